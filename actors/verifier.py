@@ -1,0 +1,71 @@
+"""The verifier actor: a target model on a GPU server, one engine call per batch.
+
+A plain class; ``serve_app.coordinator`` wraps it with ``ray.remote`` inside its own placement group. Calls are
+answered in order of arrival by one engine thread, so a batch sent while another runs starts the moment that one ends.
+"""
+
+import asyncio
+import time
+import uuid
+
+from actors.engine_thread import engine_thread
+from actors.messages import ModelCard, VerifyCall, VerifyReply
+from outrider.engines.base import VerifierEngine
+from outrider.engines.torch_verifier import EngineLimits, TorchVerifier
+from outrider.errors import OutriderError
+from outrider.models.registry import load_target
+from outrider.types import GenerationId
+
+
+class VerifierActor:
+    """Holds a target model and the KV of the generations its coordinator sends."""
+
+    def __init__(self, target: str, dtype: str, device: str, threads: int, limits: EngineLimits) -> None:
+        """Load the model; the actor answers once that is done."""
+        self._thread = engine_thread(threads)
+        self._incarnation = uuid.uuid4().hex
+        self._free_since_s = time.monotonic()
+        loaded = self._thread.submit(load_target, target, dtype=dtype, device=device).result()
+        engine = TorchVerifier(loaded, limits)
+        self._engine: VerifierEngine = engine
+        self._card = ModelCard(
+            name=loaded.name,
+            model_hash=loaded.model_hash,
+            token_map_hash=loaded.token_map_hash,
+            vocab_size=loaded.vocab_size,
+            max_context_tokens=engine.max_context_tokens,
+            incarnation=self._incarnation,
+        )
+
+    async def card(self) -> ModelCard:
+        """Who this verifier is; also the liveness probe, answered while a batch runs."""
+        return self._card
+
+    async def verify(self, call: VerifyCall) -> VerifyReply:
+        """Apply one call: forget, open, verify."""
+        arrived_at_s = time.monotonic()
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._apply, call, arrived_at_s)
+
+    def _apply(self, call: VerifyCall, arrived_at_s: float) -> VerifyReply:
+        started_at_s = time.monotonic()
+        for closing in call.closings:
+            self._engine.close(closing.generation, keep_cache=closing.keep_cache)
+        refused: dict[GenerationId, str] = {}
+        for opening in call.openings:
+            try:
+                self._engine.open(opening)
+            except OutriderError as error:
+                refused[opening.generation] = str(error)
+        outcomes = self._engine.verify(call.blocks, call.resolutions)
+        ended_at_s = time.monotonic()
+        idle_s = max(0.0, arrived_at_s - self._free_since_s)
+        self._free_since_s = ended_at_s
+        return VerifyReply(
+            outcomes=tuple(outcomes),
+            refused_openings=refused,
+            engine_s=ended_at_s - started_at_s,
+            waited_s=started_at_s - arrived_at_s,
+            idle_s=idle_s,
+            usage=self._engine.usage(),
+            incarnation=self._incarnation,
+        )

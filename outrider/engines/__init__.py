@@ -1,0 +1,1 @@
+"""Engines: model and resident KV behind one contract (``base``)."""

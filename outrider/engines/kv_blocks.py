@@ -1,0 +1,100 @@
+"""Who owns which KV block: allocation, sharing by content, reclaiming. Bookkeeping only, no tensors.
+
+A block is in exactly one of three places: *free*, *cached* (content kept, held by nobody, reclaimed least recently
+used first) or *held* (by one or more sequences). A block may be written only while one sequence holds it and its
+content is unpublished; publishing (full block, committed tokens) makes it immutable and shareable.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+
+
+class BlockPool:
+    """A fixed number of KV blocks, named 0 .. total - 1."""
+
+    def __init__(self, total: int) -> None:
+        """Start with every block free."""
+        if total < 1:
+            raise ValueError(f"a block pool needs at least 1 block, found {total}")
+        self.total = total
+        self._free = list(range(total - 1, -1, -1))
+        self._holders = [0] * total
+        self._digest_of: dict[int, bytes] = {}
+        self._block_of: dict[bytes, int] = {}
+        self._cached: OrderedDict[int, None] = OrderedDict()
+
+    @property
+    def available(self) -> int:
+        """Blocks that ``allocate`` can hand out: free and cached."""
+        return len(self._free) + len(self._cached)
+
+    @property
+    def cached(self) -> int:
+        """Blocks held by nobody whose content is kept."""
+        return len(self._cached)
+
+    @property
+    def held(self) -> int:
+        """Blocks held by at least one sequence."""
+        return self.total - self.available
+
+    def allocate(self, count: int) -> list[int]:
+        """Hand out ``count`` private, writable blocks; free ones first, then the least recently used cached ones.
+
+        Raises:
+            MemoryError: fewer than ``count`` are available; nothing was handed out.
+        """
+        if count > self.available:
+            raise MemoryError(f"needs {count} KV blocks, found {self.available} available")
+        blocks = []
+        for _ in range(count):
+            if self._free:
+                block = self._free.pop()
+            else:
+                block, _ = self._cached.popitem(last=False)
+                self._unpublish(block)
+            self._holders[block] = 1
+            blocks.append(block)
+        return blocks
+
+    def share(self, digest: bytes) -> int | None:
+        """Hold the published block of this content, if there is one."""
+        block = self._block_of.get(digest)
+        if block is not None:
+            self._cached.pop(block, None)
+            self._holders[block] += 1
+        return block
+
+    def publish(self, block: int, digest: bytes) -> None:
+        """Freeze a block's content and make it findable, unless the same content is published already."""
+        if self._holders[block] == 0:
+            raise ValueError(f"block {block} is held by nobody and cannot be published")
+        if digest not in self._block_of and block not in self._digest_of:
+            self._digest_of[block] = digest
+            self._block_of[digest] = block
+
+    def release(self, blocks: Iterable[int], *, keep_cache: bool = True) -> None:
+        """Give up one hold on each block. The last holder's published blocks go to the cache iff ``keep_cache``.
+
+        Name a sequence's blocks in order: later ones are reclaimed first, since a prefix is of use without its tail.
+        """
+        for block in reversed(list(blocks)):
+            if self._holders[block] == 0:
+                raise ValueError(f"block {block} is held by nobody and cannot be released")
+            self._holders[block] -= 1
+            if self._holders[block]:
+                continue
+            if keep_cache and block in self._digest_of:
+                self._cached[block] = None
+            else:
+                self._unpublish(block)
+                self._free.append(block)
+
+    def writable(self, block: int) -> bool:
+        """Whether exactly one sequence holds the block and its content is not published."""
+        return self._holders[block] == 1 and block not in self._digest_of
+
+    def _unpublish(self, block: int) -> None:
+        digest = self._digest_of.pop(block, None)
+        if digest is not None:
+            del self._block_of[digest]

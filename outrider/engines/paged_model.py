@@ -1,0 +1,179 @@
+"""One forward pass of a Hugging Face causal LM over a ragged batch, with the KV in a shared block pool.
+
+The tokens of all sequences are packed into one row, so every linear layer runs once over exactly the new tokens.
+Attention is the one place where sequences differ: it is registered with transformers as an attention function that
+writes the new keys and values into their slots and attends, sequence by sequence, to that sequence's gathered blocks.
+That costs no more than a ``DynamicCache``, which copies the whole cache once per pass to append to it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface, PreTrainedModel
+
+ATTENTION_NAME = "outrider_paged"
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The new tokens of one sequence in a ragged batch.
+
+    Attributes:
+        token_ids: at positions ``start, start + 1, ...``; at least one.
+        start: positions whose KV is resident already.
+        blocks: the sequence's KV blocks, covering ``start + len(token_ids)`` positions.
+        logit_rows: how many of the last tokens want logits, 0 .. len(token_ids).
+    """
+
+    token_ids: Sequence[int]
+    start: int
+    blocks: Sequence[int]
+    logit_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class PassResult:
+    """``logits``: ``[R, vocab]`` in the model's dtype, wanted rows in order; ``hidden``: ``[R, d]`` if asked for."""
+
+    logits: Tensor
+    hidden: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Where one segment lies in the packed row and what it may see."""
+
+    first: int
+    last: int
+    block_index: Tensor
+    kv_len: int
+    mask: Tensor | None  # [heads per KV head * tokens, kv_len] additive; None when every key is visible
+
+
+@dataclass(frozen=True, slots=True)
+class _PagedBatch:
+    keys: list[Tensor]  # per layer [slots, kv_heads, head_dim]
+    values: list[Tensor]
+    block_tokens: int
+    slots: Tensor  # [N] where each packed token's KV goes
+    spans: list[_Span]
+
+
+def _gathered(cache: Tensor, span: _Span, block_tokens: int) -> Tensor:
+    """``[1, kv_heads, kv_len, head_dim]``: one sequence's keys or values in order."""
+    paged = cache.view(-1, block_tokens, *cache.shape[1:])
+    return paged[span.block_index].flatten(0, 1)[: span.kv_len].transpose(0, 1)[None]
+
+
+def _paged_attention(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,  # noqa: ARG001 (transformers' signature; our spans carry the masks)
+    scaling: float | None = None,
+    dropout: float = 0.0,  # noqa: ARG001 (inference only)
+    *,
+    paged: _PagedBatch,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Attention function for ``AttentionInterface``: query ``[1, heads, N, head_dim]``, key and value ``[1, kv_heads, N, head_dim]``."""
+    layer = int(module.layer_idx)  # type: ignore[arg-type]
+    keys, values = paged.keys[layer], paged.values[layer]
+    keys[paged.slots] = key[0].transpose(0, 1)
+    values[paged.slots] = value[0].transpose(0, 1)
+    heads, kv_heads, head_dim = query.shape[1], key.shape[1], query.shape[3]
+    out = query.new_empty(1, query.shape[2], heads, value.shape[3])
+    for span in paged.spans:
+        tokens = span.last - span.first
+        # The query heads that share a KV head are stacked, so grouped-query attention needs no repeated keys.
+        stacked = query[:, :, span.first : span.last].reshape(1, kv_heads, heads // kv_heads * tokens, head_dim)
+        attended = scaled_dot_product_attention(
+            stacked,
+            _gathered(keys, span, paged.block_tokens),
+            _gathered(values, span, paged.block_tokens),
+            attn_mask=span.mask,
+            scale=scaling,
+        )
+        out[0, span.first : span.last] = attended.view(heads, tokens, -1).transpose(0, 1)
+    return out, None
+
+
+AttentionInterface.register(ATTENTION_NAME, _paged_attention)
+
+
+class PagedModel:
+    """A causal LM and the KV tensors of a block pool. Knows positions and blocks, nothing of generations."""
+
+    def __init__(self, model: PreTrainedModel, total_blocks: int, block_tokens: int) -> None:
+        """Take over ``model`` (its attention is replaced) and allocate the pool on its device in its dtype."""
+        config = model.config.get_text_config()
+        self._model = model
+        self._block_tokens = block_tokens
+        self._kv_heads = config.num_key_value_heads
+        self._group = config.num_attention_heads // config.num_key_value_heads
+        self._hidden: Tensor | None = None
+        model.set_attn_implementation(ATTENTION_NAME)
+        shape = (total_blocks * block_tokens, self._kv_heads, _head_dim(config))
+        layers = range(config.num_hidden_layers)
+        self._keys = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in layers]
+        self._values = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in layers]
+
+    @torch.inference_mode()
+    def forward(self, segments: Sequence[Segment], *, want_hidden: bool = False) -> PassResult:
+        """Compute the segments' KV in place and the logits they want.
+
+        ``want_hidden`` adds the final-norm hidden state of each logits row.
+        """
+        device = self._model.device
+        packed = [token for segment in segments for token in segment.token_ids]
+        positions = [p for s in segments for p in range(s.start, s.start + len(s.token_ids))]
+        spans, slots, rows, first = [], [], [], 0
+        for segment in segments:
+            last, stop = first + len(segment.token_ids), segment.start + len(segment.token_ids)
+            blocks = torch.tensor(segment.blocks[: -(-stop // self._block_tokens)], device=device)
+            at = torch.arange(segment.start, stop, device=device)
+            slots.append(blocks[at // self._block_tokens] * self._block_tokens + at % self._block_tokens)
+            spans.append(_Span(first, last, blocks, stop, self._causal_mask(at, stop)))
+            rows.append(torch.arange(last - segment.logit_rows, last, device=device))
+            first = last
+        batch = _PagedBatch(self._keys, self._values, self._block_tokens, torch.cat(slots), spans)
+        hook = self._model.base_model.register_forward_hook(self._keep_hidden) if want_hidden else None
+        wanted = torch.cat(rows)
+        try:
+            output = self._model(
+                input_ids=torch.tensor([packed], device=device),
+                position_ids=torch.tensor([positions], device=device),
+                use_cache=False,
+                logits_to_keep=wanted,
+                paged=batch,
+            )
+        finally:
+            if hook is not None:
+                hook.remove()
+        hidden, self._hidden = self._hidden, None
+        return PassResult(output.logits[0], None if hidden is None else hidden[0, wanted])
+
+    def _causal_mask(self, positions: Tensor, kv_len: int) -> Tensor | None:
+        if len(positions) == 1:
+            return None
+        hidden = torch.arange(kv_len, device=positions.device)[None, :] > positions[:, None]
+        mask = torch.zeros(hidden.shape, dtype=self._model.dtype, device=positions.device)
+        return mask.masked_fill_(hidden, float("-inf")).repeat(self._group, 1)
+
+    def _keep_hidden(self, module: torch.nn.Module, inputs: object, output: Any) -> None:  # noqa: ARG002 (hook signature)
+        self._hidden = output.last_hidden_state
+
+
+def kv_bytes_per_token(model: PreTrainedModel) -> int:
+    """Bytes of keys and values one position takes over all layers."""
+    config = model.config.get_text_config()
+    return int(2 * config.num_hidden_layers * config.num_key_value_heads * _head_dim(config) * model.dtype.itemsize)
+
+
+def _head_dim(config: Any) -> int:
+    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)

@@ -1,0 +1,218 @@
+"""The state machines of a generation and its rounds, and the bookkeeping of what is committed.
+
+A *generation* is one response being made; a *round* is one draft -> verify -> feedback exchange for it. Both are plain
+transition tables: what is not listed is illegal and raises, naming state and event. ``Generation`` adds what follows
+from an outcome - which tokens are committed, whether the response has ended - and never does I/O.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from outrider.engines.base import Verified
+from outrider.errors import IllegalTransitionError
+from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
+from outrider.types import FinishReason, GenerationId, GenerationRequest, RoundStats
+
+
+class GenerationState(StrEnum):
+    """Life of one response."""
+
+    NEW = "new"
+    ACTIVE = "active"
+    FINISHED = "finished"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class GenerationEvent(StrEnum):
+    """What can happen to a response."""
+
+    STARTED = "started"
+    ENDED = "ended"
+    FAULT = "fault"
+    CLIENT_LEFT = "client_left"
+
+
+class RoundState(StrEnum):
+    """Life of one round."""
+
+    REQUESTED = "requested"  # the drafter was asked
+    RECEIVED = "received"  # its block is here (or the round has none: window 0)
+    QUEUED = "queued"  # in the batcher
+    VERIFYING = "verifying"  # in a batch
+    RESOLVING = "resolving"  # the verifier waits for the second half of a two-step outcome
+    COMMITTED = "committed"
+    STALE = "stale"  # its assumption failed; its tokens were never used
+    LOST = "lost"  # a process died or a deadline passed
+
+
+class RoundEvent(StrEnum):
+    """What can happen to a round."""
+
+    BLOCK_ARRIVED = "block_arrived"
+    DRAFTER_LOST = "drafter_lost"
+    ENQUEUED = "enqueued"
+    DISPATCHED = "dispatched"
+    UNFINISHED = "unfinished"  # the prefix is still being computed: back into the queue
+    UNDECIDED = "undecided"
+    RESOLVED = "resolved"
+    VERIFIED = "verified"
+    OVERTAKEN = "overtaken"  # an earlier round ended otherwise than this one assumed
+    VERIFIER_LOST = "verifier_lost"
+
+
+_G, _GE, _R, _RE = GenerationState, GenerationEvent, RoundState, RoundEvent
+
+GENERATION_TRANSITIONS: Mapping[tuple[GenerationState, GenerationEvent], GenerationState] = {
+    (_G.NEW, _GE.STARTED): _G.ACTIVE,
+    (_G.NEW, _GE.FAULT): _G.FAILED,
+    (_G.NEW, _GE.CLIENT_LEFT): _G.CANCELLED,
+    (_G.ACTIVE, _GE.ENDED): _G.FINISHED,
+    (_G.ACTIVE, _GE.FAULT): _G.FAILED,
+    (_G.ACTIVE, _GE.CLIENT_LEFT): _G.CANCELLED,
+}
+
+ROUND_TRANSITIONS: Mapping[tuple[RoundState, RoundEvent], RoundState] = {
+    (_R.REQUESTED, _RE.BLOCK_ARRIVED): _R.RECEIVED,
+    (_R.REQUESTED, _RE.DRAFTER_LOST): _R.LOST,
+    (_R.REQUESTED, _RE.OVERTAKEN): _R.STALE,
+    (_R.RECEIVED, _RE.ENQUEUED): _R.QUEUED,
+    (_R.RECEIVED, _RE.OVERTAKEN): _R.STALE,
+    (_R.QUEUED, _RE.DISPATCHED): _R.VERIFYING,
+    (_R.QUEUED, _RE.OVERTAKEN): _R.STALE,
+    (_R.QUEUED, _RE.VERIFIER_LOST): _R.LOST,
+    (_R.VERIFYING, _RE.VERIFIED): _R.COMMITTED,
+    (_R.VERIFYING, _RE.UNFINISHED): _R.QUEUED,
+    (_R.VERIFYING, _RE.UNDECIDED): _R.RESOLVING,
+    (_R.VERIFYING, _RE.OVERTAKEN): _R.STALE,
+    (_R.VERIFYING, _RE.VERIFIER_LOST): _R.LOST,
+    (_R.RESOLVING, _RE.RESOLVED): _R.VERIFYING,
+    (_R.RESOLVING, _RE.DRAFTER_LOST): _R.LOST,
+    (_R.RESOLVING, _RE.VERIFIER_LOST): _R.LOST,
+}
+
+
+def next_generation_state(state: GenerationState, event: GenerationEvent) -> GenerationState:
+    """Follow the table.
+
+    Raises:
+        IllegalTransitionError: the event cannot happen in this state.
+    """
+    try:
+        return GENERATION_TRANSITIONS[state, event]
+    except KeyError:
+        raise IllegalTransitionError(f"a generation that is {state} cannot take {event}") from None
+
+
+def next_round_state(state: RoundState, event: RoundEvent) -> RoundState:
+    """Follow the table.
+
+    Raises:
+        IllegalTransitionError: the event cannot happen in this state.
+    """
+    try:
+        return ROUND_TRANSITIONS[state, event]
+    except KeyError:
+        raise IllegalTransitionError(f"a round that is {state} cannot take {event}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What one verified round adds to the response. ``finish`` is None while the response goes on."""
+
+    token_ids: tuple[int, ...]
+    finish: FinishReason | None
+
+
+class Generation:
+    """One response: its committed tokens, its open rounds, whether it has ended.
+
+    Plain state without I/O; the coordinator drives it and acts on what it returns.
+    """
+
+    def __init__(self, request: GenerationRequest, *, eos_token_ids: Sequence[int], max_context_tokens: int) -> None:
+        """Start NEW. ``max_context_tokens`` bounds prompt and output together."""
+        self.request = request
+        self.state = GenerationState.NEW
+        self.stats = RoundStats()
+        self.output_ids: list[int] = list(request.output_ids)
+        self.prefix_hash = extend_prefix_hash(EMPTY_PREFIX_HASH, (*request.prompt_ids, *request.output_ids))
+        self.open_rounds: dict[int, RoundState] = {}
+        self._next_round = 0
+        self._eos = frozenset() if request.ignore_eos else frozenset(eos_token_ids)
+        self._max_output = min(request.max_tokens, max_context_tokens - len(request.prompt_ids))
+
+    @property
+    def name(self) -> GenerationId:
+        """Its id."""
+        return self.request.generation
+
+    @property
+    def position(self) -> int:
+        """Committed tokens, prompt included."""
+        return len(self.request.prompt_ids) + len(self.output_ids)
+
+    @property
+    def remaining_tokens(self) -> int:
+        """Tokens the response may still take. A draft longer than this less one would be wasted."""
+        return max(0, self._max_output - len(self.output_ids))
+
+    def happened(self, event: GenerationEvent) -> None:
+        """Move the generation along its table; when it ends, its open rounds go with it."""
+        self.state = next_generation_state(self.state, event)
+        if self.state is not GenerationState.ACTIVE:
+            self.open_rounds.clear()
+
+    def begin_round(self, *, drafting: bool) -> int:
+        """Number a new round; without a drafter it needs no block and starts as received."""
+        number = self._next_round
+        self._next_round += 1
+        self.open_rounds[number] = RoundState.REQUESTED if drafting else RoundState.RECEIVED
+        return number
+
+    def round_happened(self, number: int, event: RoundEvent) -> RoundState:
+        """Move one round along its table; a round that is over is forgotten.
+
+        Raises:
+            IllegalTransitionError: no such open round, or the event cannot happen to it now.
+        """
+        if number not in self.open_rounds:
+            raise IllegalTransitionError(f"round {number} of {self.name} is not open and cannot take {event}")
+        state = next_round_state(self.open_rounds[number], event)
+        if state in (RoundState.COMMITTED, RoundState.STALE, RoundState.LOST):
+            del self.open_rounds[number]
+        else:
+            self.open_rounds[number] = state
+        return state
+
+    def commit(self, outcome: Verified, draft: Sequence[int], forced: Sequence[int] = ()) -> Committed:
+        """Take a verified round's tokens into the response, up to its end.
+
+        ``draft`` and ``forced`` are the block's. Tokens behind an end-of-sequence token or ``max_tokens`` are dropped.
+        """
+        self.round_happened(outcome.round, RoundEvent.VERIFIED)
+        accepted = [draft[i] for i in outcome.accepted_path]
+        after = [] if outcome.next_token is None else [outcome.next_token]
+        token_ids, finish = self._until_end([*forced, *accepted, *after])
+        self.output_ids += token_ids
+        self.prefix_hash = extend_prefix_hash(self.prefix_hash, token_ids)
+        first = self.stats.rounds == 0
+        self.stats = replace(
+            self.stats,
+            rounds=self.stats.rounds + 1,
+            speculative_rounds=self.stats.speculative_rounds + bool(draft),
+            drafted_tokens=self.stats.drafted_tokens + len(draft),
+            accepted_tokens=self.stats.accepted_tokens + outcome.accepted_len,
+            cached_tokens=outcome.cached_tokens if first else self.stats.cached_tokens,
+        )
+        return Committed(tuple(token_ids), finish)
+
+    def _until_end(self, token_ids: list[int]) -> tuple[list[int], FinishReason | None]:
+        room = self.remaining_tokens
+        for count, token_id in enumerate(token_ids[:room], start=1):
+            if token_id in self._eos:
+                return token_ids[:count], FinishReason.STOP
+        if len(token_ids) >= room:
+            return token_ids[:room], FinishReason.LENGTH
+        return token_ids, None

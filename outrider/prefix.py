@@ -1,0 +1,28 @@
+"""Names for token sequences: a rolling hash for rounds, a chained digest for shared KV blocks."""
+
+import hashlib
+from array import array
+from collections.abc import Iterable, Sequence
+
+_MODULUS = 2**61 - 1
+_BASE = 1_000_003_999_999
+EMPTY_PREFIX_HASH = 0
+
+
+def extend_prefix_hash(prefix_hash: int, token_ids: Iterable[int]) -> int:
+    """Hash of a prefix continued by ``token_ids``: polynomial modulo 2^61 - 1, so it can be rolled forward.
+
+    It tells rounds of one generation apart (a block that assumes another prefix is stale); it is no defence
+    against an adversary, for whom ``block_digest`` is.
+    """
+    for token_id in token_ids:
+        prefix_hash = (prefix_hash * _BASE + token_id + 1) % _MODULUS
+    return prefix_hash
+
+
+def block_digest(parent: bytes, token_ids: Sequence[int]) -> bytes:
+    """Identity of a full KV block: its tokens and everything before them (sha256, 32 bytes).
+
+    Blocks are shared between users, so equality must imply equal content.
+    """
+    return hashlib.sha256(parent + array("q", token_ids).tobytes()).digest()

@@ -1,0 +1,57 @@
+"""What a scheduling policy sees and decides. The same call serves coordinator, simulator and tests."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from outrider.scheduling.cost_model import CostModel, VerifyCost
+from outrider.types import GenerationId
+
+
+@dataclass(frozen=True, slots=True)
+class PendingVerification:
+    """One block waiting for the verifier, as the scheduler sees it."""
+
+    generation: GenerationId
+    round: int
+    arrived_at_s: float  # same clock as now_s
+    deadline_at_s: float  # when its response would fall behind; infinity without a promise
+    expected_tokens: float  # committed tokens it should yield, correction or bonus token included
+    cost: VerifyCost
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """What one forward pass may hold."""
+
+    max_blocks: int
+    max_new_tokens: int  # positions computed in one pass; a single block may exceed it, as it must get on
+    prefill_chunk_tokens: int  # of those, positions of prefixes, over all cold blocks
+
+
+class StopReason(StrEnum):
+    """Why a batch stopped growing; exported as a metric label."""
+
+    QUEUE_EMPTY = "queue_empty"
+    MAX_BLOCKS = "max_blocks"
+    MAX_NEW_TOKENS = "max_new_tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """The decision of one epoch. Every pending request is in exactly one of ``batch`` and ``waiting``."""
+
+    batch: tuple[PendingVerification, ...]
+    waiting: tuple[PendingVerification, ...]
+    reason: StopReason
+
+
+class SchedulingPolicy(Protocol):
+    """Chooses the next batch. Pure: no clock, no memory of earlier calls."""
+
+    def plan(
+        self, pending: Sequence[PendingVerification], now_s: float, limits: BatchLimits, cost_model: CostModel
+    ) -> BatchPlan:
+        """Split ``pending`` into the next batch and the rest; never an empty batch while something is pending."""
+        ...
