@@ -8,6 +8,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 
 from actors.engine_thread import engine_thread
 from actors.messages import DraftReply, ModelCard
@@ -17,7 +18,7 @@ from outrider.engines.torch_verifier import EngineLimits
 from outrider.models.registry import load_drafter
 from outrider.types import GenerationId
 
-_Order = tuple[Callable[[], None], asyncio.Future[DraftAnswer] | asyncio.Future[None]]
+_Order = tuple[Callable[[], None], asyncio.Future[None]]
 
 
 class DrafterActor:
@@ -34,15 +35,23 @@ class DrafterActor:
             model_hash=loaded.model_hash,
             token_map_hash=loaded.token_map_hash,
             vocab_size=loaded.vocab_size,
+            eos_token_ids=loaded.eos_token_ids,
             max_context_tokens=engine.max_context_tokens,
             incarnation=uuid.uuid4().hex,
         )
         self._orders: list[_Order] = []
         self._waiting: dict[tuple[GenerationId, int], asyncio.Future[DraftAnswer]] = {}
         self._driver: asyncio.Task[None] | None = None
+        self._fault: Exception | None = None
 
     async def card(self) -> ModelCard:
-        """Who this drafter is; also the liveness probe, answered while the engine runs."""
+        """Who this drafter is; also the liveness probe, answered while the engine runs.
+
+        Raises:
+            Exception: whatever broke the engine, if something did; the actor is of no further use.
+        """
+        if self._fault is not None:
+            raise self._fault
         return self._card
 
     async def open(self, request: OpenGeneration) -> None:
@@ -51,68 +60,80 @@ class DrafterActor:
         Raises:
             ContextTooLongError: it can never fit this drafter.
         """
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._order(lambda: self._engine.open(request), done)
-        await done
+        await self._apply(partial(self._engine.open, request))
 
     async def draft(self, request: DraftRequest) -> DraftReply:
         """Draft one block (window 0: bring the KV up to date). A repeated request takes over from the first."""
         arrived_at_s = time.monotonic()
         key = (request.generation, request.round)
         answer: asyncio.Future[DraftAnswer] = asyncio.get_running_loop().create_future()
-        replaced = self._waiting.pop(key, None)
-        if replaced is not None:
-            replaced.cancel()
+        if key in self._waiting:
+            self._waiting[key].cancel()
         self._waiting[key] = answer
-        self._order(lambda: self._engine.submit(request), answer)
         try:
+            await self._apply(partial(self._engine.submit, request))
             return DraftReply(await answer, time.monotonic() - arrived_at_s)
         finally:
             if self._waiting.get(key) is answer:
                 del self._waiting[key]
 
     async def close(self, generation: GenerationId) -> None:
-        """Forget a generation."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._order(lambda: self._engine.close(generation), done)
-        await done
+        """Forget a generation; a block it still waits for is cancelled."""
+        for (name, _), answer in self._waiting.items():
+            if name == generation:
+                answer.cancel()
+        await self._apply(partial(self._engine.close, generation))
 
-    def _order(self, act: Callable[[], None], future: asyncio.Future[DraftAnswer] | asyncio.Future[None]) -> None:
-        self._orders.append((act, future))
+    async def _apply(self, act: Callable[[], None]) -> None:
+        """Have the engine thread do something between two steps."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._orders.append((act, done))
         if self._driver is None or self._driver.done():
             self._driver = asyncio.get_running_loop().create_task(self._drive())
+        await done
 
     async def _drive(self) -> None:
         """Hand orders to the engine thread and answers to their callers until there is neither."""
         loop = asyncio.get_running_loop()
         while self._orders or self._engine.busy:
             orders, self._orders = self._orders, []
-            errors, answers = await loop.run_in_executor(self._thread, self._work, orders)
-            for (_, future), error in zip(orders, errors, strict=True):
-                if future.done():
+            try:
+                errors, answers = await loop.run_in_executor(self._thread, self._work, [act for act, _ in orders])
+            except Exception as error:  # noqa: BLE001 (a broken engine is reported to everybody who waits for it)
+                self._fault = error
+                self._fail_all([done for _, done in orders], error)
+                return
+            for (_, done), order_error in zip(orders, errors, strict=True):
+                if done.done():
                     continue
-                if error is not None:
-                    future.set_exception(error)
-                elif not any(future is waiting for waiting in self._waiting.values()):
-                    future.set_result(None)  # type: ignore[arg-type]  # an open or a close: nothing more to say
+                if order_error is None:
+                    done.set_result(None)
+                else:
+                    done.set_exception(order_error)
             for answer in answers:
                 waiting = self._waiting.get((answer.generation, answer.round))
                 if waiting is not None and not waiting.done():
                     waiting.set_result(answer)
 
-    def _work(self, orders: list[_Order]) -> tuple[list[Exception | None], list[DraftAnswer]]:
+    def _fail_all(self, futures: list[asyncio.Future[None]], error: Exception) -> None:
+        for future in [*futures, *self._waiting.values()]:
+            if not future.done():
+                future.set_exception(error)
+
+    def _work(self, acts: list[Callable[[], None]]) -> tuple[list[Exception | None], list[DraftAnswer]]:
         """On the engine thread: apply orders, then step until somebody has an answer or new orders are there."""
-        errors: list[Exception | None] = []
-        for act, _ in orders:
-            try:
-                act()
-            except Exception as error:  # noqa: BLE001 (handed to the caller whose order it was)
-                errors.append(error)
-            else:
-                errors.append(None)
+        errors = [_attempt(act) for act in acts]
         answers: list[DraftAnswer] = []
         while self._engine.busy and not answers:
             answers = self._engine.step()
-            if self._orders or orders:
+            if acts or self._orders:
                 break
         return errors, answers
+
+
+def _attempt(act: Callable[[], None]) -> Exception | None:
+    try:
+        act()
+    except Exception as error:  # noqa: BLE001 (handed to the caller whose order it was)
+        return error
+    return None

@@ -45,6 +45,7 @@ class ModelCard:
     model_hash: str
     token_map_hash: str
     vocab_size: int
+    eos_token_ids: tuple[int, ...]
     max_context_tokens: int
     incarnation: str
 

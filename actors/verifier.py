@@ -33,6 +33,7 @@ class VerifierActor:
             model_hash=loaded.model_hash,
             token_map_hash=loaded.token_map_hash,
             vocab_size=loaded.vocab_size,
+            eos_token_ids=loaded.eos_token_ids,
             max_context_tokens=engine.max_context_tokens,
             incarnation=self._incarnation,
         )

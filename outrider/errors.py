@@ -51,3 +51,11 @@ class UnsupportedBlockError(OutriderError):
 
 class IllegalTransitionError(OutriderError):
     """A state machine was given an event its present state does not allow."""
+
+
+class BusyError(OutriderError):
+    """The service holds as many generations as it may; try again later."""
+
+
+class GenerationFailedError(OutriderError):
+    """A response cannot be completed, through no fault of the request."""

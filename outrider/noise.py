@@ -2,7 +2,8 @@
 
 No generator state exists, so retries, resumes, draft windows and batch mates cannot change an output, and a drafter
 that knows the seed draws with the very noise the target will use. Generator: Philox4x64-10 (Salmon et al. 2011) as
-numpy implements it, whose raw stream is fixed across versions; key = (seed, 0), counter = (block, position, purpose, 0).
+numpy implements it, whose raw stream is fixed across versions; the key is (seed, 0), the counter
+(block, position, purpose, 0).
 """
 
 from enum import IntEnum

@@ -1,6 +1,7 @@
 """Verifier engine on torch: any Hugging Face causal LM, one forward pass per batch over a paged KV pool."""
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,10 +27,9 @@ from outrider.errors import ContextTooLongError, ParameterError, UnsupportedBloc
 from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.sampling import RowGroup, TokenCounts
 from outrider.types import GenerationId, SamplingParams
-from outrider.verification import greedy, shared_noise
-from outrider.verification.chain import ChainDecision
+from outrider.verification.chain import ChainDecision, verify_chains
 
-_RULES = {AcceptanceRule.GREEDY: greedy.verify_chains, AcceptanceRule.SHARED_NOISE: shared_noise.verify_chains}
+_RULES = frozenset({AcceptanceRule.GREEDY, AcceptanceRule.SHARED_NOISE})  # both accept what the target would choose
 
 
 class ServableModel(Protocol):
@@ -240,7 +240,7 @@ class TorchVerifier:
 
     def _run(self, works: Sequence[_Work]) -> dict[int, Outcome]:
         segments = [work.segment for work in works if work.segment is not None]
-        logits = self._model.forward(segments).logits[:, : self._vocab_size] if segments else torch.empty(0, 0)
+        logits = self._model.forward(segments).logits[:, : self._vocab_size] if segments else torch.empty(0, self._vocab_size)
         decided = [work for work in works if work.remaining_tokens == 0]
         outcomes: dict[int, Outcome] = {}
         for work in works:
@@ -274,28 +274,16 @@ class TorchVerifier:
 
 
 def _decide(logits: torch.Tensor, works: Sequence[_Work]) -> list[ChainDecision]:
-    """Apply each block's rule to its rows; ``logits`` are those of all works in order."""
+    """Match each block's draft with the target's choices; ``logits`` are the rows of all works in order."""
     groups = []
     for work in works:
         counts = work.generation.counts
         if counts is not None and work.block.forced:
-            counts = counts.copy()
+            counts = deepcopy(counts)
             counts.append(work.block.forced)
         rows = len(work.block.draft) + work.block.bonus
         groups.append(RowGroup(work.generation.params, len(work.context), counts, work.block.draft, rows))
-    decisions: list[ChainDecision | None] = [None] * len(works)
-    starts = [0]
-    for group in groups:
-        starts.append(starts[-1] + group.rows)
-    for rule, verify_chains in _RULES.items():
-        mine = [i for i, work in enumerate(works) if work.block.rule is rule]
-        if mine:
-            whole = len(mine) == len(works)
-            rows = logits if whole else torch.cat([logits[starts[i] : starts[i + 1]] for i in mine])
-            found = verify_chains(rows, [groups[i] for i in mine], [works[i].block.draft for i in mine])
-            for i, decision in zip(mine, found, strict=True):
-                decisions[i] = decision
-    return [decision for decision in decisions if decision is not None]
+    return verify_chains(logits, groups, [work.block.draft for work in works])
 
 
 def _outside(token_ids: Sequence[int], vocab_size: int) -> list[int]:

@@ -1,0 +1,1 @@
+"""Ray actors: thin shells around the engines of ``outrider``, and the transport between them."""

@@ -1,0 +1,96 @@
+"""How messages reach a drafter. The round loop knows this interface, not what carries it.
+
+Today a Ray call per exchange; every call has a deadline, and whatever goes wrong on the way is one error.
+"""
+
+import asyncio
+from typing import Any, Protocol, TypeVar
+
+from ray.actor import ActorHandle
+from ray.exceptions import RayActorError, RayError, RayTaskError
+
+from actors.messages import DraftReply, ModelCard
+from outrider.engines.base import DraftRequest, OpenGeneration
+from outrider.errors import OutriderError
+from outrider.types import GenerationId
+
+_T = TypeVar("_T")
+
+
+class DrafterLostError(OutriderError):
+    """The drafter died, does not answer in time, or its engine broke. Its state is to be taken as gone."""
+
+
+class DrafterTransport(Protocol):
+    """One drafter, as the round loop sees it."""
+
+    async def card(self, deadline_s: float) -> ModelCard:
+        """Who it is.
+
+        Raises:
+            DrafterLostError: no answer within ``deadline_s`` seconds.
+        """
+        ...
+
+    async def open(self, request: OpenGeneration, deadline_s: float) -> None:
+        """Have it hold a generation.
+
+        Raises:
+            DrafterLostError: no answer within ``deadline_s`` seconds.
+            ContextTooLongError: the generation does not fit it.
+        """
+        ...
+
+    async def draft(self, request: DraftRequest, deadline_s: float) -> DraftReply:
+        """Exchange one round.
+
+        Raises:
+            DrafterLostError: no answer within ``deadline_s`` seconds.
+        """
+        ...
+
+    def close(self, generation: GenerationId) -> None:
+        """Have it forget a generation; nobody waits for that."""
+        ...
+
+
+class RayDrafterTransport:
+    """A drafter actor called through Ray."""
+
+    def __init__(self, name: str, handle: "ActorHandle[Any]") -> None:
+        """``name`` is used in errors only."""
+        self._name = name
+        self._handle = handle
+
+    async def card(self, deadline_s: float) -> ModelCard:
+        """See ``DrafterTransport.card``."""
+        return await self._answer(self._handle.card.remote(), deadline_s)
+
+    async def open(self, request: OpenGeneration, deadline_s: float) -> None:
+        """See ``DrafterTransport.open``."""
+        await self._answer(self._handle.open.remote(request), deadline_s)
+
+    async def draft(self, request: DraftRequest, deadline_s: float) -> DraftReply:
+        """See ``DrafterTransport.draft``."""
+        return await self._answer(self._handle.draft.remote(request), deadline_s)
+
+    def close(self, generation: GenerationId) -> None:
+        """See ``DrafterTransport.close``."""
+        self._handle.close.remote(generation)
+
+    async def _answer(self, reference: Any, deadline_s: float) -> Any:
+        try:
+            return await asyncio.wait_for(reference, deadline_s)
+        except TimeoutError:
+            raise DrafterLostError(
+                f"drafter {self._name} needs to answer within {deadline_s:g} s and did not; the generation goes on "
+                "without it"
+            ) from None
+        except RayActorError as error:
+            raise DrafterLostError(f"drafter {self._name} is gone: {type(error).__name__}") from error
+        except RayTaskError as error:
+            if isinstance(error.cause, OutriderError):
+                raise error.cause from None
+            raise DrafterLostError(f"drafter {self._name} failed: {error.cause!r}") from error
+        except RayError as error:
+            raise DrafterLostError(f"drafter {self._name} cannot be reached: {type(error).__name__}") from error

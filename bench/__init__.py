@@ -1,0 +1,1 @@
+"""Benchmarks: they report speed and never assert it. Run them with ``outrider bench NAME``."""

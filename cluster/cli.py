@@ -1,0 +1,165 @@
+"""The command line ``outrider``. Commands import what they need when they run, so that ``outrider --help`` answers at once.
+
+A mistake of the user's prints ``outrider: error: ...`` and exits with status 2; an interrupt exits silently with 130.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from outrider import __version__
+from outrider.errors import OutriderError
+
+if TYPE_CHECKING:
+    from outrider.config import Config
+
+    _Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 (argparse gives it no public name)
+
+_USER_ERROR = 2
+_INTERRUPTED = 130
+_BENCHES = ("engine", "overhead")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command (None: of this process's arguments); returns the exit status."""
+    arguments = _parser().parse_args(argv)
+    try:
+        arguments.run(arguments)
+    except OutriderError as error:
+        print(f"outrider: error: {error}", file=sys.stderr)
+        return _USER_ERROR
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="outrider", description="Serve large language models by distributed speculative decoding."
+    )
+    parser.add_argument("--version", action="version", version=f"outrider {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_serve(commands)
+    _add_config(commands)
+    _add_models(commands)
+    _add_distill(commands)
+    _add_bench(commands)
+    return parser
+
+
+def _add_serve(commands: "_Commands") -> None:
+    serve = commands.add_parser("serve", help="start a cluster on this machine and serve the API until Ctrl-C")
+    _add_config_options(serve)
+    serve.set_defaults(run=_serve)
+
+
+def _add_config(commands: "_Commands") -> None:
+    config = commands.add_parser("config", help="show or check the configuration")
+    actions = config.add_subparsers(required=True, metavar="ACTION")
+    show = actions.add_parser("show", help="print every field as it will be used, as YAML")
+    check = actions.add_parser("check", help="report everything that is wrong with the configuration")
+    for action, run in ((show, _config_show), (check, _config_check)):
+        _add_config_options(action)
+        action.set_defaults(run=run)
+
+
+def _add_models(commands: "_Commands") -> None:
+    models = commands.add_parser("models", help="manage the embedded models")
+    actions = models.add_subparsers(required=True, metavar="ACTION")
+    fetch = actions.add_parser("fetch", help="fetch and convert the embedded target, if it is not there yet")
+    fetch.set_defaults(run=_models_fetch)
+
+
+def _add_distill(commands: "_Commands") -> None:
+    """Only flags that are given are passed on: the defaults are those of ``DistillConfig``."""
+    distill = commands.add_parser(
+        "distill", help="make a drafter for a target from the target's own layers", argument_default=argparse.SUPPRESS
+    )
+    distill.add_argument("--target", help="the embedded target's name, or a directory in Hugging Face format")
+    distill.add_argument("--out", type=Path, required=True, help="directory of the drafter to write")
+    distill.add_argument("--layers", type=int, help="the drafter's layers, the target's first ones")
+    distill.add_argument("--steps", type=int, help="of the optimiser")
+    distill.add_argument("--batch", type=int, help="sequences per step")
+    distill.add_argument("--learning-rate", type=float)
+    distill.add_argument("--vocab-k", type=int, help="the target's most probable tokens to learn from, per position")
+    distill.add_argument("--seed", type=int)
+    distill.add_argument("--traces", type=Path, help="responses of the target to learn from, or where to write them")
+    distill.add_argument("--prompts", type=Path, help="file with one prompt a line, for which the target makes traces")
+    distill.add_argument("--max-new-tokens", type=int, help="length of a trace")
+    distill.add_argument("--resume", action="store_true", help="go on from the last checkpoint in --out")
+    distill.add_argument("--init-from", type=Path, help="a drafter to start from in place of the target's weights")
+    distill.add_argument("--dtype", choices=("float32", "bfloat16"))
+    distill.add_argument("--device", choices=("cpu", "cuda"))
+    distill.add_argument("--threads", type=int, help="of computation")
+    distill.set_defaults(run=_distill)
+
+
+def _add_bench(commands: "_Commands") -> None:
+    bench = commands.add_parser("bench", help="measure; `outrider bench NAME --help` lists a benchmark's own options")
+    bench.add_argument("name", choices=_BENCHES, metavar="NAME", help=", ".join(_BENCHES))
+    bench.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="passed to the benchmark")
+    bench.set_defaults(run=_bench)
+
+
+def _add_config_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        default=os.environ.get("OUTRIDER_CONFIG"),
+        help="YAML file (default: $OUTRIDER_CONFIG, else the built-in configuration)",
+    )
+    parser.add_argument(
+        "--set",
+        dest="assignments",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="override one field, such as verifiers.threads=2; may be repeated",
+    )
+
+
+def _read_config(arguments: argparse.Namespace) -> "Config":
+    from outrider.config import load_config, override
+
+    return override(load_config(arguments.config), arguments.assignments)
+
+
+def _serve(arguments: argparse.Namespace) -> None:
+    config = _read_config(arguments)
+    from cluster.local import serve_locally
+
+    serve_locally(config)
+
+
+def _config_show(arguments: argparse.Namespace) -> None:
+    config = _read_config(arguments)
+    from outrider.config import to_yaml
+
+    print(to_yaml(config), end="")
+
+
+def _config_check(arguments: argparse.Namespace) -> None:
+    _read_config(arguments)
+    print(f"{arguments.config or 'the built-in configuration'}: ok")
+
+
+def _models_fetch(_: argparse.Namespace) -> None:
+    from outrider.models.embedded import ensure_embedded_target
+
+    print(ensure_embedded_target(progress=True))
+
+
+def _distill(arguments: argparse.Namespace) -> None:
+    from outrider.drafting.distill import DistillConfig, distill
+
+    flags = vars(arguments)
+    del flags["run"]
+    distill(DistillConfig(**flags))
+
+
+def _bench(arguments: argparse.Namespace) -> None:
+    import_module(f"bench.{arguments.name}").main(arguments.arguments)

@@ -1,0 +1,237 @@
+"""Load targets, drafters and tokenizers by name or path, ready for the engines.
+
+A *name* is one of the built-in pair (``embedded`` stands for either), a folder in Hugging Face format, or a model on
+the Hugging Face hub. A drafter may also be a file made by ``outrider distill``: then only the target's embedding and
+head are read from the target's folder, so a device that drafts never loads the target.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from outrider.errors import ModelUnavailableError, ParameterError
+from outrider.models.drafter_model import check_token_map_hash, load_drafter_from_target_dir, output_head
+from outrider.models.drafter_weights import read_drafter_info
+from outrider.models.embedded import DRAFTER_NAME, TARGET_NAME, embedded_drafter_path, ensure_embedded_target
+from outrider.models.target_folder import model_hash, read_config, sampled_hash
+from outrider.models.token_map import check_same_token_map, token_map, usable_vocab_size
+
+EMBEDDED = "embedded"
+_HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model in eval mode without gradients, and what the engines need to know of it.
+
+    Attributes:
+        model: a transformers causal LM.
+        tokenizer: of a distilled drafter, its target's.
+        vocab_size: length to which logits rows are cut: real tokens only, no padding.
+        eos_token_ids: tokens that end a response, ascending.
+        max_context_tokens: positions the model may be used for.
+        name: short, for logs and metrics.
+        model_hash: identity of config and weights (``target_folder.model_hash`` says what it covers).
+        token_map_hash: sha256 of the token map; equal for every model of a pair.
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    vocab_size: int
+    eos_token_ids: tuple[int, ...]
+    max_context_tokens: int
+    name: str
+    model_hash: str
+    token_map_hash: str
+
+
+def resolve_folder(name_or_path: str, *, progress: bool = True) -> Path:
+    """The local folder of a model; fetched if it is the embedded target or a name on the hub.
+
+    Raises:
+        ModelUnavailableError: it is none of the three, or cannot be fetched.
+    """
+    if name_or_path in (EMBEDDED, TARGET_NAME):
+        return ensure_embedded_target(progress=progress)
+    folder = Path(name_or_path).expanduser()
+    if folder.is_dir():
+        return folder
+    try:
+        return Path(snapshot_download(name_or_path, allow_patterns=_HUB_FILES))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise ModelUnavailableError(
+            f"needs {EMBEDDED!r}, {TARGET_NAME!r}, a folder in Hugging Face format or a reachable hub name, found "
+            f"{name_or_path!r}: {error}"
+        ) from error
+
+
+def load_tokenizer(name_or_path: str) -> PreTrainedTokenizerBase:
+    """Only the tokenizer (with its chat template, if it has one); all an ingress needs.
+
+    Raises:
+        ModelUnavailableError: no such model, or it has no tokenizer.
+    """
+    return _load_tokenizer(resolve_folder(name_or_path))
+
+
+def load_target(name_or_path: str, *, dtype: str, device: str, max_context_tokens: int | None = None) -> LoadedModel:
+    """Load a target, or any other stand-alone causal LM.
+
+    Args:
+        name_or_path: see the module.
+        dtype: ``float32``, ``bfloat16`` or ``float16``.
+        device: a torch device.
+        max_context_tokens: context to use at most; None takes all the model was made for.
+
+    Raises:
+        ModelUnavailableError: no such model, or it cannot be loaded.
+        ParameterError: unknown dtype, or the context exceeds the model's or its attention window.
+    """
+    folder = resolve_folder(name_or_path)
+    return _load_causal_lm(folder, _short_name(name_or_path), dtype, device, max_context_tokens)
+
+
+def load_drafter(
+    name_or_path: str, target: str, *, dtype: str, device: str, max_context_tokens: int | None = None
+) -> LoadedModel:
+    """Load the drafter of a target, refusing one whose token ids mean something else.
+
+    Args:
+        name_or_path: ``embedded``, its name, a distilled ``*.safetensors`` file, or any causal LM.
+        target: name or path of the target; of it only tokenizer, config and (for a distilled drafter) embedding and
+            head are read.
+        dtype: ``float32``, ``bfloat16`` or ``float16``.
+        device: a torch device.
+        max_context_tokens: context to use at most; None takes all the model was made for.
+
+    Raises:
+        VocabularyMismatchError: target and drafter disagree on a token id.
+        ModelUnavailableError: either cannot be found or loaded, or a distilled drafter does not fit the target.
+        ParameterError: as for ``load_target``.
+    """
+    embedded = name_or_path in (EMBEDDED, DRAFTER_NAME)
+    file = embedded_drafter_path() if embedded else Path(name_or_path).expanduser()
+    target_folder = resolve_folder(target)
+    target_tokenizer = _load_tokenizer(target_folder)
+    target_tokens = token_map(target_tokenizer)
+    if embedded or file.suffix == ".safetensors":
+        check_token_map_hash(read_drafter_info(file), target_tokens.sha256(), target, file)
+        config = read_config(target_folder)
+        return LoadedModel(
+            model=load_drafter_from_target_dir(file, target_folder, dtype=torch_dtype(dtype), device=device),
+            tokenizer=target_tokenizer,
+            vocab_size=usable_vocab_size(target_tokens, config.vocab_size),
+            eos_token_ids=_eos_token_ids(target_folder, config, target_tokenizer),
+            max_context_tokens=context_tokens(config, max_context_tokens),
+            name=file.stem,
+            model_hash=sampled_hash(file),
+            token_map_hash=target_tokens.sha256(),
+        )
+    name = _short_name(name_or_path)
+    folder = resolve_folder(name_or_path)
+    check_same_token_map(
+        target_tokens, token_map(_load_tokenizer(folder)), target_name=_short_name(target), drafter_name=name
+    )
+    return _load_causal_lm(folder, name, dtype, device, max_context_tokens)
+
+
+def full_attention_limit_tokens(config: PretrainedConfig) -> int | None:
+    """Context up to which every layer's attention is full attention; None if it is at any length.
+
+    Within its window, sliding attention is full attention. Layers of another kind (linear, chunked) give 0.
+    """
+    kinds = set(getattr(config, "layer_types", None) or ())
+    if kinds - {"full_attention", "sliding_attention"}:
+        return 0
+    window: int | None = getattr(config, "sliding_window", None)
+    slides = "sliding_attention" in kinds if kinds else getattr(config, "use_sliding_window", True)
+    return window if slides else None
+
+
+def context_tokens(config: PretrainedConfig, wanted: int | None) -> int:
+    """The context to use a model for, checked: the torch engine implements full attention only.
+
+    Raises:
+        ParameterError: ``wanted`` exceeds the model's context, or the context exceeds its attention window.
+    """
+    trained: int = config.max_position_embeddings
+    context = trained if wanted is None else wanted
+    if not 1 <= context <= trained:
+        raise ParameterError("max_context_tokens", f"an integer in 1..{trained}, the model's context", wanted)
+    limit = full_attention_limit_tokens(config)
+    if limit is not None and context > limit:
+        raise ParameterError(
+            "max_context_tokens",
+            f"an integer <= {limit} for this {config.model_type} model (attention is not full beyond; the engine "
+            "implements full attention only)",
+            context,
+        )
+    return context
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """The torch dtype of a configured name.
+
+    Raises:
+        ParameterError: not one of float32, bfloat16, float16.
+    """
+    if name not in _DTYPES:
+        raise ParameterError("dtype", f"one of {', '.join(_DTYPES)}", name)
+    return _DTYPES[name]
+
+
+def _load_causal_lm(folder: Path, name: str, dtype: str, device: str, max_context_tokens: int | None) -> LoadedModel:
+    config = read_config(folder)
+    context = context_tokens(config, max_context_tokens)
+    tokenizer = _load_tokenizer(folder)
+    tokens = token_map(tokenizer)
+    try:
+        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch_dtype(dtype), local_files_only=True
+        )
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ModelUnavailableError(f"needs a loadable causal LM in {folder}, found: {error}") from error
+    return LoadedModel(
+        model=model.to(device).eval().requires_grad_(requires_grad=False),  # type: ignore[arg-type]
+        tokenizer=tokenizer,
+        vocab_size=usable_vocab_size(tokens, output_head(model).shape[0]),
+        eos_token_ids=_eos_token_ids(folder, config, tokenizer),
+        max_context_tokens=context,
+        name=name,
+        model_hash=model_hash(folder),
+        token_map_hash=tokens.sha256(),
+    )
+
+
+def _load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise ModelUnavailableError(f"needs a tokenizer in {folder}, found: {error}") from error
+    return tokenizer
+
+
+def _eos_token_ids(folder: Path, config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+    """All that end a response: those of generation_config.json (else config.json) and the tokenizer's own."""
+    try:
+        named = GenerationConfig.from_pretrained(folder, local_files_only=True).eos_token_id
+    except OSError:
+        named = config.eos_token_id
+    listed = named if isinstance(named, list) else [named]
+    return tuple(sorted({token for token in (*listed, tokenizer.eos_token_id) if token is not None}))
+
+
+def _short_name(name_or_path: str) -> str:
+    return TARGET_NAME if name_or_path == EMBEDDED else Path(name_or_path).name

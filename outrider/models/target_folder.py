@@ -1,0 +1,115 @@
+"""What can be learned of a target from its folder alone, without loading it.
+
+A device that runs only the drafter needs the target's embedding and head, its config and an identity to compare;
+reading the rest of the weights would not fit there.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from transformers import AutoConfig, PretrainedConfig
+
+from outrider.errors import ModelUnavailableError
+
+_SAMPLED_WINDOWS = 64
+_WINDOW_BYTES = 4096
+_VOLATILE_CONFIG_KEYS = ("_name_or_path", "transformers_version")
+
+
+def read_config(folder: Path) -> PretrainedConfig:
+    """The model's config; of a multimodal model, its text part.
+
+    Raises:
+        ModelUnavailableError: no readable config of a known architecture.
+    """
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise ModelUnavailableError(
+            f"needs a Hugging Face model folder with a config.json of a supported architecture at {folder}, "
+            f"found: {error}"
+        ) from error
+    text: PretrainedConfig = config.get_text_config(decoder=True)
+    return text
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a model folder, sorted.
+
+    Raises:
+        ModelUnavailableError: there are none.
+    """
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise ModelUnavailableError(
+            f"needs weights as *.safetensors in {folder}, found none; convert other formats with transformers' "
+            "save_pretrained"
+        )
+    return files
+
+
+def model_hash(folder: Path) -> str:
+    """An identity of config and weights, in milliseconds.
+
+    Covers config.json (less the keys transformers rewrites) and, of each safetensors file, name, size, header and 64
+    evenly spaced windows of 4 KiB. It tells fine-tunes of one base apart; it is no proof against tampering.
+    """
+    digest = hashlib.sha256()
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    for key in _VOLATILE_CONFIG_KEYS:
+        config.pop(key, None)
+    digest.update(json.dumps(config, sort_keys=True).encode())
+    for file in weight_files(folder):
+        digest.update(file.name.encode() + bytes.fromhex(sampled_hash(file)))
+    return digest.hexdigest()
+
+
+def sampled_hash(file: Path) -> str:
+    """Hash over a safetensors file's size, header and 64 evenly spaced windows of 4 KiB."""
+    size_bytes = file.stat().st_size
+    digest = hashlib.sha256(size_bytes.to_bytes(8, "big"))
+    with file.open("rb") as stream:
+        digest.update(stream.read(8 + int.from_bytes(stream.read(8), "little")))
+        for window in range(_SAMPLED_WINDOWS):
+            stream.seek(window * max(size_bytes - _WINDOW_BYTES, 0) // (_SAMPLED_WINDOWS - 1))
+            digest.update(stream.read(_WINDOW_BYTES))
+    return digest.hexdigest()
+
+
+def read_embedding_and_head(
+    folder: Path, *, dtype: torch.dtype, device: str
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Read only the input embedding and, if it is not tied to it, the output head.
+
+    Returns:
+        Two tensors ``[vocab, hidden]`` in ``dtype`` on ``device``; the second is None for a tied model.
+
+    Raises:
+        ModelUnavailableError: no such tensors in the folder.
+    """
+    embedding = _read_tensor(folder, "embed_tokens.weight", dtype, device)
+    if embedding is None:
+        raise ModelUnavailableError(f"needs a Llama-like model with *.embed_tokens.weight in {folder}, found none")
+    if _tied(read_config(folder)):
+        return embedding, None
+    return embedding, _read_tensor(folder, "lm_head.weight", dtype, device)
+
+
+def _tied(config: PretrainedConfig) -> bool:
+    return bool(getattr(config, "tie_word_embeddings", False))
+
+
+def _read_tensor(folder: Path, suffix: str, dtype: torch.dtype, device: str) -> torch.Tensor | None:
+    for file in weight_files(folder):
+        try:
+            with safe_open(file, framework="pt", device=device) as tensors:
+                for key in tensors.keys():  # noqa: SIM118  safe_open has no __iter__
+                    if key == suffix or key.endswith("." + suffix):
+                        tensor: torch.Tensor = tensors.get_tensor(key).to(dtype)
+                        return tensor
+        except SafetensorError as error:
+            raise ModelUnavailableError(f"needs readable safetensors in {file}, found: {error}; fetch it") from error
+    return None

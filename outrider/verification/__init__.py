@@ -1,0 +1,1 @@
+"""Acceptance rules: which draft tokens are committed, and what is drawn instead. One module per rule."""

@@ -1,0 +1,241 @@
+"""The batcher: blocks wait here for the verifier; a pure policy picks each batch; one call per batch.
+
+While a batch runs the next one is planned and staged: it is sent shortly before the running one is expected to end, so
+that the verifier goes from one to the other without a gap, yet as late as possible, so that blocks which arrive in the
+meantime still join. At most two calls are under way.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from actors.messages import Closing, VerifyCall, VerifyReply
+from outrider.engines.base import Block, OpenGeneration, Outcome, Refused, Unfinished
+from outrider.errors import OutriderError
+from outrider.generation import RoundEvent
+from outrider.scheduling.cost_model import LinearCostModel, VerifyCost
+from outrider.scheduling.policy import BatchLimits, PendingVerification, SchedulingPolicy
+from outrider.types import GenerationId
+
+_STAGE_LEAD_S = 0.005  # a staged call takes about 2 ms to reach the verifier; the rest is for a wrong prediction
+_IDLE_CLOSING_S = 0.05  # how long a closing waits for a batch to travel with
+
+
+class VerifierLostError(OutriderError):
+    """The verifier died or did not answer in time. It restarts empty: generations must be opened again."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyResult:
+    """A block's final outcome and the seconds it spent waiting and being verified, over all its passes."""
+
+    outcome: Outcome
+    queue_s: float
+    verify_s: float
+    incarnation: str
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A block in the queue."""
+
+    block: Block
+    opening: OpenGeneration | None
+    pending: PendingVerification
+    observe: Callable[[RoundEvent], object]
+    result: asyncio.Future[VerifyResult]
+    queued_at_s: float
+    queue_s: float = 0.0
+    verify_s: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class _Flight:
+    """A call under way."""
+
+    members: list[_Waiting]
+    costs: list[VerifyCost]
+    expected_end_at_s: float
+    task: asyncio.Task[None] = field(init=False)
+
+
+class Batcher:
+    """Owns the queue of one verifier. All methods run on the coordinator's event loop."""
+
+    def __init__(
+        self,
+        send: Callable[[VerifyCall], Coroutine[Any, Any, VerifyReply]],
+        policy: SchedulingPolicy,
+        limits: BatchLimits,
+        cost_model: LinearCostModel,
+    ) -> None:
+        """``send`` makes one verifier call; it raises ``VerifierLostError``, by its own deadline at the latest."""
+        self._send = send
+        self._policy = policy
+        self._limits = limits
+        self._cost_model = cost_model
+        self._queue: dict[tuple[GenerationId, int], _Waiting] = {}
+        self._closings: dict[GenerationId, Closing] = {}
+        self._flights: list[_Flight] = []
+        self._wake = asyncio.Event()
+        self._runner: asyncio.Task[None] | None = None
+
+    @property
+    def queued_blocks(self) -> int:
+        """Blocks that wait for a batch."""
+        return len(self._queue)
+
+    async def verify(
+        self,
+        block: Block,
+        cost: VerifyCost,
+        opening: OpenGeneration | None,
+        observe: Callable[[RoundEvent], object],
+    ) -> VerifyResult:
+        """Have one block verified, over as many passes as its prefix needs.
+
+        ``observe`` is told when the block joins a batch (DISPATCHED) and when it comes back UNFINISHED.
+
+        Raises:
+            VerifierLostError: the verifier died or hung; nothing of this round is committed.
+        """
+        now_s = time.monotonic()
+        pending = PendingVerification(
+            generation=block.generation,
+            round=block.round,
+            arrived_at_s=now_s,
+            deadline_at_s=float("inf"),
+            expected_tokens=1.0 + 0.5 * len(block.draft),
+            cost=cost,
+        )
+        result: asyncio.Future[VerifyResult] = asyncio.get_running_loop().create_future()
+        waiting = _Waiting(block, opening, pending, observe, result, now_s)
+        key = (block.generation, block.round)
+        self._queue[key] = waiting
+        self._notify()
+        try:
+            return await waiting.result
+        finally:
+            self._queue.pop(key, None)
+
+    def close(self, generation: GenerationId, *, keep_cache: bool) -> None:
+        """Have the verifier forget a generation, with the next batch or soon."""
+        self._closings[generation] = Closing(generation, keep_cache)
+        self._notify()
+
+    async def stop(self) -> None:
+        """End the batcher; whoever still waits is told that the verifier is lost."""
+        if self._runner is not None:
+            self._runner.cancel()
+        for flight in self._flights:
+            flight.task.cancel()
+        self._fail(list(self._queue.values()), VerifierLostError("the coordinator is shutting down"))
+
+    def _notify(self) -> None:
+        self._wake.set()
+        if self._runner is None or self._runner.done():
+            self._runner = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        while self._queue or self._closings:
+            if not self._queue and not await self._woken_within(_IDLE_CLOSING_S):
+                self._dispatch([])
+            elif self._flights and not self._time_to_stage():
+                await self._woken_within(self._until_staging())
+            elif self._queue:
+                self._dispatch(self._plan())
+            await asyncio.sleep(0)
+
+    def _time_to_stage(self) -> bool:
+        return len(self._flights) < 2 and self._until_staging() <= 0.0
+
+    def _until_staging(self) -> float:
+        """Seconds until the next batch should be sent; with two under way that is when one comes back."""
+        if len(self._flights) >= 2:
+            return float("inf")
+        return self._flights[0].expected_end_at_s - _STAGE_LEAD_S - time.monotonic()
+
+    async def _woken_within(self, timeout_s: float) -> bool:
+        self._wake.clear()
+        try:
+            await asyncio.wait_for(self._wake.wait(), None if timeout_s == float("inf") else max(0.0, timeout_s))
+        except TimeoutError:
+            return False
+        return True
+
+    def _plan(self) -> list[_Waiting]:
+        now_s = time.monotonic()
+        pending = [waiting.pending for waiting in self._queue.values()]
+        plan = self._policy.plan(pending, now_s, self._limits, self._cost_model)
+        return [self._queue[p.generation, p.round] for p in plan.batch]
+
+    def _dispatch(self, members: list[_Waiting]) -> None:
+        now_s = time.monotonic()
+        costs = [_clipped(member.pending.cost, self._limits.prefill_chunk_tokens) for member in members]
+        for member in members:
+            del self._queue[member.block.generation, member.block.round]
+            member.queue_s += now_s - member.queued_at_s
+            member.observe(RoundEvent.DISPATCHED)
+        opened = {member.block.generation for member in members if member.opening is not None}
+        closings = tuple(c for c in self._closings.values() if c.generation not in opened)
+        self._closings.clear()
+        call = VerifyCall(
+            closings=closings,
+            openings=tuple(member.opening for member in members if member.opening is not None),
+            blocks=tuple(member.block for member in members),
+        )
+        starts_at_s = max([now_s, *(flight.expected_end_at_s for flight in self._flights)])
+        flight = _Flight(members, costs, starts_at_s + self._cost_model.predict_s(costs))
+        self._flights.append(flight)
+        flight.task = asyncio.get_running_loop().create_task(self._fly(flight, call))
+
+    async def _fly(self, flight: _Flight, call: VerifyCall) -> None:
+        try:
+            reply = await self._send(call)
+        except VerifierLostError as error:
+            self._fail(flight.members, error)
+        else:
+            self._settle(flight, call, reply)
+        finally:
+            self._flights.remove(flight)
+            self._notify()
+
+    def _settle(self, flight: _Flight, call: VerifyCall, reply: VerifyReply) -> None:
+        if call.blocks:
+            self._cost_model = self._cost_model.corrected(flight.costs, reply.engine_s)
+        now_s = time.monotonic()
+        for member, outcome in zip(flight.members, reply.outcomes, strict=True):
+            member.queue_s += reply.waited_s
+            member.verify_s += reply.engine_s
+            if member.result.done():
+                continue
+            name = member.block.generation
+            if name in reply.refused_openings:
+                refused = Refused(name, member.block.round, reply.refused_openings[name])
+                member.result.set_result(VerifyResult(refused, member.queue_s, member.verify_s, reply.incarnation))
+            elif isinstance(outcome, Unfinished):
+                cost = VerifyCost(outcome.remaining_tokens, block_tokens(member.block) - outcome.remaining_tokens)
+                member.pending = replace(member.pending, cost=cost)
+                member.opening = None
+                member.queued_at_s = now_s
+                member.observe(RoundEvent.UNFINISHED)
+                self._queue[name, member.block.round] = member
+            else:
+                member.result.set_result(VerifyResult(outcome, member.queue_s, member.verify_s, reply.incarnation))
+
+    def _fail(self, members: list[_Waiting], error: VerifierLostError) -> None:
+        for member in members:
+            if not member.result.done():
+                member.result.set_exception(error)
+
+
+def block_tokens(block: Block) -> int:
+    """Positions a block spans, its prefix included."""
+    return block.position + len(block.forced) + len(block.draft)
+
+
+def _clipped(cost: VerifyCost, chunk_tokens: int) -> VerifyCost:
+    """What one pass computes of a block: at most a chunk of its prefix."""
+    return VerifyCost(min(cost.new_tokens, chunk_tokens), cost.cached_tokens)

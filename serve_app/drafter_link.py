@@ -1,0 +1,177 @@
+"""One generation's way to a drafter: lease one, bring its KV up to date, exchange rounds, replace it when it is lost.
+
+Leasing and prefill run in the background; until they are done ``ready`` is False and the rounds go on without a
+drafter. So neither the first token nor a recovery ever waits for a device.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from actors.messages import DrafterId
+from actors.transport import DrafterLostError, DrafterTransport
+from outrider.drafting.validation import draft_fault
+from outrider.engines.base import AcceptanceRule, Draft, DraftRequest, NeedsPrefix, OpenGeneration
+from outrider.errors import OutriderError
+from outrider.generation import Generation
+from outrider.types import GenerationId
+
+_PREFILL_ROUND = -1  # round number of the window-0 exchange that computes a drafter's prefix
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterPort:
+    """A leased drafter and how to reach it."""
+
+    drafter: DrafterId
+    transport: DrafterTransport
+
+
+class FleetPort(Protocol):
+    """The fleet, as a coordinator sees it. Calls have their own deadlines."""
+
+    async def lease(self, generation: GenerationId, exclude: frozenset[DrafterId]) -> DrafterPort | None:
+        """Lease a drafter; None if there is none now, or the fleet does not answer."""
+        ...
+
+    def release(self, generation: GenerationId) -> None:
+        """End the lease; nobody waits for that."""
+        ...
+
+    def report_lost(self, drafter: DrafterId) -> None:
+        """Tell the fleet that a drafter does not answer as it should; nobody waits for that."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSettings:
+    """Deadlines of exchanges with a drafter, and what its answers must agree with."""
+
+    draft_deadline_s: float
+    prefill_deadline_s: float
+    retry_s: float  # pause before asking for a drafter again when there was none
+    vocab_size: int
+    token_map_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A drafted block and where its time went."""
+
+    draft: Draft
+    draft_s: float
+    link_s: float
+
+
+class DrafterLink:
+    """The drafter of one generation, if it has one."""
+
+    def __init__(self, generation: Generation, fleet: FleetPort, settings: LinkSettings, rule: AcceptanceRule) -> None:
+        """Nothing is leased before ``start``."""
+        self._generation = generation
+        self._fleet = fleet
+        self._settings = settings
+        self._rule = rule
+        self._port: DrafterPort | None = None
+        self._known_tokens = 0  # committed tokens the drafter has
+        self._excluded: frozenset[DrafterId] = frozenset()
+        self._acquiring: asyncio.Task[None] | None = None
+        self.ready = False
+
+    def start(self) -> None:
+        """Begin to get a drafter ready, in the background."""
+        self.ready = False
+        self._acquiring = asyncio.get_running_loop().create_task(self._acquire())
+
+    def close(self) -> None:
+        """Give the drafter back; it forgets the generation."""
+        if self._acquiring is not None:
+            self._acquiring.cancel()
+        if self._port is not None:
+            self._port.transport.close(self._generation.name)
+        self._fleet.release(self._generation.name)
+
+    async def draft(self, number: int, window: int, clock: Callable[[], float]) -> Exchange | None:
+        """Have one block drafted. None if the drafter was lost or lacks the prefix; a replacement is then on its way."""
+        assert self._port is not None, "draft() needs ready"
+        request = self._request(number, window)
+        began_at_s = clock()
+        try:
+            reply = await self._port.transport.draft(request, self._settings.draft_deadline_s)
+        except OutriderError as error:
+            self._lost(self._port, error)
+            return None
+        if isinstance(reply.answer, NeedsPrefix):
+            self.start()
+            return None
+        fault = draft_fault(reply.answer, request, self._settings.vocab_size)
+        if fault is not None:
+            self._lost(self._port, DrafterLostError(f"drafter {self._port.drafter.actor_name} {fault}"))
+            return None
+        self._known_tokens = self._generation.position
+        elapsed_s = clock() - began_at_s
+        drafter_s = min(reply.drafter_s, elapsed_s)
+        return Exchange(reply.answer, drafter_s, elapsed_s - drafter_s)
+
+    def _request(self, number: int, window: int) -> DraftRequest:
+        generation = self._generation
+        prompt_tokens = len(generation.request.prompt_ids)
+        return DraftRequest(
+            generation=generation.name,
+            round=number,
+            feedback_position=self._known_tokens,
+            feedback=tuple(generation.output_ids[self._known_tokens - prompt_tokens :]),
+            prefix_hash=generation.prefix_hash,
+            window=window,
+            rule=self._rule,
+        )
+
+    def _lost(self, port: DrafterPort, error: OutriderError) -> None:
+        log.warning("generation %s lost its drafter: %s", self._generation.name, error)
+        self._fleet.report_lost(port.drafter)
+        port.transport.close(self._generation.name)
+        self._excluded |= {port.drafter}
+        self._port = None
+        self.start()
+
+    async def _acquire(self) -> None:
+        """Lease, open and prefill a drafter, and try others, until one is ready."""
+        while True:
+            port = await self._fleet.lease(self._generation.name, self._excluded)
+            if port is None:
+                # A drafter that failed once may have been restarted by now.
+                self._excluded = frozenset()
+                await asyncio.sleep(self._settings.retry_s)
+            elif await self._attempt(self._prepare(port), port):
+                self.ready = True
+                return
+
+    async def _prepare(self, port: DrafterPort) -> bool:
+        settings, generation = self._settings, self._generation
+        card = await port.transport.card(settings.prefill_deadline_s)
+        if card.token_map_hash != settings.token_map_hash:
+            raise DrafterLostError(
+                f"drafter {port.drafter.actor_name} needs token map {settings.token_map_hash}, found "
+                f"{card.token_map_hash}; give its group a drafter made for this target"
+            )
+        opening = OpenGeneration(
+            generation.name, generation.request.prompt_ids, generation.request.params, tuple(generation.output_ids)
+        )
+        self._port, self._known_tokens = port, generation.position
+        await port.transport.open(opening, settings.prefill_deadline_s)
+        reply = await port.transport.draft(self._request(_PREFILL_ROUND, 0), settings.prefill_deadline_s)
+        return not isinstance(reply.answer, NeedsPrefix)
+
+    async def _attempt(self, preparing: Awaitable[bool], port: DrafterPort) -> bool:
+        try:
+            return await preparing
+        except OutriderError as error:
+            log.warning("drafter %s is passed over: %s", port.drafter.actor_name, error)
+            if isinstance(error, DrafterLostError):
+                self._fleet.report_lost(port.drafter)
+            self._excluded |= {port.drafter}
+            return False

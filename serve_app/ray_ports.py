@@ -1,0 +1,133 @@
+"""Every Ray call a coordinator makes: to its verifier and to the fleet. Each has a deadline and typed errors."""
+
+import asyncio
+import logging
+from typing import Any
+
+import ray
+from ray.actor import ActorHandle
+from ray.exceptions import RayActorError, RayError
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from actors.fleet import fleet_handle
+from actors.messages import DrafterId, ModelCard, VerifyCall, VerifyReply
+from actors.transport import RayDrafterTransport
+from actors.verifier import VerifierActor
+from outrider.config import Config
+from outrider.engines.torch_verifier import EngineLimits
+from outrider.types import GenerationId
+from serve_app.batcher import VerifierLostError
+from serve_app.drafter_link import DrafterPort
+
+_PROBE_DEADLINE_S = 2.0
+_START_DEADLINE_S = 300.0  # to load a model of any size from disk
+_PROBE_PAUSE_S = 0.2
+_FLEET_DEADLINE_S = 5.0
+
+log = logging.getLogger(__name__)
+
+
+class VerifierPort:
+    """The coordinator's own verifier actor: created in its placement group, restarted by Ray when it dies."""
+
+    def __init__(self, config: Config) -> None:
+        """Create the actor in the second bundle of the replica's placement group."""
+        verifiers = config.verifiers
+        group = ray.util.get_current_placement_group()
+        placement = {} if group is None else {"scheduling_strategy": PlacementGroupSchedulingStrategy(group, 1)}
+        actor = ray.remote(VerifierActor).options(
+            num_cpus=verifiers.num_cpus,
+            num_gpus=verifiers.num_gpus,
+            resources=dict(verifiers.resources),
+            max_restarts=-1,
+            runtime_env={"env_vars": {"OMP_NUM_THREADS": str(verifiers.threads)}},
+            **placement,
+        )
+        limits = EngineLimits(
+            kv_budget_bytes=verifiers.kv_budget_mib * 2**20,
+            block_tokens=verifiers.kv_block_tokens,
+            prefill_chunk_tokens=verifiers.prefill_chunk_tokens,
+        )
+        self._handle: ActorHandle[Any] = actor.remote(
+            config.model.target, config.model.dtype, verifiers.device, verifiers.threads, limits
+        )
+        self._deadline_s = config.limits.verifier_deadline_s
+
+    async def verify(self, call: VerifyCall) -> VerifyReply:
+        """Make one call.
+
+        Raises:
+            VerifierLostError: the actor died, broke, or missed its deadline (it is then killed, and restarts).
+        """
+        try:
+            return await asyncio.wait_for(self._handle.verify.remote(call), self._deadline_s)  # type: ignore[no-any-return]
+        except TimeoutError:
+            log.error("verifier did not answer within %g s and is restarted", self._deadline_s)
+            ray.kill(self._handle, no_restart=False)
+            raise VerifierLostError(f"the verifier did not answer within {self._deadline_s:g} s") from None
+        except RayActorError as error:
+            raise VerifierLostError(f"the verifier is gone: {type(error).__name__}") from error
+        except RayError as error:
+            log.exception("a verifier call failed")
+            raise VerifierLostError(f"a verifier call failed: {type(error).__name__}") from error
+
+    async def card(self) -> ModelCard:
+        """Who the verifier is; waits while it loads its model or restarts.
+
+        Raises:
+            VerifierLostError: it did not come up within its start deadline.
+        """
+        loop = asyncio.get_running_loop()
+        give_up_at_s = loop.time() + _START_DEADLINE_S
+        while True:
+            try:
+                return await asyncio.wait_for(self._handle.card.remote(), give_up_at_s - loop.time())  # type: ignore[no-any-return]
+            except TimeoutError:
+                raise VerifierLostError(
+                    f"the verifier did not come up within {_START_DEADLINE_S:g} s; see its log"
+                ) from None
+            except RayActorError as error:
+                if loop.time() > give_up_at_s or "unavailable" not in type(error).__name__.lower():
+                    raise VerifierLostError(f"the verifier cannot be started: {error}") from error
+                await asyncio.sleep(_PROBE_PAUSE_S)
+
+    async def alive(self) -> bool:
+        """Whether the verifier answers now."""
+        try:
+            await asyncio.wait_for(self._handle.card.remote(), _PROBE_DEADLINE_S)
+        except (TimeoutError, RayError):
+            return False
+        return True
+
+
+class RayFleet:
+    """The fleet actor (``FleetPort``). If it cannot be reached, generations simply go on without a drafter."""
+
+    def __init__(self, config: Config) -> None:
+        """Find the fleet or create it."""
+        self._namespace = config.cluster.namespace
+        self._handle = fleet_handle(config.drafters, config.model.target, self._namespace)
+
+    async def start(self) -> None:
+        """Have the fleet start its drafters."""
+        await asyncio.wait_for(self._handle.start.remote(), _FLEET_DEADLINE_S)
+
+    async def lease(self, generation: GenerationId, exclude: frozenset[DrafterId]) -> DrafterPort | None:
+        """See ``FleetPort.lease``."""
+        try:
+            drafter = await asyncio.wait_for(self._handle.lease.remote(generation, exclude), _FLEET_DEADLINE_S)
+            if drafter is None:
+                return None
+            handle = ray.get_actor(drafter.actor_name, namespace=self._namespace)
+        except (TimeoutError, RayError, ValueError) as error:
+            log.warning("no drafter could be leased: %s", type(error).__name__)
+            return None
+        return DrafterPort(drafter, RayDrafterTransport(drafter.actor_name, handle))
+
+    def release(self, generation: GenerationId) -> None:
+        """See ``FleetPort.release``."""
+        self._handle.release.remote(generation)
+
+    def report_lost(self, drafter: DrafterId) -> None:
+        """See ``FleetPort.report_lost``."""
+        self._handle.report_lost.remote(drafter)

@@ -1,0 +1,24 @@
+"""Where a round's time went. Collected for every round, read by benches."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTiming:
+    """Seconds of one round, from the decision to draft until its tokens are committed.
+
+    ``orchestration_s`` is what is left: Ray calls to the verifier, planning, commit, waiting for the event loop.
+    """
+
+    drafted_tokens: int
+    committed_tokens: int
+    draft_s: float  # inside the drafter, waiting for other generations' steps included
+    link_s: float  # the rest of the exchange with the drafter
+    queue_s: float  # the block was ready, the verifier was not
+    verify_s: float  # inside the engine; several passes if the prefix was computed in chunks
+    total_s: float
+
+    @property
+    def orchestration_s(self) -> float:
+        """Everything else."""
+        return self.total_s - self.draft_s - self.link_s - self.queue_s - self.verify_s

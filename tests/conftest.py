@@ -1,0 +1,13 @@
+"""Settings of every test: quiet, offline, one thread per process. They hold before any library is imported."""
+
+import os
+
+from hypothesis import settings
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # processes with several threads each slow one another down
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+# No deadline: how long an example takes says nothing about the code on a machine that does other things too.
+settings.register_profile("outrider", deadline=None, print_blob=True)
+settings.load_profile("outrider")

@@ -1,0 +1,78 @@
+import sys
+from pathlib import Path
+from subprocess import run
+
+import pytest
+
+from cluster.cli import main
+from outrider import __version__
+from outrider.config import Config, parse_config, to_yaml
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"outrider {__version__}\n"
+
+
+def test_show_prints_the_configuration_in_use(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "show"]) == 0
+    assert capsys.readouterr().out == to_yaml(Config())
+
+
+def test_flags_come_before_the_file_and_the_file_before_defaults(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "my.yaml"
+    path.write_text("http: {port: 9000, host: 0.0.0.0}", encoding="utf-8")
+    assert main(["config", "show", "--config", str(path), "--set", "http.port=9001", "--set", "verifiers.count=2"]) == 0
+    config = parse_config(capsys.readouterr().out, "shown")
+    assert (config.http.host, config.http.port, config.verifiers.count) == ("0.0.0.0", 9001, 2)
+
+
+def test_the_environment_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "my.yaml"
+    path.write_text("http: {port: 9000}", encoding="utf-8")
+    monkeypatch.setenv("OUTRIDER_CONFIG", str(path))
+    assert main(["config", "check"]) == 0
+    assert capsys.readouterr().out == f"{path}: ok\n"
+
+
+def test_a_mistake_is_one_message_and_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "my.yaml"
+    path.write_text("http: {port: 0}", encoding="utf-8")
+    assert main(["config", "check", "--config", str(path)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == f"outrider: error: http.port needs an integer in [1, 65535], found 0 (in {path})\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["config"],
+        ["distill"],
+        ["bench", "nothing"],
+        ["serve", "--port", "1"],
+        ["distill", "--out", "x", "--steps", "many"],
+    ],
+)
+def test_a_malformed_command_exits_with_status_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert "usage: outrider" in capsys.readouterr().err
+
+
+def test_help_loads_neither_models_nor_ray() -> None:
+    program = (
+        "import sys, cluster.cli\n"
+        "try: cluster.cli.main(['--help'])\n"
+        "except SystemExit: print([name for name in ('ray', 'torch', 'transformers', 'pydantic') if name in sys.modules])"
+    )
+    result = run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "[]"

@@ -1,0 +1,68 @@
+"""Tiny random models and the engines under test. A second engine joins by adding a factory to ``VERIFIERS``."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
+
+from outrider.engines.base import VerifierEngine
+from outrider.engines.paged_model import kv_bytes_per_token
+from outrider.engines.torch_drafter import TorchDrafter
+from outrider.engines.torch_verifier import EngineLimits, TorchVerifier
+
+VOCAB = 97
+BLOCK_TOKENS = 4
+
+
+@dataclass(frozen=True)
+class TinyModel:
+    """A loaded model as engines want it."""
+
+    model: PreTrainedModel
+    vocab_size: int = VOCAB
+    max_context_tokens: int = 256
+
+
+def tiny_llama(seed: int = 0, layers: int = 2) -> LlamaForCausalLM:
+    """Random weights large enough that the argmax is never a near-tie; logits are wider than the vocabulary."""
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=VOCAB + 7,
+        hidden_size=48,
+        intermediate_size=64,
+        num_hidden_layers=layers,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        max_position_embeddings=256,
+        initializer_range=0.3,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=None,
+    )
+    return LlamaForCausalLM(config).eval()
+
+
+MakeVerifier = Callable[..., VerifierEngine]
+
+
+def torch_verifier(model: PreTrainedModel, *, blocks: int = 200, prefill_chunk_tokens: int = 16) -> VerifierEngine:
+    """The torch engine with room for ``blocks`` KV blocks."""
+    budget = kv_bytes_per_token(model) * BLOCK_TOKENS * blocks
+    return TorchVerifier(TinyModel(model), EngineLimits(budget, BLOCK_TOKENS, prefill_chunk_tokens))
+
+
+VERIFIERS: dict[str, MakeVerifier] = {"torch": torch_verifier}
+
+
+@pytest.fixture(params=sorted(VERIFIERS))
+def make_verifier(request: pytest.FixtureRequest) -> MakeVerifier:
+    """Each engine in turn."""
+    return VERIFIERS[request.param]
+
+
+def torch_drafter(model: PreTrainedModel, *, blocks: int = 200, prefill_chunk_tokens: int = 16) -> TorchDrafter:
+    """The torch drafter with room for ``blocks`` KV blocks."""
+    budget = kv_bytes_per_token(model) * BLOCK_TOKENS * blocks
+    return TorchDrafter(TinyModel(model), EngineLimits(budget, BLOCK_TOKENS, prefill_chunk_tokens))

@@ -1,0 +1,196 @@
+import pickle
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outrider.config import (
+    Config,
+    ConfigFileError,
+    DrafterGroupConfig,
+    HttpConfig,
+    LimitsConfig,
+    ModelConfig,
+    SpeculationConfig,
+    VerifierConfig,
+    load_config,
+    override,
+    parse_config,
+    to_yaml,
+)
+from outrider.errors import ConfigError
+
+TEXTS = st.text(st.characters(exclude_categories=["C", "Zl", "Zp"]), min_size=1)
+NAMES = st.from_regex(r"[a-z0-9][a-z0-9_-]{0,62}", fullmatch=True)
+SHARES = st.floats(min_value=0, max_value=1024)
+RESOURCES = st.dictionaries(TEXTS, st.floats(min_value=1e-6, max_value=1e6), max_size=3)
+SECONDS = st.floats(min_value=0, max_value=86_400, exclude_min=True)
+DTYPES = st.sampled_from(["float32", "bfloat16", "float16"])
+
+GROUPS = st.builds(
+    DrafterGroupConfig,
+    name=NAMES,
+    model=TEXTS,
+    dtype=DTYPES,
+    device=st.just("cuda"),
+    count=st.integers(0, 100),
+    resources=RESOURCES,
+    num_cpus=SHARES,
+    num_gpus=st.floats(min_value=0.001, max_value=1),
+)
+CONFIGS = st.builds(
+    Config,
+    model=st.builds(
+        ModelConfig, target=TEXTS, served_name=st.none() | TEXTS, max_context_tokens=st.none() | st.integers(1, 10**6)
+    ),
+    drafters=st.lists(GROUPS, unique_by=lambda group: group.name, max_size=3).map(tuple),
+    verifiers=st.builds(VerifierConfig, num_cpus=SHARES, resources=RESOURCES, kv_budget_mib=st.integers(16, 2**20)),
+    speculation=st.integers(0, 64).map(lambda window: SpeculationConfig(k_max=max(window, 1), window=window)),
+    limits=st.builds(LimitsConfig, drafter_deadline_s=SECONDS, verifier_deadline_s=SECONDS),
+    http=st.builds(HttpConfig, host=TEXTS, port=st.integers(1, 65_535)),
+)
+
+
+@given(CONFIGS)
+def test_what_is_written_reads_back_the_same(config: Config) -> None:
+    assert parse_config(to_yaml(config), "written") == config
+
+
+def test_the_packaged_file_states_every_default() -> None:
+    assert load_config() == Config()
+    assert parse_config("", "empty") == Config()
+
+
+def test_every_field_stands_in_the_packaged_file() -> None:
+    text = files("outrider").joinpath("default.yaml").read_text(encoding="utf-8")
+    keys = [line.split(":")[0].strip(" -") for line in to_yaml(Config()).splitlines()]
+    assert [key for key in keys if f"{key}:" not in text] == []
+
+
+def test_a_file_names_only_what_it_changes(tmp_path: Path) -> None:
+    path = tmp_path / "my.yaml"
+    path.write_text("verifiers: {threads: 2}\nmodel: {target: /models/large}\n", encoding="utf-8")
+    config = load_config(path)
+    assert config.verifiers == VerifierConfig(threads=2)
+    assert config.drafters == Config().drafters
+    assert config.model.public_name == "/models/large"
+
+
+def test_a_served_name_hides_the_target() -> None:
+    assert parse_config("model: {target: /models/large, served_name: large}", "text").model.public_name == "large"
+
+
+def test_custom_resources_are_summed_over_groups_and_verifiers() -> None:
+    config = parse_config(
+        "drafters: [{name: a, count: 3}, {name: b, count: 2, resources: {jetson: 2, nvme: 1}}, {name: c, count: 0}]\n"
+        "verifiers: {count: 2, resources: {nvme: 0.5}}",
+        "text",
+    )
+    assert config.custom_resources == {"jetson": 7.0, "nvme": 3.0}
+
+
+MISTAKES = [
+    ("verifiers: {kv_budget_mib: lots}", "verifiers.kv_budget_mib needs an integer in [16, 1048576], found 'lots'"),
+    ("verifiers: {kv_budget_mib: 8}", "verifiers.kv_budget_mib needs an integer in [16, 1048576], found 8"),
+    ("verifiers: {threads: true}", "verifiers.threads needs an integer in [1, 1024], found True"),
+    ("verifiers: {threads: '2'}", "verifiers.threads needs an integer in [1, 1024], found '2'"),
+    ("verifiers: {device: tpu}", "verifiers.device needs one of cpu, cuda, found 'tpu'"),
+    ("verifiers: {device: cuda}", "verifiers.num_gpus needs a share above 0 where device is cuda, found 0.0"),
+    (
+        "verifiers: {prefill_chunk_tokens: 1024}",
+        "prefill_chunk_tokens needs at most max_batch_tokens (512), found 1024",
+    ),
+    ("verifiers: {resources: {fpga: 0}}", "verifiers.resources.fpga needs a number in (0, 1000000], found 0"),
+    ("verifiers: {resources: {1: 1}}", "verifiers.resources needs keys that are non-empty text, found 1"),
+    ("verifiers: {resources: 2}", "verifiers.resources needs a mapping, found 2"),
+    ("scheduling: {policy: lottery}", "scheduling.policy needs one of fcfs, found 'lottery'"),
+    ("model: {max_context_tokens: 1.5}", "max_context_tokens needs an integer in [1, 1000000] or null, found 1.5"),
+    ("model: {target: ''}", "model.target needs non-empty text, found ''"),
+    ("limits: {drafter_deadline_s: .nan}", "limits.drafter_deadline_s needs a number in (0, 86400], found nan"),
+    ("speculation: {k_max: 4, window: 5}", "speculation.window needs at most k_max (4), found 5"),
+    ("drafters: 3", "drafters needs a list, found 3"),
+    ("drafters: [{name: A}]", "drafters[0].name needs a short name"),
+    ("drafters: [{count: 2}]", "drafters[0].name needs a short name"),
+    ("drafters: [{name: a}, {name: a}]", "drafters needs a different name for each group, found ['a', 'a']"),
+    ("http:", "http needs a mapping of host, port, found None"),
+    ("http: {prt: 1}", "http needs known keys (host, port; did you mean port?), found 'prt'"),
+    ("surprise: 1", "configuration needs known keys (model, drafters,"),
+    ("1: 1", "configuration needs known keys (model, drafters,"),
+    ("- model", "configuration needs a mapping of model, drafters,"),
+    ("http: {port: 1, port: 2}", "configuration needs valid YAML, found 'line 1: port is given twice'"),
+    ("? [a]\n: 1", "configuration needs valid YAML, found 'line 1: found unhashable key'"),
+    ("http: [", 'configuration needs valid YAML, found "line 1: expected the node content'),
+    ("http: \x00", "configuration needs valid YAML, found 'unacceptable character"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), MISTAKES, ids=[text for text, _ in MISTAKES])
+def test_a_mistake_is_named_with_field_range_value_and_file(text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(text, "my.yaml")
+    assert message in str(caught.value)
+    assert str(caught.value).endswith("(in my.yaml)")
+
+
+def test_all_mistakes_are_reported_at_once() -> None:
+    with pytest.raises(ConfigFileError) as caught:
+        parse_config("http: {port: 0}\nverifiers: {count: 0}\nspeculation: {window: 60}", "my.yaml")
+    assert [problem.field for problem in caught.value.problems] == [
+        "verifiers.count",
+        "speculation.window",
+        "http.port",
+    ]
+    assert len(str(caught.value).splitlines()) == 3
+
+
+def test_the_error_crosses_process_boundaries() -> None:
+    with pytest.raises(ConfigFileError) as caught:
+        parse_config("http: {port: 0}", "my.yaml")
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_the_configuration_crosses_process_boundaries() -> None:
+    assert pickle.loads(pickle.dumps(Config())) == Config()
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe"], ids=["missing", "not UTF-8"])
+def test_an_unreadable_file_is_named(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "my.yaml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"needs a readable YAML file, found '.*my\.yaml: "):
+        load_config(path)
+
+
+def test_overrides_are_typed_and_reach_lists_and_mappings() -> None:
+    config = override(
+        Config(),
+        ["verifiers.threads=2", "drafters.0.resources.orin=1", "model.served_name=null", "model.target=a=b"],
+    )
+    assert config.verifiers.threads == 2
+    assert config.drafters[0].resources == {"jetson": 1.0, "orin": 1.0}
+    assert config.model == ModelConfig(target="a=b")
+
+
+def test_no_override_changes_nothing() -> None:
+    assert override(Config(), []) == Config()
+
+
+BAD_OVERRIDES = [
+    ("verifiers.threads", "--set needs KEY=VALUE, such as verifiers.threads=2, found 'verifiers.threads'"),
+    ("verifiers.threads=many", "verifiers.threads needs an integer in [1, 1024], found 'many' (in --set)"),
+    ("verifiers.treads=2", "did you mean threads?), found 'treads' (in --set)"),
+    ("verifers.threads=2", "--set verifers.threads needs a path to a field (here: model, drafters,"),
+    ("drafters.1.count=2", "--set drafters.1.count needs a path to a field (here: 0), found '1'"),
+    ("http.port.x=2", "--set http.port.x needs a path to a field (here: nothing below it), found 'x'"),
+    ("http.port=[", "http.port needs a YAML value, found '['"),
+]
+
+
+@pytest.mark.parametrize(("assignment", "message"), BAD_OVERRIDES, ids=[text for text, _ in BAD_OVERRIDES])
+def test_a_bad_override_says_what_was_needed(assignment: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        override(Config(), [assignment])
+    assert message in str(caught.value)

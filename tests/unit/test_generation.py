@@ -1,0 +1,166 @@
+"""State machines and commits of one response."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outrider.engines.base import Verified
+from outrider.errors import IllegalTransitionError
+from outrider.generation import (
+    GENERATION_TRANSITIONS,
+    ROUND_TRANSITIONS,
+    Generation,
+    GenerationEvent,
+    GenerationState,
+    RoundEvent,
+    RoundState,
+    next_generation_state,
+    next_round_state,
+)
+from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
+from outrider.types import FinishReason, GenerationRequest, SamplingParams
+
+EOS = 2
+
+
+def make(
+    max_tokens: int = 10, *, ignore_eos: bool = False, output: tuple[int, ...] = (), context: int = 100
+) -> Generation:
+    request = GenerationRequest(
+        "g", (1, 5, 6), SamplingParams(temperature=0.0), max_tokens, ignore_eos=ignore_eos, output_ids=output
+    )
+    generation = Generation(request, eos_token_ids=(EOS,), max_context_tokens=context)
+    generation.happened(GenerationEvent.STARTED)
+    return generation
+
+
+def begin(generation: Generation) -> int:
+    number = generation.begin_round(drafting=False)
+    generation.round_happened(number, RoundEvent.ENQUEUED)
+    generation.round_happened(number, RoundEvent.DISPATCHED)
+    return number
+
+
+def commit(
+    generation: Generation, draft: list[int], accepted: int, after: int | None
+) -> tuple[tuple[int, ...], object]:
+    committed = generation.commit(Verified("g", begin(generation), tuple(range(accepted)), after), draft)
+    return committed.token_ids, committed.finish
+
+
+@given(state=st.sampled_from(GenerationState), event=st.sampled_from(GenerationEvent))
+def test_generation_table_is_the_only_way(state: GenerationState, event: GenerationEvent) -> None:
+    if (state, event) in GENERATION_TRANSITIONS:
+        assert next_generation_state(state, event) is GENERATION_TRANSITIONS[state, event]
+    else:
+        with pytest.raises(IllegalTransitionError, match=f"{state} cannot take {event}"):
+            next_generation_state(state, event)
+
+
+@given(state=st.sampled_from(RoundState), event=st.sampled_from(RoundEvent))
+def test_round_table_is_the_only_way(state: RoundState, event: RoundEvent) -> None:
+    if (state, event) in ROUND_TRANSITIONS:
+        assert next_round_state(state, event) is ROUND_TRANSITIONS[state, event]
+    else:
+        with pytest.raises(IllegalTransitionError, match=f"{state} cannot take {event}"):
+            next_round_state(state, event)
+
+
+def test_every_round_state_can_end_and_ended_rounds_stay_ended() -> None:
+    over = {RoundState.COMMITTED, RoundState.STALE, RoundState.LOST}
+    reach = {state: {to for (frm, _), to in ROUND_TRANSITIONS.items() if frm is state} for state in RoundState}
+    for state in over:
+        assert not reach[state]
+    for state in set(RoundState) - over:
+        seen, frontier = {state}, {state}
+        while frontier:
+            frontier = {to for frm in frontier for to in reach[frm]} - seen
+            seen |= frontier
+        assert seen & over, f"{state} never ends"
+
+
+@given(st.data())
+def test_any_sequence_of_events_leaves_a_consistent_generation(data: st.DataObject) -> None:
+    """Rounds opened, moved by random events, committed: numbers never repeat, nothing open after the end."""
+    generation = make(max_tokens=data.draw(st.integers(1, 12)))
+    numbers: list[int] = []
+    expected: list[int] = []
+    for _ in range(data.draw(st.integers(1, 25))):
+        if generation.open_rounds and data.draw(st.booleans()):
+            number = data.draw(st.sampled_from(sorted(generation.open_rounds)))
+            event = data.draw(st.sampled_from([e for e in RoundEvent if e is not RoundEvent.VERIFIED]))
+            before = dict(generation.open_rounds)
+            try:
+                generation.round_happened(number, event)
+            except IllegalTransitionError:
+                assert generation.open_rounds == before
+        elif generation.remaining_tokens and data.draw(st.booleans()):
+            draft = data.draw(st.lists(st.integers(3, 9), max_size=4))
+            accepted = data.draw(st.integers(0, len(draft)))
+            token_ids, finish = commit(generation, draft, accepted, data.draw(st.integers(2, 9)))
+            expected += token_ids
+            if finish is not None:
+                generation.happened(GenerationEvent.ENDED)
+                break
+        else:
+            numbers.append(generation.begin_round(drafting=data.draw(st.booleans())))
+    assert len(set(numbers)) == len(numbers)
+    assert generation.output_ids == expected
+    assert generation.prefix_hash == extend_prefix_hash(EMPTY_PREFIX_HASH, [1, 5, 6, *expected])
+    assert len(expected) <= generation.request.max_tokens
+    if generation.state is GenerationState.ACTIVE:
+        generation.happened(data.draw(st.sampled_from([GenerationEvent.FAULT, GenerationEvent.CLIENT_LEFT])))
+    assert not generation.open_rounds
+
+
+def test_max_tokens_is_exact_although_a_round_commits_several() -> None:
+    generation = make(max_tokens=5)
+    assert commit(generation, [7, 8], 2, 9) == ((7, 8, 9), None)
+    assert commit(generation, [7, 8], 2, 9) == ((7, 8), FinishReason.LENGTH)
+    assert generation.remaining_tokens == 0
+
+
+def test_the_end_of_sequence_token_ends_the_response_and_is_counted() -> None:
+    generation = make()
+    assert commit(generation, [7, EOS, 8], 3, 9) == ((7, EOS), FinishReason.STOP)
+    assert generation.output_ids == [7, EOS]
+
+
+def test_end_of_sequence_on_the_last_token_is_a_stop_not_a_length() -> None:
+    assert commit(make(max_tokens=2), [7, EOS, 8], 3, 9) == ((7, EOS), FinishReason.STOP)
+
+
+def test_ignore_eos_goes_on() -> None:
+    assert commit(make(max_tokens=4, ignore_eos=True), [EOS], 1, 9) == ((EOS, 9), None)
+
+
+def test_context_bounds_the_response() -> None:
+    generation = make(max_tokens=50, context=6)
+    assert generation.remaining_tokens == 3
+    assert commit(generation, [7, 8, 9], 3, 4) == ((7, 8, 9), FinishReason.LENGTH)
+
+
+def test_resumed_output_counts_towards_max_tokens_but_is_not_committed_again() -> None:
+    generation = make(max_tokens=4, output=(7, 8))
+    assert (generation.position, generation.remaining_tokens) == (5, 2)
+    assert commit(generation, [], 0, 9) == ((9,), None)
+    assert commit(generation, [], 0, 9) == ((9,), FinishReason.LENGTH)
+    assert generation.output_ids == [7, 8, 9, 9]
+
+
+def test_statistics_count_every_round() -> None:
+    generation = make()
+    commit(generation, [], 0, 5)
+    commit(generation, [5, 6, 7], 1, 4)
+    commit(generation, [5], 1, 4)
+    stats = generation.stats
+    assert (stats.rounds, stats.speculative_rounds, stats.drafted_tokens, stats.accepted_tokens) == (3, 2, 4, 2)
+
+
+def test_a_round_cannot_be_committed_twice() -> None:
+    generation = make()
+    outcome = Verified("g", begin(generation), (), 5)
+    generation.commit(outcome, ())
+    with pytest.raises(IllegalTransitionError, match="round 0 of g is not open"):
+        generation.commit(outcome, ())
+    assert generation.output_ids == [5]
