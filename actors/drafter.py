@@ -9,13 +9,11 @@ import time
 import uuid
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
-from actors.engine_thread import engine_thread
 from actors.messages import DraftReply, ModelCard
 from outrider.engines.base import DraftAnswer, DrafterEngine, DraftRequest, OpenGeneration
-from outrider.engines.torch_drafter import TorchDrafter
-from outrider.engines.torch_verifier import EngineLimits
-from outrider.models.registry import load_drafter
+from outrider.engines.limits import EngineLimits
 from outrider.types import GenerationId
 
 _Order = tuple[Callable[[], None], asyncio.Future[None]]
@@ -26,6 +24,11 @@ class DrafterActor:
 
     def __init__(self, drafter: str, target: str, dtype: str, device: str, threads: int, limits: EngineLimits) -> None:
         """Load the draft model; what it shares with the target comes from the target's files."""
+        # The fleet, which only creates this actor, need not wait for torch to load.
+        from actors.engine_thread import engine_thread  # noqa: PLC0415
+        from outrider.engines.torch_drafter import TorchDrafter  # noqa: PLC0415
+        from outrider.models.registry import load_drafter  # noqa: PLC0415
+
         self._thread = engine_thread(threads)
         loaded = self._thread.submit(load_drafter, drafter, target, dtype=dtype, device=device).result()
         engine = TorchDrafter(loaded, limits)
@@ -115,8 +118,9 @@ class DrafterActor:
                 if waiting is not None and not waiting.done():
                     waiting.set_result(answer)
 
-    def _fail_all(self, futures: list[asyncio.Future[None]], error: Exception) -> None:
-        for future in [*futures, *self._waiting.values()]:
+    def _fail_all(self, orders: list[asyncio.Future[None]], error: Exception) -> None:
+        futures: list[asyncio.Future[Any]] = [*orders, *self._waiting.values()]
+        for future in futures:
             if not future.done():
                 future.set_exception(error)
 

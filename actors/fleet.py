@@ -17,10 +17,11 @@ from actors.drafter import DrafterActor
 from actors.lease_table import LeaseTable
 from actors.messages import DrafterId, ModelCard
 from outrider.config_schema import DrafterGroupConfig
-from outrider.engines.torch_verifier import EngineLimits
+from outrider.engines.limits import EngineLimits
 from outrider.types import GenerationId
 
 FLEET_NAME = "fleet"
+_ANYWHERE = "DEFAULT"  # said aloud, or Ray keeps what a coordinator starts inside that coordinator's placement group
 _PROBE_DEADLINE_S = 2.0
 _RESTART_PAUSE_S = 1.0
 
@@ -92,12 +93,13 @@ class FleetActor:
         """The drafter's actor, created if it does not exist."""
         group = self._groups[drafter]
         limits = EngineLimits(kv_budget_bytes=group.kv_budget_mib * 2**20)
-        actor = ray.remote(DrafterActor).options(
+        actor: Any = ray.remote(DrafterActor).options(
             name=drafter.actor_name,
             namespace=self._namespace,
             lifetime="detached",
             get_if_exists=True,
             max_restarts=-1,
+            scheduling_strategy=_ANYWHERE,
             num_cpus=group.num_cpus,
             num_gpus=group.num_gpus,
             resources=dict(group.resources),
@@ -111,8 +113,14 @@ class FleetActor:
 
 def fleet_handle(groups: tuple[DrafterGroupConfig, ...], target: str, namespace: str) -> "ActorHandle[Any]":
     """The cluster's fleet actor, created if it does not exist."""
-    actor = ray.remote(FleetActor).options(
-        name=FLEET_NAME, namespace=namespace, lifetime="detached", get_if_exists=True, max_restarts=-1, num_cpus=0
+    actor: Any = ray.remote(FleetActor).options(
+        name=FLEET_NAME,
+        namespace=namespace,
+        lifetime="detached",
+        get_if_exists=True,
+        max_restarts=-1,
+        scheduling_strategy=_ANYWHERE,
+        num_cpus=0,
     )
     handle: ActorHandle[Any] = actor.remote(groups, target, namespace)
     return handle

@@ -4,7 +4,7 @@ Today a Ray call per exchange; every call has a deadline, and whatever goes wron
 """
 
 import asyncio
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from ray.actor import ActorHandle
 from ray.exceptions import RayActorError, RayError, RayTaskError
@@ -13,8 +13,6 @@ from actors.messages import DraftReply, ModelCard
 from outrider.engines.base import DraftRequest, OpenGeneration
 from outrider.errors import OutriderError
 from outrider.types import GenerationId
-
-_T = TypeVar("_T")
 
 
 class DrafterLostError(OutriderError):
@@ -64,7 +62,8 @@ class RayDrafterTransport:
 
     async def card(self, deadline_s: float) -> ModelCard:
         """See ``DrafterTransport.card``."""
-        return await self._answer(self._handle.card.remote(), deadline_s)
+        card: ModelCard = await self._answer(self._handle.card.remote(), deadline_s)
+        return card
 
     async def open(self, request: OpenGeneration, deadline_s: float) -> None:
         """See ``DrafterTransport.open``."""
@@ -72,7 +71,8 @@ class RayDrafterTransport:
 
     async def draft(self, request: DraftRequest, deadline_s: float) -> DraftReply:
         """See ``DrafterTransport.draft``."""
-        return await self._answer(self._handle.draft.remote(request), deadline_s)
+        reply: DraftReply = await self._answer(self._handle.draft.remote(request), deadline_s)
+        return reply
 
     def close(self, generation: GenerationId) -> None:
         """See ``DrafterTransport.close``."""

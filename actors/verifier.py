@@ -8,12 +8,10 @@ import asyncio
 import time
 import uuid
 
-from actors.engine_thread import engine_thread
 from actors.messages import ModelCard, VerifyCall, VerifyReply
 from outrider.engines.base import VerifierEngine
-from outrider.engines.torch_verifier import EngineLimits, TorchVerifier
+from outrider.engines.limits import EngineLimits
 from outrider.errors import OutriderError
-from outrider.models.registry import load_target
 from outrider.types import GenerationId
 
 
@@ -22,6 +20,11 @@ class VerifierActor:
 
     def __init__(self, target: str, dtype: str, device: str, threads: int, limits: EngineLimits) -> None:
         """Load the model; the actor answers once that is done."""
+        # Whoever only creates this actor need not wait for torch to load.
+        from actors.engine_thread import engine_thread  # noqa: PLC0415
+        from outrider.engines.torch_verifier import TorchVerifier  # noqa: PLC0415
+        from outrider.models.registry import load_target  # noqa: PLC0415
+
         self._thread = engine_thread(threads)
         self._incarnation = uuid.uuid4().hex
         self._free_since_s = time.monotonic()

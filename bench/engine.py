@@ -14,7 +14,8 @@ import torch
 from transformers import DynamicCache, PreTrainedModel
 
 from outrider.engines.base import AcceptanceRule, Block, OpenGeneration, Unfinished, Verified
-from outrider.engines.torch_verifier import EngineLimits, TorchVerifier
+from outrider.engines.limits import EngineLimits
+from outrider.engines.torch_verifier import TorchVerifier
 from outrider.models.registry import LoadedModel, load_target
 from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.types import SamplingParams
@@ -89,8 +90,9 @@ def _bare_call(loaded: LoadedModel, generations: int, prefix: int, new_tokens: i
 
     @torch.inference_mode()
     def call() -> object:
-        cache.crop(prefix)
-        return model(input_ids=new, past_key_values=cache, use_cache=True).logits
+        logits = model(input_ids=new, past_key_values=cache, use_cache=True).logits
+        cache.crop(-new_tokens)
+        return logits
 
     return call
 

@@ -1,4 +1,4 @@
-"""The command line ``outrider``. Commands import what they need when they run, so that ``outrider --help`` answers at once.
+"""The command line. Commands import what they need when they run, so that ``outrider --help`` answers at once.
 
 A mistake of the user's prints ``outrider: error: ...`` and exits with status 2; an interrupt exits silently with 130.
 """
@@ -79,22 +79,26 @@ def _add_distill(commands: "_Commands") -> None:
     distill = commands.add_parser(
         "distill", help="make a drafter for a target from the target's own layers", argument_default=argparse.SUPPRESS
     )
-    distill.add_argument("--target", help="the embedded target's name, or a directory in Hugging Face format")
-    distill.add_argument("--out", type=Path, required=True, help="directory of the drafter to write")
-    distill.add_argument("--layers", type=int, help="the drafter's layers, the target's first ones")
-    distill.add_argument("--steps", type=int, help="of the optimiser")
-    distill.add_argument("--batch", type=int, help="sequences per step")
-    distill.add_argument("--learning-rate", type=float)
-    distill.add_argument("--vocab-k", type=int, help="the target's most probable tokens to learn from, per position")
-    distill.add_argument("--seed", type=int)
-    distill.add_argument("--traces", type=Path, help="responses of the target to learn from, or where to write them")
-    distill.add_argument("--prompts", type=Path, help="file with one prompt a line, for which the target makes traces")
-    distill.add_argument("--max-new-tokens", type=int, help="length of a trace")
-    distill.add_argument("--resume", action="store_true", help="go on from the last checkpoint in --out")
-    distill.add_argument("--init-from", type=Path, help="a drafter to start from in place of the target's weights")
-    distill.add_argument("--dtype", choices=("float32", "bfloat16"))
-    distill.add_argument("--device", choices=("cpu", "cuda"))
-    distill.add_argument("--threads", type=int, help="of computation")
+    add = distill.add_argument
+    add("--target", required=True, help="the embedded target's name, or a directory in Hugging Face format")
+    add("--out", type=Path, required=True, help="file to write, ending in .safetensors")
+    add("--steps", type=int, help="of the optimiser")
+    add("--layers", type=int, help="how many of the target's first layers the drafter gets")
+    add("--batch", type=int, help="traces per step")
+    add("--learning-rate", type=float, help="peak; less where --init-from is given")
+    add("--vocab-k", type=int, help="train on so many of the most frequent tokens")
+    add("--hidden-weight", type=float, help="of the loss on the final hidden state")
+    add("--seed", type=int, help="of the traces and of the order of batches")
+    add("--traces", type=Path, help="training data made before; without it, the target makes it")
+    add("--trace-count", type=int, help="responses to make")
+    add("--prompts", type=Path, help="text file, one prompt a line, to make responses to")
+    add("--max-new-tokens", type=int, help="length limit of a response")
+    add("--resume", action=argparse.BooleanOptionalAction, help="go on from the checkpoint, if there is one")
+    add("--checkpoint-every-steps", type=int, help="steps between two checkpoints")
+    add("--init-from", type=Path, help="a drafter of this target to begin from")
+    add("--dtype", choices=("float32", "bfloat16"), help="of the target while training")
+    add("--device", help="cpu, cuda or another torch device")
+    add("--threads", type=int, help="of computation")
     distill.set_defaults(run=_distill)
 
 
@@ -158,7 +162,12 @@ def _distill(arguments: argparse.Namespace) -> None:
 
     flags = vars(arguments)
     del flags["run"]
-    distill(DistillConfig(**flags))
+    report = distill(DistillConfig(**flags))
+    print(f"{report.out}: {report.steps} steps on {report.trained_tokens} tokens, last loss {report.last_loss:.4f}")
+    print("acceptance on held-out responses, before -> after:")
+    for measure in ("greedy", "overlap", "shared_noise"):
+        values = [getattr(moment, measure) for moment in (report.before, report.after)]
+        print(f"  {measure}: " + " -> ".join("not measured" if value is None else f"{value:.3f}" for value in values))
 
 
 def _bench(arguments: argparse.Namespace) -> None:

@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -12,12 +13,15 @@ import ray
 from ray import serve
 from ray.serve.config import HTTPOptions, ProxyLocation
 
+from actors.fleet import fleet_handle
 from outrider.config import Config
 from outrider.errors import ConfigError, GenerationFailedError
 from outrider.models.registry import load_tokenizer
 from serve_app.app import build_app
 
 APP_NAME = "outrider"
+_DRAFTERS_DEADLINE_S = 60.0
+_POLL_S = 0.2
 
 
 def serve_locally(config: Config) -> None:
@@ -59,6 +63,8 @@ def running(config: Config, show: Callable[[str], None] = lambda _: None) -> Ite
             serve.run(build_app(config), name=APP_NAME, route_prefix="/")
         except RuntimeError as error:
             raise GenerationFailedError(f"the application did not come up: {error}") from error
+        ready = _await_drafters(config)
+        show(f"Drafters: {ready} ready")
         yield f"http://{config.http.host}:{config.http.port}"
     finally:
         ray.shutdown()
@@ -76,6 +82,18 @@ def _start_ray(config: Config) -> None:
         log_to_driver=False,
         logging_level=logging.WARNING,
     )
+
+
+def _await_drafters(config: Config) -> int:
+    """Wait until all drafters are ready, or as long as that may take; the service works without them meanwhile."""
+    fleet = fleet_handle(config.drafters, config.model.target, config.cluster.namespace)
+    wanted = sum(group.count for group in config.drafters)
+    give_up_at_s = time.monotonic() + _DRAFTERS_DEADLINE_S
+    ready = 0
+    while ready < wanted and time.monotonic() < give_up_at_s:
+        time.sleep(_POLL_S)
+        ready = len(ray.get(fleet.loads.remote(), timeout=_DRAFTERS_DEADLINE_S))
+    return ready
 
 
 def _check_port(config: Config) -> None:

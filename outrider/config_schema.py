@@ -7,6 +7,7 @@ strict: ``"8"`` is not an integer. What every field means to an operator stands 
 
 from collections.abc import Mapping
 from dataclasses import field
+from pathlib import PurePath
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
@@ -49,8 +50,8 @@ class ModelConfig:
 
     @property
     def public_name(self) -> str:
-        """The name clients send as ``model``."""
-        return self.served_name or self.target
+        """The name clients send as ``model``: ``served_name``, else the last part of the target's."""
+        return self.served_name or PurePath(self.target).name or self.target
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)

@@ -18,6 +18,7 @@ from torch import Tensor
 from outrider.errors import ParameterError, ShapeError
 from outrider.types import SamplingParams
 
+_REMOVED = float("-inf")
 _TOP_P_FIRST_CANDIDATES = 64
 _TOP_P_GROWTH = 8
 
@@ -136,7 +137,7 @@ def _add_bias(rows: Tensor, params: SamplingParams) -> None:
     ids, biases = zip(*params.logit_bias, strict=True)
     if max(ids) >= rows.shape[1]:
         raise ParameterError("logit_bias", f"token ids below the vocabulary's size {rows.shape[1]}", max(ids))
-    bias = torch.zeros(rows.shape[1]).index_add_(0, torch.tensor(ids), torch.tensor(biases))
+    bias = torch.zeros(rows.shape[1]).index_add_(0, torch.tensor(ids), torch.tensor(biases, dtype=torch.float32))
     rows += bias.to(rows.device)
 
 
@@ -159,10 +160,10 @@ def _penalise(rows: Tensor, group: RowGroup, counts: TokenCounts) -> None:
 
 
 def _edit_rows(adjusted: Tensor, settings: Sequence[tuple[int, float]], edit: Callable[[Tensor, Tensor], None]) -> None:
-    """Run ``edit(rows, limits)`` in place on the rows named in ``settings``; limits are a float64 column."""
+    """Run ``edit(rows, limits)`` in place on the rows named in ``settings``; limits are a float64 column on the CPU."""
     if not settings:
         return
-    limits = torch.tensor([limit for _, limit in settings], dtype=torch.float64, device=adjusted.device)[:, None]
+    limits = torch.tensor([limit for _, limit in settings], dtype=torch.float64)[:, None]
     if len(settings) == adjusted.shape[0]:
         edit(adjusted, limits)
         return
@@ -175,41 +176,49 @@ def _edit_rows(adjusted: Tensor, settings: Sequence[tuple[int, float]], edit: Ca
 def _scale(rows: Tensor, temperatures: Tensor) -> None:
     # The largest logit moves to 0 first: any temperature is then safe from overflow.
     rows -= rows.amax(dim=-1, keepdim=True)
-    rows /= temperatures.float().clamp_min(torch.finfo(torch.float32).tiny)
+    rows /= temperatures.float().clamp_min(torch.finfo(torch.float32).tiny).to(rows.device)
 
 
 def _top_k(rows: Tensor, top_k: Tensor) -> None:
     best = rows.topk(int(top_k.max()), dim=-1).values
-    _keep(rows, rows >= best.gather(1, top_k.long() - 1))
+    _remove_below(rows, best.gather(1, (top_k.long() - 1).to(rows.device)))
 
 
 def _top_p(rows: Tensor, top_p: Tensor) -> None:
     """Keep the smallest set of most probable tokens whose mass reaches top_p (TSLT eq. 14, corrected).
 
-    Sorting only as many candidates as the least certain row needs; a device with its own queue sorts all, since
-    asking how many are needed would make the host wait for it.
+    Sorts only as many candidates as the least certain row needs. A device with its own queue sorts all: asking how
+    many are needed would make the host wait for it.
     """
-    probs = rows.softmax(dim=-1)
     vocab = rows.shape[1]
-    least = torch.empty_like(top_p, dtype=torch.float32)  # [n, 1], probability of the last token kept
+    top_p = top_p.to(rows.device)
+    confidence = rows.softmax(dim=-1).amax(dim=-1, keepdim=True).double()
+    least = torch.empty_like(confidence, dtype=torch.float32)  # [n, 1], logit of the last token kept
     pending = torch.arange(rows.shape[0], device=rows.device)
     candidates = _TOP_P_FIRST_CANDIDATES if rows.device.type == "cpu" else vocab
     while pending.numel():
-        best = probs[pending].topk(min(candidates, vocab), dim=-1).values
-        mass = best.cumsum(dim=-1, dtype=torch.float64)
+        undecided = rows if pending.numel() == rows.shape[0] else rows[pending]
+        best = undecided.topk(min(candidates, vocab), dim=-1).values
+        mass = ((best - best[:, :1]).exp() * confidence[pending]).cumsum(dim=-1)
         kept = (mass < top_p[pending]).sum(dim=-1, keepdim=True)  # tokens before the one that reaches top_p
         least[pending] = best.gather(1, kept.clamp_max(best.shape[1] - 1))
         if candidates >= vocab:
             break
         pending = pending[kept[:, 0] == best.shape[1]]
         candidates *= _TOP_P_GROWTH
-    _keep(rows, probs >= least)
+    _remove_below(rows, least)
 
 
 def _min_p(rows: Tensor, min_p: Tensor) -> None:
-    _keep(rows, rows >= rows.amax(dim=-1, keepdim=True) + min_p.log().float())
+    _remove_below(rows, rows.amax(dim=-1, keepdim=True) + min_p.log().float().to(rows.device))
 
 
-def _keep(rows: Tensor, keep: Tensor) -> None:
-    # 1 / keep - 1 is 0 where kept and infinite where not: a third of the time of masked_fill_ on a CPU.
-    rows -= keep.float().reciprocal_().sub_(1.0)
+def _remove_below(rows: Tensor, least: Tensor) -> None:
+    """Set what is below ``least`` (``[n, 1]``) to -inf; what equals it stays."""
+    if rows.device.type != "cpu":
+        rows.masked_fill_(rows < least, _REMOVED)
+        return
+    # threshold_ removes what is equal, too; on a CPU it takes a fortieth of the time of masked_fill_.
+    removed = least.nextafter(torch.full_like(least, _REMOVED))
+    for row, limit in zip(rows, removed.flatten().tolist(), strict=True):
+        torch.threshold_(row, limit, _REMOVED)

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 
 from ray import serve
 from ray.serve import Application
+from serve_app.ingress import Ingress, ServiceSettings
 
 from outrider.config import Config, load_config
 from serve_app.coordinator import Coordinator
-from serve_app.ingress import Ingress, ServiceSettings
 
 # Both wait for others most of the time; their models run in actors of their own.
 _COORDINATOR_CPUS = 0.5

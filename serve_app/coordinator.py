@@ -36,7 +36,7 @@ class Coordinator:
         self._fleet = RayFleet(config)
         self._verifier = VerifierPort(config)
         self._tokenizer = await asyncio.to_thread(load_tokenizer, config.model.target)
-        await self._fleet.start()
+        self._fleet.start()
         self._card = card = await self._verifier.card()
         log.info("verifier %s is ready: %d positions", card.name, card.max_context_tokens)
         verifiers, limits = config.verifiers, config.limits

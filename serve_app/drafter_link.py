@@ -96,7 +96,7 @@ class DrafterLink:
         self._fleet.release(self._generation.name)
 
     async def draft(self, number: int, window: int, clock: Callable[[], float]) -> Exchange | None:
-        """Have one block drafted. None if the drafter was lost or lacks the prefix; a replacement is then on its way."""
+        """Have one block drafted; None if the drafter was lost or lacks the prefix (a replacement is on its way)."""
         assert self._port is not None, "draft() needs ready"
         request = self._request(number, window)
         began_at_s = clock()

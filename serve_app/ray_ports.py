@@ -14,7 +14,7 @@ from actors.messages import DrafterId, ModelCard, VerifyCall, VerifyReply
 from actors.transport import RayDrafterTransport
 from actors.verifier import VerifierActor
 from outrider.config import Config
-from outrider.engines.torch_verifier import EngineLimits
+from outrider.engines.limits import EngineLimits
 from outrider.types import GenerationId
 from serve_app.batcher import VerifierLostError
 from serve_app.drafter_link import DrafterPort
@@ -35,7 +35,7 @@ class VerifierPort:
         verifiers = config.verifiers
         group = ray.util.get_current_placement_group()
         placement = {} if group is None else {"scheduling_strategy": PlacementGroupSchedulingStrategy(group, 1)}
-        actor = ray.remote(VerifierActor).options(
+        actor: Any = ray.remote(VerifierActor).options(
             num_cpus=verifiers.num_cpus,
             num_gpus=verifiers.num_gpus,
             resources=dict(verifiers.resources),
@@ -60,7 +60,7 @@ class VerifierPort:
             VerifierLostError: the actor died, broke, or missed its deadline (it is then killed, and restarts).
         """
         try:
-            return await asyncio.wait_for(self._handle.verify.remote(call), self._deadline_s)  # type: ignore[no-any-return]
+            reply: VerifyReply = await asyncio.wait_for(self._handle.verify.remote(call), self._deadline_s)
         except TimeoutError:
             log.error("verifier did not answer within %g s and is restarted", self._deadline_s)
             ray.kill(self._handle, no_restart=False)
@@ -70,6 +70,7 @@ class VerifierPort:
         except RayError as error:
             log.exception("a verifier call failed")
             raise VerifierLostError(f"a verifier call failed: {type(error).__name__}") from error
+        return reply
 
     async def card(self) -> ModelCard:
         """Who the verifier is; waits while it loads its model or restarts.
@@ -81,7 +82,7 @@ class VerifierPort:
         give_up_at_s = loop.time() + _START_DEADLINE_S
         while True:
             try:
-                return await asyncio.wait_for(self._handle.card.remote(), give_up_at_s - loop.time())  # type: ignore[no-any-return]
+                return await asyncio.wait_for(self._handle.card.remote(), give_up_at_s - loop.time())
             except TimeoutError:
                 raise VerifierLostError(
                     f"the verifier did not come up within {_START_DEADLINE_S:g} s; see its log"
@@ -108,14 +109,16 @@ class RayFleet:
         self._namespace = config.cluster.namespace
         self._handle = fleet_handle(config.drafters, config.model.target, self._namespace)
 
-    async def start(self) -> None:
-        """Have the fleet start its drafters."""
-        await asyncio.wait_for(self._handle.start.remote(), _FLEET_DEADLINE_S)
+    def start(self) -> None:
+        """Have the fleet start its drafters; nobody waits for that."""
+        self._handle.start.remote()
 
     async def lease(self, generation: GenerationId, exclude: frozenset[DrafterId]) -> DrafterPort | None:
         """See ``FleetPort.lease``."""
         try:
-            drafter = await asyncio.wait_for(self._handle.lease.remote(generation, exclude), _FLEET_DEADLINE_S)
+            drafter: DrafterId | None = await asyncio.wait_for(
+                self._handle.lease.remote(generation, exclude), _FLEET_DEADLINE_S
+            )
             if drafter is None:
                 return None
             handle = ray.get_actor(drafter.actor_name, namespace=self._namespace)

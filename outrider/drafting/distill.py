@@ -14,12 +14,12 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from tqdm import tqdm
 
 from outrider.drafting.distill_acceptance import AcceptanceReport, evaluate_acceptance
+from outrider.drafting.distill_checkpoint import load_checkpoint, save_checkpoint
 from outrider.drafting.distill_student import (
     Student,
     Teacher,
@@ -28,7 +28,7 @@ from outrider.drafting.distill_student import (
     frequent_tokens,
     learning_rate,
     predicting_rows,
-    train_step,
+    take_step,
 )
 from outrider.errors import ParameterError
 from outrider.models.drafter_model import check_sizes, check_token_map_hash, load_drafter, output_head
@@ -105,7 +105,10 @@ class DistillConfig:
 
 @dataclass(frozen=True, slots=True)
 class DistillReport:
-    """What came out. ``before`` and ``after``: acceptance on held-out traces, of the first step's and the saved weights."""
+    """What came out.
+
+    ``before`` and ``after`` are acceptance on held-out traces, of the initial weights and of those saved.
+    """
 
     out: Path
     steps: int
@@ -205,24 +208,20 @@ def _train(
 ) -> float:
     parameters = student.parameters()
     for parameter in parameters.values():
-        parameter.requires_grad_(requires_grad=True)
+        parameter.requires_grad = True
     optimizer = torch.optim.AdamW(parameters.values(), lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=0.01)
     file, fingerprint = config.out.with_suffix(".checkpoint.pt"), _fingerprint(config, target, train)
-    done, loss = _resume(file, fingerprint, parameters, optimizer) if config.resume else (0, float("nan"))
+    done, loss = load_checkpoint(file, fingerprint, parameters, optimizer) if config.resume else (0, float("nan"))
     head = output_head(target.model)[frequent_tokens(train, config.vocab_k)].float()
     with tqdm(total=config.steps, initial=done, desc="distilling", unit="step", disable=not progress) as bar:
         for step in range(done, config.steps):
             batch = _batch(config, train, step)
             wanted = predicting_rows(teacher, batch)
             rate = learning_rate(step, config.steps, config.learning_rate)
-            loss = train_step(
-                student,
-                optimizer,
-                lambda s, b=batch, w=wanted: distillation_loss(s.predicted_hidden(b), w, head, config.hidden_weight),
-                rate,
-            )
+            current = distillation_loss(student.predicted_hidden(batch), wanted, head, config.hidden_weight)
+            loss = take_step(optimizer, current, rate)
             if (step + 1) % config.checkpoint_every_steps == 0 or step + 1 == config.steps:
-                _checkpoint(file, fingerprint, step + 1, loss, parameters, optimizer)
+                save_checkpoint(file, fingerprint, step + 1, loss, parameters, optimizer)
             bar.set_postfix(loss=f"{loss:.3f}", refresh=False)
             bar.update()
             if on_step is not None:
@@ -253,47 +252,3 @@ def _fingerprint(config: DistillConfig, target: LoadedModel, train: Sequence[Tra
     settings = {key: str(value) for key, value in asdict(config).items() if key not in place}
     data = hashlib.sha256(json.dumps([asdict(trace) for trace in train]).encode()).hexdigest()
     return {**settings, "target": target.model_hash, "training traces": data}
-
-
-def _checkpoint(
-    file: Path,
-    fingerprint: dict[str, str],
-    done: int,
-    loss: float,
-    parameters: dict[str, torch.nn.Parameter],
-    optimizer: torch.optim.Optimizer,
-) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_name(f"partial-{file.name}")
-    state: dict[str, Any] = {"fingerprint": fingerprint, "done": done, "loss": loss}
-    values = {name: value.detach() for name, value in parameters.items()}
-    torch.save({**state, "parameters": values, "optimizer": optimizer.state_dict()}, partial)
-    partial.replace(file)
-
-
-def _resume(
-    file: Path,
-    fingerprint: dict[str, str],
-    parameters: dict[str, torch.nn.Parameter],
-    optimizer: torch.optim.Optimizer,
-) -> tuple[int, float]:
-    """Fill in a checkpoint, if there is one.
-
-    Returns:
-        Steps done, and the last one's loss.
-    """
-    if not file.exists():
-        return 0, float("nan")
-    state = torch.load(file, weights_only=True)
-    differing = sorted(key for key, value in fingerprint.items() if state["fingerprint"].get(key) != value)
-    if differing:
-        raise ParameterError(
-            "resume",
-            f"a checkpoint of the same run, or resume off to begin anew, or {file} deleted",
-            f"another {', '.join(differing)}",
-        )
-    with torch.no_grad():
-        for name, value in parameters.items():
-            value.copy_(state["parameters"][name])
-    optimizer.load_state_dict(state["optimizer"])
-    return state["done"], state["loss"]

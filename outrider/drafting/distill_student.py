@@ -7,7 +7,7 @@ untrained early exit is hardly ever accepted, and this takes it a third of the w
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -60,7 +60,7 @@ class Teacher:
         self._kept: dict[Trace, torch.Tensor] = {}
         self._kept_bytes = 0
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def hidden(self, trace: Trace) -> torch.Tensor:
         """``[len(prompt) + len(output), hidden]`` in the target's dtype, on its device."""
         device = self._target.device
@@ -80,8 +80,12 @@ class Student:
     def __init__(self, target: PreTrainedModel, source_layers: Sequence[int], weights: DrafterWeights) -> None:
         """Build the student around the target's embedding and head; ``weights`` become its own, trained in place."""
         text: PretrainedConfig = target.config.get_text_config(decoder=True)
+        embedding, head = input_embedding(target), output_head(target)
         self.model: Any = build_drafter(
-            drafter_config(text, tuple(source_layers)), weights, input_embedding(target).float(), output_head(target)
+            drafter_config(text, tuple(source_layers)),
+            weights,
+            embedding.float(),
+            None if head.data_ptr() == embedding.data_ptr() else head.float(),
         )
         self._body: Any = self.model.base_model
         self._projection: Any = self.model.lm_head[0]
@@ -120,7 +124,7 @@ class Student:
         projected: torch.Tensor = self._projection(states[predicts])
         return projected
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def fit_projection(self, traces: Sequence[Trace], teacher: Teacher) -> None:
         """Ridge regression of the target's final states on the student's, over all positions of ``traces``."""
         hidden = self._projection.weight.shape[0]
@@ -157,18 +161,12 @@ def predicting_rows(teacher: Teacher, traces: Sequence[Trace]) -> torch.Tensor:
     return torch.cat([teacher.hidden(t)[len(t.prompt_ids) - 1 : -1] for t in traces]).float()
 
 
-def train_step(
-    student: Student,
-    optimizer: torch.optim.Optimizer,
-    loss_of: Callable[[Student], torch.Tensor],
-    rate: float,
-) -> float:
-    """One clipped optimiser step at a learning rate; the loss before it."""
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-    loss = loss_of(student)
+def take_step(optimizer: torch.optim.Optimizer, loss: torch.Tensor, rate: float) -> float:
+    """One optimiser step at a learning rate, gradients clipped to norm 1; returns the loss."""
     optimizer.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
-    torch.nn.utils.clip_grad_norm_(list(student.parameters().values()), 1.0)
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+        torch.nn.utils.clip_grad_norm_(group["params"], 1.0)
     optimizer.step()
     return loss.item()

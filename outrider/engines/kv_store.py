@@ -161,7 +161,7 @@ class KvStore:
         )
 
     def _victims(self, sequence: SequenceKv, keep: Collection[SequenceKv]) -> list[SequenceKv]:
-        """Sequences that may be evicted for this one: idle ones by last use, then busy ones opened later, newest first."""
+        """Who may be evicted for this one: idle ones by last use, then busy ones opened later, newest first."""
         others = [s for s in self._sequences.values() if s is not sequence and s not in keep and s.blocks]
         idle = sorted((s for s in others if not s.busy), key=lambda s: s.last_used)
         younger = sorted((s for s in others if s.busy and s.order > sequence.order), key=lambda s: -s.order)

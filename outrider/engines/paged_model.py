@@ -81,7 +81,7 @@ def _paged_attention(
     paged: _PagedBatch,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Attention function for ``AttentionInterface``: query ``[1, heads, N, head_dim]``, key and value ``[1, kv_heads, N, head_dim]``."""
+    """Attend sequence by sequence: query ``[1, heads, N, head_dim]``, key and value ``[1, kv_heads, N, head_dim]``."""
     layer = int(module.layer_idx)  # type: ignore[arg-type]
     keys, values = paged.keys[layer], paged.values[layer]
     keys[paged.slots] = key[0].transpose(0, 1)

@@ -23,8 +23,9 @@ from outrider.engines.base import (
     OpenGeneration,
 )
 from outrider.engines.kv_store import KvStore, SequenceKv
-from outrider.engines.paged_model import PagedModel, PassResult, Segment
-from outrider.engines.torch_verifier import EngineLimits, ServableModel
+from outrider.engines.limits import EngineLimits
+from outrider.engines.paged_model import PagedModel, PassResult, Segment, kv_bytes_per_token
+from outrider.engines.torch_verifier import ServableModel
 from outrider.errors import ContextTooLongError, UnsupportedBlockError
 from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.sampling import RowGroup, TokenCounts, choose_tokens
@@ -62,7 +63,7 @@ class TorchDrafter:
 
     def __init__(self, drafter: ServableModel, limits: EngineLimits) -> None:
         """Take over the draft model and allocate its KV pool."""
-        total_blocks = limits.total_blocks(drafter.model)
+        total_blocks = limits.total_blocks(kv_bytes_per_token(drafter.model))
         self._limits = limits
         self._vocab_size = drafter.vocab_size
         self._store = KvStore(total_blocks, limits.block_tokens)
@@ -236,4 +237,3 @@ class TorchDrafter:
             features=tuple(job.features),
             hidden=np.stack(job.hidden) if job.hidden else None,
         )
-

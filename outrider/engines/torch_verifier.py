@@ -22,6 +22,7 @@ from outrider.engines.base import (
     Verified,
 )
 from outrider.engines.kv_store import KvStore, SequenceKv
+from outrider.engines.limits import EngineLimits
 from outrider.engines.paged_model import PagedModel, Segment, kv_bytes_per_token
 from outrider.errors import ContextTooLongError, ParameterError, UnsupportedBlockError
 from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
@@ -49,26 +50,6 @@ class ServableModel(Protocol):
     def max_context_tokens(self) -> int:
         """Positions the model was made for."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class EngineLimits:
-    """Memory and batch shape of a torch engine."""
-
-    kv_budget_bytes: int
-    block_tokens: int = 16
-    prefill_chunk_tokens: int = 128  # prefix positions computed per forward pass, over all cold blocks
-
-    def total_blocks(self, model: PreTrainedModel) -> int:
-        """KV blocks the budget pays for.
-
-        Raises:
-            ParameterError: not even one block fits.
-        """
-        block_bytes = kv_bytes_per_token(model) * self.block_tokens
-        if self.kv_budget_bytes < block_bytes:
-            raise ParameterError("kv budget", f"at least {block_bytes} bytes (one block)", self.kv_budget_bytes)
-        return self.kv_budget_bytes // block_bytes
 
 
 @dataclass(slots=True, eq=False)
@@ -108,7 +89,7 @@ class TorchVerifier:
 
     def __init__(self, target: ServableModel, limits: EngineLimits) -> None:
         """Take over the target's model and allocate its KV pool."""
-        total_blocks = limits.total_blocks(target.model)
+        total_blocks = limits.total_blocks(kv_bytes_per_token(target.model))
         self._limits = limits
         self._vocab_size = target.vocab_size
         self._store = KvStore(total_blocks, limits.block_tokens)
@@ -240,7 +221,8 @@ class TorchVerifier:
 
     def _run(self, works: Sequence[_Work]) -> dict[int, Outcome]:
         segments = [work.segment for work in works if work.segment is not None]
-        logits = self._model.forward(segments).logits[:, : self._vocab_size] if segments else torch.empty(0, self._vocab_size)
+        logits = self._model.forward(segments).logits if segments else torch.empty(0, self._vocab_size)
+        logits = logits[:, : self._vocab_size]  # what lies behind it is padding
         decided = [work for work in works if work.remaining_tokens == 0]
         outcomes: dict[int, Outcome] = {}
         for work in works:
@@ -288,6 +270,3 @@ def _decide(logits: torch.Tensor, works: Sequence[_Work]) -> list[ChainDecision]
 
 def _outside(token_ids: Sequence[int], vocab_size: int) -> list[int]:
     return [token_id for token_id in token_ids if not 0 <= token_id < vocab_size]
-
-
-

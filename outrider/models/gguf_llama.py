@@ -146,7 +146,7 @@ def _tokenizer_config(reader: GGUFReader) -> dict[str, Any]:
     }
 
 
-def _value(reader: GGUFReader, key: str) -> Any:  # noqa: ANN401  GGUF fields hold anything
+def _value(reader: GGUFReader, key: str) -> Any:
     return reader.fields[key].contents()
 
 

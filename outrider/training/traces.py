@@ -199,8 +199,8 @@ def _rewrite(file: Path, header: dict[str, Any], traces: Sequence[Trace]) -> Non
 
 def _open(file: Path, mode: str) -> IO[str]:
     if file.suffix == ".gz":
-        return cast(IO[str], gzip.open(file, mode, encoding="utf-8"))  # noqa: SIM115  the caller's with closes it
-    return cast(IO[str], file.open(mode, encoding="utf-8"))
+        return cast("IO[str]", gzip.open(file, mode, encoding="utf-8"))
+    return cast("IO[str]", file.open(mode, encoding="utf-8"))
 
 
 def _line(trace: Trace) -> str:

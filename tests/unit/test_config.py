@@ -75,11 +75,11 @@ def test_a_file_names_only_what_it_changes(tmp_path: Path) -> None:
     config = load_config(path)
     assert config.verifiers == VerifierConfig(threads=2)
     assert config.drafters == Config().drafters
-    assert config.model.public_name == "/models/large"
+    assert config.model.public_name == "large"
 
 
 def test_a_served_name_hides_the_target() -> None:
-    assert parse_config("model: {target: /models/large, served_name: large}", "text").model.public_name == "large"
+    assert parse_config("model: {target: /models/large, served_name: big}", "text").model.public_name == "big"
 
 
 def test_custom_resources_are_summed_over_groups_and_verifiers() -> None:

@@ -86,7 +86,7 @@ def test_any_sequence_of_events_leaves_a_consistent_generation(data: st.DataObje
     numbers: list[int] = []
     expected: list[int] = []
     for _ in range(data.draw(st.integers(1, 25))):
-        if generation.open_rounds and data.draw(st.booleans()):
+        if len(generation.open_rounds) > 0 and data.draw(st.booleans()):
             number = data.draw(st.sampled_from(sorted(generation.open_rounds)))
             event = data.draw(st.sampled_from([e for e in RoundEvent if e is not RoundEvent.VERIFIED]))
             before = dict(generation.open_rounds)

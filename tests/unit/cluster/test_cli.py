@@ -1,12 +1,16 @@
+import os
+import signal
 import sys
+from dataclasses import fields
 from pathlib import Path
-from subprocess import run
+from subprocess import PIPE, Popen, run
 
 import pytest
 
 from cluster.cli import main
 from outrider import __version__
 from outrider.config import Config, parse_config, to_yaml
+from outrider.drafting.distill import DistillConfig
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -25,10 +29,10 @@ def test_flags_come_before_the_file_and_the_file_before_defaults(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "my.yaml"
-    path.write_text("http: {port: 9000, host: 0.0.0.0}", encoding="utf-8")
+    path.write_text("http: {port: 9000, host: 127.0.0.2}", encoding="utf-8")
     assert main(["config", "show", "--config", str(path), "--set", "http.port=9001", "--set", "verifiers.count=2"]) == 0
     config = parse_config(capsys.readouterr().out, "shown")
-    assert (config.http.host, config.http.port, config.verifiers.count) == ("0.0.0.0", 9001, 2)
+    assert (config.http.host, config.http.port, config.verifiers.count) == ("127.0.0.2", 9001, 2)
 
 
 def test_the_environment_names_the_file(
@@ -68,11 +72,42 @@ def test_a_malformed_command_exits_with_status_2(arguments: list[str], capsys: p
     assert "usage: outrider" in capsys.readouterr().err
 
 
+def test_every_field_of_a_distillation_is_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["distill", "--help"])
+    printed = capsys.readouterr().out
+    flags = [f"--{field.name.replace('_', '-')} " for field in fields(DistillConfig) if field.name != "resume"]
+    assert [flag for flag in [*flags, "--resume", "--no-resume"] if flag not in printed] == []
+
+
+def test_flags_reach_the_distillation(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["distill", "--target", "none", "--out", "drafter.safetensors", "--steps", "0"]) == 2
+    assert capsys.readouterr().err == "outrider: error: steps needs an integer >= 1, found 0\n"
+
+
+def test_arguments_reach_a_benchmark(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["bench", "engine", "--help"])
+    assert "usage: outrider bench engine" in capsys.readouterr().out
+
+
 def test_help_loads_neither_models_nor_ray() -> None:
     program = (
         "import sys, cluster.cli\n"
         "try: cluster.cli.main(['--help'])\n"
-        "except SystemExit: print([name for name in ('ray', 'torch', 'transformers', 'pydantic') if name in sys.modules])"
+        "except SystemExit: print({'ray', 'torch', 'transformers', 'pydantic'} & set(sys.modules))"
     )
     result = run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert result.stdout.splitlines()[-1] == "[]"
+    assert result.stdout.splitlines()[-1] == "set()"
+
+
+def test_an_interrupt_exits_silently_with_status_130(tmp_path: Path) -> None:
+    pipe = tmp_path / "never-ending.yaml"
+    os.mkfifo(pipe)
+    program = "import sys, cluster.cli; sys.exit(cluster.cli.main())"
+    arguments = [sys.executable, "-c", program, "config", "check", "--config", str(pipe)]
+    with Popen(arguments, stderr=PIPE) as process:
+        with pipe.open("wb"):  # opens once the command is reading, and keeps it waiting
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate()
+        assert (process.returncode, errors) == (130, b"")

@@ -8,9 +8,10 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from outrider.engines.base import VerifierEngine
+from outrider.engines.limits import EngineLimits
 from outrider.engines.paged_model import kv_bytes_per_token
 from outrider.engines.torch_drafter import TorchDrafter
-from outrider.engines.torch_verifier import EngineLimits, TorchVerifier
+from outrider.engines.torch_verifier import TorchVerifier
 
 VOCAB = 97
 BLOCK_TOKENS = 4
@@ -41,7 +42,9 @@ def tiny_llama(seed: int = 0, layers: int = 2) -> LlamaForCausalLM:
         eos_token_id=None,
         pad_token_id=None,
     )
-    return LlamaForCausalLM(config).eval()
+    model = LlamaForCausalLM(config)
+    model.eval()
+    return model
 
 
 MakeVerifier = Callable[..., VerifierEngine]

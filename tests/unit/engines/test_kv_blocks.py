@@ -59,7 +59,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.sequences)
     @rule(data=st.data(), keep_cache=st.booleans())
-    def close(self, data: st.DataObject, keep_cache: bool) -> None:  # noqa: FBT001 (hypothesis passes it by name)
+    def close(self, data: st.DataObject, keep_cache: bool) -> None:
         name = data.draw(st.sampled_from(sorted(self.sequences)))
         self.store.close(name, keep_cache=keep_cache)
         del self.sequences[name], self.committed[name]

@@ -149,9 +149,7 @@ def test_what_the_drafter_does_not_hold_needs_its_prefix() -> None:
     device.tokens += [3]
     engine.submit(device.request(2))
     assert answers_of(engine) == {"a": NeedsPrefix("a", 2)}
-    engine.submit(
-        DraftRequest("a", 3, len(PROMPT), (1, 2), prefix_hash=12345, window=1, rule=AcceptanceRule.GREEDY)
-    )
+    engine.submit(DraftRequest("a", 3, len(PROMPT), (1, 2), prefix_hash=12345, window=1, rule=AcceptanceRule.GREEDY))
     assert answers_of(engine) == {"a": NeedsPrefix("a", 3)}
 
 

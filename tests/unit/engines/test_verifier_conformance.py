@@ -241,11 +241,11 @@ def test_opening_again_replaces_the_generation(make_verifier: MakeVerifier) -> N
 
 def test_prompts_that_can_never_fit_are_refused_when_opened(make_verifier: MakeVerifier) -> None:
     small = make_verifier(tiny_llama(), blocks=5)
-    with pytest.raises(ContextTooLongError, match="needs 21 positions .* limit of 20"):
+    with pytest.raises(ContextTooLongError, match=r"needs 21 positions .* limit of 20"):
         small.open(Client("a", [1] * 20, GREEDY).opening())
     with pytest.raises(ContextTooLongError, match="limit of 256"):
         make_verifier(tiny_llama()).open(Client("a", [1] * 256, GREEDY).opening())
-    with pytest.raises(ParameterError, match=f"0..{VOCAB - 1}"):
+    with pytest.raises(ParameterError, match=rf"0\.\.{VOCAB - 1}"):
         small.open(Client("a", [VOCAB], GREEDY).opening())
     with pytest.raises(ParameterError, match="at least one token"):
         small.open(Client("a", [], GREEDY).opening())

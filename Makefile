@@ -1,0 +1,50 @@
+# Needs make and Python 3.11 or 3.12; the first target that runs makes everything else in .venv.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+TORCH_INDEX_URL ?= # where torch comes from, if not from pip's own index: a CPU-only build, another CUDA version
+SERVE_ARGS ?= # such as --config my.yaml
+PYTEST_ARGS ?= # such as tests/unit -k noise
+BENCHES ?= engine overhead
+
+.PHONY: help serve test check bench format clean install models
+help: ## list the targets
+	@sed -nE 's/^([a-z]+):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST)
+
+serve: install ## start a cluster on this machine and serve the API (SERVE_ARGS)
+	$(BIN)/outrider serve $(SERVE_ARGS)
+
+test: install models ## run all tests (PYTEST_ARGS)
+	RAY_USAGE_STATS_ENABLED=0 HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: install ## lint, formatting, types, and which package may import which
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: install models ## measure speed (BENCHES)
+	for name in $(BENCHES); do $(BIN)/outrider bench $$name || exit 1; done
+
+format: install ## format the code and mend what ruff can mend
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+clean: ## remove the environment and all caches; fetched models stay
+	rm -rf $(VENV) build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+
+models: install # the embedded target: fetched once, then found in the user's cache
+	@$(BIN)/outrider models fetch
+
+install: $(VENV)/installed
+
+# torch comes first, by its exact version: asked for by a range, pip may choose a build several gigabytes larger.
+$(VENV)/installed: pyproject.toml constraints.txt
+	@$(or $(PYTHON),false) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' || { \
+	    echo "needs Python 3.11 or 3.12, found $$($(or $(PYTHON),echo no Python) --version 2>&1);" \
+	        "say where it is: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --disable-pip-version-check $(TORCH_INDEX_URL:%=--index-url %) $$(grep '^torch==' constraints.txt)
+	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@

@@ -1,0 +1,1 @@
+"""The service: OpenAI's API over Ray Serve, and the coordinators behind it."""

@@ -1,0 +1,85 @@
+"""Through HTTP, the service answers token for token what the target alone answers (fp32)."""
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from bench.prompts import chat_ids
+from outrider.models.registry import LoadedModel
+from outrider.types import SamplingParams
+from tests.cluster.conftest import K_MAX, Service
+from tests.cluster.prompts import CHATS, COMPLETIONS
+from tests.cluster.reference import greedy, sampled, shown
+
+TOKENS = 40
+CLIENTS = 8
+
+
+def answer(service: Service, prompt: str | list[int], window: int, **extra: object) -> tuple[str, dict[str, Any]]:
+    """Complete a prompt; returns its text and usage."""
+    body = {"model": "embedded", "prompt": prompt, "max_tokens": TOKENS, "outrider": {"window": window}, **extra}
+    body["model"] = service.config.model.public_name
+    reply: Any = service.post("/v1/completions", body)
+    return reply["choices"][0]["text"], reply["usage"]
+
+
+def test_greedy_output_is_the_targets_own(service: Service, target: LoadedModel) -> None:
+    """24 prompts, 8 at a time, windows 1..16, KV for a few of them, three drafters."""
+    rng = random.Random(0)
+    prompts = [chat_ids(target.tokenizer, text) for text in CHATS]
+    prompts += [target.tokenizer(text)["input_ids"] for text in COMPLETIONS]
+    windows = [rng.randint(1, K_MAX) for _ in prompts]
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        answers = list(pool.map(lambda p, w: answer(service, p, w, temperature=0), prompts, windows))
+    accepted = 0
+    for prompt, window, (text, usage) in zip(prompts, windows, answers, strict=True):
+        expected = greedy(target, prompt, TOKENS)
+        assert (text, usage["completion_tokens"]) == (shown(target, expected), len(expected)), f"window {window}"
+        accepted += usage["outrider"]["accepted_tokens"]
+    assert accepted > len(prompts), "the drafters took part"
+
+
+@pytest.mark.parametrize(
+    ("temperature", "top_p"), [(0.7, 1.0), (0.7, 0.9), (1.0, 1.0), (1.0, 0.9)], ids=lambda value: f"{value:g}"
+)
+def test_seeded_output_is_the_same_for_every_window_and_company(
+    service: Service, target: LoadedModel, temperature: float, top_p: float
+) -> None:
+    params = {"temperature": temperature, "top_p": top_p}
+    prompts = [chat_ids(target.tokenizer, text) for text in CHATS[:3]]
+    seeds = [11, 2**63, 5]
+    alone = [answer(service, prompts[0], window, seed=seeds[0], **params) for window in (0, 4)]
+    jobs = [(p, window, seed) for p, seed in zip(prompts, seeds, strict=True) for window in (0, 1, 4, 16)]
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        together = list(pool.map(lambda job: answer(service, job[0], job[1], seed=job[2], **params), jobs))
+    for i, (prompt, seed) in enumerate(zip(prompts, seeds, strict=True)):
+        expected = sampled(target, prompt, SamplingParams(temperature, top_p=top_p, seed=seed), TOKENS)
+        outputs = [*together[4 * i : 4 * i + 4], *(alone if i == 0 else [])]
+        for text, usage in outputs:
+            assert (text, usage["completion_tokens"]) == (shown(target, expected), len(expected))
+
+
+def test_penalties_and_bias_stay_exact_under_speculation(service: Service, target: LoadedModel) -> None:
+    """Window 0 is the target alone; every window must agree with it."""
+    prompt = chat_ids(target.tokenizer, CHATS[0])
+    extra = {
+        "temperature": 0.8,
+        "seed": 3,
+        "min_p": 0.02,
+        "top_k": 50,
+        "repetition_penalty": 1.1,
+        "presence_penalty": 0.4,
+        "frequency_penalty": 0.3,
+        "logit_bias": {"28": -5, "339": 2.5},
+    }
+    outputs = [answer(service, prompt, window, **extra)[0] for window in (0, 1, 5, 16)]
+    assert len(set(outputs)) == 1
+
+
+def test_a_conversations_next_turn_reuses_its_kv(service: Service, target: LoadedModel) -> None:
+    first = chat_ids(target.tokenizer, "Name a colour. " * 10)
+    answer(service, first, 4, temperature=0)
+    _, usage = answer(service, [*first, 339, 339], 4, temperature=0)
+    assert usage["prompt_tokens_details"]["cached_tokens"] >= len(first) - 16
