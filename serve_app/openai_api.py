@@ -263,7 +263,8 @@ def prompt_tokens(
         UnsupportedFieldError: several prompts, or a chat for a model without a chat template.
     """
     if isinstance(body, ChatBody):
-        field, ids = "messages", _tokenised(_rendered(body.messages, tokenizer), "messages", tokenizer, limits)
+        text = _rendered(body.messages, tokenizer)
+        field, ids = "messages", _tokenised(text, tokenizer, add_special_tokens=False)
     else:
         field, ids = "prompt", _completion_tokens(body.prompt, tokenizer, limits)
     if not ids:
@@ -427,11 +428,18 @@ def _message(message: object, where: str) -> object:
     kept = _without_neutral(message, Message, f"{where}.")
     content = kept.get("content")
     if isinstance(content, list):
-        for i, part in enumerate(content):
-            if isinstance(part, dict) and part.get("type", "text") != "text":
-                field = f"{where}.content[{i}].type"
-                raise UnsupportedFieldError(field, f"{field} {part['type']!r:.64} is not supported yet; {_TEXT_ONLY}")
+        kept["content"] = [_part(part, f"{where}.content[{i}]") for i, part in enumerate(content)]
     return kept
+
+
+def _part(part: object, where: str) -> object:
+    if not isinstance(part, dict):
+        return part
+    if part.get("type", "text") != "text":
+        raise UnsupportedFieldError(
+            f"{where}.type", f"{where}.type {part['type']!r:.64} is not supported yet; {_TEXT_ONLY}"
+        )
+    return _without_neutral(part, TextPart, f"{where}.")
 
 
 def _explained(error: ErrorDetails, data: object) -> ParameterError | MissingFieldError | UnknownFieldError:
@@ -455,12 +463,12 @@ def _completion_tokens(
     prompt: str | list[int] | list[str], tokenizer: PreTrainedTokenizerBase, limits: RequestLimits
 ) -> list[int]:
     if isinstance(prompt, str):
-        return _tokenised(prompt, "prompt", tokenizer, limits, add_special_tokens=True)
+        return _tokenised(prompt, tokenizer, add_special_tokens=True)
     texts = [item for item in prompt if isinstance(item, str)]
     if len(texts) > 1:
         raise UnsupportedFieldError("prompt", f"a prompt of several texts is not supported yet; {_ONE_EACH}")
     if texts:
-        return _tokenised(texts[0], "prompt", tokenizer, limits, add_special_tokens=True)
+        return _tokenised(texts[0], tokenizer, add_special_tokens=True)
     ids = [item for item in prompt if isinstance(item, int)]
     if len(ids) >= limits.max_context_tokens:
         raise _prompt_too_long("prompt", f"{len(ids)} tokens", limits)
@@ -481,19 +489,8 @@ def _rendered(messages: Sequence[Message], tokenizer: PreTrainedTokenizerBase) -
         raise ParameterError("messages", f"what the model's chat template takes ({error})", roles) from error
 
 
-def _tokenised(
-    text: str,
-    field: str,
-    tokenizer: PreTrainedTokenizerBase,
-    limits: RequestLimits,
-    *,
-    add_special_tokens: bool = False,
-) -> list[int]:
-    """Ids of a text that may fit; one that cannot is refused without the cost of tokenising it."""
-    backend = backend_of(tokenizer)
-    if len(text) > limits.max_context_tokens * _MAX_TOKEN_CHARS:
-        raise _prompt_too_long(field, f"{len(text)} characters", limits)
-    return list(backend.encode(text, add_special_tokens=add_special_tokens).ids)
+def _tokenised(text: str, tokenizer: PreTrainedTokenizerBase, *, add_special_tokens: bool) -> list[int]:
+    return list(backend_of(tokenizer).encode(text, add_special_tokens=add_special_tokens).ids)
 
 
 def _prompt_too_long(field: str, found: str, limits: RequestLimits) -> PromptTooLongError:
@@ -525,8 +522,10 @@ def _max_tokens(body: CompletionBody | ChatBody, prompt_len: int, limits: Reques
 
 
 def _logit_bias(biases: Mapping[str, float], vocab_size: int) -> tuple[tuple[int, float], ...]:
-    known = {str(token_id) for token_id in range(vocab_size)} if biases else set()
-    for key in biases:
-        if key not in known:
+    bias_by_id = {}
+    for key, bias in biases.items():
+        token_id = int(key) if key.isascii() and key.isdigit() and len(key) <= len(str(vocab_size)) else vocab_size
+        if token_id >= vocab_size or str(token_id) != key:
             raise ParameterError("logit_bias", f"token ids in 0..{vocab_size - 1} as keys", key)
-    return tuple(sorted((int(key), float(bias)) for key, bias in biases.items()))
+        bias_by_id[token_id] = float(bias)
+    return tuple(sorted(bias_by_id.items()))
