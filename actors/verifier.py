@@ -9,6 +9,7 @@ import time
 import uuid
 
 from actors.messages import ModelCard, VerifyCall, VerifyReply
+from outrider.config_schema import ModelConfig
 from outrider.engines.base import VerifierEngine
 from outrider.engines.limits import EngineLimits
 from outrider.errors import OutriderError
@@ -18,7 +19,7 @@ from outrider.types import GenerationId
 class VerifierActor:
     """Holds a target model and the KV of the generations its coordinator sends."""
 
-    def __init__(self, target: str, dtype: str, device: str, threads: int, limits: EngineLimits) -> None:
+    def __init__(self, model: ModelConfig, device: str, threads: int, limits: EngineLimits) -> None:
         """Load the model; the actor answers once that is done."""
         # Whoever only creates this actor need not wait for torch to load.
         from actors.engine_thread import engine_thread  # noqa: PLC0415
@@ -28,7 +29,9 @@ class VerifierActor:
         self._thread = engine_thread(threads)
         self._incarnation = uuid.uuid4().hex
         self._free_since_s = time.monotonic()
-        loaded = self._thread.submit(load_target, target, dtype=dtype, device=device).result()
+        loaded = self._thread.submit(
+            load_target, model.target, dtype=model.dtype, device=device, max_context_tokens=model.max_context_tokens
+        ).result()
         engine = TorchVerifier(loaded, limits)
         self._engine: VerifierEngine = engine
         self._card = ModelCard(

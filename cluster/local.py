@@ -72,6 +72,7 @@ def running(config: Config, show: Callable[[str], None] = lambda _: None) -> Ite
 
 def _start_ray(config: Config) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)  # what it does is told by ``show``
     ray.init(
         address="local",
         namespace=config.cluster.namespace,
@@ -80,7 +81,7 @@ def _start_ray(config: Config) -> None:
         object_store_memory=config.cluster.object_store_mib * 2**20,
         include_dashboard=False,
         log_to_driver=False,
-        logging_level=logging.WARNING,
+        logging_level=logging.ERROR,
     )
 
 

@@ -60,7 +60,7 @@ class DrafterGroupConfig:
 
     name: Name
     model: Text = "smollm2-135m-drafter"
-    dtype: DType = "float32"
+    dtype: DType = "bfloat16"
     device: Device = "cpu"
     count: Number = 1
     resources: Resources = field(default_factory=lambda: {"jetson": 1.0})

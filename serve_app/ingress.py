@@ -9,11 +9,10 @@ only reports the disconnect (uvicorn): leaving closes the chunk iterator, which 
 import asyncio
 import json
 import logging
-import re
 import secrets
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -21,6 +20,8 @@ from typing import Any, Protocol
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from ray import serve
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -33,9 +34,11 @@ from outrider.errors import GenerationFailedError
 from outrider.models.registry import context_tokens, load_tokenizer, resolve_folder
 from outrider.models.target_folder import read_config
 from outrider.models.token_map import token_map, usable_vocab_size
+from outrider.text import backend_of
 from outrider.types import GenerationChunk, GenerationRequest, RoundStats
 from serve_app.errors import (
     BodyTooLargeError,
+    ErrorAnswer,
     MediaTypeError,
     MethodError,
     UnknownModelError,
@@ -47,6 +50,7 @@ from serve_app.openai_api import (
     CompletionBody,
     RequestLimits,
     ResponseForm,
+    max_token_chars,
     model_card,
     parse_body,
     prompt_tokens,
@@ -55,8 +59,9 @@ from serve_app.openai_api import (
 )
 
 _READY_DEADLINE_S = 5.0
-_CLIENT_LEFT = 499  # as nginx and Serve log it; nobody receives it
-_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
+_MAX_REQUEST_ID_CHARS = 128
+_REQUEST_ID_CHARS = frozenset(map(chr, range(0x20, 0x7F)))
+_EVENT_STREAM_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 
 log = logging.getLogger(__name__)
 
@@ -124,20 +129,26 @@ class Service(Protocol):
         ...
 
 
-def make_api(service: Service) -> FastAPI:
-    """The API as an ASGI application."""
+def make_api(service: Service, *, returns_request_id: bool = True) -> FastAPI:
+    """The API as an ASGI application.
+
+    Args:
+        service: what makes the responses.
+        returns_request_id: whether to set ``X-Request-Id`` on responses; not behind a server that does.
+    """
     api = FastAPI(title="Outrider", docs_url=None, redoc_url=None, openapi_url=None)
-    api.add_middleware(_Edge)
+    api.add_middleware(_Edge, returns_request_id=returns_request_id)
     card = model_card(service.limits, created_s=int(time.time()))
 
     @api.exception_handler(HTTPException)
-    async def refuse_route(request: Request, error: HTTPException) -> Response:
+    async def no_route(request: Request, error: HTTPException) -> Response:
         where = f"{request.method} {request.url.path:.200}"
-        if error.status_code == 405:
-            answer = _error_response(MethodError(f"needs another method for this URL, found {where}"))
-            answer.headers["Allow"] = (error.headers or {}).get("Allow", "")
-            return answer
-        return _error_response(UnknownPathError(f"needs a URL of this API, found {where}; see /v1/models"))
+        if error.status_code != 405:
+            return _error_response(answer_for(UnknownPathError(f"needs a URL of this API, found {where}")))
+        allowed = (error.headers or {}).get("Allow", "")
+        response = _error_response(answer_for(MethodError(f"needs the method {allowed} for this URL, found {where}")))
+        response.headers["Allow"] = allowed
+        return response
 
     @api.get("/health")
     async def health() -> Response:
@@ -176,9 +187,7 @@ async def _respond(service: Service, request: Request, kind: type[CompletionBody
     prompt_ids = await asyncio.to_thread(prompt_tokens, body, service.tokenizer, service.limits)
     chat = isinstance(body, ChatBody)
     name = f"{'chatcmpl' if chat else 'cmpl'}-{uuid.uuid4().hex}"
-    generation = to_generation(
-        body, prompt_ids, service.limits, generation=name, default_seed=secrets.randbits(64)
-    )
+    generation = to_generation(body, prompt_ids, service.limits, generation=name, default_seed=secrets.randbits(64))
     form = ResponseForm(
         id=name,
         model=service.limits.model_name,
@@ -209,15 +218,14 @@ class _GenerationResponse(Response):
     """
 
     def __init__(self, service: Service, request: GenerationRequest, form: ResponseForm, *, stream: bool) -> None:
-        media_type = "text/event-stream" if stream else "application/json"
-        super().__init__(media_type=media_type)
+        super().__init__()
         self._service = service
         self._request = request
         self._form = form
         self._stream = stream
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 (ASGI's signature)
-        work = asyncio.ensure_future(self._send_all(send))
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        work = asyncio.ensure_future(self._make(scope, receive, send))
         left = asyncio.ensure_future(_disconnected(receive))
         try:
             await asyncio.wait((work, left), return_when=asyncio.FIRST_COMPLETED)
@@ -228,59 +236,206 @@ class _GenerationResponse(Response):
             work.cancel()
             await asyncio.gather(work, left, return_exceptions=True)
 
-    async def _send_all(self, send: Send) -> None:
-        settings = self._service.settings
+    async def _make(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with aclosing(self._service.generate(self._request)) as chunks:
-            in_time = _with_deadlines(chunks, settings.first_chunk_deadline_s, settings.next_chunk_deadline_s)
-            await (self._send_events if self._stream else self._send_document)(in_time, send)
+            in_time = _with_deadlines(chunks, self._service.settings)
+            if self._stream:
+                await self._send_events(in_time, send, scope["state"]["request_id"])
+            else:
+                document = await self._document(in_time)
+                await JSONResponse(document)(scope, receive, send)
 
-    async def _send_document(self, chunks: AsyncIterator[GenerationChunk], send: Send) -> None:
+    async def _document(self, chunks: AsyncIterator[GenerationChunk]) -> dict[str, object]:
         texts: list[str] = []
         tokens = 0
         async for chunk in chunks:
             texts.append(chunk.text)
             tokens += len(chunk.token_ids)
             if chunk.finish_reason is not None:
-                document = self._form.whole("".join(texts), chunk.finish_reason, self._usage(tokens, chunk.stats))
-                content = _json(document)
-                await self._start(send, content_length=len(content))
-                await send({"type": "http.response.body", "body": content})
-                return
+                return self._form.whole("".join(texts), chunk.finish_reason, self._usage(tokens, chunk.stats))
         raise _ended_early(self._request)
 
-    async def _send_events(self, chunks: AsyncIterator[GenerationChunk], send: Send) -> None:
-        async def event(content: dict[str, object] | None) -> None:
-            if content is not None:
-                body = b"data: " + _json(content) + b"\n\n"
-                await send({"type": "http.response.body", "body": body, "more_body": True})
-
-        started, tokens = False, 0
+    async def _send_events(self, chunks: AsyncIterator[GenerationChunk], send: Send, request_id: str) -> None:
+        started = False
         try:
-            async for chunk in chunks:
-                tokens += len(chunk.token_ids)
+            async for event in self._events(chunks):
                 if not started:
-                    await self._start(send)
                     started = True
-                    await event(self._form.first_event())
-                if chunk.text:
-                    await event(self._form.text_event(chunk.text))
-                if chunk.finish_reason is not None:
-                    await event(self._form.last_event(chunk.finish_reason))
-                    await event(self._form.usage_event(self._usage(tokens, chunk.stats)))
-                    await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
-                    return
-            raise _ended_early(self._request)
+                    await send({"type": "http.response.start", "status": 200, "headers": _EVENT_STREAM_HEADERS})
+                await _send_event(send, event)
+            await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
         except Exception as error:
             if not started:
                 raise
-            await event(_told(error, self._request.generation).body)
+            await _send_event(send, _told(error, request_id).body)
             await send({"type": "http.response.body", "body": b""})
 
-    async def _start(self, send: Send, *, content_length: int | None = None) -> None:
-        headers = [(b"content-type", self.media_type.encode())]
-        headers += [(b"cache-control", b"no-cache")] if content_length is None else []
-        headers += [] if content_length is None else [(b"content-length", str(content_length).encode())]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
+    async def _events(self, chunks: AsyncIterator[GenerationChunk]) -> AsyncIterator[dict[str, object]]:
+        tokens, opened, form = 0, False, self._form
+        async for chunk in chunks:
+            if form.chat and not opened:
+                opened = True
+                yield form.role_event()
+            tokens += len(chunk.token_ids)
+            if chunk.text:
+                yield form.text_event(chunk.text)
+            if chunk.finish_reason is not None:
+                yield form.last_event(chunk.finish_reason)
+                if form.usage_in_stream:
+                    yield form.usage_event(self._usage(tokens, chunk.stats))
+                return
+        raise _ended_early(self._request)
 
     def _usage(self, tokens: int, stats: RoundStats | None) -> dict[str, object]:
         return usage_of(len(self._request.prompt_ids), tokens, stats or RoundStats())
+
+
+async def _send_event(send: Send, content: dict[str, object]) -> None:
+    data = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    await send({"type": "http.response.body", "body": f"data: {data}\n\n".encode(), "more_body": True})
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _with_deadlines(
+    chunks: AsyncIterator[GenerationChunk], settings: ServiceSettings
+) -> AsyncIterator[GenerationChunk]:
+    """The same chunks; a TimeoutError if one is late."""
+    deadline_s = settings.first_chunk_deadline_s
+    while True:
+        async with asyncio.timeout(deadline_s):
+            chunk = await anext(chunks, None)
+        if chunk is None:
+            return
+        yield chunk
+        deadline_s = settings.next_chunk_deadline_s
+
+
+def _ended_early(request: GenerationRequest) -> GenerationFailedError:
+    return GenerationFailedError(f"{request.generation} ended without a finish reason")
+
+
+def _told(error: Exception, request_id: str) -> ErrorAnswer:
+    """The answer to an error; what the client did not cause is logged."""
+    answer = answer_for(error)
+    if answer.status >= 500:
+        log.error("request %s failed", request_id, exc_info=error)
+    return answer
+
+
+class _Edge:
+    """Outermost layer: gives each request its id, and every error an answer."""
+
+    def __init__(self, app: ASGIApp, *, returns_request_id: bool) -> None:
+        self._app = app
+        self._returns_request_id = returns_request_id
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = _request_id(Headers(scope=scope).get("x-request-id", ""))
+        scope.setdefault("state", {})["request_id"] = request_id
+        started = False
+
+        async def tagged_send(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                if self._returns_request_id:
+                    MutableHeaders(scope=message)["x-request-id"] = request_id
+            await send(message)
+
+        try:
+            await self._app(scope, receive, tagged_send)
+        except ClientDisconnect:
+            log.debug("request %s: the client left before it was read", request_id)
+        except Exception as error:
+            if started:
+                raise
+            await _error_response(_told(error, request_id))(scope, receive, tagged_send)
+
+
+def _request_id(given: str) -> str:
+    """The client's id, less what is no printable ASCII and what is too long; a new one if nothing is left."""
+    printable = "".join(char for char in given if char in _REQUEST_ID_CHARS)
+    return printable.strip()[:_MAX_REQUEST_ID_CHARS] or uuid.uuid4().hex
+
+
+def _error_response(answer: ErrorAnswer) -> Response:
+    return JSONResponse(answer.body, status_code=answer.status, headers=answer.headers)
+
+
+class CoordinatorService:
+    """The ``Service`` behind a Serve handle. Chunks are small: they travel by value, which saves a store access."""
+
+    def __init__(
+        self,
+        coordinator: DeploymentHandle[Any],
+        settings: ServiceSettings,
+        limits: RequestLimits,
+        tokenizer: PreTrainedTokenizerBase,
+    ) -> None:
+        self._coordinator = coordinator.options(_by_reference=False)
+        self._streaming = coordinator.options(_by_reference=False, stream=True)
+        self.settings = settings
+        self.limits = limits
+        self.tokenizer = tokenizer
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
+        """See ``Service.generate``."""
+        chunks: Any = self._streaming.generate.remote(request)  # a DeploymentResponseGenerator
+        try:
+            async for chunk in chunks:
+                yield chunk
+        finally:
+            chunks.cancel()
+
+    async def ready(self) -> ReadyReport:
+        """Ask a coordinator; one that does not answer is not ready."""
+        try:
+            detail = await asyncio.wait_for(self._coordinator.ready.remote(), _READY_DEADLINE_S)
+        except (TimeoutError, RayError, RayServeException) as error:
+            return ReadyReport(ready=False, detail={"reason": f"no coordinator answers: {type(error).__name__}"})
+        return ReadyReport(ready=bool(detail["ready"]), detail=detail)
+
+
+@serve.ingress()
+class Ingress:
+    """The Serve deployment class; ``serve_app.app`` sets its options."""
+
+    async def __init__(self, coordinator: DeploymentHandle[Any], settings: ServiceSettings) -> None:  # type: ignore[misc]  # Serve awaits the constructor
+        """Load the target's tokenizer.
+
+        Raises:
+            ModelUnavailableError: no such target.
+            ParameterError: ``max_context_tokens`` exceeds the target's.
+        """
+        limits, tokenizer = await asyncio.to_thread(_load, settings)
+        self._service = CoordinatorService(coordinator, settings, limits, tokenizer)
+
+    def __serve_build_asgi_app__(self) -> FastAPI:
+        """Called by Serve once the constructor is done. Serve's HTTP server returns ``X-Request-Id`` itself."""
+        return make_api(self._service, returns_request_id=False)
+
+
+def _load(settings: ServiceSettings) -> tuple[RequestLimits, PreTrainedTokenizerBase]:
+    """Everything about the target but its weights."""
+    folder = resolve_folder(settings.target)
+    tokenizer, config = load_tokenizer(settings.target), read_config(folder)
+    backend = backend_of(tokenizer)
+    backend.no_truncation()  # a saved tokenizer may truncate or pad by itself
+    backend.no_padding()
+    context = context_tokens(config, settings.max_context_tokens)
+    limits = RequestLimits(
+        model_name=settings.model_name,
+        max_context_tokens=context,
+        max_output_tokens=min(settings.max_output_tokens, context - 1),
+        vocab_size=usable_vocab_size(token_map(tokenizer), config.vocab_size),
+        k_max=settings.k_max,
+        max_token_chars=max_token_chars(tokenizer),
+    )
+    return limits, tokenizer

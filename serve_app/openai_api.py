@@ -15,6 +15,7 @@ from typing import Annotated, Literal, TypeVar
 from jinja2 import TemplateError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails, from_json
+from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerBase
 
 from outrider.errors import ParameterError
@@ -119,6 +120,7 @@ class RequestLimits:
     max_output_tokens: int
     vocab_size: int
     k_max: int
+    max_token_chars: int | None = None  # most characters of a text that one token stands for; None: unknown
 
 
 _Body = TypeVar("_Body", bound=GenerationBody)
@@ -199,6 +201,12 @@ _NOT_YET: Mapping[str, _NotYet] = {
     "include_obfuscation": _NotYet("nothing is obfuscated", (False,)),
 }
 
+_NESTED: Mapping[str, type[BaseModel]] = {  # by field name: what an object there is, or the objects of a list
+    "stream_options": StreamOptions,
+    "outrider": OutriderOptions,
+    "messages": Message,
+    "content": TextPart,
+}
 _NEEDED_BY_FIELD = {
     "prompt": "a text, or a list of token ids",
     "content": "a text, or a list of parts such as {'type': 'text', 'text': '...'}",
@@ -235,20 +243,16 @@ def parse_body(body: bytes, kind: type[_Body], limits: RequestLimits) -> _Body:
         raise MalformedBodyError(f"needs a body in JSON (UTF-8), found: {error}") from error
     if not isinstance(data, dict):
         raise MalformedBodyError(f"needs a JSON object, found a {type(data).__name__}")
-    data = _without_neutral(data, kind, "")
-    for name, nested in (("stream_options", StreamOptions), ("outrider", OutriderOptions)):
-        if isinstance(data.get(name), dict):
-            data[name] = _without_neutral(data[name], nested, f"{name}.")
-    if isinstance(data.get("messages"), list):
-        data["messages"] = [_message(message, f"messages[{i}]") for i, message in enumerate(data["messages"])]
+    fields = _without_neutral(data, kind, "")
+    fields |= {name: _nested(fields[name], name) for name in _NESTED if name in fields}
     try:
-        parsed = kind.model_validate(data)
+        parsed = kind.model_validate(fields)
     except ValidationError as error:
-        raise _explained(error.errors(include_url=False, include_context=False)[0], data) from None
+        raise _explained(error.errors(include_url=False, include_context=False)[0], fields) from None
     if parsed.model != limits.model_name:
         raise UnknownModelError("model", f"model needs one of: {limits.model_name}; found {parsed.model!r}")
-    if "stream_options" in data and not parsed.stream:
-        raise ParameterError("stream_options", "stream: true", data["stream_options"])
+    if "stream_options" in fields and not parsed.stream:
+        raise ParameterError("stream_options", "stream: true", fields["stream_options"])
     return parsed
 
 
@@ -264,7 +268,7 @@ def prompt_tokens(
     """
     if isinstance(body, ChatBody):
         text = _rendered(body.messages, tokenizer)
-        field, ids = "messages", _tokenised(text, tokenizer, add_special_tokens=False)
+        field, ids = "messages", _tokenised(text, "messages", tokenizer, limits, add_special_tokens=False)
     else:
         field, ids = "prompt", _completion_tokens(body.prompt, tokenizer, limits)
     if not ids:
@@ -272,6 +276,16 @@ def prompt_tokens(
     if len(ids) >= limits.max_context_tokens:
         raise _prompt_too_long(field, f"{len(ids)} tokens", limits)
     return ids
+
+
+def max_token_chars(tokenizer: PreTrainedTokenizerBase) -> int | None:
+    """``RequestLimits.max_token_chars``: None if the tokenizer may drop characters, or fold them into one token."""
+    backend = backend_of(tokenizer)
+    added = backend.get_added_tokens_decoder().values()
+    spells_all = isinstance(backend.model, BPE) and backend.model.unk_token is None and backend.normalizer is None
+    if not spells_all or any(token.lstrip or token.rstrip for token in added):
+        return None
+    return max(map(len, backend.get_vocab()))  # spelt in bytes, or in characters: never fewer than the text's
 
 
 def to_generation(
@@ -335,13 +349,14 @@ class ResponseForm:
 
     def whole(self, text: str, reason: FinishReason, usage: Mapping[str, object]) -> dict[str, object]:
         """All of it at once."""
-        content = {"message": {"role": "assistant", "content": text, "refusal": None}} if self.chat else {"text": text}
-        choice = {"index": 0, **content, "logprobs": None, "finish_reason": reason}
+        message = {"role": "assistant", "content": text, "refusal": None}
+        content: dict[str, object] = {"message": message} if self.chat else {"text": text}
+        choice: dict[str, object] = {"index": 0, **content, "logprobs": None, "finish_reason": reason}
         return self._framed("chat.completion", [choice]) | {"usage": usage}
 
-    def first_event(self) -> dict[str, object] | None:
-        """What a stream opens with: in a chat, the role."""
-        return self._event({"delta": {"role": "assistant", "content": ""}}) if self.chat else None
+    def role_event(self) -> dict[str, object]:
+        """What the stream of a chat opens with."""
+        return self._event({"delta": {"role": "assistant", "content": ""}})
 
     def text_event(self, text: str) -> dict[str, object]:
         """A piece of text."""
@@ -351,9 +366,9 @@ class ResponseForm:
         """Why it ended."""
         return self._event({"delta": {}} if self.chat else {"text": ""}, reason)
 
-    def usage_event(self, usage: Mapping[str, object]) -> dict[str, object] | None:
+    def usage_event(self, usage: Mapping[str, object]) -> dict[str, object]:
         """What it cost, if that was asked for."""
-        return self._framed("chat.completion.chunk", []) | {"usage": usage} if self.usage_in_stream else None
+        return self._framed("chat.completion.chunk", []) | {"usage": usage}
 
     def _event(self, content: Mapping[str, object], reason: FinishReason | None = None) -> dict[str, object]:
         choice = {"index": 0, **content, "logprobs": None, "finish_reason": reason}
@@ -422,24 +437,21 @@ def _without_neutral(data: Mapping[str, object], kind: type[BaseModel], where: s
     return kept
 
 
-def _message(message: object, where: str) -> object:
-    if not isinstance(message, dict):
-        return message
-    kept = _without_neutral(message, Message, f"{where}.")
-    content = kept.get("content")
-    if isinstance(content, list):
-        kept["content"] = [_part(part, f"{where}.content[{i}]") for i, part in enumerate(content)]
-    return kept
-
-
-def _part(part: object, where: str) -> object:
-    if not isinstance(part, dict):
-        return part
-    if part.get("type", "text") != "text":
+def _nested(value: object, where: str) -> object:
+    """``_without_neutral`` for the objects inside a body; what is no object where one should be is left to pydantic."""
+    if isinstance(value, list):
+        return [_nested(item, f"{where}[{i}]") for i, item in enumerate(value)]
+    kind = _NESTED[where.rpartition(".")[2].partition("[")[0]]
+    if not isinstance(value, dict):
+        return value
+    if kind is TextPart and value.get("type", "text") != "text":
         raise UnsupportedFieldError(
-            f"{where}.type", f"{where}.type {part['type']!r:.64} is not supported yet; {_TEXT_ONLY}"
+            f"{where}.type", f"{where}.type {value['type']!r:.64} is not supported yet; {_TEXT_ONLY}"
         )
-    return _without_neutral(part, TextPart, f"{where}.")
+    kept = _without_neutral(value, kind, f"{where}.")
+    if isinstance(kept.get("content"), list):
+        kept["content"] = _nested(kept["content"], f"{where}.content")
+    return kept
 
 
 def _explained(error: ErrorDetails, data: object) -> ParameterError | MissingFieldError | UnknownFieldError:
@@ -463,12 +475,12 @@ def _completion_tokens(
     prompt: str | list[int] | list[str], tokenizer: PreTrainedTokenizerBase, limits: RequestLimits
 ) -> list[int]:
     if isinstance(prompt, str):
-        return _tokenised(prompt, tokenizer, add_special_tokens=True)
+        return _tokenised(prompt, "prompt", tokenizer, limits, add_special_tokens=True)
     texts = [item for item in prompt if isinstance(item, str)]
     if len(texts) > 1:
         raise UnsupportedFieldError("prompt", f"a prompt of several texts is not supported yet; {_ONE_EACH}")
     if texts:
-        return _tokenised(texts[0], tokenizer, add_special_tokens=True)
+        return _tokenised(texts[0], "prompt", tokenizer, limits, add_special_tokens=True)
     ids = [item for item in prompt if isinstance(item, int)]
     if len(ids) >= limits.max_context_tokens:
         raise _prompt_too_long("prompt", f"{len(ids)} tokens", limits)
@@ -480,7 +492,9 @@ def _completion_tokens(
 
 def _rendered(messages: Sequence[Message], tokenizer: PreTrainedTokenizerBase) -> str:
     if tokenizer.chat_template is None:
-        raise UnsupportedFieldError("messages", "chat is not supported by this model (no template); use /v1/completions")
+        raise UnsupportedFieldError(
+            "messages", "chat is not supported by this model (no template); use /v1/completions"
+        )
     chat = [{"role": message.role, "content": message.text} for message in messages]
     try:
         return str(tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False))
@@ -489,8 +503,15 @@ def _rendered(messages: Sequence[Message], tokenizer: PreTrainedTokenizerBase) -
         raise ParameterError("messages", f"what the model's chat template takes ({error})", roles) from error
 
 
-def _tokenised(text: str, tokenizer: PreTrainedTokenizerBase, *, add_special_tokens: bool) -> list[int]:
-    return list(backend_of(tokenizer).encode(text, add_special_tokens=add_special_tokens).ids)
+def _tokenised(
+    text: str, field: str, tokenizer: PreTrainedTokenizerBase, limits: RequestLimits, *, add_special_tokens: bool
+) -> list[int]:
+    """Ids of a text; one that cannot fit is refused without the cost of tokenising it (up to 2 s per MB)."""
+    if limits.max_token_chars is not None and len(text) > limits.max_context_tokens * limits.max_token_chars:
+        raise _prompt_too_long(field, f"{len(text)} characters", limits)
+    # Of the backend's ways to encode, the one that lets other threads run meanwhile.
+    (encoding,) = backend_of(tokenizer).encode_batch_fast([text], add_special_tokens=add_special_tokens)
+    return list(encoding.ids)
 
 
 def _prompt_too_long(field: str, found: str, limits: RequestLimits) -> PromptTooLongError:

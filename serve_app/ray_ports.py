@@ -20,7 +20,6 @@ from serve_app.batcher import VerifierLostError
 from serve_app.drafter_link import DrafterPort
 
 _PROBE_DEADLINE_S = 2.0
-_START_DEADLINE_S = 300.0  # to load a model of any size from disk
 _PROBE_PAUSE_S = 0.2
 _FLEET_DEADLINE_S = 5.0
 
@@ -48,10 +47,9 @@ class VerifierPort:
             block_tokens=verifiers.kv_block_tokens,
             prefill_chunk_tokens=verifiers.prefill_chunk_tokens,
         )
-        self._handle: ActorHandle[Any] = actor.remote(
-            config.model.target, config.model.dtype, verifiers.device, verifiers.threads, limits
-        )
+        self._handle: ActorHandle[Any] = actor.remote(config.model, verifiers.device, verifiers.threads, limits)
         self._deadline_s = config.limits.verifier_deadline_s
+        self._start_deadline_s = config.limits.verifier_start_deadline_s
 
     async def verify(self, call: VerifyCall) -> VerifyReply:
         """Make one call.
@@ -79,13 +77,13 @@ class VerifierPort:
             VerifierLostError: it did not come up within its start deadline.
         """
         loop = asyncio.get_running_loop()
-        give_up_at_s = loop.time() + _START_DEADLINE_S
+        give_up_at_s = loop.time() + self._start_deadline_s
         while True:
             try:
                 return await asyncio.wait_for(self._handle.card.remote(), give_up_at_s - loop.time())
             except TimeoutError:
                 raise VerifierLostError(
-                    f"the verifier did not come up within {_START_DEADLINE_S:g} s; see its log"
+                    f"the verifier did not come up within {self._start_deadline_s:g} s; see its log"
                 ) from None
             except RayActorError as error:
                 if loop.time() > give_up_at_s or "unavailable" not in type(error).__name__.lower():

@@ -7,6 +7,7 @@ were accepted. Windows, protocols and engines play no part.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from transformers import PreTrainedModel
 
@@ -43,26 +44,20 @@ def evaluate_acceptance(target: LoadedModel, drafter: PreTrainedModel, traces: S
         drafter: any causal LM with the target's token map.
         traces: should be held out from the drafter's training (``training.traces.split_traces``).
     """
+    greedy, sampled = ([trace for trace in traces if trace.temperature == kind] for kind in (0.0, 1.0))
     same_argmax: list[torch.Tensor] = []
     overlaps: list[torch.Tensor] = []
     same_draw: list[torch.Tensor] = []
-    for row, trace in enumerate(traces):
-        if trace.temperature == 0.0:
-            theirs, ours = (_logits(model, trace, target.vocab_size) for model in (target.model, drafter))
-            same_argmax.append((theirs.argmax(-1) == ours.argmax(-1)).float())
-        elif trace.temperature == 1.0:
-            theirs, ours = (
-                _logits(model, trace, target.vocab_size).log_softmax(-1) for model in (target.model, drafter)
-            )
-            overlaps.append(torch.minimum(theirs, ours).exp().sum(-1))
-            first = len(trace.prompt_ids)
-            noise = torch.stack(
-                [
-                    torch.from_numpy(gumbel_noise(row, first + i, Purpose.TARGET_TOKEN, target.vocab_size))
-                    for i in range(len(theirs))
-                ]
-            )
-            same_draw.append(((theirs + noise).argmax(-1) == (ours + noise).argmax(-1)).float())
+    for trace in greedy:
+        theirs, ours = (_logits(model, trace, target.vocab_size) for model in (target.model, drafter))
+        same_argmax.append((theirs.argmax(-1) == ours.argmax(-1)).float())
+    for seed, trace in enumerate(sampled):
+        theirs, ours = (_logits(model, trace, target.vocab_size).log_softmax(-1) for model in (target.model, drafter))
+        overlaps.append(torch.minimum(theirs, ours).exp().sum(-1))
+        positions = range(len(trace.prompt_ids), len(trace.prompt_ids) + len(trace.output_ids))
+        rows = [gumbel_noise(seed, position, Purpose.TARGET_TOKEN, target.vocab_size) for position in positions]
+        noise = torch.from_numpy(np.stack(rows))
+        same_draw.append(((theirs + noise).argmax(-1) == (ours + noise).argmax(-1)).float())
     return AcceptanceReport(
         greedy=_mean(same_argmax),
         overlap=_mean(overlaps),

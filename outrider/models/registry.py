@@ -193,14 +193,12 @@ def torch_dtype(name: str) -> torch.dtype:
 
 
 def _load_causal_lm(folder: Path, name: str, dtype: str, device: str, max_context_tokens: int | None) -> LoadedModel:
-    config = read_config(folder)
+    torch_type, config = torch_dtype(dtype), read_config(folder)
     context = context_tokens(config, max_context_tokens)
     tokenizer = _load_tokenizer(folder)
     tokens = token_map(tokenizer)
     try:
-        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch_dtype(dtype), local_files_only=True
-        )
+        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(folder, dtype=torch_type, local_files_only=True)
     except (OSError, ValueError, RuntimeError) as error:
         raise ModelUnavailableError(f"needs a loadable causal LM in {folder}, found: {error}") from error
     return LoadedModel(

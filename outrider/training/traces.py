@@ -81,7 +81,10 @@ def make_traces(
             # Always a whole batch: its composition, and so every bit of it, does not depend on where a run ends.
             indices = range(len(traces), len(traces) + config.batch)
             made = _generate(
-                target, [prompt_ids(target.tokenizer, prompts[i % len(prompts)]) for i in indices], indices, config
+                target,
+                [tuple(prompt_ids(target.tokenizer, prompts[i % len(prompts)])) for i in indices],
+                indices,
+                config,
             )
             made = made[: config.count - len(traces)]
             with _open(file, "at") as stream:
@@ -117,14 +120,14 @@ def is_held_out(prompt_ids: Sequence[int]) -> bool:
     return hashlib.sha256(np.asarray(prompt_ids, dtype="<i8").tobytes()).digest()[0] % _HELD_OUT_SHARE == 0
 
 
-def prompt_ids(tokenizer: PreTrainedTokenizerBase, prompt: str) -> tuple[int, ...]:
+def prompt_ids(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
     """Token ids of a prompt, as one user message if the tokenizer has a chat template."""
     if tokenizer.chat_template:
         message = [{"role": "user", "content": prompt}]
         ids: Any = tokenizer.apply_chat_template(message, add_generation_prompt=True, tokenize=True, return_dict=False)
     else:
         ids = tokenizer(prompt)["input_ids"]
-    return tuple(ids)
+    return list(ids)
 
 
 @torch.inference_mode()

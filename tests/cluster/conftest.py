@@ -1,13 +1,16 @@
 """One embedded cluster for all tests of this folder: real Ray, real Serve, real models, real HTTP."""
 
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import httpx
 import pytest
+import ray
 import torch
 
+from actors.fleet import FLEET_NAME
 from cluster.local import running
 from outrider.config import load_config
 from outrider.config_schema import Config
@@ -31,6 +34,22 @@ class Service:
         answer = response.json()
         assert isinstance(answer, dict)
         return answer
+
+
+    def drafter_loads(self) -> dict[str, int]:
+        """Generations leased to each ready drafter, as the fleet says."""
+        fleet = ray.get_actor(FLEET_NAME, namespace=self.config.cluster.namespace)
+        loads = ray.get(fleet.loads.remote(), timeout=30)
+        assert isinstance(loads, dict)
+        return loads
+
+
+def eventually(holds: Callable[[], bool], within_s: float) -> None:
+    """Poll until a condition holds; fails with the condition's name after ``within_s`` seconds."""
+    give_up_at_s = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < give_up_at_s, f"not within {within_s:g} s"
+        time.sleep(0.1)
 
 
 def free_port() -> int:

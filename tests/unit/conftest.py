@@ -13,8 +13,8 @@ def _ray_is_running() -> bool:
 
 @pytest.fixture(autouse=True)
 def no_ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Fail a test that starts Ray; a bare ``ray.init()`` finds no cluster to join and starts none."""
-    monkeypatch.setenv("RAY_ADDRESS", "unit-tests-start-no-ray:1")
+    """Fail a test that starts Ray; a bare ``ray.init()`` fails on the address."""
+    monkeypatch.setenv("RAY_ADDRESS", "unit-tests-start-no-ray")
     ran_before = _ray_is_running()  # a cluster test of the same session may have left its cluster to the next one
     yield
     if _ray_is_running() and not ran_before:

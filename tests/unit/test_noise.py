@@ -1,4 +1,7 @@
-"""Noise is a pure function of (seed, position, purpose). Statistical tests are seeded and state their false-alarm rate."""
+"""Noise is a pure function of (seed, position, purpose).
+
+Statistical tests are seeded and state their false-alarm rate.
+"""
 
 import math
 import subprocess
