@@ -11,7 +11,7 @@ from typing import Any
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import RayError
+from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 
 from actors.drafter import DrafterActor
 from actors.lease_table import LeaseTable
@@ -23,7 +23,7 @@ from outrider.types import GenerationId
 FLEET_NAME = "fleet"
 _ANYWHERE = "DEFAULT"  # said aloud, or Ray keeps what a coordinator starts inside that coordinator's placement group
 _PROBE_DEADLINE_S = 2.0
-_RESTART_PAUSE_S = 1.0
+_RESTART_POLL_S = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -70,23 +70,29 @@ class FleetActor:
         return {drafter.actor_name: load for drafter, load in self._table.loads().items()}
 
     async def _bring_up(self, drafter: DrafterId) -> None:
-        """Wait until the drafter has loaded its model, however long its node takes to join."""
-        try:
-            self._cards[drafter] = await self._handle(drafter).card.remote()
-        except RayError as error:
-            log.error("drafter %s cannot be started: %s", drafter.actor_name, error)
-            return
-        self._table.mark_ready(drafter)
+        """Wait until the drafter has loaded its model, however long its node takes to join or it takes to restart."""
+        handle = self._handle(drafter)
+        while drafter not in self._table.loads():
+            try:
+                self._cards[drafter] = await handle.card.remote()
+                self._table.mark_ready(drafter)
+            except ActorUnavailableError:
+                await asyncio.sleep(_RESTART_POLL_S)
+            except RayError as error:
+                log.error("drafter %s cannot be started: %s", drafter.actor_name, error)
+                return
         log.info("drafter %s is ready", drafter.actor_name)
 
     async def _recover(self, drafter: DrafterId) -> None:
-        """Probe a suspect; one that does not answer is killed, and Ray restarts it."""
+        """Probe a suspect. One that is gone restarts by itself; one that hangs or is broken is killed, and restarts."""
         handle = self._handle(drafter)
         try:
             await asyncio.wait_for(handle.card.remote(), _PROBE_DEADLINE_S)
+        except RayActorError:
+            pass
         except (TimeoutError, RayError):
             ray.kill(handle, no_restart=False)
-            await asyncio.sleep(_RESTART_PAUSE_S)
+            await asyncio.sleep(_RESTART_POLL_S)
         await self._bring_up(drafter)
 
     def _handle(self, drafter: DrafterId) -> "ActorHandle[Any]":

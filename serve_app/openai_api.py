@@ -459,7 +459,7 @@ def _explained(error: ErrorDetails, data: object) -> ParameterError | MissingFie
     path, last, found = "", "", data
     for step in error["loc"]:
         if isinstance(step, int) and isinstance(found, list):
-            path, found = f"{path}[{step}]", found[step]
+            path, last, found = f"{path}[{step}]", "", found[step]
         elif isinstance(found, dict) and (step in found or error["type"] == "missing"):
             last = str(step)
             path, found = (f"{path}.{step}" if path else last), found.get(step)

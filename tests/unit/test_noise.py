@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 from itertools import combinations
+from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -48,7 +49,8 @@ def test_another_process_draws_the_same() -> None:
         "import sys; from outrider.noise import Purpose, gumbel_noise;"
         "sys.stdout.write(gumbel_noise(2**64 - 1, 12345, Purpose.TARGET_TOKEN, 1000).tobytes().hex())"
     )
-    other = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    root = Path(__file__).parents[2]
+    other = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=root)
     assert other.stdout == gumbel_noise(2**64 - 1, 12345, Purpose.TARGET_TOKEN, 1000).tobytes().hex()
 
 

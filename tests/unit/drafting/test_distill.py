@@ -7,8 +7,18 @@ import torch
 
 from outrider.drafting.distill import DistillConfig, DistillReport, distill
 from outrider.drafting.distill_acceptance import evaluate_acceptance
-from outrider.drafting.distill_student import distillation_loss, frequent_tokens, learning_rate
+from outrider.drafting.distill_student import (
+    Student,
+    Teacher,
+    cut_from_target,
+    distillation_loss,
+    frequent_tokens,
+    learning_rate,
+    predicting_rows,
+    take_step,
+)
 from outrider.errors import ParameterError
+from outrider.models.drafter_model import output_head
 from outrider.models.drafter_weights import read_drafter_info
 from outrider.models.registry import LoadedModel, load_drafter, load_target
 from outrider.training.traces import Trace, read_traces, split_traces
@@ -118,7 +128,7 @@ def test_the_file_is_the_drafter_that_was_measured(config: DistillConfig) -> Non
     assert evaluate_acceptance(target, drafter.model, held_out) == report.after
 
 
-def test_distilling_leaves_the_target_in_bfloat16_alone(config: DistillConfig) -> None:
+def test_a_target_in_bfloat16_can_be_distilled(config: DistillConfig) -> None:
     report, losses = run(replace(config, dtype="bfloat16", steps=3))
     assert len(losses) == 3
     assert report.after.greedy_tokens > 0
@@ -145,6 +155,22 @@ def test_settings_out_of_range_are_named(config: DistillConfig) -> None:
         replace(config, out=Path("drafter.bin"))
     with pytest.raises(ParameterError, match="learning_rate needs a number > 0"):
         replace(config, learning_rate=0.0)
+
+
+def test_training_changes_the_student_and_leaves_the_target_alone(folder: Path) -> None:
+    target = load_target(str(folder), dtype="float32", device="cpu").model
+    before = {name: value.clone() for name, value in target.state_dict().items()}
+    student = Student(target, (0, 1), cut_from_target(target, (0, 1)))
+    own = {name: value.clone() for name, value in student.parameters().items()}
+    for value in student.parameters().values():
+        value.requires_grad = True
+    traces = [Trace((1, 2), (3, 4, 5), 0.0)]
+    loss = distillation_loss(
+        student.predicted_hidden(traces), predicting_rows(Teacher(target), traces), output_head(target), 0.5
+    )
+    take_step(torch.optim.AdamW(student.parameters().values()), loss, 1e-2)
+    assert not any(torch.equal(value, own[name]) for name, value in student.parameters().items())
+    assert all(torch.equal(value, before[name]) for name, value in target.state_dict().items())
 
 
 def test_learning_rate_warms_up_and_decays_to_a_twentieth() -> None:

@@ -46,7 +46,12 @@ def test_errors_of_the_client_are_explained_and_others_are_not() -> None:
         "param": "seed",
         "code": "invalid_value",
     }
-    for error in (RuntimeError("secret"), GenerationFailedError("secret"), ActorDiedError("secret"), BusyError("secret")):
+    for error in (
+        RuntimeError("secret"),
+        GenerationFailedError("secret"),
+        ActorUnavailableError("secret", None),
+        BusyError("secret"),
+    ):
         assert "secret" not in str(answer_for(error).body)
 
 
