@@ -136,7 +136,7 @@ def make_api(service: Service, *, returns_request_id: bool = True) -> FastAPI:
         service: what makes the responses.
         returns_request_id: whether to set ``X-Request-Id`` on responses; not behind a server that does.
     """
-    api = FastAPI(title="Outrider", docs_url=None, redoc_url=None, openapi_url=None)
+    api = FastAPI(title="Outrider", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     api.add_middleware(_Edge, returns_request_id=returns_request_id)
     card = model_card(service.limits, created_s=int(time.time()))
 
