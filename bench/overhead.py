@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +43,15 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--prompts", type=int, default=16, help="prompts sent at each number of generations")
     parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--windows", type=int, nargs="+", default=None, help="draft windows (default: the configured)")
     args = parser.parse_args(argv)
     config = load_config(args.config)
     _baselines(config, args.tokens, args.prompts)
     with running(config) as url:
-        for generations in args.generations:
-            asyncio.run(_measure(url, config, generations, args.tokens, args.prompts, args.temperature))
+        for window in args.windows or [config.speculation.window]:
+            for generations in args.generations:
+                load = _Load(config.model.public_name, generations, args.prompts, args.tokens, args.temperature, window)
+                asyncio.run(_measure(url, load))
 
 
 def _baselines(config: Config, tokens: int, prompts: int) -> None:
@@ -81,33 +85,46 @@ def _generate_rate(target: LoadedModel, assistant: LoadedModel | None, tokens: i
     return made / elapsed_s
 
 
-async def _measure(url: str, config: Config, generations: int, tokens: int, prompts: int, temperature: float) -> None:
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """What is sent at once, and how it is to be answered."""
+
+    model: str
+    generations: int
+    prompts: int
+    tokens: int
+    temperature: float
+    window: int
+
+
+async def _measure(url: str, load: _Load) -> None:
     coordinator = serve.get_deployment_handle("Coordinator", APP_NAME)
     async with httpx.AsyncClient(base_url=url, timeout=600) as client:
-        await _send(client, config, PROMPTS[0], 8, temperature)  # warm: connections, drafter's first batch
+        await _send(client, load, PROMPTS[0])  # warm: connections, code paths
         await coordinator.recent_timings.remote()
-        queue = list(PROMPTS[:prompts])
+        queue = list(PROMPTS[: load.prompts])
         began_at_s = time.perf_counter()
 
         async def worker() -> None:
             while queue:
-                await _send(client, config, queue.pop(), tokens, temperature)
+                await _send(client, load, queue.pop())
 
-        await asyncio.gather(*(worker() for _ in range(generations)))
+        await asyncio.gather(*(worker() for _ in range(load.generations)))
         elapsed_s = time.perf_counter() - began_at_s
     timings: list[RoundTiming] = await coordinator.recent_timings.remote()
-    _report(generations, prompts * tokens / elapsed_s, timings)
+    _report(load, load.prompts * load.tokens / elapsed_s, timings)
 
 
-async def _send(client: httpx.AsyncClient, config: Config, prompt: str, tokens: int, temperature: float) -> None:
+async def _send(client: httpx.AsyncClient, load: _Load, prompt: str) -> None:
     body = {
-        "model": config.model.public_name,
+        "model": load.model,
         "messages": [{"role": "user", "content": prompt}],
-        "max_tokens": tokens,
-        "temperature": temperature,
+        "max_tokens": load.tokens,
+        "temperature": load.temperature,
         "seed": 1,
         "ignore_eos": True,
         "stream": True,
+        "outrider": {"window": load.window},
     }
     async with client.stream("POST", "/v1/chat/completions", json=body) as response:
         response.raise_for_status()
@@ -115,15 +132,17 @@ async def _send(client: httpx.AsyncClient, config: Config, prompt: str, tokens: 
             pass
 
 
-def _report(generations: int, tokens_per_s: float, timings: Sequence[RoundTiming]) -> None:
+def _report(load: _Load, tokens_per_s: float, timings: Sequence[RoundTiming]) -> None:
     rounds = [timing for timing in timings if timing.drafted_tokens > 0]
     drafted = sum(timing.drafted_tokens for timing in rounds)
     accepted = sum(timing.committed_tokens - 1 for timing in rounds)
-    print(
-        f"\n{generations} generation(s): {tokens_per_s:.1f} tokens/s, {len(rounds)} speculative of {len(timings)} "
-        f"rounds, accepted fraction {accepted / max(1, drafted):.2f}"
-    )
-    print(f"  {'ms per speculative round':<26} {'p50':>8} {'p99':>8}")
+    print(f"\n{load.generations} generation(s), window {load.window}: {tokens_per_s:.1f} tokens/s", flush=True)
+    if not rounds:
+        rounds = list(timings)
+        print(f"  {len(rounds)} rounds without a drafter")
+    else:
+        print(f"  {len(rounds)} speculative of {len(timings)} rounds, accepted fraction {accepted / drafted:.2f}")
+    print(f"  {'ms per round':<26} {'p50':>8} {'p99':>8}")
     for name, phase in _PHASES.items():
         values = np.array([phase(timing) for timing in rounds]) * 1e3
         print(f"  {name:<26} {np.percentile(values, 50):8.2f} {np.percentile(values, 99):8.2f}", flush=True)

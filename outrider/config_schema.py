@@ -104,7 +104,7 @@ class SpeculationConfig:
     """How far drafters run ahead, in draft tokens per round."""
 
     k_max: Annotated[int, Field(strict=True, ge=1, le=64)] = 16
-    window: Window = 4
+    window: Window = 2
 
     def __post_init__(self) -> None:
         """Refuse a window past the engines' limit."""

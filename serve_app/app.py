@@ -5,13 +5,14 @@ takes a parsed configuration.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from ray import serve
 from ray.serve import Application
-from serve_app.ingress import Ingress, ServiceSettings
 
 from outrider.config import Config, load_config
 from serve_app.coordinator import Coordinator
+from serve_app.ingress import Ingress, ServiceSettings
 
 # Both wait for others most of the time; their models run in actors of their own.
 _COORDINATOR_CPUS = 0.5
@@ -33,7 +34,7 @@ def build_app(config: Config) -> Application:
     """
     verifiers, limits = config.verifiers, config.limits
     verifier_bundle = {"CPU": verifiers.num_cpus, "GPU": verifiers.num_gpus, **verifiers.resources}
-    coordinator = serve.deployment(
+    coordinator: Any = serve.deployment(
         Coordinator,
         name="Coordinator",
         num_replicas=verifiers.count,
@@ -47,10 +48,11 @@ def build_app(config: Config) -> Application:
         max_ongoing_requests=limits.max_concurrent_generations + limits.max_queued_generations + 1,
         graceful_shutdown_timeout_s=_SHUTDOWN_GRACE_S,
     )
-    ingress = serve.deployment(
+    ingress: Any = serve.deployment(
         Ingress,
         name="Ingress",
         ray_actor_options={"num_cpus": _INGRESS_CPUS},
         max_ongoing_requests=_MAX_ONGOING_INGRESS_REQUESTS,
     )
-    return ingress.bind(coordinator.bind(config), ServiceSettings.from_config(config))
+    application: Application = ingress.bind(coordinator.bind(config), ServiceSettings.from_config(config))
+    return application

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from outrider.config import Config
 from outrider.errors import BusyError
@@ -62,7 +63,7 @@ class Coordinator:
         self._slots = asyncio.Semaphore(limits.max_concurrent_generations)
         self._admitted = 0
 
-    async def generate(self, request: GenerationRequest) -> AsyncIterator[GenerationChunk]:
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
         """Make one response, chunk by chunk as rounds are committed.
 
         Raises:
@@ -77,9 +78,9 @@ class Coordinator:
         self._admitted += 1
         try:
             async with self._slots:
-                loop = self._round_loop(request)
-                async for chunk in loop.run():
-                    yield chunk
+                async with aclosing(self._round_loop(request).run()) as chunks:
+                    async for chunk in chunks:
+                        yield chunk
         finally:
             self._admitted -= 1
 

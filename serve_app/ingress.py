@@ -50,7 +50,6 @@ from serve_app.openai_api import (
     CompletionBody,
     RequestLimits,
     ResponseForm,
-    max_token_chars,
     model_card,
     parse_body,
     prompt_tokens,
@@ -237,8 +236,10 @@ class _GenerationResponse(Response):
             await asyncio.gather(work, left, return_exceptions=True)
 
     async def _make(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with aclosing(self._service.generate(self._request)) as chunks:
-            in_time = _with_deadlines(chunks, self._service.settings)
+        async with (
+            aclosing(self._service.generate(self._request)) as chunks,
+            aclosing(_with_deadlines(chunks, self._service.settings)) as in_time,
+        ):
             if self._stream:
                 await self._send_events(in_time, send, scope["state"]["request_id"])
             else:
@@ -247,13 +248,14 @@ class _GenerationResponse(Response):
 
     async def _document(self, chunks: AsyncIterator[GenerationChunk]) -> dict[str, object]:
         texts: list[str] = []
-        tokens = 0
-        async for chunk in chunks:
+        tokens, reason, stats = 0, None, None
+        async for chunk in chunks:  # to its end, so that no generator is cancelled that has said all
             texts.append(chunk.text)
             tokens += len(chunk.token_ids)
-            if chunk.finish_reason is not None:
-                return self._form.whole("".join(texts), chunk.finish_reason, self._usage(tokens, chunk.stats))
-        raise _ended_early(self._request)
+            reason, stats = chunk.finish_reason, chunk.stats
+        if reason is None:
+            raise _ended_early(self._request)
+        return self._form.whole("".join(texts), reason, self._usage(tokens, stats))
 
     async def _send_events(self, chunks: AsyncIterator[GenerationChunk], send: Send, request_id: str) -> None:
         started = False
@@ -271,20 +273,20 @@ class _GenerationResponse(Response):
             await send({"type": "http.response.body", "body": b""})
 
     async def _events(self, chunks: AsyncIterator[GenerationChunk]) -> AsyncIterator[dict[str, object]]:
-        tokens, opened, form = 0, False, self._form
+        tokens, reason, stats, opened, form = 0, None, None, False, self._form
         async for chunk in chunks:
             if form.chat and not opened:
                 opened = True
                 yield form.role_event()
-            tokens += len(chunk.token_ids)
             if chunk.text:
                 yield form.text_event(chunk.text)
-            if chunk.finish_reason is not None:
-                yield form.last_event(chunk.finish_reason)
-                if form.usage_in_stream:
-                    yield form.usage_event(self._usage(tokens, chunk.stats))
-                return
-        raise _ended_early(self._request)
+            tokens += len(chunk.token_ids)
+            reason, stats = chunk.finish_reason, chunk.stats
+        if reason is None:
+            raise _ended_early(self._request)
+        yield form.last_event(reason)
+        if form.usage_in_stream:
+            yield form.usage_event(self._usage(tokens, stats))
 
     def _usage(self, tokens: int, stats: RoundStats | None) -> dict[str, object]:
         return usage_of(len(self._request.prompt_ids), tokens, stats or RoundStats())
@@ -302,7 +304,7 @@ async def _disconnected(receive: Receive) -> None:
 
 async def _with_deadlines(
     chunks: AsyncIterator[GenerationChunk], settings: ServiceSettings
-) -> AsyncIterator[GenerationChunk]:
+) -> AsyncGenerator[GenerationChunk, None]:
     """The same chunks; a TimeoutError if one is late."""
     deadline_s = settings.first_chunk_deadline_s
     while True:
@@ -436,6 +438,6 @@ def _load(settings: ServiceSettings) -> tuple[RequestLimits, PreTrainedTokenizer
         max_output_tokens=min(settings.max_output_tokens, context - 1),
         vocab_size=usable_vocab_size(token_map(tokenizer), config.vocab_size),
         k_max=settings.k_max,
-        max_token_chars=max_token_chars(tokenizer),
+        max_prompt_chars=context * max(map(len, backend.get_vocab())),  # more would fit only if most were dropped
     )
     return limits, tokenizer

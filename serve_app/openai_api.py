@@ -15,7 +15,6 @@ from typing import Annotated, Literal, TypeVar
 from jinja2 import TemplateError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails, from_json
-from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerBase
 
 from outrider.errors import ParameterError
@@ -120,7 +119,7 @@ class RequestLimits:
     max_output_tokens: int
     vocab_size: int
     k_max: int
-    max_token_chars: int | None = None  # most characters of a text that one token stands for; None: unknown
+    max_prompt_chars: int  # a longer text is refused without the cost of tokenising it
 
 
 _Body = TypeVar("_Body", bound=GenerationBody)
@@ -274,18 +273,8 @@ def prompt_tokens(
     if not ids:
         raise ParameterError(field, "at least one token", "")
     if len(ids) >= limits.max_context_tokens:
-        raise _prompt_too_long(field, f"{len(ids)} tokens", limits)
+        raise _prompt_too_long(field, len(ids), limits)
     return ids
-
-
-def max_token_chars(tokenizer: PreTrainedTokenizerBase) -> int | None:
-    """``RequestLimits.max_token_chars``: None if the tokenizer may drop characters, or fold them into one token."""
-    backend = backend_of(tokenizer)
-    added = backend.get_added_tokens_decoder().values()
-    spells_all = isinstance(backend.model, BPE) and backend.model.unk_token is None and backend.normalizer is None
-    if not spells_all or any(token.lstrip or token.rstrip for token in added):
-        return None
-    return max(map(len, backend.get_vocab()))  # spelt in bytes, or in characters: never fewer than the text's
 
 
 def to_generation(
@@ -483,7 +472,7 @@ def _completion_tokens(
         return _tokenised(texts[0], "prompt", tokenizer, limits, add_special_tokens=True)
     ids = [item for item in prompt if isinstance(item, int)]
     if len(ids) >= limits.max_context_tokens:
-        raise _prompt_too_long("prompt", f"{len(ids)} tokens", limits)
+        raise _prompt_too_long("prompt", len(ids), limits)
     for i, token_id in enumerate(ids):
         if not 0 <= token_id < limits.vocab_size:
             raise ParameterError(f"prompt[{i}]", f"a token id in 0..{limits.vocab_size - 1}", token_id)
@@ -506,19 +495,19 @@ def _rendered(messages: Sequence[Message], tokenizer: PreTrainedTokenizerBase) -
 def _tokenised(
     text: str, field: str, tokenizer: PreTrainedTokenizerBase, limits: RequestLimits, *, add_special_tokens: bool
 ) -> list[int]:
-    """Ids of a text; one that cannot fit is refused without the cost of tokenising it (up to 2 s per MB)."""
-    if limits.max_token_chars is not None and len(text) > limits.max_context_tokens * limits.max_token_chars:
-        raise _prompt_too_long(field, f"{len(text)} characters", limits)
+    if len(text) > limits.max_prompt_chars:
+        raise PromptTooLongError(
+            field, f"{field} needs at most {limits.max_prompt_chars} characters, found {len(text)}; shorten the text"
+        )
     # Of the backend's ways to encode, the one that lets other threads run meanwhile.
     (encoding,) = backend_of(tokenizer).encode_batch_fast([text], add_special_tokens=add_special_tokens)
     return list(encoding.ids)
 
 
-def _prompt_too_long(field: str, found: str, limits: RequestLimits) -> PromptTooLongError:
+def _prompt_too_long(field: str, found_tokens: int, limits: RequestLimits) -> PromptTooLongError:
     most = limits.max_context_tokens - 1
-    return PromptTooLongError(
-        field, f"{field} needs at most {most} tokens (a context of {most + 1}, one for output), found {found}"
-    )
+    needed = f"at most {most} tokens (a context of {most + 1}, one of it for output)"
+    return PromptTooLongError(field, f"{field} needs {needed}, found {found_tokens} tokens; shorten it")
 
 
 def _max_tokens(body: CompletionBody | ChatBody, prompt_len: int, limits: RequestLimits) -> int:

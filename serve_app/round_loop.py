@@ -6,7 +6,7 @@ waits for drafter and verifier and survives the loss of either.
 
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -50,7 +50,7 @@ class RoundLoop:
         self._held_by_verifier = False
         self._losses = 0
 
-    async def run(self) -> AsyncIterator[GenerationChunk]:
+    async def run(self) -> AsyncGenerator[GenerationChunk, None]:
         """Commit round after round; the last chunk carries the finish reason and the statistics.
 
         Raises:

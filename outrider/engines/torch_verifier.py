@@ -170,8 +170,8 @@ class TorchVerifier:
                     "greedy and shared-noise rules"
                 )
 
-    def _plan(self, index: int, block: Block, chunk_left: int, admitted: set[SequenceKv]) -> _Work | Outcome:
-        """Decide what a block contributes to the pass, or what its outcome is without one."""
+    def _settled(self, block: Block) -> Outcome | None:
+        """The outcome of a block that needs no forward pass: repeated, out of date, or impossible."""
         name, number = block.generation, block.round
         generation = self._generations.get(name)
         if generation is None:
@@ -181,8 +181,16 @@ class TorchVerifier:
             return last if number == last.round else Stale(name, number)
         if block.position != len(generation.token_ids) or block.prefix_hash != generation.prefix_hash:
             return Stale(name, number)
-        if refused := self._refusal(block):
-            return Refused(name, number, refused)
+        refusal = self._refusal(block)
+        return None if refusal is None else Refused(name, number, refusal)
+
+    def _plan(self, index: int, block: Block, chunk_left: int, admitted: set[SequenceKv]) -> _Work | Outcome:
+        """Decide what a block contributes to the pass, or what its outcome is without one."""
+        settled = self._settled(block)
+        if settled is not None:
+            return settled
+        name, number = block.generation, block.round
+        generation = self._generations[name]
         kv, context = generation.kv, [*generation.token_ids, *block.forced]
         restored = kv.restore(context)
         if generation.cached_tokens is None:

@@ -1,6 +1,6 @@
 import asyncio
 import json
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -15,7 +15,9 @@ from starlette.types import Message
 
 from outrider.config import parse_config
 from outrider.errors import BusyError, ContextTooLongError, GenerationFailedError
+from outrider.types import GenerationChunk, GenerationRequest
 from serve_app.ingress import ServiceSettings, make_api
+from serve_app.openai_api import ChatBody, CompletionBody
 from tests.unit.serve_app.text_service import MODEL, SETTINGS, TEXT, TOKENIZER, TextService
 
 T = TypeVar("T")
@@ -165,6 +167,26 @@ def test_an_error_amid_a_stream_is_its_last_event() -> None:
     assert "".join(event["choices"][0]["text"] for event in texts) == TOKENIZER.decode(TOKENIZER.encode(TEXT)[:6])
     assert error["error"]["code"] == "unavailable"
     assert "secret" not in response.text
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_response_that_has_said_all_is_not_cancelled(*, stream: bool) -> None:
+    service = TextService()
+    post(service, "/v1/completions", COMPLETION | {"stream": stream, "stop": "quick"})
+    assert service.said_all
+    assert not service.cancelled.is_set()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_response_without_a_finish_reason_is_an_error(*, stream: bool) -> None:
+    class CutShort(TextService):
+        async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
+            async for chunk in super().generate(request):
+                yield replace(chunk, finish_reason=None)
+
+    response = post(CutShort(), "/v1/completions", COMPLETION | {"stream": stream})
+    error = events_of(response)[-1]["error"] if stream else error_of(response)
+    assert error["code"] == "unavailable"
 
 
 def test_an_error_amid_a_whole_response_is_an_http_error() -> None:
@@ -349,35 +371,7 @@ VALUES = st.recursive(
     ),
     max_leaves=12,
 )
-FIELDS = st.sampled_from(
-    [
-        "model",
-        "prompt",
-        "messages",
-        "stream",
-        "stream_options",
-        "max_tokens",
-        "max_completion_tokens",
-        "stop",
-        "temperature",
-        "top_p",
-        "top_k",
-        "min_p",
-        "repetition_penalty",
-        "presence_penalty",
-        "frequency_penalty",
-        "logit_bias",
-        "seed",
-        "ignore_eos",
-        "user",
-        "outrider",
-        "n",
-        "logprobs",
-        "tools",
-        "response_format",
-        "unknown",
-    ]
-)
+FIELDS = st.sampled_from([*CompletionBody.model_fields, *ChatBody.model_fields, "n", "logprobs", "tools", "unknown"])
 BODIES = st.dictionaries(FIELDS, VALUES, max_size=4)
 
 

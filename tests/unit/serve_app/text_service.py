@@ -10,7 +10,7 @@ from outrider.models.registry import load_tokenizer
 from outrider.text import IncrementalText
 from outrider.types import FinishReason, GenerationChunk, GenerationRequest, RoundStats
 from serve_app.ingress import ReadyReport, ServiceSettings
-from serve_app.openai_api import RequestLimits, max_token_chars
+from serve_app.openai_api import RequestLimits
 
 TOKENIZER = load_tokenizer("smollm2-135m-instruct")
 MODEL = "smollm2"
@@ -20,7 +20,7 @@ LIMITS = RequestLimits(
     max_output_tokens=100,
     vocab_size=len(TOKENIZER),
     k_max=16,
-    max_token_chars=max_token_chars(TOKENIZER),
+    max_prompt_chars=20_000,
 )
 SETTINGS = ServiceSettings(
     model_name=MODEL,
@@ -44,6 +44,7 @@ class TextService:
     trouble_at: int | None = None
     error: Exception | None = None
     is_ready: bool = True
+    said_all: bool = False
     requests: list[GenerationRequest] = field(default_factory=list)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     hanging: asyncio.Event = field(default_factory=asyncio.Event)
@@ -67,7 +68,8 @@ class TextService:
                 stats = None if reason is None else RoundStats(rounds, rounds - 1, 2 * rounds, rounds, 5)
                 yield GenerationChunk(tuple(block[: piece.consumed_tokens]), shown, reason, stats)
                 if piece.stopped:
-                    return
+                    break
+            self.said_all = True
         except (asyncio.CancelledError, GeneratorExit):
             self.cancelled.set()
             raise
