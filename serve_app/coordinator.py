@@ -77,10 +77,9 @@ class Coordinator:
             raise BusyError(f"needs a free place, found {most} generations active or queued; try again later")
         self._admitted += 1
         try:
-            async with self._slots:
-                async with aclosing(self._round_loop(request).run()) as chunks:
-                    async for chunk in chunks:
-                        yield chunk
+            async with self._slots, aclosing(self._round_loop(request).run()) as chunks:
+                async for chunk in chunks:
+                    yield chunk
         finally:
             self._admitted -= 1
 
