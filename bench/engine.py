@@ -9,6 +9,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from transformers import DynamicCache, PreTrainedModel
@@ -25,6 +26,8 @@ _PARAMS = {
     "sampled": SamplingParams(temperature=0.8, seed=1),
     "top-p": SamplingParams(temperature=0.8, top_p=0.9, seed=1),
 }
+
+_LONG_PROMPT_TOKENS = 4000
 
 
 def main(argv: Sequence[str]) -> None:
@@ -47,27 +50,36 @@ def main(argv: Sequence[str]) -> None:
     print(f"{bare.name} {args.dtype} on {args.device}, {args.threads} thread(s), K={args.window}, prefix {args.prefix}")
     print(f"{'generations':>11} {'sampling':>9} {'bare ms':>9} {'engine ms':>10} {'ratio':>6}")
     for generations in args.generations:
+        prompts = _prompts(generations, args.prefix, bare.vocab_size)
+        draft = tuple(_prompts(1, args.window, bare.vocab_size)[0].tolist())
         for sampling, params in _PARAMS.items():
-            bare_call = _bare_call(bare, generations, args.prefix, args.window + 1)
-            our_call = _engine_call(engine, ours, params, generations, args.prefix, args.window)
-            bare_s, our_s = _interleaved(bare_call, our_call, args.repeats)
+            driver = _warm_driver(engine, prompts.tolist(), params)
+            names = [f"g{i}" for i in range(generations)]
+            bare_s, our_s = _interleaved(
+                _bare_call(bare, prompts, args.window + 1),
+                partial(driver.round_of, names, draft),
+                args.repeats,
+            )
+            driver.close()
             print(
                 f"{generations:>11} {sampling:>9} {bare_s * 1e3:>9.1f} {our_s * 1e3:>10.1f} {our_s / bare_s:>6.2f}",
                 flush=True,
             )
+    _beside_a_long_prompt(engine, bare.vocab_size, args.prefix, args.window, args.repeats)
 
 
 def _interleaved(first: Callable[[], object], second: Callable[[], object], repeats: int) -> tuple[float, float]:
     """Median seconds of both, called in turn after one warm-up each."""
-    times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(repeats + 1):
-        for call, kept in zip((first, second), times, strict=True):
-            _synchronise()
-            began_at_s = time.perf_counter()
-            call()
-            _synchronise()
-            kept.append(time.perf_counter() - began_at_s)
-    return statistics.median(times[0][1:]), statistics.median(times[1][1:])
+    times = [(_seconds(first), _seconds(second)) for _ in range(repeats + 1)][1:]
+    return statistics.median(t for t, _ in times), statistics.median(t for _, t in times)
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    _synchronise()
+    began_at_s = time.perf_counter()
+    call()
+    _synchronise()
+    return time.perf_counter() - began_at_s
 
 
 def _synchronise() -> None:
@@ -76,17 +88,17 @@ def _synchronise() -> None:
 
 
 def _prompts(generations: int, length: int, vocab_size: int) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(0)
-    return torch.randint(0, vocab_size, (generations, length), generator=generator)
+    """``[generations, length]`` random token ids, the same in every run."""
+    return torch.randint(0, vocab_size, (generations, length), generator=torch.Generator().manual_seed(0))
 
 
-def _bare_call(loaded: LoadedModel, generations: int, prefix: int, new_tokens: int) -> Callable[[], object]:
+def _bare_call(loaded: LoadedModel, prompts: torch.Tensor, new_tokens: int) -> Callable[[], object]:
+    """The plain model over ``new_tokens`` per row of ``prompts``, whose KV is in a ``DynamicCache``."""
     model: PreTrainedModel = loaded.model
     cache = DynamicCache(config=model.config)
-    prompts = _prompts(generations, prefix, loaded.vocab_size).to(model.device)
-    new = _prompts(generations, new_tokens, loaded.vocab_size).to(model.device)
+    new = _prompts(len(prompts), new_tokens, loaded.vocab_size).to(model.device)
     with torch.inference_mode():
-        model(input_ids=prompts, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        model(input_ids=prompts.to(model.device), past_key_values=cache, use_cache=True, logits_to_keep=1)
 
     @torch.inference_mode()
     def call() -> object:
@@ -97,33 +109,77 @@ def _bare_call(loaded: LoadedModel, generations: int, prefix: int, new_tokens: i
     return call
 
 
-def _engine_call(
-    engine: TorchVerifier, loaded: LoadedModel, params: SamplingParams, generations: int, prefix: int, window: int
-) -> Callable[[], object]:
-    """Verify blocks of random drafts; the committed prefix grows by the token after the (empty) accepted part."""
-    prompts = _prompts(generations, prefix, loaded.vocab_size).tolist()
-    draft = tuple(_prompts(1, window, loaded.vocab_size)[0].tolist())
-    rule = AcceptanceRule.GREEDY if params.greedy else AcceptanceRule.SHARED_NOISE
-    tokens = {f"{rule}-{i}": prompt for i, prompt in enumerate(prompts)}
-    rounds = 0
+class _Driver:
+    """Generations of one engine, driven with drafts of random tokens."""
 
-    def verify(draft: tuple[int, ...]) -> None:
-        nonlocal rounds
-        blocks = [
-            Block(name, rounds, len(ids), extend_prefix_hash(EMPTY_PREFIX_HASH, ids), draft=draft, rule=rule)
-            for name, ids in tokens.items()
-        ]
-        rounds += 1
-        while blocks:
-            unfinished = []
-            for block, outcome in zip(blocks, engine.verify(blocks), strict=True):
-                if isinstance(outcome, Unfinished):
-                    unfinished.append(block)
-                elif isinstance(outcome, Verified) and outcome.next_token is not None:
-                    tokens[block.generation] += [*block.draft[: outcome.accepted_len], outcome.next_token]
-            blocks = unfinished
+    def __init__(self, engine: TorchVerifier, params: SamplingParams) -> None:
+        self._engine = engine
+        self._params = params
+        self._tokens: dict[str, list[int]] = {}
+        self._round = 0
 
-    for name, ids in tokens.items():
-        engine.open(OpenGeneration(name, tuple(ids), params))
-    verify(())
-    return lambda: verify(draft)
+    def add(self, name: str, prompt: Sequence[int]) -> None:
+        """Open a generation; its prompt is computed by its first blocks."""
+        self._tokens[name] = list(prompt)
+        self._engine.open(OpenGeneration(name, tuple(prompt), self._params))
+
+    def block(self, name: str, draft: tuple[int, ...] = ()) -> Block:
+        """The next round of one generation."""
+        self._round += 1
+        return Block(
+            generation=name,
+            round=self._round,
+            position=len(self._tokens[name]),
+            prefix_hash=extend_prefix_hash(EMPTY_PREFIX_HASH, self._tokens[name]),
+            draft=draft,
+            rule=AcceptanceRule.GREEDY if self._params.greedy else AcceptanceRule.SHARED_NOISE,
+        )
+
+    def verify(self, blocks: Sequence[Block]) -> list[Block]:
+        """One forward pass; returns the blocks that are not decided yet."""
+        unfinished = []
+        for block, outcome in zip(blocks, self._engine.verify(blocks), strict=True):
+            if isinstance(outcome, Unfinished):
+                unfinished.append(block)
+            elif isinstance(outcome, Verified) and outcome.next_token is not None:
+                accepted = block.draft[: outcome.accepted_len]
+                self._tokens[block.generation] += [*accepted, outcome.next_token]
+        return unfinished
+
+    def round_of(self, names: Sequence[str], draft: tuple[int, ...]) -> None:
+        """One forward pass over warm generations, all with the same draft."""
+        self.verify([self.block(name, draft) for name in names])
+
+    def close(self) -> None:
+        """Give the memory back."""
+        for name in self._tokens:
+            self._engine.close(name, keep_cache=False)
+
+
+def _warm_driver(engine: TorchVerifier, prompts: Sequence[Sequence[int]], params: SamplingParams) -> _Driver:
+    """Generations g0, g1, ... whose prompts are computed."""
+    driver = _Driver(engine, params)
+    for i, prompt in enumerate(prompts):
+        driver.add(f"g{i}", prompt)
+    blocks = [driver.block(f"g{i}") for i in range(len(prompts))]
+    while blocks:
+        blocks = driver.verify(blocks)
+    return driver
+
+
+def _beside_a_long_prompt(engine: TorchVerifier, vocab_size: int, prefix: int, window: int, repeats: int) -> None:
+    """How much a warm generation's round slows down while a long prompt is computed in chunks beside it."""
+    driver = _warm_driver(engine, _prompts(1, prefix, vocab_size).tolist(), SamplingParams(temperature=0.0))
+    draft = tuple(_prompts(1, window, vocab_size)[0].tolist())
+    alone = [_seconds(partial(driver.round_of, ["g0"], draft)) for _ in range(repeats)]
+    driver.add("long", _prompts(1, _LONG_PROMPT_TOKENS, vocab_size)[0].tolist())
+    waiting, beside = [driver.block("long")], []
+    while waiting:
+        began_at_s = time.perf_counter()
+        waiting = driver.verify([driver.block("g0", draft), *waiting])
+        beside.append(time.perf_counter() - began_at_s)
+    driver.close()
+    print(
+        f"beside a prompt of {_LONG_PROMPT_TOKENS} tokens a warm round takes {statistics.median(beside) * 1e3:.0f} ms "
+        f"(longest {max(beside) * 1e3:.0f} ms, {len(beside)} passes), alone {statistics.median(alone) * 1e3:.0f} ms"
+    )

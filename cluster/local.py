@@ -7,10 +7,11 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import ray
 from ray import serve
+from ray.exceptions import RayError
 from ray.serve.config import HTTPOptions, ProxyLocation
 
 from actors.fleet import fleet_handle
@@ -93,7 +94,8 @@ def _await_drafters(config: Config) -> int:
     ready = 0
     while ready < wanted and time.monotonic() < give_up_at_s:
         time.sleep(_POLL_S)
-        ready = len(ray.get(fleet.loads.remote(), timeout=_DRAFTERS_DEADLINE_S))
+        with suppress(RayError):  # a fleet that is still starting, or restarting, is asked again
+            ready = len(ray.get(fleet.loads.remote(), timeout=_DRAFTERS_DEADLINE_S))
     return ready
 
 

@@ -18,6 +18,7 @@ from serve_app.ingress import Ingress, ServiceSettings
 _COORDINATOR_CPUS = 0.5
 _INGRESS_CPUS = 0.5
 _MAX_ONGOING_INGRESS_REQUESTS = 1000
+_MAX_ROUTED_REQUESTS = 64  # waiting in an ingress for a coordinator; more are refused at once
 _SHUTDOWN_GRACE_S = 20.0
 
 
@@ -46,6 +47,7 @@ def build_app(config: Config) -> Application:
         placement_group_strategy="PACK",
         # One more than it admits, so that an overload is refused by name rather than queued without bound.
         max_ongoing_requests=limits.max_concurrent_generations + limits.max_queued_generations + 1,
+        max_queued_requests=_MAX_ROUTED_REQUESTS,
         graceful_shutdown_timeout_s=_SHUTDOWN_GRACE_S,
     )
     ingress: Any = serve.deployment(

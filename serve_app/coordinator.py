@@ -100,9 +100,11 @@ class Coordinator:
         return timings
 
     async def check_health(self) -> None:
-        """Serve's probe: fails when the verifier is gone for good, so that the replica is replaced."""
-        if not await self._verifier.alive():
-            await self._verifier.card()
+        """Serve's probe: fails when the verifier is gone for good, so that the replica is replaced.
+
+        One that restarts, however long it loads its model, is no reason: its generations wait for it.
+        """
+        await self._verifier.check_not_gone()
 
     def _round_loop(self, request: GenerationRequest) -> RoundLoop:
         generation = Generation(

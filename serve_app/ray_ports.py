@@ -6,7 +6,7 @@ from typing import Any
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from actors.fleet import fleet_handle
@@ -85,10 +85,23 @@ class VerifierPort:
                 raise VerifierLostError(
                     f"the verifier did not come up within {self._start_deadline_s:g} s; see its log"
                 ) from None
-            except RayActorError as error:
-                if loop.time() > give_up_at_s or "unavailable" not in type(error).__name__.lower():
-                    raise VerifierLostError(f"the verifier cannot be started: {error}") from error
+            except ActorUnavailableError:
                 await asyncio.sleep(_PROBE_PAUSE_S)
+            except RayActorError as error:
+                raise VerifierLostError(f"the verifier cannot be started: {error}") from error
+
+    async def check_not_gone(self) -> None:
+        """Tell a verifier that Ray will not restart from one that is busy, loading or restarting.
+
+        Raises:
+            VerifierLostError: it is gone for good.
+        """
+        try:
+            await asyncio.wait_for(self._handle.card.remote(), _PROBE_DEADLINE_S)
+        except ActorDiedError as error:
+            raise VerifierLostError(f"the verifier is gone for good: {error}") from error
+        except (TimeoutError, RayError):
+            return
 
     async def alive(self) -> bool:
         """Whether the verifier answers now."""

@@ -15,7 +15,8 @@ from serve_app.errors import (
     UnknownModelError,
     UnsupportedFieldError,
 )
-from serve_app.openai_api import ChatBody, CompletionBody, parse_body, prompt_tokens, to_generation
+from serve_app.openai_api import ChatBody, CompletionBody, parse_body
+from serve_app.openai_generation import prompt_tokens, to_generation
 from tests.unit.serve_app.text_service import LIMITS, MODEL, TOKENIZER
 
 SEED = 2**64 - 5

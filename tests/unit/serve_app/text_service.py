@@ -9,8 +9,8 @@ from transformers import PreTrainedTokenizerBase
 from outrider.models.registry import load_tokenizer
 from outrider.text import IncrementalText
 from outrider.types import FinishReason, GenerationChunk, GenerationRequest, RoundStats
-from serve_app.ingress import ReadyReport, ServiceSettings
 from serve_app.openai_api import RequestLimits
+from serve_app.service import ReadyReport, ServiceSettings
 
 TOKENIZER = load_tokenizer("smollm2-135m-instruct")
 MODEL = "smollm2"

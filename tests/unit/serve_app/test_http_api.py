@@ -16,8 +16,9 @@ from starlette.types import Message
 from outrider.config import parse_config
 from outrider.errors import BusyError, ContextTooLongError, GenerationFailedError
 from outrider.types import GenerationChunk, GenerationRequest
-from serve_app.ingress import ServiceSettings, make_api
+from serve_app.http_api import make_api
 from serve_app.openai_api import ChatBody, CompletionBody
+from serve_app.service import ServiceSettings
 from tests.unit.serve_app.text_service import MODEL, SETTINGS, TEXT, TOKENIZER, TextService
 
 T = TypeVar("T")

@@ -1,0 +1,74 @@
+"""What the HTTP layer stands on: the contract of whatever makes the responses, and its settings."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Protocol
+
+from transformers import PreTrainedTokenizerBase
+
+from outrider.config import Config
+from outrider.types import GenerationChunk, GenerationRequest
+from serve_app.openai_api import RequestLimits
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    """The ingress's piece of the configuration."""
+
+    model_name: str
+    target: str  # name or path, for its tokenizer
+    max_context_tokens: int | None  # None: all the target was made for
+    max_output_tokens: int
+    k_max: int
+    max_body_bytes: int = 4 * 2**20
+    first_chunk_deadline_s: float = 120.0
+    next_chunk_deadline_s: float = 60.0
+
+    @classmethod
+    def from_config(cls, config: Config) -> "ServiceSettings":
+        """Take what concerns the ingress."""
+        return cls(
+            model_name=config.model.public_name,
+            target=config.model.target,
+            max_context_tokens=config.model.max_context_tokens,
+            max_output_tokens=config.limits.max_output_tokens,
+            k_max=config.speculation.k_max,
+            max_body_bytes=config.limits.max_body_mib * 2**20,
+            first_chunk_deadline_s=config.limits.first_chunk_deadline_s,
+            next_chunk_deadline_s=config.limits.next_chunk_deadline_s,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyReport:
+    """Whether requests can be served; ``detail`` is shown to whoever asks."""
+
+    ready: bool
+    detail: dict[str, object]
+
+
+class Service(Protocol):
+    """What the HTTP layer needs: the contract of a coordinator, and the facts about the model."""
+
+    @property
+    def settings(self) -> ServiceSettings:
+        """Deadlines and body limit."""
+        ...
+
+    @property
+    def limits(self) -> RequestLimits:
+        """What the model allows."""
+        ...
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The target's."""
+        ...
+
+    def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
+        """Make a response; closing the generator cancels it."""
+        ...
+
+    async def ready(self) -> ReadyReport:
+        """Ask whether responses can be made now."""
+        ...
