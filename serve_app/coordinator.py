@@ -62,6 +62,7 @@ class Coordinator:
         )
         self._slots = asyncio.Semaphore(limits.max_concurrent_generations)
         self._admitted = 0
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
         """Make one response, chunk by chunk as rounds are committed.
@@ -71,6 +72,20 @@ class Coordinator:
             ContextTooLongError: the prompt does not fit.
             GenerationFailedError: the verifier was lost for good.
         """
+        chunks = self._admitted_chunks(request)
+        stream = asyncio.current_task()
+        assert stream is not None
+        # A stream cancelled between two chunks is dropped without being closed, but its task ends.
+        stream.add_done_callback(lambda _: self._close_soon(chunks))
+        async for chunk in chunks:
+            yield chunk
+
+    def _close_soon(self, chunks: AsyncGenerator[GenerationChunk, None]) -> None:
+        closing = asyncio.get_running_loop().create_task(chunks.aclose())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+    async def _admitted_chunks(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
         limits = self._config.limits
         most = limits.max_concurrent_generations + limits.max_queued_generations
         if self._admitted >= most:
