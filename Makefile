@@ -39,7 +39,7 @@ models: install # the embedded target: fetched once, then found in the user's ca
 
 install: $(VENV)/installed
 
-# torch comes first, by its exact version: asked for by a range, pip may choose a build several gigabytes larger.
+# torch comes first, by its exact version, so that TORCH_INDEX_URL can choose its build (a CPU one is gigabytes smaller).
 $(VENV)/installed: pyproject.toml constraints.txt
 	@$(or $(PYTHON),false) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' || { \
 	    echo "needs Python 3.11 or 3.12, found $$($(or $(PYTHON),echo no Python) --version 2>&1);" \

@@ -6,7 +6,6 @@ is busy join its batch between two tokens.
 
 import asyncio
 import time
-import uuid
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -40,7 +39,6 @@ class DrafterActor:
             vocab_size=loaded.vocab_size,
             eos_token_ids=loaded.eos_token_ids,
             max_context_tokens=engine.max_context_tokens,
-            incarnation=uuid.uuid4().hex,
         )
         self._orders: list[_Order] = []
         self._waiting: dict[tuple[GenerationId, int], asyncio.Future[DraftAnswer]] = {}

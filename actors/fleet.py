@@ -24,6 +24,7 @@ FLEET_NAME = "fleet"
 _ANYWHERE = "DEFAULT"  # said aloud, or Ray keeps what a coordinator starts inside that coordinator's placement group
 _PROBE_DEADLINE_S = 2.0
 _RESTART_POLL_S = 1.0
+_RETRY_S = 30.0
 
 log = logging.getLogger(__name__)
 
@@ -60,8 +61,7 @@ class FleetActor:
         """Told that a drafter did not answer: no new leases on it until it has proved to be alive."""
         await self.start()
         if self._watchers[drafter].done():
-            orphans = self._table.mark_lost(drafter)
-            log.warning("drafter %s reported lost, %d leases ended", drafter.actor_name, len(orphans))
+            self._table.mark_suspect(drafter)
             self._watchers[drafter] = asyncio.create_task(self._recover(drafter))
 
     async def loads(self) -> dict[str, int]:
@@ -71,17 +71,18 @@ class FleetActor:
 
     async def _bring_up(self, drafter: DrafterId) -> None:
         """Wait until the drafter has loaded its model, however long its node takes to join or it takes to restart."""
-        handle = self._handle(drafter)
-        while drafter not in self._table.loads():
+        while True:
             try:
-                self._cards[drafter] = await handle.card.remote()
-                self._table.mark_ready(drafter)
+                self._cards[drafter] = await self._handle(drafter).card.remote()
             except ActorUnavailableError:
                 await asyncio.sleep(_RESTART_POLL_S)
             except RayError as error:
-                log.error("drafter %s cannot be started: %s", drafter.actor_name, error)
+                log.error("drafter %s cannot be started, will be tried again: %s", drafter.actor_name, error)
+                await asyncio.sleep(_RETRY_S)
+            else:
+                self._table.mark_ready(drafter)
+                log.info("drafter %s is ready", drafter.actor_name)
                 return
-        log.info("drafter %s is ready", drafter.actor_name)
 
     async def _recover(self, drafter: DrafterId) -> None:
         """Probe a suspect. One that is gone restarts by itself; one that hangs or is broken is killed, and restarts."""
@@ -89,11 +90,16 @@ class FleetActor:
         try:
             await asyncio.wait_for(handle.card.remote(), _PROBE_DEADLINE_S)
         except RayActorError:
-            pass
+            self._end_leases(drafter)
         except (TimeoutError, RayError):
+            self._end_leases(drafter)
             ray.kill(handle, no_restart=False)
             await asyncio.sleep(_RESTART_POLL_S)
         await self._bring_up(drafter)
+
+    def _end_leases(self, drafter: DrafterId) -> None:
+        orphans = self._table.mark_lost(drafter)
+        log.warning("drafter %s is lost, %d leases ended", drafter.actor_name, len(orphans))
 
     def _handle(self, drafter: DrafterId) -> "ActorHandle[Any]":
         """The drafter's actor, created if it does not exist."""

@@ -29,6 +29,10 @@ class LeaseTable:
         """Let a drafter be leased."""
         self._entries[drafter].ready = True
 
+    def mark_suspect(self, drafter: DrafterId) -> None:
+        """Give a drafter no new leases; those it has stand until it is known to be lost."""
+        self._entries[drafter].ready = False
+
     def mark_lost(self, drafter: DrafterId) -> frozenset[GenerationId]:
         """Take a drafter out and end its leases; returns the generations that held them."""
         entry = self._entries[drafter]

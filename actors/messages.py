@@ -34,7 +34,6 @@ class VerifyReply:
     waited_s: float  # from arrival in the actor until the engine was free
     idle_s: float  # the engine had nothing to do before this call
     usage: KvUsage
-    incarnation: str  # changes when the actor restarts, its memory lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,6 @@ class ModelCard:
     vocab_size: int
     eos_token_ids: tuple[int, ...]
     max_context_tokens: int
-    incarnation: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,8 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from actors.messages import DraftReply, ModelCard
 from outrider.engines.base import DraftRequest, OpenGeneration
-from outrider.errors import OutriderError
+from outrider.errors import DrafterLostError, OutriderError
 from outrider.types import GenerationId
-
-
-class DrafterLostError(OutriderError):
-    """The drafter died, does not answer in time, or its engine broke. Its state is to be taken as gone."""
 
 
 class DrafterTransport(Protocol):

@@ -6,7 +6,6 @@ answered in order of arrival by one engine thread, so a batch sent while another
 
 import asyncio
 import time
-import uuid
 
 from actors.messages import ModelCard, VerifyCall, VerifyReply
 from outrider.config_schema import ModelConfig
@@ -27,7 +26,6 @@ class VerifierActor:
         from outrider.models.registry import load_target  # noqa: PLC0415
 
         self._thread = engine_thread(threads)
-        self._incarnation = uuid.uuid4().hex
         self._free_since_s = time.monotonic()
         loaded = self._thread.submit(
             load_target, model.target, dtype=model.dtype, device=device, max_context_tokens=model.max_context_tokens
@@ -41,7 +39,6 @@ class VerifierActor:
             vocab_size=loaded.vocab_size,
             eos_token_ids=loaded.eos_token_ids,
             max_context_tokens=engine.max_context_tokens,
-            incarnation=self._incarnation,
         )
 
     async def card(self) -> ModelCard:
@@ -74,5 +71,4 @@ class VerifierActor:
             waited_s=started_at_s - arrived_at_s,
             idle_s=idle_s,
             usage=self._engine.usage(),
-            incarnation=self._incarnation,
         )

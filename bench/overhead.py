@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ _PHASES: dict[str, Callable[[RoundTiming], float]] = {
 def main(argv: Sequence[str]) -> None:
     """Run the bench and print its tables."""
     parser = argparse.ArgumentParser(prog="outrider bench overhead", description=__doc__)
-    parser.add_argument("--config", type=Path, default=None)
+    parser.add_argument("--config", type=Path, default=None, help="needs drafters, and one verifier")
     parser.add_argument("--generations", type=int, nargs="+", default=[1, 4, 16])
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--prompts", type=int, default=16, help="prompts sent at each number of generations")
@@ -71,7 +72,7 @@ def _generate_rate(target: LoadedModel, assistant: LoadedModel | None, tokens: i
     made, elapsed_s = 0, 0.0
     generate: Any = target.model.generate
     options = GenerationConfig(max_new_tokens=tokens, do_sample=False, eos_token_id=None, pad_token_id=0)
-    for prompt in PROMPTS[:prompts]:
+    for prompt in islice(cycle(PROMPTS), prompts):
         ids = torch.tensor([chat_ids(target.tokenizer, prompt)], device=target.model.device)
         began_at_s = time.perf_counter()
         output = generate(
@@ -102,7 +103,7 @@ async def _measure(url: str, load: _Load) -> None:
     async with httpx.AsyncClient(base_url=url, timeout=600) as client:
         await _send(client, load, PROMPTS[0])  # warm: connections, code paths
         await coordinator.recent_timings.remote()
-        queue = list(PROMPTS[: load.prompts])
+        queue = list(islice(cycle(PROMPTS), load.prompts))
         began_at_s = time.perf_counter()
 
         async def worker() -> None:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import ray
 from ray import serve
@@ -18,7 +19,7 @@ from actors.fleet import fleet_handle
 from outrider.config import Config
 from outrider.errors import ConfigError, GenerationFailedError
 from outrider.models.registry import load_tokenizer
-from serve_app.app import build_app
+from serve_app.app import app_cpus, build_app
 
 APP_NAME = "outrider"
 _DRAFTERS_DEADLINE_S = 60.0
@@ -55,6 +56,7 @@ def running(config: Config, show: Callable[[str], None] = lambda _: None) -> Ite
     try:
         show("Ray: starting a private cluster on this machine")
         _start_ray(config)
+        _check_room(config)
         show("Serve: starting ingress and coordinator; the verifier loads its model")
         serve.start(
             proxy_location=ProxyLocation.HeadOnly,
@@ -86,13 +88,30 @@ def _start_ray(config: Config) -> None:
     )
 
 
+def _check_room(config: Config) -> None:
+    """Find out now that something can never be placed; Ray would wait for it without a word.
+
+    Raises:
+        ConfigError: the configuration claims more than the cluster has.
+    """
+    verifiers, groups = config.verifiers, config.drafters
+    needed = {
+        "CPU": app_cpus(config) + sum(group.count * group.num_cpus for group in groups),
+        "GPU": verifiers.count * verifiers.num_gpus + sum(group.count * group.num_gpus for group in groups),
+    }
+    resources: Any = ray.cluster_resources  # untyped
+    found: dict[str, float] = resources()
+    for name, field in (("CPU", "cluster.num_cpus"), ("GPU", "verifiers.num_gpus")):
+        if needed[name] > found.get(name, 0.0):
+            raise ConfigError(field, f"{needed[name]:g} {name}s for all verifiers and drafters", found.get(name, 0.0))
+
+
 def _await_drafters(config: Config) -> int:
     """Wait until all drafters are ready, or as long as that may take; the service works without them meanwhile."""
     fleet = fleet_handle(config.drafters, config.model.target, config.cluster.namespace)
-    wanted = sum(group.count for group in config.drafters)
     give_up_at_s = time.monotonic() + _DRAFTERS_DEADLINE_S
     ready = 0
-    while ready < wanted and time.monotonic() < give_up_at_s:
+    while ready < config.drafter_count and time.monotonic() < give_up_at_s:
         time.sleep(_POLL_S)
         with suppress(RayError):  # a fleet that is still starting, or restarting, is asked again
             ready = len(ray.get(fleet.loads.remote(), timeout=_DRAFTERS_DEADLINE_S))

@@ -92,8 +92,10 @@ class VerifierConfig:
     max_batch_blocks: PositiveNumber = 32
 
     def __post_init__(self) -> None:
-        """Refuse a CUDA device without a GPU share, and a prefill chunk that no batch can hold."""
+        """Refuse a device without a GPU share, a verifier that claims nothing, and a chunk that no batch can hold."""
         _needs_gpu(self.device, self.num_gpus)
+        if not (self.num_cpus or self.num_gpus or self.resources):
+            raise ConfigError("num_cpus", "a share above 0 where neither num_gpus nor resources are claimed", 0.0)
         if self.prefill_chunk_tokens > self.max_batch_tokens:
             needed = f"at most max_batch_tokens ({self.max_batch_tokens})"
             raise ConfigError("prefill_chunk_tokens", needed, self.prefill_chunk_tokens)
@@ -129,10 +131,18 @@ class LimitsConfig:
     max_body_mib: Annotated[int, Field(strict=True, ge=1, le=1024)] = 4
     drafter_deadline_s: Seconds = 5.0
     drafter_open_deadline_s: Seconds = 30.0
-    verifier_deadline_s: Seconds = 60.0
+    verifier_deadline_s: Seconds = 30.0
     verifier_start_deadline_s: Seconds = 300.0
-    first_chunk_deadline_s: Seconds = 120.0
-    next_chunk_deadline_s: Seconds = 60.0
+    first_chunk_deadline_s: Seconds = 400.0
+    next_chunk_deadline_s: Seconds = 400.0
+
+    def __post_init__(self) -> None:
+        """Refuse to give up a response while a lost verifier may still come back for it."""
+        recovery_s = self.verifier_deadline_s + self.verifier_start_deadline_s
+        for name in ("first_chunk_deadline_s", "next_chunk_deadline_s"):
+            if getattr(self, name) < recovery_s:
+                needed = f"at least verifier_deadline_s + verifier_start_deadline_s ({recovery_s:g})"
+                raise ConfigError(name, needed, getattr(self, name))
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
@@ -170,6 +180,11 @@ class Config:
         names = [group.name for group in self.drafters]
         if len(set(names)) < len(names):
             raise ConfigError("drafters", "a different name for each group", names)
+
+    @property
+    def drafter_count(self) -> int:
+        """Drafters of all groups together."""
+        return sum(group.count for group in self.drafters)
 
     @property
     def custom_resources(self) -> dict[str, float]:

@@ -41,8 +41,8 @@ class ContextTooLongError(OutriderError):
     """A generation needs more positions than the model or the KV budget can ever hold."""
 
 
-class UnknownGenerationError(OutriderError):
-    """The engine holds no such generation: it was closed, or the engine restarted."""
+class UnsupportedModelError(OutriderError):
+    """The model computes something the engine does not implement; serving it would change its output."""
 
 
 class UnsupportedBlockError(OutriderError):
@@ -55,6 +55,14 @@ class IllegalTransitionError(OutriderError):
 
 class BusyError(OutriderError):
     """The service holds as many generations as it may; try again later."""
+
+
+class DrafterLostError(OutriderError):
+    """The drafter died, does not answer in time, or its engine broke. Its state is to be taken as gone."""
+
+
+class VerifierLostError(OutriderError):
+    """The verifier died or did not answer in time. It restarts empty: generations must be opened again."""
 
 
 class GenerationFailedError(OutriderError):

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 class RoundSituation:
     """What the choice depends on."""
 
-    configured_window: int
-    requested_window: int | None  # the request's own, 0..k_max
+    window: int  # the request's own, or the configured one
     remaining_tokens: int  # the response may still take
     drafter_ready: bool  # a drafter is leased and its prefix is computed
 
@@ -20,5 +19,4 @@ def choose_window(situation: RoundSituation) -> int:
     """
     if not situation.drafter_ready:
         return 0
-    wanted = situation.requested_window if situation.requested_window is not None else situation.configured_window
-    return max(0, min(wanted, situation.remaining_tokens - 1))
+    return max(0, min(situation.window, situation.remaining_tokens - 1))

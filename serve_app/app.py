@@ -19,12 +19,17 @@ _COORDINATOR_CPUS = 0.5
 _INGRESS_CPUS = 0.5
 _MAX_ONGOING_INGRESS_REQUESTS = 1000
 _MAX_ROUTED_REQUESTS = 64  # waiting in an ingress for a coordinator; more are refused at once
-_SHUTDOWN_GRACE_S = 20.0
+_SHUTDOWN_GRACE_S = 600.0  # for responses under way to end when a replica is taken out of service
 
 
 def build(args: Mapping[str, str]) -> Application:
     """Serve's builder: ``config`` is the path of the YAML file; without it the packaged defaults are used."""
     return build_app(load_config(args.get("config")))
+
+
+def app_cpus(config: Config) -> float:
+    """Ray CPUs that ingress, coordinators and verifiers claim together."""
+    return _INGRESS_CPUS + config.verifiers.count * (_COORDINATOR_CPUS + config.verifiers.num_cpus)
 
 
 def build_app(config: Config) -> Application:

@@ -12,19 +12,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from actors.messages import Closing, VerifyCall, VerifyReply
-from outrider.engines.base import Block, OpenGeneration, Outcome, Refused, Unfinished
-from outrider.errors import OutriderError
+from outrider.engines.base import Block, KvUsage, OpenGeneration, Outcome, Refused, Unfinished
 from outrider.generation import RoundEvent
 from outrider.scheduling.cost_model import LinearCostModel, VerifyCost
 from outrider.scheduling.policy import BatchLimits, PendingVerification, SchedulingPolicy
 from outrider.types import GenerationId
 
+_MOST_FLIGHTS = 2
 _STAGE_LEAD_S = 0.005  # a staged call takes about 2 ms to reach the verifier; the rest is for a wrong prediction
 _IDLE_CLOSING_S = 0.05  # how long a closing waits for a batch to travel with
-
-
-class VerifierLostError(OutriderError):
-    """The verifier died or did not answer in time. It restarts empty: generations must be opened again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +30,6 @@ class VerifyResult:
     outcome: Outcome
     queue_s: float
     verify_s: float
-    incarnation: str
 
 
 @dataclass(slots=True, eq=False)
@@ -81,6 +76,8 @@ class Batcher:
         self._flights: list[_Flight] = []
         self._wake = asyncio.Event()
         self._runner: asyncio.Task[None] | None = None
+        self.kv_usage: KvUsage | None = None  # of the verifier, as its last reply said
+        self.verifier_idle_s = 0.0  # how long it had nothing to do, between calls
 
     @property
     def queued_blocks(self) -> int:
@@ -125,14 +122,6 @@ class Batcher:
         self._closings[generation] = Closing(generation, keep_cache)
         self._notify()
 
-    async def stop(self) -> None:
-        """End the batcher; whoever still waits is told that the verifier is lost."""
-        if self._runner is not None:
-            self._runner.cancel()
-        for flight in self._flights:
-            flight.task.cancel()
-        self._fail(list(self._queue.values()), VerifierLostError("the coordinator is shutting down"))
-
     def _notify(self) -> None:
         self._wake.set()
         if self._runner is None or self._runner.done():
@@ -140,7 +129,9 @@ class Batcher:
 
     async def _run(self) -> None:
         while self._queue or self._closings:
-            if not self._queue and not await self._woken_within(_IDLE_CLOSING_S):
+            if len(self._flights) >= _MOST_FLIGHTS:
+                await self._woken_within(float("inf"))
+            elif not self._queue and not await self._woken_within(_IDLE_CLOSING_S):
                 self._dispatch([])
             elif self._flights and not self._time_to_stage():
                 await self._woken_within(self._until_staging())
@@ -149,12 +140,10 @@ class Batcher:
             await asyncio.sleep(0)
 
     def _time_to_stage(self) -> bool:
-        return len(self._flights) < 2 and self._until_staging() <= 0.0
+        return self._until_staging() <= 0.0
 
     def _until_staging(self) -> float:
-        """Seconds until the next batch should be sent; with two under way that is when one comes back."""
-        if len(self._flights) >= 2:
-            return float("inf")
+        """Seconds until the next batch should be sent."""
         return self._flights[0].expected_end_at_s - _STAGE_LEAD_S - time.monotonic()
 
     async def _woken_within(self, timeout_s: float) -> bool:
@@ -194,15 +183,16 @@ class Batcher:
     async def _fly(self, flight: _Flight, call: VerifyCall) -> None:
         try:
             reply = await self._send(call)
-        except VerifierLostError as error:
-            self._fail(flight.members, error)
-        else:
             self._settle(flight, call, reply)
+        except Exception as error:  # noqa: BLE001 (whatever went wrong, nobody may wait for it for ever)
+            self._fail(flight.members, error)
         finally:
             self._flights.remove(flight)
             self._notify()
 
     def _settle(self, flight: _Flight, call: VerifyCall, reply: VerifyReply) -> None:
+        self.kv_usage = reply.usage
+        self.verifier_idle_s += reply.idle_s
         if call.blocks:
             self._cost_model = self._cost_model.corrected(flight.costs, reply.engine_s)
         now_s = time.monotonic()
@@ -214,7 +204,7 @@ class Batcher:
             name = member.block.generation
             if name in reply.refused_openings:
                 refused = Refused(name, member.block.round, reply.refused_openings[name])
-                member.result.set_result(VerifyResult(refused, member.queue_s, member.verify_s, reply.incarnation))
+                member.result.set_result(VerifyResult(refused, member.queue_s, member.verify_s))
             elif isinstance(outcome, Unfinished):
                 cost = VerifyCost(outcome.remaining_tokens, block_tokens(member.block) - outcome.remaining_tokens)
                 member.pending = replace(member.pending, cost=cost)
@@ -223,9 +213,9 @@ class Batcher:
                 member.observe(RoundEvent.UNFINISHED)
                 self._queue[name, member.block.round] = member
             else:
-                member.result.set_result(VerifyResult(outcome, member.queue_s, member.verify_s, reply.incarnation))
+                member.result.set_result(VerifyResult(outcome, member.queue_s, member.verify_s))
 
-    def _fail(self, members: list[_Waiting], error: VerifierLostError) -> None:
+    def _fail(self, members: list[_Waiting], error: Exception) -> None:
         for member in members:
             if not member.result.done():
                 member.result.set_exception(error)

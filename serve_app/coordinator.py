@@ -5,6 +5,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import asdict
 
 from outrider.config import Config
 from outrider.errors import BusyError
@@ -50,7 +51,7 @@ class Coordinator:
         self._services = RoundServices(
             batcher=Batcher(self._verifier.verify, policy, batch_limits, DEFAULT_COST_MODEL),
             await_verifier=self._await_verifier,
-            configured_window=config.speculation.window,
+            configured_window=config.speculation.window if config.drafter_count else 0,
             timings=deque(maxlen=_KEPT_TIMINGS),
         )
         self._link_settings = LinkSettings(
@@ -101,11 +102,15 @@ class Coordinator:
     async def ready(self) -> dict[str, object]:
         """Whether this replica can serve, and what it serves with."""
         alive = await self._verifier.alive()
+        batcher = self._services.batcher
         return {
             "ready": alive,
             "verifier": "answers" if alive else "does not answer",
             "max_context_tokens": self._card.max_context_tokens,
             "generations": self._admitted,
+            "queued_blocks": batcher.queued_blocks,
+            "kv": None if batcher.kv_usage is None else asdict(batcher.kv_usage),
+            "verifier_idle_s": batcher.verifier_idle_s,
         }
 
     async def recent_timings(self) -> list[RoundTiming]:

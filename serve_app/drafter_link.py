@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from actors.messages import DrafterId
-from actors.transport import DrafterLostError, DrafterTransport
+from actors.transport import DrafterTransport
 from outrider.drafting.validation import draft_fault
 from outrider.engines.base import AcceptanceRule, Draft, DraftRequest, NeedsPrefix, OpenGeneration
-from outrider.errors import OutriderError
+from outrider.errors import ContextTooLongError, DrafterLostError, OutriderError
 from outrider.generation import Generation
 from outrider.types import GenerationId
 
@@ -78,7 +78,8 @@ class DrafterLink:
         self._rule = rule
         self._port: DrafterPort | None = None
         self._known_tokens = 0  # committed tokens the drafter has
-        self._excluded: frozenset[DrafterId] = frozenset()
+        self._excluded: frozenset[DrafterId] = frozenset()  # for now: it failed, and may be restarted
+        self._too_small: frozenset[DrafterId] = frozenset()  # for good: the generation does not fit
         self._acquiring: asyncio.Task[None] | None = None
         self.ready = False
 
@@ -141,7 +142,7 @@ class DrafterLink:
     async def _acquire(self) -> None:
         """Lease, open and prefill a drafter, and try others, until one is ready."""
         while True:
-            port = await self._fleet.lease(self._generation.name, self._excluded)
+            port = await self._fleet.lease(self._generation.name, self._excluded | self._too_small)
             if port is None:
                 # A drafter that failed once may have been restarted by now.
                 self._excluded = frozenset()
@@ -171,7 +172,11 @@ class DrafterLink:
             return await preparing
         except OutriderError as error:
             log.warning("drafter %s is passed over: %s", port.drafter.actor_name, error)
-            if isinstance(error, DrafterLostError):
+            port.transport.close(self._generation.name)
+            self._port = None
+            if isinstance(error, ContextTooLongError):
+                self._too_small |= {port.drafter}
+            else:
                 self._fleet.report_lost(port.drafter)
-            self._excluded |= {port.drafter}
+                self._excluded |= {port.drafter}
             return False

@@ -13,10 +13,12 @@ from ray.serve.exceptions import BackPressureError, RayServeException
 from outrider.errors import (
     BusyError,
     ContextTooLongError,
+    DrafterLostError,
     GenerationFailedError,
     ModelUnavailableError,
     OutriderError,
     ParameterError,
+    VerifierLostError,
 )
 
 _RETRY_AFTER_S = 1
@@ -116,6 +118,8 @@ ERROR_KINDS: Mapping[type[BaseException], ErrorKind] = {
     BusyError: _BUSY,
     BackPressureError: _BUSY,
     GenerationFailedError: _UNAVAILABLE,
+    VerifierLostError: _UNAVAILABLE,
+    DrafterLostError: _UNAVAILABLE,
     ModelUnavailableError: _UNAVAILABLE,
     RayError: _UNAVAILABLE,
     RayServeException: _UNAVAILABLE,

@@ -15,7 +15,7 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 from transformers import PreTrainedTokenizerBase
 
-from outrider.models.registry import context_tokens, load_tokenizer, resolve_folder
+from outrider.models.registry import load_tokenizer, resolve_folder
 from outrider.models.target_folder import read_config
 from outrider.models.token_map import token_map, usable_vocab_size
 from outrider.text import backend_of
@@ -68,13 +68,16 @@ class Ingress:
     """The Serve deployment class; ``serve_app.app`` sets its options."""
 
     async def __init__(self, coordinator: DeploymentHandle[Any], settings: ServiceSettings) -> None:  # type: ignore[misc]  # Serve awaits the constructor
-        """Load the target's tokenizer.
+        """Load the target's tokenizer, and learn from a coordinator how long a context its verifier can hold.
 
         Raises:
             ModelUnavailableError: no such target.
-            ParameterError: ``max_context_tokens`` exceeds the target's.
+            TimeoutError: no coordinator came up in time.
         """
-        limits, tokenizer = await asyncio.to_thread(_load, settings)
+        verifier: dict[str, int] = await asyncio.wait_for(
+            coordinator.options(_by_reference=False).ready.remote(), settings.start_deadline_s
+        )
+        limits, tokenizer = await asyncio.to_thread(_load, settings, verifier["max_context_tokens"])
         self._service = CoordinatorService(coordinator, settings, limits, tokenizer)
 
     def __serve_build_asgi_app__(self) -> FastAPI:
@@ -82,14 +85,13 @@ class Ingress:
         return make_api(self._service, returns_request_id=False)
 
 
-def _load(settings: ServiceSettings) -> tuple[RequestLimits, PreTrainedTokenizerBase]:
+def _load(settings: ServiceSettings, context: int) -> tuple[RequestLimits, PreTrainedTokenizerBase]:
     """Everything about the target but its weights."""
     folder = resolve_folder(settings.target)
     tokenizer, config = load_tokenizer(settings.target), read_config(folder)
     backend = backend_of(tokenizer)
     backend.no_truncation()  # a saved tokenizer may truncate or pad by itself
     backend.no_padding()
-    context = context_tokens(config, settings.max_context_tokens)
     limits = RequestLimits(
         model_name=settings.model_name,
         max_context_tokens=context,

@@ -15,8 +15,8 @@ from actors.transport import RayDrafterTransport
 from actors.verifier import VerifierActor
 from outrider.config import Config
 from outrider.engines.limits import EngineLimits
+from outrider.errors import VerifierLostError
 from outrider.types import GenerationId
-from serve_app.batcher import VerifierLostError
 from serve_app.drafter_link import DrafterPort
 
 _PROBE_DEADLINE_S = 2.0
@@ -119,6 +119,7 @@ class RayFleet:
         """Find the fleet or create it."""
         self._namespace = config.cluster.namespace
         self._handle = fleet_handle(config.drafters, config.model.target, self._namespace)
+        self._drafters: dict[DrafterId, ActorHandle[Any]] = {}
 
     def start(self) -> None:
         """Have the fleet start its drafters; nobody waits for that."""
@@ -132,11 +133,12 @@ class RayFleet:
             )
             if drafter is None:
                 return None
-            handle = ray.get_actor(drafter.actor_name, namespace=self._namespace)
+            if drafter not in self._drafters:  # asks the cluster's head, so once: a restarted actor keeps its handle
+                self._drafters[drafter] = ray.get_actor(drafter.actor_name, namespace=self._namespace)
         except (TimeoutError, RayError, ValueError) as error:
             log.warning("no drafter could be leased: %s", type(error).__name__)
             return None
-        return DrafterPort(drafter, RayDrafterTransport(drafter.actor_name, handle))
+        return DrafterPort(drafter, RayDrafterTransport(drafter.actor_name, self._drafters[drafter]))
 
     def release(self, generation: GenerationId) -> None:
         """See ``FleetPort.release``."""

@@ -12,13 +12,13 @@ from functools import partial
 from typing import Any
 
 from outrider.engines.base import AcceptanceRule, Block, OpenGeneration, Refused, Verified
-from outrider.errors import ContextTooLongError, GenerationFailedError, OutriderError
+from outrider.errors import ContextTooLongError, GenerationFailedError, OutriderError, VerifierLostError
 from outrider.generation import Committed, Generation, GenerationEvent, GenerationState, RoundEvent
 from outrider.scheduling.cost_model import VerifyCost
 from outrider.selection import RoundSituation, choose_window
 from outrider.text import IncrementalText
 from outrider.types import FinishReason, GenerationChunk
-from serve_app.batcher import Batcher, VerifierLostError, VerifyResult, block_tokens
+from serve_app.batcher import Batcher, VerifyResult, block_tokens
 from serve_app.drafter_link import DrafterLink, Exchange
 from serve_app.round_timing import RoundTiming
 
@@ -31,7 +31,7 @@ class RoundServices:
 
     batcher: Batcher
     await_verifier: Callable[[], Coroutine[Any, Any, None]]  # returns once the verifier answers; raises if it is gone
-    configured_window: int
+    configured_window: int  # 0 where there are no drafters
     timings: deque[RoundTiming]
 
 
@@ -46,6 +46,8 @@ class RoundLoop:
         self._link = link
         self._text = text
         self._services = services
+        requested = generation.request.window
+        self._window = services.configured_window if requested is None else requested
         self._rule = acceptance_rule(generation)
         self._held_by_verifier = False
         self._losses = 0
@@ -61,7 +63,7 @@ class RoundLoop:
         generation.happened(GenerationEvent.STARTED)
         finished = False
         try:
-            if generation.request.window != 0:
+            if self._window > 0:
                 self._link.start()
             while not finished:
                 committed = await self._round()
@@ -106,8 +108,7 @@ class RoundLoop:
         generation = self._generation
         window = choose_window(
             RoundSituation(
-                configured_window=self._services.configured_window,
-                requested_window=generation.request.window,
+                window=self._window,
                 remaining_tokens=generation.remaining_tokens,
                 drafter_ready=self._link.ready,
             )

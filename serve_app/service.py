@@ -17,12 +17,12 @@ class ServiceSettings:
 
     model_name: str
     target: str  # name or path, for its tokenizer
-    max_context_tokens: int | None  # None: all the target was made for
     max_output_tokens: int
     k_max: int
     max_body_bytes: int = 4 * 2**20
-    first_chunk_deadline_s: float = 120.0
-    next_chunk_deadline_s: float = 60.0
+    start_deadline_s: float = 300.0
+    first_chunk_deadline_s: float = 400.0
+    next_chunk_deadline_s: float = 400.0
 
     @classmethod
     def from_config(cls, config: Config) -> "ServiceSettings":
@@ -30,10 +30,10 @@ class ServiceSettings:
         return cls(
             model_name=config.model.public_name,
             target=config.model.target,
-            max_context_tokens=config.model.max_context_tokens,
             max_output_tokens=config.limits.max_output_tokens,
             k_max=config.speculation.k_max,
             max_body_bytes=config.limits.max_body_mib * 2**20,
+            start_deadline_s=config.limits.verifier_start_deadline_s + config.limits.verifier_deadline_s,
             first_chunk_deadline_s=config.limits.first_chunk_deadline_s,
             next_chunk_deadline_s=config.limits.next_chunk_deadline_s,
         )

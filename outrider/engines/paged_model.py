@@ -15,7 +15,11 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel
 
+from outrider.errors import UnsupportedModelError
+
 ATTENTION_NAME = "outrider_paged"
+# What other attention functions of transformers take into account and this one does not.
+_NOT_IMPLEMENTED = ("softcap", "s_aux", "position_bias", "head_mask")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +83,15 @@ def _paged_attention(
     dropout: float = 0.0,  # noqa: ARG001 (inference only)
     *,
     paged: _PagedBatch,
-    **_: Any,
+    **others: Any,
 ) -> tuple[Tensor, None]:
     """Attend sequence by sequence: query ``[1, heads, N, head_dim]``, key and value ``[1, kv_heads, N, head_dim]``."""
+    asked = [name for name in _NOT_IMPLEMENTED if others.get(name) is not None]
+    if asked:
+        raise UnsupportedModelError(
+            f"the torch engine implements plain attention, found a {type(module).__name__} that asks for "
+            f"{', '.join(asked)}; serve this model with another engine"
+        )
     layer = int(module.layer_idx)  # type: ignore[arg-type]
     keys, values = paged.keys[layer], paged.values[layer]
     keys[paged.slots] = key[0].transpose(0, 1)
@@ -110,18 +120,22 @@ class PagedModel:
     """A causal LM and the KV tensors of a block pool. Knows positions and blocks, nothing of generations."""
 
     def __init__(self, model: PreTrainedModel, total_blocks: int, block_tokens: int) -> None:
-        """Take over ``model`` (its attention is replaced) and allocate the pool on its device in its dtype."""
+        """Take over ``model`` (its attention is replaced) and allocate the pool on its device in its dtype.
+
+        Raises:
+            UnsupportedModelError: its attention asks for more than plain softmax attention.
+        """
         config = model.config.get_text_config()
         self._model = model
         self._block_tokens = block_tokens
-        self._kv_heads = config.num_key_value_heads
-        self._group = config.num_attention_heads // config.num_key_value_heads
+        self._group = config.num_attention_heads // _kv_heads(config)
         self._hidden: Tensor | None = None
         model.set_attn_implementation(ATTENTION_NAME)
-        shape = (total_blocks * block_tokens, self._kv_heads, _head_dim(config))
+        shape = (total_blocks * block_tokens, _kv_heads(config), _head_dim(config))
         layers = range(config.num_hidden_layers)
         self._keys = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in layers]
         self._values = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in layers]
+        self.forward([Segment([0], 0, [0], 1)])  # a model this cannot serve is refused now, not by its first request
 
     @torch.inference_mode()
     def forward(self, segments: Sequence[Segment], *, want_hidden: bool = False) -> PassResult:
@@ -172,7 +186,11 @@ class PagedModel:
 def kv_bytes_per_token(model: PreTrainedModel) -> int:
     """Bytes of keys and values one position takes over all layers."""
     config = model.config.get_text_config()
-    return int(2 * config.num_hidden_layers * config.num_key_value_heads * _head_dim(config) * model.dtype.itemsize)
+    return int(2 * config.num_hidden_layers * _kv_heads(config) * _head_dim(config) * model.dtype.itemsize)
+
+
+def _kv_heads(config: Any) -> int:
+    return int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
 
 
 def _head_dim(config: Any) -> int:

@@ -69,7 +69,7 @@ class TorchDrafter:
         self._store = KvStore(total_blocks, limits.block_tokens)
         self._model = PagedModel(drafter.model, total_blocks, limits.block_tokens)
         self._generations: dict[GenerationId, _Generation] = {}
-        self._refused: list[DraftAnswer] = []
+        self._ready_answers: list[DraftAnswer] = []
         self.max_context_tokens = min(drafter.max_context_tokens, self._store.capacity_tokens)
 
     def open(self, request: OpenGeneration) -> None:
@@ -97,23 +97,26 @@ class TorchDrafter:
             )
         generation = self._generations.get(request.generation)
         if generation is None or not self._synchronise(generation, request):
-            self._refused.append(NeedsPrefix(request.generation, request.round))
+            self._ready_answers.append(NeedsPrefix(request.generation, request.round))
             return
         room = self.max_context_tokens - len(generation.token_ids)
-        generation.job = _Job(request)
+        if room <= 0:
+            # The generation has outgrown this drafter: an empty block, and no KV that could never be computed.
+            position = len(generation.token_ids)
+            self._ready_answers.append(Draft(request.generation, request.round, position, (), ()))
+            return
+        # With the context nearly full a shorter block is drafted, never a wrong one.
+        generation.job = _Job(replace(request, window=min(request.window, room)))
         generation.kv.busy = True
-        if request.window > room:
-            # The model's context is nearly full: a shorter block (perhaps none) is drafted, never a wrong one.
-            generation.job.request = replace(request, window=max(0, room))
 
     @property
     def busy(self) -> bool:
         """Whether ``step`` has work."""
-        return bool(self._refused) or any(g.job is not None for g in self._generations.values())
+        return bool(self._ready_answers) or any(g.job is not None for g in self._generations.values())
 
     def step(self) -> list[DraftAnswer]:
         """One batched forward pass; see ``DrafterEngine.step``."""
-        answers, self._refused = self._refused, []
+        answers, self._ready_answers = self._ready_answers, []
         works: list[tuple[_Generation, Segment]] = []
         admitted: set[SequenceKv] = set()
         chunk_left = self._limits.prefill_chunk_tokens

@@ -63,6 +63,7 @@ class _Generation:
     counts: TokenCounts | None
     last_outcome: Verified | None = None
     cached_tokens: int | None = None  # known once the prefix cache was asked
+    unfinished: Block | None = None  # the block whose prefix is being computed in chunks
 
     def append(self, token_ids: Sequence[int]) -> None:
         self.token_ids += token_ids
@@ -192,6 +193,10 @@ class TorchVerifier:
         name, number = block.generation, block.round
         generation = self._generations[name]
         kv, context = generation.kv, [*generation.token_ids, *block.forced]
+        if block is not generation.unfinished and block != generation.unfinished:
+            # What another block's forced tokens left behind the committed ones is not this block's.
+            kv.rollback(len(generation.token_ids) - 1)
+            generation.unfinished = block
         restored = kv.restore(context)
         if generation.cached_tokens is None:
             generation.cached_tokens = restored
@@ -253,6 +258,7 @@ class TorchVerifier:
         kv.rollback(len(generation.token_ids) - 1)
         kv.publish(generation.token_ids, kv.computed_tokens)
         kv.busy = False
+        generation.unfinished = None
         generation.last_outcome = Verified(
             generation=block.generation,
             round=block.round,

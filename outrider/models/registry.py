@@ -178,6 +178,12 @@ def context_tokens(config: PretrainedConfig, wanted: int | None) -> int:
             "implements full attention only)",
             context,
         )
+    rope = getattr(config, "rope_parameters", None) or {}
+    original = rope.get("original_max_position_embeddings", getattr(config, "original_max_position_embeddings", None))
+    if rope.get("rope_type") == "longrope" and original is not None and context > original:
+        # transformers picks the frequencies of a whole batch by its longest position: a batch mate would change them.
+        needed = f"an integer <= {original}: beyond it this model's positions depend on the batch"
+        raise ParameterError("max_context_tokens", needed, context)
     return context
 
 

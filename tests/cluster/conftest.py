@@ -36,6 +36,11 @@ class Service:
         assert isinstance(answer, dict)
         return answer
 
+    def ready(self) -> dict[str, Any]:
+        """What the coordinator says of itself; empty while it does not answer."""
+        response = httpx.get(f"{self.url}/ready", timeout=60)
+        return dict(response.json()) if response.status_code == httpx.codes.OK else {}
+
     def drafter_loads(self) -> dict[str, int]:
         """Generations leased to each ready drafter, as the fleet says."""
         fleet = ray.get_actor(FLEET_NAME, namespace=self.config.cluster.namespace)

@@ -7,7 +7,7 @@ import torch
 from transformers import DynamicCache, GenerationConfig
 
 from outrider.models.registry import LoadedModel
-from outrider.sampling import RowGroup, choose_tokens
+from outrider.sampling import RowGroup, TokenCounts, choose_tokens
 from outrider.types import SamplingParams
 
 
@@ -30,7 +30,8 @@ def sampled(target: LoadedModel, prompt: Sequence[int], params: SamplingParams, 
     while len(tokens) - len(prompt) < max_tokens:
         output = target.model(input_ids=torch.tensor([new]), past_key_values=cache, use_cache=True, logits_to_keep=1)
         logits = output.logits[0, :, : target.vocab_size]
-        new = choose_tokens(logits, [RowGroup(params, len(tokens), None, (), 1)]).tolist()
+        counts = TokenCounts(target.vocab_size, prompt, tokens[len(prompt) :])
+        new = choose_tokens(logits, [RowGroup(params, len(tokens), counts, (), 1)]).tolist()
         tokens += new
         if new[0] in target.eos_token_ids:
             break

@@ -45,6 +45,7 @@ def ancestors(pid: int) -> Iterator[int]:
 
 def streamed(service: Service, act: Callable[[], None]) -> list[str]:
     """Four responses at once, greedy and seeded; ``act`` runs when the first of them is under way."""
+    acted: list[bool] = []
 
     def one(i: int) -> str:
         body = {
@@ -65,12 +66,15 @@ def streamed(service: Service, act: Callable[[], None]) -> list[str]:
                     events.append(json.loads(line.removeprefix("data: ")))
                     if i == 0 and len(events) == 8:
                         act()
+                        acted.append(True)
         assert line == "" or line.endswith("[DONE]")
         assert events[-1]["usage"]["completion_tokens"] == TOKENS
         return "".join(event["choices"][0]["delta"].get("content", "") for event in events if event["choices"])
 
     with ThreadPoolExecutor(CLIENTS) as pool:
-        return list(pool.map(one, range(CLIENTS)))
+        texts = list(pool.map(one, range(CLIENTS)))
+    assert acted, "the response ended before anything could happen to it"
+    return texts
 
 
 @pytest.fixture(scope="module")
@@ -132,5 +136,6 @@ def test_clients_that_hang_up_leave_nothing_behind(service: Service) -> None:
             assert all("data:" in next(lines) for _ in range(events))
     with contextlib.suppress(httpx.ReadTimeout):
         httpx.post(f"{service.url}/v1/completions", json={**body, "stream": False}, timeout=0.7)
-    eventually(lambda: httpx.get(f"{service.url}/ready").json()["generations"] == 0, within_s=10)
-    eventually(lambda: all_idle(service), within_s=10)
+    eventually(lambda: service.ready().get("generations") == 0, within_s=60)
+    eventually(lambda: service.ready()["kv"]["used_blocks"] == 0, within_s=60)
+    eventually(lambda: all_idle(service), within_s=60)

@@ -46,9 +46,11 @@ CONFIGS = st.builds(
         ModelConfig, target=TEXTS, served_name=st.none() | TEXTS, max_context_tokens=st.none() | st.integers(1, 10**6)
     ),
     drafters=st.lists(GROUPS, unique_by=lambda group: group.name, max_size=3).map(tuple),
-    verifiers=st.builds(VerifierConfig, num_cpus=SHARES, resources=RESOURCES, kv_budget_mib=st.integers(16, 2**20)),
+    verifiers=st.builds(
+        VerifierConfig, num_cpus=st.floats(0.001, 1024), resources=RESOURCES, kv_budget_mib=st.integers(16, 2**20)
+    ),
     speculation=st.integers(0, 64).map(lambda window: SpeculationConfig(k_max=max(window, 1), window=window)),
-    limits=st.builds(LimitsConfig, drafter_deadline_s=SECONDS, verifier_deadline_s=SECONDS),
+    limits=st.builds(LimitsConfig, drafter_deadline_s=SECONDS, verifier_deadline_s=st.floats(0.1, 100)),
     http=st.builds(HttpConfig, host=TEXTS, port=st.integers(1, 65_535)),
 )
 
@@ -110,6 +112,8 @@ MISTAKES = [
     ("model: {target: ''}", "model.target needs non-empty text, found ''"),
     ("limits: {drafter_deadline_s: .nan}", "limits.drafter_deadline_s needs a number in (0, 86400], found nan"),
     ("speculation: {k_max: 4, window: 5}", "speculation.window needs at most k_max (4), found 5"),
+    ("verifiers: {num_cpus: 0}", "verifiers.num_cpus needs a share above 0 where neither num_gpus nor resources"),
+    ("limits: {first_chunk_deadline_s: 9}", "limits.first_chunk_deadline_s needs at least verifier_deadline_s + veri"),
     ("drafters: 3", "drafters needs a list, found 3"),
     ("drafters: [{name: A}]", "drafters[0].name needs a short name"),
     ("drafters: [{count: 2}]", "drafters[0].name needs a short name"),

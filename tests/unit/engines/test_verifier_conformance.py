@@ -263,3 +263,16 @@ def test_what_the_engine_cannot_do_is_refused_before_anything_runs(make_verifier
     with pytest.raises(ValueError, match="at most one block per generation"):
         engine.verify([good, good])
     assert isinstance(engine.verify([good])[0], Verified)
+
+
+def test_forced_tokens_of_an_abandoned_block_leave_no_trace(make_verifier: MakeVerifier) -> None:
+    """A round given up in the middle of its forced tokens must not lend its KV to the next one."""
+    engine, client = make_verifier(tiny_llama(), prefill_chunk_tokens=4), Client("a", PROMPT, GREEDY)
+    engine.open(client.opening())
+    first = client.block()
+    client.take(first, verify_until_done(engine, [first])[0])
+    assert isinstance(engine.verify([client.block(forced=[9] * 12)])[0], Unfinished)
+    client.round += 1
+    other = [3] * 12
+    outcome = verify_until_done(engine, [client.block(forced=other)])[0]
+    assert [outcome.next_token] == target_alone(tiny_llama(), [*client.tokens, *other], GREEDY, 1)

@@ -8,12 +8,13 @@ import pytest
 
 from actors.messages import VerifyCall, VerifyReply
 from outrider.engines.base import Block, KvUsage, OpenGeneration, Outcome, Refused, Unfinished, Verified
+from outrider.errors import VerifierLostError
 from outrider.generation import RoundEvent
 from outrider.scheduling.cost_model import LinearCostModel, VerifyCost
 from outrider.scheduling.fcfs import Fcfs
 from outrider.scheduling.policy import BatchLimits
 from outrider.types import SamplingParams
-from serve_app.batcher import Batcher, VerifierLostError, VerifyResult
+from serve_app.batcher import Batcher, VerifyResult
 
 USAGE = KvUsage(16, 10, 0, 0, 0, 0)
 
@@ -45,7 +46,7 @@ class HandDrivenVerifier:
 
 
 def reply(outcomes: list[Outcome], refused: dict[str, str] | None = None) -> VerifyReply:
-    return VerifyReply(tuple(outcomes), refused or {}, 0.5, 0.25, 0.0, USAGE, "first")
+    return VerifyReply(tuple(outcomes), refused or {}, 0.5, 0.25, 0.0, USAGE)
 
 
 def block(name: str, number: int = 0) -> Block:
@@ -75,9 +76,10 @@ async def test_blocks_that_arrive_while_a_batch_runs_travel_together() -> None:
     first = submit(batcher, block("a"))
     call, answer = await verifier.calls.get()
     assert call.blocks == (block("a"),)
-    later = [submit(batcher, block(name)) for name in "bc"]
-    await asyncio.sleep(0)
-    assert verifier.calls.empty(), "nothing is staged long before the running batch is expected to end"
+    later = [submit(batcher, block("b"))]
+    with pytest.raises(TimeoutError):  # nothing is staged long before the running batch is expected to end
+        await asyncio.wait_for(verifier.calls.get(), 0.05)
+    later.append(submit(batcher, block("c")))
     answer.set_result(reply([verified(block("a"))]))
     assert (await first).outcome == verified(block("a"))
     call, answer = await verifier.calls.get()
@@ -100,7 +102,6 @@ async def test_the_next_batch_is_staged_when_the_running_one_should_end_and_no_t
     first_answer.set_result(reply([verified(block("a"))]))
     third_call, _ = await verifier.calls.get()
     assert third_call.blocks == (block("c"),)
-    await batcher.stop()
 
 
 @on_loop
@@ -188,5 +189,3 @@ async def test_closings_travel_with_the_next_batch_or_soon_by_themselves() -> No
     call, answer = await verifier.calls.get()
     assert (call.blocks, [(c.generation, c.keep_cache) for c in call.closings]) == ((), [("a", True)])
     answer.set_result(reply([]))
-    await asyncio.sleep(0.01)
-    await batcher.stop()

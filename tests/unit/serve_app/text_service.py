@@ -25,7 +25,6 @@ LIMITS = RequestLimits(
 SETTINGS = ServiceSettings(
     model_name=MODEL,
     target="smollm2-135m-instruct",
-    max_context_tokens=LIMITS.max_context_tokens,
     max_output_tokens=LIMITS.max_output_tokens,
     k_max=LIMITS.k_max,
     max_body_bytes=50_000,

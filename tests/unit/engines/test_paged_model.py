@@ -1,0 +1,70 @@
+"""Which models the paged forward pass serves, and which it refuses rather than serve wrongly."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    PreTrainedModel,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from outrider.engines.paged_model import PagedModel, Segment
+from outrider.errors import UnsupportedModelError
+
+TOKENS = [3, 7, 1, 9, 4, 4, 8, 2, 6, 5]
+
+
+def qwen3() -> PreTrainedModel:
+    return Qwen3ForCausalLM(
+        Qwen3Config(
+            vocab_size=32,
+            hidden_size=24,
+            intermediate_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=8,
+            initializer_range=0.3,
+        )
+    )
+
+
+def gpt2() -> PreTrainedModel:
+    return GPT2LMHeadModel(GPT2Config(vocab_size=32, n_embd=24, n_layer=2, n_head=4, initializer_range=0.3))
+
+
+@pytest.mark.parametrize("make", [qwen3, gpt2])
+def test_ragged_chunks_give_the_models_own_logits(make: Callable[[], PreTrainedModel]) -> None:
+    """Grouped-query attention with norms on queries and keys; and one head per key, learned positions, no rotary."""
+    torch.manual_seed(0)
+    model = make().eval()
+    with torch.inference_mode():
+        expected = model(input_ids=torch.tensor([TOKENS])).logits[0]
+        alone = model(input_ids=torch.tensor([TOKENS[:3]])).logits[0]
+    paged = PagedModel(model, total_blocks=8, block_tokens=4)
+    paged.forward([Segment(TOKENS[:5], 0, [6, 1], 0)])
+    result = paged.forward([Segment(TOKENS[:3], 0, [3], 3), Segment(TOKENS[5:], 5, [6, 1, 2], 5)], want_hidden=True)
+    torch.testing.assert_close(result.logits, torch.cat([alone, expected[5:]]), atol=1e-4, rtol=1e-4)
+    assert result.hidden is not None
+    assert result.hidden.shape == (8, 24)
+
+
+def test_attention_it_does_not_implement_is_refused_when_the_model_is_loaded() -> None:
+    config = Gemma2Config(
+        vocab_size=32,
+        hidden_size=24,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        attn_logit_softcapping=5.0,
+    )
+    with pytest.raises(UnsupportedModelError, match="softcap"):
+        PagedModel(Gemma2ForCausalLM(config).eval(), total_blocks=8, block_tokens=4)
