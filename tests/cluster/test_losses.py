@@ -126,12 +126,13 @@ def test_clients_that_hang_up_leave_nothing_behind(service: Service) -> None:
     body = {
         "model": service.config.model.public_name,
         "prompt": "Once upon a time",
-        "max_tokens": 2000,
+        "max_tokens": 600,
         "ignore_eos": True,
         "stream": True,
     }
     for events in range(12):
         with httpx.stream("POST", f"{service.url}/v1/completions", json=body, timeout=60) as response:
+            assert response.status_code == httpx.codes.OK
             lines = (line for line in response.iter_lines() if line)
             assert all("data:" in next(lines) for _ in range(events))
     with contextlib.suppress(httpx.ReadTimeout):

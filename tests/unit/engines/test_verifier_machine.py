@@ -1,0 +1,231 @@
+"""Any interleaving of a verifier's calls, with little memory: each outcome is the target's own, and nothing is left."""
+
+import functools
+from collections.abc import Sequence
+
+import pytest
+import torch
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from transformers import PreTrainedModel
+
+from outrider.engines.base import Block, Outcome, Stale, Unfinished, Unknown, Verified
+from outrider.sampling import RowGroup, TokenCounts, choose_tokens
+from outrider.types import SamplingParams
+from tests.unit.engines.conftest import BLOCK_TOKENS, VOCAB, tiny_llama, torch_verifier
+from tests.unit.engines.reference import Client, target_alone, verify_until_done
+
+BLOCKS = 20
+CAPACITY = BLOCKS * BLOCK_TOKENS
+CHUNK = 6
+MOST_PASSES = 150
+NAMES = ("a", "b", "c", "d")
+PARAMS = (
+    SamplingParams(temperature=0.0),
+    SamplingParams(temperature=0.8, top_p=0.9, seed=5),
+    SamplingParams(temperature=1.0, seed=6, repetition_penalty=1.3, frequency_penalty=0.4),
+)
+# Few different sequences, so that generations share cached blocks and forced tokens begin alike.
+TEXTS = ([5, 17, 42, 8, 61, 30, 2] * 10, [5, 17, 42, 8, 61, 9, 9, 4] * 10, [77] * 70)
+
+
+@functools.cache
+def exact_model() -> PreTrainedModel:
+    """The target in float64: a near-tie between two tokens is then no matter of the order of additions."""
+    return tiny_llama().double()
+
+
+@functools.cache
+def reference_model() -> PreTrainedModel:
+    """The same target, computed by transformers alone."""
+    model = tiny_llama().double()
+    model.set_attn_implementation("eager")
+    return model
+
+
+@functools.cache
+@torch.inference_mode()
+def target_logits(token_ids: tuple[int, ...]) -> torch.Tensor:
+    """``[len(token_ids), VOCAB]``: one plain forward pass."""
+    logits: torch.Tensor = reference_model()(input_ids=torch.tensor([token_ids]), use_cache=False).logits
+    return logits[0, :, :VOCAB]
+
+
+def target_choices(client: Client, block: Block, draft: Sequence[int], rows: int) -> list[int]:
+    """What the target chooses behind the forced tokens and each token of ``draft``."""
+    context = [*client.tokens, *block.forced]
+    logits = target_logits((*context, *draft))[len(context) - 1 :][:rows]
+    counts = TokenCounts(VOCAB, client.prompt, context[len(client.prompt) :])
+    chosen: list[int] = choose_tokens(
+        logits, [RowGroup(client.params, len(context), counts, tuple(draft), rows)]
+    ).tolist()
+    return chosen
+
+
+def expected_tokens(client: Client, block: Block) -> list[int]:
+    """The tokens this block commits if the target alone decides."""
+    choices = target_choices(client, block, block.draft, len(block.draft) + block.bonus)
+    committed = list(block.forced)
+    for drafted, chosen in zip(block.draft, choices, strict=False):
+        committed.append(chosen)
+        if drafted != chosen:
+            return committed
+    return committed + choices[len(block.draft) :]
+
+
+class VerifierMachine(RuleBasedStateMachine):
+    """Opens, submits, submits again, repeats, replaces and closes; up to four generations over memory for about two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.engine = torch_verifier(exact_model(), blocks=BLOCKS, prefill_chunk_tokens=CHUNK)
+        self.clients: dict[str, Client] = {}
+        self.unfinished: dict[str, Block] = {}
+        self.decided: dict[str, tuple[Block, Verified]] = {}
+
+    @rule(
+        name=st.sampled_from(NAMES),
+        text=st.sampled_from(TEXTS),
+        prompt_tokens=st.integers(1, 50),
+        output_tokens=st.integers(0, 6),
+        params=st.sampled_from(PARAMS),
+    )
+    def open(
+        self, name: str, text: Sequence[int], prompt_tokens: int, output_tokens: int, params: SamplingParams
+    ) -> None:
+        """A new generation, or a resumed one; it replaces one of the same name, in whatever state that is."""
+        self._forget(name)
+        client = Client(name, text[:prompt_tokens], params)
+        client.tokens += text[prompt_tokens : prompt_tokens + output_tokens]
+        self.engine.open(client.opening())
+        self.clients[name] = client
+
+    @precondition(lambda self: self.clients)
+    @rule(data=st.data())
+    def submit(self, data: st.DataObject) -> None:
+        """One batch: unfinished blocks again (or, now and then, another round in their place), and new blocks."""
+        order = data.draw(st.permutations(sorted(self.clients)))
+        names = order[: data.draw(st.integers(1, len(order)))]
+        blocks = []
+        for name in names:
+            block = self.unfinished.get(name)
+            if block is not None and data.draw(st.integers(0, 4)) == 0:
+                self.clients[name].round += 1
+                block = None
+            blocks.append(block or self._new_block(data, self.clients[name]))
+        self._verify(blocks)
+
+    @precondition(lambda self: self.decided)
+    @rule(data=st.data())
+    def repeat(self, data: st.DataObject) -> None:
+        """The last round again is answered from memory, an older one is stale."""
+        block, outcome = self.decided[data.draw(st.sampled_from(sorted(self.decided)))]
+        assert self.engine.verify([block]) == [outcome]
+        older = Block(block.generation, block.round - 1, block.position, block.prefix_hash, rule=block.rule)
+        assert self.engine.verify([older]) == [Stale(block.generation, block.round - 1)]
+
+    @precondition(lambda self: self.clients)
+    @rule(data=st.data(), keep_cache=st.booleans())
+    def close(self, data: st.DataObject, *, keep_cache: bool) -> None:
+        """Finished or cancelled, in any state; what comes later is unknown."""
+        name = data.draw(st.sampled_from(sorted(self.clients)))
+        block = self.clients[name].block()
+        self.engine.close(name, keep_cache=keep_cache)
+        self._forget(name)
+        assert self.engine.verify([block]) == [Unknown(name, block.round)]
+
+    @invariant()
+    def memory_is_held_by_open_generations_only(self) -> None:
+        usage = self.engine.usage()
+        assert usage.generations == len(self.clients)
+        assert usage.used_blocks + usage.cached_blocks <= usage.total_blocks
+        if not self.clients:
+            assert usage.used_blocks == 0
+
+    def teardown(self) -> None:
+        """Whatever was begun can be brought to its end, and then nothing is held."""
+        for _ in range(MOST_PASSES):
+            if not self.unfinished:
+                break
+            self._verify(list(self.unfinished.values()))
+        assert not self.unfinished, f"not decided after {MOST_PASSES} passes"
+        for name in self.clients:
+            self.engine.close(name, keep_cache=True)
+        usage = self.engine.usage()
+        assert (usage.used_blocks, usage.generations) == (0, 0)
+
+    def _new_block(self, data: st.DataObject, client: Client) -> Block:
+        """Forced tokens or not, then a draft that is right for a while and perhaps wrong then."""
+        room = CAPACITY - len(client.tokens) - 1
+        text = data.draw(st.sampled_from(TEXTS))
+        # Long ones span several chunks.
+        forced = text[: min(room, data.draw(st.one_of(st.just(0), st.just(0), st.integers(1, 25))))]
+        bare = client.block(forced=forced)
+        draft: list[int] = []
+        right = data.draw(st.integers(0, 5))
+        for _ in range(min(right, room - len(forced))):
+            draft.append(target_choices(client, bare, draft, len(draft) + 1)[-1])
+        if draft and data.draw(st.booleans()):
+            at = data.draw(st.integers(0, len(draft) - 1))
+            draft[at] = (draft[at] + 1) % VOCAB
+        return client.block(draft, bonus=data.draw(st.integers(0, 3)) > 0, forced=forced)
+
+    def _verify(self, blocks: Sequence[Block]) -> None:
+        for block, outcome in zip(blocks, self.engine.verify(blocks), strict=True):
+            self._check(block, outcome)
+
+    def _check(self, block: Block, outcome: Outcome) -> None:
+        name, client = block.generation, self.clients[block.generation]
+        if isinstance(outcome, Unfinished):
+            assert outcome.remaining_tokens > 0
+            self.unfinished[name] = block
+            return
+        assert isinstance(outcome, Verified), outcome
+        expected, before = expected_tokens(client, block), len(client.tokens)
+        client.take(block, outcome)
+        assert client.tokens[before:] == expected
+        self.unfinished.pop(name, None)
+        self.decided[name] = (block, outcome)
+
+    def _forget(self, name: str) -> None:
+        self.clients.pop(name, None)
+        self.unfinished.pop(name, None)
+        self.decided.pop(name, None)
+
+
+TestVerifierMachine = VerifierMachine.TestCase
+TestVerifierMachine.settings = settings(max_examples=40, stateful_step_count=30)
+
+
+@pytest.mark.parametrize("common", [0, 3, 20])
+@pytest.mark.parametrize("passes", [1, 3])
+def test_a_round_that_replaces_one_in_the_middle_of_its_forced_tokens(common: int, passes: int) -> None:
+    """What was computed for the first round's forced tokens is not taken for the second's."""
+    engine = torch_verifier(tiny_llama(), prefill_chunk_tokens=8)
+    client = Client("a", TEXTS[0][:7], PARAMS[0])
+    engine.open(client.opening())
+    first = client.block(forced=TEXTS[2][:30])
+    for _ in range(passes):
+        assert isinstance(engine.verify([first])[0], Unfinished)
+    client.round += 1
+    forced = [*TEXTS[2][:common], *TEXTS[1][: 30 - common]]
+    second = client.block(forced=forced)
+    client.take(second, verify_until_done(engine, [second])[0])
+    assert client.output == [*forced, *target_alone(tiny_llama(), [*client.prompt, *forced], PARAMS[0], 1)]
+    third = client.block([1, 2])
+    client.take(third, verify_until_done(engine, [third])[0])
+    rest = client.output[len(forced) :]
+    assert rest == target_alone(tiny_llama(), [*client.prompt, *forced], PARAMS[0], len(rest))
+
+
+def test_a_shorter_round_may_replace_one_whose_forced_tokens_were_begun() -> None:
+    engine = torch_verifier(tiny_llama(), prefill_chunk_tokens=8)
+    client = Client("a", TEXTS[0][:7], PARAMS[1])
+    engine.open(client.opening())
+    for _ in range(3):
+        assert isinstance(engine.verify([client.block(forced=TEXTS[2][:30])])[0], Unfinished)
+    client.round += 1
+    block = client.block([1])
+    client.take(block, verify_until_done(engine, [block])[0])
+    assert client.output == target_alone(tiny_llama(), client.prompt, PARAMS[1], len(client.output))
