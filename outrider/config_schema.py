@@ -87,7 +87,7 @@ class VerifierConfig:
     threads: Threads = 1
     kv_budget_mib: Mebibytes = 512
     kv_block_tokens: PositiveNumber = 16
-    prefill_chunk_tokens: PositiveNumber = 128
+    prefill_chunk_tokens: PositiveNumber = 64
     max_batch_tokens: PositiveNumber = 512
     max_batch_blocks: PositiveNumber = 32
 

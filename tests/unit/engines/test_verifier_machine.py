@@ -86,35 +86,32 @@ class VerifierMachine(RuleBasedStateMachine):
 
     @rule(
         name=st.sampled_from(NAMES),
-        text=st.sampled_from(TEXTS),
-        prompt_tokens=st.integers(1, 50),
+        text=st.sampled_from(range(len(TEXTS))),
+        prompt_tokens=st.one_of(st.integers(1, 50), st.integers(25, 50)),
         output_tokens=st.integers(0, 6),
         params=st.sampled_from(PARAMS),
     )
     def open(
-        self, name: str, text: Sequence[int], prompt_tokens: int, output_tokens: int, params: SamplingParams
+        self, name: str, text: int, prompt_tokens: int, output_tokens: int, params: SamplingParams
     ) -> None:
         """A new generation, or a resumed one; it replaces one of the same name, in whatever state that is."""
         self._forget(name)
-        client = Client(name, text[:prompt_tokens], params)
-        client.tokens += text[prompt_tokens : prompt_tokens + output_tokens]
+        tokens = TEXTS[text]
+        client = Client(name, tokens[:prompt_tokens], params)
+        client.tokens += tokens[prompt_tokens : prompt_tokens + output_tokens]
         self.engine.open(client.opening())
         self.clients[name] = client
 
     @precondition(lambda self: self.clients)
-    @rule(data=st.data())
-    def submit(self, data: st.DataObject) -> None:
-        """One batch: unfinished blocks again (or, now and then, another round in their place), and new blocks."""
-        order = data.draw(st.permutations(sorted(self.clients)))
-        names = order[: data.draw(st.integers(1, len(order)))]
-        blocks = []
-        for name in names:
-            block = self.unfinished.get(name)
-            if block is not None and data.draw(st.integers(0, 4)) == 0:
-                self.clients[name].round += 1
-                block = None
-            blocks.append(block or self._new_block(data, self.clients[name]))
-        self._verify(blocks)
+    @rule(data=st.data(), batches=st.integers(1, 8))
+    def submit(self, data: st.DataObject, batches: int) -> None:
+        """Batches of some generations each, in any order."""
+        for _ in range(batches):
+            if not self.clients:
+                return
+            order = data.draw(st.permutations(sorted(self.clients)))
+            names = order[: data.draw(st.integers(1, len(order)))]
+            self._verify([self._next_block(data, name) for name in names])
 
     @precondition(lambda self: self.decided)
     @rule(data=st.data())
@@ -155,10 +152,20 @@ class VerifierMachine(RuleBasedStateMachine):
         usage = self.engine.usage()
         assert (usage.used_blocks, usage.generations) == (0, 0)
 
+    def _next_block(self, data: st.DataObject, name: str) -> Block:
+        """The unfinished one again or, now and then, another round in its place; a new one if there is none."""
+        client, block = self.clients[name], self.unfinished.get(name)
+        if block is None:
+            return self._new_block(data, client)
+        if data.draw(st.integers(0, 5)) > 0:
+            return block
+        client.round += 1
+        return self._new_block(data, client)
+
     def _new_block(self, data: st.DataObject, client: Client) -> Block:
         """Forced tokens or not, then a draft that is right for a while and perhaps wrong then."""
         room = CAPACITY - len(client.tokens) - 1
-        text = data.draw(st.sampled_from(TEXTS))
+        text = TEXTS[data.draw(st.sampled_from(range(len(TEXTS))))]
         # Long ones span several chunks.
         forced = text[: min(room, data.draw(st.one_of(st.just(0), st.just(0), st.integers(1, 25))))]
         bare = client.block(forced=forced)
@@ -187,6 +194,9 @@ class VerifierMachine(RuleBasedStateMachine):
         assert client.tokens[before:] == expected
         self.unfinished.pop(name, None)
         self.decided[name] = (block, outcome)
+        if len(client.tokens) == CAPACITY:
+            self.engine.close(name, keep_cache=True)
+            self._forget(name)
 
     def _forget(self, name: str) -> None:
         self.clients.pop(name, None)
@@ -195,7 +205,7 @@ class VerifierMachine(RuleBasedStateMachine):
 
 
 TestVerifierMachine = VerifierMachine.TestCase
-TestVerifierMachine.settings = settings(max_examples=40, stateful_step_count=30)
+TestVerifierMachine.settings = settings(max_examples=40, stateful_step_count=25)
 
 
 @pytest.mark.parametrize("common", [0, 3, 20])
