@@ -83,6 +83,7 @@ class VerifierMachine(RuleBasedStateMachine):
         self.clients: dict[str, Client] = {}
         self.unfinished: dict[str, Block] = {}
         self.decided: dict[str, tuple[Block, Verified]] = {}
+        self.spoken: list[list[int]] = []  # sequences that were committed, now or before
 
     @rule(
         name=st.sampled_from(NAMES),
@@ -91,9 +92,7 @@ class VerifierMachine(RuleBasedStateMachine):
         output_tokens=st.integers(0, 6),
         params=st.sampled_from(PARAMS),
     )
-    def open(
-        self, name: str, text: int, prompt_tokens: int, output_tokens: int, params: SamplingParams
-    ) -> None:
+    def open(self, name: str, text: int, prompt_tokens: int, output_tokens: int, params: SamplingParams) -> None:
         """A new generation, or a resumed one; it replaces one of the same name, in whatever state that is."""
         self._forget(name)
         tokens = TEXTS[text]
@@ -101,6 +100,15 @@ class VerifierMachine(RuleBasedStateMachine):
         client.tokens += tokens[prompt_tokens : prompt_tokens + output_tokens]
         self.engine.open(client.opening())
         self.clients[name] = client
+
+    @precondition(lambda self: self.spoken)
+    @rule(data=st.data(), name=st.sampled_from(NAMES), params=st.sampled_from(PARAMS))
+    def open_next_turn(self, data: st.DataObject, name: str, params: SamplingParams) -> None:
+        """A prompt that another generation has committed: what is cached of it must be its KV."""
+        tokens = data.draw(st.sampled_from(self.spoken))
+        self._forget(name)
+        self.clients[name] = Client(name, tokens, params)
+        self.engine.open(self.clients[name].opening())
 
     @precondition(lambda self: self.clients)
     @rule(data=st.data(), batches=st.integers(1, 8))
@@ -194,7 +202,9 @@ class VerifierMachine(RuleBasedStateMachine):
         assert client.tokens[before:] == expected
         self.unfinished.pop(name, None)
         self.decided[name] = (block, outcome)
-        if len(client.tokens) == CAPACITY:
+        if len(client.tokens) < CAPACITY:
+            self.spoken.append(list(client.tokens))
+        else:
             self.engine.close(name, keep_cache=True)
             self._forget(name)
 
