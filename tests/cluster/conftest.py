@@ -72,7 +72,7 @@ def service() -> Iterator[Service]:
     config = replace(
         config,
         drafters=(replace(config.drafters[0], count=DRAFTERS),),
-        verifiers=replace(config.verifiers, kv_budget_mib=32),
+        verifiers=replace(config.verifiers, kv_budget_mib=20),
         http=replace(config.http, port=free_port()),
     )
     with running(config) as url:

@@ -126,7 +126,7 @@ def test_clients_that_hang_up_leave_nothing_behind(service: Service) -> None:
     body = {
         "model": service.config.model.public_name,
         "prompt": "Once upon a time",
-        "max_tokens": 600,
+        "max_tokens": 400,
         "ignore_eos": True,
         "stream": True,
     }
