@@ -24,7 +24,7 @@ class DrafterActor:
     def __init__(self, drafter: str, target: str, dtype: str, device: str, threads: int, limits: EngineLimits) -> None:
         """Load the draft model; what it shares with the target comes from the target's files."""
         # The fleet, which only creates this actor, need not wait for torch to load.
-        from actors.engine_thread import engine_thread  # noqa: PLC0415
+        from actors.engine_thread import engine_thread, model_card  # noqa: PLC0415
         from outrider.engines.torch_drafter import TorchDrafter  # noqa: PLC0415
         from outrider.models.registry import load_drafter  # noqa: PLC0415
 
@@ -32,14 +32,7 @@ class DrafterActor:
         loaded = self._thread.submit(load_drafter, drafter, target, dtype=dtype, device=device).result()
         engine = TorchDrafter(loaded, limits)
         self._engine: DrafterEngine = engine
-        self._card = ModelCard(
-            name=loaded.name,
-            model_hash=loaded.model_hash,
-            token_map_hash=loaded.token_map_hash,
-            vocab_size=loaded.vocab_size,
-            eos_token_ids=loaded.eos_token_ids,
-            max_context_tokens=engine.max_context_tokens,
-        )
+        self._card = model_card(loaded, engine.max_context_tokens)
         self._orders: list[_Order] = []
         self._waiting: dict[tuple[GenerationId, int], asyncio.Future[DraftAnswer]] = {}
         self._driver: asyncio.Task[None] | None = None

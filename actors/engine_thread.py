@@ -1,12 +1,30 @@
-"""One thread that owns an engine. Engines are not thread-safe, and torch counts its threads per calling thread."""
+"""What drafter and verifier actors share: the thread that owns an engine, and the card that names its model.
+
+Engines are not thread-safe, and torch counts its threads per calling thread.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
+
+from actors.messages import ModelCard
+from outrider.models.registry import LoadedModel
 
 
 def engine_thread(threads: int) -> ThreadPoolExecutor:
     """Make a single-thread executor in which torch uses ``threads`` OpenMP threads."""
     return ThreadPoolExecutor(
         max_workers=1, thread_name_prefix="engine", initializer=torch.set_num_threads, initargs=(threads,)
+    )
+
+
+def model_card(loaded: LoadedModel, max_context_tokens: int) -> ModelCard:
+    """Who an engine is; ``max_context_tokens`` is what it can hold, which may be less than the model's context."""
+    return ModelCard(
+        name=loaded.name,
+        model_hash=loaded.model_hash,
+        token_map_hash=loaded.token_map_hash,
+        vocab_size=loaded.vocab_size,
+        eos_token_ids=loaded.eos_token_ids,
+        max_context_tokens=max_context_tokens,
     )

@@ -21,7 +21,7 @@ class VerifierActor:
     def __init__(self, model: ModelConfig, device: str, threads: int, limits: EngineLimits) -> None:
         """Load the model; the actor answers once that is done."""
         # Whoever only creates this actor need not wait for torch to load.
-        from actors.engine_thread import engine_thread  # noqa: PLC0415
+        from actors.engine_thread import engine_thread, model_card  # noqa: PLC0415
         from outrider.engines.torch_verifier import TorchVerifier  # noqa: PLC0415
         from outrider.models.registry import load_target  # noqa: PLC0415
 
@@ -32,14 +32,7 @@ class VerifierActor:
         ).result()
         engine = TorchVerifier(loaded, limits)
         self._engine: VerifierEngine = engine
-        self._card = ModelCard(
-            name=loaded.name,
-            model_hash=loaded.model_hash,
-            token_map_hash=loaded.token_map_hash,
-            vocab_size=loaded.vocab_size,
-            eos_token_ids=loaded.eos_token_ids,
-            max_context_tokens=engine.max_context_tokens,
-        )
+        self._card = model_card(loaded, engine.max_context_tokens)
 
     async def card(self) -> ModelCard:
         """Who this verifier is; also the liveness probe, answered while a batch runs."""

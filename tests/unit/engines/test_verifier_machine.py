@@ -175,13 +175,15 @@ class VerifierMachine(RuleBasedStateMachine):
         room = CAPACITY - len(client.tokens) - 1
         text = TEXTS[data.draw(st.sampled_from(range(len(TEXTS))))]
         # Long ones span several chunks.
-        forced = text[: min(room, data.draw(st.one_of(st.just(0), st.just(0), st.integers(1, 25))))]
+        lengths: st.SearchStrategy[int] = st.one_of(st.just(0), st.just(0), st.integers(1, 25))
+        forced = text[: min(room, data.draw(lengths))]
         bare = client.block(forced=forced)
         draft: list[int] = []
         right = data.draw(st.integers(0, 5))
         for _ in range(min(right, room - len(forced))):
             draft.append(target_choices(client, bare, draft, len(draft) + 1)[-1])
-        if draft and data.draw(st.booleans()):
+        wrong = data.draw(st.booleans())
+        if draft and wrong:
             at = data.draw(st.integers(0, len(draft) - 1))
             draft[at] = (draft[at] + 1) % VOCAB
         return client.block(draft, bonus=data.draw(st.integers(0, 3)) > 0, forced=forced)
@@ -215,7 +217,7 @@ class VerifierMachine(RuleBasedStateMachine):
 
 
 TestVerifierMachine = VerifierMachine.TestCase
-TestVerifierMachine.settings = settings(max_examples=40, stateful_step_count=25)
+TestVerifierMachine.settings = settings(max_examples=120, stateful_step_count=25)
 
 
 @pytest.mark.parametrize("common", [0, 3, 20])
