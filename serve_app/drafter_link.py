@@ -6,7 +6,7 @@ drafter. So neither the first token nor a recovery ever waits for a device.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -107,6 +107,9 @@ class DrafterLink:
             self._lost(self._port, error)
             return None
         if isinstance(reply.answer, NeedsPrefix):
+            # Whichever drafter is leased next, this one is not to keep what it may still have.
+            self._port.transport.close(self._generation.name)
+            self._port = None
             self.start()
             return None
         fault = draft_fault(reply.answer, request, self._settings.vocab_size)
@@ -147,11 +150,11 @@ class DrafterLink:
                 # A drafter that failed once may have been restarted by now.
                 self._excluded = frozenset()
                 await asyncio.sleep(self._settings.retry_s)
-            elif await self._attempt(self._prepare(port), port):
+            elif await self._attempt(port):
                 self.ready = True
                 return
 
-    async def _prepare(self, port: DrafterPort) -> bool:
+    async def _prepare(self, port: DrafterPort) -> None:
         settings, generation = self._settings, self._generation
         card = await port.transport.card(settings.prefill_deadline_s)
         if card.token_map_hash != settings.token_map_hash:
@@ -165,11 +168,12 @@ class DrafterLink:
         self._port, self._known_tokens = port, generation.position
         await port.transport.open(opening, settings.prefill_deadline_s)
         reply = await port.transport.draft(self._request(_PREFILL_ROUND, 0), settings.prefill_deadline_s)
-        return not isinstance(reply.answer, NeedsPrefix)
+        if isinstance(reply.answer, NeedsPrefix):
+            raise DrafterLostError(f"drafter {port.drafter.actor_name} does not hold what it was just given")
 
-    async def _attempt(self, preparing: Awaitable[bool], port: DrafterPort) -> bool:
+    async def _attempt(self, port: DrafterPort) -> bool:
         try:
-            return await preparing
+            await self._prepare(port)
         except OutriderError as error:
             log.warning("drafter %s is passed over: %s", port.drafter.actor_name, error)
             port.transport.close(self._generation.name)
@@ -180,3 +184,4 @@ class DrafterLink:
                 self._fleet.report_lost(port.drafter)
                 self._excluded |= {port.drafter}
             return False
+        return True

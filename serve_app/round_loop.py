@@ -58,6 +58,7 @@ class RoundLoop:
         Raises:
             ContextTooLongError: the prompt does not fit the verifier.
             GenerationFailedError: the verifier was lost again and again.
+            VerifierLostError: it was lost and did not come up again in time.
         """
         generation = self._generation
         generation.happened(GenerationEvent.STARTED)
