@@ -15,7 +15,7 @@ from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 
 from actors.drafter import DrafterActor
 from actors.lease_table import LeaseTable
-from actors.messages import DrafterId, ModelCard
+from actors.messages import DrafterId
 from outrider.config_schema import DrafterGroupConfig
 from outrider.engines.limits import EngineLimits
 from outrider.types import GenerationId
@@ -38,7 +38,6 @@ class FleetActor:
         self._target = target
         self._namespace = namespace
         self._table = LeaseTable()
-        self._cards: dict[DrafterId, ModelCard] = {}
         self._watchers: dict[DrafterId, asyncio.Task[None]] = {}
 
     async def start(self) -> None:
@@ -73,7 +72,7 @@ class FleetActor:
         """Wait until the drafter has loaded its model, however long its node takes to join or it takes to restart."""
         while True:
             try:
-                self._cards[drafter] = await self._handle(drafter).card.remote()
+                await self._handle(drafter).card.remote()
             except ActorUnavailableError:
                 await asyncio.sleep(_RESTART_POLL_S)
             except RayError as error:

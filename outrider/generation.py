@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from outrider.engines.base import Verified
+from outrider.engines.base import OpenGeneration, Verified
 from outrider.errors import IllegalTransitionError
 from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.types import FinishReason, GenerationId, GenerationRequest, RoundStats
@@ -152,6 +152,11 @@ class Generation:
     def position(self) -> int:
         """Committed tokens, prompt included."""
         return len(self.request.prompt_ids) + len(self.output_ids)
+
+    def opening(self) -> OpenGeneration:
+        """What an engine needs to hold this response as it now stands."""
+        request = self.request
+        return OpenGeneration(self.name, request.prompt_ids, request.params, tuple(self.output_ids))
 
     @property
     def remaining_tokens(self) -> int:

@@ -13,7 +13,7 @@ from typing import Protocol
 from actors.messages import DrafterId
 from actors.transport import DrafterTransport
 from outrider.drafting.validation import draft_fault
-from outrider.engines.base import AcceptanceRule, Draft, DraftRequest, NeedsPrefix, OpenGeneration
+from outrider.engines.base import AcceptanceRule, Draft, DraftRequest, NeedsPrefix
 from outrider.errors import ContextTooLongError, DrafterLostError, OutriderError
 from outrider.generation import Generation
 from outrider.types import GenerationId
@@ -162,11 +162,8 @@ class DrafterLink:
                 f"drafter {port.drafter.actor_name} needs token map {settings.token_map_hash}, found "
                 f"{card.token_map_hash}; give its group a drafter made for this target"
             )
-        opening = OpenGeneration(
-            generation.name, generation.request.prompt_ids, generation.request.params, tuple(generation.output_ids)
-        )
         self._port, self._known_tokens = port, generation.position
-        await port.transport.open(opening, settings.prefill_deadline_s)
+        await port.transport.open(generation.opening(), settings.prefill_deadline_s)
         reply = await port.transport.draft(self._request(_PREFILL_ROUND, 0), settings.prefill_deadline_s)
         if isinstance(reply.answer, NeedsPrefix):
             raise DrafterLostError(f"drafter {port.drafter.actor_name} does not hold what it was just given")

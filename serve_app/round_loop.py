@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from outrider.engines.base import AcceptanceRule, Block, OpenGeneration, Refused, Verified
+from outrider.engines.base import AcceptanceRule, Block, Refused, Verified
 from outrider.errors import ContextTooLongError, GenerationFailedError, OutriderError, VerifierLostError
 from outrider.generation import Committed, Generation, GenerationEvent, GenerationState, RoundEvent
 from outrider.scheduling.cost_model import VerifyCost
@@ -138,8 +138,7 @@ class RoundLoop:
         generation = self._generation
         opening, cost = None, VerifyCost(len(block.draft) + 1, block.position - 1)
         if not self._held_by_verifier:
-            request = generation.request
-            opening = OpenGeneration(generation.name, request.prompt_ids, request.params, tuple(generation.output_ids))
+            opening = generation.opening()
             cost = VerifyCost(block_tokens(block), 0)
         generation.round_happened(block.round, RoundEvent.ENQUEUED)
         observe = partial(generation.round_happened, block.round)

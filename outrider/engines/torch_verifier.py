@@ -193,7 +193,7 @@ class TorchVerifier:
         name, number = block.generation, block.round
         generation = self._generations[name]
         kv, context = generation.kv, [*generation.token_ids, *block.forced]
-        if block is not generation.unfinished and block != generation.unfinished:
+        if block != generation.unfinished:
             # What another block's forced tokens left behind the committed ones is not this block's.
             kv.rollback(len(generation.token_ids) - 1)
             generation.unfinished = block
