@@ -61,8 +61,16 @@ class DrafterLostError(OutriderError):
     """The drafter died, does not answer in time, or its engine broke. Its state is to be taken as gone."""
 
 
+class DrafterBrokenError(OutriderError):
+    """The drafter answered, but nonsense: the wrong round, tokens that do not exist, more than was asked for."""
+
+
 class VerifierLostError(OutriderError):
     """The verifier died or did not answer in time. It restarts empty: generations must be opened again."""
+
+
+class FleetUnavailableError(OutriderError):
+    """The fleet actor does not answer; it restarts, and responses go on meanwhile."""
 
 
 class GenerationFailedError(OutriderError):

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from outrider.engines.base import OpenGeneration, Verified
-from outrider.errors import IllegalTransitionError
+from outrider.errors import IllegalTransitionError, UnsupportedBlockError
 from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
-from outrider.types import FinishReason, GenerationId, GenerationRequest, RoundStats
+from outrider.types import FinishReason, GenerationId, GenerationRequest, TokenLogprobs, TokenOrigin
 
 
 class GenerationState(StrEnum):
@@ -119,10 +119,21 @@ def next_round_state(state: RoundState, event: RoundEvent) -> RoundState:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What one verified round adds to the response. ``finish`` is None while the response goes on."""
+    """What one verified round adds to the response.
+
+    Attributes:
+        token_ids: up to the response's end.
+        finish: None while the response goes on.
+        origins: one per token.
+        logprobs: one per token, if asked for.
+        prompt_logprobs: one per prompt token, if asked for, with the first round only.
+    """
 
     token_ids: tuple[int, ...]
     finish: FinishReason | None
+    origins: tuple[TokenOrigin, ...]
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    prompt_logprobs: tuple[TokenLogprobs | None, ...] = ()
 
 
 class Generation:
@@ -132,15 +143,22 @@ class Generation:
     """
 
     def __init__(self, request: GenerationRequest, *, eos_token_ids: Sequence[int], max_context_tokens: int) -> None:
-        """Start NEW. ``max_context_tokens`` bounds prompt and output together."""
+        """Start NEW, with what a resumed request brings along. ``max_context_tokens`` bounds prompt and output."""
         self.request = request
         self.state = GenerationState.NEW
-        self.stats = RoundStats()
+        self.stats = request.stats
         self.output_ids: list[int] = list(request.output_ids)
         self.prefix_hash = extend_prefix_hash(EMPTY_PREFIX_HASH, (*request.prompt_ids, *request.output_ids))
         self.open_rounds: dict[int, RoundState] = {}
         self._next_round = 0
         self._eos = frozenset() if request.ignore_eos else frozenset(eos_token_ids)
+        self._params = request.params
+        if self._eos and request.min_tokens > 0:
+            self._params = replace(
+                request.params,
+                withheld_ids=tuple(sorted(self._eos)),
+                withheld_until=len(request.prompt_ids) + request.min_tokens,
+            )
         self._max_output = min(request.max_tokens, max_context_tokens - len(request.prompt_ids))
 
     @property
@@ -156,7 +174,14 @@ class Generation:
     def opening(self) -> OpenGeneration:
         """What an engine needs to hold this response as it now stands."""
         request = self.request
-        return OpenGeneration(self.name, request.prompt_ids, request.params, tuple(self.output_ids))
+        return OpenGeneration(
+            generation=self.name,
+            prompt_ids=request.prompt_ids,
+            params=self._params,
+            output_ids=tuple(self.output_ids),
+            logprobs=request.logprobs,
+            prompt_logprobs=request.prompt_logprobs and self.stats.rounds == 0,
+        )
 
     @property
     def remaining_tokens(self) -> int:
@@ -195,7 +220,15 @@ class Generation:
         """Take a verified round's tokens into the response, up to its end.
 
         ``draft`` and ``forced`` are the block's. Tokens behind an end-of-sequence token or ``max_tokens`` are dropped.
+
+        Raises:
+            UnsupportedBlockError: the outcome has log-probabilities, which nobody knows of forced tokens.
         """
+        if forced and outcome.logprobs:
+            raise UnsupportedBlockError(
+                f"round {outcome.round} of {self.name} needs log-probabilities of every token, found "
+                f"{len(forced)} forced ones; verify a generation opened with logprobs without forced tokens"
+            )
         self.round_happened(outcome.round, RoundEvent.VERIFIED)
         accepted = [draft[i] for i in outcome.accepted_path]
         after = [] if outcome.next_token is None else [outcome.next_token]
@@ -211,7 +244,16 @@ class Generation:
             accepted_tokens=self.stats.accepted_tokens + outcome.accepted_len,
             cached_tokens=outcome.cached_tokens if first else self.stats.cached_tokens,
         )
-        return Committed(tuple(token_ids), finish)
+        rejected = outcome.accepted_len < len(draft)
+        origins = [TokenOrigin.CORRECTION] * len(forced) + [TokenOrigin.ACCEPTED] * len(accepted)
+        origins += [TokenOrigin.CORRECTION if rejected else TokenOrigin.VERIFIER] * len(after)
+        return Committed(
+            token_ids=tuple(token_ids),
+            finish=finish,
+            origins=tuple(origins[: len(token_ids)]),
+            logprobs=outcome.logprobs[: len(token_ids)],
+            prompt_logprobs=outcome.prompt_logprobs,
+        )
 
     def _until_end(self, token_ids: list[int]) -> tuple[list[int], FinishReason | None]:
         room = self.remaining_tokens

@@ -3,9 +3,9 @@
 One ragged batch holds the rows of many generations; every edit is one vectorised operation over the rows that ask for
 it, and rows that ask for nothing are neither copied nor sorted. A row's result never depends on its batch mates.
 
-Order (``SamplingParams``): logit bias, repetition penalty, presence and frequency penalties, temperature, top-k,
-top-p, min-p. Each truncation looks at what the one before it kept, and keeps every token tied with the last one kept:
-ties cannot be broken by the order a sort happens to give.
+Order (``SamplingParams``): logit bias, repetition penalty, presence and frequency penalties, withheld tokens,
+temperature, top-k, top-p, min-p. Each truncation looks at what the one before it kept, and keeps every token tied with
+the last one kept: ties cannot be broken by the order a sort happens to give.
 """
 
 from collections.abc import Callable, Sequence
@@ -71,6 +71,12 @@ class RowGroup:
         if self.params.penalised and self.counts is None:
             raise ShapeError("a row group with penalties needs token counts, found None; pass a TokenCounts")
 
+    @property
+    def withheld_rows(self) -> int:
+        """How many leading rows may not choose ``params.withheld_ids``."""
+        params = self.params
+        return min(self.rows, max(0, params.withheld_until - self.position)) if params.withheld_ids else 0
+
 
 def check_rows(logits: Tensor, groups: Sequence[RowGroup]) -> None:
     """Check that ``groups`` describe every row of ``logits``.
@@ -89,11 +95,11 @@ def per_row(groups: Sequence[RowGroup]) -> list[RowGroup]:
 
 
 def adjust_logits(logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:
-    """Apply each request's bias, penalties, temperature and truncation.
+    """Apply each request's bias, penalties, withheld tokens, temperature and truncation.
 
     Args:
         logits: ``[R, vocab]``, any float type; never written to.
-        groups: describe the rows in order. Greedy groups get bias and penalties only.
+        groups: describe the rows in order. Greedy groups get neither temperature nor truncation.
 
     Returns:
         ``[R, vocab]`` float32, defined up to a constant per row, removed tokens -inf. It is ``logits`` itself if
@@ -105,7 +111,7 @@ def adjust_logits(logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:
     """
     check_rows(logits, groups)
     adjusted = logits.float()
-    if not any(group.rows and edits(group.params) for group in groups):
+    if not any(map(edits, groups)):
         return adjusted
     if adjusted is logits:
         adjusted = logits.clone()
@@ -116,6 +122,7 @@ def adjust_logits(logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:
         _add_bias(rows, group.params)
         if group.counts is not None and group.params.penalised:
             _penalise(rows, group, group.counts)
+        _withhold(rows[: group.withheld_rows], group.params.withheld_ids)
     sampled = [(row, group.params) for row, group in enumerate(per_row(groups)) if not group.params.greedy]
     vocab = logits.shape[1]
     _edit_rows(adjusted, [(row, params.temperature) for row, params in sampled if params.temperature != 1.0], _scale)
@@ -125,10 +132,12 @@ def adjust_logits(logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:
     return adjusted
 
 
-def edits(params: SamplingParams) -> bool:
-    """Whether ``adjust_logits`` changes rows of this request."""
+def edits(group: RowGroup) -> bool:
+    """Whether ``adjust_logits`` changes any of these rows."""
+    params = group.params
     shaped = params.temperature != 1.0 or params.top_k > 0 or params.top_p < 1.0 or params.min_p > 0.0
-    return bool(params.logit_bias) or params.penalised or (shaped and not params.greedy)
+    edited = bool(params.logit_bias) or params.penalised or (shaped and not params.greedy)
+    return bool(group.rows) and (edited or group.withheld_rows > 0)
 
 
 def _add_bias(rows: Tensor, params: SamplingParams) -> None:
@@ -157,6 +166,12 @@ def _penalise(rows: Tensor, group: RowGroup, counts: TokenCounts) -> None:
     repetition = params.repetition_penalty
     values = torch.where(seen, torch.where(values > 0, values / repetition, values * repetition), values)
     rows[:, columns] = values - torch.from_numpy(penalty.astype(np.float32)).to(rows.device)
+
+
+def _withhold(rows: Tensor, token_ids: Sequence[int]) -> None:
+    """Remove tokens. An id outside the vocabulary cannot be chosen anyway: a model may name more ends than it has."""
+    if rows.shape[0]:
+        rows[:, [token_id for token_id in token_ids if 0 <= token_id < rows.shape[1]]] = _REMOVED
 
 
 def _edit_rows(adjusted: Tensor, settings: Sequence[tuple[int, float]], edit: Callable[[Tensor, Tensor], None]) -> None:

@@ -58,7 +58,7 @@ def choose_tokens(logits: Tensor, groups: Sequence[RowGroup], purpose: Purpose =
     check_rows(logits, groups)
     draws = _draws(groups)
     if not draws:
-        return _argmax(adjust_logits(logits, groups) if any(edits(group.params) for group in groups) else logits)
+        return _argmax(adjust_logits(logits, groups) if any(map(edits, groups)) else logits)
     vocab = logits.shape[1]
     if logits.device.type == "cpu":
         adjusted = adjust_logits(logits, groups).detach()

@@ -1,4 +1,4 @@
-"""From committed tokens to text that may be shown: incremental detokenising and stop strings.
+"""From committed tokens to text that may be shown: complete characters, up to the first stop string.
 
 What is shown is never taken back. So the bytes of a character split over tokens are held until it is complete, and a
 tail that may be the beginning of a stop string until it is known not to be one. Neither depends on how tokens fall
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tokenizers import Tokenizer
-from tokenizers.decoders import DecodeStream
 from transformers import PreTrainedTokenizerBase
 
+from outrider.detokenising import text_decoder
 from outrider.errors import ModelUnavailableError, ParameterError
 
 
@@ -26,11 +26,14 @@ class Piece:
         consumed_tokens: how many of the pushed tokens belong to the response. All, unless a stop string was completed:
             then those up to the one that completed it.
         stopped: whether a stop string has been completed. Its text is not shown.
+        shown_tokens: how many of the response's tokens, from its first, have all their text shown. A token without
+            text counts once all before it do; one that a stop string swallowed, wholly or partly, never does.
     """
 
     text: str
     consumed_tokens: int
     stopped: bool
+    shown_tokens: int
 
 
 class StopMatcher:
@@ -76,6 +79,7 @@ class IncrementalText:
         stop: stop strings, none empty.
         sent_ids: tokens of a resumed response that were pushed elsewhere; what was shown of them is not shown again,
             what was held back still is.
+        min_tokens: the text of this many tokens, ``sent_ids`` included, is no part of any stop string.
 
     Raises:
         ParameterError: a stop string is empty.
@@ -83,14 +87,24 @@ class IncrementalText:
     """
 
     def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, stop: Sequence[str] = (), sent_ids: Sequence[int] = ()
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        stop: Sequence[str] = (),
+        sent_ids: Sequence[int] = (),
+        min_tokens: int = 0,
     ) -> None:
-        self._backend = backend_of(tokenizer)
-        self._stream = DecodeStream(skip_special_tokens=True)
-        self._decoded: list[int] = []  # the tokens whose text came out last: the context of the next
-        self._undecoded: list[int] = []  # since then; their last character is incomplete
+        self._decoder = text_decoder(backend_of(tokenizer))
         self._matcher = StopMatcher(stop)
+        self._min_tokens = min_tokens
+        self._pushed_tokens = 0
+        self._shown_characters = 0
+        self._shown_tokens = 0
         self.push(sent_ids)
+
+    @property
+    def shown_tokens(self) -> int:
+        """How many of the response's tokens have all their text shown, ``sent_ids`` included; see ``Piece``."""
+        return self._shown_tokens
 
     def push(self, token_ids: Sequence[int]) -> Piece:
         """Take tokens in their order. After a stop string they are not consumed."""
@@ -100,22 +114,29 @@ class IncrementalText:
             if self._matcher.stopped:
                 break
             consumed += 1
-            self._undecoded.append(token_id)
-            text = self._stream.step(self._backend, token_id)
-            if text is not None:
-                self._decoded, self._undecoded = self._undecoded, []
-                shown.append(self._matcher.push(text))
-        return Piece("".join(shown), consumed, self._matcher.stopped)
+            self._pushed_tokens += 1
+            shown.append(self._show(self._match(self._decoder.push(token_id))))
+        return Piece("".join(shown), consumed, self._matcher.stopped, self._shown_tokens)
 
     def finish(self) -> str:
         """What was held back, now that no token follows; an incomplete character becomes U+FFFD.
 
-        All text together is then ``decode(token_ids, skip_special_tokens=True)``, cut at the first stop string.
+        All text together is then ``decode(token_ids, skip_special_tokens=True)``, cut at the first stop string; all
+        tokens are shown but those it swallowed.
         """
-        known = len(self._backend.decode(self._decoded, skip_special_tokens=True))
-        tail = self._backend.decode(self._decoded + self._undecoded, skip_special_tokens=True)[known:]
-        self._decoded, self._undecoded = [], []
-        return self._matcher.push(tail) + self._matcher.finish()
+        return self._show(self._match(self._decoder.finish()) + self._matcher.finish())
+
+    def _match(self, text: str) -> str:
+        return text if self._pushed_tokens <= self._min_tokens else self._matcher.push(text)
+
+    def _show(self, text: str) -> str:
+        """Count what is shown."""
+        self._shown_characters += len(text)
+        ends = self._decoder.ends
+        while ends and ends[0] <= self._shown_characters:
+            ends.popleft()
+            self._shown_tokens += 1
+        return text
 
 
 def backend_of(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:

@@ -17,7 +17,7 @@ MAX_SEED = 2**64 - 1
 class SamplingParams:
     """The distribution a request samples from, and the seed that fixes the sample.
 
-    Applied in this order: logit bias, repetition penalty, presence and frequency penalties,
+    Applied in this order: logit bias, repetition penalty, presence and frequency penalties, withheld tokens,
     temperature, top-k, top-p, min-p. ``temperature == 0`` is greedy: the argmax after bias and penalties.
 
     Raises:
@@ -32,6 +32,8 @@ class SamplingParams:
     presence_penalty: float = 0.0  # output only, once per token that occurred
     frequency_penalty: float = 0.0  # output only, times its count
     logit_bias: tuple[tuple[int, float], ...] = ()
+    withheld_ids: tuple[int, ...] = ()  # cannot be chosen at positions below withheld_until (what min_tokens comes to)
+    withheld_until: int = 0  # absolute position
     seed: int = 0  # unsigned 64 bit
 
     def __post_init__(self) -> None:
@@ -76,22 +78,21 @@ class FinishReason(StrEnum):
     LENGTH = "length"  # max_tokens, or the model's context is full
 
 
+class TokenOrigin(StrEnum):
+    """Who proposed a committed token."""
+
+    ACCEPTED = "accepted"  # the drafter, and the target agreed
+    CORRECTION = "correction"  # the target, in place of a rejected draft token
+    VERIFIER = "verifier"  # the target unasked: a bonus token, or a round without a draft
+
+
 @dataclass(frozen=True, slots=True)
-class GenerationRequest:
-    """One response to make, as the ingress hands it to a coordinator. Also the resume record.
+class TokenLogprobs:
+    """Natural logarithms of probabilities in the target's raw distribution: before every edit a request asks for."""
 
-    ``output_ids`` is empty for a new request; a resumed one carries the tokens already committed elsewhere,
-    which count as output for penalties and ``max_tokens`` but are not sent again.
-    """
-
-    generation: GenerationId
-    prompt_ids: tuple[int, ...]
-    params: SamplingParams
-    max_tokens: int  # of output, ``output_ids`` included; >= 1
-    stop: tuple[str, ...] = ()
-    ignore_eos: bool = False
-    window: int | None = None  # fixed draft window for this request; None: the coordinator chooses
-    output_ids: tuple[int, ...] = ()
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()  # the most probable tokens, best first, lowest id first on ties
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +107,70 @@ class RoundStats:
 
 
 @dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """One response to make, as the ingress hands it to a coordinator. Also the resume record.
+
+    ``output_ids`` and ``stats`` are empty for a new request; a resumed one carries the tokens already committed
+    elsewhere, which count as output for penalties, ``min_tokens`` and ``max_tokens`` but are not sent again.
+
+    Attributes:
+        generation: unique to this attempt; a resumed response is a new generation.
+        request_id: of the HTTP request, for logs.
+        max_tokens: of output, ``output_ids`` included; >= 1.
+        min_tokens: of output, before which neither an end-of-sequence token nor a stop string can end it.
+        logprobs: alternatives to report with each output token's own log-probability; None reports nothing.
+        prompt_logprobs: whether to report the prompt's tokens as well, on the first chunk (needs ``logprobs``).
+        window: fixed draft window for this request; None: the coordinator chooses.
+    """
+
+    generation: GenerationId
+    prompt_ids: tuple[int, ...]
+    params: SamplingParams
+    max_tokens: int
+    stop: tuple[str, ...] = ()
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    logprobs: int | None = None
+    prompt_logprobs: bool = False
+    window: int | None = None
+    output_ids: tuple[int, ...] = ()
+    stats: RoundStats = RoundStats()
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TextSpan:
+    """A piece of visible text and who proposed the token that made it visible."""
+
+    text: str
+    origin: TokenOrigin
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationChunk:
     """One committed piece of a response, in order, nothing sent twice.
 
-    ``token_ids`` are the tokens committed by one round; ``text`` is what may be shown because of them (characters
-    split over tokens and possible beginnings of a stop string are held back, so it may be empty).
-    ``finish_reason`` and ``stats`` are set on the last chunk only.
+    Attributes:
+        token_ids: committed by one round.
+        spans: the text that may be shown because of them, never an empty one (characters split over tokens and
+            possible beginnings of a stop string are held back, so there may be none).
+        stats: of the response so far.
+        shown_tokens: how many of the response's tokens, from its first, have all their text shown. On the last chunk
+            all, less those a stop string swallowed.
+        logprobs: one for each of ``token_ids``, if asked for.
+        prompt_logprobs: one for each prompt token, None for the first, if asked for; on the first chunk only.
+        finish_reason: set on the last chunk only.
     """
 
     token_ids: tuple[int, ...]
-    text: str
+    spans: tuple[TextSpan, ...]
+    stats: RoundStats
+    shown_tokens: int
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    prompt_logprobs: tuple[TokenLogprobs | None, ...] = ()
     finish_reason: FinishReason | None = None
-    stats: RoundStats | None = None
+
+    @property
+    def text(self) -> str:
+        """What may be shown now."""
+        return "".join(span.text for span in self.spans)

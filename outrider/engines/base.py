@@ -20,7 +20,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from outrider.types import GenerationId, SamplingParams
+from outrider.types import GenerationId, SamplingParams, TokenLogprobs
 
 FloatRow = npt.NDArray[np.float32]
 IntRow = npt.NDArray[np.int64]
@@ -128,6 +128,8 @@ class Verified:
     next_token: int | None
     target_row: FloatRow | None = None
     cached_tokens: int = 0  # of the prompt, when this generation was opened: KV that was already resident
+    logprobs: tuple[TokenLogprobs, ...] = ()  # of the accepted tokens, then of next_token, if opened with logprobs
+    prompt_logprobs: tuple[TokenLogprobs | None, ...] = ()  # on the first outcome, if opened with prompt_logprobs
 
     @property
     def accepted_len(self) -> int:
@@ -194,6 +196,8 @@ class OpenGeneration:
     prompt_ids: tuple[int, ...]  # at least one
     params: SamplingParams
     output_ids: tuple[int, ...] = ()  # tokens committed before (a resumed generation)
+    logprobs: int | None = None  # alternatives to report with each token (see TokenLogprobs); None reports nothing
+    prompt_logprobs: bool = False  # of the prompt too, once; its KV is then computed, not taken from the cache
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,6 @@
 """Verifier engine on torch: any Hugging Face causal LM, one forward pass per batch over a paged KV pool."""
 
 from collections.abc import Sequence
-from copy import deepcopy
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -24,11 +22,19 @@ from outrider.engines.base import (
 from outrider.engines.kv_store import KvStore, SequenceKv
 from outrider.engines.limits import EngineLimits
 from outrider.engines.paged_model import PagedModel, Segment, kv_bytes_per_token
+from outrider.engines.verifier_work import (
+    Decision,
+    HeldGeneration,
+    PromptScores,
+    Work,
+    decide,
+    own_rows,
+    score_prompts,
+)
 from outrider.errors import ContextTooLongError, ParameterError, UnsupportedBlockError
 from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
-from outrider.sampling import RowGroup, TokenCounts
-from outrider.types import GenerationId, SamplingParams
-from outrider.verification.chain import ChainDecision, verify_chains
+from outrider.sampling import TokenCounts
+from outrider.types import GenerationId
 
 _RULES = frozenset({AcceptanceRule.GREEDY, AcceptanceRule.SHARED_NOISE})  # both accept what the target would choose
 
@@ -52,39 +58,6 @@ class ServableModel(Protocol):
         ...
 
 
-@dataclass(slots=True, eq=False)
-class _Generation:
-    """One open generation. ``token_ids`` is the committed sequence; its last token is never in the KV."""
-
-    params: SamplingParams
-    token_ids: list[int]
-    prefix_hash: int
-    kv: SequenceKv
-    counts: TokenCounts | None
-    last_outcome: Verified | None = None
-    cached_tokens: int | None = None  # known once the prefix cache was asked
-    unfinished: Block | None = None  # the block whose prefix is being computed in chunks
-
-    def append(self, token_ids: Sequence[int]) -> None:
-        self.token_ids += token_ids
-        self.prefix_hash = extend_prefix_hash(self.prefix_hash, token_ids)
-        if self.counts is not None:
-            self.counts.append(token_ids)
-
-
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """What one block contributes to this forward pass."""
-
-    index: int  # of the block in the batch
-    block: Block
-    generation: _Generation
-    context: list[int]  # committed and forced tokens
-    segment: Segment | None  # None: nothing left to compute
-    computed_tokens: int  # positions with KV after the pass
-    remaining_tokens: int  # positions still to compute after it; 0 decides the block
-
-
 class TorchVerifier:
     """``VerifierEngine`` for chains under greedy and shared-noise acceptance."""
 
@@ -95,7 +68,7 @@ class TorchVerifier:
         self._vocab_size = target.vocab_size
         self._store = KvStore(total_blocks, limits.block_tokens)
         self._model = PagedModel(target.model, total_blocks, limits.block_tokens)
-        self._generations: dict[GenerationId, _Generation] = {}
+        self._generations: dict[GenerationId, HeldGeneration] = {}
         self.max_context_tokens = min(target.max_context_tokens, self._store.capacity_tokens)
 
     def open(self, request: OpenGeneration) -> None:
@@ -110,7 +83,7 @@ class TorchVerifier:
             )
         if bad := _outside(token_ids, self._vocab_size):
             raise ParameterError("prompt", f"token ids in 0..{self._vocab_size - 1}", bad[0])
-        self._generations[request.generation] = _Generation(
+        self._generations[request.generation] = HeldGeneration(
             params=request.params,
             token_ids=token_ids,
             prefix_hash=extend_prefix_hash(EMPTY_PREFIX_HASH, token_ids),
@@ -118,6 +91,8 @@ class TorchVerifier:
             counts=TokenCounts(self._vocab_size, request.prompt_ids, request.output_ids)
             if request.params.penalised
             else None,
+            logprobs=request.logprobs,
+            prompt_scores=PromptScores(request.prompt_ids, request.logprobs or 0) if request.prompt_logprobs else None,
         )
 
     def verify(self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()) -> list[Outcome]:
@@ -130,15 +105,15 @@ class TorchVerifier:
             if block.generation in self._generations:
                 self._store.touch(self._generations[block.generation].kv)
         outcomes: dict[int, Outcome] = {}
-        works: list[_Work] = []
+        works: list[Work] = []
         admitted: set[SequenceKv] = set()
         chunk_left = self._limits.prefill_chunk_tokens
         for index, block in enumerate(blocks):
             planned = self._plan(index, block, chunk_left, admitted)
-            if isinstance(planned, _Work):
+            if isinstance(planned, Work):
                 works.append(planned)
                 admitted.add(planned.generation.kv)
-                chunk_left -= self._prefix_tokens(planned)
+                chunk_left -= planned.prefix_tokens
             else:
                 outcomes[index] = planned
         outcomes |= self._run(works)
@@ -185,7 +160,7 @@ class TorchVerifier:
         refusal = self._refusal(block)
         return None if refusal is None else Refused(name, number, refusal)
 
-    def _plan(self, index: int, block: Block, chunk_left: int, admitted: set[SequenceKv]) -> _Work | Outcome:
+    def _plan(self, index: int, block: Block, chunk_left: int, admitted: set[SequenceKv]) -> Work | Outcome:
         """Decide what a block contributes to the pass, or what its outcome is without one."""
         settled = self._settled(block)
         if settled is not None:
@@ -197,7 +172,7 @@ class TorchVerifier:
             # What another block's forced tokens left behind the committed ones is not this block's.
             kv.rollback(len(generation.token_ids) - 1)
             generation.unfinished = block
-        restored = kv.restore(context)
+        restored = generation.restore(context)
         if generation.cached_tokens is None:
             generation.cached_tokens = restored
         rows = len(block.draft) + block.bonus
@@ -213,13 +188,16 @@ class TorchVerifier:
         stop = kv.computed_tokens + taken
         if not self._store.reserve(kv, stop, admitted):
             return Unfinished(name, number, lacking, waits_for_memory=True)
+        own = rows if taken == lacking else 0
+        scores = generation.prompt_scores
+        prompt_positions = range(0) if scores is None else scores.unscored(kv.computed_tokens, stop)
         segment = None
         if taken:
             kv.check_writable(kv.computed_tokens, stop)
-            segment = Segment(
-                wanted[kv.computed_tokens : stop], kv.computed_tokens, kv.blocks, rows if taken == lacking else 0
-            )
-        return _Work(index, block, generation, context, segment, stop, lacking - taken)
+            # Rows are the last of a segment, so those that score the prompt bring all behind them along.
+            logit_rows = stop - prompt_positions.start if prompt_positions else own
+            segment = Segment(wanted[kv.computed_tokens : stop], kv.computed_tokens, kv.blocks, logit_rows)
+        return Work(index, block, generation, context, segment, own, prompt_positions, stop, lacking - taken)
 
     def _refusal(self, block: Block) -> str | None:
         length = block.position + len(block.forced) + len(block.draft) + 1
@@ -229,13 +207,11 @@ class TorchVerifier:
             return f"needs token ids in 0..{self._vocab_size - 1}, found {bad[0]}"
         return None
 
-    def _prefix_tokens(self, work: _Work) -> int:
-        return 0 if work.segment is None else len(work.segment.token_ids) - work.segment.logit_rows
-
-    def _run(self, works: Sequence[_Work]) -> dict[int, Outcome]:
+    def _run(self, works: Sequence[Work]) -> dict[int, Outcome]:
         segments = [work.segment for work in works if work.segment is not None]
         logits = self._model.forward(segments).logits if segments else torch.empty(0, self._vocab_size)
         logits = logits[:, : self._vocab_size]  # what lies behind it is padding
+        score_prompts(logits, works)
         decided = [work for work in works if work.remaining_tokens == 0]
         outcomes: dict[int, Outcome] = {}
         for work in works:
@@ -243,43 +219,32 @@ class TorchVerifier:
                 work.generation.kv.computed_tokens = work.computed_tokens
                 work.generation.kv.publish(work.context, work.computed_tokens)
                 outcomes[work.index] = Unfinished(work.block.generation, work.block.round, work.remaining_tokens)
-        for work, decision in zip(decided, _decide(logits, decided), strict=True):
+        for work, decision in zip(decided, decide(own_rows(logits, works), decided), strict=True):
             outcomes[work.index] = self._commit(work, decision)
         return outcomes
 
-    def _commit(self, work: _Work, decision: ChainDecision) -> Verified:
+    def _commit(self, work: Work, decision: Decision) -> Verified:
         """Append what was decided and roll the KV back to it."""
         block, generation = work.block, work.generation
-        accepted = block.draft[: decision.accepted_len]
-        after = () if decision.token_after is None else (decision.token_after,)
-        generation.append([*block.forced, *accepted, *after])
+        chain, scores = decision.chain, generation.prompt_scores
+        after = () if chain.token_after is None else (chain.token_after,)
+        generation.append([*block.forced, *block.draft[: chain.accepted_len], *after])
         kv = generation.kv
         kv.computed_tokens = work.computed_tokens
         kv.rollback(len(generation.token_ids) - 1)
         kv.publish(generation.token_ids, kv.computed_tokens)
         kv.busy = False
-        generation.unfinished = None
+        generation.unfinished = generation.prompt_scores = None
         generation.last_outcome = Verified(
             generation=block.generation,
             round=block.round,
-            accepted_path=tuple(range(decision.accepted_len)),
-            next_token=decision.token_after,
+            accepted_path=tuple(range(chain.accepted_len)),
+            next_token=chain.token_after,
             cached_tokens=generation.cached_tokens or 0,
+            logprobs=decision.logprobs,
+            prompt_logprobs=() if scores is None else tuple(scores.entries),
         )
         return generation.last_outcome
-
-
-def _decide(logits: torch.Tensor, works: Sequence[_Work]) -> list[ChainDecision]:
-    """Match each block's draft with the target's choices; ``logits`` are the rows of all works in order."""
-    groups = []
-    for work in works:
-        counts = work.generation.counts
-        if counts is not None and work.block.forced:
-            counts = deepcopy(counts)
-            counts.append(work.block.forced)
-        rows = len(work.block.draft) + work.block.bonus
-        groups.append(RowGroup(work.generation.params, len(work.context), counts, work.block.draft, rows))
-    return verify_chains(logits, groups, [work.block.draft for work in works])
 
 
 def _outside(token_ids: Sequence[int], vocab_size: int) -> list[int]:

@@ -1,11 +1,14 @@
 """State machines and commits of one response."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.engines.base import Verified
-from outrider.errors import IllegalTransitionError
+from outrider.errors import IllegalTransitionError, UnsupportedBlockError
 from outrider.generation import (
     GENERATION_TRANSITIONS,
     ROUND_TRANSITIONS,
@@ -18,18 +21,19 @@ from outrider.generation import (
     next_round_state,
 )
 from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
-from outrider.types import FinishReason, GenerationRequest, SamplingParams
+from outrider.types import FinishReason, GenerationRequest, RoundStats, SamplingParams, TokenLogprobs, TokenOrigin
 
 EOS = 2
+PARAMS = SamplingParams(temperature=0.0)
+ACCEPTED, CORRECTION, VERIFIER = TokenOrigin.ACCEPTED, TokenOrigin.CORRECTION, TokenOrigin.VERIFIER
 
 
-def make(
-    max_tokens: int = 10, *, ignore_eos: bool = False, output: tuple[int, ...] = (), context: int = 100
-) -> Generation:
-    request = GenerationRequest(
-        "g", (1, 5, 6), SamplingParams(temperature=0.0), max_tokens, ignore_eos=ignore_eos, output_ids=output
+def make(max_tokens: int = 10, *, context: int = 100, **request: Any) -> Generation:
+    generation = Generation(
+        GenerationRequest("g", (1, 5, 6), PARAMS, max_tokens, **request),
+        eos_token_ids=(EOS,),
+        max_context_tokens=context,
     )
-    generation = Generation(request, eos_token_ids=(EOS,), max_context_tokens=context)
     generation.happened(GenerationEvent.STARTED)
     return generation
 
@@ -44,7 +48,9 @@ def begin(generation: Generation) -> int:
 def commit(
     generation: Generation, draft: list[int], accepted: int, after: int | None
 ) -> tuple[tuple[int, ...], object]:
-    committed = generation.commit(Verified("g", begin(generation), tuple(range(accepted)), after), draft)
+    outcome = Verified("g", begin(generation), tuple(range(accepted)), after)
+    committed = generation.commit(outcome, draft)
+    assert len(committed.origins) == len(committed.token_ids)
     return committed.token_ids, committed.finish
 
 
@@ -141,7 +147,7 @@ def test_context_bounds_the_response() -> None:
 
 
 def test_resumed_output_counts_towards_max_tokens_but_is_not_committed_again() -> None:
-    generation = make(max_tokens=4, output=(7, 8))
+    generation = make(max_tokens=4, output_ids=(7, 8))
     assert (generation.position, generation.remaining_tokens) == (5, 2)
     assert commit(generation, [], 0, 9) == ((9,), None)
     assert commit(generation, [], 0, 9) == ((9,), FinishReason.LENGTH)
@@ -164,3 +170,66 @@ def test_a_round_cannot_be_committed_twice() -> None:
     with pytest.raises(IllegalTransitionError, match="round 0 of g is not open"):
         generation.commit(outcome, ())
     assert generation.output_ids == [5]
+
+
+def test_a_resumed_response_goes_on_counting_where_it_was() -> None:
+    before = RoundStats(rounds=3, speculative_rounds=2, drafted_tokens=8, accepted_tokens=5, cached_tokens=16)
+    generation = make(output_ids=(7, 8), stats=before)
+    generation.commit(Verified("g", begin(generation), (0,), 9, cached_tokens=4), [7, 8])
+    assert generation.stats == RoundStats(4, 3, 10, 6, cached_tokens=16)
+
+
+def test_each_token_is_told_who_proposed_it() -> None:
+    generation = make(max_tokens=20)
+    for draft, accepted, after, forced, origins in (
+        ([], 0, 5, [], [VERIFIER]),
+        ([5, 6], 2, 7, [], [ACCEPTED, ACCEPTED, VERIFIER]),
+        ([5, 6], 1, 7, [], [ACCEPTED, CORRECTION]),
+        ([5, 6], 0, 7, [], [CORRECTION]),
+        ([5], 1, None, [], [ACCEPTED]),
+        ([5], 0, 6, [8, 9], [CORRECTION, CORRECTION, CORRECTION]),
+        ([], 0, 6, [8], [CORRECTION, VERIFIER]),
+        ([5, EOS, 6], 3, 7, [], [ACCEPTED, ACCEPTED]),
+    ):
+        outcome = Verified("g", begin(generation), tuple(range(accepted)), after)
+        assert generation.commit(outcome, draft, forced).origins == tuple(origins)
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "token_ids", "kept"), [(10, [7, 9, 8], 3), (10, [7, EOS, 8], 2), (1, [7, 9, 8], 1)]
+)
+def test_logprobs_are_cut_where_the_response_ends(max_tokens: int, token_ids: list[int], kept: int) -> None:
+    entries = tuple(TokenLogprobs(token_id, -0.5, ((token_id, -0.5),)) for token_id in token_ids)
+    prompt = (None, TokenLogprobs(5, -1.0), TokenLogprobs(6, -2.0))
+    generation = make(max_tokens=max_tokens, logprobs=1)
+    outcome = Verified("g", begin(generation), (0, 1), token_ids[2], logprobs=entries, prompt_logprobs=prompt)
+    committed = generation.commit(outcome, token_ids[:2])
+    assert committed.logprobs == entries[:kept]
+    assert [entry.token_id for entry in committed.logprobs] == list(committed.token_ids)
+    assert committed.prompt_logprobs == prompt
+
+
+def test_forced_tokens_have_no_logprobs_and_are_refused_where_they_are_wanted() -> None:
+    generation = make(logprobs=0)
+    outcome = Verified("g", begin(generation), (), 5, logprobs=(TokenLogprobs(5, -0.5),))
+    with pytest.raises(UnsupportedBlockError, match="found 1 forced ones"):
+        generation.commit(outcome, (), forced=(4,))
+
+
+def test_an_opening_asks_for_logprobs_and_for_those_of_the_prompt_once() -> None:
+    generation = make(logprobs=4, prompt_logprobs=True)
+    assert (generation.opening().logprobs, generation.opening().prompt_logprobs) == (4, True)
+    commit(generation, [], 0, 5)
+    opening = generation.opening()
+    assert (opening.logprobs, opening.prompt_logprobs, opening.output_ids) == (4, False, (5,))
+    assert (make().opening().logprobs, make().opening().prompt_logprobs) == (None, False)
+    assert not make(prompt_logprobs=True, stats=RoundStats(rounds=1)).opening().prompt_logprobs
+
+
+def test_the_end_of_sequence_is_withheld_until_min_tokens() -> None:
+    generation = make(min_tokens=4, output_ids=(7,))
+    assert generation.opening().params == replace(PARAMS, withheld_ids=(EOS,), withheld_until=7)  # 3 of the prompt + 4
+    commit(generation, [], 0, 8)
+    assert generation.opening().params.withheld_until == 7
+    assert make().opening().params is PARAMS
+    assert make(min_tokens=4, ignore_eos=True).opening().params is PARAMS

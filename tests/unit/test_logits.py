@@ -1,5 +1,6 @@
 """``adjust_logits`` against a plain reference written row by row, and against transformers' processors."""
 
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -19,7 +20,7 @@ from transformers import (
 
 from outrider.errors import ParameterError, ShapeError
 from outrider.logits import RowGroup, TokenCounts, adjust_logits
-from outrider.sampling import target_probs
+from outrider.sampling import choose_tokens, target_probs
 from outrider.types import SamplingParams
 
 VOCAB = 12
@@ -40,6 +41,8 @@ def reference(logits: Row, params: SamplingParams, prompt: list[int], output: li
             )
         if token in output:
             row[token] -= params.presence_penalty + params.frequency_penalty * output.count(token)
+    if len(prompt) + len(output) < params.withheld_until:
+        row[[token for token in params.withheld_ids if token < row.size]] = -np.inf
     return row if params.greedy else truncated((row - row.max()) / params.temperature, params)
 
 
@@ -84,6 +87,8 @@ sampling_params = st.builds(
     presence_penalty=st.sampled_from([-2.0, 0.0, 0.5, 2.0]),
     frequency_penalty=st.sampled_from([-0.5, 0.0, 0.25, 2.0]),
     logit_bias=st.lists(st.tuples(tokens, quarters), max_size=3).map(tuple),
+    withheld_ids=st.lists(st.sampled_from([0, 3, 4, VOCAB, VOCAB + 9]), max_size=3).map(tuple),
+    withheld_until=st.integers(0, 12),
 )
 
 
@@ -209,6 +214,34 @@ def test_a_batch_with_nothing_to_do_is_not_copied() -> None:
         RowGroup(SamplingParams(temperature=0.0, top_k=3), 0, None, (), 1),
     ]
     assert adjust_logits(logits, plain) is logits
+
+
+@pytest.mark.parametrize("params", [SamplingParams(temperature=0.0), SamplingParams(temperature=0.5, top_k=1)])
+def test_tokens_are_withheld_from_the_rows_below_their_position_only(params: SamplingParams) -> None:
+    held = replace(params, withheld_ids=(1, 7), withheld_until=12)
+    logits = torch.tensor([[0.0, 5.0, 3.0]])
+    for position, path, expected in (
+        (10, (1, 1, 1), [2, 2, 1, 1]),  # row i predicts position 10 + i
+        (12, (1,), [1, 1]),
+        (3, (0, 0), [2, 2, 2]),
+    ):
+        group = RowGroup(held, position, None, path, len(expected))
+        assert choose_tokens(logits.expand(len(expected), -1), [group]).tolist() == expected
+        assert target_probs(logits.expand(len(expected), -1), [group]).argmax(dim=-1).tolist() == expected
+
+
+def test_no_bias_brings_a_withheld_token_back() -> None:
+    params = SamplingParams(logit_bias=((1, 100.0),), presence_penalty=-2.0, withheld_ids=(1,), withheld_until=9)
+    group = RowGroup(params, 3, TokenCounts(3, [0], [1, 1]), (), 1)
+    assert target_probs(torch.zeros(1, 3), [group]).tolist() == [[0.5, 0.0, 0.5]]
+
+
+def test_rows_behind_the_withheld_positions_are_not_copied() -> None:
+    logits = torch.randn(3, VOCAB)
+    params = SamplingParams(withheld_ids=(2,), withheld_until=7)
+    assert adjust_logits(logits, [RowGroup(params, 7, None, (1, 2), 3)]) is logits
+    unnamed = SamplingParams(withheld_until=9)
+    assert adjust_logits(logits, [RowGroup(unnamed, 7, None, (1, 2), 3)]) is logits
 
 
 @pytest.mark.parametrize("temperature", [1e-3, 1e-30, 5e-324])

@@ -99,7 +99,10 @@ def test_stop_and_token_count_do_not_depend_on_blocks(ids: list[int], marker: st
     assert block.text == "".join(piece.text for piece in singles)
     assert block.consumed_tokens == sum(piece.consumed_tokens for piece in singles)
     assert block.stopped == singles[-1].stopped
+    assert block.shown_tokens == singles[-1].shown_tokens
     shown = block.text + by_block.finish()
+    by_token.finish()
+    assert by_block.shown_tokens == by_token.shown_tokens
     expected = cut_at_stop(decode(ids), stop)
     assert shown == (decode(ids) if expected is None else expected)
 
@@ -107,8 +110,8 @@ def test_stop_and_token_count_do_not_depend_on_blocks(ids: list[int], marker: st
 def test_the_token_that_completes_a_stop_string_is_the_last_consumed() -> None:
     ids = encode("One two three four")
     text = IncrementalText(TOKENIZER, (" two th",))
-    assert text.push(ids) == Piece("One", 3, stopped=True)
-    assert text.push(ids) == Piece("", 0, stopped=True)
+    assert text.push(ids) == Piece("One", 3, stopped=True, shown_tokens=1)
+    assert text.push(ids) == Piece("", 0, stopped=True, shown_tokens=1)
     assert text.finish() == ""
 
 
@@ -116,8 +119,8 @@ def test_a_stop_string_may_span_blocks_and_its_beginning_is_held() -> None:
     one, two, three, four = encode("One two three four")
     text = IncrementalText(TOKENIZER, ("two three",))
     assert [text.push([one, two]), text.push([three, four])] == [
-        Piece("One ", 2, stopped=False),
-        Piece("", 1, stopped=True),
+        Piece("One ", 2, stopped=False, shown_tokens=1),
+        Piece("", 1, stopped=True, shown_tokens=1),
     ]
 
 
@@ -132,8 +135,75 @@ def test_the_beginning_of_a_stop_string_is_shown_when_it_turns_out_to_be_none() 
 
 def test_special_tokens_have_no_text() -> None:
     text = IncrementalText(TOKENIZER, ("<|im_end|>",))
-    assert text.push([*encode("Yes"), END_OF_TURN]) == Piece("Yes", 2, stopped=False)
+    assert text.push([*encode("Yes"), END_OF_TURN]) == Piece("Yes", 2, stopped=False, shown_tokens=2)
     assert text.finish() == ""
+
+
+@given(
+    any_ids,
+    hard_text.filter(bool),
+    st.lists(st.sampled_from(["a", " the", "e\n", "\ufffd", "\ufffd\ufffd"]), max_size=2),
+    st.integers(0, 40),
+)
+def test_a_token_is_shown_once_its_last_character_is(
+    ids: list[int], marker: str, stop: list[str], min_tokens: int
+) -> None:
+    """Where a token's text ends is the length of what all tokens up to it are decoded to: U+FFFD is one character."""
+    ids, stop = [*ids, *encode(marker), *ids[:5], END_OF_TURN], [*stop, marker[-2:]]
+    ends = [len(decode(ids[: count + 1])) for count in range(len(ids))]
+    text, characters = IncrementalText(TOKENIZER, stop, min_tokens=min_tokens), 0
+    for count, token in enumerate(ids, start=1):
+        piece = text.push([token])
+        characters += len(piece.text)
+        pushed = ends[:count]
+        assert piece.shown_tokens == text.shown_tokens == sum(end <= characters for end in pushed)
+        if piece.stopped:
+            break
+    characters += len(text.finish())
+    assert text.shown_tokens == sum(end <= characters for end in ends)
+    assert (text.shown_tokens == len(ids)) == (characters == ends[-1])
+
+
+@given(
+    any_ids,
+    st.lists(st.sampled_from(["a", "th", "e\n", "\ufffd", "in", " "]), max_size=3),
+    st.integers(0, 45),
+    st.lists(st.integers(0, 40), max_size=4),
+)
+@example(encode("aaaa bbbb aaaa"), ["a"], 1, [])
+def test_stop_strings_are_looked_for_behind_min_tokens_only(
+    ids: list[int], stop: list[str], min_tokens: int, cuts: list[int]
+) -> None:
+    without = IncrementalText(TOKENIZER)
+    early = without.push(ids[:min_tokens]).text
+    later = cut_at_stop(decode(ids)[len(early) :], stop) if len(ids) > min_tokens else None
+    text = IncrementalText(TOKENIZER, stop, min_tokens=min_tokens)
+    shown = "".join(text.push(block).text for block in blocks_of(ids, cuts)) + text.finish()
+    assert shown == (decode(ids) if later is None else early + later)
+
+
+def test_a_stop_string_that_begins_within_min_tokens_is_none() -> None:
+    ids = encode("One two three two three")
+    text = IncrementalText(TOKENIZER, (" two three",), min_tokens=2)
+    assert text.push(ids) == Piece("One two three", 5, stopped=True, shown_tokens=3)
+    resumed = IncrementalText(TOKENIZER, (" two three",), ids[:2], min_tokens=2)
+    assert resumed.push(ids[2:]) == Piece(" three", 3, stopped=True, shown_tokens=3)
+
+
+def test_a_token_without_text_is_shown_with_those_before_it() -> None:
+    one, two, three, *_ = encode("One two three")
+    text = IncrementalText(TOKENIZER, (" two four",))
+    shown = [text.push([token]).shown_tokens for token in (one, END_OF_TURN, two, END_OF_TURN, three)]
+    assert shown == [1, 2, 2, 2, 5]
+
+
+def test_the_tokens_of_a_split_character_are_shown_together() -> None:
+    tokens = encode("漢x")
+    assert len(tokens) > 2
+    text = IncrementalText(TOKENIZER, ("xy",))
+    counts = [text.push([token]).shown_tokens for token in tokens]
+    assert counts == [0] * (len(tokens) - 2) + [len(tokens) - 1] * 2
+    assert (text.finish(), text.shown_tokens) == ("x", len(tokens))
 
 
 @given(any_ids, st.integers(0, 40), st.lists(st.sampled_from(["a", " the", "e\n", "\ufffd", "ing "]), max_size=2))

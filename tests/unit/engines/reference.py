@@ -3,13 +3,14 @@
 import random
 from collections.abc import Callable, Sequence
 
+import pytest
 import torch
 from transformers import PreTrainedModel
 
 from outrider.engines.base import AcceptanceRule, Block, OpenGeneration, Unfinished, Verified, VerifierEngine
 from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.sampling import RowGroup, TokenCounts, choose_tokens
-from outrider.types import SamplingParams
+from outrider.types import SamplingParams, TokenLogprobs
 from tests.unit.engines.conftest import VOCAB
 
 
@@ -25,11 +26,39 @@ def target_alone(model: PreTrainedModel, prompt: Sequence[int], params: Sampling
     return tokens[len(prompt) :]
 
 
+def expected_logprobs(logits: torch.Tensor, token_ids: Sequence[int], top: int) -> list[TokenLogprobs]:
+    """What one plain forward pass says of tokens, by torch's own functions; row i of ``logits`` predicts token i."""
+    entries = []
+    for row, token_id in zip(logits.double().log_softmax(dim=-1), token_ids, strict=True):
+        best = row.argsort(descending=True, stable=True)[:top]
+        entries.append(TokenLogprobs(token_id, float(row[token_id]), tuple((int(i), float(row[i])) for i in best)))
+    return entries
+
+
+def assert_same_logprobs(found: Sequence[TokenLogprobs | None], expected: Sequence[TokenLogprobs]) -> None:
+    """Same tokens in the same order, values to 1e-4."""
+    assert len(found) == len(expected)
+    for mine, theirs in zip(found, expected, strict=True):
+        assert mine is not None
+        assert (mine.token_id, [i for i, _ in mine.top]) == (theirs.token_id, [i for i, _ in theirs.top])
+        values = [mine.logprob, *(value for _, value in mine.top)]
+        assert values == pytest.approx([theirs.logprob, *(value for _, value in theirs.top)], abs=1e-4)
+
+
 class Client:
     """One generation driven through a verifier: keeps the committed sequence and makes its blocks."""
 
-    def __init__(self, name: str, prompt: Sequence[int], params: SamplingParams) -> None:
+    def __init__(
+        self,
+        name: str,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        *,
+        logprobs: int | None = None,
+        prompt_logprobs: bool = False,
+    ) -> None:
         self.name, self.prompt, self.params = name, list(prompt), params
+        self.logprobs, self.prompt_logprobs = logprobs, prompt_logprobs
         self.tokens = list(prompt)
         self.round = 0
         self.outcomes: list[Verified] = []
@@ -39,7 +68,14 @@ class Client:
         return self.tokens[len(self.prompt) :]
 
     def opening(self) -> OpenGeneration:
-        return OpenGeneration(self.name, tuple(self.prompt), self.params, tuple(self.output))
+        return OpenGeneration(
+            self.name,
+            tuple(self.prompt),
+            self.params,
+            tuple(self.output),
+            logprobs=self.logprobs,
+            prompt_logprobs=self.prompt_logprobs,
+        )
 
     def block(self, draft: Sequence[int] = (), *, bonus: bool = True, forced: Sequence[int] = ()) -> Block:
         return Block(

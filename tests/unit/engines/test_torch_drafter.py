@@ -18,6 +18,9 @@ GREEDY = SamplingParams(temperature=0.0)
 SAMPLED = SamplingParams(temperature=0.9, seed=3)
 PENALISED = SamplingParams(temperature=1.0, seed=4, repetition_penalty=1.2, frequency_penalty=0.5)
 PROMPT = (5, 17, 42, 8, 61, 30, 2)
+WITHHELD = SamplingParams(
+    temperature=0.9, seed=3, withheld_ids=tuple(range(0, VOCAB, 2)), withheld_until=len(PROMPT) + 9
+)
 
 
 class Device:
@@ -68,7 +71,7 @@ def draft_of(engine: TorchDrafter, request: DraftRequest) -> Draft:
     return answer
 
 
-@pytest.mark.parametrize("params", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("params", [GREEDY, SAMPLED, WITHHELD], ids=["greedy", "sampled", "withheld"])
 def test_drafts_are_the_models_own_choice_with_the_shared_noise(params: SamplingParams) -> None:
     engine, device, rng = torch_drafter(tiny_llama()), Device("a", params), random.Random(1)
     engine.open(device.opening())

@@ -14,7 +14,13 @@ from outrider.engines.base import Block, Outcome, Stale, Unfinished, Unknown, Ve
 from outrider.sampling import RowGroup, TokenCounts, choose_tokens
 from outrider.types import SamplingParams
 from tests.unit.engines.conftest import BLOCK_TOKENS, VOCAB, tiny_llama, torch_verifier
-from tests.unit.engines.reference import Client, target_alone, verify_until_done
+from tests.unit.engines.reference import (
+    Client,
+    assert_same_logprobs,
+    expected_logprobs,
+    target_alone,
+    verify_until_done,
+)
 
 BLOCKS = 20
 CAPACITY = BLOCKS * BLOCK_TOKENS
@@ -74,6 +80,25 @@ def expected_tokens(client: Client, block: Block) -> list[int]:
     return committed + choices[len(block.draft) :]
 
 
+def check_logprobs(client: Client, block: Block, outcome: Verified, *, first: bool) -> None:
+    """What was asked for, of the target's raw distribution; nothing else. ``client`` has not taken the block yet."""
+    context = [*client.tokens, *block.forced]
+    after = [] if outcome.next_token is None else [outcome.next_token]
+    tokens = [*block.draft[: outcome.accepted_len], *after]
+    if client.logprobs is None:
+        assert outcome.logprobs == ()
+    else:
+        logits = target_logits((*context, *tokens))[len(context) - 1 :][: len(tokens)]
+        assert_same_logprobs(outcome.logprobs, expected_logprobs(logits, tokens, client.logprobs))
+    if client.prompt_logprobs and first:
+        assert outcome.prompt_logprobs[0] is None
+        expected = expected_logprobs(target_logits(tuple(client.prompt))[:-1], client.prompt[1:], client.logprobs or 0)
+        assert_same_logprobs(outcome.prompt_logprobs[1:], expected)
+        assert outcome.cached_tokens == 0 or len(client.prompt) == 1
+    else:
+        assert outcome.prompt_logprobs == ()
+
+
 class VerifierMachine(RuleBasedStateMachine):
     """Opens, submits, submits again, repeats, replaces and closes; up to four generations over memory for about two."""
 
@@ -91,12 +116,24 @@ class VerifierMachine(RuleBasedStateMachine):
         prompt_tokens=st.one_of(st.integers(1, 50), st.integers(25, 50)),
         output_tokens=st.integers(0, 6),
         params=st.sampled_from(PARAMS),
+        logprobs=st.sampled_from([None, 0, 3]),
+        prompt_logprobs=st.booleans(),
     )
-    def open(self, name: str, text: int, prompt_tokens: int, output_tokens: int, params: SamplingParams) -> None:
+    def open(
+        self,
+        name: str,
+        text: int,
+        prompt_tokens: int,
+        output_tokens: int,
+        params: SamplingParams,
+        logprobs: int | None,
+        *,
+        prompt_logprobs: bool,
+    ) -> None:
         """A new generation, or a resumed one; it replaces one of the same name, in whatever state that is."""
         self._forget(name)
         tokens = TEXTS[text]
-        client = Client(name, tokens[:prompt_tokens], params)
+        client = Client(name, tokens[:prompt_tokens], params, logprobs=logprobs, prompt_logprobs=prompt_logprobs)
         client.tokens += tokens[prompt_tokens : prompt_tokens + output_tokens]
         self.engine.open(client.opening())
         self.clients[name] = client
@@ -200,6 +237,7 @@ class VerifierMachine(RuleBasedStateMachine):
             return
         assert isinstance(outcome, Verified), outcome
         expected, before = expected_tokens(client, block), len(client.tokens)
+        check_logprobs(client, block, outcome, first=not client.outcomes)
         client.take(block, outcome)
         assert client.tokens[before:] == expected
         self.unfinished.pop(name, None)

@@ -1,0 +1,118 @@
+"""Text from tokens, one at a time, each character once it is complete.
+
+A byte-level vocabulary (GPT-2's kind: most current models) is read as bytes, which costs the same for every token and
+tells where in the text each token ends. Any other is asked to decode the last tokens again and again, which needs no
+knowledge of how it works; its cost grows only while a character stays incomplete.
+"""
+
+from codecs import getincrementaldecoder
+from collections import deque
+from functools import cache
+from typing import Protocol
+
+from tokenizers import Tokenizer
+from tokenizers.decoders import ByteLevel
+from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+REPLACEMENT = "\ufffd"  # stands for bytes that are no character
+
+
+class TextDecoder(Protocol):
+    """The text of one response. All of it together is the backend's ``decode`` of the tokens, special ones skipped."""
+
+    ends: deque[int]
+    """For each token, in order: characters up to its last one; as soon as that is known. The reader takes them away."""
+
+    def push(self, token_id: int) -> str:
+        """Take a token, return the characters it completes."""
+        ...
+
+    def finish(self) -> str:
+        """The rest: bytes that wait for others become U+FFFD."""
+        ...
+
+
+def text_decoder(backend: Tokenizer) -> TextDecoder:
+    """The decoder for a tokenizer."""
+    return ByteLevelDecoder(backend) if isinstance(backend.decoder, ByteLevel) else AnyDecoder(backend)
+
+
+class ByteLevelDecoder:
+    """For vocabularies whose tokens are bytes, written as one printable character each."""
+
+    def __init__(self, backend: Tokenizer) -> None:
+        self._backend = backend
+        self._utf8 = getincrementaldecoder("utf-8")("replace")
+        self._characters = 0
+        self.ends: deque[int] = deque()
+
+    def push(self, token_id: int) -> str:
+        """See ``TextDecoder``."""
+        text = self._utf8.decode(self._bytes_of(token_id))
+        self._characters += len(text)
+        held = self._utf8.getstate()[0]  # comes out as this many characters, whatever follows
+        self.ends.append(self._characters + len(held.decode("utf-8", "replace")))
+        return text
+
+    def finish(self) -> str:
+        """See ``TextDecoder``."""
+        text = self._utf8.decode(b"", final=True)
+        self._characters += len(text)
+        return text
+
+    def _bytes_of(self, token_id: int) -> bytes:
+        text = self._backend.decode([token_id], skip_special_tokens=True)
+        if REPLACEMENT not in text:
+            return text.encode()
+        token = self._backend.id_to_token(token_id)
+        assert token is not None, "a token with text has a name"
+        try:
+            return bytes(map(_byte_of_character().__getitem__, token))
+        except KeyError:  # an added token, written as it is
+            return token.encode()
+
+
+class AnyDecoder:
+    """For any vocabulary: a token's text is what it adds to that of those before it.
+
+    Where later tokens change the text of earlier ones (byte fallback takes a whole run of bytes for invalid), what is
+    out stays as it is.
+    """
+
+    def __init__(self, backend: Tokenizer) -> None:
+        self._backend = backend
+        self._special = {id_ for id_, token in backend.get_added_tokens_decoder().items() if token.special}
+        self._context: list[int] = []  # the tokens whose text came out last
+        self._known = 0  # characters they are decoded to
+        self._waiting: list[int] = []  # since then; their last character is incomplete
+        self._characters = 0
+        self.ends: deque[int] = deque()
+
+    def push(self, token_id: int) -> str:
+        """See ``TextDecoder``."""
+        if token_id in self._special and not self._waiting:
+            self.ends.append(self._characters)
+            return ""
+        self._waiting.append(token_id)
+        text = self._decode()
+        return "" if not text or text.endswith(REPLACEMENT) else self._give(text)
+
+    def finish(self) -> str:
+        """See ``TextDecoder``."""
+        return self._give(self._decode())
+
+    def _decode(self) -> str:
+        return self._backend.decode(self._context + self._waiting, skip_special_tokens=True)[self._known :]
+
+    def _give(self, text: str) -> str:
+        self._characters += len(text)
+        self.ends.extend([self._characters] * len(self._waiting))
+        if self._waiting:
+            self._context, self._waiting = self._waiting, []
+            self._known = len(self._backend.decode(self._context, skip_special_tokens=True))
+        return text
+
+
+@cache
+def _byte_of_character() -> dict[str, int]:
+    return {character: byte for byte, character in bytes_to_unicode().items()}

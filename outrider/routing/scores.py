@@ -1,0 +1,30 @@
+"""Rank coordinators for a request: cached prefix against load. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+Name = TypeVar("Name")
+
+# A response under way delays a new one about as much as computing this many prompt tokens would. So a cached prefix
+# attracts requests, and a long queue of them repels the next.
+LOAD_TOKENS = 64
+
+
+def ranked(
+    candidates: Sequence[Name],
+    cached_tokens: Mapping[Name, int],
+    ongoing: Mapping[Name, int],
+    dispatched: Mapping[Name, int],
+) -> list[Name]:
+    """Best first.
+
+    Args:
+        candidates: who may be chosen.
+        cached_tokens: of the request's prefix, resident at each; those left out have none.
+        ongoing: responses under way at each.
+        dispatched: requests ever sent to each; among equals the least used is first, so that load spreads.
+    """
+    return sorted(
+        candidates,
+        key=lambda name: (LOAD_TOKENS * ongoing.get(name, 0) - cached_tokens.get(name, 0), dispatched.get(name, 0)),
+    )

@@ -1,0 +1,30 @@
+"""Cached prefix against load."""
+
+import pytest
+
+from outrider.routing.scores import LOAD_TOKENS, ranked
+
+
+@pytest.mark.parametrize(
+    ("cached", "ongoing", "dispatched", "order"),
+    [
+        ({}, {}, {}, ["a", "b", "c"]),
+        ({"b": 16}, {}, {}, ["b", "a", "c"]),
+        ({"b": 16}, {"b": 1}, {}, ["a", "c", "b"]),
+        ({"b": LOAD_TOKENS + 16}, {"b": 1}, {}, ["b", "a", "c"]),
+        ({}, {"a": 3, "b": 1}, {}, ["c", "b", "a"]),
+        ({}, {}, {"a": 2, "b": 1}, ["c", "b", "a"]),
+        ({"a": 1000}, {"a": 40}, {}, ["b", "c", "a"]),
+    ],
+)
+def test_best_first(
+    cached: dict[str, int], ongoing: dict[str, int], dispatched: dict[str, int], order: list[str]
+) -> None:
+    assert ranked(["a", "b", "c"], cached, ongoing, dispatched) == order
+
+
+def test_a_burst_without_prefixes_is_spread_evenly() -> None:
+    ongoing: dict[str, int] = {"a": 0, "b": 0, "c": 0}
+    for _ in range(30):
+        ongoing[ranked(list(ongoing), {}, ongoing, {})[0]] += 1
+    assert set(ongoing.values()) == {10}
