@@ -13,7 +13,9 @@ from ray.serve.exceptions import BackPressureError, RayServeException
 from outrider.errors import (
     BusyError,
     ContextTooLongError,
+    DrafterBrokenError,
     DrafterLostError,
+    FleetUnavailableError,
     GenerationFailedError,
     ModelUnavailableError,
     OutriderError,
@@ -120,6 +122,8 @@ ERROR_KINDS: Mapping[type[BaseException], ErrorKind] = {
     GenerationFailedError: _UNAVAILABLE,
     VerifierLostError: _UNAVAILABLE,
     DrafterLostError: _UNAVAILABLE,
+    DrafterBrokenError: _UNAVAILABLE,
+    FleetUnavailableError: _UNAVAILABLE,
     ModelUnavailableError: _UNAVAILABLE,
     RayError: _UNAVAILABLE,
     RayServeException: _UNAVAILABLE,
@@ -130,9 +134,10 @@ ERROR_KINDS: Mapping[type[BaseException], ErrorKind] = {
 
 @dataclass(frozen=True, slots=True)
 class ErrorAnswer:
-    """An HTTP answer: status, JSON body ``{"error": {...}}`` and headers besides the usual."""
+    """An HTTP answer: status, OpenAI's code, JSON body ``{"error": {...}}`` and headers besides the usual."""
 
     status: int
+    code: str
     body: dict[str, object]
     headers: dict[str, str] = field(default_factory=dict)
 
@@ -160,7 +165,8 @@ def answer_for(error: Exception) -> ErrorAnswer:
         "param": None if param is None else _shortened(str(param), _MAX_PARAM_CHARS),
         "code": kind.code,
     }
-    return ErrorAnswer(kind.status, {"error": content}, {"Retry-After": str(_RETRY_AFTER_S)} if kind.retry else {})
+    headers = {"Retry-After": str(_RETRY_AFTER_S)} if kind.retry else {}
+    return ErrorAnswer(kind.status, kind.code, {"error": content}, headers)
 
 
 def _shortened(text: str, max_chars: int) -> str:

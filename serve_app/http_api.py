@@ -1,4 +1,4 @@
-"""The HTTP API as an ASGI application over a ``Service``: routes, and how a request is read. Knows no Ray."""
+"""The HTTP API as an ASGI application over a ``Service``: how a response is asked for. Knows no Ray."""
 
 import asyncio
 import secrets
@@ -6,22 +6,25 @@ import time
 import uuid
 
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
+from outrider.text import backend_of
 from serve_app.errors import (
     BodyTooLargeError,
     MediaTypeError,
     MethodError,
-    UnknownModelError,
     UnknownPathError,
     answer_for,
 )
 from serve_app.http_edge import Edge, error_response
 from serve_app.http_generation import GenerationResponse
+from serve_app.http_reads import reads
 from serve_app.openai_api import ChatBody, CompletionBody, parse_body
-from serve_app.openai_generation import prompt_tokens, to_generation
-from serve_app.openai_responses import ResponseForm, model_card
+from serve_app.openai_generation import to_choices
+from serve_app.openai_prompts import read_prompts
+from serve_app.openai_responses import ResponseForm
+from serve_app.openai_tokens import TokenTable
 from serve_app.service import Service
 
 
@@ -34,64 +37,60 @@ def make_api(service: Service, *, returns_request_id: bool = True) -> FastAPI:
     """
     api = FastAPI(title="Outrider", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     api.add_middleware(Edge, returns_request_id=returns_request_id)
-    card = model_card(service.limits, created_s=int(time.time()))
+    table = TokenTable(backend_of(service.tokenizer))
 
     @api.exception_handler(HTTPException)
     async def no_route(request: Request, error: HTTPException) -> Response:
         where = f"{request.method} {request.url.path:.200}"
         if error.status_code != 405:
             return error_response(answer_for(UnknownPathError(f"needs a URL of this API, found {where}")))
-        allowed = (error.headers or {}).get("Allow", "")
+        allowed = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))
         response = error_response(answer_for(MethodError(f"needs the method {allowed} for this URL, found {where}")))
         response.headers["Allow"] = allowed
         return response
 
-    @api.get("/health")
-    async def health() -> Response:
-        return JSONResponse({"status": "ok"})
-
-    @api.get("/ready")
-    async def ready() -> Response:
-        report = await service.ready()
-        return JSONResponse({"ready": report.ready, **report.detail}, status_code=200 if report.ready else 503)
-
-    @api.get("/v1/models")
-    async def models() -> Response:
-        return JSONResponse({"object": "list", "data": [card]})
-
-    @api.get("/v1/models/{model:path}")
-    async def model(model: str) -> Response:
-        if model != card["id"]:
-            raise UnknownModelError("model", f"model needs one of: {card['id']}; found {model!r}")
-        return JSONResponse(card)
+    api.include_router(reads(service))
 
     @api.post("/v1/completions")
     async def completions(request: Request) -> Response:
-        return await _respond(service, request, CompletionBody)
+        return await _respond(service, table, request, CompletionBody)
 
     @api.post("/v1/chat/completions")
     async def chat_completions(request: Request) -> Response:
-        return await _respond(service, request, ChatBody)
+        return await _respond(service, table, request, ChatBody)
 
     return api
 
 
-async def _respond(service: Service, request: Request, kind: type[CompletionBody | ChatBody]) -> Response:
-    """Read and check a request; the response it returns makes the generation when it is sent."""
+async def _respond(
+    service: Service, table: TokenTable, request: Request, kind: type[CompletionBody | ChatBody]
+) -> Response:
+    """Read and check a request; the response it returns makes the generations when it is sent."""
     content = await _read_json_body(request, service.settings.max_body_bytes)
     body = parse_body(content, kind, service.limits)
-    prompt_ids = await asyncio.to_thread(prompt_tokens, body, service.tokenizer, service.limits)
+    prompts = await asyncio.to_thread(read_prompts, body, service.tokenizer, service.limits)
     chat = isinstance(body, ChatBody)
     name = f"{'chatcmpl' if chat else 'cmpl'}-{uuid.uuid4().hex}"
-    generation = to_generation(body, prompt_ids, service.limits, generation=name, default_seed=secrets.randbits(64))
+    choices = to_choices(
+        body,
+        prompts,
+        service.limits,
+        name=name,
+        request_id=request.state.record.request_id,
+        default_seed=secrets.randbits(64),
+    )
     form = ResponseForm(
         id=name,
         model=service.limits.model_name,
         created_s=int(time.time()),
         chat=chat,
+        table=table,
+        logprobs=body.alternatives is not None,
+        spans=body.outrider.spans,
         usage_in_stream=body.stream_options.include_usage,
+        usage_in_events=body.stream_options.continuous_usage_stats,
     )
-    return GenerationResponse(service, generation, form, stream=body.stream)
+    return GenerationResponse(service, choices, form, stream=body.stream)
 
 
 async def _read_json_body(request: Request, max_bytes: int) -> bytes:

@@ -1,6 +1,6 @@
-"""The outermost layer of the HTTP API, and how an error is told to the client and the log."""
+"""The outermost layer of the HTTP API: each request gets an id, every error an answer, and the log a line."""
 
-import logging
+import asyncio
 import uuid
 
 from fastapi.responses import JSONResponse, Response
@@ -8,16 +8,15 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serve_app.errors import ErrorAnswer, answer_for
+from serve_app.errors import ErrorAnswer
+from serve_app.http_record import RequestRecord
 
 _MAX_REQUEST_ID_CHARS = 128
 _REQUEST_ID_CHARS = frozenset(map(chr, range(0x20, 0x7F)))
 
-log = logging.getLogger(__name__)
-
 
 class Edge:
-    """Outermost layer: gives each request its id, and every error an answer."""
+    """Outermost layer; the layers below find the request's ``RequestRecord`` in its state, as ``record``."""
 
     def __init__(self, app: ASGIApp, *, returns_request_id: bool) -> None:
         self._app = app
@@ -28,34 +27,37 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id = _request_id(Headers(scope=scope).get("x-request-id", ""))
-        scope.setdefault("state", {})["request_id"] = request_id
-        started = False
+        record = RequestRecord(_request_id(Headers(scope=scope).get("x-request-id", "")), scope["path"])
+        scope.setdefault("state", {})["record"] = record
 
-        async def tagged_send(message: Message) -> None:
-            nonlocal started
-            if message["type"] == "http.response.start":
-                started = True
-                if self._returns_request_id:
-                    MutableHeaders(scope=message)["x-request-id"] = request_id
-            await send(message)
-
+        tagged_send = self._tagging(send, record, has_body=scope["method"] != "HEAD")
         try:
             await self._app(scope, receive, tagged_send)
         except ClientDisconnect:
-            log.debug("request %s: the client left before it was read", request_id)
+            record.left = True
+        except asyncio.CancelledError:
+            record.left = True  # Serve cancels a request when its client leaves
+            raise
         except Exception as error:
-            if started:
+            answer = record.told(error)
+            if record.status is not None:
                 raise
-            await error_response(told(error, request_id))(scope, receive, tagged_send)
+            await error_response(answer)(scope, receive, tagged_send)
+        finally:
+            if scope["method"] == "POST":
+                record.ended()
 
+    def _tagging(self, send: Send, record: RequestRecord, *, has_body: bool) -> Send:
+        async def tagged_send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                record.status = message["status"]
+                if self._returns_request_id:
+                    MutableHeaders(scope=message)["x-request-id"] = record.request_id
+            elif not has_body:
+                message = {**message, "body": b""}
+            await send(message)
 
-def told(error: Exception, request_id: str) -> ErrorAnswer:
-    """The answer to an error; what the client did not cause is logged."""
-    answer = answer_for(error)
-    if answer.status >= 500:
-        log.error("request %s failed", request_id, exc_info=error)
-    return answer
+        return tagged_send
 
 
 def error_response(answer: ErrorAnswer) -> Response:

@@ -1,7 +1,7 @@
 """OpenAI's API as data: the request bodies, and how they are read. No HTTP, no Ray, no clock.
 
 Nothing in a request is ignored. A field is honoured exactly, or refused by name: as unknown, or as not supported yet.
-Values that ask for nothing (null, ``n: 1``, ``tools: []``) are accepted everywhere.
+Values that ask for nothing (null, ``best_of: 1``, ``tools: []``) are accepted everywhere.
 """
 
 from collections.abc import Mapping
@@ -24,23 +24,36 @@ from serve_app.openai_unsupported import NOT_YET, TEXT_ONLY
 
 _MAX_STOP_STRINGS = 16
 _MAX_STOP_CHARS = 1024
+_MAX_N = 16
+_MAX_TOP_LOGPROBS = 20  # OpenAI's
 
 _STRICT = ConfigDict(strict=True, extra="forbid", frozen=True)
 StopString = Annotated[str, Field(min_length=1, max_length=_MAX_STOP_CHARS)]
+# One error is told, so no more are looked for: a list may have a million items.
+TokenIds = Annotated[list[int], Field(fail_fast=True)]
+Texts = Annotated[list[str], Field(fail_fast=True)]
+ListsOfTokenIds = Annotated[list[TokenIds], Field(fail_fast=True)]
 
 
 class StreamOptions(BaseModel):
-    """``stream_options``."""
+    """``stream_options``. ``continuous_usage_stats`` (vLLM's) puts the usage so far on every event."""
 
     model_config = _STRICT
     include_usage: bool = False
+    continuous_usage_stats: bool = False
 
 
 class OutriderOptions(BaseModel):
-    """``outrider``: our own options. ``window`` fixes the draft tokens per round; 0 drafts nothing."""
+    """``outrider``: our own options.
+
+    Attributes:
+        window: fixes the draft tokens per round; 0 drafts nothing.
+        spans: whether to tell of each piece of text who proposed it.
+    """
 
     model_config = _STRICT
     window: int | None = None
+    spans: bool = False
 
 
 class TextPart(BaseModel):
@@ -65,13 +78,15 @@ class Message(BaseModel):
 
 
 class GenerationBody(BaseModel):
-    """What completions and chats have in common. Ranges are ``SamplingParams``' and ``to_generation``'s."""
+    """What completions and chats have in common. Ranges not given here are ``SamplingParams``' and ``to_choices``'."""
 
     model_config = _STRICT
     model: str
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
+    n: Annotated[int, Field(ge=1, le=_MAX_N)] = 1
     max_tokens: int | None = None
+    min_tokens: int = 0
     stop: StopString | Annotated[list[StopString], Field(max_length=_MAX_STOP_STRINGS)] = []
     temperature: float = 1.0
     top_p: float = 1.0
@@ -91,14 +106,29 @@ class GenerationBody(BaseModel):
 class CompletionBody(GenerationBody):
     """``POST /v1/completions``."""
 
-    prompt: str | list[int] | list[str]
+    prompt: str | TokenIds | Texts | ListsOfTokenIds
+    best_of: int | None = None
+    echo: bool = False
+    logprobs: int | None = None
+
+    @property
+    def alternatives(self) -> int | None:
+        """How many alternatives to report with each token's log-probability; None reports nothing."""
+        return self.logprobs
 
 
 class ChatBody(GenerationBody):
     """``POST /v1/chat/completions``. ``max_completion_tokens`` is the newer name of ``max_tokens``."""
 
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
     max_completion_tokens: int | None = None
+    logprobs: bool = False
+    top_logprobs: Annotated[int, Field(ge=0, le=_MAX_TOP_LOGPROBS)] = 0
+
+    @property
+    def alternatives(self) -> int | None:
+        """How many alternatives to report with each token's log-probability; None reports nothing."""
+        return self.top_logprobs if self.logprobs else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +153,9 @@ _NESTED: Mapping[str, type[BaseModel]] = {  # by field name: what an object ther
     "content": TextPart,
 }
 _NEEDED_BY_FIELD = {
-    "prompt": "a text, or a list of token ids",
+    "prompt": "a text, a list of token ids, or a list of either",
+    "n": f"an integer in 1..{_MAX_N}",
+    "top_logprobs": f"an integer in 0..{_MAX_TOP_LOGPROBS}",
     "content": "a text, or a list of parts such as {'type': 'text', 'text': '...'}",
     "stop": f"a text or a list of up to {_MAX_STOP_STRINGS} texts, each of 1 to {_MAX_STOP_CHARS} characters",
     "logit_bias": "an object of token ids and numbers, such as {'50': -100}",
@@ -150,7 +182,7 @@ def parse_body(body: bytes, kind: type[_Body], limits: RequestLimits) -> _Body:
         UnknownFieldError: a field that no API knows.
         UnsupportedFieldError: one that we do not honour yet, with a value that asks for something.
         UnknownModelError: another model than the one served.
-        ParameterError: a value of the wrong type.
+        ParameterError: a value of the wrong type, or one that needs another field's.
     """
     try:
         data = from_json(body, allow_inf_nan=False)
@@ -168,7 +200,18 @@ def parse_body(body: bytes, kind: type[_Body], limits: RequestLimits) -> _Body:
         raise UnknownModelError("model", f"model needs one of: {limits.model_name}; found {parsed.model!r}")
     if "stream_options" in fields and not parsed.stream:
         raise ParameterError("stream_options", "stream: true", fields["stream_options"])
+    if isinstance(parsed, ChatBody) and parsed.top_logprobs and not parsed.logprobs:
+        raise ParameterError("top_logprobs", "logprobs: true", parsed.top_logprobs)
+    if isinstance(parsed, CompletionBody):
+        _check_completion(parsed)
     return parsed
+
+
+def _check_completion(body: CompletionBody) -> None:
+    if body.best_of not in (None, 1, body.n):
+        raise UnsupportedFieldError("best_of", "best_of is not supported yet; use n and choose among the choices")
+    if body.logprobs is not None and not 0 <= body.logprobs <= _MAX_TOP_LOGPROBS:
+        raise ParameterError("logprobs", f"an integer in 0..{_MAX_TOP_LOGPROBS}", body.logprobs)
 
 
 def _without_neutral(data: Mapping[str, object], kind: type[BaseModel], where: str) -> dict[str, object]:

@@ -1,49 +1,88 @@
 """OpenAI's API as data: response bodies, stream events, ``usage`` and the model's card. No HTTP, no Ray, no clock."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 
 from outrider.types import FinishReason, RoundStats
 from serve_app.openai_api import RequestLimits
+from serve_app.openai_choices import ChoiceReader, Delta
+from serve_app.openai_logprobs import chat_logprobs, completion_logprobs
+from serve_app.openai_tokens import TokenTable
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseForm:
-    """Writes one response in the form of its endpoint. ``created_s`` is Unix time."""
+    """Writes one response in the form of its endpoint.
+
+    Attributes:
+        id: of the response.
+        model: as it is served.
+        created_s: Unix time.
+        chat: which of the two endpoints.
+        table: of the target's tokenizer.
+        logprobs: whether they were asked for.
+        spans: whether to tell of each piece of text who proposed it.
+        usage_in_stream: whether a stream ends with its usage.
+        usage_in_events: whether every event of a stream has the usage so far.
+    """
 
     id: str
     model: str
     created_s: int
     chat: bool
+    table: TokenTable
+    logprobs: bool = False
+    spans: bool = False
     usage_in_stream: bool = False
+    usage_in_events: bool = False
 
-    def whole(self, text: str, reason: FinishReason, usage: Mapping[str, object]) -> dict[str, object]:
-        """All of it at once."""
-        message = {"role": "assistant", "content": text, "refusal": None}
-        content: dict[str, object] = {"message": message} if self.chat else {"text": text}
-        choice: dict[str, object] = {"index": 0, **content, "logprobs": None, "finish_reason": reason}
-        return self._framed("chat.completion", [choice]) | {"usage": usage}
+    def whole(self, choices: Sequence[tuple[Delta, FinishReason]], usage: Mapping[str, object]) -> dict[str, object]:
+        """All of it at once: each choice's text and why it ended."""
+        written = []
+        for index, (delta, reason) in enumerate(choices):
+            message = {"role": "assistant", "content": delta.text, "refusal": None}
+            content: dict[str, object] = {"message": message} if self.chat else {"text": delta.text}
+            logprobs = self._logprobs(delta) if self.logprobs else None
+            choice = {"index": index, **content, "logprobs": logprobs, "finish_reason": reason}
+            written.append(choice | self._spans(delta))
+        return self._framed("chat.completion", written) | {"usage": usage}
 
-    def role_event(self) -> dict[str, object]:
-        """What the stream of a chat opens with."""
-        return self._event({"delta": {"role": "assistant", "content": ""}})
+    def role_event(self, index: int) -> dict[str, object]:
+        """What a choice of a streamed chat opens with."""
+        return self._event(index, {"delta": {"role": "assistant", "content": ""}})
 
-    def text_event(self, text: str) -> dict[str, object]:
-        """A piece of text."""
-        return self._event({"delta": {"content": text}} if self.chat else {"text": text})
+    def delta_event(self, index: int, delta: Delta) -> dict[str, object]:
+        """A piece of a choice."""
+        content: dict[str, object] = {"delta": {"content": delta.text}} if self.chat else {"text": delta.text}
+        logprobs = self._logprobs(delta) if delta.tokens else None
+        return self._event(index, content | self._spans(delta), logprobs=logprobs)
 
-    def last_event(self, reason: FinishReason) -> dict[str, object]:
-        """Why it ended."""
-        return self._event({"delta": {}} if self.chat else {"text": ""}, reason)
+    def last_event(self, index: int, reason: FinishReason) -> dict[str, object]:
+        """Why a choice ended."""
+        return self._event(index, {"delta": {}} if self.chat else {"text": ""}, reason)
 
     def usage_event(self, usage: Mapping[str, object]) -> dict[str, object]:
         """What it cost, if that was asked for."""
         return self._framed("chat.completion.chunk", []) | {"usage": usage}
 
-    def _event(self, content: Mapping[str, object], reason: FinishReason | None = None) -> dict[str, object]:
-        choice = {"index": 0, **content, "logprobs": None, "finish_reason": reason}
+    def _event(
+        self,
+        index: int,
+        content: Mapping[str, object],
+        reason: FinishReason | None = None,
+        logprobs: Mapping[str, object] | None = None,
+    ) -> dict[str, object]:
+        choice = {"index": index, **content, "logprobs": logprobs, "finish_reason": reason}
         usage = {"usage": None} if self.usage_in_stream else {}  # OpenAI: null on all chunks but the last
         return self._framed("chat.completion.chunk", [choice]) | usage
+
+    def _logprobs(self, delta: Delta) -> dict[str, object]:
+        return (chat_logprobs if self.chat else completion_logprobs)(delta.tokens, self.table)
+
+    def _spans(self, delta: Delta) -> dict[str, object]:
+        if not self.spans or not delta.text:
+            return {}
+        return {"outrider": {"spans": [{"text": span.text, "origin": span.origin} for span in delta.spans]}}
 
     def _framed(self, chat_object: str, choices: list[dict[str, object]]) -> dict[str, object]:
         return {
@@ -55,13 +94,21 @@ class ResponseForm:
         }
 
 
-def usage_of(prompt_tokens: int, completion_tokens: int, stats: RoundStats) -> dict[str, object]:
-    """OpenAI's ``usage``, and ``usage.outrider``: how the response was made."""
+def usage_of(readers: Sequence[ChoiceReader]) -> dict[str, object]:
+    """OpenAI's ``usage``, and ``usage.outrider``: how the response was made, summed over its choices.
+
+    A prompt's tokens are counted once however many choices it has, cached ones as its first choice found them.
+    """
+    firsts = [reader for reader in readers if reader.choice.first_of_prompt]
+    prompt_tokens = sum(len(reader.choice.request.prompt_ids) for reader in firsts)
+    completion_tokens = sum(reader.completion_tokens for reader in readers)
+    stats = RoundStats(*(sum(getattr(reader.stats, field.name) for reader in readers) for field in fields(RoundStats)))
+    rounds = {"token_ids": stats.speculative_rounds, "none": stats.rounds - stats.speculative_rounds}
     return {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": completion_tokens,
         "total_tokens": prompt_tokens + completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": stats.cached_tokens},
+        "prompt_tokens_details": {"cached_tokens": sum(reader.stats.cached_tokens for reader in firsts)},
         "completion_tokens_details": {
             "accepted_prediction_tokens": stats.accepted_tokens,
             "rejected_prediction_tokens": stats.drafted_tokens - stats.accepted_tokens,
@@ -71,6 +118,7 @@ def usage_of(prompt_tokens: int, completion_tokens: int, stats: RoundStats) -> d
             "speculative_rounds": stats.speculative_rounds,
             "drafted_tokens": stats.drafted_tokens,
             "accepted_tokens": stats.accepted_tokens,
+            "protocols": {name: count for name, count in rounds.items() if count},
             "lossless": True,
         },
     }

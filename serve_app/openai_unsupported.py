@@ -1,6 +1,7 @@
 """The fields of OpenAI's and vLLM's APIs that are not supported yet, and the values of theirs that ask for nothing.
 
-A table, applied by ``serve_app.openai_api``. A field that gets supported leaves it and joins a request body there.
+A table, applied by ``serve_app.openai_api``. A field that gets supported leaves it and joins a request body there; one
+that only one endpoint supports stays, for the other.
 """
 
 from collections.abc import Mapping
@@ -15,24 +16,20 @@ class NotYet:
     neutral: tuple[object, ...] = ()
 
 
-ONE_EACH = "send one request for each"
 _NO_TOOLS = "describe the tools in the prompt and parse the answer"
-_NO_LOGPROBS = "leave it out"
 TEXT_ONLY = "send and expect text only"
 _PLAIN = "ask for the format in the prompt"
 _LEAVE_OUT = "leave it out"
 _NO_HOSTED = "send everything the model is to read in the prompt"
 NOT_YET: Mapping[str, NotYet] = {
-    "n": NotYet(ONE_EACH, (1,)),
-    "best_of": NotYet(ONE_EACH, (1,)),
+    "best_of": NotYet("use n and choose among the choices", (1,)),
     "use_beam_search": NotYet(_LEAVE_OUT, (False,)),
     "length_penalty": NotYet(_LEAVE_OUT, (1, 1.0)),
     "early_stopping": NotYet(_LEAVE_OUT, (False,)),
-    "logprobs": NotYet(_NO_LOGPROBS, (False,)),
-    "top_logprobs": NotYet(_NO_LOGPROBS, (0,)),
-    "prompt_logprobs": NotYet(_NO_LOGPROBS),
+    "top_logprobs": NotYet("give the number as logprobs, or use /v1/chat/completions", (0,)),
+    "prompt_logprobs": NotYet("use echo and logprobs of /v1/completions"),
     "return_token_ids": NotYet(_LEAVE_OUT, (False,)),
-    "echo": NotYet("put prompt and response together yourself", (False,)),
+    "echo": NotYet("use /v1/completions", (False,)),
     "suffix": NotYet("put what follows into the prompt", ("",)),
     "tools": NotYet(_NO_TOOLS, ([],)),
     "tool_choice": NotYet(_NO_TOOLS, ("none", "auto")),
@@ -60,7 +57,6 @@ NOT_YET: Mapping[str, NotYet] = {
     "prompt_cache_key": NotYet("leave it out; equal prefixes are cached anyway"),
     "prompt_cache_retention": NotYet(_LEAVE_OUT),
     "priority": NotYet(_LEAVE_OUT, (0,)),
-    "min_tokens": NotYet("use ignore_eos with max_tokens", (0,)),
     "stop_token_ids": NotYet("use stop", ([],)),
     "bad_words": NotYet("use logit_bias", ([],)),
     "allowed_token_ids": NotYet("use logit_bias"),
@@ -78,6 +74,5 @@ NOT_YET: Mapping[str, NotYet] = {
     "name": NotYet("put the name into the content"),
     "refusal": NotYet("put it into the content"),
     "annotations": NotYet(_LEAVE_OUT, ([],)),
-    "continuous_usage_stats": NotYet("use include_usage", (False,)),
     "include_obfuscation": NotYet("nothing is obfuscated", (False,)),
 }

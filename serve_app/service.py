@@ -23,6 +23,8 @@ class ServiceSettings:
     start_deadline_s: float = 300.0
     first_chunk_deadline_s: float = 400.0
     next_chunk_deadline_s: float = 400.0
+    namespace: str = "outrider"  # of the fleet
+    max_failures: int = 100  # of a response in a row, without a chunk between them
 
     @classmethod
     def from_config(cls, config: Config) -> "ServiceSettings":
@@ -36,6 +38,7 @@ class ServiceSettings:
             start_deadline_s=config.limits.verifier_start_deadline_s + config.limits.verifier_deadline_s,
             first_chunk_deadline_s=config.limits.first_chunk_deadline_s,
             next_chunk_deadline_s=config.limits.next_chunk_deadline_s,
+            namespace=config.cluster.namespace,
         )
 
 
@@ -71,4 +74,12 @@ class Service(Protocol):
 
     async def ready(self) -> ReadyReport:
         """Ask whether responses can be made now."""
+        ...
+
+    async def status(self) -> dict[str, object]:
+        """What the service is doing: its coordinators and drafters, with counters since their start."""
+        ...
+
+    def metrics(self) -> bytes:
+        """This ingress's metrics in Prometheus's text format."""
         ...

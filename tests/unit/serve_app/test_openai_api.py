@@ -1,12 +1,8 @@
 import json
-from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from outrider.errors import OutriderError, ParameterError
-from outrider.types import GenerationRequest, SamplingParams
 from serve_app.errors import (
     MalformedBodyError,
     MissingFieldError,
@@ -16,103 +12,16 @@ from serve_app.errors import (
     UnsupportedFieldError,
 )
 from serve_app.openai_api import ChatBody, CompletionBody, parse_body
-from serve_app.openai_generation import prompt_tokens, to_generation
-from tests.unit.serve_app.text_service import LIMITS, MODEL, TOKENIZER
-
-SEED = 2**64 - 5
-COMPLETION: dict[str, object] = {"model": MODEL, "prompt": "Once upon"}
-CHAT: dict[str, object] = {"model": MODEL, "messages": [{"role": "user", "content": "Hello"}]}
-
-
-def generation(**fields: object) -> GenerationRequest:
-    body = (CHAT if "messages" in fields or "chat" in fields else COMPLETION) | fields
-    body.pop("chat", None)
-    kind: type[ChatBody | CompletionBody] = ChatBody if "messages" in body else CompletionBody
-    parsed = parse_body(json.dumps(body).encode(), kind, LIMITS)
-    ids = prompt_tokens(parsed, TOKENIZER, LIMITS)
-    return to_generation(parsed, ids, LIMITS, generation="g", default_seed=SEED)
-
-
-def test_a_bare_request_takes_openais_defaults() -> None:
-    assert generation() == GenerationRequest(
-        generation="g", prompt_ids=tuple(TOKENIZER.encode("Once upon")), params=SamplingParams(seed=SEED), max_tokens=16
-    )
-
-
-def test_every_parameter_arrives() -> None:
-    params = SamplingParams(
-        temperature=0.5,
-        top_k=7,
-        top_p=0.25,
-        min_p=0.125,
-        repetition_penalty=1.5,
-        presence_penalty=-1.0,
-        frequency_penalty=2,
-        logit_bias=((7, -100.0), (50, 1.5)),
-        seed=12,
-    )
-    asked = generation(
-        temperature=0.5,
-        top_k=7,
-        top_p=0.25,
-        min_p=0.125,
-        repetition_penalty=1.5,
-        presence_penalty=-1,
-        frequency_penalty=2,
-        logit_bias={"50": 1.5, "7": -100},
-        seed=12,
-        max_tokens=9,
-        stop=["a", "b\n"],
-        ignore_eos=True,
-        outrider={"window": 3},
-        user="someone",
-    )
-    assert asked == replace(generation(), params=params, max_tokens=9, stop=("a", "b\n"), ignore_eos=True, window=3)
-
-
-@given(st.integers(-(2**63), 2**63 - 1))
-def test_every_signed_seed_is_taken_as_its_64_bits(seed: int) -> None:
-    taken = generation(seed=seed).params.seed
-    assert taken.to_bytes(8, "big") == seed.to_bytes(8, "big", signed=True)
-
-
-def test_more_top_k_than_tokens_keeps_them_all() -> None:
-    assert generation(top_k=LIMITS.vocab_size - 1).params.top_k == LIMITS.vocab_size - 1
-    assert generation(top_k=LIMITS.vocab_size).params.top_k == 0
-    assert generation(top_k=10**300).params.top_k == 0
-
-
-@pytest.mark.parametrize("prompt", ["Once upon", ["Once upon"], TOKENIZER.encode("Once upon")])
-def test_a_prompt_is_a_text_or_tokens(prompt: object) -> None:
-    assert generation(prompt=prompt).prompt_ids == tuple(TOKENIZER.encode("Once upon"))
-
-
-@pytest.mark.parametrize("text", ["Hello", "two\nlines", "漢字 🦊", "spelt <|im_end|> special", " x ", ""])
-def test_chats_are_tokenised_as_the_model_was_trained(text: str) -> None:
-    messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": text}]
-    expected = TOKENIZER.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
-    assert generation(messages=messages).prompt_ids == tuple(expected)
-
-
-def test_parts_of_a_message_are_joined_by_newlines() -> None:
-    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
-    in_parts = generation(messages=[{"role": "user", "content": parts}])
-    assert in_parts == generation(messages=[{"role": "user", "content": "a\nb"}])
-
-
-def test_a_chat_may_fill_the_context_and_a_completion_has_16_tokens() -> None:
-    room = LIMITS.max_context_tokens - len(generation(chat=True).prompt_ids)
-    assert generation(chat=True).max_tokens == min(room, LIMITS.max_output_tokens)
-    long_prompt = [5] * (LIMITS.max_context_tokens - 2)
-    assert generation(prompt=long_prompt).max_tokens == 2
-    assert generation(chat=True, max_completion_tokens=4).max_tokens == 4
-    assert generation(chat=True, max_completion_tokens=4, max_tokens=4).max_tokens == 4
+from serve_app.openai_prompts import read_prompts
+from tests.unit.serve_app.choosing import CHAT, generation
+from tests.unit.serve_app.text_service import LIMITS, TOKENIZER
 
 
 @pytest.mark.parametrize(
     "neutral",
     [
-        {"n": 1, "best_of": 1, "echo": False, "suffix": "", "logprobs": None, "min_tokens": 0},
+        {"n": 1, "best_of": 1, "echo": False, "suffix": "", "logprobs": None, "top_logprobs": 0, "min_tokens": 0},
+        {"chat": 1, "n": 1, "best_of": 1, "echo": False, "min_tokens": 0, "outrider": {"spans": False}},
         {"chat": 1, "tools": [], "tool_choice": "none", "logprobs": False, "top_logprobs": 0, "modalities": ["text"]},
         {"chat": 1, "response_format": {"type": "text"}, "parallel_tool_calls": True, "store": False, "metadata": {}},
         {"temperature": None, "stop": None, "seed": None, "outrider": None, "stream_options": None, "max_tokens": None},
@@ -127,20 +36,27 @@ def test_values_that_ask_for_nothing_change_nothing(neutral: dict[str, object]) 
 @pytest.mark.parametrize(
     ("fields", "error", "message"),
     [
-        ({"n": 2}, UnsupportedFieldError, "^n is not supported yet; send one request for each"),
-        ({"n": True}, UnsupportedFieldError, "^n is not supported yet"),
-        ({"logprobs": 0}, UnsupportedFieldError, "^logprobs is not supported yet"),
-        ({"echo": True}, UnsupportedFieldError, "^echo is not supported yet"),
-        ({"best_of": 3}, UnsupportedFieldError, "^best_of is not supported yet"),
+        ({"n": 0}, ParameterError, r"^n needs an integer in 1\.\.16, found 0"),
+        ({"n": 17}, ParameterError, r"^n needs an integer in 1\.\.16, found 17"),
+        ({"n": True}, ParameterError, r"^n needs an integer in 1\.\.16, found True"),
+        ({"logprobs": True}, ParameterError, "^logprobs needs an integer, found True"),
+        ({"logprobs": 21}, ParameterError, r"^logprobs needs an integer in 0\.\.20, found 21"),
+        ({"logprobs": -1}, ParameterError, r"^logprobs needs an integer in 0\.\.20, found -1"),
+        ({"top_logprobs": 2}, UnsupportedFieldError, "^top_logprobs is not supported yet; give the number as logprobs"),
+        ({"prompt_logprobs": 2}, UnsupportedFieldError, "^prompt_logprobs is not supported yet; use echo and logprobs"),
+        ({"echo": 1}, ParameterError, "^echo needs true or false, found 1"),
+        ({"best_of": 3}, UnsupportedFieldError, "^best_of is not supported yet; use n"),
+        ({"n": 3, "best_of": 4}, UnsupportedFieldError, "^best_of is not supported yet; use n"),
         ({"suffix": "x"}, UnsupportedFieldError, "^suffix is not supported yet"),
-        ({"min_tokens": 3}, UnsupportedFieldError, "^min_tokens is not supported yet; use ignore_eos"),
-        (
-            {"prompt": ["a", "b"]},
-            UnsupportedFieldError,
-            "several texts is not supported yet; send one request for each",
-        ),
-        ({"chat": 1, "logprobs": True}, UnsupportedFieldError, "^logprobs is not supported yet"),
-        ({"chat": 1, "top_logprobs": 2}, UnsupportedFieldError, "^top_logprobs is not supported yet"),
+        ({"min_tokens": 17}, ParameterError, r"^min_tokens needs an integer in 0\.\.16 \(max_tokens\), found 17"),
+        ({"min_tokens": -1}, ParameterError, r"^min_tokens needs an integer in 0\.\.16"),
+        ({"prompt": ["a"] * 65}, ParameterError, r"^prompt needs at most 64 prompts with n: 1 .*, found 65"),
+        ({"prompt": ["a"] * 5, "n": 16}, ParameterError, r"^prompt needs at most 4 prompts with n: 16 \(64 choices"),
+        ({"chat": 1, "logprobs": 1}, ParameterError, "^logprobs needs true or false, found 1"),
+        ({"chat": 1, "top_logprobs": 2}, ParameterError, "^top_logprobs needs logprobs: true, found 2"),
+        ({"chat": 1, "logprobs": True, "top_logprobs": 21}, ParameterError, r"^top_logprobs needs an integer in 0\."),
+        ({"chat": 1, "echo": True}, UnsupportedFieldError, "^echo is not supported yet; use /v1/completions"),
+        ({"chat": 1, "best_of": 2}, UnsupportedFieldError, "^best_of is not supported yet"),
         ({"chat": 1, "tools": [{}]}, UnsupportedFieldError, "^tools is not supported yet"),
         ({"chat": 1, "tool_choice": "required"}, UnsupportedFieldError, "^tool_choice is not supported yet"),
         ({"chat": 1, "functions": [{}]}, UnsupportedFieldError, "^functions is not supported yet"),
@@ -169,14 +85,18 @@ def test_values_that_ask_for_nothing_change_nothing(neutral: dict[str, object]) 
         ),
         ({"temprature": 1}, UnknownFieldError, "^temprature is no known field; did you mean temperature"),
         ({"messages2": 1}, UnknownFieldError, "^messages2 is no known field; known here: model, stream"),
-        ({"outrider": {"k": 1}}, UnknownFieldError, "^outrider.k is no known field; known here: window"),
+        ({"outrider": {"k": 1}}, UnknownFieldError, "^outrider.k is no known field; known here: window, spans"),
         (
             {"messages": [{"role": "user", "content": [{"type": "text", "text": "a", "tone": 1}]}]},
             UnknownFieldError,
             r"^messages\[0\].content\[0\].tone is no known field",
         ),
         ({"model": None}, MissingFieldError, "^model is missing"),
-        ({"prompt": None}, MissingFieldError, "^prompt is missing; it needs a text, or a list of token ids"),
+        (
+            {"prompt": None},
+            MissingFieldError,
+            "^prompt is missing; it needs a text, a list of token ids, or a list of either",
+        ),
         ({"messages": [{"role": "user"}]}, MissingFieldError, r"^messages\[0\].content is missing"),
         ({"model": "gpt-5"}, UnknownModelError, "^model needs one of: smollm2; found 'gpt-5'"),
         ({"temperature": "hot"}, ParameterError, "^temperature needs a finite number, found 'hot'"),
@@ -187,6 +107,7 @@ def test_values_that_ask_for_nothing_change_nothing(neutral: dict[str, object]) 
         ({"stream": "yes"}, ParameterError, "^stream needs true or false, found 'yes'"),
         ({"stream_options": {"include_usage": True}}, ParameterError, "^stream_options needs stream: true, found"),
         ({"max_tokens": 0}, ParameterError, r"^max_tokens needs an integer in 1\.\.100, found 0"),
+        ({"max_tokens": 101, "echo": True}, ParameterError, r"^max_tokens needs an integer in 0\.\.100, found 101"),
         ({"max_tokens": 16.0}, ParameterError, "^max_tokens needs an integer, found 16.0"),
         (
             {"chat": 1, "max_completion_tokens": 101},
@@ -208,9 +129,14 @@ def test_values_that_ask_for_nothing_change_nothing(neutral: dict[str, object]) 
         ({"prompt": "a" * 30_000}, PromptTooLongError, "^prompt needs at most 20000 characters, found 30000"),
         ({"prompt": ""}, ParameterError, "^prompt needs at least one token"),
         ({"prompt": []}, ParameterError, "^prompt needs at least one token"),
-        ({"prompt": {"a": 1}}, ParameterError, "^prompt needs a text, or a list of token ids, found {'a': 1}"),
-        ({"prompt": [[1, 2]]}, ParameterError, "^prompt needs a text, or a list of token ids"),
-        ({"prompt": [1, "a"]}, ParameterError, "^prompt needs a text, or a list of token ids"),
+        ({"prompt": {"a": 1}}, ParameterError, "^prompt needs a text, a list of token ids, or a list of either, found"),
+        ({"prompt": [[1, "a"]]}, ParameterError, "^prompt needs a text, a list of token ids, or a list of either"),
+        ({"prompt": [1, "a"]}, ParameterError, "^prompt needs a text, a list of token ids, or a list of either"),
+        ({"prompt": [[1], "a"]}, ParameterError, "^prompt needs a text, a list of token ids, or a list of either"),
+        ({"prompt": [[1], [2, 49152]]}, ParameterError, r"^prompt\[1\]\[1\] needs a token id in 0"),
+        ({"prompt": ["a", ""]}, ParameterError, r"^prompt\[1\] needs at least one token"),
+        ({"prompt": [[]]}, ParameterError, r"^prompt\[0\] needs at least one token"),
+        ({"prompt": [[5] * 256, [5]]}, PromptTooLongError, r"^prompt\[0\] needs at most 255 tokens .*, found 256"),
         ({"prompt": [1, 49152]}, ParameterError, r"^prompt\[1\] needs a token id in 0\.\.49151, found 49152"),
         ({"prompt": [-1]}, ParameterError, r"^prompt\[0\] needs a token id"),
         ({"prompt": [2**70]}, ParameterError, r"^prompt\[0\] needs a token id"),
@@ -252,7 +178,7 @@ def test_a_chat_template_may_refuse_the_messages() -> None:
     body = parse_body(json.dumps(CHAT).encode(), ChatBody, LIMITS)
     tokenizer.chat_template = "{{ raise_exception('roles must alternate') }}"
     with pytest.raises(ParameterError, match=r"^messages needs what .* takes \(roles must alternate\), found 'user'"):
-        prompt_tokens(body, tokenizer, LIMITS)
+        read_prompts(body, tokenizer, LIMITS)
     tokenizer.chat_template = None
     with pytest.raises(UnsupportedFieldError, match="chat is not supported by this model"):
-        prompt_tokens(body, tokenizer, LIMITS)
+        read_prompts(body, tokenizer, LIMITS)

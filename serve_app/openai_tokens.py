@@ -1,0 +1,102 @@
+"""What single tokens are: their bytes, their names, and where they begin in a text.
+
+A token need not be whole characters: byte-level BPE writes bytes as letters of its own, and sentencepiece falls back
+to tokens such as ``<0xE2>``. The text of several tokens is therefore not the texts of each in a row, but their bytes
+are.
+"""
+
+import codecs
+import json
+import re
+
+from tokenizers import Tokenizer
+from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_BEFORE = "a"  # a token to stand before another, so that it is decoded as amid a text
+
+
+class TokenTable:
+    """A tokenizer's tokens. May be shared between threads.
+
+    Args:
+        backend: of the target's tokenizer.
+    """
+
+    def __init__(self, backend: Tokenizer) -> None:
+        self._backend = backend
+        self._special = {i: token.content for i, token in backend.get_added_tokens_decoder().items() if token.special}
+        decoder = backend.decoder
+        kinds = set() if decoder is None else _kinds(json.loads(decoder.__getstate__()))
+        self._byte_of = {char: byte for byte, char in bytes_to_unicode().items()} if "ByteLevel" in kinds else None
+        self._byte_tokens = "ByteFallback" in kinds
+
+    def special(self, token_id: int) -> str | None:
+        """What a special token is written as, where it is; None for any other token."""
+        return self._special.get(token_id)
+
+    def data(self, token_id: int, *, leading: bool = False) -> bytes | None:
+        """The bytes of a token in a text, none for a special one; None if there is no such token.
+
+        Args:
+            token_id: any.
+            leading: whether it is the first of the text (some tokenizers drop its leading space).
+        """
+        token = self._backend.id_to_token(token_id)
+        if token is None or token_id in self._special:
+            return None if token is None else b""
+        if self._byte_of is not None:
+            known = all(char in self._byte_of for char in token)
+            return bytes(self._byte_of[char] for char in token) if known else token.encode()
+        if self._byte_tokens and (match := _BYTE_TOKEN.fullmatch(token)):
+            return bytes.fromhex(match[1])
+        if self._backend.decoder is None:
+            return token.encode()
+        if leading:
+            return str(self._backend.decoder.decode([token])).encode()
+        return str(self._backend.decoder.decode([_BEFORE, token])).removeprefix(_BEFORE).encode()
+
+    def name(self, token_id: int) -> str:
+        r"""A token as OpenAI writes it: its text, or ``bytes:\xe2\x9d`` where that is no text by itself."""
+        if token_id in self._special:
+            return self._special[token_id]
+        data = self.data(token_id)
+        if data is None:
+            return f"<|no token {token_id}|>"  # an output of the model that its tokenizer does not use
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
+
+
+class TextOffsets:
+    """Where each token of a text begins, in characters; within a character split over tokens, where that begins.
+
+    Args:
+        table: of the tokenizer.
+        start: where the first token begins.
+        spelled: the text from character 0, if special tokens may be spelled in it; they have no length elsewhere.
+    """
+
+    def __init__(self, table: TokenTable, start: int = 0, spelled: str = "") -> None:
+        self._table, self._spelled, self._chars = table, spelled, start
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._leading = True
+
+    def next(self, token_id: int) -> int:
+        """The offset of the next token."""
+        offset = self._chars
+        special = self._table.special(token_id)
+        if special is not None:
+            self._chars += len(special) if self._spelled.startswith(special, offset) else 0
+        else:
+            data = self._table.data(token_id, leading=self._leading) or b""
+            self._chars += len(self._decoder.decode(data))
+            self._leading = False
+        return min(offset, len(self._spelled)) if self._spelled else offset
+
+
+def _kinds(decoder: dict[str, object]) -> set[object]:
+    parts = decoder.get("decoders", [])
+    assert isinstance(parts, list)
+    return {decoder["type"]}.union(*map(_kinds, parts))
