@@ -1,6 +1,11 @@
 """Prompts of different kinds that the benches send."""
 
-from transformers import PreTrainedTokenizerBase
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase  # seconds to import, and a load generator has no need of it
 
 PROMPTS = (
     "Explain how a rainbow forms.",
@@ -21,8 +26,38 @@ PROMPTS = (
     "Classify the sentiment: I waited an hour and the food was cold.",
 )
 
+CONTINUATIONS = (
+    "The three primary colours are",
+    "Once upon a time, in a village by the river,",
+    "def fibonacci(n):\n    ",
+    "Water boils at",
+    "Dear Sir or Madam,\n\nI am writing to",
+    "1, 2, 4, 8, 16,",
+)
 
-def chat_ids(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
+_SUBJECTS = ("The council", "A young engineer", "The harbour", "Every second train", "The old library", "Our neighbour")
+_VERBS = ("waited for", "wrote a report about", "slowly changed", "was known for", "lost", "depended on")
+_OBJECTS = (
+    "the northern bridge",
+    "a box of letters",
+    "the price of wheat",
+    "two summers",
+    "the weather",
+    "a quiet road",
+)
+_ENDINGS = ("until the rain stopped", "although nobody had asked", "in the year of the flood", "with great care")
+
+
+def document(rng: np.random.Generator, words: int) -> str:
+    """Plain sentences, at least ``words`` words of them, hardly ever the same text twice."""
+    text: list[str] = []
+    while len(text) < words:
+        parts = (parts[rng.integers(len(parts))] for parts in (_SUBJECTS, _VERBS, _OBJECTS, _ENDINGS))
+        text += f"{' '.join(parts)}.".split()
+    return " ".join(text)
+
+
+def chat_ids(tokenizer: "PreTrainedTokenizerBase", prompt: str) -> list[int]:
     """Token ids of a one-message chat."""
     ids = tokenizer.apply_chat_template(
         [{"role": "user", "content": prompt}], add_generation_prompt=True, tokenize=True, return_dict=False
