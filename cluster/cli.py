@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _USER_ERROR = 2
 _INTERRUPTED = 130
-_BENCHES = ("engine", "overhead")
+_BENCHES = ("engine", "load", "overhead")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -44,6 +44,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"outrider {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_serve(commands)
+    _add_deploy(commands)
+    _add_top(commands)
+    _add_chat(commands)
     _add_config(commands)
     _add_models(commands)
     _add_distill(commands)
@@ -55,6 +58,40 @@ def _add_serve(commands: "_Commands") -> None:
     serve = commands.add_parser("serve", help="start a cluster on this machine and serve the API until Ctrl-C")
     _add_config_options(serve)
     serve.set_defaults(run=_serve)
+
+
+def _add_deploy(commands: "_Commands") -> None:
+    deploy = commands.add_parser("deploy", help="put the service on a running Ray cluster, update it, or remove it")
+    deploy.add_argument("--address", required=True, help="of the cluster: auto, host:6379 or ray://host:10001")
+    deploy.add_argument("--remove", action="store_true", help="take the service away")
+    _add_config_options(deploy)
+    deploy.set_defaults(run=_deploy)
+
+
+def _add_top(commands: "_Commands") -> None:
+    top = commands.add_parser("top", help="watch a running service in the terminal")
+    _add_url(top)
+    top.add_argument("--interval-s", type=float, default=1.0, help="seconds between two polls (default: %(default)s)")
+    top.add_argument("--once", action="store_true", help="print one picture, of two polls")
+    top.set_defaults(run=_top)
+
+
+def _add_chat(commands: "_Commands") -> None:
+    chat = commands.add_parser("chat", help="talk to a running service in the terminal")
+    _add_url(chat)
+    add = chat.add_argument
+    add("--model", help="name of the model (default: the one the service has)")
+    add("--temperature", type=float, help="0 is greedy")
+    add("--seed", type=int, help="the same seed gives the same answer")
+    add("--max-tokens", type=int, help="length limit of an answer")
+    add("--window", type=int, help="draft tokens per round (default: the service chooses)")
+    add("--system", metavar="TEXT", help="system message")
+    add("prompt", nargs="?", metavar="PROMPT", help="ask this and exit (default: a conversation)")
+    chat.set_defaults(run=_chat)
+
+
+def _add_url(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--url", default="http://127.0.0.1:8000", help="of the service (default: %(default)s)")
 
 
 def _add_config(commands: "_Commands") -> None:
@@ -139,6 +176,26 @@ def _serve(arguments: argparse.Namespace) -> None:
     serve_locally(config)
 
 
+def _deploy(arguments: argparse.Namespace) -> None:
+    config = _read_config(arguments)
+    from cluster.deploy import deploy, remove
+
+    act = remove if arguments.remove else deploy
+    act(config, arguments.address, show=lambda line: print(line, flush=True))
+
+
+def _top(arguments: argparse.Namespace) -> None:
+    from cluster.top import top
+
+    top(arguments.url, arguments.interval_s, once=arguments.once)
+
+
+def _chat(arguments: argparse.Namespace) -> None:
+    from cluster.chat import chat
+
+    chat(arguments)
+
+
 def _config_show(arguments: argparse.Namespace) -> None:
     config = _read_config(arguments)
     from outrider.config import to_yaml
@@ -172,3 +229,7 @@ def _distill(arguments: argparse.Namespace) -> None:
 
 def _bench(arguments: argparse.Namespace) -> None:
     import_module(f"bench.{arguments.name}").main(arguments.arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

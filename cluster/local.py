@@ -5,30 +5,31 @@ import os
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Any
+from contextlib import contextmanager
+from pathlib import Path
 
+import httpx
 import ray
-from ray import serve
-from ray.exceptions import RayError
-from ray.serve.config import HTTPOptions, ProxyLocation
+from ray.serve.config import ProxyLocation
 
-from actors.fleet import fleet_handle
+from cluster.application import APP_NAME, alive_nodes, await_drafters, bring_up, node_resources
+from cluster.room import drafter_claims, misfit, service_claims
 from outrider.config import Config
-from outrider.errors import ConfigError, GenerationFailedError
+from outrider.errors import ConfigError
 from outrider.models.registry import load_tokenizer
-from serve_app.app import app_cpus, build_app
 
-APP_NAME = "outrider"
-_DRAFTERS_DEADLINE_S = 60.0
-_POLL_S = 0.2
+__all__ = ["APP_NAME", "running", "serve_locally"]
+
+_METRICS_DEADLINE_S = 5.0
 
 
 def serve_locally(config: Config) -> None:
     """Start everything, print the URL, wait for Ctrl-C, end everything."""
     with running(config, show=lambda line: print(line, flush=True)) as url:
+        print(f"Logs: {_logs()}", flush=True)
+        if (metrics := _metrics_url()) is not None:
+            print(f"Metrics: {metrics}", flush=True)
         print(f"Ready: {config.model.public_name} at {url}/v1 - Ctrl-C ends it", flush=True)
         _wait_for_signal()
         print("Stopping", flush=True)
@@ -58,16 +59,8 @@ def running(config: Config, show: Callable[[str], None] = lambda _: None) -> Ite
         _start_ray(config)
         _check_room(config)
         show("Serve: starting ingress and coordinator; the verifier loads its model")
-        serve.start(
-            proxy_location=ProxyLocation.HeadOnly,
-            http_options=HTTPOptions(host=config.http.host, port=config.http.port),
-        )
-        try:
-            serve.run(build_app(config), name=APP_NAME, route_prefix="/")
-        except RuntimeError as error:
-            raise GenerationFailedError(f"the application did not come up: {error}") from error
-        ready = _await_drafters(config)
-        show(f"Drafters: {ready} ready")
+        bring_up(config, ProxyLocation.HeadOnly, show=lambda _: None)
+        show(f"Drafters: {await_drafters(config, config.drafter_count)} ready")
         yield f"http://{config.http.host}:{config.http.port}"
     finally:
         ray.shutdown()
@@ -94,28 +87,27 @@ def _check_room(config: Config) -> None:
     Raises:
         ConfigError: the configuration claims more than the cluster has.
     """
-    verifiers, groups = config.verifiers, config.drafters
-    needed = {
-        "CPU": app_cpus(config) + sum(group.count * group.num_cpus for group in groups),
-        "GPU": verifiers.count * verifiers.num_gpus + sum(group.count * group.num_gpus for group in groups),
-    }
-    resources: Any = ray.cluster_resources  # untyped
-    found: dict[str, float] = resources()
-    for name, field in (("CPU", "cluster.num_cpus"), ("GPU", "verifiers.num_gpus")):
-        if needed[name] > found.get(name, 0.0):
-            raise ConfigError(field, f"{needed[name]:g} {name}s for all verifiers and drafters", found.get(name, 0.0))
+    claims = (*service_claims(config), *drafter_claims(config))
+    cpus = sum(claim.resources.get("CPU", 0.0) for claim in claims)
+    if cpus > config.cluster.num_cpus:
+        raise ConfigError("cluster.num_cpus", f"{cpus:g} CPUs for all verifiers and drafters", config.cluster.num_cpus)
+    error = misfit(claims, node_resources())
+    if error is not None:
+        raise error
 
 
-def _await_drafters(config: Config) -> int:
-    """Wait until all drafters are ready, or as long as that may take; the service works without them meanwhile."""
-    fleet = fleet_handle(config.drafters, config.model.target, config.cluster.namespace)
-    give_up_at_s = time.monotonic() + _DRAFTERS_DEADLINE_S
-    ready = 0
-    while ready < config.drafter_count and time.monotonic() < give_up_at_s:
-        time.sleep(_POLL_S)
-        with suppress(RayError):  # a fleet that is still starting, or restarting, is asked again
-            ready = len(ray.get(fleet.loads.remote(), timeout=_DRAFTERS_DEADLINE_S))
-    return ready
+def _logs() -> Path:
+    context = ray.get_runtime_context()
+    return Path(context.get_temp_dir()) / context.get_session_name() / "logs"
+
+
+def _metrics_url() -> str | None:
+    """Ray's Prometheus exporter, which runs beside the node; None if it does not answer."""
+    url = f"http://127.0.0.1:{alive_nodes()[0]['MetricsExportPort']}/metrics"
+    try:
+        return url if httpx.get(url, timeout=_METRICS_DEADLINE_S).is_success else None
+    except httpx.HTTPError:
+        return None
 
 
 def _check_port(config: Config) -> None:

@@ -7,10 +7,13 @@ takes a parsed configuration.
 from collections.abc import Mapping
 from typing import Any
 
+import yaml
 from ray import serve
 from ray.serve import Application
+from ray.serve.config import BackpressureConfig, RequestRouterConfig
 
-from outrider.config import Config, load_config
+from outrider.config import Config, load_config, parse_config
+from outrider.errors import ConfigError
 from serve_app.coordinator import Coordinator
 from serve_app.ingress import Ingress, ServiceSettings
 
@@ -18,18 +21,49 @@ from serve_app.ingress import Ingress, ServiceSettings
 _COORDINATOR_CPUS = 0.5
 _INGRESS_CPUS = 0.5
 _MAX_ONGOING_INGRESS_REQUESTS = 1000
+_MAX_QUEUED_INGRESS_REQUESTS = 256  # per HTTP proxy, beyond those under way; more are refused at once
+_BUSY = BackpressureConfig(status_code=429, retry_after_s=1.0)  # by the proxy; like the ingress's own answer
+_ROUTER = "serve_app.request_router:PrefixRouter"
 _MAX_ROUTED_REQUESTS = 64  # waiting in an ingress for a coordinator; more are refused at once
-_SHUTDOWN_GRACE_S = 600.0  # for responses under way to end when a replica is taken out of service
+SHUTDOWN_GRACE_S = 600.0  # for responses under way to end when a replica is taken out of service
 
 
-def build(args: Mapping[str, str]) -> Application:
-    """Serve's builder: ``config`` is the path of the YAML file; without it the packaged defaults are used."""
-    return build_app(load_config(args.get("config")))
+def build(args: Mapping[str, Any]) -> Application:
+    """Serve's builder.
+
+    Args:
+        args: ``config`` is the path of the YAML file, or the configuration itself as a mapping; without it the
+            packaged defaults hold.
+
+    Raises:
+        ConfigError: an argument or the configuration is not valid.
+    """
+    return build_app(config_of(args))
 
 
-def app_cpus(config: Config) -> float:
-    """Ray CPUs that ingress, coordinators and verifiers claim together."""
-    return _INGRESS_CPUS + config.verifiers.count * (_COORDINATOR_CPUS + config.verifiers.num_cpus)
+def config_of(args: Mapping[str, Any]) -> Config:
+    """Read the application's arguments; as ``build``."""
+    for name in args:
+        if name != "config":
+            raise ConfigError("application arguments", "known keys (config)", name)
+    config = args.get("config")
+    if config is None or isinstance(config, str):
+        return load_config(config)
+    if not isinstance(config, Mapping):
+        raise ConfigError("config", "the path of a YAML file, or the configuration as a mapping", config)
+    return parse_config(yaml.safe_dump(dict(config)), "the application's arguments")
+
+
+def ingress_bundle() -> dict[str, float]:
+    """Ray resources that the ingress claims."""
+    return {"CPU": _INGRESS_CPUS}
+
+
+def coordinator_bundles(config: Config) -> list[dict[str, float]]:
+    """The placement group of each coordinator: one bundle for itself, one for its verifier."""
+    verifiers = config.verifiers
+    verifier = {"CPU": verifiers.num_cpus, "GPU": verifiers.num_gpus, **verifiers.resources}
+    return [{"CPU": _COORDINATOR_CPUS}, {name: amount for name, amount in verifier.items() if amount}]
 
 
 def build_app(config: Config) -> Application:
@@ -38,28 +72,28 @@ def build_app(config: Config) -> Application:
     A coordinator replica's placement group has one bundle for itself and one for its verifier, so that Serve scales
     both together and never places one without the other.
     """
-    verifiers, limits = config.verifiers, config.limits
-    verifier_bundle = {"CPU": verifiers.num_cpus, "GPU": verifiers.num_gpus, **verifiers.resources}
+    limits = config.limits
     coordinator: Any = serve.deployment(
         Coordinator,
         name="Coordinator",
-        num_replicas=verifiers.count,
+        num_replicas=config.verifiers.count,
         ray_actor_options={"num_cpus": _COORDINATOR_CPUS},
-        placement_group_bundles=[
-            {"CPU": _COORDINATOR_CPUS},
-            {name: amount for name, amount in verifier_bundle.items() if amount},
-        ],
+        placement_group_bundles=coordinator_bundles(config),
         placement_group_strategy="PACK",
         # One more than it admits, so that an overload is refused by name rather than queued without bound.
         max_ongoing_requests=limits.max_concurrent_generations + limits.max_queued_generations + 1,
         max_queued_requests=_MAX_ROUTED_REQUESTS,
-        graceful_shutdown_timeout_s=_SHUTDOWN_GRACE_S,
+        graceful_shutdown_timeout_s=SHUTDOWN_GRACE_S,
+        request_router_config=RequestRouterConfig(request_router_class=_ROUTER),  # type: ignore[arg-type]  # or a class
     )
     ingress: Any = serve.deployment(
         Ingress,
         name="Ingress",
         ray_actor_options={"num_cpus": _INGRESS_CPUS},
         max_ongoing_requests=_MAX_ONGOING_INGRESS_REQUESTS,
+        max_queued_requests=_MAX_QUEUED_INGRESS_REQUESTS,
+        backpressure_config=_BUSY,
+        graceful_shutdown_timeout_s=SHUTDOWN_GRACE_S,
     )
     application: Application = ingress.bind(coordinator.bind(config), ServiceSettings.from_config(config))
     return application

@@ -1,0 +1,115 @@
+"""Bring the application up on the Ray cluster this process is connected to, and follow it until it serves."""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import ray
+from ray import serve
+from ray.exceptions import RayError
+from ray.serve.config import HTTPOptions, ProxyLocation
+from ray.serve.context import _get_global_client  # Serve tells its own HTTP address nowhere else
+from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
+
+from actors.fleet import fleet_handle
+from cluster.room import Resources
+from outrider.config import Config
+from outrider.errors import ConfigError, GenerationFailedError
+from serve_app.app import SHUTDOWN_GRACE_S, build_app
+
+APP_NAME = "outrider"
+HEAD_RESOURCE = "node:__internal_head__"  # Ray's mark of the head node
+_DRAFTERS_DEADLINE_S = 60.0
+_POLL_S = 0.2
+
+
+def bring_up(config: Config, proxies: ProxyLocation, show: Callable[[str], None]) -> None:
+    """Deploy the application, or update the one that runs, and wait until it serves.
+
+    Args:
+        config: what to run.
+        proxies: where Serve's HTTP server listens, if Serve does not run yet.
+        show: told in a line whenever the state changes.
+
+    Raises:
+        ConfigError: Serve already listens elsewhere.
+        GenerationFailedError: the application did not come up.
+    """
+    serve.start(proxy_location=proxies, http_options=HTTPOptions(host=config.http.host, port=config.http.port))
+    _check_listener(config)
+    target = serve.RunTarget(build_app(config), APP_NAME, "/")
+    try:
+        serve.run_many([target], wait_for_applications_running=False)
+        _follow(config, show)
+        _client().wait_for_proxies_serving()
+    except (RuntimeError, TimeoutError) as error:
+        raise GenerationFailedError(f"the application did not come up: {error}") from error
+
+
+def await_drafters(config: Config, expected: int) -> int:
+    """Wait until so many drafters are ready, or as long as that may take; the service works without them meanwhile."""
+    fleet = fleet_handle(config.drafters, config.model.target, config.cluster.namespace)
+    give_up_at_s = time.monotonic() + _DRAFTERS_DEADLINE_S
+    ready = 0
+    while ready < expected and time.monotonic() < give_up_at_s:
+        time.sleep(_POLL_S)
+        with suppress(RayError):  # a fleet that is still starting, or restarting, is asked again
+            ready = len(ray.get(fleet.loads.remote(), timeout=_DRAFTERS_DEADLINE_S))
+    return ready
+
+
+def alive_nodes() -> list[dict[str, Any]]:
+    """Ray's own records of the nodes that are alive."""
+    nodes: Any = ray.nodes  # untyped
+    return [node for node in nodes() if node["Alive"]]
+
+
+def node_resources() -> tuple[Resources, ...]:
+    """Total resources of each node that is alive."""
+    return tuple(node["Resources"] for node in alive_nodes())
+
+
+def state_line(status: ApplicationStatusOverview) -> str:
+    """The application's state in a line, with what keeps it from running."""
+    parts = [f"Application: {status.status.value.lower()}"]
+    troubles = [status.message] if status.status is not ApplicationStatus.RUNNING else []
+    for name, deployment in sorted(status.deployments.items()):
+        replicas = ", ".join(f"{count} {state.lower()}" for state, count in deployment.replica_states.items())
+        parts.append(f"{name}: {replicas or 'none yet'}")
+        troubles.append(deployment.message)
+    seen = dict.fromkeys(first for trouble in troubles if (first := trouble.strip().partition("\n")[0]))
+    return "; ".join(parts) + "".join(f"\n  {trouble}" for trouble in seen)
+
+
+def _client() -> Any:
+    return _get_global_client()
+
+
+def _check_listener(config: Config) -> None:
+    listens = _client().http_config  # serve.start leaves a Serve that runs as it is
+    for field in ("host", "port"):
+        found, wanted = getattr(listens, field), getattr(config.http, field)
+        if found != wanted:
+            needed = f"{found} as Serve on this cluster already listens there (or run `serve shutdown` first)"
+            raise ConfigError(f"http.{field}", needed, wanted)
+
+
+def _follow(config: Config, show: Callable[[str], None]) -> None:
+    limits = config.limits
+    deadline_s = SHUTDOWN_GRACE_S + 2 * (limits.verifier_deadline_s + limits.verifier_start_deadline_s)
+    give_up_at_s = time.monotonic() + deadline_s
+    shown = ""
+    while True:
+        status = serve.status().applications[APP_NAME]
+        line = state_line(status)
+        if line != shown:
+            show(line)
+            shown = line
+        if status.status is ApplicationStatus.RUNNING:
+            return
+        if status.status is ApplicationStatus.DEPLOY_FAILED:
+            raise RuntimeError(status.message)
+        if time.monotonic() > give_up_at_s:
+            raise TimeoutError(f"{line}, after {deadline_s:g} s; Serve goes on trying")
+        time.sleep(_POLL_S)

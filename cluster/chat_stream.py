@@ -1,0 +1,145 @@
+"""The service's answer to one chat turn, as data: its server-sent events read into pieces, and what it cost.
+
+No terminal here. Spans say who proposed a piece of text; a service that sends none is read as plain text.
+"""
+
+import json
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from outrider.errors import OutriderError
+from outrider.types import TextSpan, TokenOrigin
+
+Message = Mapping[str, str]
+
+_ORIGINS = {origin.value: origin for origin in TokenOrigin}
+_TIMEOUT = httpx.Timeout(10.0, read=600.0)  # the service's own deadlines are shorter than that
+
+
+class ChatError(OutriderError):
+    """The service cannot be reached, or refuses the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatOptions:
+    """What every turn is asked with; None leaves it to the service."""
+
+    model: str
+    temperature: float | None = None
+    seed: int | None = None
+    max_tokens: int | None = None
+    window: int | None = None
+
+    def body(self, messages: Sequence[Message]) -> dict[str, object]:
+        """The request."""
+        outrider: dict[str, object] = {"spans": True}
+        if self.window is not None:
+            outrider["window"] = self.window
+        chosen = {"temperature": self.temperature, "seed": self.seed, "max_tokens": self.max_tokens}
+        return {
+            "model": self.model,
+            "messages": list(messages),
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "outrider": outrider,
+            **{name: value for name, value in chosen.items() if value is not None},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a response cost."""
+
+    completion_tokens: int
+    drafted_tokens: int
+    accepted_tokens: int
+    rounds: int
+
+
+Piece = TextSpan | Usage
+
+
+def ask_model(client: httpx.Client, url: str) -> str:
+    """The name of the model a service has.
+
+    Raises:
+        ChatError: it does not answer.
+    """
+    try:
+        answer = client.get(f"{url}/v1/models", timeout=_TIMEOUT)
+        if answer.is_success:
+            return str(answer.json()["data"][0]["id"])
+    except (httpx.HTTPError, ValueError, LookupError, TypeError) as error:
+        raise _unreachable(url, error) from error
+    raise ChatError(_message_of(answer))
+
+
+def ask(
+    client: httpx.Client, url: str, options: ChatOptions, messages: Sequence[Message]
+) -> Generator[Piece, None, None]:
+    """Stream one answer; closing the iterator cancels it.
+
+    Raises:
+        ChatError: the service cannot be reached, refuses the request, or fails on the way.
+    """
+    body = options.body(messages)
+    try:
+        with client.stream("POST", f"{url}/v1/chat/completions", json=body, timeout=_TIMEOUT) as answer:
+            if not answer.is_success:
+                answer.read()
+                raise ChatError(_message_of(answer))
+            yield from pieces(answer.iter_lines())
+    except httpx.HTTPError as error:
+        raise _unreachable(url, error) from error
+
+
+def pieces(lines: Iterable[str]) -> Iterator[Piece]:
+    """Read the lines of an event stream.
+
+    Raises:
+        ChatError: an event tells of an error, or the stream ends without its last event.
+    """
+    for line in lines:
+        field, _, value = line.partition(":")
+        if field != "data":
+            continue
+        if value.strip() == "[DONE]":
+            return
+        event = json.loads(value)
+        if "error" in event:
+            raise ChatError(str(event["error"]["message"]))
+        for choice in event["choices"]:
+            yield from _spans(choice)
+        if event.get("usage"):
+            yield _usage(event["usage"])
+    raise ChatError("needs a complete answer, found a connection that ended in the middle of one; ask again")
+
+
+def _spans(choice: Mapping[str, Any]) -> Iterator[TextSpan]:
+    spans = (choice.get("outrider") or {}).get("spans")
+    if spans is None:
+        text = choice["delta"].get("content")
+        spans = [{"text": text, "origin": TokenOrigin.VERIFIER}] if text else []
+    for span in spans:
+        yield TextSpan(span["text"], _ORIGINS.get(span["origin"], TokenOrigin.VERIFIER))
+
+
+def _usage(usage: Mapping[str, Any]) -> Usage:
+    ours = usage.get("outrider") or {}
+    counts = [int(ours.get(name, 0)) for name in ("drafted_tokens", "accepted_tokens", "rounds")]
+    return Usage(int(usage["completion_tokens"]), *counts)
+
+
+def _message_of(answer: httpx.Response) -> str:
+    """An API's error as its message; whatever else answered as its status."""
+    try:
+        return str(answer.json()["error"]["message"])
+    except (ValueError, LookupError, TypeError):
+        return f"needs an OpenAI-style service at {answer.url}, found HTTP status {answer.status_code}"
+
+
+def _unreachable(url: str, error: Exception) -> ChatError:
+    return ChatError(f"needs a service at {url}, found: {error or type(error).__name__}")

@@ -1,0 +1,96 @@
+"""Whether what a configuration claims fits the nodes of a cluster.
+
+Pure. Ray waits without a word for what can never be placed, so this is asked before anything is started.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from outrider.config import Config
+from outrider.errors import ConfigError
+from serve_app.app import coordinator_bundles, ingress_bundle
+
+Resources = Mapping[str, float]
+
+_ROUNDING = 1e-6  # Ray counts in ten-thousandths
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one actor takes of one node. ``field`` of the configuration says so, or how often."""
+
+    who: str
+    field: str
+    resources: Resources
+
+
+def service_claims(config: Config) -> tuple[Claim, ...]:
+    """Ingress, coordinators and verifiers: without them there is no service."""
+    coordinator, verifier = coordinator_bundles(config)
+    each = (Claim("coordinator", "verifiers.count", coordinator), Claim("verifier", "verifiers", verifier))
+    return (Claim("ingress", "verifiers.count", ingress_bundle()), *(each * config.verifiers.count))
+
+
+def drafter_claims(config: Config) -> tuple[Claim, ...]:
+    """Every drafter; the service works without them."""
+    claims = []
+    for i, group in enumerate(config.drafters):
+        resources = {"CPU": group.num_cpus, "GPU": group.num_gpus, **group.resources}
+        claimed = {name: amount for name, amount in resources.items() if amount}
+        claims += [Claim(f"drafter of group {group.name}", f"drafters[{i}].count", claimed)] * group.count
+    return tuple(claims)
+
+
+def misfit(claims: Sequence[Claim], nodes: Sequence[Resources]) -> ConfigError | None:
+    """The first claim that no placement can satisfy; None does not promise that there is one.
+
+    Args:
+        claims: to be placed together.
+        nodes: total resources of each node.
+
+    Returns:
+        An error to raise: a single claim is larger than every node, or all together are more than the cluster has.
+    """
+    for claim in claims:
+        if not any(_holds(node, claim.resources) for node in nodes):
+            return ConfigError(claim.field, f"a node with {written(claim.resources)} for a {claim.who}", _offer(nodes))
+    for name in sorted({name for claim in claims for name in claim.resources}):
+        claiming = [claim for claim in claims if name in claim.resources]
+        needed = sum(claim.resources[name] for claim in claiming)
+        found = sum(node.get(name, 0.0) for node in nodes)
+        if needed > found + _ROUNDING:
+            largest = max(claiming, key=lambda claim: claim.resources[name])
+            needs = f"{needed:g} {name} in the cluster for all of {_names(claiming)}"
+            return ConfigError(largest.field, f"{needs}: lower it, or add nodes", f"{found:g}")
+    return None
+
+
+def place(claims: Sequence[Claim], nodes: Sequence[Resources]) -> tuple[Claim, ...]:
+    """Give each claim in turn, the largest first, to the first node with room; returns those that found none."""
+    free = [dict(node) for node in nodes]
+    homeless = []
+    for claim in sorted(claims, key=lambda claim: -sum(claim.resources.values())):
+        home = next((node for node in free if _holds(node, claim.resources)), None)
+        if home is None:
+            homeless.append(claim)
+            continue
+        for name, amount in claim.resources.items():
+            home[name] = home[name] - amount
+    return tuple(homeless)
+
+
+def written(resources: Resources) -> str:
+    """``1 CPU, 2 GPU``."""
+    return ", ".join(f"{amount:g} {name}" for name, amount in resources.items()) or "nothing"
+
+
+def _holds(node: Resources, claim: Resources) -> bool:
+    return all(node.get(name, 0.0) + _ROUNDING >= amount for name, amount in claim.items())
+
+
+def _offer(nodes: Sequence[Resources]) -> str:
+    return "; ".join(sorted({written(node) for node in nodes})) or "no nodes"
+
+
+def _names(claims: Sequence[Claim]) -> str:
+    return ", ".join(sorted({claim.who for claim in claims}))

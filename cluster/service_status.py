@@ -1,0 +1,154 @@
+"""The service's ``GET /status`` as data, and what happened between two of them.
+
+Pure. Counters count from their coordinator's start, so figures come from differences; one that restarted has a new id.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pydantic import TypeAdapter, ValidationError
+
+from outrider.errors import OutriderError
+
+
+class StatusError(OutriderError):
+    """The service does not answer, or not with a status."""
+
+
+@dataclass(frozen=True, slots=True)
+class KvStatus:
+    """A verifier's KV memory, in blocks."""
+
+    block_tokens: int
+    total_blocks: int
+    used_blocks: int
+    cached_blocks: int
+    generations: int
+    evictions: int
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorStatus:
+    """One coordinator: gauges, and counters since its start."""
+
+    id: str
+    verifier: str
+    uptime_s: float
+    generations: int = 0
+    queued_generations: int = 0
+    queued_blocks: int = 0
+    rounds: int = 0
+    speculative_rounds: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+    committed_tokens: int = 0
+    phase_seconds: Mapping[str, float] = field(default_factory=dict)
+    verifier_idle_s: float = 0.0
+    kv: KvStatus | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterStatus:
+    """One drafter, as the fleet sees it."""
+
+    name: str
+    group: str
+    state: str
+    reason: str | None
+    generations: int
+    capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceStatus:
+    """All of it."""
+
+    model: str
+    coordinators: tuple[CoordinatorStatus, ...]
+    drafters: tuple[DrafterStatus, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What happened in a span of time; seconds are summed over rounds."""
+
+    span_s: float
+    rounds: int
+    drafted_tokens: int
+    accepted_tokens: int
+    committed_tokens: int
+    phase_seconds: Mapping[str, float]
+    verifier_idle_s: Mapping[str, float]  # by coordinator
+
+    def tokens_per_s(self) -> float | None:
+        """Committed tokens per second."""
+        return _ratio(self.committed_tokens, self.span_s)
+
+    def rounds_per_s(self) -> float | None:
+        """Rounds per second."""
+        return _ratio(self.rounds, self.span_s)
+
+    def accepted_fraction(self) -> float | None:
+        """Accepted over drafted tokens."""
+        return _ratio(self.accepted_tokens, self.drafted_tokens)
+
+    def mean_acceptance_length(self) -> float | None:
+        """Committed tokens per round."""
+        return _ratio(self.committed_tokens, self.rounds)
+
+    def phase_ms(self, phase: str) -> float | None:
+        """Milliseconds a round spends in a phase."""
+        return _ratio(1e3 * self.phase_seconds.get(phase, 0.0), self.rounds)
+
+
+_ADAPTER = TypeAdapter(ServiceStatus)
+
+
+def parse_status(body: str | bytes) -> ServiceStatus:
+    """Read the body of an answer.
+
+    Raises:
+        StatusError: it is not a status.
+    """
+    try:
+        return _ADAPTER.validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the answer"
+        raise StatusError(f"needs the status of an Outrider service, found in {where}: {first['msg']}") from error
+
+
+def activity(before: ServiceStatus | None, now: ServiceStatus, elapsed_s: float) -> Activity:
+    """What happened since ``before``, ``elapsed_s`` seconds ago; None: since the coordinators' start."""
+    earlier = {} if before is None else {coordinator.id: coordinator for coordinator in before.coordinators}
+    pairs = []
+    for coordinator in now.coordinators:
+        then = earlier.get(coordinator.id)
+        if then is None:
+            # It started in between, or was not heard of for a while: then nobody knows what it did in between.
+            is_new = before is None or coordinator.uptime_s <= elapsed_s
+            then = CoordinatorStatus(coordinator.id, "", 0.0) if is_new else coordinator
+        pairs.append((then, coordinator))
+
+    def total(name: str) -> int:
+        return sum(max(0, getattr(c, name) - getattr(then, name)) for then, c in pairs)
+
+    phases = dict.fromkeys(phase for _, c in pairs for phase in c.phase_seconds)
+    return Activity(
+        elapsed_s,
+        total("rounds"),
+        total("drafted_tokens"),
+        total("accepted_tokens"),
+        total("committed_tokens"),
+        {
+            phase: sum(
+                max(0.0, c.phase_seconds.get(phase, 0.0) - then.phase_seconds.get(phase, 0.0)) for then, c in pairs
+            )
+            for phase in phases
+        },
+        {c.id: max(0.0, c.verifier_idle_s - then.verifier_idle_s) for then, c in pairs},
+    )
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole > 0 else None

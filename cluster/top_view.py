@@ -1,0 +1,126 @@
+"""``outrider top``'s picture of two polls. Pure: statuses in, something ``rich`` can draw out."""
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cluster.service_status import Activity, CoordinatorStatus, ServiceStatus, activity
+
+_BAR_CELLS = 30
+_PHASES = ("draft", "link", "queue", "verify", "orchestration")
+_STATE_STYLES = {"ready": "green", "starting": "yellow", "restarting": "yellow", "suspect": "yellow", "refused": "red"}
+_RATES = (
+    ("committed tokens/s", Activity.tokens_per_s, "{:.1f}"),
+    ("rounds/s", Activity.rounds_per_s, "{:.1f}"),
+    ("accepted fraction", Activity.accepted_fraction, "{:.3f}"),
+    ("mean acceptance length, tokens", Activity.mean_acceptance_length, "{:.2f}"),
+)
+
+
+def view(before: ServiceStatus, now: ServiceStatus, elapsed_s: float, url: str) -> RenderableType:
+    """Draw what the service does.
+
+    Args:
+        before: the poll before.
+        now: the last poll.
+        elapsed_s: between the two.
+        url: of the service.
+    """
+    uptime_s = max((c.uptime_s for c in now.coordinators), default=0.0)
+    recent, whole = activity(before, now, elapsed_s), activity(None, now, uptime_s)
+    header = Text.assemble((now.model, "bold"), f"  {url}  up {duration(uptime_s)}")
+    return Group(
+        header,
+        "",
+        _drafters(now),
+        "",
+        _coordinators(now, recent),
+        "",
+        _rates(recent, whole),
+        "",
+        _phases(recent, whole),
+    )
+
+
+def duration(seconds: float) -> str:
+    """``2d 03:04:05``, ``03:04:05``."""
+    minutes, s = divmod(int(seconds), 60)
+    hours, m = divmod(minutes, 60)
+    days, h = divmod(hours, 24)
+    return (f"{days}d " if days else "") + f"{h:02}:{m:02}:{s:02}"
+
+
+def _drafters(now: ServiceStatus) -> Table:
+    table = _table("Drafter", "Group", "State", "Active", "Reason")
+    table.columns[-1].no_wrap = False
+    for drafter in now.drafters:
+        held = f"{drafter.generations}/{drafter.capacity}"
+        table.add_row(Text(drafter.name), Text(drafter.group), _state(drafter.state), held, Text(drafter.reason or ""))
+    if not now.drafters:
+        table.add_row("none")
+    return table
+
+
+def _coordinators(now: ServiceStatus, recent: Activity) -> Table:
+    table = _table("Coordinator", "Verifier", "Idle", "Active", "Queued", "Blocks", "KV tokens", "Evicted")
+    for c in now.coordinators:
+        idle = recent.verifier_idle_s[c.id] / recent.span_s if recent.span_s else 0.0
+        table.add_row(
+            Text(c.id),
+            _state(c.verifier),
+            f"{min(1.0, idle):.0%}",
+            str(c.generations),
+            str(c.queued_generations),
+            str(c.queued_blocks),
+            _kv_use(c),
+            "-" if c.kv is None else str(c.kv.evictions),
+        )
+    if not now.coordinators:
+        table.add_row("none")
+    return table
+
+
+def _kv_use(coordinator: CoordinatorStatus) -> str:
+    kv = coordinator.kv
+    if kv is None:
+        return "-"
+    return f"{kv.used_blocks / max(1, kv.total_blocks):.0%} of {kv.total_blocks * kv.block_tokens}"
+
+
+def _rates(recent: Activity, whole: Activity) -> Table:
+    table = _table("", "Now", "Since start")
+    for title, rate, form in _RATES:
+        table.add_row(title, _number(rate(recent), form), _number(rate(whole), form))
+    return table
+
+
+def _phases(recent: Activity, whole: Activity) -> Table:
+    """Bars show now, or all time while nothing happens."""
+    table = _table("ms per round", "Now", "Since start", "")
+    drawn = recent if recent.rounds else whole
+    longest = max((drawn.phase_ms(phase) or 0.0 for phase in drawn.phase_seconds), default=0.0)
+    for phase in sorted(whole.phase_seconds, key=_phase_order):
+        cells = round(_BAR_CELLS * (drawn.phase_ms(phase) or 0.0) / longest) if longest else 0
+        numbers = (_number(span.phase_ms(phase), "{:.2f}") for span in (recent, whole))
+        table.add_row(Text(phase), *numbers, Text("█" * cells, "cyan"))
+    return table
+
+
+def _phase_order(phase: str) -> int:
+    """As a round goes through them; those of a later version last."""
+    return _PHASES.index(phase) if phase in _PHASES else len(_PHASES)
+
+
+def _table(*titles: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold dim")
+    for title in titles:
+        table.add_column(title, no_wrap=True)
+    return table
+
+
+def _state(name: str) -> Text:
+    return Text(name, _STATE_STYLES.get(name, ""))
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else form.format(value)

@@ -1,0 +1,104 @@
+"""A real one-node cluster, started by ``ray start`` in a session of its own and ended by its process group."""
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RAY = Path(sys.executable).with_name("ray")
+_UP_WITHIN_S = 120
+_DOWN_WITHIN_S = 60
+
+
+@dataclass(frozen=True)
+class Head:
+    """The cluster: where it listens, and what a client's environment needs to be let in."""
+
+    address: str
+    dashboard_url: str
+    token: str
+    environment: dict[str, str]
+
+    def outrider(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """Run the command line against it, as a process of its own."""
+        return subprocess.run(
+            [sys.executable, "-m", "cluster.cli", *arguments],
+            cwd=ROOT,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=400,
+        )
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports nobody listens on now."""
+    with contextlib.ExitStack() as probes:
+        sockets = [probes.enter_context(socket.socket()) for _ in range(count)]
+        for probe in sockets:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in sockets]
+
+
+@pytest.fixture(scope="session")
+def head() -> Iterator[Head]:
+    """CPUs, a simulated Jetson and room for a verifier."""
+    port, client, dashboard, agent = free_ports(4)
+    folder = Path(tempfile.mkdtemp(prefix="outrider-"))  # short: Ray puts sockets into it
+    token = secrets.token_hex(32)
+    (folder / "token").write_text(token, encoding="utf-8")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")} | {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(folder / "token"),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "NO_COLOR": "1",
+    }
+    options = {
+        "port": port,
+        "ray-client-server-port": client,
+        "dashboard-port": dashboard,
+        "dashboard-agent-listen-port": agent,
+        "num-cpus": 4,
+        "resources": '{"jetson": 1, "verifier": 1}',
+        "object-store-memory": 100 * 2**20,
+        "temp-dir": folder,
+    }
+    command = [str(RAY), "start", "--head", "--block", *(f"--{name}={value}" for name, value in options.items())]
+    log = folder / "start.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=output, stderr=output, start_new_session=True
+        )
+    try:
+        url = f"http://127.0.0.1:{dashboard}"
+        _await_up(process, log)
+        yield Head(f"127.0.0.1:{port}", url, token, environment)
+    finally:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_DOWN_WITHIN_S)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _await_up(process: "subprocess.Popen[bytes]", log: Path) -> None:
+    """``ray start`` says so when everything runs."""
+    give_up_at_s = time.monotonic() + _UP_WITHIN_S
+    while "Ray runtime started" not in log.read_text(encoding="utf-8"):
+        assert process.poll() is None, log.read_text(encoding="utf-8")
+        assert time.monotonic() < give_up_at_s, log.read_text(encoding="utf-8")
+        time.sleep(0.1)
