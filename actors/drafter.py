@@ -13,6 +13,8 @@ from typing import Any
 from actors.messages import DraftReply, ModelCard
 from outrider.engines.base import DraftAnswer, DrafterEngine, DraftRequest, OpenGeneration
 from outrider.engines.limits import EngineLimits
+from outrider.errors import OutriderError
+from outrider.events import write_events
 from outrider.types import GenerationId
 
 _Order = tuple[Callable[[], None], asyncio.Future[None]]
@@ -28,11 +30,13 @@ class DrafterActor:
         from outrider.engines.torch_drafter import TorchDrafter  # noqa: PLC0415
         from outrider.models.registry import load_drafter  # noqa: PLC0415
 
+        write_events()
         self._thread = engine_thread(threads)
         loaded = self._thread.submit(load_drafter, drafter, target, dtype=dtype, device=device).result()
         engine = TorchDrafter(loaded, limits)
         self._engine: DrafterEngine = engine
         self._card = model_card(loaded, engine.max_context_tokens)
+        self._held: set[GenerationId] = set()
         self._orders: list[_Order] = []
         self._waiting: dict[tuple[GenerationId, int], asyncio.Future[DraftAnswer]] = {}
         self._driver: asyncio.Task[None] | None = None
@@ -54,7 +58,12 @@ class DrafterActor:
         Raises:
             ContextTooLongError: it can never fit this drafter.
         """
-        await self._apply(partial(self._engine.open, request))
+        self._held.add(request.generation)
+        try:
+            await self._apply(partial(self._engine.open, request))
+        except OutriderError:
+            self._held.discard(request.generation)
+            raise
 
     async def draft(self, request: DraftRequest) -> DraftReply:
         """Draft one block (window 0: bring the KV up to date). A repeated request takes over from the first."""
@@ -71,8 +80,13 @@ class DrafterActor:
             if self._waiting.get(key) is answer:
                 del self._waiting[key]
 
+    async def held(self) -> tuple[GenerationId, ...]:
+        """The generations it holds."""
+        return tuple(self._held)
+
     async def close(self, generation: GenerationId) -> None:
         """Forget a generation; a block it still waits for is cancelled."""
+        self._held.discard(generation)
         for (name, _), answer in self._waiting.items():
             if name == generation:
                 answer.cancel()

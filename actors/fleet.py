@@ -1,12 +1,15 @@
 """The fleet actor: starts the drafters, knows which are alive, leases them to generations. Off the round path.
 
-Drafters are detached named actors, so that they outlive a restart of the fleet: it finds them again by name. A drafter
-whose resources (``jetson``) are not in the cluster yet simply becomes ready when they join.
+Drafters are detached named actors, so that they outlive a restart of the fleet: it finds them again by name, and the
+leases through the coordinators' heartbeats. A drafter whose resources (``jetson``) are not in the cluster yet simply
+becomes ready when they join. One that fails the handshake, or answers nonsense, is refused: stopped, and started anew
+after a while.
 """
 
 import asyncio
 import logging
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Coroutine
 from typing import Any
 
 import ray
@@ -14,17 +17,22 @@ from ray.actor import ActorHandle
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 
 from actors.drafter import DrafterActor
+from actors.handshake import handshake_fault
 from actors.lease_table import LeaseTable
-from actors.messages import DrafterId
+from actors.messages import CoordinatorReport, DrafterId, FleetSettings, FleetStatus, Heartbeat
 from outrider.config_schema import DrafterGroupConfig
 from outrider.engines.limits import EngineLimits
+from outrider.events import event, write_events
 from outrider.types import GenerationId
 
 FLEET_NAME = "fleet"
 _ANYWHERE = "DEFAULT"  # said aloud, or Ray keeps what a coordinator starts inside that coordinator's placement group
-_PROBE_DEADLINE_S = 2.0
+_HEAD = "node:__internal_head__"  # Ray's own mark
+_PROBE_DEADLINE_S = 5.0
 _RESTART_POLL_S = 1.0
-_RETRY_S = 30.0
+_RETRY_S = 15.0  # until a refused drafter is started anew
+_OWNER_TTL_S = 10.0  # a coordinator beats every second
+_SWEEP_S = 5.0
 
 log = logging.getLogger(__name__)
 
@@ -34,23 +42,49 @@ class FleetActor:
 
     def __init__(self, groups: tuple[DrafterGroupConfig, ...], target: str, namespace: str) -> None:
         """Know the drafters to run; they are started by the first call."""
-        self._groups = {DrafterId(group.name, i): group for group in groups for i in range(group.count)}
-        self._target = target
+        write_events()
+        self._settings = FleetSettings(groups, target, token_map_hash=None, since_s=0.0)
         self._namespace = namespace
         self._table = LeaseTable()
+        self._groups: dict[DrafterId, tuple[DrafterGroupConfig, str]] = {}  # and the target
+        self._model_hashes: dict[str, str] = {}  # by group, of its first drafter
+        self._reports: dict[str, tuple[float, CoordinatorReport]] = {}
         self._watchers: dict[DrafterId, asyncio.Task[None]] = {}
+        self._target_known = asyncio.Event()
+        self._sweeper: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start, or find again, every drafter; returns at once."""
-        for drafter, group in self._groups.items():
-            if drafter not in self._watchers:
-                self._table.add(drafter, group.max_generations)
-                self._watchers[drafter] = asyncio.create_task(self._bring_up(drafter))
+        if self._sweeper is None:
+            self._sweeper = asyncio.create_task(self._sweep_for_ever())
+            self._apply_groups()
 
-    async def lease(self, generation: GenerationId, exclude: Collection[DrafterId] = ()) -> DrafterId | None:
+    async def beat(self, heartbeat: Heartbeat) -> FleetStatus:
+        """Hear from a coordinator; the newest one's settings hold."""
+        await self.start()
+        now_s = time.monotonic()
+        if heartbeat.settings.since_s > self._settings.since_s:
+            self._settings = heartbeat.settings
+            self._apply_groups()
+        if self._settings.token_map_hash is not None:
+            self._target_known.set()
+        self._reports[heartbeat.report.id] = (now_s, heartbeat.report)
+        self._table.renew(heartbeat.report.id, heartbeat.held, now_s)
+        return await self.status()
+
+    async def status(self) -> FleetStatus:
+        """Drafters and coordinators that are alive, by name."""
+        await self.start()
+        now_s = time.monotonic()
+        self._reports = {name: (at_s, r) for name, (at_s, r) in self._reports.items() if now_s - at_s < _OWNER_TTL_S}
+        return FleetStatus(self._table.statuses(), tuple(self._reports[name][1] for name in sorted(self._reports)))
+
+    async def lease(
+        self, generation: GenerationId, exclude: Collection[DrafterId] = (), owner: str = ""
+    ) -> DrafterId | None:
         """Lease the least loaded ready drafter to a generation; None if there is none with room."""
         await self.start()
-        return self._table.lease(generation, exclude)
+        return self._table.lease(generation, exclude, owner)
 
     async def release(self, generation: GenerationId) -> None:
         """End a generation's lease."""
@@ -59,29 +93,67 @@ class FleetActor:
     async def report_lost(self, drafter: DrafterId) -> None:
         """Told that a drafter did not answer: no new leases on it until it has proved to be alive."""
         await self.start()
-        if self._watchers[drafter].done():
+        if self._idle(drafter):
             self._table.mark_suspect(drafter)
-            self._watchers[drafter] = asyncio.create_task(self._recover(drafter))
+            self._watch(drafter, self._recover(drafter))
+
+    async def report_broken(self, drafter: DrafterId, fault: str) -> None:
+        """Told that a drafter answered nonsense: it is stopped, and started anew after a while."""
+        await self.start()
+        if self._idle(drafter):
+            self._table.mark_suspect(drafter)
+            self._watch(drafter, self._replace(drafter, fault))
 
     async def loads(self) -> dict[str, int]:
         """Generations leased to each ready drafter, by actor name."""
         await self.start()
         return {drafter.actor_name: load for drafter, load in self._table.loads().items()}
 
+    def _apply_groups(self) -> None:
+        """Start what the settings name, stop what they do not name any more or name differently."""
+        settings = self._settings
+        wanted = {
+            DrafterId(group.name, i): (group, settings.target) for group in settings.groups for i in range(group.count)
+        }
+        for drafter, run_as in list(self._groups.items()):
+            if wanted.get(drafter) != run_as:
+                self._watchers.pop(drafter).cancel()
+                self._table.remove(drafter)
+                self._stop(drafter)
+                del self._groups[drafter]
+                self._model_hashes.pop(drafter.group, None)
+        for drafter, run_as in wanted.items():
+            if drafter not in self._groups:
+                self._groups[drafter] = run_as
+                self._table.add(drafter, run_as[0].max_generations)
+                self._watch(drafter, self._bring_up(drafter))
+
+    def _watch(self, drafter: DrafterId, work: Coroutine[Any, Any, None]) -> None:
+        self._watchers[drafter] = asyncio.create_task(work)
+
+    def _idle(self, drafter: DrafterId) -> bool:
+        """Whether nobody looks after a drafter already."""
+        return drafter in self._watchers and self._watchers[drafter].done()
+
     async def _bring_up(self, drafter: DrafterId) -> None:
         """Wait until the drafter has loaded its model, however long its node takes to join or it takes to restart."""
+        await self._target_known.wait()
         while True:
             try:
-                await self._handle(drafter).card.remote()
+                card = await self._handle(drafter).card.remote()
             except ActorUnavailableError:
                 await asyncio.sleep(_RESTART_POLL_S)
             except RayError as error:
-                log.error("drafter %s cannot be started, will be tried again: %s", drafter.actor_name, error)
-                await asyncio.sleep(_RETRY_S)
+                await self._refuse(drafter, f"cannot be started: {_cause(error)}")
             else:
-                self._table.mark_ready(drafter)
-                log.info("drafter %s is ready", drafter.actor_name)
-                return
+                expected_hash = self._model_hashes.get(drafter.group)
+                fault = handshake_fault(card, self._settings.token_map_hash or "", expected_hash)
+                if fault is None:
+                    self._model_hashes.setdefault(drafter.group, card.model_hash)
+                    self._table.mark_ready(drafter)
+                    event(log, "drafter_ready", drafter=drafter.actor_name, model=card.model_hash[:12])
+                    return
+                await self._refuse(drafter, fault)
 
     async def _recover(self, drafter: DrafterId) -> None:
         """Probe a suspect. One that is gone restarts by itself; one that hangs or is broken is killed, and restarts."""
@@ -89,20 +161,63 @@ class FleetActor:
         try:
             await asyncio.wait_for(handle.card.remote(), _PROBE_DEADLINE_S)
         except RayActorError:
-            self._end_leases(drafter)
+            self._end_leases(drafter, "died")
         except (TimeoutError, RayError):
-            self._end_leases(drafter)
+            self._end_leases(drafter, "hung")
             ray.kill(handle, no_restart=False)
             await asyncio.sleep(_RESTART_POLL_S)
         await self._bring_up(drafter)
 
-    def _end_leases(self, drafter: DrafterId) -> None:
+    async def _replace(self, drafter: DrafterId, fault: str) -> None:
+        await self._refuse(drafter, fault)
+        await self._bring_up(drafter)
+
+    async def _refuse(self, drafter: DrafterId, reason: str) -> None:
+        """Take a drafter out of service for a while; what runs in its place is then started from the configuration."""
+        orphans = self._table.mark_refused(drafter, reason)
+        event(log, "drafter_refused", logging.ERROR, drafter=drafter.actor_name, reason=reason, leases=len(orphans))
+        self._stop(drafter)
+        await asyncio.sleep(_RETRY_S)
+
+    def _end_leases(self, drafter: DrafterId, cause: str) -> None:
         orphans = self._table.mark_lost(drafter)
-        log.warning("drafter %s is lost, %d leases ended", drafter.actor_name, len(orphans))
+        event(log, "drafter_lost", logging.WARNING, drafter=drafter.actor_name, cause=cause, leases=len(orphans))
+
+    def _stop(self, drafter: DrafterId) -> None:
+        try:
+            ray.kill(ray.get_actor(drafter.actor_name, namespace=self._namespace), no_restart=True)
+        except ValueError:
+            return  # it does not run
+
+    async def _sweep_for_ever(self) -> None:
+        """Forget silent coordinators, and have drafters forget generations that nobody has leased for a whole sweep."""
+        suspects: set[tuple[DrafterId, GenerationId]] = set()
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            ended = self._table.expire(time.monotonic(), _OWNER_TTL_S)
+            if ended:
+                event(log, "leases_expired", logging.WARNING, leases=len(ended))
+            found: set[tuple[DrafterId, GenerationId]] = set()
+            for drafter in self._table.loads():
+                found |= {(drafter, generation) for generation in await self._unleased(drafter)}
+            for drafter, generation in found & suspects:
+                event(log, "generation_orphaned", logging.WARNING, drafter=drafter.actor_name, generation=generation)
+                self._handle(drafter).close.remote(generation)
+            suspects = found
+
+    async def _unleased(self, drafter: DrafterId) -> frozenset[GenerationId]:
+        try:
+            held: Collection[GenerationId] = await asyncio.wait_for(
+                self._handle(drafter).held.remote(), _PROBE_DEADLINE_S
+            )
+        except (TimeoutError, RayError):
+            await self.report_lost(drafter)
+            return frozenset()
+        return self._table.unleased(drafter, held) if drafter in self._table.drafters else frozenset()
 
     def _handle(self, drafter: DrafterId) -> "ActorHandle[Any]":
         """The drafter's actor, created if it does not exist."""
-        group = self._groups[drafter]
+        group, target = self._groups[drafter]
         limits = EngineLimits(kv_budget_bytes=group.kv_budget_mib * 2**20)
         actor: Any = ray.remote(DrafterActor).options(
             name=drafter.actor_name,
@@ -116,10 +231,14 @@ class FleetActor:
             resources=dict(group.resources),
             runtime_env={"env_vars": {"OMP_NUM_THREADS": str(group.threads)}},
         )
-        handle: ActorHandle[Any] = actor.remote(
-            group.model, self._target, group.dtype, group.device, group.threads, limits
-        )
+        handle: ActorHandle[Any] = actor.remote(group.model, target, group.dtype, group.device, group.threads, limits)
         return handle
+
+
+def _cause(error: RayError) -> str:
+    """The last line of what Ray tells, which is the error itself."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[-1].strip() if lines else type(error).__name__
 
 
 def fleet_handle(groups: tuple[DrafterGroupConfig, ...], target: str, namespace: str) -> "ActorHandle[Any]":
@@ -132,6 +251,7 @@ def fleet_handle(groups: tuple[DrafterGroupConfig, ...], target: str, namespace:
         max_restarts=-1,
         scheduling_strategy=_ANYWHERE,
         num_cpus=0,
+        resources={_HEAD: 0.001},  # devices come and go
     )
     handle: ActorHandle[Any] = actor.remote(groups, target, namespace)
     return handle

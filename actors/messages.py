@@ -1,7 +1,10 @@
-"""What crosses between coordinator, verifier and fleet: one call per batch, one lease per generation."""
+"""What crosses between coordinator, verifier, drafter and fleet: one call per batch, one lease per generation."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
 
+from outrider.config_schema import DrafterGroupConfig
 from outrider.engines.base import Block, DraftAnswer, KvUsage, OpenGeneration, Outcome, Resolution
 from outrider.types import GenerationId
 
@@ -36,9 +39,12 @@ class VerifyReply:
     usage: KvUsage
 
 
+PROTOCOL_VERSION = 1  # of the messages between coordinators and drafters; raised when one of them changes
+
+
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """Who an engine is: what must agree between a drafter and its target."""
+    """Who an engine is: what must agree between a drafter and its target (``actors.handshake``)."""
 
     name: str
     model_hash: str
@@ -46,6 +52,7 @@ class ModelCard:
     vocab_size: int
     eos_token_ids: tuple[int, ...]
     max_context_tokens: int
+    protocol_version: int = PROTOCOL_VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +74,71 @@ class DrafterId:
     def actor_name(self) -> str:
         """Name under which the actor is registered in Ray."""
         return f"drafter-{self.group}-{self.index}"
+
+
+class DrafterState(StrEnum):
+    """Whether a drafter may be leased."""
+
+    STARTING = "starting"  # its node has not joined, or it loads its model
+    READY = "ready"
+    SUSPECT = "suspect"  # it failed somebody and is being probed
+    REFUSED = "refused"  # it may not draft for this target; tried again after a while
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterStatus:
+    """One drafter, as the fleet sees it."""
+
+    name: str
+    group: str
+    state: DrafterState
+    reason: str | None  # why it is refused
+    generations: int  # leased to it
+    capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSettings:
+    """Which drafters are to run, and for which target. Those of the newest coordinator hold."""
+
+    groups: tuple[DrafterGroupConfig, ...]
+    target: str
+    token_map_hash: str | None  # the target's; None while no coordinator has told
+    since_s: float  # Unix time
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorReport:
+    """What a coordinator is doing; counters since its start."""
+
+    id: str
+    verifier: str  # ready | restarting
+    uptime_s: float
+    generations: int
+    queued_generations: int
+    queued_blocks: int
+    rounds: int
+    speculative_rounds: int
+    drafted_tokens: int
+    accepted_tokens: int
+    committed_tokens: int
+    verifier_idle_s: float
+    kv: KvUsage | None
+    phase_seconds: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A coordinator is alive, and these are its leases; None where it does not know yet who was leased to it."""
+
+    report: CoordinatorReport
+    settings: FleetSettings
+    held: Mapping[GenerationId, DrafterId | None]
+
+
+@dataclass(frozen=True, slots=True)
+class FleetStatus:
+    """Drafters and coordinators of one cluster."""
+
+    drafters: tuple[DrafterStatus, ...]
+    coordinators: tuple[CoordinatorReport, ...]

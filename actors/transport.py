@@ -4,27 +4,20 @@ Today a Ray call per exchange; every call has a deadline, and whatever goes wron
 """
 
 import asyncio
+from math import isfinite
 from typing import Any, Protocol
 
 from ray.actor import ActorHandle
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from actors.messages import DraftReply, ModelCard
+from actors.messages import DraftReply
 from outrider.engines.base import DraftRequest, OpenGeneration
-from outrider.errors import DrafterLostError, OutriderError
+from outrider.errors import DrafterBrokenError, DrafterLostError, OutriderError
 from outrider.types import GenerationId
 
 
 class DrafterTransport(Protocol):
     """One drafter, as the round loop sees it."""
-
-    async def card(self, deadline_s: float) -> ModelCard:
-        """Who it is.
-
-        Raises:
-            DrafterLostError: no answer within ``deadline_s`` seconds.
-        """
-        ...
 
     async def open(self, request: OpenGeneration, deadline_s: float) -> None:
         """Have it hold a generation.
@@ -40,6 +33,7 @@ class DrafterTransport(Protocol):
 
         Raises:
             DrafterLostError: no answer within ``deadline_s`` seconds.
+            DrafterBrokenError: an answer of another form.
         """
         ...
 
@@ -56,18 +50,15 @@ class RayDrafterTransport:
         self._name = name
         self._handle = handle
 
-    async def card(self, deadline_s: float) -> ModelCard:
-        """See ``DrafterTransport.card``."""
-        card: ModelCard = await self._answer(self._handle.card.remote(), deadline_s)
-        return card
-
     async def open(self, request: OpenGeneration, deadline_s: float) -> None:
         """See ``DrafterTransport.open``."""
         await self._answer(self._handle.open.remote(request), deadline_s)
 
     async def draft(self, request: DraftRequest, deadline_s: float) -> DraftReply:
         """See ``DrafterTransport.draft``."""
-        reply: DraftReply = await self._answer(self._handle.draft.remote(request), deadline_s)
+        reply = await self._answer(self._handle.draft.remote(request), deadline_s)
+        if not isinstance(reply, DraftReply) or not (isinstance(reply.drafter_s, float) and isfinite(reply.drafter_s)):
+            raise DrafterBrokenError(f"drafter {self._name} needs to send a DraftReply, found a {type(reply).__name__}")
         return reply
 
     def close(self, generation: GenerationId) -> None:

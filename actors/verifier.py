@@ -12,6 +12,7 @@ from outrider.config_schema import ModelConfig
 from outrider.engines.base import VerifierEngine
 from outrider.engines.limits import EngineLimits
 from outrider.errors import OutriderError
+from outrider.events import write_events
 from outrider.types import GenerationId
 
 
@@ -25,6 +26,7 @@ class VerifierActor:
         from outrider.engines.torch_verifier import TorchVerifier  # noqa: PLC0415
         from outrider.models.registry import load_target  # noqa: PLC0415
 
+        write_events()
         self._thread = engine_thread(threads)
         self._free_since_s = time.monotonic()
         loaded = self._thread.submit(

@@ -1,0 +1,36 @@
+"""May a drafter draft for this target? Decided when it joins; one that may not is refused with the reason."""
+
+from actors.messages import PROTOCOL_VERSION, ModelCard
+
+
+def handshake_fault(card: object, token_map_hash: str, model_hash: str | None) -> str | None:
+    """What is wrong with a drafter, or None.
+
+    Args:
+        card: what it says of itself.
+        token_map_hash: the target's. A drafter whose ids mean other tokens would be accepted by chance only.
+        model_hash: what every drafter of its group runs; None if it is the first of its group. Acceptance statistics
+            are kept by model, so a group is of one model.
+
+    Returns:
+        What was needed, what was found and what to do.
+    """
+    if not isinstance(card, ModelCard):
+        return f"needs a model card, found a {type(card).__name__}; install the same version of outrider on its device"
+    version = getattr(card, "protocol_version", None)  # a card of another version may lack any field
+    if version != PROTOCOL_VERSION:
+        return (
+            f"needs protocol version {PROTOCOL_VERSION}, found {version}; install the same version of outrider on its "
+            "device"
+        )
+    if card.token_map_hash != token_map_hash:
+        return (
+            f"needs token map {token_map_hash:.12}, found {card.token_map_hash!s:.12}; give its group a drafter made "
+            "for this target"
+        )
+    if model_hash is not None and card.model_hash != model_hash:
+        return (
+            f"needs model {model_hash:.12} as the rest of its group, found {card.model_hash!s:.12}; copy the group's "
+            "model to its device"
+        )
+    return None
