@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from actors.messages import Closing, VerifyCall, VerifyReply
-from outrider.engines.base import Block, KvUsage, OpenGeneration, Outcome, Refused, Unfinished
+from outrider.engines.base import Block, OpenGeneration, Outcome, Refused, Unfinished
 from outrider.generation import RoundEvent
 from outrider.scheduling.cost_model import LinearCostModel, VerifyCost
-from outrider.scheduling.policy import BatchLimits, PendingVerification, SchedulingPolicy
+from outrider.scheduling.policy import BatchLimits, PendingVerification, SchedulingPolicy, StopReason
 from outrider.types import GenerationId
+from serve_app.coordinator_stats import BatchRecord
 
 _MOST_FLIGHTS = 2
 _STAGE_LEAD_S = 0.005  # a staged call takes about 2 ms to reach the verifier; the rest is for a wrong prediction
@@ -52,6 +53,8 @@ class _Flight:
 
     members: list[_Waiting]
     costs: list[VerifyCost]
+    reason: StopReason
+    predicted_s: float
     expected_end_at_s: float
     task: asyncio.Task[None] = field(init=False)
 
@@ -65,8 +68,17 @@ class Batcher:
         policy: SchedulingPolicy,
         limits: BatchLimits,
         cost_model: LinearCostModel,
+        observe: Callable[[BatchRecord], None],
     ) -> None:
-        """``send`` makes one verifier call; it raises ``VerifierLostError``, by its own deadline at the latest."""
+        """Start empty.
+
+        Args:
+            send: makes one verifier call; it raises ``VerifierLostError``, by its own deadline at the latest.
+            policy: plans the batches.
+            limits: of a batch.
+            cost_model: predicts a batch's time; corrected by every batch.
+            observe: told of every call that came back.
+        """
         self._send = send
         self._policy = policy
         self._limits = limits
@@ -76,8 +88,7 @@ class Batcher:
         self._flights: list[_Flight] = []
         self._wake = asyncio.Event()
         self._runner: asyncio.Task[None] | None = None
-        self.kv_usage: KvUsage | None = None  # of the verifier, as its last reply said
-        self.verifier_idle_s = 0.0  # how long it had nothing to do, between calls
+        self._observe = observe
 
     @property
     def queued_blocks(self) -> int:
@@ -132,11 +143,11 @@ class Batcher:
             if len(self._flights) >= _MOST_FLIGHTS:
                 await self._woken_within(float("inf"))
             elif not self._queue and not await self._woken_within(_IDLE_CLOSING_S):
-                self._dispatch([])
+                self._dispatch([], StopReason.QUEUE_EMPTY)
             elif self._flights and not self._time_to_stage():
                 await self._woken_within(self._until_staging())
             elif self._queue:
-                self._dispatch(self._plan())
+                self._dispatch(*self._plan())
             await asyncio.sleep(0)
 
     def _time_to_stage(self) -> bool:
@@ -154,13 +165,13 @@ class Batcher:
             return False
         return True
 
-    def _plan(self) -> list[_Waiting]:
+    def _plan(self) -> tuple[list[_Waiting], StopReason]:
         now_s = time.monotonic()
         pending = [waiting.pending for waiting in self._queue.values()]
         plan = self._policy.plan(pending, now_s, self._limits, self._cost_model)
-        return [self._queue[p.generation, p.round] for p in plan.batch]
+        return [self._queue[p.generation, p.round] for p in plan.batch], plan.reason
 
-    def _dispatch(self, members: list[_Waiting]) -> None:
+    def _dispatch(self, members: list[_Waiting], reason: StopReason) -> None:
         now_s = time.monotonic()
         costs = [_clipped(member.pending.cost, self._limits.prefill_chunk_tokens) for member in members]
         for member in members:
@@ -176,7 +187,8 @@ class Batcher:
             blocks=tuple(member.block for member in members),
         )
         starts_at_s = max([now_s, *(flight.expected_end_at_s for flight in self._flights)])
-        flight = _Flight(members, costs, starts_at_s + self._cost_model.predict_s(costs))
+        predicted_s = self._cost_model.predict_s(costs)
+        flight = _Flight(members, costs, reason, predicted_s, starts_at_s + predicted_s)
         self._flights.append(flight)
         flight.task = asyncio.get_running_loop().create_task(self._fly(flight, call))
 
@@ -191,8 +203,9 @@ class Batcher:
             self._notify()
 
     def _settle(self, flight: _Flight, call: VerifyCall, reply: VerifyReply) -> None:
-        self.kv_usage = reply.usage
-        self.verifier_idle_s += reply.idle_s
+        self._observe(
+            BatchRecord(len(call.blocks), flight.reason, flight.predicted_s, reply.engine_s, reply.idle_s, reply.usage)
+        )
         if call.blocks:
             self._cost_model = self._cost_model.corrected(flight.costs, reply.engine_s)
         now_s = time.monotonic()

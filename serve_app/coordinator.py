@@ -2,22 +2,29 @@
 
 import asyncio
 import logging
+import time
+import uuid
 from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import asdict
 
+from actors.messages import FleetSettings
 from outrider.config import Config
 from outrider.errors import BusyError
+from outrider.events import event, write_events
 from outrider.generation import Generation
 from outrider.models.registry import load_tokenizer
+from outrider.models.token_map import token_map
 from outrider.scheduling.cost_model import DEFAULT_COST_MODEL
 from outrider.scheduling.fcfs import Fcfs
 from outrider.scheduling.policy import BatchLimits, SchedulingPolicy
 from outrider.text import IncrementalText
 from outrider.types import GenerationChunk, GenerationRequest
 from serve_app.batcher import Batcher
+from serve_app.coordinator_stats import CoordinatorStats
 from serve_app.drafter_link import DrafterLink, LinkSettings
+from serve_app.metrics import RaySink
 from serve_app.ray_ports import RayFleet, VerifierPort
 from serve_app.round_loop import RoundLoop, RoundServices, acceptance_rule
 from serve_app.round_timing import RoundTiming
@@ -25,6 +32,7 @@ from serve_app.round_timing import RoundTiming
 _POLICIES: dict[str, type[SchedulingPolicy]] = {"fcfs": Fcfs}
 _KEPT_TIMINGS = 20_000
 _LEASE_RETRY_S = 1.0
+_BEAT_S = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -34,36 +42,41 @@ class Coordinator:
 
     async def __init__(self, config: Config) -> None:  # type: ignore[misc]  # Serve awaits the constructor
         """Create the verifier and wait until it has loaded its model; drafters come up meanwhile."""
+        write_events()
         self._config = config
-        self._fleet = RayFleet(config)
+        self._id = uuid.uuid4().hex[:12]
         self._verifier = VerifierPort(config)
         self._tokenizer = await asyncio.to_thread(load_tokenizer, config.model.target)
-        self._fleet.start()
-        self._card = card = await self._verifier.card()
-        log.info("verifier %s is ready: %d positions", card.name, card.max_context_tokens)
-        verifiers, limits = config.verifiers, config.limits
-        batch_limits = BatchLimits(
-            max_blocks=verifiers.max_batch_blocks,
-            max_new_tokens=verifiers.max_batch_tokens,
-            prefill_chunk_tokens=verifiers.prefill_chunk_tokens,
+        settings = FleetSettings(
+            config.drafters, config.model.target, token_map(self._tokenizer).sha256(), since_s=time.time()
         )
-        policy = _POLICIES[config.scheduling.policy]()
+        self._fleet = RayFleet(self._id, settings, config.cluster.namespace)
+        self._sink = RaySink()
+        self._stats = CoordinatorStats(self._id, self._sink, time.monotonic)
+        self._timings: deque[RoundTiming] = deque(maxlen=_KEPT_TIMINGS)
+        self._slots = asyncio.Semaphore(config.limits.max_concurrent_generations)
+        self._admitted = 0
+        self._running = 0
+        self._closing: set[asyncio.Task[None]] = set()
+        self._verifier_answers = False
+        self._batcher = self._make_batcher()
+        self._beating = asyncio.create_task(self._beat_for_ever())
+        self._card = card = await self._verifier.card()
+        self._verifier_answers = True
         self._services = RoundServices(
-            batcher=Batcher(self._verifier.verify, policy, batch_limits, DEFAULT_COST_MODEL),
+            batcher=self._batcher,
             await_verifier=self._await_verifier,
             configured_window=config.speculation.window if config.drafter_count else 0,
-            timings=deque(maxlen=_KEPT_TIMINGS),
+            observe=self._note_round,
+            sink=self._sink,
         )
         self._link_settings = LinkSettings(
-            draft_deadline_s=limits.drafter_deadline_s,
-            prefill_deadline_s=limits.drafter_open_deadline_s,
+            draft_deadline_s=config.limits.drafter_deadline_s,
+            prefill_deadline_s=config.limits.drafter_open_deadline_s,
             retry_s=_LEASE_RETRY_S,
             vocab_size=card.vocab_size,
-            token_map_hash=card.token_map_hash,
         )
-        self._slots = asyncio.Semaphore(limits.max_concurrent_generations)
-        self._admitted = 0
-        self._closing: set[asyncio.Task[None]] = set()
+        event(log, "coordinator_ready", coordinator=self._id, model=card.name, positions=card.max_context_tokens)
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
         """Make one response, chunk by chunk as rounds are committed.
@@ -94,29 +107,33 @@ class Coordinator:
         self._admitted += 1
         try:
             async with self._slots, aclosing(self._round_loop(request).run()) as chunks:
-                async for chunk in chunks:
-                    yield chunk
+                self._running += 1
+                try:
+                    async for chunk in chunks:
+                        yield chunk
+                finally:
+                    self._running -= 1
         finally:
             self._admitted -= 1
 
     async def ready(self) -> dict[str, object]:
         """Whether this replica can serve, and what it serves with."""
         alive = await self._verifier.alive()
-        batcher = self._services.batcher
+        usage = self._stats.usage
         return {
             "ready": alive,
             "verifier": "answers" if alive else "does not answer",
             "max_context_tokens": self._card.max_context_tokens,
             "generations": self._admitted,
-            "queued_blocks": batcher.queued_blocks,
-            "kv": None if batcher.kv_usage is None else asdict(batcher.kv_usage),
-            "verifier_idle_s": batcher.verifier_idle_s,
+            "queued_blocks": self._batcher.queued_blocks,
+            "kv": None if usage is None else asdict(usage),
+            "verifier_idle_s": self._stats.idle_s,
         }
 
     async def recent_timings(self) -> list[RoundTiming]:
         """The last rounds' timings, oldest first; they are forgotten by this."""
-        timings = list(self._services.timings)
-        self._services.timings.clear()
+        timings = list(self._timings)
+        self._timings.clear()
         return timings
 
     async def check_health(self) -> None:
@@ -126,13 +143,46 @@ class Coordinator:
         """
         await self._verifier.check_not_gone()
 
+    def _make_batcher(self) -> Batcher:
+        verifiers = self._config.verifiers
+        limits = BatchLimits(
+            max_blocks=verifiers.max_batch_blocks,
+            max_new_tokens=verifiers.max_batch_tokens,
+            prefill_chunk_tokens=verifiers.prefill_chunk_tokens,
+        )
+        policy = _POLICIES[self._config.scheduling.policy]()
+        return Batcher(self._verifier.verify, policy, limits, DEFAULT_COST_MODEL, self._stats.batch)
+
     def _round_loop(self, request: GenerationRequest) -> RoundLoop:
         generation = Generation(
             request, eos_token_ids=self._card.eos_token_ids, max_context_tokens=self._card.max_context_tokens
         )
         link = DrafterLink(generation, self._fleet, self._link_settings, acceptance_rule(generation))
-        text = IncrementalText(self._tokenizer, request.stop, request.output_ids)
+        text = IncrementalText(self._tokenizer, request.stop, request.output_ids, request.min_tokens)
         return RoundLoop(generation, link, text, self._services)
 
+    def _note_round(self, timing: RoundTiming) -> None:
+        self._timings.append(timing)
+        self._stats.round(timing)
+
     async def _await_verifier(self) -> None:
+        self._verifier_answers = False
         await self._verifier.card()
+        self._verifier_answers = True
+
+    async def _beat_for_ever(self) -> None:
+        """Tell the fleet what is held here, and set the gauges."""
+        while True:
+            report = self._stats.report(
+                verifier="ready" if self._verifier_answers else "restarting",
+                admitted=self._admitted,
+                running=self._running,
+                queued_blocks=self._batcher.queued_blocks,
+            )
+            try:
+                status = await self._fleet.beat(report)
+                if status is not None:
+                    self._stats.fleet(status)
+            except Exception:  # a beat that fails must not be the last
+                log.exception("beat_failed")
+            await asyncio.sleep(_BEAT_S)

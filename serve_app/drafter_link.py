@@ -14,7 +14,8 @@ from actors.messages import DrafterId
 from actors.transport import DrafterTransport
 from outrider.drafting.validation import draft_fault
 from outrider.engines.base import AcceptanceRule, Draft, DraftRequest, NeedsPrefix
-from outrider.errors import ContextTooLongError, DrafterLostError, OutriderError
+from outrider.errors import ContextTooLongError, DrafterBrokenError, OutriderError
+from outrider.events import event
 from outrider.generation import Generation
 from outrider.types import GenerationId
 
@@ -43,7 +44,11 @@ class FleetPort(Protocol):
         ...
 
     def report_lost(self, drafter: DrafterId) -> None:
-        """Tell the fleet that a drafter does not answer as it should; nobody waits for that."""
+        """Tell the fleet that a drafter does not answer; nobody waits for that."""
+        ...
+
+    def report_broken(self, drafter: DrafterId, fault: str) -> None:
+        """Tell the fleet that a drafter answers nonsense; nobody waits for that."""
         ...
 
 
@@ -55,7 +60,6 @@ class LinkSettings:
     prefill_deadline_s: float
     retry_s: float  # pause before asking for a drafter again when there was none
     vocab_size: int
-    token_map_hash: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,7 @@ class DrafterLink:
         self._too_small: frozenset[DrafterId] = frozenset()  # for good: the generation does not fit
         self._acquiring: asyncio.Task[None] | None = None
         self.ready = False
+        self.losses = 0  # drafters that failed this generation
 
     def start(self) -> None:
         """Begin to get a drafter ready, in the background."""
@@ -99,27 +104,32 @@ class DrafterLink:
     async def draft(self, number: int, window: int, clock: Callable[[], float]) -> Exchange | None:
         """Have one block drafted; None if the drafter was lost or lacks the prefix (a replacement is on its way)."""
         assert self._port is not None, "draft() needs ready"
-        request = self._request(number, window)
+        port, request = self._port, self._request(number, window)
         began_at_s = clock()
         try:
-            reply = await self._port.transport.draft(request, self._settings.draft_deadline_s)
+            reply = await port.transport.draft(request, self._settings.draft_deadline_s)
+            if isinstance(reply.answer, NeedsPrefix):
+                # Whichever drafter is leased next, this one is not to keep what it may still have.
+                port.transport.close(self._generation.name)
+                self._port = None
+                self.start()
+                return None
+            draft = self._checked(reply.answer, request, port)
         except OutriderError as error:
-            self._lost(self._port, error)
-            return None
-        if isinstance(reply.answer, NeedsPrefix):
-            # Whichever drafter is leased next, this one is not to keep what it may still have.
-            self._port.transport.close(self._generation.name)
-            self._port = None
+            self._give_up(port, error)
             self.start()
-            return None
-        fault = draft_fault(reply.answer, request, self._settings.vocab_size)
-        if fault is not None:
-            self._lost(self._port, DrafterLostError(f"drafter {self._port.drafter.actor_name} {fault}"))
             return None
         self._known_tokens = self._generation.position
         elapsed_s = clock() - began_at_s
         drafter_s = min(reply.drafter_s, elapsed_s)
-        return Exchange(reply.answer, drafter_s, elapsed_s - drafter_s)
+        return Exchange(draft, drafter_s, elapsed_s - drafter_s)
+
+    def _checked(self, answer: object, request: DraftRequest, port: DrafterPort) -> Draft:
+        fault = draft_fault(answer, request, self._settings.vocab_size)
+        if fault is not None:
+            raise DrafterBrokenError(f"drafter {port.drafter.actor_name} {fault}")
+        assert isinstance(answer, Draft)
+        return answer
 
     def _request(self, number: int, window: int) -> DraftRequest:
         generation = self._generation
@@ -134,14 +144,6 @@ class DrafterLink:
             rule=self._rule,
         )
 
-    def _lost(self, port: DrafterPort, error: OutriderError) -> None:
-        log.warning("generation %s lost its drafter: %s", self._generation.name, error)
-        self._fleet.report_lost(port.drafter)
-        port.transport.close(self._generation.name)
-        self._excluded |= {port.drafter}
-        self._port = None
-        self.start()
-
     async def _acquire(self) -> None:
         """Lease, open and prefill a drafter, and try others, until one is ready."""
         while True:
@@ -150,35 +152,45 @@ class DrafterLink:
                 # A drafter that failed once may have been restarted by now.
                 self._excluded = frozenset()
                 await asyncio.sleep(self._settings.retry_s)
-            elif await self._attempt(port):
+                continue
+            try:
+                await self._prepare(port)
+            except OutriderError as error:
+                self._give_up(port, error)
+            else:
                 self.ready = True
+                event(log, "drafter_leased", **self._named(port))
                 return
 
     async def _prepare(self, port: DrafterPort) -> None:
         settings, generation = self._settings, self._generation
-        card = await port.transport.card(settings.prefill_deadline_s)
-        if card.token_map_hash != settings.token_map_hash:
-            raise DrafterLostError(
-                f"drafter {port.drafter.actor_name} needs token map {settings.token_map_hash}, found "
-                f"{card.token_map_hash}; give its group a drafter made for this target"
-            )
         self._port, self._known_tokens = port, generation.position
         await port.transport.open(generation.opening(), settings.prefill_deadline_s)
-        reply = await port.transport.draft(self._request(_PREFILL_ROUND, 0), settings.prefill_deadline_s)
+        request = self._request(_PREFILL_ROUND, 0)
+        reply = await port.transport.draft(request, settings.prefill_deadline_s)
         if isinstance(reply.answer, NeedsPrefix):
-            raise DrafterLostError(f"drafter {port.drafter.actor_name} does not hold what it was just given")
+            raise DrafterBrokenError(f"drafter {port.drafter.actor_name} does not hold what it was just given")
+        self._checked(reply.answer, request, port)
 
-    async def _attempt(self, port: DrafterPort) -> bool:
-        try:
-            await self._prepare(port)
-        except OutriderError as error:
-            log.warning("drafter %s is passed over: %s", port.drafter.actor_name, error)
-            port.transport.close(self._generation.name)
-            self._port = None
-            if isinstance(error, ContextTooLongError):
-                self._too_small |= {port.drafter}
-            else:
-                self._fleet.report_lost(port.drafter)
-                self._excluded |= {port.drafter}
-            return False
-        return True
+    def _give_up(self, port: DrafterPort, error: OutriderError) -> None:
+        """Part with a drafter, and tell the fleet if it is the drafter's fault."""
+        event(log, "drafter_given_up", logging.WARNING, **self._named(port), reason=str(error))
+        port.transport.close(self._generation.name)
+        self._port = None
+        if isinstance(error, ContextTooLongError):
+            self._too_small |= {port.drafter}
+            return
+        self._excluded |= {port.drafter}
+        self.losses += 1
+        if isinstance(error, DrafterBrokenError):
+            self._fleet.report_broken(port.drafter, str(error))
+        else:
+            self._fleet.report_lost(port.drafter)
+
+    def _named(self, port: DrafterPort) -> dict[str, str]:
+        request = self._generation.request
+        return {
+            "request_id": request.request_id,
+            "generation": request.generation,
+            "drafter": port.drafter.actor_name,
+        }

@@ -5,9 +5,13 @@
 """
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import asdict
 from typing import Any
 
+import ray
 from fastapi import FastAPI
 from ray import serve
 from ray.exceptions import RayError
@@ -15,13 +19,20 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 from transformers import PreTrainedTokenizerBase
 
+from actors.fleet import FLEET_NAME
+from actors.messages import FleetStatus
+from outrider.errors import FleetUnavailableError
+from outrider.events import write_events
 from outrider.models.registry import load_tokenizer, resolve_folder
 from outrider.models.target_folder import read_config
 from outrider.models.token_map import token_map, usable_vocab_size
 from outrider.text import backend_of
 from outrider.types import GenerationChunk, GenerationRequest
 from serve_app.http_api import make_api
+from serve_app.metrics import PrometheusSink, RaySink, Sinks
 from serve_app.openai_api import RequestLimits
+from serve_app.response_meter import ResponseMeter
+from serve_app.resumption import resumed
 from serve_app.service import ReadyReport, ServiceSettings
 
 __all__ = ["CoordinatorService", "Ingress", "ServiceSettings"]
@@ -41,13 +52,23 @@ class CoordinatorService:
     ) -> None:
         self._coordinator = coordinator.options(_by_reference=False)
         self._streaming = coordinator.options(_by_reference=False, stream=True)
+        self._exported = PrometheusSink()
+        self._meter = ResponseMeter(Sinks(RaySink(), self._exported), time.monotonic)
         self.settings = settings
         self.limits = limits
         self.tokenizer = tokenizer
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
-        """See ``Service.generate``."""
-        chunks: Any = self._streaming.generate.remote(request)  # a DeploymentResponseGenerator
+        """See ``Service.generate``; goes on elsewhere when a coordinator is lost."""
+        with self._meter.response(len(request.prompt_ids)) as metered:
+            chunks = resumed(request, self._attempt, max_failures=self.settings.max_failures, on_resume=metered.resumed)
+            async with aclosing(chunks):
+                async for chunk in chunks:
+                    metered.chunk(chunk)
+                    yield chunk
+
+    async def _attempt(self, record: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
+        chunks: Any = self._streaming.generate.remote(record)  # a DeploymentResponseGenerator
         try:
             async for chunk in chunks:
                 yield chunk
@@ -62,6 +83,23 @@ class CoordinatorService:
             return ReadyReport(ready=False, detail={"reason": f"no coordinator answers: {type(error).__name__}"})
         return ReadyReport(ready=bool(detail["ready"]), detail=detail)
 
+    async def status(self) -> dict[str, object]:
+        """Ask the fleet, to which every coordinator reports.
+
+        Raises:
+            FleetUnavailableError: it does not answer.
+        """
+        try:
+            fleet = ray.get_actor(FLEET_NAME, namespace=self.settings.namespace)
+            status: FleetStatus = await asyncio.wait_for(fleet.status.remote(), _READY_DEADLINE_S)
+        except (TimeoutError, RayError, ValueError) as error:
+            raise FleetUnavailableError(f"the fleet does not answer: {type(error).__name__}") from error
+        return {"model": self.settings.model_name, **asdict(status)}
+
+    def metrics(self) -> bytes:
+        """See ``Service.metrics``."""
+        return self._exported.text()
+
 
 @serve.ingress()
 class Ingress:
@@ -74,6 +112,7 @@ class Ingress:
             ModelUnavailableError: no such target.
             TimeoutError: no coordinator came up in time.
         """
+        write_events()
         verifier: dict[str, int] = await asyncio.wait_for(
             coordinator.options(_by_reference=False).ready.remote(), settings.start_deadline_s
         )

@@ -10,12 +10,22 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError,
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from actors.fleet import fleet_handle
-from actors.messages import DrafterId, ModelCard, VerifyCall, VerifyReply
+from actors.messages import (
+    CoordinatorReport,
+    DrafterId,
+    FleetSettings,
+    FleetStatus,
+    Heartbeat,
+    ModelCard,
+    VerifyCall,
+    VerifyReply,
+)
 from actors.transport import RayDrafterTransport
 from actors.verifier import VerifierActor
 from outrider.config import Config
 from outrider.engines.limits import EngineLimits
 from outrider.errors import VerifierLostError
+from outrider.events import event
 from outrider.types import GenerationId
 from serve_app.drafter_link import DrafterPort
 
@@ -60,13 +70,13 @@ class VerifierPort:
         try:
             reply: VerifyReply = await asyncio.wait_for(self._handle.verify.remote(call), self._deadline_s)
         except TimeoutError:
-            log.error("verifier did not answer within %g s and is restarted", self._deadline_s)
+            event(log, "verifier_hung", logging.ERROR, deadline_s=self._deadline_s)
             ray.kill(self._handle, no_restart=False)
             raise VerifierLostError(f"the verifier did not answer within {self._deadline_s:g} s") from None
         except RayActorError as error:
             raise VerifierLostError(f"the verifier is gone: {type(error).__name__}") from error
         except RayError as error:
-            log.exception("a verifier call failed")
+            event(log, "verifier_call_failed", logging.ERROR, reason=str(error))
             raise VerifierLostError(f"a verifier call failed: {type(error).__name__}") from error
         return reply
 
@@ -115,35 +125,69 @@ class VerifierPort:
 class RayFleet:
     """The fleet actor (``FleetPort``). If it cannot be reached, generations simply go on without a drafter."""
 
-    def __init__(self, config: Config) -> None:
-        """Find the fleet or create it."""
-        self._namespace = config.cluster.namespace
-        self._handle = fleet_handle(config.drafters, config.model.target, self._namespace)
+    def __init__(self, owner: str, settings: FleetSettings, namespace: str) -> None:
+        """Find the fleet or create it. ``owner`` is the coordinator's id, under which its leases are kept."""
+        self._owner = owner
+        self._settings = settings
+        self._namespace = namespace
+        self._handle = self._fleet()
         self._drafters: dict[DrafterId, ActorHandle[Any]] = {}
+        self._held: dict[GenerationId, DrafterId | None] = {}
 
-    def start(self) -> None:
-        """Have the fleet start its drafters; nobody waits for that."""
-        self._handle.start.remote()
+    @property
+    def leases(self) -> int:
+        """Generations that have, or wait for, a drafter."""
+        return len(self._held)
+
+    async def beat(self, report: CoordinatorReport) -> FleetStatus | None:
+        """Tell the fleet what this coordinator does and holds; None if it does not answer, as while it restarts."""
+        heartbeat = Heartbeat(report, self._settings, dict(self._held))
+        try:
+            status: FleetStatus = await asyncio.wait_for(self._handle.beat.remote(heartbeat), _FLEET_DEADLINE_S)
+        except ActorDiedError:
+            self._handle = self._fleet()
+            return None
+        except (TimeoutError, RayError):
+            return None
+        return status
 
     async def lease(self, generation: GenerationId, exclude: frozenset[DrafterId]) -> DrafterPort | None:
         """See ``FleetPort.lease``."""
+        self._held[generation] = None
         try:
             drafter: DrafterId | None = await asyncio.wait_for(
-                self._handle.lease.remote(generation, exclude), _FLEET_DEADLINE_S
+                self._handle.lease.remote(generation, exclude, self._owner), _FLEET_DEADLINE_S
             )
             if drafter is None:
+                self._held.pop(generation, None)
                 return None
             if drafter not in self._drafters:  # asks the cluster's head, so once: a restarted actor keeps its handle
                 self._drafters[drafter] = ray.get_actor(drafter.actor_name, namespace=self._namespace)
         except (TimeoutError, RayError, ValueError) as error:
-            log.warning("no drafter could be leased: %s", type(error).__name__)
+            self._held.pop(generation, None)
+            event(log, "lease_failed", logging.WARNING, generation=generation, reason=type(error).__name__)
             return None
+        self._held[generation] = drafter
         return DrafterPort(drafter, RayDrafterTransport(drafter.actor_name, self._drafters[drafter]))
 
     def release(self, generation: GenerationId) -> None:
         """See ``FleetPort.release``."""
+        self._held.pop(generation, None)
         self._handle.release.remote(generation)
 
     def report_lost(self, drafter: DrafterId) -> None:
         """See ``FleetPort.report_lost``."""
+        self._forget(drafter)
         self._handle.report_lost.remote(drafter)
+
+    def report_broken(self, drafter: DrafterId, fault: str) -> None:
+        """See ``FleetPort.report_broken``."""
+        self._forget(drafter)
+        self._handle.report_broken.remote(drafter, fault)
+
+    def _forget(self, drafter: DrafterId) -> None:
+        """The actor may be replaced by a new one of its name."""
+        self._drafters.pop(drafter, None)
+
+    def _fleet(self) -> "ActorHandle[Any]":
+        return fleet_handle(self._settings.groups, self._settings.target, self._namespace)

@@ -4,8 +4,8 @@ All decisions are taken by pure code (``outrider.generation``, ``outrider.select
 waits for drafter and verifier and survives the loss of either.
 """
 
+import logging
 import time
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
@@ -13,14 +13,19 @@ from typing import Any
 
 from outrider.engines.base import AcceptanceRule, Block, Refused, Verified
 from outrider.errors import ContextTooLongError, GenerationFailedError, OutriderError, VerifierLostError
+from outrider.events import event
 from outrider.generation import Committed, Generation, GenerationEvent, GenerationState, RoundEvent
 from outrider.scheduling.cost_model import VerifyCost
 from outrider.selection import RoundSituation, choose_window
 from outrider.text import IncrementalText
-from outrider.types import FinishReason, GenerationChunk
+from outrider.types import FinishReason, GenerationChunk, TextSpan, TokenOrigin
+from serve_app import metrics
 from serve_app.batcher import Batcher, VerifyResult, block_tokens
 from serve_app.drafter_link import DrafterLink, Exchange
+from serve_app.metrics import Sink
 from serve_app.round_timing import RoundTiming
+
+log = logging.getLogger(__name__)
 
 _MAX_VERIFIER_LOSSES = 5  # in a row, without a committed round between them
 
@@ -32,7 +37,8 @@ class RoundServices:
     batcher: Batcher
     await_verifier: Callable[[], Coroutine[Any, Any, None]]  # returns once the verifier answers; raises if it is gone
     configured_window: int  # 0 where there are no drafters
-    timings: deque[RoundTiming]
+    observe: Callable[[RoundTiming], None]  # told of every committed round
+    sink: Sink
 
 
 class RoundLoop:
@@ -62,7 +68,9 @@ class RoundLoop:
         """
         generation = self._generation
         generation.happened(GenerationEvent.STARTED)
-        finished = False
+        request = generation.request
+        self._log("generation_started", prompt_tokens=len(request.prompt_ids), resumed_tokens=len(request.output_ids))
+        finished, reason = False, None
         try:
             if self._window > 0:
                 self._link.start()
@@ -74,14 +82,27 @@ class RoundLoop:
                     if finished:
                         generation.happened(GenerationEvent.ENDED)
                     yield chunk
-        except OutriderError:
+        except OutriderError as error:
             generation.happened(GenerationEvent.FAULT)
+            reason = str(error)
             raise
         finally:
             if generation.state is GenerationState.ACTIVE:
                 generation.happened(GenerationEvent.CLIENT_LEFT)
+            self._log(
+                f"generation_{generation.state}", tokens=len(generation.output_ids), reason=reason, **self._costs()
+            )
+            self._services.sink.record(metrics.DRAFTER_LOSSES, self._link.losses)
             self._link.close()
             self._services.batcher.close(generation.name, keep_cache=finished)
+
+    def _log(self, name: str, level: int = logging.INFO, /, **fields: object) -> None:
+        request = self._generation.request
+        event(log, name, level, request_id=request.request_id, generation=request.generation, **fields)
+
+    def _costs(self) -> dict[str, object]:
+        stats = self._generation.stats
+        return {"rounds": stats.rounds, "drafted": stats.drafted_tokens, "accepted": stats.accepted_tokens}
 
     async def _round(self) -> Committed | None:
         """One round; None if it came to nothing (a process was lost) and another is to be tried."""
@@ -101,7 +122,8 @@ class RoundLoop:
             return None
         committed = self._generation.commit(result.outcome, block.draft, block.forced)
         self._losses = 0
-        self._note_timing(exchange, result, committed, time.monotonic() - began_at_s)
+        timing = _timing(exchange, result, committed, time.monotonic() - began_at_s)
+        self._services.observe(timing)
         return committed
 
     async def _drafted(self) -> tuple[int, Exchange | None]:
@@ -149,6 +171,8 @@ class RoundLoop:
     async def _recover(self, number: int) -> None:
         """After the verifier lost this generation: wait until it answers, then have it opened again."""
         self._generation.round_happened(number, RoundEvent.VERIFIER_LOST)
+        self._log("round_lost", logging.WARNING, round=number)
+        self._services.sink.record(metrics.VERIFIER_LOSSES)
         self._held_by_verifier = False
         self._losses += 1
         if self._losses > _MAX_VERIFIER_LOSSES:
@@ -158,30 +182,48 @@ class RoundLoop:
         await self._services.await_verifier()
 
     def _chunk(self, committed: Committed) -> GenerationChunk:
-        piece = self._text.push(committed.token_ids)
-        finish = FinishReason.STOP if piece.stopped else committed.finish
-        text = piece.text if finish is None or piece.stopped else piece.text + self._text.finish()
+        text, spans, consumed, stopped = self._text, list[TextSpan](), 0, False
+        for token_id, origin in zip(committed.token_ids, committed.origins, strict=True):
+            piece = text.push((token_id,))
+            consumed += 1
+            stopped = piece.stopped
+            _add_span(spans, piece.text, origin)
+            if stopped:
+                break
+        finish = FinishReason.STOP if stopped else committed.finish
+        if finish is not None and not stopped:
+            _add_span(spans, text.finish(), committed.origins[-1])
         return GenerationChunk(
-            token_ids=committed.token_ids[: piece.consumed_tokens],
-            text=text,
+            token_ids=committed.token_ids[:consumed],
+            spans=tuple(spans),
+            stats=self._generation.stats,
+            shown_tokens=text.shown_tokens,
+            logprobs=committed.logprobs[:consumed],
+            prompt_logprobs=committed.prompt_logprobs,
             finish_reason=finish,
-            stats=None if finish is None else self._generation.stats,
         )
 
-    def _note_timing(
-        self, exchange: Exchange | None, result: VerifyResult, committed: Committed, total_s: float
-    ) -> None:
-        self._services.timings.append(
-            RoundTiming(
-                drafted_tokens=0 if exchange is None else len(exchange.draft.token_ids),
-                committed_tokens=len(committed.token_ids),
-                draft_s=0.0 if exchange is None else exchange.draft_s,
-                link_s=0.0 if exchange is None else exchange.link_s,
-                queue_s=result.queue_s,
-                verify_s=result.verify_s,
-                total_s=total_s,
-            )
-        )
+
+def _add_span(spans: list[TextSpan], text: str, origin: TokenOrigin) -> None:
+    """Lengthen the last span, or begin another."""
+    if spans and spans[-1].origin is origin:
+        spans[-1] = TextSpan(spans[-1].text + text, origin)
+    elif text:
+        spans.append(TextSpan(text, origin))
+
+
+def _timing(exchange: Exchange | None, result: VerifyResult, committed: Committed, total_s: float) -> RoundTiming:
+    outcome = result.outcome
+    return RoundTiming(
+        drafted_tokens=0 if exchange is None else len(exchange.draft.token_ids),
+        accepted_tokens=outcome.accepted_len if isinstance(outcome, Verified) else 0,
+        committed_tokens=len(committed.token_ids),
+        draft_s=0.0 if exchange is None else exchange.draft_s,
+        link_s=0.0 if exchange is None else exchange.link_s,
+        queue_s=result.queue_s,
+        verify_s=result.verify_s,
+        total_s=total_s,
+    )
 
 
 def acceptance_rule(generation: Generation) -> AcceptanceRule:

@@ -11,6 +11,7 @@ class RoundTiming:
     """
 
     drafted_tokens: int
+    accepted_tokens: int
     committed_tokens: int
     draft_s: float  # inside the drafter, waiting for other generations' steps included
     link_s: float  # the rest of the exchange with the drafter
@@ -22,3 +23,14 @@ class RoundTiming:
     def orchestration_s(self) -> float:
         """Everything else."""
         return self.total_s - self.draft_s - self.link_s - self.queue_s - self.verify_s
+
+    @property
+    def phases_s(self) -> dict[str, float]:
+        """Seconds by phase; they add up to ``total_s``. A round without a draft has neither draft nor link."""
+        drafting = {"draft": self.draft_s, "link": self.link_s} if self.drafted_tokens else {}
+        return {
+            **drafting,
+            "queue": self.queue_s,
+            "verify": self.verify_s,
+            "orchestration": max(0.0, self.orchestration_s),
+        }

@@ -1,0 +1,110 @@
+"""What a coordinator counts: one record per round and per batch, into its report to the fleet and into the metrics."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from actors.messages import CoordinatorReport, FleetStatus
+from outrider.engines.base import KvUsage
+from outrider.scheduling.policy import StopReason
+from serve_app import metrics
+from serve_app.metrics import Sink
+from serve_app.round_timing import RoundTiming
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRecord:
+    """One verifier call that came back."""
+
+    blocks: int
+    reason: StopReason  # why the batch stopped growing
+    predicted_s: float
+    engine_s: float
+    idle_s: float  # of the verifier, before
+    usage: KvUsage
+
+
+class CoordinatorStats:
+    """Counters since the coordinator's start."""
+
+    def __init__(self, coordinator_id: str, sink: Sink, clock: Callable[[], float]) -> None:
+        """Begin at zero; ``clock`` is monotonic, in seconds."""
+        self._id = coordinator_id
+        self._sink = sink
+        self._clock = clock
+        self._started_at_s = clock()
+        self._counts: Counter[str] = Counter()
+        self._phase_s: Counter[str] = Counter()
+        self._gauged: set[tuple[str, str]] = set()
+        self.idle_s = 0.0
+        self.usage: KvUsage | None = None
+
+    def round(self, timing: RoundTiming) -> None:
+        """A round was committed."""
+        drafted, accepted, sink = timing.drafted_tokens, timing.accepted_tokens, self._sink
+        self._counts.update(
+            rounds=1, speculative=min(drafted, 1), drafted=drafted, accepted=accepted, committed=timing.committed_tokens
+        )
+        sink.record(metrics.ROUNDS, protocol="token_ids" if drafted else "none")
+        if drafted:
+            sink.record(metrics.DRAFTS)
+            sink.record(metrics.DRAFT_TOKENS, drafted)
+            sink.record(metrics.ACCEPTED_TOKENS, accepted)
+            sink.record(metrics.WASTED_DRAFT_S, timing.draft_s * (drafted - accepted) / drafted)
+        for phase, seconds in timing.phases_s.items():
+            self._phase_s[phase] += seconds  # type: ignore[assignment]  # a Counter adds floats as well
+            sink.record(metrics.PHASE_S, seconds, phase=phase)
+
+    def batch(self, record: BatchRecord) -> None:
+        """A batch came back from the verifier."""
+        evictions = record.usage.evictions - (self.usage.evictions if self.usage else 0)
+        self.usage = record.usage
+        self.idle_s += record.idle_s
+        sink = self._sink
+        sink.record(metrics.VERIFIER_IDLE_S, record.idle_s)
+        sink.record(metrics.KV_EVICTIONS, max(0, evictions))  # a restarted verifier counts from zero
+        if record.blocks:
+            sink.record(metrics.BATCHES, reason=record.reason)
+            sink.record(metrics.BATCH_BLOCKS, record.blocks)
+            error_s = abs(record.predicted_s - record.engine_s)
+            sink.record(metrics.COST_ERROR, error_s / max(record.engine_s, 1e-6))
+
+    def report(self, *, verifier: str, admitted: int, running: int, queued_blocks: int) -> CoordinatorReport:
+        """The present state, told to the fleet and set in the gauges."""
+        queued, usage, sink = admitted - running, self.usage, self._sink
+        sink.record(metrics.GENERATIONS, running, state="running")
+        sink.record(metrics.GENERATIONS, queued, state="queued")
+        sink.record(metrics.QUEUED_BLOCKS, queued_blocks)
+        if usage is not None:
+            free = usage.total_blocks - usage.used_blocks - usage.cached_blocks
+            for state, blocks in (("used", usage.used_blocks), ("cached", usage.cached_blocks), ("free", free)):
+                sink.record(metrics.KV_BLOCKS, blocks, state=state)
+        counts = self._counts
+        return CoordinatorReport(
+            id=self._id,
+            verifier=verifier,
+            uptime_s=self._clock() - self._started_at_s,
+            generations=running,
+            queued_generations=queued,
+            queued_blocks=queued_blocks,
+            rounds=counts["rounds"],
+            speculative_rounds=counts["speculative"],
+            drafted_tokens=counts["drafted"],
+            accepted_tokens=counts["accepted"],
+            committed_tokens=counts["committed"],
+            verifier_idle_s=self.idle_s,
+            kv=usage,
+            phase_seconds=dict(self._phase_s),
+        )
+
+    def fleet(self, status: FleetStatus) -> None:
+        """Set the gauges of the fleet. Every coordinator does: take the maximum over them."""
+        states = Counter((drafter.group, str(drafter.state)) for drafter in status.drafters)
+        leases: Counter[str] = Counter()
+        for drafter in status.drafters:
+            leases[drafter.group] += drafter.generations
+        self._gauged |= set(states)
+        for group, state in self._gauged:  # a state nobody is in any more has to be told as well
+            self._sink.record(metrics.DRAFTERS, states[group, state], group=group, state=state)
+        for group in {group for group, _ in self._gauged}:  # nor a group that is gone
+            self._sink.record(metrics.LEASES, leases[group], group=group)

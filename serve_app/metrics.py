@@ -1,0 +1,182 @@
+"""Every metric, defined and published in one place.
+
+A metric is recorded into *sinks*: Ray's exporter, which Prometheus scrapes on every node (and which puts ``ray_``
+before each name), and on the ingress ``prometheus_client`` as well, for ``/metrics``. Names are the field's own behind
+one prefix. Labels are few and closed: never a generation, a prompt or a user.
+
+Definitions that tools disagree on: acceptance rate is ``accepted / draft`` tokens, over rounds that drafted; mean
+acceptance length is ``(accepted + drafts) / drafts``, the verifier's own token included; inter-token latency is the
+time between two chunks divided by the tokens of the later one, once for each of these tokens.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+import prometheus_client
+from ray.util import metrics as ray_metrics
+
+_PREFIX = "outrider_"
+_LATENCY_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+_PHASE_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0, 30.0)
+_BLOCKS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
+_RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+
+
+class Kind(StrEnum):
+    """How values of a metric come together."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric; ``boundaries`` are a histogram's upper bounds, without infinity."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+    boundaries: tuple[float, ...] = ()
+
+
+def _counter(name: str, text: str, *labels: str) -> Metric:
+    return Metric(_PREFIX + name, Kind.COUNTER, text, labels)
+
+
+def _gauge(name: str, text: str, *labels: str) -> Metric:
+    return Metric(_PREFIX + name, Kind.GAUGE, text, labels)
+
+
+def _histogram(name: str, text: str, boundaries: Sequence[float], *labels: str) -> Metric:
+    return Metric(_PREFIX + name, Kind.HISTOGRAM, text, labels, tuple(boundaries))
+
+
+# Responses, recorded by the ingress.
+RESPONSES = _counter("responses_total", "Responses by how they ended: stop, length, cancelled, refused, failed", "end")
+RUNNING = _gauge("responses_running", "Responses being made")
+TTFT_S = _histogram("time_to_first_token_seconds", "From request to first chunk", _LATENCY_S)
+INTER_TOKEN_S = _histogram("inter_token_latency_seconds", "Between tokens, a chunk's time shared by them", _LATENCY_S)
+E2E_S = _histogram("e2e_request_latency_seconds", "From request to last chunk", _LATENCY_S)
+PROMPT_TOKENS = _counter("prompt_tokens_total", "Prompt tokens of responses that began")
+CACHED_TOKENS = _counter("cached_prompt_tokens_total", "Of these, tokens whose KV was resident")
+GENERATION_TOKENS = _counter("generation_tokens_total", "Tokens of responses")
+RESUMED = _counter("responses_resumed_total", "Times a response went on at a coordinator after one was lost")
+
+# Rounds, recorded by coordinators.
+ROUNDS = _counter("rounds_total", "Committed rounds; protocol none: without a draft", "protocol")
+DRAFT_TOKENS = _counter("spec_decode_num_draft_tokens_total", "Draft tokens verified")
+ACCEPTED_TOKENS = _counter("spec_decode_num_accepted_tokens_total", "Draft tokens accepted")
+DRAFTS = _counter("spec_decode_num_drafts_total", "Rounds that verified a draft")
+WASTED_DRAFT_S = _counter("wasted_draft_seconds_total", "Drafters' seconds spent on rejected tokens")
+PHASE_S = _histogram(
+    "round_phase_seconds", "Where rounds spend time: draft, link, queue, verify, orchestration", _PHASE_S, "phase"
+)
+BATCHES = _counter("verify_batches_total", "Batches by why they stopped growing", "reason")
+BATCH_BLOCKS = _histogram("verify_batch_blocks", "Blocks verified together", _BLOCKS)
+COST_ERROR = _histogram(
+    "verify_cost_error_ratio", "Of the predicted time of a batch: |predicted - measured| / measured", _RATIOS
+)
+VERIFIER_IDLE_S = _counter("verifier_idle_seconds_total", "The verifier had nothing to do")
+GENERATIONS = _gauge("generations", "Generations at a coordinator: running, queued", "state")
+QUEUED_BLOCKS = _gauge("queued_blocks", "Blocks that wait for a batch")
+KV_BLOCKS = _gauge("kv_blocks", "The verifier's KV memory: used, cached, free", "state")
+KV_EVICTIONS = _counter("kv_evictions_total", "Generations whose KV was dropped to make room")
+VERIFIER_LOSSES = _counter("verifier_losses_total", "Rounds lost because the verifier died or hung")
+DRAFTER_LOSSES = _counter("drafter_losses_total", "Generations that had to part with a drafter that failed")
+DRAFTERS = _gauge("drafters", "Drafters by group and state: starting, ready, suspect, refused", "group", "state")
+LEASES = _gauge("drafter_leases", "Generations leased to the drafters of a group", "group")
+
+ALL: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
+
+
+class Sink(Protocol):
+    """Where values go."""
+
+    def record(self, metric: Metric, value: float = 1.0, **labels: str) -> None:
+        """Add to a counter, set a gauge, observe in a histogram."""
+        ...
+
+
+class RaySink:
+    """Ray's exporter, one port on every node."""
+
+    def __init__(self) -> None:
+        """Register nothing yet: a metric is exported once it has a value."""
+        self._metrics: dict[str, ray_metrics.Counter | ray_metrics.Gauge | ray_metrics.Histogram] = {}
+
+    def record(self, metric: Metric, value: float = 1.0, **labels: str) -> None:
+        """See ``Sink.record``."""
+        if metric.name not in self._metrics:
+            self._metrics[metric.name] = _in_ray(metric)
+        made = self._metrics[metric.name]
+        if isinstance(made, ray_metrics.Counter):
+            if value > 0:  # Ray refuses to add nothing
+                made.inc(value, labels)
+        elif isinstance(made, ray_metrics.Gauge):
+            made.set(value, labels)
+        else:
+            made.observe(value, labels)
+
+
+class PrometheusSink:
+    """A registry of this process, in Prometheus's text format."""
+
+    def __init__(self) -> None:
+        """Start with an empty registry; the process's own figures (memory, CPU) are part of it."""
+        self._registry = prometheus_client.CollectorRegistry()
+        prometheus_client.ProcessCollector(registry=self._registry)
+        self._metrics: dict[str, prometheus_client.Counter | prometheus_client.Gauge | prometheus_client.Histogram] = {}
+
+    def record(self, metric: Metric, value: float = 1.0, **labels: str) -> None:
+        """See ``Sink.record``."""
+        if metric.name not in self._metrics:
+            self._metrics[metric.name] = _in_prometheus(metric, self._registry)
+        made = self._metrics[metric.name]
+        child = made.labels(**labels) if metric.labels else made
+        if isinstance(child, prometheus_client.Counter):
+            child.inc(value)
+        elif isinstance(child, prometheus_client.Gauge):
+            child.set(value)
+        else:
+            child.observe(value)
+
+    def text(self) -> bytes:
+        """What Prometheus scrapes."""
+        return prometheus_client.generate_latest(self._registry)
+
+
+class Sinks:
+    """Several sinks as one."""
+
+    def __init__(self, *sinks: Sink) -> None:
+        """Record into each of ``sinks``."""
+        self._sinks = sinks
+
+    def record(self, metric: Metric, value: float = 1.0, **labels: str) -> None:
+        """See ``Sink.record``."""
+        for sink in self._sinks:
+            sink.record(metric, value, **labels)
+
+
+def _in_ray(metric: Metric) -> ray_metrics.Counter | ray_metrics.Gauge | ray_metrics.Histogram:
+    if metric.kind is Kind.COUNTER:
+        return ray_metrics.Counter(metric.name, metric.help, metric.labels)
+    if metric.kind is Kind.GAUGE:
+        return ray_metrics.Gauge(metric.name, metric.help, metric.labels)
+    return ray_metrics.Histogram(metric.name, metric.help, list(metric.boundaries), metric.labels)
+
+
+def _in_prometheus(
+    metric: Metric, registry: prometheus_client.CollectorRegistry
+) -> prometheus_client.Counter | prometheus_client.Gauge | prometheus_client.Histogram:
+    if metric.kind is Kind.COUNTER:
+        return prometheus_client.Counter(metric.name, metric.help, metric.labels, registry=registry)
+    if metric.kind is Kind.GAUGE:
+        return prometheus_client.Gauge(metric.name, metric.help, metric.labels, registry=registry)
+    return prometheus_client.Histogram(
+        metric.name, metric.help, metric.labels, buckets=metric.boundaries, registry=registry
+    )

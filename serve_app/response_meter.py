@@ -1,0 +1,76 @@
+"""What an ingress measures of each response, as its client sees it."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from outrider.types import FinishReason, GenerationChunk
+from serve_app import metrics
+from serve_app.errors import answer_for
+from serve_app.metrics import Sink
+
+
+class MeteredResponse:
+    """One response being made."""
+
+    def __init__(self, sink: Sink, clock: Callable[[], float], prompt_tokens: int) -> None:
+        """Begin now."""
+        self._sink = sink
+        self._clock = clock
+        self._prompt_tokens = prompt_tokens
+        self._began_at_s = clock()
+        self._last_chunk_at_s: float | None = None
+        self.finish: FinishReason | None = None
+
+    def chunk(self, chunk: GenerationChunk) -> None:
+        """A chunk has come."""
+        now_s, sink, tokens = self._clock(), self._sink, len(chunk.token_ids)
+        if self._last_chunk_at_s is None:
+            sink.record(metrics.TTFT_S, now_s - self._began_at_s)
+            sink.record(metrics.PROMPT_TOKENS, self._prompt_tokens)
+            sink.record(metrics.CACHED_TOKENS, chunk.stats.cached_tokens)
+        else:
+            for _ in range(tokens):
+                sink.record(metrics.INTER_TOKEN_S, (now_s - self._last_chunk_at_s) / tokens)
+        sink.record(metrics.GENERATION_TOKENS, tokens)
+        self._last_chunk_at_s = now_s
+        self.finish = chunk.finish_reason
+        if self.finish is not None:
+            sink.record(metrics.E2E_S, now_s - self._began_at_s)
+
+    def resumed(self) -> None:
+        """Its coordinator was lost, and another goes on."""
+        self._sink.record(metrics.RESUMED)
+
+
+class ResponseMeter:
+    """All responses of one ingress."""
+
+    def __init__(self, sink: Sink, clock: Callable[[], float]) -> None:
+        """``clock`` is monotonic, in seconds."""
+        self._sink = sink
+        self._clock = clock
+        self._running = 0
+
+    @contextmanager
+    def response(self, prompt_tokens: int) -> Iterator[MeteredResponse]:
+        """Meter one response, however it ends."""
+        metered = MeteredResponse(self._sink, self._clock, prompt_tokens)
+        self._run(+1)
+        end = "failed"
+        try:
+            yield metered
+            end = metered.finish or "failed"
+        except (asyncio.CancelledError, GeneratorExit):
+            end = metered.finish or "cancelled"
+            raise
+        except Exception as error:
+            end = "failed" if answer_for(error).status >= 500 else "refused"
+            raise
+        finally:
+            self._run(-1)
+            self._sink.record(metrics.RESPONSES, end=str(end))
+
+    def _run(self, change: int) -> None:
+        self._running += change
+        self._sink.record(metrics.RUNNING, self._running)

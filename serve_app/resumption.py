@@ -1,0 +1,113 @@
+"""How a response goes on when the coordinator that made it is lost.
+
+The ingress keeps a resume record, a ``GenerationRequest`` that grows with every chunk it has received. Another
+coordinator that is given the record goes on behind the last received token: what the first one committed but never
+delivered is chosen again, and identically, as every token is a function of its prefix and the request.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import replace
+
+from ray.exceptions import RayError, RayTaskError, TaskCancelledError, UnserializableException
+from ray.serve.exceptions import BackPressureError, RayServeException
+
+from outrider.errors import BusyError, GenerationFailedError, VerifierLostError
+from outrider.events import event
+from outrider.types import GenerationChunk, GenerationRequest
+from serve_app.errors import cause_of
+
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 2.0
+
+log = logging.getLogger(__name__)
+
+
+async def resumed(
+    request: GenerationRequest,
+    attempt: Callable[[GenerationRequest], AsyncGenerator[GenerationChunk, None]],
+    *,
+    max_failures: int,
+    on_resume: Callable[[], None],
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> AsyncGenerator[GenerationChunk, None]:
+    """Make a response by as many attempts as it takes. Closing the generator closes the attempt under way.
+
+    Args:
+        request: the response to make.
+        attempt: asks some coordinator to go on from a record.
+        max_failures: in a row, without a chunk between them.
+        on_resume: told before each attempt but the first.
+        pause: waits so many seconds.
+
+    Raises:
+        Exception: what ended the last attempt, if nobody else may go on or ``max_failures`` is exceeded.
+    """
+    record, attempts, failures, finished = request, 0, 0, False
+    while True:
+        try:
+            async with aclosing(attempt(record)) as chunks:
+                async for chunk in chunks:
+                    record, failures = advanced(record, chunk), 0
+                    finished = chunk.finish_reason is not None
+                    yield chunk
+        except Exception as error:  # noqa: BLE001 (judged below)
+            failure = error
+        else:
+            failure = GenerationFailedError(f"{record.generation} ended without a finish reason")
+        if finished:
+            return  # if the coordinator was lost then, it had said everything
+        failures += 1
+        if failures > max_failures or not may_resume(failure, begun=bool(record.stats.rounds)):
+            raise failure
+        attempts += 1
+        event(
+            log,
+            "response_resumed",
+            logging.WARNING,
+            request_id=request.request_id,
+            generation=record.generation,
+            attempt=attempts,
+            tokens=len(record.output_ids),
+            reason=type(cause_of(failure)).__name__,
+        )
+        on_resume()
+        record = next_attempt(record, request.generation, attempts)
+        await pause(pause_s(failures))
+
+
+def advanced(record: GenerationRequest, chunk: GenerationChunk) -> GenerationRequest:
+    """The record after a chunk was received."""
+    return replace(record, output_ids=record.output_ids + chunk.token_ids, stats=chunk.stats)
+
+
+def next_attempt(record: GenerationRequest, name: str, attempt: int) -> GenerationRequest:
+    """The record under a new generation id: what is left of the old one anywhere cannot be mistaken for it."""
+    return replace(record, generation=f"{name}.{attempt}")
+
+
+def may_resume(error: Exception, *, begun: bool) -> bool:
+    """Whether another coordinator, or the same one later, may go on with the response.
+
+    Args:
+        error: what ended the stream.
+        begun: whether the client has been answered. Until then an overload is its to know; afterwards a place has to
+            be waited for.
+    """
+    cause = cause_of(error)
+    if isinstance(cause, BusyError | BackPressureError):
+        return begun
+    if isinstance(cause, VerifierLostError | GenerationFailedError):
+        return True
+    if isinstance(cause, RayTaskError | UnserializableException) or type(cause) is RayError:
+        return False  # the coordinator is well, and failed at this request with an error that cannot travel
+    if isinstance(cause, TaskCancelledError):
+        return False  # nobody waits for it any more
+    return isinstance(cause, RayError | RayServeException)
+
+
+def pause_s(failures: int) -> float:
+    """Seconds to wait after so many failures in a row."""
+    return float(min(_FIRST_PAUSE_S * 2.0 ** (failures - 1), _LONGEST_PAUSE_S))
