@@ -24,13 +24,13 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Write the line; a traceback becomes a field of it."""
-        line: dict[str, object] = {
+        head: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "event": record.getMessage(),
-            **getattr(record, "fields", {}),
         }
+        line = head | getattr(record, "fields", {}) | head  # a field cannot replace what every line has
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False, default=str)

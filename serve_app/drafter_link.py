@@ -19,6 +19,7 @@ from outrider.events import event
 from outrider.generation import Generation
 from outrider.types import GenerationId
 
+_MOST_FORGOTTEN = 5
 _PREFILL_ROUND = -1  # round number of the window-0 exchange that computes a drafter's prefix
 
 log = logging.getLogger(__name__)
@@ -84,6 +85,7 @@ class DrafterLink:
         self._known_tokens = 0  # committed tokens the drafter has
         self._excluded: frozenset[DrafterId] = frozenset()  # for now: it failed, and may be restarted
         self._too_small: frozenset[DrafterId] = frozenset()  # for good: the generation does not fit
+        self._forgotten = 0  # exchanges in a row for which a drafter lacked the prefix it had been given
         self._acquiring: asyncio.Task[None] | None = None
         self.ready = False
         self.losses = 0  # drafters that failed this generation
@@ -109,6 +111,9 @@ class DrafterLink:
         try:
             reply = await port.transport.draft(request, self._settings.draft_deadline_s)
             if isinstance(reply.answer, NeedsPrefix):
+                self._forgotten += 1
+                if self._forgotten > _MOST_FORGOTTEN:
+                    raise DrafterBrokenError(f"drafter {port.drafter.actor_name} forgets what it is given")
                 # Whichever drafter is leased next, this one is not to keep what it may still have.
                 port.transport.close(self._generation.name)
                 self._port = None
@@ -119,7 +124,7 @@ class DrafterLink:
             self._give_up(port, error)
             self.start()
             return None
-        self._known_tokens = self._generation.position
+        self._known_tokens, self._forgotten = self._generation.position, 0
         elapsed_s = clock() - began_at_s
         drafter_s = min(reply.drafter_s, elapsed_s)
         return Exchange(draft, drafter_s, elapsed_s - drafter_s)

@@ -15,13 +15,13 @@ import ray
 from fastapi import FastAPI
 from ray import serve
 from ray.exceptions import RayError
-from ray.serve.exceptions import RayServeException
+from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RayServeException
 from ray.serve.handle import DeploymentHandle
 from transformers import PreTrainedTokenizerBase
 
 from actors.fleet import FLEET_NAME
 from actors.messages import FleetStatus
-from outrider.errors import FleetUnavailableError
+from outrider.errors import BusyError, FleetUnavailableError, GenerationFailedError
 from outrider.events import write_events
 from outrider.models.registry import load_tokenizer, resolve_folder
 from outrider.models.target_folder import read_config
@@ -72,6 +72,10 @@ class CoordinatorService:
         try:
             async for chunk in chunks:
                 yield chunk
+        except BackPressureError as error:  # Serve would catch it before us, and answer in a form of its own
+            raise BusyError(f"needs a free place, found every coordinator full ({error})") from error
+        except DeploymentUnavailableError as error:
+            raise GenerationFailedError(f"the coordinators could not be deployed ({error})") from error
         finally:
             chunks.cancel()
 

@@ -26,8 +26,8 @@ class RoundTiming:
 
     @property
     def phases_s(self) -> dict[str, float]:
-        """Seconds by phase; they add up to ``total_s``. A round without a draft has neither draft nor link."""
-        drafting = {"draft": self.draft_s, "link": self.link_s} if self.drafted_tokens else {}
+        """Seconds by phase; they add up to ``total_s``. A round without a drafter has neither draft nor link."""
+        drafting = {"draft": self.draft_s, "link": self.link_s} if self.draft_s or self.link_s else {}
         return {
             **drafting,
             "queue": self.queue_s,

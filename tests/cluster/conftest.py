@@ -36,10 +36,14 @@ class Service:
         assert isinstance(answer, dict)
         return answer
 
+    def get(self, path: str) -> dict[str, Any]:
+        """One JSON answer; empty if there is none."""
+        response = httpx.get(f"{self.url}{path}", timeout=60)
+        return dict(response.json()) if response.status_code == httpx.codes.OK else {}
+
     def ready(self) -> dict[str, Any]:
         """What the coordinator says of itself; empty while it does not answer."""
-        response = httpx.get(f"{self.url}/ready", timeout=60)
-        return dict(response.json()) if response.status_code == httpx.codes.OK else {}
+        return self.get("/ready")
 
     def drafter_loads(self) -> dict[str, int]:
         """Generations leased to each ready drafter, as the fleet says."""

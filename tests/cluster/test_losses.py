@@ -1,142 +1,110 @@
-"""Processes die in mid-stream; the clients notice nothing and get the very same tokens."""
+"""Processes die or hang in mid-stream, two coordinators serving; the clients notice nothing and get the same tokens."""
 
 import contextlib
-import json
-import os
-import signal
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.cluster.conftest import Service, eventually
-from tests.cluster.prompts import CHATS
+from tests.cluster.served import MODEL, Served, eventually, served
+from tests.cluster.streams import Streamed, streams, told
 
-TOKENS = 60
-CLIENTS = 4
-
-
-def actor_pids(class_name: str) -> list[int]:
-    """Processes of this test's cluster that run an actor of one class (Ray names them so)."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                command = (folder / "cmdline").read_text()
-            except OSError:
-                continue
-            if command.startswith(f"ray::{class_name}") and os.getpid() in ancestors(int(folder.name)):
-                found.append(int(folder.name))
-    return sorted(found)
-
-
-def ancestors(pid: int) -> Iterator[int]:
-    """Parents of a process, nearest first."""
-    while pid > 1:
-        try:
-            status = Path(f"/proc/{pid}/stat").read_text()
-        except OSError:
-            return
-        pid = int(status.rpartition(")")[2].split()[1])
-        yield pid
-
-
-def streamed(service: Service, act: Callable[[], None]) -> list[str]:
-    """Four responses at once, greedy and seeded; ``act`` runs when the first of them is under way."""
-    acted: list[bool] = []
-
-    def one(i: int) -> str:
-        body = {
-            "model": service.config.model.public_name,
-            "messages": [{"role": "user", "content": CHATS[i]}],
-            "max_tokens": TOKENS,
-            "temperature": 0.8 * (i % 2),
-            "seed": i,
-            "ignore_eos": True,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
-        events = []
-        with httpx.stream("POST", f"{service.url}/v1/chat/completions", json=body, timeout=300) as response:
-            assert response.status_code == httpx.codes.OK
-            for line in response.iter_lines():
-                if line.startswith("data: {"):
-                    events.append(json.loads(line.removeprefix("data: ")))
-                    if i == 0 and len(events) == 8:
-                        act()
-                        acted.append(True)
-        assert line == "" or line.endswith("[DONE]")
-        assert events[-1]["usage"]["completion_tokens"] == TOKENS
-        return "".join(event["choices"][0]["delta"].get("content", "") for event in events if event["choices"])
-
-    with ThreadPoolExecutor(CLIENTS) as pool:
-        texts = list(pool.map(one, range(CLIENTS)))
-    assert acted, "the response ended before anything could happen to it"
-    return texts
+COORDINATORS, DRAFTERS = 2, 3
+QUIET_WITHIN_S = 180.0
 
 
 @pytest.fixture(scope="module")
-def undisturbed(service: Service) -> list[str]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Two coordinators, each with its verifier, and three drafters."""
+    settings = {"verifiers": {"count": COORDINATORS}, "drafters": [{"name": "edge", "count": DRAFTERS}]}
+    with served(tmp_path_factory.mktemp("losses"), settings) as running:
+        eventually(lambda: running.idle(COORDINATORS, DRAFTERS), QUIET_WITHIN_S)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def undisturbed(service: Served) -> list[Streamed]:
     """What the clients get when nothing happens."""
-    return streamed(service, lambda: None)
+    responses = streams(service.url)
+    assert sum(response.usage["outrider"]["accepted_tokens"] for response in responses) > 0
+    return responses
 
 
-def kill(class_name: str) -> None:
-    """Kill every process of an actor class at once, as a power cut would."""
-    pids = actor_pids(class_name)
-    assert pids, f"no {class_name} runs"
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
+def check(service: Served, undisturbed: list[Streamed], act: Callable[[], object]) -> list[Streamed]:
+    """Nothing may differ, and nothing may be left behind."""
+    responses = streams(service.url, act)
+    assert told(responses) == told(undisturbed)
+    eventually(lambda: service.idle(COORDINATORS, DRAFTERS), QUIET_WITHIN_S)
+    return responses
 
 
-def all_idle(service: Service) -> bool:
-    """Whether every drafter is ready again and nothing is leased."""
-    loads = service.drafter_loads()
-    return len(loads) == service.config.drafters[0].count and not any(loads.values())
+def test_a_drafter_is_killed(service: Served, undisturbed: list[Streamed]) -> None:
+    check(service, undisturbed, lambda: service.kill("DrafterActor", most=1))
 
 
-def test_killed_drafters_cost_no_token(service: Service, undisturbed: list[str]) -> None:
-    assert streamed(service, lambda: kill("DrafterActor")) == undisturbed
-    eventually(lambda: all_idle(service), within_s=120)
-    assert streamed(service, lambda: None) == undisturbed, "with the restarted drafters"
+def test_all_drafters_are_killed(service: Served, undisturbed: list[Streamed]) -> None:
+    check(service, undisturbed, lambda: service.kill("DrafterActor"))
+    assert told(streams(service.url)) == told(undisturbed), "with the restarted drafters"
 
 
-def test_a_drafter_that_hangs_is_left_behind_and_replaced(service: Service, undisturbed: list[str]) -> None:
-    stopped = []
-
-    def stop_all() -> None:
-        for pid in actor_pids("DrafterActor"):
-            os.kill(pid, signal.SIGSTOP)
-            stopped.append(pid)
-
-    assert streamed(service, stop_all) == undisturbed
-    assert stopped
-    eventually(lambda: all_idle(service), within_s=120)
+def test_drafters_hang(service: Served, undisturbed: list[Streamed]) -> None:
+    check(service, undisturbed, lambda: service.stop("DrafterActor"))
 
 
-def test_a_killed_verifier_costs_no_token(service: Service, undisturbed: list[str]) -> None:
-    assert streamed(service, lambda: kill("VerifierActor")) == undisturbed
-    eventually(lambda: all_idle(service), within_s=120)
+def test_a_verifier_is_killed(service: Served, undisturbed: list[Streamed]) -> None:
+    check(service, undisturbed, lambda: service.kill("VerifierActor", most=1))
 
 
-def test_clients_that_hang_up_leave_nothing_behind(service: Service) -> None:
+def test_a_coordinator_is_killed_and_the_other_one_goes_on(service: Served, undisturbed: list[Streamed]) -> None:
+    before = {report["id"] for report in service.status()["coordinators"]}
+    check(service, undisturbed, lambda: service.kill("ServeReplica:outrider:Coordinator", most=1))
+    assert len(before & {report["id"] for report in service.status()["coordinators"]}) == 1
+    assert resumptions(service) > 0
+
+
+def test_both_coordinators_are_killed(service: Served, undisturbed: list[Streamed]) -> None:
+    """Then the responses wait until one is back."""
+    before = resumptions(service)
+    check(service, undisturbed, lambda: service.kill("ServeReplica:outrider:Coordinator"))
+    assert resumptions(service) > before
+
+
+def test_the_fleet_is_killed(service: Served, undisturbed: list[Streamed]) -> None:
+    responses = check(service, undisturbed, lambda: service.kill("FleetActor"))
+    assert sum(response.usage["outrider"]["accepted_tokens"] for response in responses) > 0
+
+
+def test_an_ingress_is_killed_and_its_generations_end(service: Served) -> None:
+    """Its clients' connections break; what they had is freed, and the next ingress serves."""
+    with pytest.raises((httpx.HTTPError, AssertionError)):
+        streams(service.url, lambda: service.kill("ServeReplica:outrider:Ingress"))
+    eventually(lambda: serves(service), QUIET_WITHIN_S)
+    eventually(lambda: service.idle(COORDINATORS, DRAFTERS), QUIET_WITHIN_S)
+
+
+def test_clients_that_hang_up_leave_nothing_behind(service: Served) -> None:
     """At different moments: before the first token, between two chunks, in the middle of a round."""
-    body = {
-        "model": service.config.model.public_name,
-        "prompt": "Once upon a time",
-        "max_tokens": 400,
-        "ignore_eos": True,
-        "stream": True,
-    }
+    request = {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": True, "stream": True}
     for events in range(12):
-        with httpx.stream("POST", f"{service.url}/v1/completions", json=body, timeout=60) as response:
+        with httpx.stream("POST", f"{service.url}/v1/completions", json=request, timeout=60) as response:
             assert response.status_code == httpx.codes.OK
             lines = (line for line in response.iter_lines() if line)
             assert all("data:" in next(lines) for _ in range(events))
     with contextlib.suppress(httpx.ReadTimeout):
-        httpx.post(f"{service.url}/v1/completions", json={**body, "stream": False}, timeout=0.7)
-    eventually(lambda: service.ready().get("generations") == 0, within_s=60)
-    eventually(lambda: service.ready()["kv"]["used_blocks"] == 0, within_s=60)
-    eventually(lambda: all_idle(service), within_s=60)
+        httpx.post(f"{service.url}/v1/completions", json={**request, "stream": False, "n": 3}, timeout=0.7)
+    eventually(lambda: service.idle(COORDINATORS, DRAFTERS), QUIET_WITHIN_S)
+
+
+def serves(service: Served) -> bool:
+    """Whether requests are answered."""
+    try:
+        return service.get("/ready").status_code == httpx.codes.OK
+    except httpx.HTTPError:
+        return False
+
+
+def resumptions(service: Served) -> float:
+    """How often the ingress went on elsewhere."""
+    name = "outrider_responses_resumed_total"
+    lines = service.get("/metrics").text.splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(name))

@@ -1,14 +1,18 @@
 """Which drafter serves which generation."""
 
+from collections.abc import Mapping
+
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from actors.lease_table import LeaseTable
-from actors.messages import DrafterId
+from actors.messages import DrafterId, DrafterState, DrafterStatus
 
 A0, A1, B0 = DrafterId("a", 0), DrafterId("a", 1), DrafterId("b", 0)
 CAPACITY = {A0: 2, A1: 2, B0: 4}
+TTL_S = 10.0
 
 
 def table(*ready: DrafterId) -> LeaseTable:
@@ -18,6 +22,11 @@ def table(*ready: DrafterId) -> LeaseTable:
     for drafter in ready:
         made.mark_ready(drafter)
     return made
+
+
+def leased(leases: LeaseTable, names: str) -> Mapping[str, DrafterId]:
+    """Who of these is leased to whom."""
+    return {name: drafter for drafter in CAPACITY for name in names if not leases.unleased(drafter, [name])}
 
 
 def test_the_least_loaded_share_comes_first() -> None:
@@ -42,50 +51,213 @@ def test_a_lease_is_kept_until_its_drafter_is_excluded() -> None:
     assert leases.loads() == {A0: 0, A1: 1}
 
 
+def test_the_states_of_a_drafter_are_told_with_their_reason() -> None:
+    leases = table(A0, A1, B0)
+    for name in "vwxyz":
+        leases.lease(name)
+    leases.mark_suspect(A0)
+    assert leases.mark_lost(A1) == {"w"}
+    assert leases.mark_refused(B0, "needs a token map") == {"x", "y"}
+    assert leases.statuses() == (
+        DrafterStatus("drafter-a-0", "a", DrafterState.SUSPECT, None, 2, 2),
+        DrafterStatus("drafter-a-1", "a", DrafterState.STARTING, None, 0, 2),
+        DrafterStatus("drafter-b-0", "b", DrafterState.REFUSED, "needs a token map", 0, 4),
+    )
+    assert leases.loads() == {}
+    assert leases.lease("new") is None
+    leases.mark_ready(B0)
+    assert leases.statuses()[2] == DrafterStatus("drafter-b-0", "b", DrafterState.READY, None, 0, 4)
+
+
+def test_a_drafter_that_is_removed_ends_its_leases_and_one_added_twice_keeps_them() -> None:
+    leases = table(A0)
+    leases.lease("g")
+    leases.add(A0, 7)
+    assert leases.loads() == {A0: 1}
+    assert leases.remove(A0) == {"g"}
+    assert leases.drafters == {A1, B0}
+    leases.release("g")
+    assert leases.lease("g") is None
+
+
+def test_an_answer_under_way_survives_the_owners_word() -> None:
+    """The owner said what it holds before it learned of its lease."""
+    leases = table(A0)
+    leases.lease("g", owner="one")
+    leases.renew("one", {"g": None}, now_s=0.0)
+    assert leased(leases, "g") == {"g": A0}
+    leases.renew("one", {}, now_s=1.0)
+    assert leased(leases, "g") == {}
+    leases.renew("one", {"g": None}, now_s=2.0)
+    assert leased(leases, "g") == {}, "nobody knows yet where"
+
+
+def test_what_the_owner_says_is_the_truth_for_its_own_leases_alone() -> None:
+    leases = table(A0, A1, B0)
+    leases.lease("g", owner="one")
+    leases.lease("h", owner="two")
+    leases.renew("one", {"g": B0, "h": B0}, now_s=0.0)
+    assert leased(leases, "gh") == {"g": B0, "h": A1}
+    leases.renew("one", {"x": DrafterId("gone", 0)}, now_s=1.0)
+    assert leased(leases, "ghx") == {"h": A1}
+
+
+def test_silence_is_counted_from_the_last_word_or_the_first_sweep() -> None:
+    leases = table(A0)
+    leases.renew("one", {"g": A0}, now_s=100.0)
+    leases.lease("h", owner="never heard")
+    assert leases.expire(100.0 + TTL_S, TTL_S) == {}
+    assert leases.expire(100.5 + TTL_S, TTL_S) == {"g": A0}
+    assert leases.expire(100.0 + 2 * TTL_S, TTL_S) == {}
+    assert leases.expire(100.5 + 2 * TTL_S, TTL_S) == {"h": A0}
+    assert leases.loads() == {A0: 0}
+    leases.lease("i", owner="one")
+    assert leases.expire(200.0, TTL_S) == {}, "one that comes back is heard of anew"
+
+
+@pytest.mark.parametrize("state", ["suspect", "lost", "refused"])
+def test_a_word_about_a_drafter_that_is_not_ready_lets_it_be_leased_no_further(state: str) -> None:
+    leases = table(A0)
+    if state == "suspect":
+        leases.mark_suspect(A0)
+    elif state == "lost":
+        leases.mark_lost(A0)
+    else:
+        leases.mark_refused(A0, "why")
+    leases.renew("one", {"g": A0}, now_s=0.0)
+    assert leases.lease("h") is None
+    assert leases.lease("g") == A0, "until its owner gives it up"
+
+
+OWNERS = ("one", "two", "three")
+NAMES = {owner: [f"{owner}.{i}" for i in range(5)] for owner in OWNERS}  # ids are unique to a coordinator
+ALL_NAMES = [name for names in NAMES.values() for name in names]
+OWNER_OF = {name: owner for owner, names in NAMES.items() for name in names}
+DRAFTERS = st.sampled_from(sorted(CAPACITY))
+
+
 class LeaseMachine(RuleBasedStateMachine):
-    """Any order of leases, releases, losses and recoveries."""
+    """Any order of leases, releases, losses, recoveries, heartbeats and silences, with several coordinators."""
 
     def __init__(self) -> None:
         super().__init__()
         self.table = table()
         self.ready: set[DrafterId] = set()
-        self.held: dict[str, DrafterId] = {}
+        self.held: dict[str, DrafterId] = {}  # what the table should say
+        self.asked: set[str] = set()  # leased, but the owner has not learned of it
+        self.heard_at_s: dict[str, float] = {}
+        self.now_s = 0.0
 
-    @rule(drafter=st.sampled_from(sorted(CAPACITY)))
+    def holds(self, owner: str) -> dict[str, DrafterId | None]:
+        """What an owner knows of its leases."""
+        mine = {name: drafter for name, drafter in self.held.items() if OWNER_OF[name] == owner}
+        return {name: None if name in self.asked else drafter for name, drafter in mine.items()}
+
+    def drop(self, names: set[str]) -> None:
+        self.asked -= names
+        for name in names:
+            self.held.pop(name, None)
+
+    @rule(drafter=DRAFTERS)
     def come_up(self, drafter: DrafterId) -> None:
         self.table.mark_ready(drafter)
         self.ready.add(drafter)
 
-    @rule(drafter=st.sampled_from(sorted(CAPACITY)))
-    def lose(self, drafter: DrafterId) -> None:
-        orphans = {name for name, holder in self.held.items() if holder == drafter}
-        assert self.table.mark_lost(drafter) == orphans
+    @rule(drafter=DRAFTERS)
+    def suspect(self, drafter: DrafterId) -> None:
+        self.table.mark_suspect(drafter)
         self.ready.discard(drafter)
-        for name in orphans:
-            del self.held[name]
 
-    @rule(name=st.sampled_from("abcdefghij"), exclude=st.sets(st.sampled_from(sorted(CAPACITY))))
-    def lease(self, name: str, exclude: set[DrafterId]) -> None:
-        given = self.table.lease(name, exclude)
-        if given is None:
-            self.held.pop(name, None)
-            loads = self.table.loads()
-            assert all(loads[d] == CAPACITY[d] for d in self.ready - exclude)
+    @rule(drafter=DRAFTERS, refused=st.booleans())
+    def lose(self, drafter: DrafterId, *, refused: bool) -> None:
+        orphans = {name for name, holder in self.held.items() if holder == drafter}
+        ended = self.table.mark_refused(drafter, "why") if refused else self.table.mark_lost(drafter)
+        assert ended == orphans
+        self.ready.discard(drafter)
+        self.drop(orphans)
+
+    @rule(name=st.sampled_from(ALL_NAMES), exclude=st.sets(DRAFTERS), answered=st.booleans())
+    def lease(self, name: str, exclude: set[DrafterId], *, answered: bool) -> None:
+        held_before = self.held.get(name)
+        full = {drafter for drafter, capacity in CAPACITY.items() if self.load(drafter) >= capacity}
+        given = self.table.lease(name, exclude, OWNER_OF[name])
+        if held_before is not None and held_before not in exclude:
+            assert given == held_before
+        elif given is None:
+            assert self.ready - exclude <= full
+            self.drop({name})
         else:
-            assert given in self.ready - exclude
+            assert given in self.ready - exclude - full, "capacity is respected"
+        if given is not None:
             self.held[name] = given
+            self.asked.discard(name)
+            if not answered:
+                self.asked.add(name)
 
-    @rule(name=st.sampled_from("abcdefghij"))
+    @rule(name=st.sampled_from(ALL_NAMES))
     def release(self, name: str) -> None:
         self.table.release(name)
-        self.held.pop(name, None)
+        self.drop({name})
+
+    @rule(owner=st.sampled_from(OWNERS), forgets=st.sets(st.sampled_from(ALL_NAMES)))
+    def renew(self, owner: str, forgets: set[str]) -> None:
+        """It keeps exactly what it names."""
+        said = {name: drafter for name, drafter in self.holds(owner).items() if name not in forgets}
+        self.table.renew(owner, said, self.now_s)
+        self.drop({name for name in NAMES[owner] if name not in said})
+        self.heard_at_s[owner] = self.now_s
+
+    @rule(owner=st.sampled_from(OWNERS), moves=st.dictionaries(st.sampled_from(ALL_NAMES), DRAFTERS))
+    def renew_with_news(self, owner: str, moves: dict[str, DrafterId]) -> None:
+        """It says what this table does not know, as after a restart of the fleet."""
+        mine = {name: drafter for name, drafter in moves.items() if OWNER_OF[name] == owner}
+        self.table.renew(owner, self.holds(owner) | mine, self.now_s)
+        self.held |= mine
+        self.asked -= set(mine)
+        self.heard_at_s[owner] = self.now_s
+
+    @rule(seconds=st.floats(0.0, 2 * TTL_S))
+    def wait(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    @rule()
+    def expire(self) -> None:
+        """An owner that is silent loses everything, and nobody else anything."""
+        for name in self.held:
+            self.heard_at_s.setdefault(OWNER_OF[name], self.now_s)
+        silent = {owner for owner, at_s in self.heard_at_s.items() if self.now_s - at_s > TTL_S}
+        lost = {name: drafter for name, drafter in self.held.items() if OWNER_OF[name] in silent}
+        assert self.table.expire(self.now_s, TTL_S) == lost
+        self.drop(set(lost))
+        for owner in silent:
+            del self.heard_at_s[owner]
+
+    @precondition(lambda self: not self.asked)
+    @rule()
+    def restart(self) -> None:
+        """A fresh table is as the old one once every owner has said what it holds."""
+        before = self.table.statuses()
+        self.table = table(*self.ready)
+        for status, drafter in zip(before, sorted(CAPACITY), strict=True):
+            if status.state is DrafterState.SUSPECT:
+                self.table.mark_suspect(drafter)
+            elif status.state is DrafterState.REFUSED:
+                self.table.mark_refused(drafter, status.reason or "")
+        self.heard_at_s = {}
+        for owner in OWNERS:
+            self.renew(owner, set())
+        assert self.table.statuses() == before
+
+    def load(self, drafter: DrafterId) -> int:
+        return list(self.held.values()).count(drafter)
 
     @invariant()
-    def loads_are_what_is_held(self) -> None:
-        holders = list(self.held.values())
-        assert self.table.loads() == {drafter: holders.count(drafter) for drafter in self.ready}
-        assert all(load <= CAPACITY[drafter] for drafter, load in self.table.loads().items())
+    def the_table_says_what_is_held(self) -> None:
+        for drafter in CAPACITY:
+            mine = {name for name, holder in self.held.items() if holder == drafter}
+            assert self.table.unleased(drafter, ALL_NAMES) == set(ALL_NAMES) - mine
+        assert self.table.loads() == {drafter: self.load(drafter) for drafter in self.ready}
 
 
-LeaseMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+LeaseMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
 TestLeases = LeaseMachine.TestCase

@@ -1,8 +1,6 @@
 """The batcher against a verifier that is driven by hand: what travels together, what is staged, what is retried."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from functools import wraps
 
 import pytest
 
@@ -12,25 +10,13 @@ from outrider.errors import VerifierLostError
 from outrider.generation import RoundEvent
 from outrider.scheduling.cost_model import LinearCostModel, VerifyCost
 from outrider.scheduling.fcfs import Fcfs
-from outrider.scheduling.policy import BatchLimits
+from outrider.scheduling.policy import BatchLimits, StopReason
 from outrider.types import SamplingParams
 from serve_app.batcher import Batcher, VerifyResult
+from serve_app.coordinator_stats import BatchRecord
+from tests.unit.serve_app.in_memory import on_loop, until
 
 USAGE = KvUsage(16, 10, 0, 0, 0, 0)
-
-
-def on_loop(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
-    """Run an async test on a loop of its own."""
-
-    @wraps(test)
-    def run() -> None:
-        async def bounded() -> None:
-            async with asyncio.timeout(20):
-                await test()
-
-        asyncio.run(bounded())
-
-    return run
 
 
 class HandDrivenVerifier:
@@ -57,10 +43,12 @@ def verified(b: Block) -> Verified:
     return Verified(b.generation, b.round, (), 7)
 
 
-def make(predicted_s: float = 100.0) -> tuple[Batcher, HandDrivenVerifier]:
-    verifier = HandDrivenVerifier()
-    limits = BatchLimits(max_blocks=4, max_new_tokens=100, prefill_chunk_tokens=16)
-    return Batcher(verifier.verify, Fcfs(), limits, LinearCostModel(0.0, 0.0, 0.0, predicted_s)), verifier
+LIMITS = BatchLimits(max_blocks=4, max_new_tokens=100, prefill_chunk_tokens=16)
+
+
+def make(predicted_s: float = 100.0, records: list[BatchRecord] | None = None) -> tuple[Batcher, HandDrivenVerifier]:
+    verifier, observe = HandDrivenVerifier(), (records if records is not None else []).append
+    return Batcher(verifier.verify, Fcfs(), LIMITS, LinearCostModel(0.0, 0.0, 0.0, predicted_s), observe), verifier
 
 
 def submit(
@@ -148,8 +136,8 @@ async def test_a_lost_verifier_is_told_to_every_member_and_the_batcher_goes_on()
             raise VerifierLostError("gone")
         return await verifier.verify(call)
 
-    limits = BatchLimits(4, 100, 16)
-    batcher = Batcher(dies_once, Fcfs(), limits, LinearCostModel(0.0, 0.0, 0.0, 100.0))
+    records: list[BatchRecord] = []
+    batcher = Batcher(dies_once, Fcfs(), LIMITS, LinearCostModel(0.0, 0.0, 0.0, 100.0), records.append)
     tasks = [submit(batcher, block(name)) for name in "ab"]
     for task in tasks:
         with pytest.raises(VerifierLostError, match="gone"):
@@ -158,6 +146,7 @@ async def test_a_lost_verifier_is_told_to_every_member_and_the_batcher_goes_on()
     _, answer = await verifier.calls.get()
     answer.set_result(reply([verified(block("a", 1))]))
     assert (await again).outcome == verified(block("a", 1))
+    assert len(records) == 1, "a call that never came back is no batch"
 
 
 @on_loop
@@ -189,3 +178,30 @@ async def test_closings_travel_with_the_next_batch_or_soon_by_themselves() -> No
     call, answer = await verifier.calls.get()
     assert (call.blocks, [(c.generation, c.keep_cache) for c in call.closings]) == ((), [("a", True)])
     answer.set_result(reply([]))
+
+
+@on_loop
+async def test_every_call_that_comes_back_is_told_with_its_prediction_and_why_it_stopped_growing() -> None:
+    records: list[BatchRecord] = []
+    batcher, verifier = make(predicted_s=7.0, records=records)
+    tasks = [submit(batcher, block("a"))]
+    _, answer = await verifier.calls.get()
+    tasks += [submit(batcher, block(name)) for name in "bcdefg"]
+    await asyncio.sleep(0)
+    answer.set_result(reply([verified(block("a"))]))
+    for names in ("bcde", "fg"):
+        call, answer = await verifier.calls.get()
+        assert [b.generation for b in call.blocks] == list(names)
+        answer.set_result(reply([verified(block(name)) for name in names]))
+    await asyncio.gather(*tasks)
+    batcher.close("a", keep_cache=True)
+    _, answer = await verifier.calls.get()
+    usage = KvUsage(16, 10, 1, 2, 0, 5)
+    answer.set_result(VerifyReply((), {}, 0.0, 0.0, 3.0, usage))
+    await until(lambda: len(records) == 4)
+    full, empty = StopReason.MAX_BLOCKS, StopReason.QUEUE_EMPTY
+    assert [(record.blocks, record.reason) for record in records] == [(1, empty), (4, full), (2, empty), (0, empty)]
+    assert [record.engine_s for record in records] == [0.5, 0.5, 0.5, 0.0]
+    assert records[0].predicted_s == 7.0
+    assert 0.5 < records[2].predicted_s < records[1].predicted_s < 7.0, "every batch corrects the prediction"
+    assert (records[3].idle_s, records[3].usage) == (3.0, usage)

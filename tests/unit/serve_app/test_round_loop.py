@@ -1,200 +1,32 @@
-"""Responses through round loop, batcher and drafter link over real engines in this process: exact, whatever is lost."""
+"""Responses through round loop, batcher and drafter link over real engines in this process: exact and accounted for."""
 
 import asyncio
-import functools
+import logging
 import random
-from collections import deque
-from collections.abc import AsyncGenerator, Callable, Container
-from contextlib import aclosing
+from collections import Counter
 from dataclasses import replace
+from itertools import accumulate, pairwise
 
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from actors.messages import VerifyCall, VerifyReply
-from outrider.engines.base import Draft, VerifierEngine
-from outrider.errors import (
-    ContextTooLongError,
-    DrafterLostError,
-    GenerationFailedError,
-    OutriderError,
-    VerifierLostError,
+from outrider.generation import GenerationState
+from outrider.types import FinishReason, SamplingParams, TokenOrigin
+from tests.unit.engines.conftest import VOCAB, tiny_llama, torch_drafter
+from tests.unit.engines.reference import assert_same_logprobs, expected_logprobs
+from tests.unit.serve_app.in_memory import PROMPT, SAMPLED, EngineTransport, Gate, on_loop
+from tests.unit.serve_app.in_memory_service import (
+    LENGTH,
+    LONG_PROMPT,
+    PARAMS,
+    PENALISED,
+    TOKENIZER,
+    Service,
+    drafter,
+    request_for,
+    tokens_of,
+    truth_of,
 )
-from outrider.generation import Generation, GenerationState
-from outrider.scheduling.cost_model import LinearCostModel
-from outrider.scheduling.fcfs import Fcfs
-from outrider.scheduling.policy import BatchLimits
-from outrider.text import IncrementalText
-from outrider.types import FinishReason, GenerationChunk, GenerationId, GenerationRequest, SamplingParams
-from serve_app.batcher import Batcher
-from serve_app.drafter_link import DrafterLink
-from serve_app.round_loop import RoundLoop, RoundServices, acceptance_rule
-from tests.unit.engines.conftest import BLOCK_TOKENS, VOCAB, tiny_llama, torch_drafter, torch_verifier
-from tests.unit.engines.reference import target_alone
-from tests.unit.serve_app.test_drafter_link import (
-    FIRST,
-    GREEDY,
-    NONSENSE,
-    PROMPT,
-    SAMPLED,
-    SETTINGS,
-    EngineTransport,
-    Gate,
-    MemoryFleet,
-    on_loop,
-    until,
-)
-
-PENALISED = SamplingParams(temperature=1.0, seed=4, repetition_penalty=1.2, frequency_penalty=0.5)
-PARAMS = {"greedy": GREEDY, "sampled": SAMPLED, "penalised": PENALISED}
-CHUNK = 16
-LONG_PROMPT = tuple(random.Random(7).randrange(VOCAB) for _ in range(60))  # four chunks
-LENGTH = 24
-
-
-def tiny_tokenizer() -> PreTrainedTokenizerFast:
-    """One word per token, ``w0 .. w96``."""
-    raw = Tokenizer(models.WordLevel({f"w{i}": i for i in range(VOCAB)}, unk_token="w0"))  # noqa: S106 (no password)
-    raw.pre_tokenizer = pre_tokenizers.Whitespace()
-    return PreTrainedTokenizerFast(tokenizer_object=raw)
-
-
-TOKENIZER = tiny_tokenizer()
-
-
-def draft_model() -> LlamaForCausalLM:
-    """Like the target, but not quite: right for a while, then wrong."""
-    model = tiny_llama()
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(torch.randn_like(weight), alpha=0.03)
-    return model
-
-
-def drafter() -> EngineTransport:
-    return EngineTransport(torch_drafter(draft_model()))
-
-
-class LocalVerifier:
-    """A real verifier engine in this process; calls are applied one after the other, as ``VerifierActor`` does."""
-
-    def __init__(self, blocks: int = 200) -> None:
-        self._blocks = blocks
-        self.max_context_tokens = min(256, blocks * BLOCK_TOKENS)
-        self.engine = self._empty()
-        self.calls: list[VerifyCall] = []
-        self.gates: dict[int, Gate] = {}  # by number of the call
-        self.dies_before: Container[int] = ()  # numbers of calls
-        self.dies_after: Container[int] = ()  # the call is applied, but nobody learns of it
-        self.answer_lost: Container[int] = ()  # the call is applied, and the engine goes on
-        self.forgets_before: Container[int] = ()  # restarts in silence: its generations are unknown then
-        self.restarting: Gate | None = None
-        self._one_at_a_time = asyncio.Lock()
-
-    async def verify(self, call: VerifyCall) -> VerifyReply:
-        """Apply one call."""
-        async with self._one_at_a_time:
-            await asyncio.sleep(0)
-            number = len(self.calls)
-            self.calls.append(call)
-            if number in self.gates:
-                await self.gates[number].wait()
-            if number in self.dies_before or number in self.forgets_before:
-                self.engine = self._empty()
-            if number in self.dies_before:
-                raise VerifierLostError("died")
-            reply = self._apply(call)
-            if number in self.dies_after:
-                self.engine = self._empty()
-            if number in self.dies_after or number in self.answer_lost:
-                raise VerifierLostError("died")
-            return reply
-
-    async def awaited(self) -> None:
-        """It answers again."""
-        if self.restarting is not None:
-            await self.restarting.wait()
-
-    @property
-    def empty(self) -> bool:
-        """Whether it holds nothing."""
-        usage = self.engine.usage()
-        return (usage.generations, usage.used_blocks) == (0, 0)
-
-    def _empty(self) -> VerifierEngine:
-        return torch_verifier(tiny_llama(), blocks=self._blocks, prefill_chunk_tokens=CHUNK)
-
-    def _apply(self, call: VerifyCall) -> VerifyReply:
-        for closing in call.closings:
-            self.engine.close(closing.generation, keep_cache=closing.keep_cache)
-        refused: dict[GenerationId, str] = {}
-        for opening in call.openings:
-            try:
-                self.engine.open(opening)
-            except OutriderError as error:
-                refused[opening.generation] = str(error)
-        outcomes = tuple(self.engine.verify(call.blocks, call.resolutions))
-        return VerifyReply(outcomes, refused, 0.001, 0.0, 0.0, self.engine.usage())
-
-
-class Service:
-    """What a coordinator has, over local engines."""
-
-    def __init__(
-        self, *drafters: EngineTransport, blocks: int = 200, staged: bool = False, eos_token_ids: tuple[int, ...] = ()
-    ) -> None:
-        self.verifier = LocalVerifier(blocks)
-        self.fleet = MemoryFleet(*drafters)
-        self.generations: dict[GenerationId, Generation] = {}
-        self._eos_token_ids = eos_token_ids
-        # A batch that is expected to take no time has the next one staged behind it at once; a slow one never.
-        cost_model = LinearCostModel(0.0, 0.0, 0.0, 0.0 if staged else 1e9)
-        limits = BatchLimits(max_blocks=4, max_new_tokens=64, prefill_chunk_tokens=CHUNK)
-        self.services = RoundServices(
-            batcher=Batcher(self.verifier.verify, Fcfs(), limits, cost_model),
-            await_verifier=self.verifier.awaited,
-            configured_window=5,
-            timings=deque(),
-        )
-
-    def chunks(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
-        """One response, as ``Coordinator`` makes it."""
-        most = self.verifier.max_context_tokens
-        generation = Generation(request, eos_token_ids=self._eos_token_ids, max_context_tokens=most)
-        self.generations[request.generation] = generation
-        link = DrafterLink(generation, self.fleet, SETTINGS, acceptance_rule(generation))
-        text = IncrementalText(TOKENIZER, request.stop, request.output_ids)
-        return RoundLoop(generation, link, text, self.services).run()
-
-    async def response(self, request: GenerationRequest) -> list[GenerationChunk]:
-        """All chunks of one response."""
-        async with aclosing(self.chunks(request)) as chunks:
-            return [chunk async for chunk in chunks]
-
-    async def idle(self) -> None:
-        """Nothing is held any more, by the verifier or a drafter."""
-        await until(lambda: self.verifier.empty and self.fleet.empty)
-
-
-def request_for(
-    name: str = "g", prompt: tuple[int, ...] = PROMPT, params: SamplingParams = GREEDY, window: int | None = None
-) -> GenerationRequest:
-    return GenerationRequest(name, prompt, params, max_tokens=LENGTH, window=window)
-
-
-def truth_of(request: GenerationRequest) -> list[int]:
-    return list(_truth(request.prompt_ids, request.params, request.max_tokens))
-
-
-@functools.cache
-def _truth(prompt: tuple[int, ...], params: SamplingParams, length: int) -> tuple[int, ...]:
-    return tuple(target_alone(tiny_llama(), prompt, params, length))
-
-
-def tokens_of(chunks: list[GenerationChunk]) -> list[int]:
-    return [token_id for chunk in chunks for token_id in chunk.token_ids]
 
 
 @pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys())
@@ -207,9 +39,11 @@ async def test_the_stream_is_what_the_target_alone_says(params: SamplingParams, 
     assert "".join(chunk.text for chunk in chunks) == TOKENIZER.decode(tokens_of(chunks))
     assert [chunk.finish_reason for chunk in chunks] == [None] * (len(chunks) - 1) + [FinishReason.LENGTH]
     stats = chunks[-1].stats
-    assert stats is not None
-    assert stats.rounds == len(chunks) == len(service.services.timings)
-    assert [chunk.stats for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
+    assert [chunk.stats.rounds for chunk in chunks] == list(range(1, len(chunks) + 1))
+    timings = service.timings
+    assert (len(timings), sum(timing.committed_tokens for timing in timings)) == (stats.rounds, LENGTH)
+    assert sum(timing.drafted_tokens for timing in timings) == stats.drafted_tokens
+    assert sum(timing.accepted_tokens for timing in timings) == stats.accepted_tokens
     if window:
         assert 0 < stats.accepted_tokens <= stats.drafted_tokens
     else:
@@ -250,8 +84,106 @@ async def test_it_ends_with_an_end_token_or_a_stop_string() -> None:
     chunks = await service.response(replace(request, stop=(f"w{truth[end]}",)))
     assert tokens_of(chunks) == truth[: end + 1]
     assert "".join(chunk.text for chunk in chunks) == f"{TOKENIZER.decode(truth[:end])} "
+    assert chunks[-1].shown_tokens == end, "the stop string's token is not shown"
     assert chunks[-1].finish_reason is FinishReason.STOP
     await service.idle()
+
+
+@pytest.mark.parametrize("window", [0, 5])
+@on_loop
+async def test_every_piece_of_text_names_who_proposed_it(window: int) -> None:
+    """A token of the tiny tokenizer is a word."""
+    chunks = await Service(drafter()).response(replace(request_for(window=window), max_tokens=80))
+    words: Counter[TokenOrigin] = Counter()
+    for chunk in chunks:
+        assert all(span.text for span in chunk.spans)
+        assert all(one.origin is not two.origin for one, two in pairwise(chunk.spans))
+        of_chunk = [span.origin for span in chunk.spans for _ in span.text.split()]
+        assert len(of_chunk) == len(chunk.token_ids)
+        assert of_chunk[:-1] == [TokenOrigin.ACCEPTED] * (len(of_chunk) - 1), "only the last word is the verifier's"
+        words.update(of_chunk)
+    stats = chunks[-1].stats
+    assert words[TokenOrigin.ACCEPTED] == stats.accepted_tokens
+    if window:
+        assert all(words[origin] > 0 for origin in TokenOrigin)
+    else:
+        assert words == {TokenOrigin.VERIFIER: 80}
+
+
+@on_loop
+async def test_shown_tokens_count_those_whose_text_is_out() -> None:
+    request = request_for(params=SAMPLED)
+    truth = truth_of(request)
+    stop = f"w{truth[6]} w{truth[7]} never"  # holds back a tail that might become it
+    chunks = await Service(drafter()).response(replace(request, stop=(stop,)))
+    tokens, text = 0, ""
+    for chunk in chunks:
+        tokens += len(chunk.token_ids)
+        text += chunk.text
+        assert TOKENIZER.decode(truth[: chunk.shown_tokens]) == text.rstrip()
+    assert [chunk.shown_tokens for chunk in chunks] != list(accumulate(len(chunk.token_ids) for chunk in chunks))
+    assert chunks[-1].shown_tokens == tokens == LENGTH
+
+
+@pytest.mark.parametrize("window", [0, 5])
+@pytest.mark.parametrize("lost", [(), (0, 2, 6)], ids=["undisturbed", "verifier lost"])
+@on_loop
+async def test_log_probabilities_come_once_for_every_token(window: int, lost: tuple[int, ...]) -> None:
+    service = Service(drafter())
+    service.verifier.dies_after = lost
+    request = replace(request_for(prompt=LONG_PROMPT, window=window), logprobs=2, prompt_logprobs=True)
+    chunks = await service.response(request)
+    tokens = tokens_of(chunks)
+    assert tokens == truth_of(request)
+    assert [[entry.token_id for entry in chunk.logprobs] for chunk in chunks] == [[*c.token_ids] for c in chunks]
+    with torch.no_grad():
+        logits = tiny_llama()(torch.tensor([[*LONG_PROMPT, *tokens]])).logits[0, :-1, :VOCAB]
+    expected = expected_logprobs(logits, [*LONG_PROMPT[1:], *tokens], top=2)
+    assert_same_logprobs([entry for chunk in chunks for entry in chunk.logprobs], expected[len(LONG_PROMPT) - 1 :])
+    assert chunks[0].prompt_logprobs[0] is None
+    assert_same_logprobs(chunks[0].prompt_logprobs[1:], expected[: len(LONG_PROMPT) - 1])
+    assert not any(chunk.prompt_logprobs for chunk in chunks[1:])
+
+
+@pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys())
+@pytest.mark.parametrize("window", [0, 5])
+@on_loop
+async def test_min_tokens_puts_the_end_off(params: SamplingParams, window: int) -> None:
+    request = replace(request_for(params=params, window=window), min_tokens=12)
+    end = truth_of(request)[3]
+    truth = truth_of(
+        replace(request, params=replace(params, withheld_ids=(end,), withheld_until=len(PROMPT) + request.min_tokens))
+    )
+    assert end not in truth[:12]
+    chunks = await Service(drafter(), eos_token_ids=(end,)).response(request)
+    assert tokens_of(chunks) == truth[: truth.index(end) + 1 if end in truth else LENGTH]
+
+
+@on_loop
+async def test_a_response_is_logged_by_its_ids_and_numbers_alone(caplog: pytest.LogCaptureFixture) -> None:
+    request = replace(request_for(window=0), request_id="r")
+    with caplog.at_level(logging.INFO, logger="serve_app.round_loop"):
+        await Service().response(request)
+    ids = {"request_id": "r", "generation": "g"}
+    costs = {"rounds": LENGTH, "drafted": 0, "accepted": 0}
+    assert [(record.message, vars(record)["fields"]) for record in caplog.records] == [
+        ("generation_started", {**ids, "prompt_tokens": len(PROMPT), "resumed_tokens": 0}),
+        ("generation_finished", {**ids, "tokens": LENGTH, **costs}),
+    ]
+
+
+@on_loop
+async def test_a_stop_string_in_the_middle_of_a_block_drops_what_is_behind_it() -> None:
+    request = replace(request_for(params=SAMPLED), logprobs=0)
+    truth, behind = truth_of(request), 0
+    for end in [i for i in range(4, 14) if truth[i] not in truth[:i]]:
+        service = Service(EngineTransport(torch_drafter(tiny_llama())))
+        chunks = await service.response(replace(request, stop=(f"w{truth[end]}",)))
+        assert tokens_of(chunks) == truth[: end + 1]
+        assert [entry.token_id for chunk in chunks for entry in chunk.logprobs] == truth[: end + 1]
+        assert (chunks[-1].finish_reason, chunks[-1].shown_tokens) == (FinishReason.STOP, end)
+        behind += service.timings[-1].committed_tokens - len(chunks[-1].token_ids)
+    assert behind > 0
 
 
 @on_loop
@@ -260,115 +192,6 @@ async def test_a_resumed_response_goes_on_where_it_was() -> None:
     truth = truth_of(request)
     chunks = await Service(drafter()).response(replace(request, output_ids=tuple(truth[:9])))
     assert tokens_of(chunks) == truth[9:]
-
-
-@pytest.mark.parametrize("trouble", ["dies_before", "dies_after", "answer_lost", "forgets_before"])
-@pytest.mark.parametrize("calls", [(0,), (2,), (1, 2, 3, 6, 7)], ids=str)
-@on_loop
-async def test_a_verifier_that_restarts_does_not_change_the_stream(trouble: str, calls: tuple[int, ...]) -> None:
-    """In the first call, in the middle of the prefix, later, and several times."""
-    service, request = Service(drafter()), request_for(prompt=LONG_PROMPT, params=SAMPLED)
-    setattr(service.verifier, trouble, calls)
-    chunks = await service.response(request)
-    assert tokens_of(chunks) == truth_of(request)
-    openings = sum(len(call.openings) for call in service.verifier.calls)
-    assert openings > 1 or (trouble == "forgets_before" and calls == (0,))
-    await service.idle()
-
-
-@pytest.mark.parametrize("trouble", ["dies_before", "answer_lost"])
-@on_loop
-async def test_a_verifier_that_is_lost_again_and_again_fails_the_response(trouble: str) -> None:
-    service, request = Service(drafter()), request_for()
-    setattr(service.verifier, trouble, range(4, 1000))
-    with pytest.raises(GenerationFailedError, match="lost 6 times in a row"):
-        await service.response(request)
-    output = service.generations["g"].output_ids
-    assert output == truth_of(request)[: len(output)]
-    assert sum(bool(call.blocks) for call in service.verifier.calls[4:]) == 6
-    assert service.generations["g"].state is GenerationState.FAILED
-    await until(lambda: service.fleet.empty)
-    if trouble == "answer_lost":
-        service.verifier.answer_lost = ()
-        await service.idle()
-
-
-@on_loop
-async def test_losses_with_progress_between_them_never_add_up() -> None:
-    service, request = Service(), request_for(window=0)
-    service.verifier.dies_before = lost = range(3, 1000, 4)
-    assert tokens_of(await service.response(request)) == truth_of(request)
-    assert sum(number in lost for number in range(len(service.verifier.calls))) > 6
-
-
-@on_loop
-async def test_a_prompt_that_does_not_fit_is_refused() -> None:
-    service = Service(drafter(), blocks=10)
-    with pytest.raises(ContextTooLongError, match=r"needs 61 positions .* limit of 40"):
-        await service.response(request_for(prompt=LONG_PROMPT))
-    assert service.generations["g"].state is GenerationState.FAILED
-    await service.idle()
-
-
-@pytest.mark.parametrize("change", NONSENSE.values(), ids=NONSENSE.keys())
-@on_loop
-async def test_a_drafter_that_talks_nonsense_does_not_change_the_stream(change: Callable[[Draft], Draft]) -> None:
-    service, request = Service(drafter(), drafter()), request_for(params=SAMPLED)
-    service.fleet.transports[FIRST].change = change
-    assert tokens_of(await service.response(request)) == truth_of(request)
-    assert service.fleet.reported == [FIRST]
-    await service.idle()
-
-
-@pytest.mark.parametrize("step", ["card", "open", "prefill", "draft"])
-@on_loop
-async def test_without_any_drafter_that_answers_the_stream_goes_on(step: str) -> None:
-    service, request = Service(drafter()), request_for(params=SAMPLED)
-    service.fleet.transports[FIRST].lost[step] = DrafterLostError("gone")
-    assert tokens_of(await service.response(request)) == truth_of(request)
-    assert service.fleet.reported[0] == FIRST
-    await service.idle()
-
-
-@pytest.mark.parametrize("state", ["leasing", "prefill", "draft", "first call", "later call", "restarting"])
-@on_loop
-async def test_a_client_that_leaves_while_a_round_is_made_leaves_nothing_behind(state: str) -> None:
-    """The stream's task is cancelled, wherever it waits."""
-    service, gate = Service(drafter()), Gate()
-    if state == "leasing":
-        service.fleet.gate = gate
-    elif state == "restarting":
-        service.verifier.dies_after, service.verifier.restarting = (3,), gate
-    elif state in ("prefill", "draft"):
-        service.fleet.transports[FIRST].gates[state] = gate
-    else:
-        service.verifier.gates[1 if state == "first call" else 8] = gate
-    stream = asyncio.create_task(service.response(replace(request_for(prompt=LONG_PROMPT), max_tokens=150)))
-    await gate.reached.wait()
-    assert not stream.done()
-    stream.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await stream
-    assert service.generations["g"].state is GenerationState.CANCELLED
-    gate.opened.set()
-    await service.idle()
-    assert service.verifier.engine.usage().cached_blocks == 0, "a cancelled generation is not worth memory"
-    await until(lambda: asyncio.all_tasks() == {asyncio.current_task()})
-    assert service.fleet.empty
-
-
-@pytest.mark.parametrize("taken", [0, 1, 5])
-@on_loop
-async def test_a_stream_closed_between_two_chunks_leaves_nothing_behind(taken: int) -> None:
-    service, request = Service(drafter()), request_for(params=SAMPLED)
-    chunks = service.chunks(request)
-    tokens = tokens_of([await anext(chunks) for _ in range(taken)])
-    assert tokens == truth_of(request)[: len(tokens)]
-    await chunks.aclose()
-    assert service.generations["g"].state is (GenerationState.CANCELLED if taken else GenerationState.NEW)
-    await service.idle()
-    assert service.verifier.engine.usage().cached_blocks == 0
-    await until(lambda: asyncio.all_tasks() == {asyncio.current_task()})
 
 
 @pytest.mark.parametrize("staged", [False, True])

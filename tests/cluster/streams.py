@@ -1,0 +1,89 @@
+"""Clients that stream several responses at once, greedy and seeded, and what they got."""
+
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from tests.cluster.prompts import CHATS
+from tests.cluster.served import MODEL
+
+TOKENS = 60
+CLIENTS = 6
+_ACT_AFTER_EVENTS = 8
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """One response as its client saw it."""
+
+    text: str
+    token_logprobs: tuple[float, ...]  # rounded: one per token, so that a lost or doubled token shows
+    usage: dict[str, Any]
+
+
+def body(i: int, tokens: int = TOKENS) -> dict[str, object]:
+    """The request of client ``i``: every other one samples."""
+    return {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": CHATS[i % len(CHATS)]}],
+        "max_tokens": tokens,
+        "temperature": 0.8 * (i % 2),
+        "seed": i,
+        "ignore_eos": True,
+        "logprobs": True,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+def stream(url: str, request: dict[str, object], at_event: Callable[[int], None] = lambda _: None) -> Streamed:
+    """Stream one chat to its end; ``at_event`` is told the number of each event."""
+    events: list[Any] = []
+    line = ""
+    with httpx.stream("POST", f"{url}/v1/chat/completions", json=request, timeout=400) as response:
+        assert response.status_code == httpx.codes.OK, response.read()
+        for line in filter(None, response.iter_lines()):
+            if line.startswith("data: {"):
+                events.append(json.loads(line.removeprefix("data: ")))
+                assert "error" not in events[-1], events[-1]
+                at_event(len(events))
+    assert line == "data: [DONE]"
+    choices = [event["choices"][0] for event in events if event["choices"]]
+    assert choices[0]["delta"]["role"] == "assistant"
+    assert [choice["finish_reason"] for choice in choices if choice["finish_reason"]] == ["length"]
+    entries = [entry for choice in choices if choice["logprobs"] for entry in choice["logprobs"]["content"]]
+    return Streamed(
+        text="".join(choice["delta"].get("content", "") for choice in choices),
+        token_logprobs=tuple(round(entry["logprob"], 2) for entry in entries),
+        usage=events[-1]["usage"],
+    )
+
+
+def streams(
+    url: str, act: Callable[[], object] = lambda: None, clients: int = CLIENTS, tokens: int = TOKENS
+) -> list[Streamed]:
+    """Several responses at once; ``act`` runs when the first of them is under way."""
+    acted = []
+
+    def maybe_act(events: int) -> None:
+        if events == _ACT_AFTER_EVENTS:
+            act()
+            acted.append(True)
+
+    with ThreadPoolExecutor(clients) as pool:
+        responses = list(
+            pool.map(lambda i: stream(url, body(i, tokens), maybe_act if i == 0 else lambda _: None), range(clients))
+        )
+    assert acted, "the response ended before anything could happen to it"
+    for response in responses:
+        assert response.usage["completion_tokens"] == len(response.token_logprobs) == tokens
+    return responses
+
+
+def told(responses: list[Streamed]) -> list[tuple[str, tuple[float, ...]]]:
+    """What may not differ between two runs."""
+    return [(response.text, response.token_logprobs) for response in responses]

@@ -1,0 +1,66 @@
+"""More clients than the service takes at once: those it took all complete, the rest are refused at once, by name."""
+
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.cluster.served import MODEL, Served, eventually, served
+from tests.cluster.streams import body, stream
+
+CLIENTS, FLOOD = 100, 300
+RUNNING, QUEUED = 32, 128
+_MOST_GROWN_MIB = 150
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The defaults, with one drafter."""
+    limits = {"max_concurrent_generations": RUNNING, "max_queued_generations": QUEUED}
+    with served(tmp_path_factory.mktemp("overload"), {"limits": limits}) as running:
+        yield running
+
+
+def memory_mib(service: Served) -> dict[str, float]:
+    """Private memory of the service's processes, by actor."""
+    found = {}
+    for name in ("ServeReplica:outrider:Ingress", "ServeReplica:outrider:Coordinator", "VerifierActor", "DrafterActor"):
+        (pid,) = service.pids(name)
+        fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+        found[name] = int(fields["RssAnon"].split()[0]) / 1024
+    return found
+
+
+def test_a_hundred_streams_complete_and_memory_stays_bounded(service: Served) -> None:
+    def wave(tokens: int) -> list[str]:
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            return [r.text for r in pool.map(lambda i: stream(service.url, body(i, tokens)), range(CLIENTS))]
+
+    first = wave(12)
+    before = memory_mib(service)
+    assert wave(12) == first, "nor does company change what they get"
+    eventually(lambda: service.idle(1, 1), 60)
+    grown = {name: mib - before[name] for name, mib in memory_mib(service).items()}
+    assert max(grown.values()) < _MOST_GROWN_MIB, grown
+
+
+def test_what_cannot_be_queued_is_refused_at_once(service: Served) -> None:
+    request = {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 4, "ignore_eos": True}
+
+    def ask(_: int) -> httpx.Response:
+        return httpx.post(f"{service.url}/v1/completions", json=request, timeout=400)
+
+    with ThreadPoolExecutor(FLOOD) as pool:
+        responses = list(pool.map(ask, range(FLOOD)))
+    counted = Counter(response.status_code for response in responses)
+    others = [r.text for r in responses if r.status_code not in (httpx.codes.OK, httpx.codes.TOO_MANY_REQUESTS)]
+    assert not others, (counted, others[:3])
+    for response in responses:
+        if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
+            assert response.json()["error"]["code"] == "busy"
+            assert int(response.headers["retry-after"]) >= 1
+    assert counted[httpx.codes.OK] >= RUNNING + QUEUED
+    eventually(lambda: service.idle(1, 1), 60)

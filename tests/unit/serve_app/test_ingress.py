@@ -1,0 +1,120 @@
+"""The ingress's service over a handle in memory: it goes on elsewhere, closes what it began, and counts."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any, cast
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from ray.exceptions import ActorDiedError
+from ray.serve.handle import DeploymentHandle
+
+from outrider.errors import ParameterError
+from outrider.types import GenerationChunk, GenerationRequest
+from serve_app import metrics
+from serve_app.ingress import CoordinatorService
+from serve_app.metrics import Metric
+from tests.unit.serve_app.in_memory import PROMPT, on_loop
+from tests.unit.serve_app.in_memory_coordinators import Coordinators
+from tests.unit.serve_app.in_memory_service import TOKENIZER, request_for, tokens_of, truth_of
+from tests.unit.serve_app.test_errors import through_ray
+from tests.unit.serve_app.text_service import LIMITS, SETTINGS
+
+
+class Stream:
+    """What a call of a streaming handle gives."""
+
+    def __init__(self, chunks: AsyncGenerator[GenerationChunk, None]) -> None:
+        self._chunks = chunks
+        self.closing: asyncio.Task[None] | None = None
+
+    def __aiter__(self) -> AsyncIterator[GenerationChunk]:
+        """Iterate."""
+        return self._chunks
+
+    def cancel(self) -> None:
+        """Nobody reads on; the coordinator learns of it soon."""
+        self.closing = asyncio.ensure_future(self._chunks.aclose())
+
+
+class MemoryHandle:
+    """A deployment handle as far as the service uses one."""
+
+    def __init__(self, *losses: tuple[int, Exception]) -> None:
+        self.coordinators = Coordinators(*losses)
+        self.streams: list[Stream] = []
+        self.asked: list[dict[str, bool]] = []
+
+    def options(self, **options: bool) -> "MemoryHandle":
+        """Note them."""
+        self.asked.append(options)
+        return self
+
+    @property
+    def generate(self) -> "MemoryHandle":
+        """The method."""
+        return self
+
+    def remote(self, record: GenerationRequest) -> Stream:
+        """Call it."""
+        self.streams.append(Stream(self.coordinators.attempt(record)))
+        return self.streams[-1]
+
+    async def closed(self) -> None:
+        """Every call was cancelled or has ended, and its coordinator holds nothing."""
+        for stream in self.streams:
+            assert stream.closing is not None
+            await stream.closing
+
+
+def service_over(handle: MemoryHandle) -> CoordinatorService:
+    return CoordinatorService(cast("DeploymentHandle[Any]", handle), SETTINGS, LIMITS, TOKENIZER)
+
+
+def exported(service: CoordinatorService, metric: Metric) -> dict[str, float]:
+    """By the values of its labels."""
+    families = text_string_to_metric_families(service.metrics().decode())
+    samples = [sample for family in families for sample in family.samples if sample.name == metric.name]
+    return {",".join(sample.labels.values()): sample.value for sample in samples}
+
+
+@on_loop
+async def test_a_lost_coordinator_is_replaced_and_counted() -> None:
+    handle, request = MemoryHandle((2, ActorDiedError())), request_for(window=0)
+    service = service_over(handle)
+    chunks = [chunk async for chunk in service.generate(request)]
+    assert tokens_of(chunks) == truth_of(request)
+    assert {"_by_reference": False, "stream": True} in handle.asked
+    await handle.closed()
+    assert len(handle.streams) == 2
+    assert exported(service, metrics.RESPONSES) == {"length": 1}
+    assert exported(service, metrics.RESUMED) == {"": 1}
+    assert exported(service, metrics.RUNNING) == {"": 0}
+    assert exported(service, metrics.PROMPT_TOKENS) == {"": len(PROMPT)}
+    assert exported(service, metrics.GENERATION_TOKENS) == {"": len(truth_of(request))}
+
+
+@on_loop
+async def test_a_client_that_leaves_cancels_the_call() -> None:
+    handle = MemoryHandle((2, ActorDiedError()))
+    service = service_over(handle)
+    chunks = service.generate(request_for(window=0))
+    await anext(chunks)
+    await chunks.aclose()
+    await handle.closed()
+    assert handle.coordinators.left == ["g"]
+    assert exported(service, metrics.RESPONSES) == {"cancelled": 1}
+    assert exported(service, metrics.RESUMED) == {}
+
+
+@on_loop
+async def test_an_error_of_the_request_is_told_and_counted_as_refused() -> None:
+    handle = MemoryHandle((2, through_ray(ParameterError("seed", "an integer", "x"))))
+    service = service_over(handle)
+    chunks = service.generate(request_for(window=0))
+    received = [await anext(chunks) for _ in range(2)]
+    with pytest.raises(ParameterError):
+        await anext(chunks)
+    await handle.closed()
+    assert len(received) == 2
+    assert exported(service, metrics.RESPONSES) == {"refused": 1}

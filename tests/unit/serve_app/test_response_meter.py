@@ -1,0 +1,105 @@
+"""What an ingress measures of a response, by a clock that is driven by hand."""
+
+import asyncio
+from collections.abc import Iterable
+
+import pytest
+
+from outrider.errors import BusyError, ContextTooLongError, GenerationFailedError
+from outrider.types import FinishReason, GenerationChunk, RoundStats
+from serve_app import metrics
+from serve_app.response_meter import ResponseMeter
+from tests.unit.serve_app.in_memory import RecordingSink
+
+LAST = FinishReason.LENGTH
+
+
+def chunk(tokens: int, finish: FinishReason | None = None, cached: int = 0) -> GenerationChunk:
+    return GenerationChunk((7,) * tokens, (), RoundStats(rounds=1, cached_tokens=cached), tokens, finish_reason=finish)
+
+
+def meter(*times_s: float) -> tuple[ResponseMeter, RecordingSink]:
+    """A meter whose clock says these times one after the other."""
+    sink = RecordingSink()
+    return ResponseMeter(sink, iter(times_s).__next__), sink
+
+
+def ends(sink: RecordingSink) -> dict[str, float]:
+    name = metrics.RESPONSES.name
+    return {key[1]: sum(values) for key, values in sink.values.items() if key[0] == name}
+
+
+def test_latencies_are_those_the_client_sees() -> None:
+    responses, sink = meter(10.0, 10.5, 11.5, 11.75)
+    with responses.response(prompt_tokens=9) as metered:
+        metered.chunk(chunk(1, cached=4))
+        metered.chunk(chunk(4, cached=4))
+        metered.chunk(chunk(1, LAST, cached=4))
+    assert sink.of(metrics.TTFT_S) == [0.5]
+    assert sink.of(metrics.INTER_TOKEN_S) == [0.25] * 5, "a chunk's time is shared by its tokens"
+    assert sink.of(metrics.E2E_S) == [1.75]
+    assert (sink.of(metrics.PROMPT_TOKENS), sink.of(metrics.CACHED_TOKENS)) == ([9], [4])
+    assert sink.of(metrics.GENERATION_TOKENS) == [1, 4, 1]
+    assert sink.of(metrics.RUNNING) == [1, 0]
+    assert ends(sink) == {"length": 1}
+
+
+def test_a_chunk_without_tokens_divides_nothing_by_zero() -> None:
+    responses, sink = meter(0.0, 1.0, 2.0)
+    with responses.response(1) as metered:
+        metered.chunk(chunk(1))
+        metered.chunk(chunk(0, FinishReason.STOP))
+    assert sink.of(metrics.INTER_TOKEN_S) == []
+    assert (sink.of(metrics.E2E_S), ends(sink)) == ([2.0], {"stop": 1})
+
+
+@pytest.mark.parametrize(
+    ("chunks", "error", "end"),
+    [
+        ([], BusyError("full"), "refused"),
+        ([], ContextTooLongError("needs less"), "refused"),
+        ([], GenerationFailedError("lost"), "failed"),
+        ([chunk(1)], GenerationFailedError("lost"), "failed"),
+        ([chunk(1)], ZeroDivisionError("a mistake of ours"), "failed"),
+        ([], asyncio.CancelledError(), "cancelled"),
+        ([chunk(1)], GeneratorExit(), "cancelled"),
+        ([chunk(1), chunk(1, LAST)], GeneratorExit(), "length"),
+        ([chunk(1), chunk(1, LAST)], asyncio.CancelledError(), "length"),
+        ([], KeyboardInterrupt(), "failed"),
+        ([], None, "failed"),
+        ([chunk(1)], None, "failed"),
+        ([chunk(2, FinishReason.STOP)], None, "stop"),
+    ],
+)
+def test_every_response_ends_once_and_runs_no_more(
+    chunks: Iterable[GenerationChunk], error: BaseException | None, end: str
+) -> None:
+    responses, sink = meter(*map(float, range(10)))
+
+    def respond() -> None:
+        with responses.response(5) as metered:
+            for each in chunks:
+                metered.chunk(each)
+            if error is not None:
+                raise error
+
+    if error is None:
+        respond()
+    else:
+        with pytest.raises(type(error)):
+            respond()
+    assert ends(sink) == {end: 1}
+    assert sink.of(metrics.RUNNING) == [1, 0]
+    assert len(sink.of(metrics.PROMPT_TOKENS)) == (1 if chunks else 0), "only of responses that began"
+    assert len(sink.of(metrics.E2E_S)) == (1 if end in ("length", "stop") else 0)
+
+
+def test_responses_run_side_by_side() -> None:
+    responses, sink = meter(0.0, 0.0, 5.0, 6.0)
+    with responses.response(1) as first, responses.response(2) as second:
+        first.chunk(chunk(1, LAST))
+        second.chunk(chunk(1, LAST))
+        second.resumed()
+    assert sink.of(metrics.RUNNING) == [1, 2, 1, 0]
+    assert sink.of(metrics.TTFT_S) == [5.0, 6.0]
+    assert sink.of(metrics.RESUMED) == [1]
