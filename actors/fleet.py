@@ -10,12 +10,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Collection, Coroutine
+from dataclasses import replace
 from typing import Any
 
 import ray
 from ray.actor import ActorHandle
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 
+from actors.deadlines import within
 from actors.drafter import DrafterActor
 from actors.handshake import handshake_fault
 from actors.lease_table import LeaseTable
@@ -40,51 +42,47 @@ log = logging.getLogger(__name__)
 class FleetActor:
     """Named actor, one per cluster namespace."""
 
-    def __init__(self, groups: tuple[DrafterGroupConfig, ...], target: str, namespace: str) -> None:
-        """Know the drafters to run; they are started by the first call."""
+    def __init__(self, namespace: str) -> None:
+        """Know nothing: which drafters are to run is told by the first heartbeat of a coordinator."""
         write_events()
-        self._settings = FleetSettings(groups, target, token_map_hash=None, since_s=0.0)
+        self._settings = FleetSettings((), "", "", since_s=0.0)
         self._namespace = namespace
         self._table = LeaseTable()
-        self._groups: dict[DrafterId, tuple[DrafterGroupConfig, str]] = {}  # and the target
-        self._model_hashes: dict[str, str] = {}  # by group, of its first drafter
+        self._groups: dict[DrafterId, tuple[DrafterGroupConfig, str]] = {}  # and the target; whatever the group's count
+        self._handles: dict[DrafterId, ActorHandle[Any]] = {}  # of those that were ready
+        self._model_hashes: dict[str, str] = {}  # by group, of the drafters that are ready
         self._reports: dict[str, tuple[float, CoordinatorReport]] = {}
+        self._held: dict[str, int] = {}  # generations in each drafter's memory, by its name
         self._watchers: dict[DrafterId, asyncio.Task[None]] = {}
-        self._target_known = asyncio.Event()
         self._sweeper: asyncio.Task[None] | None = None
-
-    async def start(self) -> None:
-        """Start, or find again, every drafter; returns at once."""
-        if self._sweeper is None:
-            self._sweeper = asyncio.create_task(self._sweep_for_ever())
-            self._apply_groups()
 
     async def beat(self, heartbeat: Heartbeat) -> FleetStatus:
         """Hear from a coordinator; the newest one's settings hold."""
-        await self.start()
+        if self._sweeper is None:
+            self._sweeper = asyncio.create_task(self._sweep_for_ever())
         now_s = time.monotonic()
         if heartbeat.settings.since_s > self._settings.since_s:
             self._settings = heartbeat.settings
             self._apply_groups()
-        if self._settings.token_map_hash is not None:
-            self._target_known.set()
         self._reports[heartbeat.report.id] = (now_s, heartbeat.report)
         self._table.renew(heartbeat.report.id, heartbeat.held, now_s)
         return await self.status()
 
     async def status(self) -> FleetStatus:
         """Drafters and coordinators that are alive, by name."""
-        await self.start()
         now_s = time.monotonic()
         self._reports = {name: (at_s, r) for name, (at_s, r) in self._reports.items() if now_s - at_s < _OWNER_TTL_S}
-        return FleetStatus(self._table.statuses(), tuple(self._reports[name][1] for name in sorted(self._reports)))
+        return FleetStatus(
+            drafters=tuple(replace(status, held=self._held.get(status.name)) for status in self._table.statuses()),
+            coordinators=tuple(self._reports[name][1] for name in sorted(self._reports)),
+        )
 
     async def lease(
         self, generation: GenerationId, exclude: Collection[DrafterId] = (), owner: str = ""
-    ) -> DrafterId | None:
+    ) -> "tuple[DrafterId, ActorHandle[Any]] | None":
         """Lease the least loaded ready drafter to a generation; None if there is none with room."""
-        await self.start()
-        return self._table.lease(generation, exclude, owner)
+        drafter = self._table.lease(generation, exclude, owner)
+        return None if drafter is None else (drafter, self._handles[drafter])
 
     async def release(self, generation: GenerationId) -> None:
         """End a generation's lease."""
@@ -92,28 +90,27 @@ class FleetActor:
 
     async def report_lost(self, drafter: DrafterId) -> None:
         """Told that a drafter did not answer: no new leases on it until it has proved to be alive."""
-        await self.start()
         if self._idle(drafter):
             self._table.mark_suspect(drafter)
             self._watch(drafter, self._recover(drafter))
 
     async def report_broken(self, drafter: DrafterId, fault: str) -> None:
         """Told that a drafter answered nonsense: it is stopped, and started anew after a while."""
-        await self.start()
         if self._idle(drafter):
             self._table.mark_suspect(drafter)
             self._watch(drafter, self._replace(drafter, fault))
 
     async def loads(self) -> dict[str, int]:
         """Generations leased to each ready drafter, by actor name."""
-        await self.start()
         return {drafter.actor_name: load for drafter, load in self._table.loads().items()}
 
     def _apply_groups(self) -> None:
         """Start what the settings name, stop what they do not name any more or name differently."""
         settings = self._settings
         wanted = {
-            DrafterId(group.name, i): (group, settings.target) for group in settings.groups for i in range(group.count)
+            DrafterId(group.name, i): (replace(group, count=0), settings.target)
+            for group in settings.groups
+            for i in range(group.count)
         }
         for drafter, run_as in list(self._groups.items()):
             if wanted.get(drafter) != run_as:
@@ -121,6 +118,7 @@ class FleetActor:
                 self._table.remove(drafter)
                 self._stop(drafter)
                 del self._groups[drafter]
+                self._handles.pop(drafter, None)
                 self._model_hashes.pop(drafter.group, None)
         for drafter, run_as in wanted.items():
             if drafter not in self._groups:
@@ -129,7 +127,19 @@ class FleetActor:
                 self._watch(drafter, self._bring_up(drafter))
 
     def _watch(self, drafter: DrafterId, work: Coroutine[Any, Any, None]) -> None:
-        self._watchers[drafter] = asyncio.create_task(work)
+        self._watchers[drafter] = asyncio.create_task(self._watched(drafter, work))
+
+    async def _watched(self, drafter: DrafterId, work: Coroutine[Any, Any, None]) -> None:
+        """Do the work; whatever goes wrong, the drafter is tried again."""
+        while True:
+            try:
+                await work
+            except Exception as error:
+                log.exception("watching_failed")
+                await self._refuse(drafter, f"cannot be watched: {error!r:.200}")
+                work = self._bring_up(drafter)
+            else:
+                return
 
     def _idle(self, drafter: DrafterId) -> bool:
         """Whether nobody looks after a drafter already."""
@@ -137,19 +147,21 @@ class FleetActor:
 
     async def _bring_up(self, drafter: DrafterId) -> None:
         """Wait until the drafter has loaded its model, however long its node takes to join or it takes to restart."""
-        await self._target_known.wait()
         while True:
+            handle = self._handle(drafter)
             try:
-                card = await self._handle(drafter).card.remote()
+                card = await handle.card.remote()
             except ActorUnavailableError:
                 await asyncio.sleep(_RESTART_POLL_S)
             except RayError as error:
                 await self._refuse(drafter, f"cannot be started: {_cause(error)}")
             else:
-                expected_hash = self._model_hashes.get(drafter.group)
-                fault = handshake_fault(card, self._settings.token_map_hash or "", expected_hash)
+                of_group = any(other.group == drafter.group for other in self._table.loads())
+                expected_hash = self._model_hashes.get(drafter.group) if of_group else None
+                fault = handshake_fault(card, self._settings.token_map_hash, expected_hash)
                 if fault is None:
-                    self._model_hashes.setdefault(drafter.group, card.model_hash)
+                    self._model_hashes[drafter.group] = card.model_hash
+                    self._handles[drafter] = handle
                     self._table.mark_ready(drafter)
                     event(log, "drafter_ready", drafter=drafter.actor_name, model=card.model_hash[:12])
                     return
@@ -159,7 +171,7 @@ class FleetActor:
         """Probe a suspect. One that is gone restarts by itself; one that hangs or is broken is killed, and restarts."""
         handle = self._handle(drafter)
         try:
-            await asyncio.wait_for(handle.card.remote(), _PROBE_DEADLINE_S)
+            await within(_PROBE_DEADLINE_S, handle.card.remote())
         except RayActorError:
             self._end_leases(drafter, "died")
         except (TimeoutError, RayError):
@@ -194,26 +206,34 @@ class FleetActor:
         suspects: set[tuple[DrafterId, GenerationId]] = set()
         while True:
             await asyncio.sleep(_SWEEP_S)
-            ended = self._table.expire(time.monotonic(), _OWNER_TTL_S)
-            if ended:
-                event(log, "leases_expired", logging.WARNING, leases=len(ended))
-            found: set[tuple[DrafterId, GenerationId]] = set()
-            for drafter in self._table.loads():
-                found |= {(drafter, generation) for generation in await self._unleased(drafter)}
-            for drafter, generation in found & suspects:
+            try:
+                suspects = await self._sweep(suspects)
+            except Exception:  # a sweep that fails must not be the last
+                log.exception("sweep_failed")
+
+    async def _sweep(self, suspects: set[tuple[DrafterId, GenerationId]]) -> set[tuple[DrafterId, GenerationId]]:
+        ended = self._table.expire(time.monotonic(), _OWNER_TTL_S)
+        if ended:
+            event(log, "leases_expired", logging.WARNING, leases=len(ended))
+        drafters = list(self._table.loads())
+        unleased = await asyncio.gather(*map(self._unleased, drafters))
+        found = {(drafter, name) for drafter, names in zip(drafters, unleased, strict=True) for name in names}
+        for drafter, generation in found & suspects:
+            if drafter in self._groups:
                 event(log, "generation_orphaned", logging.WARNING, drafter=drafter.actor_name, generation=generation)
                 self._handle(drafter).close.remote(generation)
-            suspects = found
+        return found
 
     async def _unleased(self, drafter: DrafterId) -> frozenset[GenerationId]:
+        if drafter not in self._groups:
+            return frozenset()
         try:
-            held: Collection[GenerationId] = await asyncio.wait_for(
-                self._handle(drafter).held.remote(), _PROBE_DEADLINE_S
-            )
-        except (TimeoutError, RayError):
+            held = frozenset(map(str, await within(_PROBE_DEADLINE_S, self._handle(drafter).held.remote())))
+        except (TimeoutError, RayError, TypeError):  # gone, hung, or not what a drafter answers
             await self.report_lost(drafter)
             return frozenset()
-        return self._table.unleased(drafter, held) if drafter in self._table.drafters else frozenset()
+        self._held[drafter.actor_name] = len(held)
+        return self._table.unleased(drafter, held) if drafter in self._groups else frozenset()
 
     def _handle(self, drafter: DrafterId) -> "ActorHandle[Any]":
         """The drafter's actor, created if it does not exist."""
@@ -241,7 +261,7 @@ def _cause(error: RayError) -> str:
     return lines[-1].strip() if lines else type(error).__name__
 
 
-def fleet_handle(groups: tuple[DrafterGroupConfig, ...], target: str, namespace: str) -> "ActorHandle[Any]":
+def fleet_handle(namespace: str) -> "ActorHandle[Any]":
     """The cluster's fleet actor, created if it does not exist."""
     actor: Any = ray.remote(FleetActor).options(
         name=FLEET_NAME,
@@ -253,5 +273,5 @@ def fleet_handle(groups: tuple[DrafterGroupConfig, ...], target: str, namespace:
         num_cpus=0,
         resources={_HEAD: 0.001},  # devices come and go
     )
-    handle: ActorHandle[Any] = actor.remote(groups, target, namespace)
+    handle: ActorHandle[Any] = actor.remote(namespace)
     return handle

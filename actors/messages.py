@@ -95,6 +95,7 @@ class DrafterStatus:
     reason: str | None  # why it is refused
     generations: int  # leased to it
     capacity: int
+    held: int | None = None  # generations in its memory when it was last asked; None if it was not
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ class FleetSettings:
 
     groups: tuple[DrafterGroupConfig, ...]
     target: str
-    token_map_hash: str | None  # the target's; None while no coordinator has told
+    token_map_hash: str  # the target's
     since_s: float  # Unix time
 
 

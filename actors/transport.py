@@ -3,13 +3,12 @@
 Today a Ray call per exchange; every call has a deadline, and whatever goes wrong on the way is one error.
 """
 
-import asyncio
-from math import isfinite
 from typing import Any, Protocol
 
 from ray.actor import ActorHandle
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
+from actors.deadlines import within
 from actors.messages import DraftReply
 from outrider.engines.base import DraftRequest, OpenGeneration
 from outrider.errors import DrafterBrokenError, DrafterLostError, OutriderError
@@ -57,8 +56,10 @@ class RayDrafterTransport:
     async def draft(self, request: DraftRequest, deadline_s: float) -> DraftReply:
         """See ``DrafterTransport.draft``."""
         reply = await self._answer(self._handle.draft.remote(request), deadline_s)
-        if not isinstance(reply, DraftReply) or not (isinstance(reply.drafter_s, float) and isfinite(reply.drafter_s)):
-            raise DrafterBrokenError(f"drafter {self._name} needs to send a DraftReply, found a {type(reply).__name__}")
+        drafter_s = getattr(reply, "drafter_s", None)  # a reply of another version may lack what it should have
+        sound = isinstance(reply, DraftReply) and hasattr(reply, "answer") and isinstance(drafter_s, float)
+        if not sound or not 0.0 <= drafter_s < float("inf"):
+            raise DrafterBrokenError(f"drafter {self._name} needs to send a DraftReply, found {reply!r:.60}")
         return reply
 
     def close(self, generation: GenerationId) -> None:
@@ -67,7 +68,7 @@ class RayDrafterTransport:
 
     async def _answer(self, reference: Any, deadline_s: float) -> Any:
         try:
-            return await asyncio.wait_for(reference, deadline_s)
+            return await within(deadline_s, reference)
         except TimeoutError:
             raise DrafterLostError(
                 f"drafter {self._name} needs to answer within {deadline_s:g} s and did not; the generation goes on "

@@ -28,13 +28,13 @@ class VerifierActor:
 
         write_events()
         self._thread = engine_thread(threads)
-        self._free_since_s = time.monotonic()
         loaded = self._thread.submit(
             load_target, model.target, dtype=model.dtype, device=device, max_context_tokens=model.max_context_tokens
         ).result()
         engine = TorchVerifier(loaded, limits)
         self._engine: VerifierEngine = engine
         self._card = model_card(loaded, engine.max_context_tokens)
+        self._free_since_s = time.monotonic()
 
     async def card(self) -> ModelCard:
         """Who this verifier is; also the liveness probe, answered while a batch runs."""

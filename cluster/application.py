@@ -49,7 +49,7 @@ def bring_up(config: Config, proxies: ProxyLocation, show: Callable[[str], None]
 
 def await_drafters(config: Config, expected: int) -> int:
     """Wait until so many drafters are ready, or as long as that may take; the service works without them meanwhile."""
-    fleet = fleet_handle(config.drafters, config.model.target, config.cluster.namespace)
+    fleet = fleet_handle(config.cluster.namespace)
     give_up_at_s = time.monotonic() + _DRAFTERS_DEADLINE_S
     ready = 0
     while ready < expected and time.monotonic() < give_up_at_s:

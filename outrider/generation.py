@@ -236,24 +236,30 @@ class Generation:
         self.output_ids += token_ids
         self.prefix_hash = extend_prefix_hash(self.prefix_hash, token_ids)
         first = self.stats.rounds == 0
+        rejected = outcome.accepted_len < len(draft)
+        origins = [TokenOrigin.CORRECTION] * len(forced) + [TokenOrigin.ACCEPTED] * len(accepted)
+        origins += [TokenOrigin.CORRECTION if rejected else TokenOrigin.VERIFIER] * len(after)
+        del origins[len(token_ids) :]
         self.stats = replace(
             self.stats,
             rounds=self.stats.rounds + 1,
             speculative_rounds=self.stats.speculative_rounds + bool(draft),
             drafted_tokens=self.stats.drafted_tokens + len(draft),
-            accepted_tokens=self.stats.accepted_tokens + outcome.accepted_len,
+            accepted_tokens=self.stats.accepted_tokens + origins.count(TokenOrigin.ACCEPTED),
             cached_tokens=outcome.cached_tokens if first else self.stats.cached_tokens,
         )
-        rejected = outcome.accepted_len < len(draft)
-        origins = [TokenOrigin.CORRECTION] * len(forced) + [TokenOrigin.ACCEPTED] * len(accepted)
-        origins += [TokenOrigin.CORRECTION if rejected else TokenOrigin.VERIFIER] * len(after)
         return Committed(
             token_ids=tuple(token_ids),
             finish=finish,
-            origins=tuple(origins[: len(token_ids)]),
+            origins=tuple(origins),
             logprobs=outcome.logprobs[: len(token_ids)],
             prompt_logprobs=outcome.prompt_logprobs,
         )
+
+    def swallowed(self, origins: Sequence[TokenOrigin]) -> None:
+        """Take back from the statistics what a stop string has cut off behind the committed text."""
+        accepted = self.stats.accepted_tokens - list(origins).count(TokenOrigin.ACCEPTED)
+        self.stats = replace(self.stats, accepted_tokens=accepted)
 
     def _until_end(self, token_ids: list[int]) -> tuple[list[int], FinishReason | None]:
         room = self.remaining_tokens

@@ -102,7 +102,7 @@ class RoundStats:
     rounds: int = 0  # verify outcomes committed, the prefill included
     speculative_rounds: int = 0  # of those, rounds that verified at least one draft token
     drafted_tokens: int = 0
-    accepted_tokens: int = 0
+    accepted_tokens: int = 0  # draft tokens that are part of the response
     cached_tokens: int = 0  # prompt tokens whose KV was already resident when the generation opened
 
 

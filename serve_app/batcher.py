@@ -85,6 +85,7 @@ class Batcher:
         self._cost_model = cost_model
         self._queue: dict[tuple[GenerationId, int], _Waiting] = {}
         self._closings: dict[GenerationId, Closing] = {}
+        self._unheard: tuple[Closing, ...] = ()  # of calls that failed
         self._flights: list[_Flight] = []
         self._wake = asyncio.Event()
         self._runner: asyncio.Task[None] | None = None
@@ -94,6 +95,11 @@ class Batcher:
     def queued_blocks(self) -> int:
         """Blocks that wait for a batch."""
         return len(self._queue)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no call is under way."""
+        return not self._flights
 
     async def verify(
         self,
@@ -160,7 +166,8 @@ class Batcher:
     async def _woken_within(self, timeout_s: float) -> bool:
         self._wake.clear()
         try:
-            await asyncio.wait_for(self._wake.wait(), None if timeout_s == float("inf") else max(0.0, timeout_s))
+            async with asyncio.timeout(None if timeout_s == float("inf") else max(0.0, timeout_s)):
+                await self._wake.wait()
         except TimeoutError:
             return False
         return True
@@ -178,9 +185,8 @@ class Batcher:
             del self._queue[member.block.generation, member.block.round]
             member.queue_s += now_s - member.queued_at_s
             member.observe(RoundEvent.DISPATCHED)
-        opened = {member.block.generation for member in members if member.opening is not None}
-        closings = tuple(c for c in self._closings.values() if c.generation not in opened)
-        self._closings.clear()
+        closings = (*self._unheard, *self._closings.values())
+        self._unheard, self._closings = (), {}
         call = VerifyCall(
             closings=closings,
             openings=tuple(member.opening for member in members if member.opening is not None),
@@ -197,6 +203,7 @@ class Batcher:
             reply = await self._send(call)
             self._settle(flight, call, reply)
         except Exception as error:  # noqa: BLE001 (whatever went wrong, nobody may wait for it for ever)
+            self._unheard += call.closings  # lost, unless the verifier was: told again with the next batch
             self._fail(flight.members, error)
         finally:
             self._flights.remove(flight)

@@ -178,6 +178,7 @@ class Coordinator:
                 admitted=self._admitted,
                 running=self._running,
                 queued_blocks=self._batcher.queued_blocks,
+                idle=self._batcher.idle,
             )
             try:
                 status = await self._fleet.beat(report)

@@ -36,6 +36,7 @@ class CoordinatorStats:
         self._counts: Counter[str] = Counter()
         self._phase_s: Counter[str] = Counter()
         self._gauged: set[tuple[str, str]] = set()
+        self._last_reply_at_s = self._started_at_s
         self.idle_s = 0.0
         self.usage: KvUsage | None = None
 
@@ -60,6 +61,7 @@ class CoordinatorStats:
         evictions = record.usage.evictions - (self.usage.evictions if self.usage else 0)
         self.usage = record.usage
         self.idle_s += record.idle_s
+        self._last_reply_at_s = self._clock()
         sink = self._sink
         sink.record(metrics.VERIFIER_IDLE_S, record.idle_s)
         sink.record(metrics.KV_EVICTIONS, max(0, evictions))  # a restarted verifier counts from zero
@@ -69,8 +71,14 @@ class CoordinatorStats:
             error_s = abs(record.predicted_s - record.engine_s)
             sink.record(metrics.COST_ERROR, error_s / max(record.engine_s, 1e-6))
 
-    def report(self, *, verifier: str, admitted: int, running: int, queued_blocks: int) -> CoordinatorReport:
-        """The present state, told to the fleet and set in the gauges."""
+    def report(
+        self, *, verifier: str, admitted: int, running: int, queued_blocks: int, idle: bool = False
+    ) -> CoordinatorReport:
+        """The present state, told to the fleet and set in the gauges.
+
+        ``idle``: no call to the verifier is under way; the time since the last one is then part of its idle time, which
+        the verifier itself will tell with its next reply.
+        """
         queued, usage, sink = admitted - running, self.usage, self._sink
         sink.record(metrics.GENERATIONS, running, state="running")
         sink.record(metrics.GENERATIONS, queued, state="queued")
@@ -92,7 +100,7 @@ class CoordinatorStats:
             drafted_tokens=counts["drafted"],
             accepted_tokens=counts["accepted"],
             committed_tokens=counts["committed"],
-            verifier_idle_s=self.idle_s,
+            verifier_idle_s=self.idle_s + (self._clock() - self._last_reply_at_s if idle else 0.0),
             kv=usage,
             phase_seconds=dict(self._phase_s),
         )

@@ -14,11 +14,13 @@ from typing import Any
 import ray
 from fastapi import FastAPI
 from ray import serve
-from ray.exceptions import RayError
+from ray.actor import ActorHandle
+from ray.exceptions import ActorDiedError, RayError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RayServeException
 from ray.serve.handle import DeploymentHandle
 from transformers import PreTrainedTokenizerBase
 
+from actors.deadlines import within
 from actors.fleet import FLEET_NAME
 from actors.messages import FleetStatus
 from outrider.errors import BusyError, FleetUnavailableError, GenerationFailedError
@@ -52,6 +54,7 @@ class CoordinatorService:
     ) -> None:
         self._coordinator = coordinator.options(_by_reference=False)
         self._streaming = coordinator.options(_by_reference=False, stream=True)
+        self._fleet: ActorHandle[Any] | None = None
         self._exported = PrometheusSink()
         self._meter = ResponseMeter(Sinks(RaySink(), self._exported), time.monotonic)
         self.settings = settings
@@ -82,7 +85,7 @@ class CoordinatorService:
     async def ready(self) -> ReadyReport:
         """Ask a coordinator; one that does not answer is not ready."""
         try:
-            detail = await asyncio.wait_for(self._coordinator.ready.remote(), _READY_DEADLINE_S)
+            detail = await within(_READY_DEADLINE_S, self._coordinator.ready.remote())
         except (TimeoutError, RayError, RayServeException) as error:
             return ReadyReport(ready=False, detail={"reason": f"no coordinator answers: {type(error).__name__}"})
         return ReadyReport(ready=bool(detail["ready"]), detail=detail)
@@ -94,8 +97,12 @@ class CoordinatorService:
             FleetUnavailableError: it does not answer.
         """
         try:
-            fleet = ray.get_actor(FLEET_NAME, namespace=self.settings.namespace)
-            status: FleetStatus = await asyncio.wait_for(fleet.status.remote(), _READY_DEADLINE_S)
+            if self._fleet is None:  # asks the cluster's head, so once
+                self._fleet = ray.get_actor(FLEET_NAME, namespace=self.settings.namespace)
+            status: FleetStatus = await within(_READY_DEADLINE_S, self._fleet.status.remote())
+        except ActorDiedError as error:
+            self._fleet = None
+            raise FleetUnavailableError("the fleet was removed") from error
         except (TimeoutError, RayError, ValueError) as error:
             raise FleetUnavailableError(f"the fleet does not answer: {type(error).__name__}") from error
         return {"model": self.settings.model_name, **asdict(status)}
@@ -117,8 +124,8 @@ class Ingress:
             TimeoutError: no coordinator came up in time.
         """
         write_events()
-        verifier: dict[str, int] = await asyncio.wait_for(
-            coordinator.options(_by_reference=False).ready.remote(), settings.start_deadline_s
+        verifier: dict[str, int] = await within(
+            settings.start_deadline_s, coordinator.options(_by_reference=False).ready.remote()
         )
         limits, tokenizer = await asyncio.to_thread(_load, settings, verifier["max_context_tokens"])
         self._service = CoordinatorService(coordinator, settings, limits, tokenizer)

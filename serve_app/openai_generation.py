@@ -103,7 +103,7 @@ def _params(body: CompletionBody | ChatBody, limits: RequestLimits, default_seed
         raise ParameterError("seed", f"an integer in {_INT64.start}..{_INT64.stop - 1}", body.seed)
     return SamplingParams(
         temperature=body.temperature,
-        top_k=0 if body.top_k >= limits.vocab_size else body.top_k,
+        top_k=0 if body.top_k == -1 or body.top_k >= limits.vocab_size else body.top_k,  # -1 is vLLM's for all
         top_p=body.top_p,
         min_p=body.min_p,
         repetition_penalty=body.repetition_penalty,

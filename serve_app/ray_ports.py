@@ -9,6 +9,7 @@ from ray.actor import ActorHandle
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from actors.deadlines import within
 from actors.fleet import fleet_handle
 from actors.messages import (
     CoordinatorReport,
@@ -68,7 +69,7 @@ class VerifierPort:
             VerifierLostError: the actor died, broke, or missed its deadline (it is then killed, and restarts).
         """
         try:
-            reply: VerifyReply = await asyncio.wait_for(self._handle.verify.remote(call), self._deadline_s)
+            reply: VerifyReply = await within(self._deadline_s, self._handle.verify.remote(call))
         except TimeoutError:
             event(log, "verifier_hung", logging.ERROR, deadline_s=self._deadline_s)
             ray.kill(self._handle, no_restart=False)
@@ -90,7 +91,7 @@ class VerifierPort:
         give_up_at_s = loop.time() + self._start_deadline_s
         while True:
             try:
-                return await asyncio.wait_for(self._handle.card.remote(), give_up_at_s - loop.time())
+                card: ModelCard = await within(give_up_at_s - loop.time(), self._handle.card.remote())
             except TimeoutError:
                 raise VerifierLostError(
                     f"the verifier did not come up within {self._start_deadline_s:g} s; see its log"
@@ -99,6 +100,8 @@ class VerifierPort:
                 await asyncio.sleep(_PROBE_PAUSE_S)
             except RayActorError as error:
                 raise VerifierLostError(f"the verifier cannot be started: {error}") from error
+            else:
+                return card
 
     async def check_not_gone(self) -> None:
         """Tell a verifier that Ray will not restart from one that is busy, loading or restarting.
@@ -107,7 +110,7 @@ class VerifierPort:
             VerifierLostError: it is gone for good.
         """
         try:
-            await asyncio.wait_for(self._handle.card.remote(), _PROBE_DEADLINE_S)
+            await within(_PROBE_DEADLINE_S, self._handle.card.remote())
         except ActorDiedError as error:
             raise VerifierLostError(f"the verifier is gone for good: {error}") from error
         except (TimeoutError, RayError):
@@ -116,7 +119,7 @@ class VerifierPort:
     async def alive(self) -> bool:
         """Whether the verifier answers now."""
         try:
-            await asyncio.wait_for(self._handle.card.remote(), _PROBE_DEADLINE_S)
+            await within(_PROBE_DEADLINE_S, self._handle.card.remote())
         except (TimeoutError, RayError):
             return False
         return True
@@ -131,19 +134,13 @@ class RayFleet:
         self._settings = settings
         self._namespace = namespace
         self._handle = self._fleet()
-        self._drafters: dict[DrafterId, ActorHandle[Any]] = {}
         self._held: dict[GenerationId, DrafterId | None] = {}
-
-    @property
-    def leases(self) -> int:
-        """Generations that have, or wait for, a drafter."""
-        return len(self._held)
 
     async def beat(self, report: CoordinatorReport) -> FleetStatus | None:
         """Tell the fleet what this coordinator does and holds; None if it does not answer, as while it restarts."""
         heartbeat = Heartbeat(report, self._settings, dict(self._held))
         try:
-            status: FleetStatus = await asyncio.wait_for(self._handle.beat.remote(heartbeat), _FLEET_DEADLINE_S)
+            status: FleetStatus = await within(_FLEET_DEADLINE_S, self._handle.beat.remote(heartbeat))
         except ActorDiedError:
             self._handle = self._fleet()
             return None
@@ -155,20 +152,19 @@ class RayFleet:
         """See ``FleetPort.lease``."""
         self._held[generation] = None
         try:
-            drafter: DrafterId | None = await asyncio.wait_for(
-                self._handle.lease.remote(generation, exclude, self._owner), _FLEET_DEADLINE_S
+            lease: tuple[DrafterId, ActorHandle[Any]] | None = await within(
+                _FLEET_DEADLINE_S, self._handle.lease.remote(generation, exclude, self._owner)
             )
-            if drafter is None:
-                self._held.pop(generation, None)
-                return None
-            if drafter not in self._drafters:  # asks the cluster's head, so once: a restarted actor keeps its handle
-                self._drafters[drafter] = ray.get_actor(drafter.actor_name, namespace=self._namespace)
-        except (TimeoutError, RayError, ValueError) as error:
+        except (TimeoutError, RayError) as error:
             self._held.pop(generation, None)
             event(log, "lease_failed", logging.WARNING, generation=generation, reason=type(error).__name__)
             return None
+        if lease is None:
+            self._held.pop(generation, None)
+            return None
+        drafter, handle = lease
         self._held[generation] = drafter
-        return DrafterPort(drafter, RayDrafterTransport(drafter.actor_name, self._drafters[drafter]))
+        return DrafterPort(drafter, RayDrafterTransport(drafter.actor_name, handle))
 
     def release(self, generation: GenerationId) -> None:
         """See ``FleetPort.release``."""
@@ -177,17 +173,11 @@ class RayFleet:
 
     def report_lost(self, drafter: DrafterId) -> None:
         """See ``FleetPort.report_lost``."""
-        self._forget(drafter)
         self._handle.report_lost.remote(drafter)
 
     def report_broken(self, drafter: DrafterId, fault: str) -> None:
         """See ``FleetPort.report_broken``."""
-        self._forget(drafter)
         self._handle.report_broken.remote(drafter, fault)
 
-    def _forget(self, drafter: DrafterId) -> None:
-        """The actor may be replaced by a new one of its name."""
-        self._drafters.pop(drafter, None)
-
     def _fleet(self) -> "ActorHandle[Any]":
-        return fleet_handle(self._settings.groups, self._settings.target, self._namespace)
+        return fleet_handle(self._namespace)

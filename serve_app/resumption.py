@@ -21,6 +21,7 @@ from serve_app.errors import cause_of
 
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 2.0
+_MOST_FAILED_ATTEMPTS = 3
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ async def resumed(
         if finished:
             return  # if the coordinator was lost then, it had said everything
         failures += 1
-        if failures > max_failures or not may_resume(failure, begun=bool(record.stats.rounds)):
+        if failures > most_failures(failure, max_failures) or not may_resume(failure, begun=bool(record.stats.rounds)):
             raise failure
         attempts += 1
         event(
@@ -106,6 +107,18 @@ def may_resume(error: Exception, *, begun: bool) -> bool:
     if isinstance(cause, TaskCancelledError):
         return False  # nobody waits for it any more
     return isinstance(cause, RayError | RayServeException)
+
+
+def most_failures(error: Exception, max_failures: int) -> float:
+    """Failures in a row after which to give up.
+
+    A full coordinator is no failure: how long a response may wait is the deadlines' to say. One that lost its verifier
+    again and again has tried already, and others might lose theirs over the same request.
+    """
+    cause = cause_of(error)
+    if isinstance(cause, BusyError | BackPressureError):
+        return float("inf")
+    return _MOST_FAILED_ATTEMPTS if isinstance(cause, VerifierLostError | GenerationFailedError) else max_failures
 
 
 def pause_s(failures: int) -> float:

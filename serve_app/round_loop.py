@@ -191,6 +191,7 @@ class RoundLoop:
             if stopped:
                 break
         finish = FinishReason.STOP if stopped else committed.finish
+        self._generation.swallowed(committed.origins[consumed:])
         if finish is not None and not stopped:
             _add_span(spans, text.finish(), committed.origins[-1])
         return GenerationChunk(

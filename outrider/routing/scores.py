@@ -15,6 +15,7 @@ def ranked(
     cached_tokens: Mapping[Name, int],
     ongoing: Mapping[Name, int],
     dispatched: Mapping[Name, int],
+    capacity: Mapping[Name, int],
 ) -> list[Name]:
     """Best first.
 
@@ -23,8 +24,12 @@ def ranked(
         cached_tokens: of the request's prefix, resident at each; those left out have none.
         ongoing: responses under way at each.
         dispatched: requests ever sent to each; among equals the least used is first, so that load spreads.
+        capacity: responses each takes; those that are full come last, whatever they have cached.
     """
-    return sorted(
-        candidates,
-        key=lambda name: (LOAD_TOKENS * ongoing.get(name, 0) - cached_tokens.get(name, 0), dispatched.get(name, 0)),
-    )
+
+    def rank(name: Name) -> tuple[bool, int, int]:
+        load = ongoing.get(name, 0)
+        cost_tokens = LOAD_TOKENS * load - cached_tokens.get(name, 0)
+        return load >= capacity[name], cost_tokens, dispatched.get(name, 0)
+
+    return sorted(candidates, key=rank)

@@ -1,5 +1,6 @@
 """A service in a process of its own, started by the command line as an operator would: HTTP and signals reach it."""
 
+import json
 import os
 import signal
 import socket
@@ -36,6 +37,11 @@ class Served:
         """What coordinators and fleet say; empty while they do not."""
         response = self.get("/status")
         return dict(response.json()) if response.status_code == httpx.codes.OK else {}
+
+    def events(self, *names: str) -> int:
+        """How often these events were logged."""
+        lines = (line for file in self.logs.glob("worker*.err") for line in file.read_text().splitlines())
+        return sum(line.startswith("{") and json.loads(line).get("event") in names for line in lines)
 
     def pids(self, process: str) -> list[int]:
         """Processes of this service that run an actor whose name begins so (Ray names processes after their actors)."""
@@ -75,7 +81,7 @@ class Served:
             and (report["kv"] is None or report["kv"]["used_blocks"] == report["kv"]["generations"] == 0)
             for report in status["coordinators"]
         )
-        return quiet and all(d["state"] == "ready" and d["generations"] == 0 for d in status["drafters"])
+        return quiet and all(d["state"] == "ready" and d["generations"] == d["held"] == 0 for d in status["drafters"])
 
 
 @contextmanager

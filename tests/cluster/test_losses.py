@@ -1,15 +1,19 @@
-"""Processes die or hang in mid-stream, two coordinators serving; the clients notice nothing and get the same tokens."""
+"""Two coordinators. Processes die or hang in mid-stream; the clients notice nothing and get the very same tokens."""
 
 import contextlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import httpx
 import pytest
 
+from tests.cluster.prompts import CHATS
 from tests.cluster.served import MODEL, Served, eventually, served
-from tests.cluster.streams import Streamed, streams, told
+from tests.cluster.streams import CLIENTS, Streamed, streams, told
 
 COORDINATORS, DRAFTERS = 2, 3
+KV_BLOCK_TOKENS = 16
 QUIET_WITHIN_S = 180.0
 
 
@@ -36,6 +40,28 @@ def check(service: Served, undisturbed: list[Streamed], act: Callable[[], object
     assert told(responses) == told(undisturbed)
     eventually(lambda: service.idle(COORDINATORS, DRAFTERS), QUIET_WITHIN_S)
     return responses
+
+
+def test_conversations_stay_where_their_kv_is(service: Served) -> None:
+    """Begun at once, so that they are spread; each later turn finds the turns before it."""
+    talks: list[list[dict[str, str]]] = [[] for _ in range(CLIENTS)]
+
+    def turn(i: int) -> dict[str, Any]:
+        talks[i].append({"role": "user", "content": f"Talk {i}, message {len(talks[i])}: " + CHATS[i] * 2})
+        request = {"model": MODEL, "messages": talks[i], "max_tokens": 8, "temperature": 0, "n": 2}
+        answer = httpx.post(f"{service.url}/v1/chat/completions", json=request, timeout=300).json()
+        talks[i].append(answer["choices"][0]["message"])
+        usage: dict[str, Any] = answer["usage"]
+        return usage
+
+    before = {report["id"]: report["rounds"] for report in service.status()["coordinators"]}
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        first = list(pool.map(turn, range(CLIENTS)))
+    for earlier in (first, [turn(i) for i in range(CLIENTS)]):
+        for i, usage in enumerate(earlier):
+            later = turn(i)
+            assert later["prompt_tokens_details"]["cached_tokens"] >= usage["prompt_tokens"] - KV_BLOCK_TOKENS
+    eventually(lambda: all(report["rounds"] > before[report["id"]] for report in service.status()["coordinators"]), 10)
 
 
 def test_a_drafter_is_killed(service: Served, undisturbed: list[Streamed]) -> None:
@@ -84,6 +110,7 @@ def test_an_ingress_is_killed_and_its_generations_end(service: Served) -> None:
 
 def test_clients_that_hang_up_leave_nothing_behind(service: Served) -> None:
     """At different moments: before the first token, between two chunks, in the middle of a round."""
+    before = service.events("generation_orphaned", "leases_expired")
     request = {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": True, "stream": True}
     for events in range(12):
         with httpx.stream("POST", f"{service.url}/v1/completions", json=request, timeout=60) as response:
@@ -93,6 +120,7 @@ def test_clients_that_hang_up_leave_nothing_behind(service: Served) -> None:
     with contextlib.suppress(httpx.ReadTimeout):
         httpx.post(f"{service.url}/v1/completions", json={**request, "stream": False, "n": 3}, timeout=0.7)
     eventually(lambda: service.idle(COORDINATORS, DRAFTERS), QUIET_WITHIN_S)
+    assert service.events("generation_orphaned", "leases_expired") == before, "all were told, nobody had to find out"
 
 
 def serves(service: Served) -> bool:

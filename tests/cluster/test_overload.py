@@ -50,8 +50,12 @@ def test_a_hundred_streams_complete_and_memory_stays_bounded(service: Served) ->
 def test_what_cannot_be_queued_is_refused_at_once(service: Served) -> None:
     request = {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 4, "ignore_eos": True}
 
+    finished: list[int] = []
+
     def ask(_: int) -> httpx.Response:
-        return httpx.post(f"{service.url}/v1/completions", json=request, timeout=400)
+        response = httpx.post(f"{service.url}/v1/completions", json=request, timeout=400)
+        finished.append(response.status_code)
+        return response
 
     with ThreadPoolExecutor(FLOOD) as pool:
         responses = list(pool.map(ask, range(FLOOD)))
@@ -63,4 +67,6 @@ def test_what_cannot_be_queued_is_refused_at_once(service: Served) -> None:
             assert response.json()["error"]["code"] == "busy"
             assert int(response.headers["retry-after"]) >= 1
     assert counted[httpx.codes.OK] >= RUNNING + QUEUED
+    first_refusal = finished.index(httpx.codes.TOO_MANY_REQUESTS)
+    assert first_refusal < RUNNING, "a refusal does not wait for others' responses"
     eventually(lambda: service.idle(1, 1), 60)

@@ -1,6 +1,7 @@
 """The README's examples, run as they stand against the running service."""
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +39,22 @@ def test_the_openai_examples_run(service: Service) -> None:
     output = run([sys.executable, "-W", "error", "-"], source, service)
     assert "'lossless': True" in output
     assert len(output.splitlines()) >= 2
+
+
+def test_chat_and_top_run_as_shown(service: Service) -> None:
+    (source,) = [s for s in snippets("sh") if s.startswith("outrider chat")]
+    chat, top = (line.replace("outrider", f"{sys.executable} -m cluster.cli", 1) for line in source.splitlines())
+    said = shell(f"{chat} --url {service.url} --temperature 0")
+    assert "The capital of France is Paris." in said
+    assert "TTFT" in said
+    assert "drafter-embedded-0" in shell(f"{top} --url {service.url} --once")
+
+
+def shell(command: str) -> str:
+    """Run one line and return what it prints."""
+    done = subprocess.run(shlex.split(command), capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_the_configuration_examples_are_valid() -> None:

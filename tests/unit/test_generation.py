@@ -163,6 +163,15 @@ def test_statistics_count_every_round() -> None:
     assert (stats.rounds, stats.speculative_rounds, stats.drafted_tokens, stats.accepted_tokens) == (3, 2, 4, 2)
 
 
+def test_only_accepted_tokens_of_the_response_count_as_accepted() -> None:
+    """An accepted token behind its end is waste like a rejected one."""
+    generation = make()
+    commit(generation, [7, EOS, 8, 8], 4, 9)
+    assert (generation.stats.drafted_tokens, generation.stats.accepted_tokens) == (4, 2)
+    generation.swallowed((TokenOrigin.ACCEPTED, TokenOrigin.VERIFIER))
+    assert generation.stats.accepted_tokens == 1
+
+
 def test_a_round_cannot_be_committed_twice() -> None:
     generation = make()
     outcome = Verified("g", begin(generation), (), 5)

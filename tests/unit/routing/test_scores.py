@@ -15,16 +15,18 @@ from outrider.routing.scores import LOAD_TOKENS, ranked
         ({}, {"a": 3, "b": 1}, {}, ["c", "b", "a"]),
         ({}, {}, {"a": 2, "b": 1}, ["c", "b", "a"]),
         ({"a": 1000}, {"a": 40}, {}, ["b", "c", "a"]),
+        ({"a": 100_000}, {"a": 50}, {}, ["b", "c", "a"]),
+        ({"a": 100_000}, {"a": 49}, {}, ["a", "b", "c"]),
     ],
 )
 def test_best_first(
     cached: dict[str, int], ongoing: dict[str, int], dispatched: dict[str, int], order: list[str]
 ) -> None:
-    assert ranked(["a", "b", "c"], cached, ongoing, dispatched) == order
+    assert ranked(["a", "b", "c"], cached, ongoing, dispatched, dict.fromkeys("abc", 50)) == order
 
 
 def test_a_burst_without_prefixes_is_spread_evenly() -> None:
     ongoing: dict[str, int] = {"a": 0, "b": 0, "c": 0}
     for _ in range(30):
-        ongoing[ranked(list(ongoing), {}, ongoing, {})[0]] += 1
+        ongoing[ranked(list(ongoing), {}, ongoing, {}, dict.fromkeys("abc", 100))[0]] += 1
     assert set(ongoing.values()) == {10}

@@ -103,7 +103,7 @@ def test_values_that_ask_for_nothing_change_nothing(neutral: dict[str, object]) 
         ({"temperature": True}, ParameterError, "^temperature needs a finite number, found True"),
         ({"temperature": 2.5}, ParameterError, r"^temperature needs a number in \[0, 2\], found 2.5"),
         ({"top_p": 0}, ParameterError, r"^top_p needs a number in \(0, 1\], found 0"),
-        ({"top_k": -1}, ParameterError, "^top_k needs an integer >= 0"),
+        ({"top_k": -2}, ParameterError, "^top_k needs an integer >= 0"),
         ({"stream": "yes"}, ParameterError, "^stream needs true or false, found 'yes'"),
         ({"stream_options": {"include_usage": True}}, ParameterError, "^stream_options needs stream: true, found"),
         ({"max_tokens": 0}, ParameterError, r"^max_tokens needs an integer in 1\.\.100, found 0"),

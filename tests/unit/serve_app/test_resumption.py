@@ -141,6 +141,20 @@ async def test_failures_in_a_row_are_bounded(*, begun: bool) -> None:
 
 
 @on_loop
+async def test_a_response_that_costs_verifiers_is_given_up_soon_and_a_full_service_is_waited_for() -> None:
+    lost = through_ray(VerifierLostError("gone"))
+    coordinators = Coordinators((2, DEATH), *[(0, lost)] * 100)
+    with pytest.raises(VerifierLostError):
+        [chunk async for chunk in coordinators.response(request_for(window=0))]
+    assert len(coordinators.records) == 4
+    busy = [(0, through_ray(BusyError("full")))] * 30
+    coordinators = Coordinators((2, DEATH), *busy)
+    request = request_for(window=0)
+    chunks = [chunk async for chunk in coordinators.response(request, max_failures=4)]
+    assert tokens_of(chunks) == truth_of(request)
+
+
+@on_loop
 async def test_an_overload_is_told_before_the_first_chunk_and_waited_out_afterwards() -> None:
     busy = through_ray(BusyError("full"))
     coordinators = Coordinators((0, busy))

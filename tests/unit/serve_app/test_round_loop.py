@@ -183,6 +183,7 @@ async def test_a_stop_string_in_the_middle_of_a_block_drops_what_is_behind_it() 
         assert [entry.token_id for chunk in chunks for entry in chunk.logprobs] == truth[: end + 1]
         assert (chunks[-1].finish_reason, chunks[-1].shown_tokens) == (FinishReason.STOP, end)
         behind += service.timings[-1].committed_tokens - len(chunks[-1].token_ids)
+        assert chunks[-1].stats.accepted_tokens <= end + 1
     assert behind > 0
 
 
