@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Collection, Coroutine
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ray
@@ -18,35 +18,38 @@ from ray.actor import ActorHandle
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 
 from actors.deadlines import within
-from actors.drafter import DrafterActor
+from actors.drafter_actors import ANYWHERE, DrafterActors, RayDrafterActors
 from actors.handshake import handshake_fault
 from actors.lease_table import LeaseTable
 from actors.messages import CoordinatorReport, DrafterId, FleetSettings, FleetStatus, Heartbeat
 from outrider.config_schema import DrafterGroupConfig
-from outrider.engines.limits import EngineLimits
 from outrider.events import event, write_events
 from outrider.types import GenerationId
 
 FLEET_NAME = "fleet"
-_ANYWHERE = "DEFAULT"  # said aloud, or Ray keeps what a coordinator starts inside that coordinator's placement group
 _HEAD = "node:__internal_head__"  # Ray's own mark
-_PROBE_DEADLINE_S = 5.0
-_RESTART_POLL_S = 1.0
-_RETRY_S = 15.0  # until a refused drafter is started anew
-_OWNER_TTL_S = 10.0  # a coordinator beats every second
-_SWEEP_S = 5.0
-
 log = logging.getLogger(__name__)
 
 
-class FleetActor:
-    """Named actor, one per cluster namespace."""
+@dataclass(frozen=True, slots=True)
+class FleetPace:
+    """How long the fleet waits for what."""
 
-    def __init__(self, namespace: str) -> None:
+    probe_deadline_s: float = 5.0
+    restart_poll_s: float = 1.0
+    retry_s: float = 15.0  # until a refused drafter is started anew
+    owner_ttl_s: float = 10.0  # a coordinator beats every second
+    sweep_s: float = 5.0
+
+
+class Fleet:
+    """What the fleet actor does, over whatever runs the drafters."""
+
+    def __init__(self, actors: DrafterActors, pace: FleetPace) -> None:
         """Know nothing: which drafters are to run is told by the first heartbeat of a coordinator."""
-        write_events()
+        self._actors = actors
+        self._pace = pace
         self._settings = FleetSettings((), "", "", since_s=0.0)
-        self._namespace = namespace
         self._table = LeaseTable()
         self._groups: dict[DrafterId, tuple[DrafterGroupConfig, str]] = {}  # and the target; whatever the group's count
         self._handles: dict[DrafterId, ActorHandle[Any]] = {}  # of those that were ready
@@ -71,7 +74,9 @@ class FleetActor:
     async def status(self) -> FleetStatus:
         """Drafters and coordinators that are alive, by name."""
         now_s = time.monotonic()
-        self._reports = {name: (at_s, r) for name, (at_s, r) in self._reports.items() if now_s - at_s < _OWNER_TTL_S}
+        self._reports = {
+            name: (at_s, r) for name, (at_s, r) in self._reports.items() if now_s - at_s < self._pace.owner_ttl_s
+        }
         return FleetStatus(
             drafters=tuple(replace(status, held=self._held.get(status.name)) for status in self._table.statuses()),
             coordinators=tuple(self._reports[name][1] for name in sorted(self._reports)),
@@ -79,9 +84,11 @@ class FleetActor:
 
     async def lease(
         self, generation: GenerationId, exclude: Collection[DrafterId] = (), owner: str = ""
-    ) -> "tuple[DrafterId, ActorHandle[Any]] | None":
-        """Lease the least loaded ready drafter to a generation; None if there is none with room."""
+    ) -> tuple[DrafterId, Any] | None:
+        """Lease the least loaded ready drafter, and tell its handle; None if there is none with room."""
         drafter = self._table.lease(generation, exclude, owner)
+        if drafter is not None and drafter not in self._handles:  # a lease from before this fleet was restarted
+            self._handles[drafter] = self._find(drafter)
         return None if drafter is None else (drafter, self._handles[drafter])
 
     async def release(self, generation: GenerationId) -> None:
@@ -116,7 +123,7 @@ class FleetActor:
             if wanted.get(drafter) != run_as:
                 self._watchers.pop(drafter).cancel()
                 self._table.remove(drafter)
-                self._stop(drafter)
+                self._actors.stop(drafter)
                 del self._groups[drafter]
                 self._handles.pop(drafter, None)
                 self._model_hashes.pop(drafter.group, None)
@@ -148,11 +155,11 @@ class FleetActor:
     async def _bring_up(self, drafter: DrafterId) -> None:
         """Wait until the drafter has loaded its model, however long its node takes to join or it takes to restart."""
         while True:
-            handle = self._handle(drafter)
+            handle = self._find(drafter)
             try:
                 card = await handle.card.remote()
             except ActorUnavailableError:
-                await asyncio.sleep(_RESTART_POLL_S)
+                await asyncio.sleep(self._pace.restart_poll_s)
             except RayError as error:
                 await self._refuse(drafter, f"cannot be started: {_cause(error)}")
             else:
@@ -169,15 +176,15 @@ class FleetActor:
 
     async def _recover(self, drafter: DrafterId) -> None:
         """Probe a suspect. One that is gone restarts by itself; one that hangs or is broken is killed, and restarts."""
-        handle = self._handle(drafter)
+        handle = self._find(drafter)
         try:
-            await within(_PROBE_DEADLINE_S, handle.card.remote())
+            await within(self._pace.probe_deadline_s, handle.card.remote())
         except RayActorError:
             self._end_leases(drafter, "died")
         except (TimeoutError, RayError):
             self._end_leases(drafter, "hung")
-            ray.kill(handle, no_restart=False)
-            await asyncio.sleep(_RESTART_POLL_S)
+            self._actors.restart(handle)
+            await asyncio.sleep(self._pace.restart_poll_s)
         await self._bring_up(drafter)
 
     async def _replace(self, drafter: DrafterId, fault: str) -> None:
@@ -188,77 +195,63 @@ class FleetActor:
         """Take a drafter out of service for a while; what runs in its place is then started from the configuration."""
         orphans = self._table.mark_refused(drafter, reason)
         event(log, "drafter_refused", logging.ERROR, drafter=drafter.actor_name, reason=reason, leases=len(orphans))
-        self._stop(drafter)
-        await asyncio.sleep(_RETRY_S)
+        self._actors.stop(drafter)
+        await asyncio.sleep(self._pace.retry_s)
 
     def _end_leases(self, drafter: DrafterId, cause: str) -> None:
         orphans = self._table.mark_lost(drafter)
         event(log, "drafter_lost", logging.WARNING, drafter=drafter.actor_name, cause=cause, leases=len(orphans))
 
-    def _stop(self, drafter: DrafterId) -> None:
-        try:
-            ray.kill(ray.get_actor(drafter.actor_name, namespace=self._namespace), no_restart=True)
-        except ValueError:
-            return  # it does not run
-
     async def _sweep_for_ever(self) -> None:
         """Forget silent coordinators, and have drafters forget generations that nobody has leased for a whole sweep."""
         suspects: set[tuple[DrafterId, GenerationId]] = set()
         while True:
-            await asyncio.sleep(_SWEEP_S)
+            await asyncio.sleep(self._pace.sweep_s)
             try:
                 suspects = await self._sweep(suspects)
             except Exception:  # a sweep that fails must not be the last
                 log.exception("sweep_failed")
 
     async def _sweep(self, suspects: set[tuple[DrafterId, GenerationId]]) -> set[tuple[DrafterId, GenerationId]]:
-        ended = self._table.expire(time.monotonic(), _OWNER_TTL_S)
+        ended = self._table.expire(time.monotonic(), self._pace.owner_ttl_s)
         if ended:
             event(log, "leases_expired", logging.WARNING, leases=len(ended))
         drafters = list(self._table.loads())
         unleased = await asyncio.gather(*map(self._unleased, drafters))
         found = {(drafter, name) for drafter, names in zip(drafters, unleased, strict=True) for name in names}
         for drafter, generation in found & suspects:
-            if drafter in self._groups:
+            if drafter in self._handles:
                 event(log, "generation_orphaned", logging.WARNING, drafter=drafter.actor_name, generation=generation)
-                self._handle(drafter).close.remote(generation)
+                self._handles[drafter].close.remote(generation)
         return found
 
+    def _find(self, drafter: DrafterId) -> Any:
+        return self._actors.find(drafter, *self._groups[drafter])
+
     async def _unleased(self, drafter: DrafterId) -> frozenset[GenerationId]:
-        if drafter not in self._groups:
-            return frozenset()
         try:
-            held = frozenset(map(str, await within(_PROBE_DEADLINE_S, self._handle(drafter).held.remote())))
-        except (TimeoutError, RayError, TypeError):  # gone, hung, or not what a drafter answers
+            answer: Any = await within(self._pace.probe_deadline_s, self._handles[drafter].held.remote())
+            held = frozenset(map(str, answer))
+        except (TimeoutError, RayError, TypeError, KeyError):  # gone, hung, not what a drafter answers, or removed
             await self.report_lost(drafter)
             return frozenset()
         self._held[drafter.actor_name] = len(held)
         return self._table.unleased(drafter, held) if drafter in self._groups else frozenset()
-
-    def _handle(self, drafter: DrafterId) -> "ActorHandle[Any]":
-        """The drafter's actor, created if it does not exist."""
-        group, target = self._groups[drafter]
-        limits = EngineLimits(kv_budget_bytes=group.kv_budget_mib * 2**20)
-        actor: Any = ray.remote(DrafterActor).options(
-            name=drafter.actor_name,
-            namespace=self._namespace,
-            lifetime="detached",
-            get_if_exists=True,
-            max_restarts=-1,
-            scheduling_strategy=_ANYWHERE,
-            num_cpus=group.num_cpus,
-            num_gpus=group.num_gpus,
-            resources=dict(group.resources),
-            runtime_env={"env_vars": {"OMP_NUM_THREADS": str(group.threads)}},
-        )
-        handle: ActorHandle[Any] = actor.remote(group.model, target, group.dtype, group.device, group.threads, limits)
-        return handle
 
 
 def _cause(error: RayError) -> str:
     """The last line of what Ray tells, which is the error itself."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     return lines[-1].strip() if lines else type(error).__name__
+
+
+class FleetActor(Fleet):
+    """Named actor, one per cluster namespace."""
+
+    def __init__(self, namespace: str) -> None:
+        """Run the drafters as Ray actors of this namespace."""
+        write_events()
+        super().__init__(RayDrafterActors(namespace), FleetPace())
 
 
 def fleet_handle(namespace: str) -> "ActorHandle[Any]":
@@ -269,7 +262,7 @@ def fleet_handle(namespace: str) -> "ActorHandle[Any]":
         lifetime="detached",
         get_if_exists=True,
         max_restarts=-1,
-        scheduling_strategy=_ANYWHERE,
+        scheduling_strategy=ANYWHERE,
         num_cpus=0,
         resources={_HEAD: 0.001},  # devices come and go
     )

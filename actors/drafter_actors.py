@@ -1,0 +1,66 @@
+"""How drafters are run: as detached named Ray actors, which outlive whoever started them."""
+
+from typing import Any, Protocol
+
+import ray
+from ray.actor import ActorHandle
+
+from actors.drafter import DrafterActor
+from actors.messages import DrafterId
+from outrider.config_schema import DrafterGroupConfig
+from outrider.engines.limits import EngineLimits
+
+ANYWHERE = "DEFAULT"  # said aloud, or Ray keeps what a coordinator starts inside that coordinator's placement group
+
+
+class DrafterActors(Protocol):
+    """What the fleet needs of whatever runs the drafters."""
+
+    def find(self, drafter: DrafterId, group: DrafterGroupConfig, target: str) -> Any:
+        """The drafter's handle, with ``DrafterActor``'s methods; it is started if it does not run."""
+        ...
+
+    def restart(self, handle: Any) -> None:
+        """End the process behind a handle, which then comes up again."""
+        ...
+
+    def stop(self, drafter: DrafterId) -> None:
+        """End a drafter, if it runs."""
+        ...
+
+
+class RayDrafterActors:
+    """Actors of one namespace."""
+
+    def __init__(self, namespace: str) -> None:
+        """Drafters are found by name in this namespace."""
+        self._namespace = namespace
+
+    def find(self, drafter: DrafterId, group: DrafterGroupConfig, target: str) -> "ActorHandle[Any]":
+        """See ``DrafterActors.find``. An actor whose resources are not in the cluster waits for them."""
+        limits = EngineLimits(kv_budget_bytes=group.kv_budget_mib * 2**20)
+        actor: Any = ray.remote(DrafterActor).options(
+            name=drafter.actor_name,
+            namespace=self._namespace,
+            lifetime="detached",
+            get_if_exists=True,
+            max_restarts=-1,
+            scheduling_strategy=ANYWHERE,
+            num_cpus=group.num_cpus,
+            num_gpus=group.num_gpus,
+            resources=dict(group.resources),
+            runtime_env={"env_vars": {"OMP_NUM_THREADS": str(group.threads)}},
+        )
+        handle: ActorHandle[Any] = actor.remote(group.model, target, group.dtype, group.device, group.threads, limits)
+        return handle
+
+    def restart(self, handle: "ActorHandle[Any]") -> None:
+        """See ``DrafterActors.restart``."""
+        ray.kill(handle, no_restart=False)
+
+    def stop(self, drafter: DrafterId) -> None:
+        """See ``DrafterActors.stop``."""
+        try:
+            ray.kill(ray.get_actor(drafter.actor_name, namespace=self._namespace), no_restart=True)
+        except ValueError:
+            return  # it does not run

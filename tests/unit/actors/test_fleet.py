@@ -1,0 +1,242 @@
+"""The fleet over drafters in this process: who is started, refused, replaced, and what is forgotten."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from ray.exceptions import ActorDiedError
+
+from actors.fleet import Fleet, FleetPace
+from actors.messages import (
+    CoordinatorReport,
+    DrafterId,
+    DrafterState,
+    FleetSettings,
+    FleetStatus,
+    Heartbeat,
+    ModelCard,
+)
+from outrider.config_schema import DrafterGroupConfig
+from outrider.types import GenerationId
+
+CARD = ModelCard("tiny", "model", "tokens", 64, (), 256)
+PACE = FleetPace(probe_deadline_s=0.05, restart_poll_s=0.001, retry_s=0.01, owner_ttl_s=0.2, sweep_s=0.01)
+FIRST, SECOND, THIRD = (DrafterId("edge", i) for i in range(3))
+
+
+@dataclass
+class Call:
+    """A method as an actor's handle has it."""
+
+    answer: Callable[..., Awaitable[Any]]
+
+    def remote(self, *arguments: object) -> "asyncio.Task[Any]":
+        """Begin the call."""
+        return asyncio.ensure_future(self.answer(*arguments))
+
+
+class MemoryDrafter:
+    """A drafter's process."""
+
+    def __init__(self, card: object) -> None:
+        self.card_shown = card
+        self.generations: set[GenerationId] = set()
+        self.trouble: Exception | None = None
+        self.hangs = False
+        self.card, self.held, self.close = Call(self._card), Call(self._held), Call(self._close)
+
+    async def _card(self) -> object:
+        await self._answering()
+        return self.card_shown
+
+    async def _held(self) -> tuple[GenerationId, ...]:
+        await self._answering()
+        return tuple(self.generations)
+
+    async def _close(self, generation: GenerationId) -> None:
+        self.generations.discard(generation)
+
+    async def _answering(self) -> None:
+        if self.trouble is not None:
+            raise self.trouble
+        if self.hangs:
+            await asyncio.Event().wait()
+
+
+@dataclass
+class MemoryActors:
+    """Starts drafters that say they are ``card``."""
+
+    card: object = CARD
+    running: dict[DrafterId, MemoryDrafter] = field(default_factory=dict)
+    stopped: list[DrafterId] = field(default_factory=list)
+    restarted: int = 0
+
+    def find(self, drafter: DrafterId, group: DrafterGroupConfig, target: str) -> MemoryDrafter:
+        """The one that runs, or a new one."""
+        assert (group.name, target) == (drafter.group, "target")
+        return self.running.setdefault(drafter, MemoryDrafter(self.card))
+
+    def restart(self, handle: MemoryDrafter) -> None:
+        """It comes up with nothing in memory."""
+        self.restarted += 1
+        handle.__init__(handle.card_shown)  # type: ignore[misc]
+
+    def stop(self, drafter: DrafterId) -> None:
+        """It is gone."""
+        self.stopped.append(drafter)
+        self.running.pop(drafter, None)
+
+
+def report(name: str) -> CoordinatorReport:
+    return CoordinatorReport(name, "ready", 1.0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, None)
+
+
+def beat(
+    owner: str = "c", held: dict[GenerationId, DrafterId | None] | None = None, *, count: int = 2, since_s: float = 1.0
+) -> Heartbeat:
+    group = DrafterGroupConfig(name="edge", count=count, max_generations=4)
+    return Heartbeat(report(owner), FleetSettings((group,), "target", "tokens", since_s), held or {})
+
+
+async def ready(fleet: Fleet, drafters: int, heartbeat: Heartbeat) -> FleetStatus:
+    """Beat until so many are ready."""
+    while True:
+        status = await fleet.beat(heartbeat)
+        if sum(drafter.state is DrafterState.READY for drafter in status.drafters) == drafters:
+            return status
+        await asyncio.sleep(0.001)
+
+
+def bounded(test: Coroutine[Any, Any, None]) -> None:
+    """Run it on a loop of its own, within bounds."""
+
+    async def run() -> None:
+        async with asyncio.timeout(30):
+            await test
+
+    asyncio.run(run())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 (product state has no event)
+        await asyncio.sleep(0.001)
+
+
+def test_it_knows_nothing_until_a_coordinator_beats() -> None:
+    async def run() -> None:
+        actors = MemoryActors()
+        fleet = Fleet(actors, PACE)
+        assert (await fleet.lease("g"), (await fleet.status()).drafters, actors.running) == (None, (), {})
+        status = await ready(fleet, 2, beat())
+        assert [drafter.name for drafter in status.drafters] == ["drafter-edge-0", "drafter-edge-1"]
+        assert await fleet.lease("g", owner="c") == (FIRST, actors.running[FIRST])
+
+    bounded(run())
+
+
+def test_a_redeployment_with_more_devices_leaves_the_others_running() -> None:
+    async def run() -> None:
+        actors = MemoryActors()
+        fleet = Fleet(actors, PACE)
+        await ready(fleet, 2, beat())
+        await ready(fleet, 3, beat("d", count=3, since_s=2.0))
+        assert actors.stopped == []
+        assert len((await fleet.beat(beat(count=2))).drafters) == 3, "the newest coordinator's settings hold"
+        await ready(fleet, 1, beat("e", count=1, since_s=3.0))
+        assert actors.stopped == [SECOND, THIRD]
+
+    bounded(run())
+
+
+def test_a_restarted_fleet_finds_drafters_and_leases_again() -> None:
+    actors = MemoryActors()
+
+    async def first_fleet() -> None:
+        await ready(Fleet(actors, PACE), 2, beat())
+
+    async def run() -> None:
+        for process in actors.running.values():
+            process.generations.add("g")
+        fleet = Fleet(actors, PACE)
+        heartbeat = beat(held={"g": SECOND})
+        status = await ready(fleet, 2, heartbeat)
+        assert [drafter.generations for drafter in status.drafters] == [0, 1]
+        assert await fleet.lease("g", owner="c") == (SECOND, actors.running[SECOND])
+        while actors.running[FIRST].generations:
+            await fleet.beat(heartbeat)
+            await asyncio.sleep(0.001)
+        assert actors.running[SECOND].generations == {"g"}, "what is leased stays"
+        assert actors.stopped == []
+
+    bounded(first_fleet())
+    bounded(run())
+
+
+def test_a_silent_coordinators_leases_end_and_its_generations_are_forgotten() -> None:
+    async def run() -> None:
+        actors = MemoryActors()
+        fleet = Fleet(actors, PACE)
+        await ready(fleet, 2, beat("dead"))
+        await fleet.lease("g", owner="dead")
+        actors.running[FIRST].generations.add("g")
+        while actors.running[FIRST].generations:
+            await fleet.beat(beat("alive"))
+            await asyncio.sleep(0.001)
+        status = await fleet.status()
+        assert [drafter.generations for drafter in status.drafters] == [0, 0]
+        assert [coordinator.id for coordinator in status.coordinators] == ["alive"]
+
+    bounded(run())
+
+
+@pytest.mark.parametrize("trouble", ["died", "hung"])
+def test_one_that_fails_while_idle_is_found_and_comes_back(trouble: str) -> None:
+    async def run() -> None:
+        actors = MemoryActors()
+        fleet = Fleet(actors, PACE)
+        await ready(fleet, 2, beat())
+        process = actors.running[FIRST]
+        if trouble == "died":
+            process.trouble = ActorDiedError()
+        else:
+            process.hangs = True
+        await until(lambda: actors.running.get(FIRST) is not process or actors.restarted == 1)
+        await ready(fleet, 2, beat())
+        assert await fleet.lease("g", exclude=[SECOND]) == (FIRST, actors.running[FIRST])
+
+    bounded(run())
+
+
+def test_a_stranger_is_refused_and_a_new_model_for_the_whole_group_is_not() -> None:
+    async def run() -> None:
+        actors = MemoryActors()
+        fleet = Fleet(actors, PACE)
+        await ready(fleet, 2, beat())
+        actors.card = replace(CARD, model_hash="newer")
+        await fleet.report_broken(FIRST, "needs round 3, found 4")
+        while "rest of its group" not in str((await fleet.beat(beat())).drafters[0].reason):  # noqa: ASYNC110 (as above)
+            await asyncio.sleep(0.001)
+        await fleet.report_broken(SECOND, "needs round 3, found 4")
+        await ready(fleet, 2, beat())
+        assert {process.card_shown for process in actors.running.values()} == {actors.card}
+
+    bounded(run())
+
+
+def test_a_drafter_that_is_removed_in_the_middle_of_a_sweep_ends_no_sweeping() -> None:
+    async def run() -> None:
+        actors = MemoryActors()
+        fleet = Fleet(actors, PACE)
+        await ready(fleet, 2, beat())
+        actors.running[SECOND].hangs = True
+        await asyncio.sleep(2 * PACE.sweep_s)  # a sweep waits for its answer now
+        await fleet.beat(beat("d", count=1, since_s=2.0))
+        actors.running[FIRST].generations.add("orphan")
+        while actors.running[FIRST].generations:
+            await fleet.beat(beat("d", count=1, since_s=2.0))
+            await asyncio.sleep(0.001)
+
+    bounded(run())
