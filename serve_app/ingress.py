@@ -56,7 +56,11 @@ class CoordinatorService:
         self._streaming = coordinator.options(_by_reference=False, stream=True)
         self._fleet: ActorHandle[Any] | None = None
         self._exported = PrometheusSink()
-        self._meter = ResponseMeter(Sinks(RaySink(), self._exported), time.monotonic)
+        self._meter = ResponseMeter(
+            Sinks(RaySink(), self._exported),
+            time.monotonic,
+            deadline_s=min(settings.first_chunk_deadline_s, settings.next_chunk_deadline_s),
+        )
         self.settings = settings
         self.limits = limits
         self.tokenizer = tokenizer

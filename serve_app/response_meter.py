@@ -38,6 +38,11 @@ class MeteredResponse:
         if self.finish is not None:
             sink.record(metrics.E2E_S, now_s - self._began_at_s)
 
+    def waited_s(self) -> float:
+        """Seconds since the last chunk, or since the request."""
+        since_s = self._began_at_s if self._last_chunk_at_s is None else self._last_chunk_at_s
+        return self._clock() - since_s
+
     def resumed(self) -> None:
         """Its coordinator was lost, and another goes on."""
         self._sink.record(metrics.RESUMED)
@@ -46,10 +51,11 @@ class MeteredResponse:
 class ResponseMeter:
     """All responses of one ingress."""
 
-    def __init__(self, sink: Sink, clock: Callable[[], float]) -> None:
-        """``clock`` is monotonic, in seconds."""
+    def __init__(self, sink: Sink, clock: Callable[[], float], deadline_s: float) -> None:
+        """``clock`` is monotonic, in seconds; ``deadline_s`` is the shortest after which a late chunk is given up."""
         self._sink = sink
         self._clock = clock
+        self._deadline_s = deadline_s
         self._running = 0
 
     @contextmanager
@@ -62,7 +68,8 @@ class ResponseMeter:
             yield metered
             end = metered.finish or "failed"
         except (asyncio.CancelledError, GeneratorExit):
-            end = metered.finish or "cancelled"
+            # A deadline cancels as well as a client that leaves.
+            end = metered.finish or ("failed" if metered.waited_s() >= self._deadline_s else "cancelled")
             raise
         except Exception as error:
             end = "failed" if answer_for(error).status >= 500 else "refused"

@@ -1,21 +1,18 @@
 """One embedded cluster for all tests of this folder: real Ray, real Serve, real models, real HTTP."""
 
-import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
 import pytest
-import ray
 import torch
 
-from actors.fleet import FLEET_NAME
 from cluster.local import running
 from outrider.config import load_config
 from outrider.config_schema import Config
 from outrider.models.registry import LoadedModel, load_target
+from tests.cluster.served import free_port
 
 K_MAX = 16
 DRAFTERS = 3
@@ -44,29 +41,6 @@ class Service:
     def ready(self) -> dict[str, Any]:
         """What the coordinator says of itself; empty while it does not answer."""
         return self.get("/ready")
-
-    def drafter_loads(self) -> dict[str, int]:
-        """Generations leased to each ready drafter, as the fleet says."""
-        fleet = ray.get_actor(FLEET_NAME, namespace=self.config.cluster.namespace)
-        loads: Any = ray.get(fleet.loads.remote(), timeout=30)
-        return dict(loads)
-
-
-def eventually(holds: Callable[[], bool], within_s: float) -> None:
-    """Poll until a condition holds; fails with the condition's name after ``within_s`` seconds."""
-    give_up_at_s = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < give_up_at_s, f"not within {within_s:g} s"
-        time.sleep(0.1)
-
-
-def free_port() -> int:
-    """A port nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    assert isinstance(port, int)
-    return port
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ def chunk(tokens: int, finish: FinishReason | None = None, cached: int = 0) -> G
 def meter(*times_s: float) -> tuple[ResponseMeter, RecordingSink]:
     """A meter whose clock says these times one after the other."""
     sink = RecordingSink()
-    return ResponseMeter(sink, iter(times_s).__next__), sink
+    return ResponseMeter(sink, iter(times_s).__next__, deadline_s=30.0), sink
 
 
 def ends(sink: RecordingSink) -> dict[str, float]:
@@ -92,6 +92,20 @@ def test_every_response_ends_once_and_runs_no_more(
     assert sink.of(metrics.RUNNING) == [1, 0]
     assert len(sink.of(metrics.PROMPT_TOKENS)) == (1 if chunks else 0), "only of responses that began"
     assert len(sink.of(metrics.E2E_S)) == (1 if end in ("length", "stop") else 0)
+
+
+@pytest.mark.parametrize(("waited_s", "end"), [(29.0, "cancelled"), (30.0, "failed")])
+def test_a_deadline_is_told_from_a_client_that_left(waited_s: float, end: str) -> None:
+    responses, sink = meter(0.0, 1.0, 1.0 + waited_s)
+
+    def respond() -> None:
+        with responses.response(5) as metered:
+            metered.chunk(chunk(1))
+            raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        respond()
+    assert ends(sink) == {end: 1}
 
 
 def test_responses_run_side_by_side() -> None:
