@@ -79,6 +79,6 @@ class RayDrafterTransport:
         except RayTaskError as error:
             if isinstance(error.cause, OutriderError):
                 raise error.cause from None
-            raise DrafterLostError(f"drafter {self._name} failed: {error.cause!r}") from error
+            raise DrafterBrokenError(f"drafter {self._name} failed: {error.cause!r:.200}") from error
         except RayError as error:
             raise DrafterLostError(f"drafter {self._name} cannot be reached: {type(error).__name__}") from error

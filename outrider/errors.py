@@ -58,11 +58,11 @@ class BusyError(OutriderError):
 
 
 class DrafterLostError(OutriderError):
-    """The drafter died, does not answer in time, or its engine broke. Its state is to be taken as gone."""
+    """The drafter died or does not answer in time. Its state is to be taken as gone."""
 
 
 class DrafterBrokenError(OutriderError):
-    """The drafter answered, but nonsense: the wrong round, tokens that do not exist, more than was asked for."""
+    """The drafter answers nonsense (the wrong round, tokens that do not exist), or fails at what it is asked."""
 
 
 class VerifierLostError(OutriderError):
