@@ -7,7 +7,7 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -84,7 +84,8 @@ class CoordinatorService:
         except DeploymentUnavailableError as error:
             raise GenerationFailedError(f"the coordinators could not be deployed ({error})") from error
         finally:
-            chunks.cancel()
+            with suppress(RayError, RayServeException):  # of a call that failed, cancel() raises the failure once more
+                chunks.cancel()
 
     async def ready(self) -> ReadyReport:
         """Ask a coordinator; one that does not answer is not ready."""
