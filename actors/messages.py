@@ -115,16 +115,16 @@ class CoordinatorReport:
     id: str
     verifier: str  # ready | restarting
     uptime_s: float
-    generations: int
-    queued_generations: int
-    queued_blocks: int
-    rounds: int
-    speculative_rounds: int
-    drafted_tokens: int
-    accepted_tokens: int
-    committed_tokens: int
-    verifier_idle_s: float
-    kv: KvUsage | None
+    generations: int = 0
+    queued_generations: int = 0
+    queued_blocks: int = 0
+    rounds: int = 0
+    speculative_rounds: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+    committed_tokens: int = 0
+    verifier_idle_s: float = 0.0
+    kv: KvUsage | None = None
     phase_seconds: Mapping[str, float] = field(default_factory=dict)
 
 

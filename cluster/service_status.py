@@ -4,10 +4,11 @@ Pure. Counters count from their coordinator's start, so figures come from differ
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pydantic import TypeAdapter, ValidationError
 
+from actors.messages import CoordinatorReport, DrafterStatus
 from outrider.errors import OutriderError
 
 
@@ -16,55 +17,11 @@ class StatusError(OutriderError):
 
 
 @dataclass(frozen=True, slots=True)
-class KvStatus:
-    """A verifier's KV memory, in blocks."""
-
-    block_tokens: int
-    total_blocks: int
-    used_blocks: int
-    cached_blocks: int
-    generations: int
-    evictions: int
-
-
-@dataclass(frozen=True, slots=True)
-class CoordinatorStatus:
-    """One coordinator: gauges, and counters since its start."""
-
-    id: str
-    verifier: str
-    uptime_s: float
-    generations: int = 0
-    queued_generations: int = 0
-    queued_blocks: int = 0
-    rounds: int = 0
-    speculative_rounds: int = 0
-    drafted_tokens: int = 0
-    accepted_tokens: int = 0
-    committed_tokens: int = 0
-    phase_seconds: Mapping[str, float] = field(default_factory=dict)
-    verifier_idle_s: float = 0.0
-    kv: KvStatus | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class DrafterStatus:
-    """One drafter, as the fleet sees it."""
-
-    name: str
-    group: str
-    state: str
-    reason: str | None
-    generations: int
-    capacity: int
-
-
-@dataclass(frozen=True, slots=True)
 class ServiceStatus:
-    """All of it."""
+    """All of it: the fleet's status, and what is served."""
 
     model: str
-    coordinators: tuple[CoordinatorStatus, ...]
+    coordinators: tuple[CoordinatorReport, ...]
     drafters: tuple[DrafterStatus, ...]
 
 
@@ -127,7 +84,7 @@ def activity(before: ServiceStatus | None, now: ServiceStatus, elapsed_s: float)
         if then is None:
             # It started in between, or was not heard of for a while: then nobody knows what it did in between.
             is_new = before is None or coordinator.uptime_s <= elapsed_s
-            then = CoordinatorStatus(coordinator.id, "", 0.0) if is_new else coordinator
+            then = CoordinatorReport(coordinator.id, "", 0.0) if is_new else coordinator
         pairs.append((then, coordinator))
 
     def total(name: str) -> int:

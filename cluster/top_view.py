@@ -4,7 +4,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cluster.service_status import Activity, CoordinatorStatus, ServiceStatus, activity
+from actors.messages import CoordinatorReport
+from cluster.service_status import Activity, ServiceStatus, activity
 
 _BAR_CELLS = 30
 _PHASES = ("draft", "link", "queue", "verify", "orchestration")
@@ -80,7 +81,7 @@ def _coordinators(now: ServiceStatus, recent: Activity) -> Table:
     return table
 
 
-def _kv_use(coordinator: CoordinatorStatus) -> str:
+def _kv_use(coordinator: CoordinatorReport) -> str:
     kv = coordinator.kv
     if kv is None:
         return "-"

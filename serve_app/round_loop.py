@@ -122,7 +122,7 @@ class RoundLoop:
             return None
         committed = self._generation.commit(result.outcome, block.draft, block.forced)
         self._losses = 0
-        timing = _timing(exchange, result, committed, time.monotonic() - began_at_s)
+        timing = _timing(exchange, result, result.outcome, committed, time.monotonic() - began_at_s)
         self._services.observe(timing)
         return committed
 
@@ -213,11 +213,12 @@ def _add_span(spans: list[TextSpan], text: str, origin: TokenOrigin) -> None:
         spans.append(TextSpan(text, origin))
 
 
-def _timing(exchange: Exchange | None, result: VerifyResult, committed: Committed, total_s: float) -> RoundTiming:
-    outcome = result.outcome
+def _timing(
+    exchange: Exchange | None, result: VerifyResult, outcome: Verified, committed: Committed, total_s: float
+) -> RoundTiming:
     return RoundTiming(
         drafted_tokens=0 if exchange is None else len(exchange.draft.token_ids),
-        accepted_tokens=outcome.accepted_len if isinstance(outcome, Verified) else 0,
+        accepted_tokens=outcome.accepted_len,
         committed_tokens=len(committed.token_ids),
         draft_s=0.0 if exchange is None else exchange.draft_s,
         link_s=0.0 if exchange is None else exchange.link_s,

@@ -3,9 +3,10 @@ from dataclasses import replace
 
 import pytest
 
-from cluster.service_status import CoordinatorStatus, ServiceStatus, StatusError, activity, parse_status
+from actors.messages import CoordinatorReport
+from cluster.service_status import ServiceStatus, StatusError, activity, parse_status
 
-BUSY = CoordinatorStatus(
+BUSY = CoordinatorReport(
     id="a",
     verifier="ready",
     uptime_s=100.0,
@@ -19,7 +20,7 @@ BUSY = CoordinatorStatus(
 )
 
 
-def status(*coordinators: CoordinatorStatus) -> ServiceStatus:
+def status(*coordinators: CoordinatorReport) -> ServiceStatus:
     return ServiceStatus("m", coordinators, ())
 
 
@@ -50,7 +51,7 @@ def test_an_idle_service_has_no_ratios() -> None:
 
 
 def test_a_coordinator_that_restarted_counts_from_its_start() -> None:
-    new = CoordinatorStatus(id="b", verifier="ready", uptime_s=1.0, rounds=2, committed_tokens=4)
+    new = CoordinatorReport(id="b", verifier="ready", uptime_s=1.0, rounds=2, committed_tokens=4)
     assert activity(status(BUSY), status(new), 2.0).tokens_per_s() == 2.0
 
 
