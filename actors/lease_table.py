@@ -28,11 +28,6 @@ class LeaseTable:
         self._entries: dict[DrafterId, _Entry] = {}
         self._owners: dict[str, float] = {}  # when each was last heard of
 
-    @property
-    def drafters(self) -> frozenset[DrafterId]:
-        """All that are known."""
-        return frozenset(self._entries)
-
     def add(self, drafter: DrafterId, capacity: int) -> None:
         """Know a drafter that is still starting; it gets no leases yet."""
         self._entries.setdefault(drafter, _Entry(capacity))

@@ -1,5 +1,6 @@
 """A service in a process of its own, started by the command line as an operator would: HTTP and signals reach it."""
 
+import contextlib
 import json
 import os
 import signal
@@ -8,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,7 @@ class Served:
         return quiet and all(d["state"] == "ready" and d["generations"] == d["held"] == 0 for d in status["drafters"])
 
 
-@contextmanager
+@contextlib.contextmanager
 def served(folder: Path, settings: Mapping[str, object]) -> Iterator[Served]:
     """Run ``outrider serve`` with these settings while the block is open; ``folder`` takes its files."""
     port = free_port()
@@ -124,11 +124,16 @@ def eventually(holds: Callable[[], bool], within_s: float) -> None:
 
 def free_port() -> int:
     """A port nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    assert isinstance(port, int)
-    return port
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports nobody listens on now."""
+    with contextlib.ExitStack() as probes:
+        sockets = [probes.enter_context(socket.socket()) for _ in range(count)]
+        for probe in sockets:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in sockets]
 
 
 def ancestors(pid: int) -> Iterator[int]:

@@ -5,7 +5,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.cluster.served import free_ports
 
 ROOT = Path(__file__).parents[2]
 RAY = Path(sys.executable).with_name("ray")
@@ -42,15 +43,6 @@ class Head:
             check=False,
             timeout=400,
         )
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on now."""
-    with contextlib.ExitStack() as probes:
-        sockets = [probes.enter_context(socket.socket()) for _ in range(count)]
-        for probe in sockets:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in sockets]
 
 
 @pytest.fixture(scope="session")

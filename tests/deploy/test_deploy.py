@@ -9,7 +9,8 @@ import httpx
 import pytest
 import yaml
 
-from tests.deploy.conftest import ROOT, Head, free_ports
+from tests.cluster.served import free_ports
+from tests.deploy.conftest import ROOT, Head
 
 _UP_WITHIN_S = 300
 

@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.cluster.served import eventually
+from tests.cluster.served import eventually, free_ports
 from tests.cluster.streams import Streamed, streams, told
-from tests.deploy.conftest import RAY, ROOT, Head, free_ports
+from tests.deploy.conftest import RAY, ROOT, Head
 
 DEVICES, CLIENTS, TOKENS = 2, 4, 250
 _WITHIN_S = 120.0
