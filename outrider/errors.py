@@ -57,6 +57,14 @@ class BusyError(OutriderError):
     """The service holds as many generations as it may; try again later."""
 
 
+class MessageError(OutriderError):
+    """Bytes from the link are not a message this side can read: truncated, oversized, corrupt, another version."""
+
+
+class ChecksumError(MessageError):
+    """A message's checksum does not fit: it was damaged, or the two sides disagree about the committed prefix."""
+
+
 class DrafterLostError(OutriderError):
     """The drafter died or does not answer in time. Its state is to be taken as gone."""
 

@@ -16,6 +16,11 @@ class Purpose(IntEnum):
     """What a draw is for; two purposes at one position never share a number."""
 
     TARGET_TOKEN = 0  # the token at a position: shared by drafter and target
+    DRAFT_TOKEN = 1  # what a drafter draws for the ratio rule; number i is sibling i's
+    ACCEPT = 2  # the ratio rule's test; number i is sibling i's
+    RESIDUAL = 3  # what is drawn after a rejection
+    CANDIDATE = 4  # draws from the target to choose a correction from; number i is candidate i's
+    CANDIDATE_ACCEPT = 5  # the device's test of candidate i
 
 
 def uniforms(seed: int, position: int, purpose: Purpose, count: int) -> npt.NDArray[np.float64]:

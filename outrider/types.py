@@ -3,7 +3,8 @@
 Frozen data only. Token ids are plain ints, probabilities float32, times seconds.
 """
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from math import isfinite
 
@@ -71,6 +72,21 @@ def _in_range(field: str, value: float, low: float, high: float, *, low_open: bo
         raise ParameterError(field, f"a number in {bracket}{low:g}, {high:g}]", value)
 
 
+class ProtocolName(StrEnum):
+    """What crosses the link between drafter and coordinator in a round (one module each in ``outrider/wire``)."""
+
+    TOKEN_IDS = "token_ids"  # noqa: S105 (token ids only: greedy, or exact by shared noise)
+    DSD = "dsd"  # whole draft distributions up
+    TSLT = "tslt"  # truncated draft distributions up
+    TSLT_TREE = "tslt_tree"  # the same for a token tree
+    DSSD = "dssd"  # ids and their probabilities up, the target's row down after a rejection
+    DSSD_CANDIDATES = "dssd_candidates"  # the same with draws from the target in place of its row
+
+
+TREE_PROTOCOLS = frozenset({ProtocolName.TOKEN_IDS, ProtocolName.TSLT_TREE})  # their messages can carry a token tree
+SPLIT_PROTOCOLS = frozenset({ProtocolName.DSSD, ProtocolName.DSSD_CANDIDATES})  # the device draws corrections
+
+
 class FinishReason(StrEnum):
     """Why a generation ended; the values are OpenAI's."""
 
@@ -104,6 +120,37 @@ class RoundStats:
     drafted_tokens: int = 0
     accepted_tokens: int = 0  # draft tokens that are part of the response
     cached_tokens: int = 0  # prompt tokens whose KV was already resident when the generation opened
+    payload_up_bits: int = 0  # of messages from drafters
+    payload_down_bits: int = 0  # of messages to drafters
+    inexact_rounds: int = 0  # rounds that may have moved the output away from the target's distribution
+    protocols: tuple[tuple[ProtocolName, int], ...] = ()  # speculative rounds by protocol, those with any
+
+    def __add__(self, other: "RoundStats") -> "RoundStats":
+        """The sum of two generations' costs."""
+        protocols = Counter(dict(self.protocols)) + Counter(dict(other.protocols))
+        counts = [field.name for field in fields(self) if field.name != "protocols"]
+        summed = {name: getattr(self, name) + getattr(other, name) for name in counts}
+        return RoundStats(**summed, protocols=tuple(sorted(protocols.items())))
+
+
+@dataclass(frozen=True, slots=True)
+class PlanEstimate:
+    """What the next round was expected to bring under one plan; ``protocol`` None is a round without a draft."""
+
+    protocol: ProtocolName | None
+    window: int
+    expansion: tuple[int, ...]
+    seconds_per_token: float
+    expected_tokens: float
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceReport:
+    """Why a round was made as it was."""
+
+    chosen: PlanEstimate
+    runner_up: PlanEstimate | None
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +168,12 @@ class GenerationRequest:
         logprobs: alternatives to report with each output token's own log-probability; None reports nothing.
         prompt_logprobs: whether to report the prompt's tokens as well, on the first chunk (needs ``logprobs``).
         window: fixed draft window for this request; None: the coordinator chooses.
+        protocol: fixed for this request; None: the coordinator chooses in every round.
+        expansion: fixed tree shape, ``window`` numbers; () leaves it to the coordinator.
+        reproducible: whether the seed was named, so that the output must be the one the target alone makes of it.
+        explain: whether chunks are to tell of each choice.
+        correction_by: the draft model from whose residual a device is to draw the next token, if one is (a response
+            resumed in between).
     """
 
     generation: GenerationId
@@ -133,8 +186,13 @@ class GenerationRequest:
     logprobs: int | None = None
     prompt_logprobs: bool = False
     window: int | None = None
+    protocol: ProtocolName | None = None
+    expansion: tuple[int, ...] = ()
+    reproducible: bool = True
+    explain: bool = False
     output_ids: tuple[int, ...] = ()
     stats: RoundStats = RoundStats()
+    correction_by: str | None = None
     request_id: str = ""
 
 
@@ -160,6 +218,8 @@ class GenerationChunk:
         logprobs: one for each of ``token_ids``, if asked for.
         prompt_logprobs: one for each prompt token, None for the first, if asked for; on the first chunk only.
         finish_reason: set on the last chunk only.
+        correction_by: as in ``GenerationRequest``, of the token behind these.
+        choices: why these rounds were made as they were, if asked for.
     """
 
     token_ids: tuple[int, ...]
@@ -169,6 +229,8 @@ class GenerationChunk:
     logprobs: tuple[TokenLogprobs, ...] = ()
     prompt_logprobs: tuple[TokenLogprobs | None, ...] = ()
     finish_reason: FinishReason | None = None
+    correction_by: str | None = None
+    choices: tuple[ChoiceReport, ...] = ()
 
     @property
     def text(self) -> str:

@@ -13,60 +13,181 @@ from memory, asking for an older one returns ``Stale``. Nothing is run twice.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
+from itertools import accumulate
+from operator import mul
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from outrider.types import GenerationId, SamplingParams, TokenLogprobs
+from outrider.types import GenerationId, ProtocolName, SamplingParams, TokenLogprobs
 
 FloatRow = npt.NDArray[np.float32]
 IntRow = npt.NDArray[np.int64]
 
 
+class ArrayData:
+    """Equality by value for frozen dataclasses that hold arrays."""
+
+    __slots__ = ()
+    __hash__ = None  # type: ignore[assignment]  # arrays have no hash
+
+    def __eq__(self, other: object) -> bool:
+        """Whether type and all fields are equal, arrays element by element."""
+        if type(other) is not type(self):
+            return NotImplemented
+        names = [field.name for field in fields(self)]  # type: ignore[arg-type]  # every subclass is a dataclass
+        return all(_same(getattr(self, name), getattr(other, name)) for name in names)
+
+
+def _same(one: object, other: object) -> bool:
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and np.array_equal(one, other)
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return one == other
+
+
 class AcceptanceRule(StrEnum):
-    """Who is accepted, and what is drawn instead (one module each in ``outrider/verification``)."""
+    """Who is accepted, and what is drawn instead: ``matching`` and ``speculative`` in ``outrider/verification``."""
 
     GREEDY = "greedy"  # accept iff equal to the target's argmax
     SHARED_NOISE = "shared_noise"  # accept iff equal to the token the target draws with the shared noise
-    RATIO = "ratio"  # Leviathan et al. 2023, algorithm 1; needs the draft distribution
+    RATIO = "ratio"  # Leviathan et al. 2023, algorithm 1; siblings of a tree were drawn with replacement
+    RATIO_DISTINCT = "ratio_distinct"  # the same for trees whose siblings were drawn without replacement
     SEMANTIC = "semantic"  # WISV eq. 27; mismatches judged by a head
 
 
-@dataclass(frozen=True, slots=True)
-class ScalarDraft:
-    """Only the drafted tokens' own probabilities crossed the link (DSSD). ``probs``: ``[K]`` float32."""
-
-    probs: FloatRow
+RATIO_RULES = frozenset({AcceptanceRule.RATIO, AcceptanceRule.RATIO_DISTINCT})
 
 
-@dataclass(frozen=True, slots=True)
-class SparseDraft:
-    """Truncated draft distributions crossed the link (TSLT eq. 12-14).
+@dataclass(frozen=True, slots=True, eq=False)
+class ScalarDraft(ArrayData):
+    """Only the drafted tokens' own probabilities crossed the link (DSSD), in fixed point.
 
-    ``token_ids`` and ``probs`` hold K rows of ``[k_i]``; each row sums to 1 and is what the drafter sampled from.
+    Token i was drawn with probability ``numerators[i] / 2**bits``, exactly.
+
+    Attributes:
+        numerators: ``[K]`` int64, 1 .. 2**bits.
+        bits: width of one on the link.
+    """
+
+    numerators: IntRow
+    bits: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparseDraft(ArrayData):
+    """Truncated draft distributions crossed the link (TSLT eq. 12-14): what the drafter sampled from.
+
+    Row r is ``outrider.distributions.softmax(logits[r])`` over ``token_ids[r]``. A chain has one row per draft token.
+    A tree has one per node that has children: the prefix first, then by index.
+
+    Attributes:
+        token_ids: rows of ``[k_r]`` int64, strictly ascending.
+        logits: rows of ``[k_r]`` float32, as decoded from the message; finite.
     """
 
     token_ids: tuple[IntRow, ...]
-    probs: tuple[FloatRow, ...]
+    logits: tuple[FloatRow, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DenseDraft:
-    """Whole draft distributions crossed the link (DSD). ``probs``: ``[K, vocab]`` float32, rows sum to 1."""
+@dataclass(frozen=True, slots=True, eq=False)
+class DenseDraft(ArrayData):
+    """Whole draft distributions crossed the link (DSD).
 
-    probs: FloatRow
+    Attributes:
+        logits: ``[K, vocab]`` float32, as decoded from the message; -inf for removed tokens.
+    """
+
+    logits: FloatRow
 
 
 DraftDistribution = ScalarDraft | SparseDraft | DenseDraft | None
 
 
+class FloatField(StrEnum):
+    """How a real number crosses the link."""
+
+    FP32 = "fp32"
+    FP16 = "fp16"
+    BF16 = "bf16"
+    INT8 = "int8"  # one fp32 scale per vector
+
+
+@dataclass(frozen=True, slots=True)
+class WireFormat:
+    """How messages between coordinator and drafter are written. Both ends of a generation use the same.
+
+    Attributes:
+        vocab_size: token ids take ``ceil(log2(vocab_size))`` bits.
+        logit_field: of draft logits (dsd, tslt, tslt_tree). Every field is lossless: drafters round, then sample.
+        scalar_bits: of a drafted token's fixed-point probability (dssd, dssd_candidates), 8..32. Every width is
+            lossless: the drafter samples from multiples of ``2**-scalar_bits``.
+        row_field: of the target's probabilities (dssd, dssd_candidates): fp32, fp16 or bf16; only fp32 is lossless.
+        top_k: draft tokens that tslt and tslt_tree keep at each position; 0 keeps all.
+        top_rho: they keep the smallest set of these whose mass reaches it (TSLT eq. 14, corrected).
+        distinct_siblings: tslt_tree draws a node's children without replacement.
+    """
+
+    vocab_size: int
+    logit_field: FloatField = FloatField.FP16
+    scalar_bits: int = 24
+    row_field: FloatField = FloatField.FP32
+    top_k: int = 32
+    top_rho: float = 1.0
+    distinct_siblings: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Deferral:
+    """The device draws the correction itself (DSSD): what it needs for that comes back in place of a token.
+
+    The acceptance test then uses the target's probabilities as rounded by ``row_field``: those that cross the link.
+
+    Attributes:
+        row_field: of the target row's probabilities.
+        candidates: draws from the target to send instead of the row; 0 sends the row.
+    """
+
+    row_field: FloatField = FloatField.FP32
+    candidates: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TargetRow(ArrayData):
+    """The target's distribution at the position of a deferred correction, as it crosses the link.
+
+    Attributes:
+        token_ids: ``[n]`` int64 strictly ascending, the tokens with any probability; None: the whole vocabulary.
+        probs: ``[n]`` or ``[vocab]`` float32, rounded by the field; not renormalised.
+    """
+
+    token_ids: IntRow | None
+    probs: FloatRow
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates(ArrayData):
+    """Independent draws from the target at the position of a deferred correction, in order.
+
+    Attributes:
+        token_ids: ``[m]`` int64, repetitions included.
+        probs: ``[m]`` float32, the target's probability of each.
+    """
+
+    token_ids: IntRow
+    probs: FloatRow
+
+
+CorrectionSource = TargetRow | Candidates
+
+
 class Detail(StrEnum):
     """What an outcome carries besides the decision, on demand."""
 
-    TARGET_ROW = "target_row"  # the target's row at the first rejected position (DSSD)
     MISMATCHES = "mismatches"  # positions where greedy verification disagrees (WISV)
 
 
@@ -83,9 +204,10 @@ class Block:
         draft: ``K`` token ids, K may be 0. For a tree, nodes in an order where parents come first.
         parents: None for a chain; else ``[K]``, index of each node's parent, -1 for a child of the prefix.
         distribution: what crossed the link of the distributions the draft was sampled from.
-        bonus: whether a token is wanted after a fully accepted draft. Always drawn after a rejection,
-            unless ``defer_correction``.
-        defer_correction: the device draws the correction itself (DSSD); the outcome has no next token on rejection.
+        bonus: whether a token is wanted after a fully accepted draft. Always drawn after a rejection, unless
+            ``deferral`` says otherwise.
+        deferral: set if the device draws corrections. A rejection then has no next token but ``Verified.deferred``;
+            so has a block without draft that wants no bonus token: this is how a row is asked for again.
     """
 
     generation: GenerationId
@@ -98,7 +220,7 @@ class Block:
     distribution: DraftDistribution = None
     rule: AcceptanceRule = AcceptanceRule.GREEDY
     bonus: bool = True
-    defer_correction: bool = False
+    deferral: Deferral | None = None
     details: frozenset[Detail] = frozenset()
 
 
@@ -119,16 +241,17 @@ class Verified:
     """The round is decided and committed.
 
     ``accepted_path`` holds indices into ``Block.draft``, root first (for a chain ``0 .. accepted_len - 1``).
-    ``next_token`` is the correction or bonus token, None if none was wanted or the device draws it.
+    ``next_token`` is the correction or bonus token, None if none was wanted or the device draws it. A deferred
+    correction that can only be one token (a row with a single token) is decided here: it is ``next_token`` then.
     """
 
     generation: GenerationId
     round: int
     accepted_path: tuple[int, ...]
     next_token: int | None
-    target_row: FloatRow | None = None
+    deferred: CorrectionSource | None = None  # from which the device draws the correction
     cached_tokens: int = 0  # of the prompt, when this generation was opened: KV that was already resident
-    logprobs: tuple[TokenLogprobs, ...] = ()  # of the accepted tokens, then of next_token, if opened with logprobs
+    logprobs: tuple[TokenLogprobs, ...] = ()  # of forced, accepted and next tokens in turn, if opened with logprobs
     prompt_logprobs: tuple[TokenLogprobs | None, ...] = ()  # on the first outcome, if opened with prompt_logprobs
 
     @property
@@ -178,7 +301,7 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The block can never be verified: it does not fit the context, or names ids outside the vocabulary."""
+    """The block can never be verified: it does not fit the context, is malformed, or forces an impossible token."""
 
     generation: GenerationId
     round: int
@@ -253,21 +376,61 @@ class DraftStop(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class DraftRequest:
+class DraftPlan:
+    """What to draft in one round, and what to send of it.
+
+    Attributes:
+        protocol: decides what the tokens are drawn from and what crosses the link.
+        window: tokens on the longest path, 0..K_max; 0 only brings the drafter's KV up to date.
+        expansion: children of every node by depth, ``window`` numbers >= 1 (TSLT definition 4.5); () is a chain.
+    """
+
+    protocol: ProtocolName
+    window: int
+    expansion: tuple[int, ...] = ()
+
+    @property
+    def nodes(self) -> int:
+        """Tokens in a full block."""
+        return sum(accumulate(self.expansion, mul)) if self.expansion else self.window
+
+
+@dataclass(frozen=True, slots=True)
+class DraftTerms:
+    """What a drafter is told once per generation, besides the generation itself.
+
+    Attributes:
+        wire: how messages are written.
+        end_ids: tokens that end the response; a correction among them is sent at once, with nothing behind it.
+        last_position: absolute position of the last token the response may have; likewise.
+    """
+
+    wire: WireFormat
+    end_ids: tuple[int, ...] = ()
+    last_position: int = 2**31
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DraftRequest(ArrayData):
     """Ask for one block.
 
     ``feedback`` replaces whatever the drafter has from ``feedback_position`` on; ``prefix_hash`` is that of the whole
-    committed sequence then (``outrider.prefix``), so a drafter that has another one says ``NeedsPrefix``. A window of
-    0 only brings the drafter's KV up to date: this is how its prefill is started ahead of need.
+    committed sequence then (``outrider.prefix``), so a drafter that has another one says ``NeedsPrefix``.
+
+    Attributes:
+        feedback_position: tokens of the committed sequence the drafter is assumed to have already.
+        feedback: committed tokens from there on.
+        correction: set if the token behind the committed ones is the device's to draw: it draws it from the residual
+            of this and its own distribution there, sends it, and drafts behind it.
     """
 
     generation: GenerationId
     round: int
-    feedback_position: int  # tokens of the committed sequence the drafter is assumed to have already
-    feedback: tuple[int, ...]  # committed tokens from there on
+    feedback_position: int
+    feedback: tuple[int, ...]
     prefix_hash: int
-    window: int  # 0..K_max
-    rule: AcceptanceRule
+    plan: DraftPlan
+    correction: CorrectionSource | None = None
     stop: DraftStop = DraftStop.NEVER
     want_hidden: bool = False
 
@@ -282,16 +445,29 @@ class DraftFeatures:
     logit_std: float
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """One drafted block, tokens and what is known about them."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Draft(ArrayData):
+    """One drafted block, tokens and what is known about them.
+
+    Attributes:
+        position: committed tokens before the correction, or before the first draft token if there is none.
+        token_ids: the chain's tokens, or a tree's nodes, parents first, children of one node side by side.
+        correction: the token drawn in place of the last rejected one, if the request asked for it.
+        parents: None for a chain; else as ``Block.parents``.
+        distribution: what the tokens were drawn from, as the protocol's message tells it.
+        features: one per token of a chain. They do not cross the link.
+        hidden: ``[K, d]`` final-norm hidden state each token was drawn from, on request.
+    """
 
     generation: GenerationId
     round: int
-    position: int  # committed tokens before the first draft token
+    position: int
     token_ids: tuple[int, ...]
-    features: tuple[DraftFeatures, ...]  # one per token
-    hidden: FloatRow | None = None  # [K, d] final-norm hidden state each token was drawn from, on request
+    correction: int | None = None
+    parents: tuple[int, ...] | None = None
+    distribution: DraftDistribution = None
+    features: tuple[DraftFeatures, ...] = ()
+    hidden: FloatRow | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,13 +478,21 @@ class NeedsPrefix:
     round: int
 
 
-DraftAnswer = Draft | NeedsPrefix
+@dataclass(frozen=True, slots=True)
+class NeedsRow:
+    """No candidate for the correction was taken: the target row itself is needed (the same round, asked again)."""
+
+    generation: GenerationId
+    round: int
+
+
+DraftAnswer = Draft | NeedsPrefix | NeedsRow
 
 
 class DrafterEngine(Protocol):
     """Draft model and resident KV for the generations it holds. Not thread-safe: one caller at a time."""
 
-    def open(self, request: OpenGeneration) -> None:
+    def open(self, request: OpenGeneration, terms: DraftTerms) -> None:
         """Hold a generation (costs no forward pass; its prefix is computed by the next steps).
 
         Raises:
