@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from outrider.sampling import RowGroup, choose_tokens
 from outrider.types import SamplingParams
-from outrider.verification.shared_noise import verify_chains
+from outrider.verification.matching import match
 
 Probs = npt.NDArray[np.float64]
 
@@ -66,8 +66,10 @@ def test_the_code_accepts_as_often_as_the_closed_form_says(draft: list[float], t
     params = [SamplingParams(seed=seed) for seed in range(rounds)]
     drafted = draw(np.tile(draft_probs, (rounds, 1)), params, [9] * rounds)
     groups = [RowGroup(one, 9, None, (token,), 1) for one, token in zip(params, drafted, strict=True)]
-    decisions = verify_chains(log(np.tile(target_probs, (rounds, 1))), groups, [(token,) for token in drafted])
-    accepted = sum(decision.accepted_len for decision in decisions) / rounds
+    choices = choose_tokens(log(np.tile(target_probs, (rounds, 1))), groups).tolist()
+    accepted = (
+        sum(match([choice], (token,)).accepted_len for choice, token in zip(choices, drafted, strict=True)) / rounds
+    )
     assert accepted == pytest.approx(agreement(draft_probs, target_probs), abs=math.sqrt(math.log(2e6) / (2 * rounds)))
 
 
@@ -119,8 +121,9 @@ def test_blocks_of_two_give_the_targets_joint_distribution(drafter: str) -> None
             RowGroup(params[i], len(sequences[i]), None, tuple(draft), WINDOW + 1)
             for i, draft in zip(active, drafts, strict=True)
         ]
-        decisions = verify_chains(log(TARGET_CHAIN[rows]), groups, [group.path for group in groups])
-        for i, draft, decision in zip(active, drafts, decisions, strict=True):
+        choices = iter(choose_tokens(log(TARGET_CHAIN[rows]), groups).tolist())
+        for i, draft in zip(active, drafts, strict=True):
+            decision = match([next(choices) for _ in range(WINDOW + 1)], draft)
             assert decision.token_after is not None
             sequences[i] += [*draft[: decision.accepted_len], decision.token_after]
             accepted, drafted = accepted + decision.accepted_len, drafted + WINDOW

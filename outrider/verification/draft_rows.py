@@ -1,0 +1,49 @@
+"""The draft distributions of one block, as both sides compute them from what crossed the link."""
+
+import numpy as np
+
+from outrider.distributions import Probs, softmax
+from outrider.engines.base import DenseDraft, DraftDistribution, ScalarDraft, SparseDraft
+
+
+class DraftRows:
+    """Rows are those of the target: row 0 is what the children of the prefix were drawn from, 1 + n those of node n."""
+
+    def __init__(self, distribution: DraftDistribution, children: list[list[int]], vocab_size: int) -> None:
+        """Read rows as they are asked for: most of a block's are only looked at if something is rejected.
+
+        Args:
+            distribution: of the block; its rows are those that have children, in order.
+            children: nodes by row, as ``decision.children_by_row`` tells them.
+            vocab_size: length of a dense row.
+        """
+        self._distribution = distribution
+        self._vocab_size = vocab_size
+        self._index = {row: index for index, row in enumerate(row for row, nodes in enumerate(children) if nodes)}
+        self._probs: dict[int, Probs] = {}
+
+    def prob(self, row: int, node: int, token_id: int) -> float:
+        """Probability with which ``token_id``, node ``node``, was drawn as the first child at ``row``; 0 if never."""
+        sent = self._distribution
+        if isinstance(sent, ScalarDraft):
+            return int(sent.numerators[node]) / 2.0**sent.bits
+        if not isinstance(sent, SparseDraft):
+            return float(self._sent(row)[token_id])
+        token_ids = sent.token_ids[self._index[row]]
+        place = int(np.searchsorted(token_ids, token_id))
+        found = place < len(token_ids) and token_ids[place] == token_id
+        return float(self._sent(row)[place]) if found else 0.0
+
+    def dense(self, row: int) -> Probs:
+        """``[vocab]``, what the children at ``row`` were drawn from. Scalars do not tell."""
+        if not isinstance(self._distribution, SparseDraft):
+            return self._sent(row)
+        probs = np.zeros(self._vocab_size)
+        probs[self._distribution.token_ids[self._index[row]]] = self._sent(row)
+        return probs
+
+    def _sent(self, row: int) -> Probs:
+        assert isinstance(self._distribution, SparseDraft | DenseDraft), "scalars have no rows"
+        if row not in self._probs:
+            self._probs[row] = softmax(self._distribution.logits[self._index[row]])
+        return self._probs[row]

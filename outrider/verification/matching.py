@@ -1,0 +1,55 @@
+"""Acceptance by equality: a draft token is accepted iff it is the token the target itself chooses there.
+
+The target chooses a token at each row whether or not anybody drafted; the draft only decides how many of these choices
+one forward pass commits. So the output cannot depend on the drafter. Two rules have this form.
+
+Greedy: the target's choice is its argmax, and so is the correction; the output is token for token the target's own
+greedy output (temperature 0, after bias and penalties; lowest id on ties). Source: speculative sampling at temperature
+0 (Leviathan et al. 2023; WISP eq. 1).
+
+Shared noise: with ``g`` the Gumbel noise of (request seed, absolute position), the target's choice is
+``argmax(log p + g)``, which is distributed exactly as ``p``. A drafter that takes ``argmax(log q + g)`` with the same
+``g`` agrees with probability
+
+    sum over x of 1 / sum over y of max(p(y) / p(x), q(y) / q(x))
+
+which is at least ``(1 - TV(p, q)) / (1 + TV(p, q))`` and at most ``1 - TV(p, q)``, what ratio sampling accepts. Any
+other drafter is as exact: the output is a function of target and seed, the drafter only changes how fast it comes.
+No probability crosses the link, and windows, batches, retries and resumes cannot change a token. Source: Daliri,
+Musco, Suresh 2024 (arXiv 2408.07978).
+
+Which of the two it is lies in the choices (``outrider.sampling.choose_tokens``); a batch may mix them.
+"""
+
+from collections.abc import Sequence
+
+from outrider.errors import ShapeError
+from outrider.verification.decision import BlockDecision, children_by_row
+
+
+def match(
+    choices: Sequence[int], draft: Sequence[int], parents: Sequence[int] | None = None, *, bonus: bool = True
+) -> BlockDecision:
+    """Follow the draft from the prefix as long as some child is the target's choice (the first one, if several are).
+
+    Args:
+        choices: the target's token at each row (see ``decision``): K or K + 1 for a chain, K + 1 for a tree.
+        draft: K tokens.
+        parents: None for a chain; else as ``Block.parents``.
+        bonus: whether the choice behind a node without children counts. A chain of K rows has none there.
+
+    Raises:
+        ShapeError: another number of choices, or parents that are no tree.
+    """
+    nodes = len(draft)
+    if len(choices) != nodes + 1 and (parents is not None or len(choices) != nodes):
+        rows = f"{nodes + 1} rows" if parents is not None else f"{nodes} rows, or {nodes + 1} with a bonus token"
+        raise ShapeError(f"a draft of {nodes} tokens needs {rows}; found {len(choices)}")
+    children = children_by_row(nodes, parents)
+    path: list[int] = []
+    row = 0
+    while (node := next((node for node in children[row] if draft[node] == choices[row]), None)) is not None:
+        path.append(node)
+        row = 1 + node
+    wanted = row < len(choices) and (bonus or bool(children[row]))
+    return BlockDecision(tuple(path), choices[row] if wanted else None)

@@ -1,0 +1,86 @@
+"""The ratio rule along a chain or a token tree: which nodes are accepted, and what remains to be drawn from.
+
+TSLT algorithms 5 and 8 with their errata (the rows after the last layer are the target's; a rejection draws from the
+residual, only a node without children from the target). The candidates of a node are tested in the order in which they
+were drawn:
+
+    accept x_i  iff  u_i < min(1, p_i(x_i) / q_i(x_i));   else  p_(i+1) = norm(max(0, p_i - q_i))           TSLT eq. 25
+
+With replacement all q_i are one q. A repeated candidate is tested again, with a uniform of its own, and rejected again:
+its first rejection means p(x) < q(x), so the residual has nothing left there. Without replacement, q_(i+1) is q_i
+without x_i, renormalised. A chain has one candidate everywhere: Leviathan et al. 2023, algorithm 1.
+
+Exact in either case: whatever is accepted or remains is distributed as the target's row, given the path to it; and of
+all nodes of one depth only the children of one are ever tested, so they may have been drawn with the same uniforms.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from outrider.distributions import Probs, acceptance_probability, residual, without
+from outrider.engines.base import FloatRow
+from outrider.verification.draft_rows import DraftRows
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """Where a block ends.
+
+    Attributes:
+        path: accepted nodes, root first.
+        row: the target row that predicts what follows.
+        rejected: all its children were rejected; False if it has none.
+        remaining: ``[vocab]``, what follows is drawn from this after a rejection; None if the device subtracts.
+    """
+
+    path: tuple[int, ...]
+    row: int
+    rejected: bool
+    remaining: Probs | None = None
+
+
+def walk(
+    draft: Sequence[int],
+    children: Sequence[Sequence[int]],
+    first_probs: Sequence[float],
+    draft_rows: DraftRows,
+    accept_uniforms: Callable[[int, int], Probs],
+    *,
+    distinct: bool = False,
+    deferred: bool = False,
+) -> Generator[int, FloatRow, Halt]:
+    """Accept along the block. Yields the index of a target row when it needs one, and is to be sent that row.
+
+    Args:
+        draft: ``[K]`` tokens.
+        children: ``[K + 1]``, nodes by row.
+        first_probs: ``[K]``, the target's probability of each node's token at the row that predicts it.
+        draft_rows: what the nodes were drawn from.
+        accept_uniforms: for the tests at a depth (0: children of the prefix), as many as there are candidates.
+        distinct: siblings were drawn without replacement.
+        deferred: the first rejection ends the walk, without a row being asked for.
+    """
+    path: list[int] = []
+    row = 0
+    while siblings := children[row]:
+        tests = accept_uniforms(len(path), len(siblings))
+        left: tuple[Probs, Probs] | None = None  # p_i and q_i, once a candidate was rejected
+        for node, uniform in zip(siblings, tests, strict=True):
+            token_id = draft[node]
+            if left is None:
+                probs = first_probs[node], draft_rows.prob(row, node, token_id)
+            else:
+                probs = float(left[0][token_id]), float(left[1][token_id])
+            if uniform < acceptance_probability(*probs):
+                break
+            if deferred:
+                return Halt(tuple(path), row, rejected=True)
+            target, drawn_from = left or ((yield row).astype(np.float64), draft_rows.dense(row))
+            left = residual(target, drawn_from), without(drawn_from, token_id) if distinct else drawn_from
+        else:
+            return Halt(tuple(path), row, rejected=True, remaining=None if left is None else left[0])
+        path.append(node)
+        row = 1 + node
+    return Halt(tuple(path), row, rejected=False)
