@@ -4,6 +4,10 @@ The tokens of all sequences are packed into one row, so every linear layer runs 
 Attention is the one place where sequences differ: it is registered with transformers as an attention function that
 writes the new keys and values into their slots and attends, sequence by sequence, to that sequence's gathered blocks.
 That costs no more than a ``DynamicCache``, which copies the whole cache once per pass to append to it.
+
+A token tree is packed like a chain, a slot for each node. It differs in two ways: a node's position (rotary embedding)
+is its depth's, and it sees of the tree only its ancestors and itself. So a path's KV, once moved to consecutive slots
+(``PagedModel.move``), is what the path alone would have left there.
 """
 
 from collections.abc import Sequence
@@ -15,6 +19,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel
 
+from outrider.engines.token_tree import ancestors, node_depths
 from outrider.errors import UnsupportedModelError
 
 ATTENTION_NAME = "outrider_paged"
@@ -27,16 +32,44 @@ class Segment:
     """The new tokens of one sequence in a ragged batch.
 
     Attributes:
-        token_ids: at positions ``start, start + 1, ...``; at least one.
-        start: positions whose KV is resident already.
-        blocks: the sequence's KV blocks, covering ``start + len(token_ids)`` positions.
+        token_ids: for slots ``start, start + 1, ...``; at least one. A token's slot is its position, but in a tree.
+        start: slots whose KV is resident already.
+        blocks: the sequence's KV blocks, covering ``start + len(token_ids)`` slots.
         logit_rows: how many of the last tokens want logits, 0 .. len(token_ids).
+        parents: if the sequence ends in a token tree, the parent of each of its nodes as in ``Block.parents``. The
+            nodes are the sequence's last tokens, these new ones included; the first of them may be resident already.
     """
 
     token_ids: Sequence[int]
     start: int
     blocks: Sequence[int]
     logit_rows: int
+    parents: Sequence[int] = ()
+
+    @property
+    def stop(self) -> int:
+        """Slots with KV after the pass."""
+        return self.start + len(self.token_ids)
+
+    @property
+    def tree_start(self) -> int:
+        """Slot of the tree's first node."""
+        return self.stop - len(self.parents)
+
+    def positions(self) -> list[int]:
+        """The absolute position of each new token."""
+        base = self.tree_start
+        slots = [*range(self.start, base), *(base + depth - 1 for depth in node_depths(self.parents))]
+        return slots[-len(self.token_ids) :]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """KV of one sequence to copy: from slot ``sources[i]`` to slot ``targets[i]`` of ``blocks``."""
+
+    blocks: Sequence[int]
+    sources: Sequence[int]
+    targets: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,14 +178,13 @@ class PagedModel:
         """
         device = self._model.device
         packed = [token for segment in segments for token in segment.token_ids]
-        positions = [p for s in segments for p in range(s.start, s.start + len(s.token_ids))]
+        positions = [position for segment in segments for position in segment.positions()]
         spans, slots, rows, first = [], [], [], 0
         for segment in segments:
-            last, stop = first + len(segment.token_ids), segment.start + len(segment.token_ids)
-            blocks = torch.tensor(segment.blocks[: -(-stop // self._block_tokens)], device=device)
-            at = torch.arange(segment.start, stop, device=device)
-            slots.append(blocks[at // self._block_tokens] * self._block_tokens + at % self._block_tokens)
-            spans.append(_Span(first, last, blocks, stop, self._causal_mask(at, stop)))
+            last, stop = first + len(segment.token_ids), segment.stop
+            blocks = self._tensor(segment.blocks[: -(-stop // self._block_tokens)])
+            slots.append(self._pool_slots(blocks, torch.arange(segment.start, stop, device=device)))
+            spans.append(_Span(first, last, blocks, stop, self._mask(segment)))
             rows.append(torch.arange(last - segment.logit_rows, last, device=device))
             first = last
         batch = _PagedBatch(self._keys, self._values, self._block_tokens, torch.cat(slots), spans)
@@ -172,11 +204,33 @@ class PagedModel:
         hidden, self._hidden = self._hidden, None
         return PassResult(output.logits[0], None if hidden is None else hidden[0, wanted])
 
-    def _causal_mask(self, positions: Tensor, kv_len: int) -> Tensor | None:
-        if len(positions) == 1:
+    @torch.inference_mode()
+    def move(self, moves: Sequence[Move]) -> None:
+        """Copy keys and values between slots; every source is read before any target is written."""
+        sources = torch.cat([self._pool_slots(self._tensor(m.blocks), self._tensor(m.sources)) for m in moves])
+        targets = torch.cat([self._pool_slots(self._tensor(m.blocks), self._tensor(m.targets)) for m in moves])
+        for cache in (*self._keys, *self._values):
+            cache[targets] = cache[sources]
+
+    def _tensor(self, values: Sequence[int]) -> Tensor:
+        return torch.tensor(values, dtype=torch.int64, device=self._model.device)
+
+    def _pool_slots(self, blocks: Tensor, at: Tensor) -> Tensor:
+        """Where in the pool a sequence's slots ``at`` lie."""
+        return blocks[at // self._block_tokens] * self._block_tokens + at % self._block_tokens
+
+    def _mask(self, segment: Segment) -> Tensor | None:
+        """``[heads per KV head * tokens, kv_len]`` additive; None if every new token sees all before it."""
+        tokens, stop, device = len(segment.token_ids), segment.stop, self._model.device
+        if tokens == 1 and not segment.parents:
             return None
-        hidden = torch.arange(kv_len, device=positions.device)[None, :] > positions[:, None]
-        mask = torch.zeros(hidden.shape, dtype=self._model.dtype, device=positions.device)
+        at = torch.arange(segment.start, stop, device=device)
+        hidden = torch.arange(stop, device=device)[None, :] > at[:, None]
+        if segment.parents:
+            seen = torch.from_numpy(ancestors(segment.parents)).to(device)
+            new = min(tokens, len(segment.parents))
+            hidden[tokens - new :, segment.tree_start :] = ~seen[len(segment.parents) - new :]
+        mask = torch.zeros(hidden.shape, dtype=self._model.dtype, device=device)
         return mask.masked_fill_(hidden, float("-inf")).repeat(self._group, 1)
 
     def _keep_hidden(self, module: torch.nn.Module, inputs: object, output: Any) -> None:  # noqa: ARG002 (hook signature)

@@ -7,7 +7,6 @@ import torch
 from transformers import PreTrainedModel
 
 from outrider.engines.base import (
-    AcceptanceRule,
     Block,
     KvUsage,
     OpenGeneration,
@@ -19,24 +18,21 @@ from outrider.engines.base import (
     Unknown,
     Verified,
 )
+from outrider.engines.kept_rows import KeptRows
 from outrider.engines.kv_store import KvStore, SequenceKv
 from outrider.engines.limits import EngineLimits
-from outrider.engines.paged_model import PagedModel, Segment, kv_bytes_per_token
-from outrider.engines.verifier_work import (
-    Decision,
-    HeldGeneration,
-    PromptScores,
-    Work,
-    decide,
-    own_rows,
-    score_prompts,
-)
-from outrider.errors import ContextTooLongError, ParameterError, UnsupportedBlockError
+from outrider.engines.paged_model import Move, PagedModel, Segment, kv_bytes_per_token
+from outrider.engines.token_scores import TokenScores
+from outrider.engines.verifier_checks import check_supported, fault, outside
+from outrider.engines.verifier_decision import Decision, decide
+from outrider.engines.verifier_work import HeldGeneration, Need, Work, need_of, score_rows
+from outrider.errors import ContextTooLongError, ParameterError
 from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.sampling import TokenCounts
 from outrider.types import GenerationId
 
-_RULES = frozenset({AcceptanceRule.GREEDY, AcceptanceRule.SHARED_NOISE})  # both accept what the target would choose
+# Of the KV budget, on top of it: what logits rows that wait for a device's correction may take.
+_KEPT_ROWS_SHARE = 1 / 16
 
 
 class ServableModel(Protocol):
@@ -59,7 +55,12 @@ class ServableModel(Protocol):
 
 
 class TorchVerifier:
-    """``VerifierEngine`` for chains under greedy and shared-noise acceptance."""
+    """``VerifierEngine`` for chains and trees under every lossless rule, deferred corrections included.
+
+    After a deferred correction the logits row the device is to draw from stays here, and with it the KV of the last
+    committed token. The rows take at most a sixteenth of the KV budget, besides it (but one is always kept); the least
+    recently used are given up and, if needed again, computed from the last committed token.
+    """
 
     def __init__(self, target: ServableModel, limits: EngineLimits) -> None:
         """Take over the target's model and allocate its KV pool."""
@@ -67,6 +68,8 @@ class TorchVerifier:
         self._limits = limits
         self._vocab_size = target.vocab_size
         self._store = KvStore(total_blocks, limits.block_tokens)
+        self._rows = KeptRows(int(limits.kv_budget_bytes * _KEPT_ROWS_SHARE))
+        self._no_logits = torch.empty(0, target.vocab_size, dtype=target.model.dtype, device=target.model.device)
         self._model = PagedModel(target.model, total_blocks, limits.block_tokens)
         self._generations: dict[GenerationId, HeldGeneration] = {}
         self.max_context_tokens = min(target.max_context_tokens, self._store.capacity_tokens)
@@ -81,8 +84,10 @@ class TorchVerifier:
                 f"needs {len(token_ids) + 1} positions for prompt and output, found a limit of "
                 f"{self.max_context_tokens} (model context and KV budget); send a shorter prompt or raise the budget"
             )
-        if bad := _outside(token_ids, self._vocab_size):
+        if bad := outside(token_ids, self._vocab_size):
             raise ParameterError("prompt", f"token ids in 0..{self._vocab_size - 1}", bad[0])
+        self._rows.drop(request.generation)
+        prompt_scores = TokenScores(1, request.prompt_ids[1:], request.logprobs or 0)
         self._generations[request.generation] = HeldGeneration(
             params=request.params,
             token_ids=token_ids,
@@ -92,7 +97,7 @@ class TorchVerifier:
             if request.params.penalised
             else None,
             logprobs=request.logprobs,
-            prompt_scores=PromptScores(request.prompt_ids, request.logprobs or 0) if request.prompt_logprobs else None,
+            prompt_scores=prompt_scores if request.prompt_logprobs else None,
         )
 
     def verify(self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()) -> list[Outcome]:
@@ -101,9 +106,12 @@ class TorchVerifier:
         if len(set(names)) < len(names):
             raise ValueError(f"a batch needs at most one block per generation, found {names}")
         for block in blocks:
-            self._check_supported(block)
-            if block.generation in self._generations:
-                self._store.touch(self._generations[block.generation].kv)
+            generation = self._generations.get(block.generation)
+            if generation is not None:
+                check_supported(block, generation.params, self._vocab_size)
+        for name in names:
+            if name in self._generations:
+                self._store.touch(self._generations[name].kv)
         outcomes: dict[int, Outcome] = {}
         works: list[Work] = []
         admitted: set[SequenceKv] = set()
@@ -123,28 +131,17 @@ class TorchVerifier:
     def close(self, generation: GenerationId, *, keep_cache: bool) -> None:
         """Forget a generation; see ``VerifierEngine.close``."""
         self._generations.pop(generation, None)
+        self._rows.drop(generation)
         self._store.close(generation, keep_cache=keep_cache)
 
     def usage(self) -> KvUsage:
         """Present KV memory."""
         return self._store.usage()
 
-    def _check_supported(self, block: Block) -> None:
-        generation = self._generations.get(block.generation)
-        lossy = block.rule is AcceptanceRule.GREEDY and generation is not None and not generation.params.greedy
-        for asked, wrong in (
-            (f"the {block.rule} rule", block.rule not in _RULES),
-            ("the greedy rule for a sampled generation", lossy),
-            ("a token tree", block.parents is not None),
-            ("a draft distribution", block.distribution is not None),
-            ("a deferred correction", block.defer_correction),
-            (f"details {sorted(block.details)}", bool(block.details)),
-        ):
-            if wrong:
-                raise UnsupportedBlockError(
-                    f"block {block.generation}/{block.round} asks for {asked}; this engine verifies chains by the "
-                    "greedy and shared-noise rules"
-                )
+    @property
+    def kept_row_bytes(self) -> int:
+        """Memory of logits rows that wait for a device's correction."""
+        return self._rows.kept_bytes
 
     def _settled(self, block: Block) -> Outcome | None:
         """The outcome of a block that needs no forward pass: repeated, out of date, or impossible."""
@@ -157,95 +154,131 @@ class TorchVerifier:
             return last if number == last.round else Stale(name, number)
         if block.position != len(generation.token_ids) or block.prefix_hash != generation.prefix_hash:
             return Stale(name, number)
-        refusal = self._refusal(block)
-        return None if refusal is None else Refused(name, number, refusal)
+        capacity = self._store.capacity_tokens
+        reason = fault(block, generation.params, self._vocab_size, self.max_context_tokens, capacity)
+        return None if reason is None else Refused(name, number, reason)
 
     def _plan(self, index: int, block: Block, chunk_left: int, admitted: set[SequenceKv]) -> Work | Outcome:
         """Decide what a block contributes to the pass, or what its outcome is without one."""
         settled = self._settled(block)
         if settled is not None:
             return settled
-        name, number = block.generation, block.round
-        generation = self._generations[name]
-        kv, context = generation.kv, [*generation.token_ids, *block.forced]
+        generation, kept_row = self._generations[block.generation], self._rows.get(block.generation)
         if block != generation.unfinished:
-            # What another block's forced tokens left behind the committed ones is not this block's.
-            kv.rollback(len(generation.token_ids) - 1)
-            generation.unfinished = block
-        restored = generation.restore(context)
-        if generation.cached_tokens is None:
-            generation.cached_tokens = restored
-        rows = len(block.draft) + block.bonus
-        wanted = [*context, *block.draft][: len(context) - 1 + rows]
-        lacking = len(wanted) - kv.computed_tokens
+            generation.begin(block, kept_row)
+        if generation.forced_scores.impossible:
+            return self._refuse_correction(generation, block)
+        need, kv = need_of(generation, block, kept_row), generation.kv
+        start = self._resident(generation, block, need)
+        lacking = max(0, len(need.token_ids) - start)
         # The block's own rows always go together; what lies before them is prefill, and chunked.
-        prefill = max(0, lacking - rows)
+        prefill = max(0, lacking - need.own_rows)
         chunk = min(prefill, chunk_left)
         taken = lacking if chunk == prefill else chunk
         kv.busy = True
         if taken == 0 and lacking > 0:
-            return Unfinished(name, number, lacking)
-        stop = kv.computed_tokens + taken
-        if not self._store.reserve(kv, stop, admitted):
-            return Unfinished(name, number, lacking, waits_for_memory=True)
-        own = rows if taken == lacking else 0
-        scores = generation.prompt_scores
-        prompt_positions = range(0) if scores is None else scores.unscored(kv.computed_tokens, stop)
+            return Unfinished(block.generation, block.round, lacking)
+        if not self._store.reserve(kv, start + taken, admitted):
+            return Unfinished(block.generation, block.round, lacking, waits_for_memory=True)
+        return self._work(index, block, need, taken)
+
+    def _resident(self, generation: HeldGeneration, block: Block, need: Need) -> int:
+        """Slots whose KV is there, less those whose rows are needed; shares what the prefix cache has."""
+        kv = generation.kv
+        if not need.token_ids:
+            return kv.computed_tokens
+        kv.rollback(need.first_row)
+        restored = kv.restore([*generation.token_ids, *block.forced][: need.first_row + 1])
+        if generation.cached_tokens is None:
+            generation.cached_tokens = restored
+        return kv.computed_tokens
+
+    def _work(self, index: int, block: Block, need: Need, taken: int) -> Work:
+        generation = self._generations[block.generation]
+        kv = generation.kv
+        start, stop = kv.computed_tokens, kv.computed_tokens + taken
+        remaining = max(0, len(need.token_ids) - stop)
+        own_rows = 0 if remaining else need.own_rows
+        scored = [(scores, rows) for scores in generation.open_scores if (rows := scores.unscored(start, stop))]
         segment = None
         if taken:
-            kv.check_writable(kv.computed_tokens, stop)
-            # Rows are the last of a segment, so those that score the prompt bring all behind them along.
-            logit_rows = stop - prompt_positions.start if prompt_positions else own
-            segment = Segment(wanted[kv.computed_tokens : stop], kv.computed_tokens, kv.blocks, logit_rows)
-        return Work(index, block, generation, context, segment, own, prompt_positions, stop, lacking - taken)
+            kv.check_writable(start, stop)
+            # Rows are the last of a segment, so those that score tokens bring all behind them along.
+            logit_rows = stop - min([stop - own_rows, *(rows.start for _, rows in scored)])
+            parents = () if remaining else block.parents or ()
+            segment = Segment(need.token_ids[start:stop], start, kv.blocks, logit_rows, parents)
+        return Work(index, block, generation, segment, own_rows, need.head, tuple(scored), stop, remaining)
 
-    def _refusal(self, block: Block) -> str | None:
-        length = block.position + len(block.forced) + len(block.draft) + 1
-        if length > self.max_context_tokens:
-            return f"needs {length} positions, found a limit of {self.max_context_tokens}; send a shorter draft"
-        if bad := _outside([*block.forced, *block.draft], self._vocab_size):
-            return f"needs token ids in 0..{self._vocab_size - 1}, found {bad[0]}"
-        return None
+    def _refuse_correction(self, generation: HeldGeneration, block: Block) -> Refused:
+        generation.unfinished = None
+        generation.kv.rollback(len(generation.token_ids))
+        generation.kv.busy = False
+        return Refused(
+            block.generation,
+            block.round,
+            f"needs a correction the target could have said at position {block.position}, found token "
+            f"{block.forced[0]}, whose probability there is 0; draw it from the row that was sent",
+        )
 
     def _run(self, works: Sequence[Work]) -> dict[int, Outcome]:
         segments = [work.segment for work in works if work.segment is not None]
-        logits = self._model.forward(segments).logits if segments else torch.empty(0, self._vocab_size)
+        logits = self._model.forward(segments).logits if segments else self._no_logits
         logits = logits[:, : self._vocab_size]  # what lies behind it is padding
-        score_prompts(logits, works)
-        decided = [work for work in works if work.remaining_tokens == 0]
+        score_rows(logits, works)
         outcomes: dict[int, Outcome] = {}
         for work in works:
+            work.generation.kv.computed_tokens = work.computed_tokens
             if work.remaining_tokens:
-                work.generation.kv.computed_tokens = work.computed_tokens
-                work.generation.kv.publish(work.context, work.computed_tokens)
+                context = [*work.generation.token_ids, *work.block.forced]
+                work.generation.kv.publish(context, work.computed_tokens)
                 outcomes[work.index] = Unfinished(work.block.generation, work.block.round, work.remaining_tokens)
-        for work, decision in zip(decided, decide(own_rows(logits, works), decided), strict=True):
-            outcomes[work.index] = self._commit(work, decision)
+        decided = [work for work in works if not work.remaining_tokens]
+        decisions = list(zip(decided, decide(logits, works), strict=True))
+        moves = [move for work, decision in decisions if (move := _move(work, decision.block.path)) is not None]
+        if moves:
+            self._model.move(moves)
+        for work, decision in decisions:
+            if not work.generation.forced_scores.impossible:
+                outcomes[work.index] = self._commit(work, decision)
+        for work in works:
+            if work.generation.forced_scores.impossible:
+                outcomes[work.index] = self._refuse_correction(work.generation, work.block)
         return outcomes
 
     def _commit(self, work: Work, decision: Decision) -> Verified:
         """Append what was decided and roll the KV back to it."""
-        block, generation = work.block, work.generation
-        chain, scores = decision.chain, generation.prompt_scores
-        after = () if chain.token_after is None else (chain.token_after,)
-        generation.append([*block.forced, *block.draft[: chain.accepted_len], *after])
-        kv = generation.kv
-        kv.computed_tokens = work.computed_tokens
-        kv.rollback(len(generation.token_ids) - 1)
+        block, generation, kv = work.block, work.generation, work.generation.kv
+        path, after = decision.block.path, decision.block.token_after
+        committed = [*block.forced, *(block.draft[node] for node in path), *([] if after is None else [after])]
+        generation.commit(committed)
+        if decision.kept_row is not None:
+            self._rows.keep(block.generation, decision.kept_row)
+            generation.deferred = True
+        elif committed:
+            self._rows.drop(block.generation)
+            generation.deferred = False
+        kv.rollback(len(generation.token_ids) - (not generation.deferred))
         kv.publish(generation.token_ids, kv.computed_tokens)
         kv.busy = False
+        scores, forced = generation.prompt_scores, generation.forced_scores.entries
         generation.unfinished = generation.prompt_scores = None
         generation.last_outcome = Verified(
             generation=block.generation,
             round=block.round,
-            accepted_path=tuple(range(chain.accepted_len)),
-            next_token=chain.token_after,
+            accepted_path=path,
+            next_token=after,
+            deferred=decision.block.deferred,
             cached_tokens=generation.cached_tokens or 0,
-            logprobs=decision.logprobs,
-            prompt_logprobs=() if scores is None else tuple(scores.entries),
+            logprobs=() if generation.logprobs is None else (*forced, *decision.logprobs),
+            prompt_logprobs=() if scores is None else (None, *scores.entries),
         )
         return generation.last_outcome
 
 
-def _outside(token_ids: Sequence[int], vocab_size: int) -> list[int]:
-    return [token_id for token_id in token_ids if not 0 <= token_id < vocab_size]
+def _move(work: Work, path: Sequence[int]) -> Move | None:
+    """What brings a tree's winning path to the slots of its positions; None if it lies there already."""
+    sources, targets = list(path), list(range(len(path)))
+    if sources == targets:
+        return None
+    blocks, base = work.generation.kv.blocks, work.position
+    return Move(blocks, [base + node for node in sources], [base + depth for depth in targets])

@@ -1,50 +1,30 @@
-"""What a torch verifier holds of a generation, what a block contributes to one forward pass, and what its rows say."""
+"""What a torch verifier holds of a generation, and what a block needs and contributes to one forward pass.
+
+Row ``s`` stands for the logits behind the token in slot ``s``. A block with committed and forced tokens in slots
+``0 .. c - 1`` is decided by its *own rows*: row ``c - 1``, then those of its draft tokens. Row ``c - 1`` may be known
+from before (``kept_rows``); then it is the block's *head* and the pass computes only the others.
+"""
 
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-import torch
+from torch import Tensor
 
 from outrider.engines.base import Block, Verified
 from outrider.engines.kv_store import SequenceKv
 from outrider.engines.paged_model import Segment
+from outrider.engines.token_scores import ScoredRows, TokenScores, score
 from outrider.prefix import extend_prefix_hash
 from outrider.sampling import RowGroup, TokenCounts
-from outrider.types import SamplingParams, TokenLogprobs
-from outrider.verification.chain import ChainDecision, verify_chains
-from outrider.verification.logprobs import LogprobsQuery, token_logprobs
-
-
-@dataclass(slots=True)
-class PromptScores:
-    """Log-probabilities of a prompt, gathered while its KV is computed. They outlive an eviction of that KV."""
-
-    prompt_ids: tuple[int, ...]
-    top: int
-    entries: list[TokenLogprobs | None] = field(default_factory=lambda: [None])  # of the leading tokens
-
-    @property
-    def scored_positions(self) -> int:
-        """Leading positions whose logits are no longer needed."""
-        return len(self.entries) - 1
-
-    @property
-    def complete(self) -> bool:
-        """Whether every prompt token has its entry."""
-        return len(self.entries) == len(self.prompt_ids)
-
-    def unscored(self, start: int, stop: int) -> range:
-        """Positions of ``start .. stop - 1`` whose logits are needed; computed in order, so none is skipped."""
-        positions = range(max(start, self.scored_positions), min(stop, len(self.prompt_ids) - 1))
-        assert not positions or positions.start == self.scored_positions, "prompt positions were left out"
-        return positions
+from outrider.types import SamplingParams
+from outrider.verification.speculative import rows_of
 
 
 @dataclass(slots=True, eq=False)
 class HeldGeneration:
-    """One open generation. ``token_ids`` is the committed sequence; its last token is never in the KV."""
+    """One open generation. ``token_ids`` is the committed sequence; its last token has KV only if ``deferred``."""
 
     params: SamplingParams
     token_ids: list[int]
@@ -52,24 +32,79 @@ class HeldGeneration:
     kv: SequenceKv
     counts: TokenCounts | None
     logprobs: int | None  # alternatives to report with each token; None reports nothing
-    prompt_scores: PromptScores | None  # until they are reported
+    prompt_scores: TokenScores | None  # until they are reported
     last_outcome: Verified | None = None
     cached_tokens: int | None = None  # known once the prefix cache was asked
-    unfinished: Block | None = None  # the block whose prefix is being computed in chunks
+    deferred: bool = False  # the next token is the device's to draw
+    unfinished: Block | None = None  # the block that was begun
+    forced_scores: TokenScores = field(default_factory=lambda: TokenScores(1, (), 0))  # of that block's forced tokens
 
-    def append(self, token_ids: Sequence[int]) -> None:
-        """Commit tokens."""
+    def begin(self, block: Block, kept_row: Tensor | None) -> None:
+        """Take up a block that is not the one begun before; what was computed for that one is forgotten."""
+        position = len(self.token_ids)
+        self.kv.rollback(position)
+        self.unfinished = block
+        drawn_by_device = self.deferred and bool(block.forced)
+        scored = block.forced if self.logprobs is not None else block.forced[: int(drawn_by_device)]
+        check = RowGroup(self.params, position, self.counts, (), 1) if drawn_by_device else None
+        self.forced_scores = TokenScores(position, scored, self.logprobs or 0, check)
+        if kept_row is not None and scored:
+            score(kept_row[None], [ScoredRows(self.forced_scores, 0, 1)])
+
+    def commit(self, token_ids: Sequence[int]) -> None:
+        """Append tokens."""
         self.token_ids += token_ids
         self.prefix_hash = extend_prefix_hash(self.prefix_hash, token_ids)
         if self.counts is not None:
             self.counts.append(token_ids)
 
-    def restore(self, context: Sequence[int]) -> int:
-        """Take what the prefix cache has of ``context``, but nothing whose logits are still needed."""
-        scores = self.prompt_scores
-        if scores is not None and not scores.complete:
-            context = context[: scores.scored_positions + 1]
-        return self.kv.restore(context)
+    def counts_behind(self, token_ids: Sequence[int]) -> TokenCounts | None:
+        """What penalties need behind the committed tokens and these."""
+        if self.counts is None or not token_ids:
+            return self.counts
+        counts = deepcopy(self.counts)
+        counts.append(token_ids)
+        return counts
+
+    @property
+    def open_scores(self) -> list[TokenScores]:
+        """What still has tokens to score, in the order of their positions."""
+        held = [self.forced_scores] if self.prompt_scores is None else [self.prompt_scores, self.forced_scores]
+        return [scores for scores in held if not scores.complete]
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What has to be computed for a block, whatever of it is resident.
+
+    Attributes:
+        token_ids: of the slots that need KV, from the first one on.
+        first_row: the first row needed: its slot is computed even if its KV exists already.
+        own_rows: the last rows, which decide the block, ``head`` not counted.
+        head: ``[vocab]`` logits of row ``c - 1`` if they are kept and the block needs them.
+    """
+
+    token_ids: list[int]
+    first_row: int
+    own_rows: int
+    head: Tensor | None
+
+
+def need_of(generation: HeldGeneration, block: Block, kept_row: Tensor | None) -> Need:
+    """See ``Need``; ``kept_row`` is the logits row behind the committed tokens, if it is still known."""
+    context, rows = [*generation.token_ids, *block.forced], rows_of(block)
+    head = kept_row if rows and not block.forced else None
+    own_rows = rows - (head is not None)
+    if own_rows:
+        tokens = [*context, *(block.draft if block.parents is not None else block.draft[: rows - 1])]
+    elif head is not None:
+        tokens = []  # all is known
+    else:
+        tokens = context[:-1]  # only KV to bring up to date, for which the last token is of no use yet
+    first_rows = [scores.next_row for scores in generation.open_scores]
+    if own_rows:
+        first_rows.append(len(tokens) - own_rows)
+    return Need(tokens, min(first_rows, default=len(context)), own_rows, head)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +114,17 @@ class Work:
     index: int  # of the block in the batch
     block: Block
     generation: HeldGeneration
-    context: list[int]  # committed and forced tokens
     segment: Segment | None  # None: nothing left to compute
     own_rows: int  # logits rows that decide the block, the last of the segment's; 0 while it is unfinished
-    prompt_positions: range  # whose logits score the prompt
-    computed_tokens: int  # positions with KV after the pass
-    remaining_tokens: int  # positions still to compute after it; 0 decides the block
+    head: Tensor | None  # a row before these, known already
+    scored: tuple[tuple[TokenScores, range], ...]  # positions whose logits score tokens
+    computed_tokens: int  # slots with KV after the pass
+    remaining_tokens: int  # slots still to compute after it; 0 decides the block
+
+    @property
+    def position(self) -> int:
+        """Committed and forced tokens: the position of the first draft token."""
+        return len(self.generation.token_ids) + len(self.block.forced)
 
     @property
     def logit_rows(self) -> int:
@@ -93,63 +133,14 @@ class Work:
 
     @property
     def prefix_tokens(self) -> int:
-        """Positions it computes before those of its own rows."""
+        """Slots it computes before those of its own rows."""
         return 0 if self.segment is None else len(self.segment.token_ids) - self.own_rows
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What the rows of one block say."""
-
-    chain: ChainDecision
-    logprobs: tuple[TokenLogprobs, ...]  # of the accepted tokens, then of the token after; empty unless asked for
-
-
-def score_prompts(logits: torch.Tensor, works: Sequence[Work]) -> None:
-    """Add to each generation's ``prompt_scores`` what this pass has computed; ``logits`` are all rows of ``works``."""
-    queries: list[LogprobsQuery] = []
-    waiting: list[tuple[PromptScores, int]] = []
+def score_rows(logits: Tensor, works: Sequence[Work]) -> None:
+    """Score what this pass has computed of prompts and forced tokens; ``logits`` are all rows of ``works``."""
+    scored: list[ScoredRows] = []
     for work, end in zip(works, accumulate(work.logit_rows for work in works), strict=True):
-        scores = work.generation.prompt_scores
-        if scores is None or not work.prompt_positions:
-            continue
         shift = end - work.computed_tokens
-        queries += [LogprobsQuery(p + shift, scores.prompt_ids[p + 1], scores.top) for p in work.prompt_positions]
-        waiting.append((scores, len(work.prompt_positions)))
-    entries = iter(token_logprobs(logits, queries))
-    for scores, count in waiting:
-        scores.entries += [next(entries) for _ in range(count)]
-
-
-def own_rows(logits: torch.Tensor, works: Sequence[Work]) -> torch.Tensor:
-    """Of all rows of ``works`` those that decide blocks; ``logits`` itself if there are no others."""
-    if sum(work.own_rows for work in works) == logits.shape[0]:
-        return logits
-    ends = accumulate(work.logit_rows for work in works)
-    wanted = [row for work, end in zip(works, ends, strict=True) for row in range(end - work.own_rows, end)]
-    return logits[torch.tensor(wanted, dtype=torch.int64, device=logits.device)]
-
-
-def decide(logits: torch.Tensor, works: Sequence[Work]) -> list[Decision]:
-    """Match each block's draft with the target's choices; ``logits`` are the own rows of ``works``, all decided."""
-    groups = []
-    for work in works:
-        counts = work.generation.counts
-        if counts is not None and work.block.forced:
-            counts = deepcopy(counts)
-            counts.append(work.block.forced)
-        groups.append(RowGroup(work.generation.params, len(work.context), counts, work.block.draft, work.own_rows))
-    chains = verify_chains(logits, groups, [work.block.draft for work in works])
-    queries: list[list[LogprobsQuery]] = []
-    for work, chain, end in zip(works, chains, accumulate(work.own_rows for work in works), strict=True):
-        top, first = work.generation.logprobs, end - work.own_rows
-        reported = [] if top is None else _committed(work.block, chain)
-        queries.append([LogprobsQuery(first + i, token_id, top or 0) for i, token_id in enumerate(reported)])
-    entries = iter(token_logprobs(logits, [query for asked in queries for query in asked]))
-    return [Decision(chain, tuple(next(entries) for _ in asked)) for chain, asked in zip(chains, queries, strict=True)]
-
-
-def _committed(block: Block, chain: ChainDecision) -> list[int]:
-    """The tokens the block's rows stand for: accepted ones, then the one after."""
-    after = [] if chain.token_after is None else [chain.token_after]
-    return [*block.draft[: chain.accepted_len], *after]
+        scored += [ScoredRows(scores, rows.start + shift, len(rows)) for scores, rows in work.scored]
+    score(logits, scored)

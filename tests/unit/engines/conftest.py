@@ -50,7 +50,7 @@ def tiny_llama(seed: int = 0, layers: int = 2) -> LlamaForCausalLM:
 MakeVerifier = Callable[..., VerifierEngine]
 
 
-def torch_verifier(model: PreTrainedModel, *, blocks: int = 200, prefill_chunk_tokens: int = 16) -> VerifierEngine:
+def torch_verifier(model: PreTrainedModel, *, blocks: int = 200, prefill_chunk_tokens: int = 16) -> TorchVerifier:
     """The torch engine with room for ``blocks`` KV blocks."""
     budget = kv_bytes_per_token(model) * BLOCK_TOKENS * blocks
     return TorchVerifier(TinyModel(model), EngineLimits(budget, BLOCK_TOKENS, prefill_chunk_tokens))

@@ -3,14 +3,27 @@
 import random
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pytest
 import torch
 from transformers import PreTrainedModel
 
-from outrider.engines.base import AcceptanceRule, Block, OpenGeneration, Unfinished, Verified, VerifierEngine
+from outrider.engines.base import (
+    AcceptanceRule,
+    Block,
+    Deferral,
+    DraftDistribution,
+    OpenGeneration,
+    Unfinished,
+    Verified,
+    VerifierEngine,
+)
 from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
-from outrider.sampling import RowGroup, TokenCounts, choose_tokens
+from outrider.sampling import RowGroup, TokenCounts, choose_tokens, target_probs
 from outrider.types import SamplingParams, TokenLogprobs
+from outrider.verification.decision import BlockDecision
+from outrider.verification.matching import match
+from outrider.verification.speculative import RatioBlock, rows_of, verify_ratio
 from tests.unit.engines.conftest import VOCAB
 
 
@@ -77,7 +90,17 @@ class Client:
             prompt_logprobs=self.prompt_logprobs,
         )
 
-    def block(self, draft: Sequence[int] = (), *, bonus: bool = True, forced: Sequence[int] = ()) -> Block:
+    def block(
+        self,
+        draft: Sequence[int] = (),
+        *,
+        bonus: bool = True,
+        forced: Sequence[int] = (),
+        parents: Sequence[int] | None = None,
+        rule: AcceptanceRule | None = None,
+        distribution: DraftDistribution = None,
+        deferral: Deferral | None = None,
+    ) -> Block:
         return Block(
             generation=self.name,
             round=self.round,
@@ -85,8 +108,11 @@ class Client:
             prefix_hash=extend_prefix_hash(EMPTY_PREFIX_HASH, self.tokens),
             forced=tuple(forced),
             draft=tuple(draft),
-            rule=AcceptanceRule.GREEDY if self.params.greedy else AcceptanceRule.SHARED_NOISE,
+            parents=None if parents is None else tuple(parents),
+            distribution=distribution,
+            rule=rule or (AcceptanceRule.GREEDY if self.params.greedy else AcceptanceRule.SHARED_NOISE),
             bonus=bonus,
+            deferral=deferral,
         )
 
     def take(self, block: Block, outcome: Verified) -> None:
@@ -95,6 +121,75 @@ class Client:
         self.tokens += [*block.forced, *accepted, *after]
         self.outcomes.append(outcome)
         self.round += 1
+
+
+LogitsOf = Callable[[tuple[int, ...]], torch.Tensor]
+
+
+def plain_logits_of(model: PreTrainedModel) -> LogitsOf:
+    """``tokens -> [len(tokens), VOCAB]``: one plain forward pass each."""
+    model.set_attn_implementation("eager")
+
+    @torch.inference_mode()
+    def logits_of(tokens: tuple[int, ...]) -> torch.Tensor:
+        logits: torch.Tensor = model(input_ids=torch.tensor([tokens]), use_cache=False).logits
+        return logits[0, :, :VOCAB]
+
+    return logits_of
+
+
+def paths_of(block: Block) -> list[tuple[int, ...]]:
+    """The tokens behind the prefix that each of a block's rows is conditioned on, in the order of its rows."""
+    paths: list[tuple[int, ...]] = [()]
+    for node, token_id in enumerate(block.draft):
+        parent = node - 1 if block.parents is None else block.parents[node]
+        paths.append((*paths[1 + parent], token_id))
+    return paths[: rows_of(block)]
+
+
+def plain_decision(logits_of: LogitsOf, client: Client, block: Block) -> BlockDecision:
+    """What a block comes to by one plain forward pass for each of its rows; ``client`` has not taken it yet."""
+    context, params = (*client.tokens, *block.forced), client.params
+    paths = paths_of(block)
+    logits = torch.stack([logits_of((*context, *path))[-1] for path in paths]) if paths else torch.empty(0, VOCAB)
+    output = context[len(client.prompt) :]
+    groups = [
+        RowGroup(params, len(context) + len(path), TokenCounts(VOCAB, client.prompt, (*output, *path)), (), 1)
+        for path in paths
+    ]
+    choices = choose_tokens(logits, groups)
+    if block.rule in {AcceptanceRule.GREEDY, AcceptanceRule.SHARED_NOISE}:
+        return match(choices.tolist(), block.draft, block.parents, bonus=block.bonus)
+    distinct = block.rule is AcceptanceRule.RATIO_DISTINCT
+    ratio = RatioBlock(
+        block.draft,
+        block.parents,
+        block.distribution,
+        distinct,
+        block.bonus,
+        block.deferral,
+        params.seed,
+        len(context),
+    )
+    return verify_ratio(target_probs(logits, groups), [ratio], choices)[0]
+
+
+def assert_decided(outcome: Verified, expected: BlockDecision) -> None:
+    """Same decision; what a device draws from to 1e-5, the row's form included."""
+    assert (outcome.accepted_path, outcome.next_token) == (expected.path, expected.token_after)
+    assert type(outcome.deferred) is type(expected.deferred)
+    if outcome.deferred is not None and expected.deferred is not None:
+        mine, theirs = outcome.deferred, expected.deferred
+        assert np.array_equal(mine.token_ids, theirs.token_ids)  # type: ignore[arg-type]  # None for a whole row
+        np.testing.assert_allclose(mine.probs, theirs.probs, atol=1e-5)
+
+
+def assert_plain_logprobs(
+    found: Sequence[TokenLogprobs | None], logits_of: LogitsOf, tokens: Sequence[int], before: int, top: int
+) -> None:
+    """``found`` are those of ``tokens[before:]``."""
+    logits = logits_of(tuple(tokens))[before - 1 : -1]
+    assert_same_logprobs(found, expected_logprobs(logits, tokens[before:], top))
 
 
 def verify_until_done(engine: VerifierEngine, blocks: Sequence[Block], most_passes: int = 200) -> list[Verified]:

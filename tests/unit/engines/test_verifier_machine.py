@@ -2,6 +2,8 @@
 
 import functools
 from collections.abc import Sequence
+from itertools import accumulate
+from operator import mul
 
 import pytest
 import torch
@@ -10,14 +12,29 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from transformers import PreTrainedModel
 
-from outrider.engines.base import Block, Outcome, Stale, Unfinished, Unknown, Verified
+from outrider.engines.base import (
+    AcceptanceRule,
+    Block,
+    Deferral,
+    DraftDistribution,
+    Outcome,
+    Refused,
+    Stale,
+    TargetRow,
+    Unfinished,
+    Unknown,
+    Verified,
+)
 from outrider.sampling import RowGroup, TokenCounts, choose_tokens
 from outrider.types import SamplingParams
 from tests.unit.engines.conftest import BLOCK_TOKENS, VOCAB, tiny_llama, torch_verifier
+from tests.unit.engines.fake_device import FakeDevice
 from tests.unit.engines.reference import (
     Client,
+    assert_decided,
     assert_same_logprobs,
     expected_logprobs,
+    plain_decision,
     target_alone,
     verify_until_done,
 )
@@ -32,6 +49,8 @@ PARAMS = (
     SamplingParams(temperature=0.8, top_p=0.9, seed=5),
     SamplingParams(temperature=1.0, seed=6, repetition_penalty=1.3, frequency_penalty=0.4),
 )
+EXPANSIONS = ((2, 2), (3,), (1, 2, 1))
+DEFERRALS = (Deferral(), Deferral(candidates=3))
 # Few different sequences, so that generations share cached blocks and forced tokens begin alike.
 TEXTS = ([5, 17, 42, 8, 61, 30, 2] * 10, [5, 17, 42, 8, 61, 9, 9, 4] * 10, [77] * 70)
 
@@ -69,26 +88,14 @@ def target_choices(client: Client, block: Block, draft: Sequence[int], rows: int
     return chosen
 
 
-def expected_tokens(client: Client, block: Block) -> list[int]:
-    """The tokens this block commits if the target alone decides."""
-    choices = target_choices(client, block, block.draft, len(block.draft) + block.bonus)
-    committed = list(block.forced)
-    for drafted, chosen in zip(block.draft, choices, strict=False):
-        committed.append(chosen)
-        if drafted != chosen:
-            return committed
-    return committed + choices[len(block.draft) :]
-
-
 def check_logprobs(client: Client, block: Block, outcome: Verified, *, first: bool) -> None:
     """What was asked for, of the target's raw distribution; nothing else. ``client`` has not taken the block yet."""
-    context = [*client.tokens, *block.forced]
     after = [] if outcome.next_token is None else [outcome.next_token]
-    tokens = [*block.draft[: outcome.accepted_len], *after]
+    tokens = [*block.forced, *(block.draft[node] for node in outcome.accepted_path), *after]
     if client.logprobs is None:
         assert outcome.logprobs == ()
     else:
-        logits = target_logits((*context, *tokens))[len(context) - 1 :][: len(tokens)]
+        logits = target_logits((*client.tokens, *tokens))[len(client.tokens) - 1 :][: len(tokens)]
         assert_same_logprobs(outcome.logprobs, expected_logprobs(logits, tokens, client.logprobs))
     if client.prompt_logprobs and first:
         assert outcome.prompt_logprobs[0] is None
@@ -109,6 +116,9 @@ class VerifierMachine(RuleBasedStateMachine):
         self.unfinished: dict[str, Block] = {}
         self.decided: dict[str, tuple[Block, Verified]] = {}
         self.spoken: list[list[int]] = []  # sequences that were committed, now or before
+        self.devices: dict[str, FakeDevice] = {}  # what drew a chain that ended in a deferred correction
+        self.deferred: dict[str, tuple[Verified, FakeDevice]] = {}
+        self.rejected_at: dict[str, int] = {}
 
     @rule(
         name=st.sampled_from(NAMES),
@@ -182,6 +192,7 @@ class VerifierMachine(RuleBasedStateMachine):
         usage = self.engine.usage()
         assert usage.generations == len(self.clients)
         assert usage.used_blocks + usage.cached_blocks <= usage.total_blocks
+        assert bool(self.engine.kept_row_bytes) <= bool(self.deferred)
         if not self.clients:
             assert usage.used_blocks == 0
 
@@ -208,22 +219,82 @@ class VerifierMachine(RuleBasedStateMachine):
         return self._new_block(data, client)
 
     def _new_block(self, data: st.DataObject, client: Client) -> Block:
-        """Forced tokens or not, then a draft that is right for a while and perhaps wrong then."""
-        room = CAPACITY - len(client.tokens) - 1
+        """A chain or a tree by any rule that fits; the device's correction first, if it owes one."""
+        forced: list[int] = []
+        if client.name in self.deferred:
+            what = data.draw(st.integers(0, 5))
+            if what == 0:
+                return client.block(bonus=False, rule=AcceptanceRule.RATIO, deferral=DEFERRALS[0])
+            # A correction that never came leaves the next token to the target.
+            forced = [] if what == 1 else [self._correction(data, client)]
         text = TEXTS[data.draw(st.sampled_from(range(len(TEXTS))))]
         # Long ones span several chunks.
         lengths: st.SearchStrategy[int] = st.one_of(st.just(0), st.just(0), st.integers(1, 25))
-        forced = text[: min(room, data.draw(lengths))]
+        room = CAPACITY - len(client.tokens) - len(forced) - 1
+        forced += text[: max(0, min(room, data.draw(lengths)))]
+        room = CAPACITY - len(client.tokens) - len(forced) - 1
+        if not client.params.greedy and data.draw(st.booleans()):
+            return self._ratio_block(data, client, forced, room)
+        if room >= max(map(sum, (accumulate(e, mul) for e in EXPANSIONS))) and data.draw(st.booleans()):
+            return self._matched_tree(data, client, forced)
         bare = client.block(forced=forced)
         draft: list[int] = []
         right = data.draw(st.integers(0, 5))
-        for _ in range(min(right, room - len(forced))):
+        for _ in range(min(right, room)):
             draft.append(target_choices(client, bare, draft, len(draft) + 1)[-1])
         wrong = data.draw(st.booleans())
         if draft and wrong:
             at = data.draw(st.integers(0, len(draft) - 1))
             draft[at] = (draft[at] + 1) % VOCAB
         return client.block(draft, bonus=data.draw(st.integers(0, 3)) > 0, forced=forced)
+
+    def _correction(self, data: st.DataObject, client: Client) -> int:
+        """What the device draws; now and then a token whose probability is 0."""
+        outcome, device = self.deferred[client.name]
+        source, position = outcome.deferred, len(client.tokens)
+        assert source is not None
+        if isinstance(source, TargetRow) and source.token_ids is not None and data.draw(st.integers(0, 3)) == 0:
+            return next(token_id for token_id in range(VOCAB) if token_id not in source.token_ids)
+        drawn = device.correct(source, self.rejected_at[client.name], position)
+        return int(source.probs.argmax()) if drawn is None else drawn
+
+    def _ratio_block(self, data: st.DataObject, client: Client, forced: Sequence[int], room: int) -> Block:
+        device = FakeDevice(target_logits, client.params.seed)
+        before, bonus = [*client.tokens, *forced], data.draw(st.integers(0, 3)) > 0
+        nodes = max(map(sum, (accumulate(e, mul) for e in EXPANSIONS)))
+        if room >= nodes and data.draw(st.booleans()):
+            rule = data.draw(st.sampled_from([AcceptanceRule.RATIO, AcceptanceRule.RATIO_DISTINCT]))
+            distinct = rule is AcceptanceRule.RATIO_DISTINCT
+            tree = device.tree(before, data.draw(st.sampled_from(EXPANSIONS)), distinct=distinct)
+            return client.block(
+                tree.draft, bonus=bonus, forced=forced, parents=tree.parents, rule=rule, distribution=tree.distribution
+            )
+        draft = device.chain(before, min(room, data.draw(st.integers(1, 4))))
+        deferral = data.draw(st.sampled_from([None, *DEFERRALS]))
+        sent: DraftDistribution = None
+        if draft:
+            known = device.dense() if data.draw(st.booleans()) else device.sparse()
+            sent = known if deferral is None else device.scalars(draft)
+        self.devices[client.name] = device
+        return client.block(
+            draft, bonus=bonus, forced=forced, rule=AcceptanceRule.RATIO, distribution=sent, deferral=deferral
+        )
+
+    def _matched_tree(self, data: st.DataObject, client: Client, forced: Sequence[int]) -> Block:
+        """A tree around the target's own choices; perhaps without them."""
+        tree = FakeDevice(target_logits, 3).tree(
+            [*client.tokens, *forced], data.draw(st.sampled_from(EXPANSIONS)), distinct=True
+        )
+        draft, bare = list(tree.draft), client.block(forced=forced)
+        if data.draw(st.booleans()):
+            path: list[int] = []
+            while children := [node for node, p in enumerate(tree.parents) if p == (path[-1] if path else -1)]:
+                chosen = target_choices(client, bare, [draft[node] for node in path], len(path) + 1)[-1]
+                path.append(data.draw(st.sampled_from(children)))
+                draft[path[-1]] = chosen
+        return client.block(
+            draft, bonus=data.draw(st.integers(0, 3)) > 0, forced=forced, parents=tree.parents, distribution=None
+        )
 
     def _verify(self, blocks: Sequence[Block]) -> None:
         for block, outcome in zip(blocks, self.engine.verify(blocks), strict=True):
@@ -235,20 +306,49 @@ class VerifierMachine(RuleBasedStateMachine):
             assert outcome.remaining_tokens > 0
             self.unfinished[name] = block
             return
+        if isinstance(outcome, Refused):
+            self._check_refusal(client, block, outcome)
+            return
         assert isinstance(outcome, Verified), outcome
-        expected, before = expected_tokens(client, block), len(client.tokens)
+        expected = plain_decision(target_logits, client, block)
+        assert_decided(outcome, expected)
         check_logprobs(client, block, outcome, first=not client.outcomes)
         client.take(block, outcome)
-        assert client.tokens[before:] == expected
         self.unfinished.pop(name, None)
         self.decided[name] = (block, outcome)
+        self._note_deferral(block, outcome)
         if len(client.tokens) < CAPACITY:
             self.spoken.append(list(client.tokens))
         else:
             self.engine.close(name, keep_cache=True)
             self._forget(name)
 
+    def _check_refusal(self, client: Client, block: Block, outcome: Refused) -> None:
+        """Only impossible corrections are refused, and never committed."""
+        assert "whose probability there is 0" in outcome.reason
+        row = client.block(bonus=False, rule=AcceptanceRule.RATIO, deferral=DEFERRALS[0])
+        possible = plain_decision(target_logits, client, row).deferred
+        assert isinstance(possible, TargetRow)
+        assert possible.token_ids is not None
+        assert block.forced[0] not in possible.token_ids
+        self.unfinished.pop(client.name, None)
+
+    def _note_deferral(self, block: Block, outcome: Verified) -> None:
+        name, committed = (
+            block.generation,
+            bool(block.forced or outcome.accepted_path or outcome.next_token is not None),
+        )
+        if outcome.deferred is None:
+            if committed:
+                self.deferred.pop(name, None)
+        elif name in self.deferred and not block.draft and not block.forced:
+            self.deferred[name] = (outcome, self.deferred[name][1])  # the row was asked for again
+        else:
+            self.deferred[name] = (outcome, self.devices[name])
+            self.rejected_at[name] = outcome.accepted_len
+
     def _forget(self, name: str) -> None:
+        self.deferred.pop(name, None)
         self.clients.pop(name, None)
         self.unfinished.pop(name, None)
         self.decided.pop(name, None)

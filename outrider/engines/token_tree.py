@@ -1,0 +1,42 @@
+"""The shape of a token tree, given as each node's parent (``Block.parents``): parents first, -1 for a root."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+
+def node_depths(parents: Sequence[int]) -> list[int]:
+    """Tokens on the path from the prefix to each node, the node included: >= 1."""
+    depths: list[int] = []
+    for parent in parents:
+        depths.append(1 if parent < 0 else depths[parent] + 1)
+    return depths
+
+
+def node_paths(parents: Sequence[int]) -> list[tuple[int, ...]]:
+    """The nodes on the path from the prefix to each node, root first, the node included."""
+    paths: list[tuple[int, ...]] = []
+    for node, parent in enumerate(parents):
+        paths.append((node,) if parent < 0 else (*paths[parent], node))
+    return paths
+
+
+def leaves(parents: Sequence[int]) -> list[int]:
+    """The nodes without children, by index."""
+    inner = set(parents)
+    return [node for node in range(len(parents)) if node not in inner]
+
+
+def inner_rows(parents: Sequence[int]) -> list[int]:
+    """The nodes with children, by index; the prefix (-1) first. Empty for an empty tree."""
+    return sorted(set(parents))
+
+
+def ancestors(parents: Sequence[int]) -> npt.NDArray[np.bool_]:
+    """``[T, T]``: whether the column's node is the row's node or an ancestor of it."""
+    seen = np.eye(len(parents), dtype=np.bool_)
+    for node, parent in enumerate(parents):
+        if parent >= 0:
+            seen[node] |= seen[parent]
+    return seen

@@ -1,0 +1,85 @@
+"""Which blocks a torch verifier cannot decide: what it lacks, and what no engine could."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from outrider.engines.base import RATIO_RULES, AcceptanceRule, Block, DenseDraft, SparseDraft
+from outrider.engines.token_tree import node_depths
+from outrider.errors import ShapeError, UnsupportedBlockError
+from outrider.types import SamplingParams
+from outrider.verification.decision import children_by_row
+from outrider.verification.speculative import check_block
+
+
+def check_supported(block: Block, params: SamplingParams, vocab_size: int) -> None:
+    """Refuse what this engine does not implement, or what would change the request's output.
+
+    Raises:
+        UnsupportedBlockError: names the block and what it asks for.
+    """
+    greedy, ratio = params.greedy, block.rule in RATIO_RULES
+    noise = block.rule is AcceptanceRule.SHARED_NOISE
+    for asked, wrong in (
+        ("the semantic rule", block.rule is AcceptanceRule.SEMANTIC),
+        ("the greedy rule for a sampled generation", block.rule is AcceptanceRule.GREEDY and not greedy),
+        (f"the {block.rule} rule for a greedy generation", ratio and greedy),
+        ("a deferred correction under the shared-noise rule", noise and block.deferral is not None),
+        (f"details {sorted(block.details)}", bool(block.details)),
+    ):
+        if wrong:
+            raise UnsupportedBlockError(
+                f"block {block.generation}/{block.round} asks for {asked}; this engine verifies greedy generations by "
+                "the greedy rule and sampled ones by shared noise or the ratio rules, the latter with deferral"
+            )
+    if ratio:
+        try:
+            check_block(block, vocab_size)
+        except UnsupportedBlockError as error:
+            raise UnsupportedBlockError(f"block {block.generation}/{block.round}: {error}") from error
+        except ShapeError:
+            return  # this block's fault alone: see ``fault``
+
+
+def fault(block: Block, params: SamplingParams, vocab_size: int, max_positions: int, max_slots: int) -> str | None:
+    """Why a block can never be verified; None if it can.
+
+    Args:
+        block: what a coordinator sent; its draft comes from a device and may be anything.
+        params: the request's.
+        vocab_size: token ids are below it.
+        max_positions: of the context; a tree takes as many as its longest path.
+        max_slots: of KV; a tree takes one for each node.
+    """
+    try:
+        children_by_row(len(block.draft), block.parents)
+        if block.rule in RATIO_RULES:
+            check_block(block, vocab_size)
+    except ShapeError as error:
+        return str(error)
+    longest = len(block.draft) if block.parents is None else max(node_depths(block.parents), default=0)
+    before = block.position + len(block.forced)
+    if before + longest + 1 > max_positions:
+        return f"needs {before + longest + 1} positions, found a limit of {max_positions}; send a shorter draft"
+    if before + len(block.draft) > max_slots:
+        return f"needs {before + len(block.draft)} KV slots, found {max_slots}; send a smaller tree"
+    sparse = block.distribution.token_ids if isinstance(block.distribution, SparseDraft) else ()
+    bad = outside([*block.forced, *block.draft], vocab_size)
+    if not params.greedy:
+        bad += [token_id for row in sparse for token_id in outside(row.tolist(), vocab_size)]
+    if bad:
+        return f"needs token ids in 0..{vocab_size - 1}, found {bad[0]}"
+    if block.rule in RATIO_RULES and not _finite(block):
+        return "needs draft rows with a largest logit that is finite, found one without; send what was sampled from"
+    return None
+
+
+def outside(token_ids: Sequence[int], vocab_size: int) -> list[int]:
+    """The ids that are no tokens."""
+    return [token_id for token_id in token_ids if not 0 <= token_id < vocab_size]
+
+
+def _finite(block: Block) -> bool:
+    sent = block.distribution
+    rows = sent.logits if isinstance(sent, SparseDraft | DenseDraft) else ()
+    return all(len(row) and np.isfinite(row.max()) for row in rows)
