@@ -1,0 +1,90 @@
+"""What a link does to messages: when each one sent would arrive. Computes times; waiting is the caller's.
+
+A message waits for those before it in its direction, its bits leave at the link's rate, then it travels for half a
+round trip. It is cut into packets; a lost packet is sent again at once, until it arrives. So a message takes
+``bits / (rate * (1 - PER))`` on the average, which is what WISV eq. 6 charges. Nothing is added for noticing a loss:
+radios do so within a fraction of a millisecond (link-layer acknowledgements, HARQ), and eq. 6 has no term for it.
+
+Jitter is normal and cut off at three standard deviations or where half the round trip would become negative, alike on
+both sides: its mean is 0. It never lets a message overtake another. A link without a round trip has none.
+
+Losses and jitter are a function of (seed, direction, number of the message in its direction): what happens in one
+direction never changes the other.
+"""
+
+from math import ceil
+
+import numpy as np
+
+from outrider.errors import ParameterError
+from outrider.link.profiles import Direction, LinkProfile
+from outrider.link.trace import LinkSource, profile_at, segments
+
+PACKET_BITS = 1500 * 8
+_STREAM = 1  # second word of the key; the noise of tokens has 0 there
+_JITTER_CUT = 3.0  # standard deviations
+
+
+class LinkEmulator:
+    """One drafter's link, both directions."""
+
+    def __init__(self, source: LinkSource, seed: int, start_at_s: float = 0.0) -> None:
+        """Emulate ``source``; ``start_at_s`` on the caller's clock is time 0 of a trace."""
+        self._source, self._seed, self._start_at_s = source, seed, start_at_s
+        self._sent = dict.fromkeys(Direction, 0)
+        self._idle_at_s = dict.fromkeys(Direction, start_at_s)  # when the last bit of the last message left
+        self._delivered_at_s = dict.fromkeys(Direction, start_at_s)
+
+    def deliver(self, direction: Direction, payload_bits: int, now_s: float) -> float:
+        """Send a message now.
+
+        Args:
+            direction: which way.
+            payload_bits: its size; 0 takes no time to send.
+            now_s: the caller's clock; messages of one direction leave in the order of the calls.
+
+        Returns:
+            When it has arrived completely, on the same clock.
+
+        Raises:
+            ParameterError: the size is negative.
+        """
+        if payload_bits < 0:
+            raise ParameterError("payload_bits", "an integer of at least 0", payload_bits)
+        start_at_s = max(now_s, self._idle_at_s[direction])
+        profile = profile_at(self._source, start_at_s - self._start_at_s)
+        sent_bits, jitter_s = self._chances(direction, payload_bits, profile)
+        left_at_s = self._left_at_s(direction, sent_bits, start_at_s)
+        arrives_at_s = max(left_at_s + profile.rtt_s / 2.0 + jitter_s, self._delivered_at_s[direction])
+        self._idle_at_s[direction], self._delivered_at_s[direction] = left_at_s, arrives_at_s
+        return arrives_at_s
+
+    def _chances(self, direction: Direction, payload_bits: int, profile: LinkProfile) -> tuple[int, float]:
+        """Bits to send, every repetition included, and the message's jitter in seconds."""
+        number = self._sent[direction]
+        self._sent[direction] += 1
+        per = profile.packet_error_rate(direction)
+        if per == 0.0 and profile.jitter_s == 0.0:
+            return payload_bits, 0.0
+        counter = np.array([0, number, int(direction), 0], dtype=np.uint64)
+        bits = np.random.Philox(key=np.array([self._seed, _STREAM], dtype=np.uint64), counter=counter)
+        random = np.random.Generator(bits)
+        cut_s = min(_JITTER_CUT * profile.jitter_s, profile.rtt_s / 2.0)
+        jitter_s = float(np.clip(random.normal(0.0, profile.jitter_s), -cut_s, cut_s))
+        packets = ceil(payload_bits / PACKET_BITS)
+        if per == 0.0 or packets == 0:
+            return payload_bits, jitter_s
+        times = random.geometric(1.0 - per, size=packets)
+        last_bits = payload_bits - (packets - 1) * PACKET_BITS
+        return int(times[:-1].sum()) * PACKET_BITS + int(times[-1]) * last_bits, jitter_s
+
+    def _left_at_s(self, direction: Direction, bits: float, start_at_s: float) -> float:
+        """When the last bit has left, through changes of the rate on the way."""
+        at_s = start_at_s
+        for profile, lasts_s in segments(self._source, start_at_s - self._start_at_s):
+            rate_bps = profile.rate_bps(direction)
+            if bits <= rate_bps * lasts_s:
+                return at_s + bits / rate_bps
+            bits -= rate_bps * lasts_s
+            at_s += lasts_s
+        raise AssertionError("the last segment holds for ever")

@@ -1,0 +1,122 @@
+"""A link that changes: recorded conditions over time, read from CSV, repeated for ever.
+
+The file has one header line and one line per change, strictly by time from 0::
+
+    time_s,up_bps,down_bps,rtt_s,per_up,per_down
+    0,20e6,50e6,0.040,0.01,0.01
+    0.5,2e6,5e6,0.090,0.05,0.02
+
+A line holds until the next one's time; the last as long as the one before it (a single line for ever), and then
+the trace begins again.
+"""
+
+import csv
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import cycle, islice, pairwise
+from math import inf, isfinite
+from pathlib import Path
+
+from outrider.errors import ConfigError, ParameterError
+from outrider.link.profiles import LinkProfile
+
+COLUMNS = ("time_s", "up_bps", "down_bps", "rtt_s", "per_up", "per_down")
+
+
+@dataclass(frozen=True, slots=True)
+class LinkTrace:
+    """Conditions over time; ``parse_trace`` makes valid ones.
+
+    Attributes:
+        starts_s: when each of ``profiles`` begins, strictly ascending from 0.
+        profiles: as many.
+    """
+
+    starts_s: tuple[float, ...]
+    profiles: tuple[LinkProfile, ...]
+
+    @property
+    def lasts_s(self) -> tuple[float, ...]:
+        """How long each profile holds."""
+        if len(self.starts_s) == 1:
+            return (inf,)
+        steps = [after - before for before, after in pairwise(self.starts_s)]
+        return (*steps, steps[-1])
+
+
+LinkSource = LinkProfile | LinkTrace
+
+
+def segments(source: LinkSource, t_s: float) -> Iterator[tuple[LinkProfile, float]]:
+    """Conditions from time ``t_s`` of the trace on, each with the seconds it holds; the last may hold for ever."""
+    if isinstance(source, LinkProfile) or len(source.profiles) == 1:
+        yield source if isinstance(source, LinkProfile) else source.profiles[0], inf
+        return
+    lasts_s = source.lasts_s
+    t_s %= source.starts_s[-1] + lasts_s[-1]
+    first = bisect_right(source.starts_s, t_s) - 1
+    yield source.profiles[first], max(source.starts_s[first] + lasts_s[first] - t_s, 0.0)
+    yield from islice(cycle(zip(source.profiles, lasts_s, strict=True)), first + 1, None)
+
+
+def profile_at(source: LinkSource, t_s: float) -> LinkProfile:
+    """Conditions at time ``t_s`` of the trace."""
+    return next(segments(source, t_s))[0]
+
+
+def load_trace(path: str | Path) -> LinkTrace:
+    """Read a trace file.
+
+    Raises:
+        ConfigError: the file cannot be read, or is not a trace; names the line.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise ConfigError("link trace", "a readable CSV file", f"{path}: {reason}") from error
+    return parse_trace(text, str(path))
+
+
+def parse_trace(text: str, source: str) -> LinkTrace:
+    """Read a trace; ``source`` names it in messages.
+
+    Raises:
+        ConfigError: a column is missing, or a line is not one of a link; names the line.
+    """
+    rows = csv.reader(text.splitlines(), skipinitialspace=True)
+    header = next(rows, [])
+    if tuple(header) != COLUMNS:
+        raise ConfigError(f"{source} line 1", f"the columns {','.join(COLUMNS)}", ",".join(header))
+    starts_s: list[float] = []
+    profiles: list[LinkProfile] = []
+    for row in rows:
+        line = f"{source} line {rows.line_num}"
+        if len(row) != len(COLUMNS):
+            raise ConfigError(line, f"{len(COLUMNS)} values", ",".join(row))
+        time_s, up_bps, down_bps, rtt_s, per_up, per_down = (
+            _number(value, f"{line}: {column}") for column, value in zip(COLUMNS, row, strict=True)
+        )
+        if starts_s and time_s <= starts_s[-1]:
+            raise ConfigError(f"{line}: time_s", f"a time after the line before ({starts_s[-1]:g})", time_s)
+        if not starts_s and time_s != 0.0:
+            raise ConfigError(f"{line}: time_s", "0 on the first line", time_s)
+        try:
+            profiles.append(LinkProfile(up_bps, down_bps, rtt_s, per_up, per_down))
+        except ParameterError as error:
+            raise ConfigError(f"{line}: {error.field}", error.needed, error.found) from error
+        starts_s.append(time_s)
+    if not starts_s:
+        raise ConfigError(f"{source} line 2", "at least one line of values", "the end of the file")
+    return LinkTrace(tuple(starts_s), tuple(profiles))
+
+
+def _number(text: str, field: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = inf
+    if not isfinite(value):
+        raise ConfigError(field, "a number", text)
+    return value
