@@ -1,0 +1,306 @@
+"""How likely draft tokens are to be accepted: measured per acceptance rule and draft position.
+
+Two levels. A *book* belongs to a pair of drafter and target (the caller keys it by their hashes) and learns from all
+their generations. A *generation* has its own level: its odds of acceptance against the pair's, one factor for all
+rules and positions, learned from its own verdicts with the pair as the prior. Both are Beta posteriors over
+exponentially forgotten counts.
+
+Only what a verdict tells is observed: positions up to the first rejection. So a choice made from these statistics
+depends on committed tokens and past verdicts, never on the noise of uncommitted positions, and cannot change what a
+lossless protocol emits.
+
+Trees: sibling j (the first is 1) of a node is tested after j - 1 rejections, against what is left of the target's
+distribution (TSLT eq. 25). Its acceptance beta^(j) = 1 - TV(q, p^(j)) (eq. 30) falls with j in a way no single number
+tells; taken here is factor_j * beta, with factors that halve from sibling to sibling until measured. The first of k
+siblings behaves as a chain's token does, so chains and trees share what they learn.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from outrider.engines.base import AcceptanceRule
+from outrider.errors import ParameterError
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+DEPTHS = 16  # draft positions told apart; deeper ones count as the last
+SIBLINGS = 16  # siblings told apart; later ones count as the last
+
+_RULES = tuple(AcceptanceRule)
+_ROW = {rule: row for row, rule in enumerate(_RULES)}
+_RATIO, _SHARED_NOISE = _ROW[AcceptanceRule.RATIO], _ROW[AcceptanceRule.SHARED_NOISE]
+# Without replacement or with it, the first sibling is the same draw: one row of token statistics for both.
+_TOKEN_ROW = np.array([_RATIO if rule is AcceptanceRule.RATIO_DISTINCT else row for row, rule in enumerate(_RULES)])
+
+# Before anything is known a pair is taken for a good one, so that a new pair is tried.
+_PRIOR_MEAN = np.array([0.85 if rule is AcceptanceRule.RATIO else 0.8 for rule in _RULES])
+_PRIOR_TOKENS = 3.0  # observations the prior is worth
+_RELATED_TOKENS = 100.0  # at most, what is known of the other sampling rule is worth: the width of its bounds
+_DEPTH_TOKENS = 20.0  # a draft position's prior, the mean over all positions, is worth
+_GENERATION_TOKENS = 20.0  # the pair is worth as a generation's prior: responses differ by about 0.1
+_SIBLING_TOKENS = 10.0  # expected acceptances the prior of a sibling's factor is worth
+_SIBLING_DECLINE = 0.5
+_PAIR_MEMORY_TOKENS = 4096.0  # an observation's weight falls to 1/e after so many more
+_GENERATION_MEMORY_TOKENS = 192.0
+_LEAST = 1e-6  # means stay this far inside (0, 1), so that odds exist
+
+
+def rule_row(rule: AcceptanceRule) -> int:
+    """A rule's row in ``AcceptanceView``'s arrays."""
+    return _ROW[rule]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AcceptanceView:
+    """What is known of acceptance at one moment. Rows are rules, in ``AcceptanceRule``'s order.
+
+    Attributes:
+        means: ``[rules, DEPTHS]``: a single draft token is accepted, given that those before it were.
+        deviations: ``[rules, DEPTHS]``: standard deviations of the means.
+        sibling_factors: ``[rules, SIBLINGS]``: acceptance of sibling j, given that those before it were rejected, over
+            the first one's; the first column is 1.
+        sibling_deviations: ``[rules, SIBLINGS]``: standard deviations of these.
+        idle_rounds: ``[rules]``: rounds of this generation since the last one that verified a draft by the rule.
+        streak: its last rounds in a row whose draft was accepted to the end.
+    """
+
+    means: Floats
+    deviations: Floats
+    sibling_factors: Floats
+    sibling_deviations: Floats
+    idle_rounds: Ints
+    streak: int = 0
+
+    def token_acceptance(self, rule: AcceptanceRule, depth: int) -> float:
+        """Expected acceptance of a chain's token ``depth`` (from 0), given that those before it were accepted."""
+        return float(self.means[_ROW[rule], min(depth, DEPTHS - 1)])
+
+    def uncertainty(self, rule: AcceptanceRule, depth: int) -> float:
+        """Standard deviation of ``token_acceptance``."""
+        return float(self.deviations[_ROW[rule], min(depth, DEPTHS - 1)])
+
+    def sibling_acceptance(self, rule: AcceptanceRule, depth: int, siblings: int) -> float:
+        """Expected acceptance of one of ``siblings`` nodes at ``depth``: 1 - prod(1 - beta^(j))  (TSLT eq. 39)."""
+        return float(self.grid(depth + 1, siblings)[_ROW[rule], depth, siblings])
+
+    def optimistic(self, deviations: float) -> "AcceptanceView":
+        """The view with everything unsure raised by so many standard deviations."""
+        return replace(
+            self,
+            means=np.minimum(self.means + deviations * self.deviations, 1.0),
+            sibling_factors=self.sibling_factors + deviations * self.sibling_deviations,
+        )
+
+    def grid(self, depths: int, siblings: int) -> Floats:
+        """``[rules, depths, siblings + 1]``: what ``sibling_acceptance`` says of each, and 0 for no sibling."""
+        means = self.means.take(range(depths), axis=1, mode="clip")
+        factors = self.sibling_factors.take(range(siblings), axis=1, mode="clip")
+        each = np.minimum(means[:, :, None] * factors[:, None, :], 1.0)
+        total: Floats = np.zeros((len(_RULES), depths, siblings + 1))
+        total[:, :, 1:] = 1.0 - np.cumprod(1.0 - each, axis=2)
+        return total
+
+
+class AcceptanceBook:
+    """What all generations of one pair of models have shown. Mutable; not thread-safe."""
+
+    def __init__(self) -> None:
+        """Begin with nothing but the prior."""
+        self._tokens = _Tally(_PAIR_MEMORY_TOKENS)
+        self._sibling_accepted = np.zeros((len(_RULES), SIBLINGS))
+        self._sibling_expected = np.zeros((len(_RULES), SIBLINGS))
+
+    def observe(self, rule: AcceptanceRule, accepted_len: int, drafted: int) -> None:
+        """Learn from a chain's verdict.
+
+        Raises:
+            ParameterError: more tokens accepted than drafted.
+        """
+        self._tokens.observe(rule, accepted_len, drafted)
+
+    def observe_tree(self, rule: AcceptanceRule, siblings: Sequence[int], accepted: Sequence[int]) -> None:
+        """Learn from a tree's verdict.
+
+        Args:
+            rule: that judged it.
+            siblings: children offered at each depth along the accepted path, and at the node where it ended unless
+                that was a leaf.
+            accepted: which of them was accepted at each depth, 0 is the first; one shorter than ``siblings`` if all
+                were rejected at the last depth.
+
+        Raises:
+            ParameterError: the two do not fit together.
+        """
+        _check_path(siblings, accepted)
+        means = self.view().means[_ROW[rule]]
+        keep = np.exp(-len(siblings) / _PAIR_MEMORY_TOKENS)
+        self._sibling_accepted *= keep
+        self._sibling_expected *= keep
+        for depth, offered in enumerate(siblings):
+            winner = accepted[depth] if depth < len(accepted) else None
+            tested = offered if winner is None else winner + 1
+            for sibling in range(1, tested):
+                column = min(sibling, SIBLINGS - 1)
+                self._sibling_expected[_ROW[rule], column] += means[min(depth, DEPTHS - 1)]
+                self._sibling_accepted[_ROW[rule], column] += sibling == winner
+        self._tokens.observe_firsts(rule, _first_siblings(siblings, accepted))
+
+    def view(self) -> AcceptanceView:
+        """What a new generation of this pair has to expect."""
+        means, weights = self._posterior()
+        idle_rounds = np.zeros(len(_RULES), dtype=np.int64)
+        return AcceptanceView(means, _deviations(means, weights), *self._sibling_factors(), idle_rounds)
+
+    def generation(self) -> "GenerationAcceptance":
+        """Statistics of a new generation, with this book as their prior."""
+        return GenerationAcceptance(self)
+
+    def _posterior(self) -> tuple[Floats, Floats]:
+        """Means and the observations they rest on, ``[rules, DEPTHS]`` each."""
+        accepted, seen = self._tokens.accepted, self._tokens.seen
+        all_accepted, all_seen = accepted.sum(axis=1), seen.sum(axis=1)
+        prior, prior_weight = _related_prior(all_accepted, all_seen)
+        pooled_weight = prior_weight + all_seen
+        pooled = (prior_weight * prior + all_accepted) / pooled_weight
+        strength = np.minimum(pooled_weight, _DEPTH_TOKENS)[:, None]
+        means = (strength * pooled[:, None] + accepted) / (strength + seen)
+        return means[_TOKEN_ROW], (strength + seen)[_TOKEN_ROW]
+
+    def _sibling_factors(self) -> tuple[Floats, Floats]:
+        """Factors and their standard deviations: acceptances counted over acceptances expected."""
+        weights = _SIBLING_TOKENS + self._sibling_expected
+        factors = (_SIBLING_TOKENS * _SIBLING_DECLINE ** np.arange(SIBLINGS) + self._sibling_accepted) / weights
+        deviations = np.sqrt(factors / weights)
+        deviations[:, 0] = 0.0
+        return factors, deviations
+
+
+class GenerationAcceptance:
+    """What one generation has shown. Every observation goes into its pair's book as well."""
+
+    def __init__(self, book: AcceptanceBook) -> None:
+        """Begin with what the book says."""
+        self._book = book
+        self._tokens = _Tally(_GENERATION_MEMORY_TOKENS)
+        self._idle_rounds = np.zeros(len(_RULES), dtype=np.int64)
+        self._streak = 0
+
+    def observe(self, rule: AcceptanceRule, accepted_len: int, drafted: int) -> None:
+        """Learn from a chain's verdict; ``drafted`` 0 is a round without a draft.
+
+        Raises:
+            ParameterError: more tokens accepted than drafted.
+        """
+        self._book.observe(rule, accepted_len, drafted)
+        self._tokens.observe(rule, accepted_len, drafted)
+        self._count_round(rule, drafted, complete=accepted_len == drafted)
+
+    def observe_tree(self, rule: AcceptanceRule, siblings: Sequence[int], accepted: Sequence[int]) -> None:
+        """Learn from a tree's verdict (as ``AcceptanceBook.observe_tree``)."""
+        self._book.observe_tree(rule, siblings, accepted)
+        self._tokens.observe_firsts(rule, _first_siblings(siblings, accepted))
+        self._count_round(rule, len(siblings), complete=len(siblings) == len(accepted))
+
+    def view(self) -> AcceptanceView:
+        """What this generation's next round has to expect.
+
+        The pair's profile over draft positions, its odds multiplied by one factor: the generation's own acceptance
+        over what the pair's profile foretold for the same rules and positions.
+        """
+        pair = self._book.view()
+        means = np.clip(pair.means, _LEAST, 1.0 - _LEAST)
+        seen, accepted = float(self._tokens.seen.sum()), float(self._tokens.accepted.sum())
+        foretold = float((self._tokens.seen * means).sum())
+        expected = foretold / seen if seen > 0.0 else 0.5
+        level = (_GENERATION_TOKENS * expected + accepted) / (_GENERATION_TOKENS + seen)
+        factor = (level / (1.0 - level)) * ((1.0 - expected) / expected)
+        means = factor * means / (1.0 - means + factor * means)
+        # The pair's own uncertainty, as far as it is not the smaller one, and what this generation added.
+        variance = np.maximum(pair.deviations**2, _LEAST)
+        weights = np.minimum(means * (1.0 - means) / variance, _GENERATION_TOKENS) + seen
+        deviations = _deviations(means, weights)
+        return replace(
+            pair, means=means, deviations=deviations, idle_rounds=self._idle_rounds.copy(), streak=self._streak
+        )
+
+    def _count_round(self, rule: AcceptanceRule, drafted: int, *, complete: bool) -> None:
+        self._idle_rounds += 1
+        if drafted > 0:
+            self._idle_rounds[_ROW[rule]] = 0
+        self._streak = self._streak + 1 if drafted > 0 and complete else 0
+
+
+class _Tally:
+    """Forgetful counts ``[rules, DEPTHS]`` of tokens tested and accepted."""
+
+    def __init__(self, memory_tokens: float) -> None:
+        self._memory_tokens = memory_tokens
+        self.seen = np.zeros((len(_RULES), DEPTHS))
+        self.accepted = np.zeros((len(_RULES), DEPTHS))
+
+    def observe(self, rule: AcceptanceRule, accepted_len: int, drafted: int) -> None:
+        if not 0 <= accepted_len <= drafted:
+            raise ParameterError("accepted_len", f"a number in 0..{drafted}, the tokens drafted", accepted_len)
+        self.observe_firsts(rule, [True] * accepted_len + [False] * (accepted_len < drafted))
+
+    def observe_firsts(self, rule: AcceptanceRule, accepted: Sequence[bool]) -> None:
+        """Position by position: whether the only token, or the first sibling, was accepted."""
+        row = _TOKEN_ROW[_ROW[rule]]
+        keep = np.exp(-len(accepted) / self._memory_tokens)
+        self.seen *= keep  # of other rules too: what is no longer seen grows old
+        self.accepted *= keep
+        for depth, one in enumerate(accepted):
+            self.seen[row, min(depth, DEPTHS - 1)] += 1.0
+            self.accepted[row, min(depth, DEPTHS - 1)] += one
+
+
+def shared_noise_from_ratio(ratio: float) -> float:
+    """Acceptance under shared noise to expect of a pair whose ratio acceptance 1 - TV is known.
+
+    At least (1 - TV) / (1 + TV) (Daliri, Musco, Suresh 2024), at most 1 - TV, which no exact sampler passes; measured
+    pairs lie about three quarters of the way up.
+    """
+    return 0.25 * ratio / (2.0 - ratio) + 0.75 * ratio
+
+
+def ratio_from_shared_noise(shared_noise: float) -> float:
+    """The inverse of ``shared_noise_from_ratio``."""
+    # 0.25 r / (2 - r) + 0.75 r = s is a quadratic in r.
+    half = (1.75 + shared_noise) / 1.5
+    return float(half - np.sqrt(max(half * half - 2.0 * shared_noise / 0.75, 0.0)))
+
+
+def _related_prior(accepted: Floats, seen: Floats) -> tuple[Floats, Floats]:
+    """Prior mean and weight of each rule: the default, and what the other sampling rule tells of it."""
+    prior, weight = _PRIOR_MEAN.copy(), np.full(len(_RULES), _PRIOR_TOKENS)
+    for row, other, related in (
+        (_SHARED_NOISE, _RATIO, shared_noise_from_ratio),
+        (_RATIO, _SHARED_NOISE, ratio_from_shared_noise),
+    ):
+        told = min(float(seen[other]), _RELATED_TOKENS)
+        if told > 0.0:
+            weight[row] = _PRIOR_TOKENS + told
+            prior[row] = (_PRIOR_TOKENS * prior[row] + told * related(accepted[other] / seen[other])) / weight[row]
+    return prior, weight
+
+
+def _deviations(means: Floats, weights: Floats) -> Floats:
+    """Standard deviations of Beta distributions with these means and total counts."""
+    deviations: Floats = np.sqrt(means * (1.0 - means) / (weights + 1.0))
+    return deviations
+
+
+def _check_path(siblings: Sequence[int], accepted: Sequence[int]) -> None:
+    if not len(siblings) - 1 <= len(accepted) <= len(siblings):
+        raise ParameterError("accepted", f"{len(siblings)} siblings, or one less", list(accepted))
+    for offered, winner in zip(siblings, accepted, strict=False):
+        if not 0 <= winner < offered:
+            raise ParameterError("accepted", f"one of {offered} siblings, counted from 0", winner)
+
+
+def _first_siblings(siblings: Sequence[int], accepted: Sequence[int]) -> list[bool]:
+    return [winner == 0 for winner in accepted] + [False] * (len(siblings) - len(accepted))

@@ -1,0 +1,101 @@
+"""Which plans there are to choose from, and under which acceptance rule each is verified."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from outrider.engines.base import AcceptanceRule, DraftPlan, WireFormat
+from outrider.types import TREE_PROTOCOLS, ProtocolName, SamplingParams
+from outrider.wire.messages import MAX_NODES
+
+# Few nodes, most of them near the root: siblings help where an early rejection would cost the whole path.
+TREE_SHAPES: tuple[tuple[int, ...], ...] = (
+    (2,),
+    (3,),
+    (2, 1),
+    (2, 2),
+    (3, 2),
+    (2, 1, 1),
+    (2, 2, 1),
+    (3, 2, 1),
+    (2, 1, 1, 1),
+    (2, 2, 1, 1),
+    (2, 1, 1, 1, 1, 1),
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanSet:
+    """Plans to choose from, None is a round without a draft. Equal only to itself, so that caches find it at once.
+
+    Attributes:
+        index: of each plan.
+    """
+
+    plans: tuple[DraftPlan | None, ...]
+    index: dict[DraftPlan | None, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Number the plans."""
+        object.__setattr__(self, "index", {plan: number for number, plan in enumerate(self.plans)})
+
+
+NO_DRAFT = PlanSet((None,))
+
+
+def rule_for(protocol: ProtocolName, params: SamplingParams, wire: WireFormat) -> AcceptanceRule:
+    """The rule that verifies what a protocol drafts for a request."""
+    if params.greedy:
+        return AcceptanceRule.GREEDY
+    if protocol is ProtocolName.TOKEN_IDS:
+        return AcceptanceRule.SHARED_NOISE
+    distinct = protocol is ProtocolName.TSLT_TREE and wire.distinct_siblings
+    return AcceptanceRule.RATIO_DISTINCT if distinct else AcceptanceRule.RATIO
+
+
+@lru_cache(maxsize=256)
+def fixed_plan(protocol: ProtocolName, window: int, expansion: tuple[int, ...] = ()) -> PlanSet:
+    """A protocol's plan of a given depth >= 1; a fixed shape is cut to it, and lengthened by single children."""
+    if protocol in TREE_PROTOCOLS and expansion:
+        return PlanSet((DraftPlan(protocol, window, _fitted(expansion, window)),))
+    if protocol is ProtocolName.TSLT_TREE:
+        return PlanSet((DraftPlan(protocol, window, (1,) * window),))
+    return PlanSet((DraftPlan(protocol, window),))
+
+
+@lru_cache(maxsize=256)
+def candidate_plans(
+    protocols: tuple[ProtocolName, ...], longest: int, fixed_window: bool, expansion: tuple[int, ...]
+) -> PlanSet:
+    """Every plan a choice is made from, without repetition.
+
+    Args:
+        protocols: allowed ones.
+        longest: longest path of a draft, >= 1.
+        fixed_window: every draft is to have it; then there is no plan without a draft either.
+        expansion: the only tree shape allowed; () allows ``TREE_SHAPES``.
+    """
+    plans: list[DraftPlan | None] = [] if fixed_window else [None]
+    windows = (longest,) if fixed_window else range(1, longest + 1)
+    for protocol in protocols:
+        trees = _trees(protocol, longest, fixed_window=fixed_window, expansion=expansion)
+        if protocol is ProtocolName.TSLT_TREE:
+            plans += trees or fixed_plan(protocol, longest).plans
+        else:
+            plans += trees
+            plans += () if trees and expansion else [DraftPlan(protocol, window) for window in windows]
+    return PlanSet(tuple(dict.fromkeys(plans)))
+
+
+def _trees(protocol: ProtocolName, longest: int, *, fixed_window: bool, expansion: tuple[int, ...]) -> list[DraftPlan]:
+    """The trees a message can carry; none for a protocol of chains."""
+    if protocol not in TREE_PROTOCOLS:
+        return []
+    shapes = (expansion,) if expansion else TREE_SHAPES
+    depths = [longest if fixed_window else min(len(shape), longest) for shape in shapes]
+    trees = [DraftPlan(protocol, depth, _fitted(shape, depth)) for shape, depth in zip(shapes, depths, strict=True)]
+    return [tree for tree in trees if tree.nodes <= MAX_NODES]
+
+
+def _fitted(shape: Sequence[int], depth: int) -> tuple[int, ...]:
+    return (*shape[:depth], *(1,) * (depth - len(shape)))

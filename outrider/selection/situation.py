@@ -1,0 +1,137 @@
+"""What a choice of the next round depends on, what it says, and who makes it.
+
+Pure data. A policy sees measurements and past verdicts only; see ``outrider.selection.acceptance`` on why that keeps
+lossless protocols lossless.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from outrider.engines.base import DraftPlan, WireFormat
+from outrider.link.state import Csi
+from outrider.scheduling.cost_model import LinearCostModel
+from outrider.selection.acceptance import AcceptanceView
+from outrider.types import ProtocolName, SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterView:
+    """The drafter a generation has.
+
+    Attributes:
+        csi: state of the way to it; None if not measured yet: taken as free but for ``fixed_s``.
+        step_s: seconds per draft step at its present load.
+        fixed_s: seconds per exchange beyond link and steps.
+        node_share: what each further node of a tree's layer adds to the step that computes it, in steps.
+    """
+
+    csi: Csi | None
+    step_s: float
+    fixed_s: float
+    node_share: float = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierView:
+    """The verifier a generation has.
+
+    Attributes:
+        cost_model: predicts its batches.
+        queue_s: what a block waited lately before its batch began.
+        batch_blocks: blocks per batch lately, >= 1.
+        fixed_s: seconds per round beyond draft, link, queue and forward pass.
+    """
+
+    cost_model: LinearCostModel
+    queue_s: float
+    batch_blocks: float
+    fixed_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RoundSituation:
+    """All that the choice of one round depends on.
+
+    Attributes:
+        position: tokens committed so far, the prompt included.
+        remaining_tokens: the response may still take.
+        k_max: longest draft.
+        drafter: None if no drafter is ready.
+        protocols: those the request and the configuration allow; the first is the configured one.
+        window: fixed by the request or the configuration; None: the policy's choice.
+        expansion: fixed tree shape; () leaves it to the policy.
+    """
+
+    params: SamplingParams
+    wire: WireFormat
+    position: int
+    remaining_tokens: int
+    k_max: int
+    drafter: DrafterView | None
+    verifier: VerifierView
+    acceptance: AcceptanceView
+    protocols: tuple[ProtocolName, ...]
+    window: int | None
+    expansion: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What one plan is expected to bring.
+
+    Attributes:
+        plan: None is a round without a draft.
+        expected_tokens: committed by the round, correction or bonus token included.
+    """
+
+    plan: DraftPlan | None
+    seconds_per_token: float
+    expected_tokens: float
+    round_s: float
+
+
+class ChoiceReason(StrEnum):
+    """Why a plan was chosen. A closed set: a metric's label."""
+
+    FIXED = "fixed"  # the request or the configuration leaves no choice
+    CHEAPEST = "cheapest"
+    KEPT = "kept"  # the last round's plan, as good as the cheapest
+    NO_DRAFTER = "no_drafter"
+    LAST_TOKEN = "last_token"  # noqa: S105 (a draft could not become part of the response)
+    EXPLORING = "exploring"  # a draft that is not the cheapest, to learn whether it has become so
+
+
+@dataclass(frozen=True, slots=True)
+class RoundChoice:
+    """The decision of one round. ``runner_up`` is the best that was not chosen."""
+
+    chosen: Estimate
+    runner_up: Estimate | None
+    reason: ChoiceReason
+
+
+class SelectionPolicy(Protocol):
+    """Chooses what is drafted in each round."""
+
+    def choose(self, situation: RoundSituation, previous: RoundChoice | None) -> RoundChoice:
+        """The next round's plan; ``previous`` is what was chosen for this generation's last round."""
+        ...
+
+
+def longest_window(situation: RoundSituation) -> int:
+    """Tokens a draft may have on its longest path.
+
+    A round commits one token more than it accepts, so drafting past ``remaining_tokens - 1`` would be waste.
+    """
+    window = situation.k_max if situation.window is None else min(situation.window, situation.k_max)
+    return max(0, min(window, situation.remaining_tokens - 1))
+
+
+def no_draft_reason(situation: RoundSituation) -> ChoiceReason | None:
+    """Why nothing can be drafted; None if something can."""
+    if situation.drafter is None:
+        return ChoiceReason.NO_DRAFTER
+    if situation.window == 0 or not situation.protocols:
+        return ChoiceReason.FIXED
+    return ChoiceReason.LAST_TOKEN if longest_window(situation) == 0 else None

@@ -1,0 +1,176 @@
+"""Acceptance statistics: what is observed, how it is weighed, what one rule tells of the other."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outrider.engines.base import AcceptanceRule
+from outrider.errors import ParameterError
+from outrider.selection.acceptance import (
+    DEPTHS,
+    AcceptanceBook,
+    ratio_from_shared_noise,
+    shared_noise_from_ratio,
+)
+
+RATIO, DISTINCT = AcceptanceRule.RATIO, AcceptanceRule.RATIO_DISTINCT
+SHARED, GREEDY = AcceptanceRule.SHARED_NOISE, AcceptanceRule.GREEDY
+
+
+def chain_verdict(acceptances: list[float], rng: random.Random) -> int:
+    accepted = 0
+    while accepted < len(acceptances) and rng.random() < acceptances[accepted]:
+        accepted += 1
+    return accepted
+
+
+def test_means_and_uncertainty_follow_what_is_seen_position_by_position() -> None:
+    book, rng, truth = AcceptanceBook(), random.Random(3), [0.9, 0.6, 0.3]
+    before = book.view().uncertainty(RATIO, 0)
+    for _ in range(1500):
+        book.observe(RATIO, chain_verdict(truth, rng), 3)
+    view = book.view()
+    for depth, mean in enumerate(truth):
+        assert view.token_acceptance(RATIO, depth) == pytest.approx(mean, abs=0.05)
+    assert view.uncertainty(RATIO, 0) < view.uncertainty(RATIO, 2) < before, "deep positions are seen less often"
+
+
+def test_positions_behind_the_first_rejection_are_not_observed() -> None:
+    one, other = AcceptanceBook(), AcceptanceBook()
+    for _ in range(50):
+        one.observe(GREEDY, 1, 2)
+        other.observe(GREEDY, 1, 12)
+    assert (one.view().means == other.view().means).all()
+    assert (one.view().deviations == other.view().deviations).all()
+
+
+def test_a_new_pair_is_taken_for_a_good_one_and_a_deep_position_for_the_deepest_known() -> None:
+    view = AcceptanceBook().view()
+    assert all(view.token_acceptance(rule, 0) >= 0.8 for rule in (GREEDY, SHARED, RATIO, DISTINCT))
+    assert view.token_acceptance(RATIO, DEPTHS + 40) == view.token_acceptance(RATIO, DEPTHS - 1)
+    assert all(view.uncertainty(rule, 0) > 0.08 for rule in (GREEDY, SHARED, RATIO))
+
+
+@given(st.floats(0.0, 1.0))
+def test_each_rule_s_guess_of_the_other_keeps_the_bounds(ratio: float) -> None:
+    shared = shared_noise_from_ratio(ratio)
+    assert ratio / (2.0 - ratio) - 1e-12 <= shared <= ratio + 1e-12, "(1 - TV) / (1 + TV) <= shared noise <= 1 - TV"
+    assert ratio_from_shared_noise(shared) == pytest.approx(ratio, abs=1e-9)
+
+
+@pytest.mark.parametrize(("seen", "other"), [(RATIO, SHARED), (SHARED, RATIO)])
+def test_what_one_sampling_rule_shows_is_the_other_s_prior(seen: AcceptanceRule, other: AcceptanceRule) -> None:
+    book = AcceptanceBook()
+    greedy = book.view().token_acceptance(GREEDY, 0)
+    for _ in range(300):
+        book.observe(seen, 2, 6)
+    view = book.view()
+    assert view.token_acceptance(other, 9) < 0.75, "two of three accepted, where 0.8 was the prior"
+    assert view.token_acceptance(SHARED, 9) < view.token_acceptance(RATIO, 9)
+    assert view.uncertainty(other, 9) > view.uncertainty(seen, 0)
+    assert view.token_acceptance(GREEDY, 0) == greedy, "sampling says nothing about greedy requests"
+
+
+def test_old_observations_are_forgotten() -> None:
+    book = AcceptanceBook()
+    for _ in range(3000):
+        book.observe(GREEDY, 0, 1)
+    assert book.view().token_acceptance(GREEDY, 0) < 0.02
+    for _ in range(16000):
+        book.observe(GREEDY, 1, 1)
+    assert book.view().token_acceptance(GREEDY, 0) > 0.97
+
+
+def test_a_generation_starts_from_its_pair_and_goes_its_own_way() -> None:
+    book = AcceptanceBook()
+    for _ in range(400):
+        book.observe(RATIO, 1, 2)
+    generation = book.generation()
+    assert generation.view().means == pytest.approx(book.view().means, abs=1e-9)
+    certain = generation.view().uncertainty(RATIO, 0)
+    assert certain > book.view().uncertainty(RATIO, 0), "responses of one pair differ"
+    for _ in range(40):
+        generation.observe(RATIO, 2, 2)
+    assert generation.view().token_acceptance(RATIO, 1) > book.view().token_acceptance(RATIO, 1) + 0.2
+    assert generation.view().token_acceptance(SHARED, 1) > book.view().token_acceptance(SHARED, 1) + 0.1
+    assert generation.view().uncertainty(RATIO, 0) < certain
+    other = book.generation().view()
+    assert other.means == pytest.approx(book.view().means, abs=1e-9)
+
+
+def test_a_view_is_a_moment_s() -> None:
+    generation = AcceptanceBook().generation()
+    view = generation.view()
+    means, factors, idle_rounds = view.means.copy(), view.sibling_factors.copy(), view.idle_rounds.copy()
+    for _ in range(20):
+        generation.observe_tree(DISTINCT, (3, 2), (1,))
+    assert (view.means == means).all()
+    assert (view.sibling_factors == factors).all()
+    assert (view.idle_rounds == idle_rounds).all()
+
+
+def test_rounds_without_a_draft_are_counted_and_teach_nothing() -> None:
+    generation = AcceptanceBook().generation()
+    generation.observe(SHARED, 2, 2)
+    generation.observe(SHARED, 1, 1)
+    view = generation.view()
+    assert view.streak == 2
+    rows = list(AcceptanceRule)
+    assert view.idle_rounds[rows.index(SHARED)] == 0
+    assert view.idle_rounds[rows.index(RATIO)] == 2
+    for _ in range(5):
+        generation.observe(SHARED, 0, 0)
+    later = generation.view()
+    assert (later.means == view.means).all()
+    assert (later.idle_rounds.min(), later.streak) == (5, 0)
+
+
+def test_siblings_follow_eq_39_and_what_is_seen() -> None:
+    book, rng = AcceptanceBook(), random.Random(5)
+    view = book.view()
+    one = view.token_acceptance(RATIO, 0)
+    assert view.sibling_acceptance(RATIO, 0, 1) == pytest.approx(one)
+    assert view.sibling_acceptance(RATIO, 0, 3) == pytest.approx(1 - (1 - one) * (1 - one / 2) * (1 - one / 4))
+    for _ in range(1500):
+        first = rng.random() < 0.5
+        second = rng.random() < 0.1
+        book.observe_tree(DISTINCT, (2,), (0,) if first else (1,) if second else ())
+    view = book.view()
+    assert view.token_acceptance(DISTINCT, 0) == pytest.approx(0.5, abs=0.04)
+    assert view.token_acceptance(RATIO, 0) == view.token_acceptance(DISTINCT, 0), "the first sibling is a chain's token"
+    assert view.sibling_acceptance(DISTINCT, 0, 2) == pytest.approx(0.55, abs=0.04)
+    assert view.sibling_acceptance(RATIO, 0, 2) > 0.58, "siblings with replacement are another thing"
+
+
+@given(
+    st.sampled_from([GREEDY, SHARED, RATIO, DISTINCT]),
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=40),
+    st.integers(0, 20),
+    st.integers(1, 20),
+)
+def test_everything_is_a_probability_and_more_siblings_never_hurt(
+    rule: AcceptanceRule, verdicts: list[tuple[int, int]], depth: int, siblings: int
+) -> None:
+    generation = AcceptanceBook().generation()
+    for one, other in verdicts:
+        generation.observe(rule, min(one, other), max(one, other))
+    view = generation.view()
+    assert 0.0 < view.token_acceptance(rule, depth) < 1.0
+    assert 0.0 < view.uncertainty(rule, depth) <= 0.5
+    acceptances = [view.sibling_acceptance(rule, depth, count) for count in range(siblings + 1)]
+    assert acceptances == sorted(acceptances)
+    assert acceptances[0] == 0.0
+    assert acceptances[-1] <= 1.0
+
+
+def test_verdicts_that_cannot_be_are_refused() -> None:
+    generation = AcceptanceBook().generation()
+    with pytest.raises(ParameterError, match=r"accepted_len needs a number in 0\.\.2"):
+        generation.observe(RATIO, 3, 2)
+    with pytest.raises(ParameterError, match="one of 2 siblings"):
+        generation.observe_tree(RATIO, (2, 2), (2, 0))
+    with pytest.raises(ParameterError, match="3 siblings, or one less"):
+        generation.observe_tree(RATIO, (2, 2, 2), (0,))
+    assert generation.view().idle_rounds.max() == 0

@@ -1,0 +1,43 @@
+"""How many draws replace a row."""
+
+import numpy as np
+import pytest
+
+from outrider.engines.base import Deferral, DraftPlan, FloatField, WireFormat
+from outrider.selection.acceptance import AcceptanceBook
+from outrider.selection.candidates import candidate_count, deferral_for, expected_candidates, failure_probability
+from outrider.types import ProtocolName, SamplingParams
+from tests.unit.selection.simulated_rounds import VOCAB, WIRE, World, link
+
+
+@pytest.mark.parametrize("mass", [0.1, 0.4, 0.9])
+@pytest.mark.parametrize("count", [1, 16, 256])
+def test_failure_probability_is_the_mean_over_rejected_positions(mass: float, count: int) -> None:
+    rng = np.random.default_rng(7)
+    masses = rng.beta(mass, 1.0 - mass, size=2_000_000)
+    mean = float((masses * (1.0 - masses) ** count).mean() / masses.mean())
+    assert failure_probability(count, mass) == pytest.approx(mean, rel=0.05, abs=2e-4)
+
+
+def test_hundreds_at_usual_links_and_more_where_models_agree_or_a_round_trip_is_dear() -> None:
+    assert all(64 <= candidate_count(mass, WIRE, link(20, 20)) <= 512 for mass in (0.1, 0.3, 0.6))
+    assert candidate_count(0.1, WIRE, link(20, 20)) > candidate_count(0.7, WIRE, link(20, 20))
+    assert candidate_count(0.3, WIRE, link(500, 50)) > candidate_count(0.3, WIRE, link(500, 1))
+    assert candidate_count(0.4, WIRE, None) == candidate_count(0.4, WIRE, link(1, 0)), "bits alone count"
+
+
+def test_the_row_goes_where_it_is_smaller() -> None:
+    assert candidate_count(0.4, WireFormat(5), link(20, 20)) == 0
+    assert candidate_count(0.4, WIRE, link(20, 20), support=2) == 0
+    assert candidate_count(0.4, WIRE, link(20, 20), support=VOCAB) > 0
+
+
+def test_a_plan_s_deferral() -> None:
+    situation = World(link(20, 20), 0.6).situation(AcceptanceBook().generation())
+    count = expected_candidates(situation)
+    assert count > 0
+    assert deferral_for(DraftPlan(ProtocolName.DSSD, 3), situation) == Deferral(FloatField.FP32, 0)
+    assert deferral_for(DraftPlan(ProtocolName.DSSD_CANDIDATES, 3), situation) == Deferral(FloatField.FP32, count)
+    assert deferral_for(DraftPlan(ProtocolName.TSLT, 3), situation) is None
+    top = World(link(20, 20), 0.6, params=SamplingParams(top_k=2)).situation(AcceptanceBook().generation())
+    assert deferral_for(DraftPlan(ProtocolName.DSSD_CANDIDATES, 3), top) == Deferral(FloatField.FP32, 0)

@@ -1,0 +1,100 @@
+"""Estimates against the same costs reckoned one plan at a time, and their limits under load."""
+
+from dataclasses import replace
+
+import pytest
+
+from outrider.engines.base import AcceptanceRule, DraftPlan
+from outrider.errors import ParameterError
+from outrider.scheduling.cost_model import VerifyCost
+from outrider.selection.acceptance import AcceptanceBook, AcceptanceView
+from outrider.selection.estimates import estimate
+from outrider.selection.payload import expected_support, row_bits
+from outrider.selection.plans import NO_DRAFT, PlanSet, candidate_plans, rule_for
+from outrider.selection.situation import RoundSituation, VerifierView
+from outrider.selection.yields import expected_tokens
+from outrider.types import ProtocolName, SamplingParams
+from tests.unit.selection.simulated_rounds import SERVER, VOCAB, WIRE, World, link, shape, true_candidates
+
+ALL = candidate_plans(tuple(ProtocolName), 16, False, ())
+TRUE_FACTORS = [0.4**sibling for sibling in range(16)]
+
+
+def knowing(world: World) -> RoundSituation:
+    """The situation of a generation that knows its acceptance exactly."""
+    told = world.situation(AcceptanceBook().generation())
+    view = told.acceptance
+    means, factors = view.means.copy(), view.sibling_factors.copy()
+    for row, rule in enumerate(AcceptanceRule):
+        means[row] = [world.acceptance(rule, depth) for depth in range(means.shape[1])]
+        factors[row] = TRUE_FACTORS
+    return replace(told, acceptance=replace(view, means=means, sibling_factors=factors))
+
+
+def constant(view: AcceptanceView, mean: float) -> AcceptanceView:
+    means = view.means.copy()
+    means[:] = mean
+    return replace(view, means=means)
+
+
+@pytest.mark.parametrize("world", [World(link(1, 50), 0.6), World(link(100, 5), 0.9, batch_blocks=3.5)])
+def test_agree_with_the_costs_of_one_plan_at_a_time(world: World) -> None:
+    situation, candidates = knowing(world), true_candidates(world)
+    found = estimate(situation, ALL)
+    for index, plan in enumerate(ALL.plans):
+        one = found.at(index)
+        assert one.plan == plan
+        assert one.expected_tokens == pytest.approx(world.tokens(plan)[0]), plan
+        assert one.round_s == pytest.approx(world.round_s(plan, candidates)), plan
+        assert one.seconds_per_token == pytest.approx(one.round_s / one.expected_tokens)
+        if plan is not None:
+            rule = rule_for(plan.protocol, situation.params, WIRE)
+            layers = [situation.acceptance.sibling_acceptance(rule, depth, k) for depth, k in enumerate(shape(plan))]
+            assert one.expected_tokens == pytest.approx(expected_tokens(layers))
+
+
+def test_an_unmeasured_link_is_free() -> None:
+    situation = knowing(World(link(1, 50), 0.6))
+    assert situation.drafter is not None
+    free = replace(situation, drafter=replace(situation.drafter, csi=None))
+    fast = replace(situation, drafter=replace(situation.drafter, csi=link(1e9, 0)))
+    assert estimate(free, ALL).round_s == pytest.approx(estimate(fast, ALL).round_s, rel=1e-6)
+
+
+def test_truncated_requests_send_short_rows() -> None:
+    assert expected_support(SamplingParams(), VOCAB) == VOCAB
+    assert expected_support(SamplingParams(top_k=40), VOCAB) == 40
+    assert expected_support(SamplingParams(top_k=40, top_p=0.9), VOCAB) == 40
+    assert expected_support(SamplingParams(top_p=0.9), VOCAB) < VOCAB
+    assert expected_support(SamplingParams(temperature=0.0), VOCAB) == 1
+    assert row_bits(WIRE, 40) < row_bits(WIRE, VOCAB) / 100
+    plans = PlanSet((DraftPlan(ProtocolName.DSSD, 4),))
+    world = World(link(10, 20), 0.6)
+    whole_s = estimate(knowing(world), plans).round_s[0]
+    assert estimate(knowing(replace(world, params=SamplingParams(top_k=40))), plans).round_s[0] < whole_s - 0.1
+
+
+def test_a_greedy_request_s_corrections_need_no_row() -> None:
+    world = World(link(1, 0), 0.6, params=SamplingParams(temperature=0.0))
+    plans = PlanSet((DraftPlan(ProtocolName.DSSD, 4), DraftPlan(ProtocolName.TOKEN_IDS, 4)))
+    dssd_s, ids_s = estimate(knowing(world), plans).round_s
+    assert dssd_s - ids_s < 150 / 1e6, "no more than four scalars"
+
+
+@pytest.mark.parametrize("window", [1, 4, 16])
+def test_waiting_counts_in_batches(window: int) -> None:
+    situation = knowing(World(link(20, 20), 0.6))
+    plans = PlanSet((None, DraftPlan(ProtocolName.TOKEN_IDS, window)))
+    batch_s = [SERVER.predict_s([VerifyCost(rows, 299)] * 8) for rows in (1, window + 1)]
+    idle = replace(situation, verifier=VerifierView(SERVER, 0.0, 8.0, 0.0))
+    for last, waited_s in ((None, batch_s[0]), (plans.plans[1], batch_s[1])):
+        loaded = replace(situation, verifier=VerifierView(SERVER, 10.0 * waited_s, 8.0, 0.0))
+        extra = estimate(loaded, plans, last).round_s - estimate(idle, plans, last).round_s
+        assert extra == pytest.approx([10.0 * batch_s[0], 10.0 * batch_s[1]])
+
+
+def test_no_draft_without_a_drafter() -> None:
+    situation = replace(knowing(World(link(20, 20), 0.6)), drafter=None)
+    assert estimate(situation, NO_DRAFT).expected_tokens[0] == 1.0
+    with pytest.raises(ParameterError, match="no draft where there is no drafter"):
+        estimate(situation, ALL)
