@@ -10,34 +10,47 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from actors.messages import DraftReply, ModelCard
-from outrider.engines.base import DraftAnswer, DrafterEngine, DraftRequest, OpenGeneration
+from actors.emulated_link import EmulatedLink
+from actors.messages import Answer, ModelCard
+from outrider.config_schema import DrafterGroupConfig
+from outrider.engines.base import DraftAnswer, DrafterEngine, DraftRequest, DraftTerms, OpenGeneration
 from outrider.engines.limits import EngineLimits
-from outrider.errors import OutriderError
+from outrider.errors import ChecksumError, OutriderError
 from outrider.events import write_events
+from outrider.link.configured import link_source
+from outrider.link.profiles import Direction, LinkProfile
 from outrider.types import GenerationId
+from outrider.wire.bits import id_bits
+from outrider.wire.session import DrafterSession, payload_bits
 
-_Order = tuple[Callable[[], None], asyncio.Future[None]]
+_MOST_PROBE_BYTES = 64 * 2**20
+
+_Act = tuple[Callable[[], None], asyncio.Future[None]]
 
 
 class DrafterActor:
     """Holds a draft model and the KV of the generations leased to it."""
 
-    def __init__(self, drafter: str, target: str, dtype: str, device: str, threads: int, limits: EngineLimits) -> None:
-        """Load the draft model; what it shares with the target comes from the target's files."""
+    def __init__(self, group: DrafterGroupConfig, target: str, limits: EngineLimits, index: int = 0) -> None:
+        """Load the draft model; what it shares with the target comes from the target's files.
+
+        ``index`` tells the drafters of one group apart: their emulated links have different noise.
+        """
         # The fleet, which only creates this actor, need not wait for torch to load.
         from actors.engine_thread import engine_thread, model_card  # noqa: PLC0415
         from outrider.engines.torch_drafter import TorchDrafter  # noqa: PLC0415
         from outrider.models.registry import load_drafter  # noqa: PLC0415
 
         write_events()
-        self._thread = engine_thread(threads)
-        loaded = self._thread.submit(load_drafter, drafter, target, dtype=dtype, device=device).result()
+        self._index = index
+        self._link = EmulatedLink(link_source(group.link), index)
+        self._thread = engine_thread(group.threads)
+        loaded = self._thread.submit(load_drafter, group.model, target, dtype=group.dtype, device=group.device).result()
         engine = TorchDrafter(loaded, limits)
         self._engine: DrafterEngine = engine
         self._card = model_card(loaded, engine.max_context_tokens)
-        self._held: set[GenerationId] = set()
-        self._orders: list[_Order] = []
+        self._sessions: dict[GenerationId, DrafterSession] = {}
+        self._acts: list[_Act] = []
         self._waiting: dict[tuple[GenerationId, int], asyncio.Future[DraftAnswer]] = {}
         self._driver: asyncio.Task[None] | None = None
         self._fault: Exception | None = None
@@ -52,22 +65,77 @@ class DrafterActor:
             raise self._fault
         return self._card
 
-    async def open(self, request: OpenGeneration) -> None:
+    async def emulate_link(self, source: LinkProfile | None) -> None:
+        """Put another emulated link in the place of the configured one; None takes it away."""
+        self._link = EmulatedLink(source, self._index)
+
+    async def open(self, request: OpenGeneration, terms: DraftTerms) -> None:
         """Hold a generation.
 
         Raises:
             ContextTooLongError: it can never fit this drafter.
         """
-        self._held.add(request.generation)
+        token_ids = (*request.prompt_ids, *request.output_ids)
+        session = DrafterSession(terms.wire, request.generation, token_ids)
+        self._sessions[request.generation] = session
+        await self._link.carry(Direction.DOWN, len(token_ids) * id_bits(terms.wire.vocab_size))
+        if self._sessions.get(request.generation) is not session:
+            return  # closed or opened anew on the way
         try:
-            await self._apply(partial(self._engine.open, request))
+            await self._apply(partial(self._engine.open, request, terms))
         except OutriderError:
-            self._held.discard(request.generation)
+            self._sessions.pop(request.generation, None)
             raise
 
-    async def draft(self, request: DraftRequest) -> DraftReply:
-        """Draft one block (window 0: bring the KV up to date). A repeated request takes over from the first."""
+    async def exchange(self, generation: GenerationId, order: bytes) -> Answer:
+        """Carry out an order (a window of 0 brings the KV up to date) and answer it.
+
+        A repeated order is answered as before; one that cannot be read, or assumes another prefix, by asking for the
+        generation anew.
+
+        Raises:
+            MessageError: the order is sound and cannot be carried out.
+        """
+        await self._link.carry(Direction.DOWN, payload_bits(order))
         arrived_at_s = time.monotonic()
+        data = await self._answered(generation, order)
+        drafter_s = time.monotonic() - arrived_at_s
+        await self._link.carry(Direction.UP, payload_bits(data))
+        return Answer(data, drafter_s)
+
+    async def probe(self, sent: bytes, reply_bytes: int) -> Answer:
+        """Send so many bytes back, over the same link."""
+        await self._link.carry(Direction.DOWN, payload_bits(sent))
+        data = bytes(min(reply_bytes, _MOST_PROBE_BYTES))
+        await self._link.carry(Direction.UP, payload_bits(data))
+        return Answer(data, 0.0)
+
+    async def held(self) -> tuple[GenerationId, ...]:
+        """The generations it holds."""
+        return tuple(self._sessions)
+
+    async def close(self, generation: GenerationId) -> None:
+        """Forget a generation; a block it still waits for is cancelled."""
+        self._sessions.pop(generation, None)
+        for (name, _), answer in self._waiting.items():
+            if name == generation:
+                answer.cancel()
+        await self._apply(partial(self._engine.close, generation))
+
+    async def _answered(self, generation: GenerationId, order: bytes) -> bytes:
+        session = self._sessions.get(generation)
+        if session is None:
+            return b""
+        repeated = session.repeated(order)
+        if repeated is not None:
+            return repeated
+        try:
+            request = session.decode_order(order)
+        except ChecksumError:
+            return b""
+        return session.encode_answer(await self._drafted(request))
+
+    async def _drafted(self, request: DraftRequest) -> DraftAnswer:
         key = (request.generation, request.round)
         answer: asyncio.Future[DraftAnswer] = asyncio.get_running_loop().create_future()
         if key in self._waiting:
@@ -75,67 +143,55 @@ class DrafterActor:
         self._waiting[key] = answer
         try:
             await self._apply(partial(self._engine.submit, request))
-            return DraftReply(await answer, time.monotonic() - arrived_at_s)
+            return await answer
         finally:
             if self._waiting.get(key) is answer:
                 del self._waiting[key]
 
-    async def held(self) -> tuple[GenerationId, ...]:
-        """The generations it holds."""
-        return tuple(self._held)
-
-    async def close(self, generation: GenerationId) -> None:
-        """Forget a generation; a block it still waits for is cancelled."""
-        self._held.discard(generation)
-        for (name, _), answer in self._waiting.items():
-            if name == generation:
-                answer.cancel()
-        await self._apply(partial(self._engine.close, generation))
-
     async def _apply(self, act: Callable[[], None]) -> None:
         """Have the engine thread do something between two steps."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._orders.append((act, done))
+        self._acts.append((act, done))
         if self._driver is None or self._driver.done():
             self._driver = asyncio.get_running_loop().create_task(self._drive())
         await done
 
     async def _drive(self) -> None:
-        """Hand orders to the engine thread and answers to their callers until there is neither."""
+        """Hand acts to the engine thread and answers to their callers until there is neither."""
         loop = asyncio.get_running_loop()
-        while self._orders or self._engine.busy:
-            orders, self._orders = self._orders, []
+        while self._acts or self._engine.busy:
+            acts, self._acts = self._acts, []
             try:
-                errors, answers = await loop.run_in_executor(self._thread, self._work, [act for act, _ in orders])
+                errors, answers = await loop.run_in_executor(self._thread, self._work, [act for act, _ in acts])
             except Exception as error:  # noqa: BLE001 (a broken engine is reported to everybody who waits for it)
                 self._fault = error
-                self._fail_all([done for _, done in orders], error)
+                self._fail_all([done for _, done in acts], error)
                 return
-            for (_, done), order_error in zip(orders, errors, strict=True):
+            for (_, done), act_error in zip(acts, errors, strict=True):
                 if done.done():
                     continue
-                if order_error is None:
+                if act_error is None:
                     done.set_result(None)
                 else:
-                    done.set_exception(order_error)
+                    done.set_exception(act_error)
             for answer in answers:
                 waiting = self._waiting.get((answer.generation, answer.round))
                 if waiting is not None and not waiting.done():
                     waiting.set_result(answer)
 
-    def _fail_all(self, orders: list[asyncio.Future[None]], error: Exception) -> None:
-        futures: list[asyncio.Future[Any]] = [*orders, *self._waiting.values()]
+    def _fail_all(self, dones: list[asyncio.Future[None]], error: Exception) -> None:
+        futures: list[asyncio.Future[Any]] = [*dones, *self._waiting.values()]
         for future in futures:
             if not future.done():
                 future.set_exception(error)
 
     def _work(self, acts: list[Callable[[], None]]) -> tuple[list[Exception | None], list[DraftAnswer]]:
-        """On the engine thread: apply orders, then step until somebody has an answer or new orders are there."""
+        """On the engine thread: apply acts, then step until somebody has an answer or new acts are there."""
         errors = [_attempt(act) for act in acts]
         answers: list[DraftAnswer] = []
         while self._engine.busy and not answers:
             answers = self._engine.step()
-            if acts or self._orders:
+            if acts or self._acts:
                 break
         return errors, answers
 
@@ -143,6 +199,6 @@ class DrafterActor:
 def _attempt(act: Callable[[], None]) -> Exception | None:
     try:
         act()
-    except Exception as error:  # noqa: BLE001 (handed to the caller whose order it was)
+    except Exception as error:  # noqa: BLE001 (handed to the caller whose act it was)
         return error
     return None

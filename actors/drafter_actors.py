@@ -51,7 +51,7 @@ class RayDrafterActors:
             resources=dict(group.resources),
             runtime_env={"env_vars": {"OMP_NUM_THREADS": str(group.threads)}},
         )
-        handle: ActorHandle[Any] = actor.remote(group.model, target, group.dtype, group.device, group.threads, limits)
+        handle: ActorHandle[Any] = actor.remote(group, target, limits, drafter.index)
         return handle
 
     def restart(self, handle: "ActorHandle[Any]") -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from outrider.config_schema import DrafterGroupConfig
-from outrider.engines.base import Block, DraftAnswer, KvUsage, OpenGeneration, Outcome, Resolution
+from outrider.engines.base import Block, KvUsage, OpenGeneration, Outcome, Resolution
 from outrider.types import GenerationId
 
 
@@ -39,7 +39,7 @@ class VerifyReply:
     usage: KvUsage
 
 
-PROTOCOL_VERSION = 1  # of the messages between coordinators and drafters; raised when one of them changes
+PROTOCOL_VERSION = 2  # of the messages between coordinators and drafters; raised when one of them changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,13 @@ class ModelCard:
 
 
 @dataclass(frozen=True, slots=True)
-class DraftReply:
-    """A drafter's answer and the seconds it spent in the drafter, so that the rest of the call is the link's."""
+class Answer:
+    """A drafter's message (``outrider.wire``) and the seconds it worked on it: the rest of the call is the link's.
 
-    answer: DraftAnswer
+    ``data`` is empty if the drafter does not hold the generation at all.
+    """
+
+    data: bytes
     drafter_s: float
 
 

@@ -9,16 +9,16 @@ from ray.actor import ActorHandle
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from actors.deadlines import within
-from actors.messages import DraftReply
-from outrider.engines.base import DraftRequest, OpenGeneration
-from outrider.errors import DrafterBrokenError, DrafterLostError, OutriderError
+from actors.messages import Answer
+from outrider.engines.base import DraftTerms, OpenGeneration
+from outrider.errors import ContextTooLongError, DrafterBrokenError, DrafterLostError
 from outrider.types import GenerationId
 
 
 class DrafterTransport(Protocol):
     """One drafter, as the round loop sees it."""
 
-    async def open(self, request: OpenGeneration, deadline_s: float) -> None:
+    async def open(self, request: OpenGeneration, terms: DraftTerms, deadline_s: float) -> None:
         """Have it hold a generation.
 
         Raises:
@@ -27,8 +27,17 @@ class DrafterTransport(Protocol):
         """
         ...
 
-    async def draft(self, request: DraftRequest, deadline_s: float) -> DraftReply:
-        """Exchange one round.
+    async def exchange(self, generation: GenerationId, order: bytes, deadline_s: float) -> Answer:
+        """Exchange one round's messages.
+
+        Raises:
+            DrafterLostError: no answer within ``deadline_s`` seconds.
+            DrafterBrokenError: an answer of another form, or none for a fault of its own.
+        """
+        ...
+
+    async def probe(self, sent: bytes, reply_bytes: int, deadline_s: float) -> Answer:
+        """Send bytes and have so many sent back, to measure the link.
 
         Raises:
             DrafterLostError: no answer within ``deadline_s`` seconds.
@@ -49,18 +58,29 @@ class RayDrafterTransport:
         self._name = name
         self._handle = handle
 
-    async def open(self, request: OpenGeneration, deadline_s: float) -> None:
+    async def open(self, request: OpenGeneration, terms: DraftTerms, deadline_s: float) -> None:
         """See ``DrafterTransport.open``."""
-        await self._answer(self._handle.open.remote(request), deadline_s)
+        await self._answer(self._handle.open.remote(request, terms), deadline_s)
 
-    async def draft(self, request: DraftRequest, deadline_s: float) -> DraftReply:
-        """See ``DrafterTransport.draft``."""
-        reply = await self._answer(self._handle.draft.remote(request), deadline_s)
-        drafter_s = getattr(reply, "drafter_s", None)  # a reply of another version may lack what it should have
-        sound = isinstance(reply, DraftReply) and hasattr(reply, "answer") and isinstance(drafter_s, float)
-        if not sound or not 0.0 <= drafter_s < float("inf"):
-            raise DrafterBrokenError(f"drafter {self._name} needs to send a DraftReply, found {reply!r:.60}")
-        return reply
+    async def exchange(self, generation: GenerationId, order: bytes, deadline_s: float) -> Answer:
+        """See ``DrafterTransport.exchange``."""
+        return self._sound(await self._answer(self._handle.exchange.remote(generation, order), deadline_s))
+
+    async def probe(self, sent: bytes, reply_bytes: int, deadline_s: float) -> Answer:
+        """See ``DrafterTransport.probe``."""
+        answer = self._sound(await self._answer(self._handle.probe.remote(sent, reply_bytes), deadline_s))
+        if len(answer.data) != reply_bytes:
+            raise DrafterBrokenError(
+                f"drafter {self._name} needs to send {reply_bytes} bytes, found {len(answer.data)}"
+            )
+        return answer
+
+    def _sound(self, answer: Any) -> Answer:
+        drafter_s = getattr(answer, "drafter_s", None)  # an answer of another version may lack what it should have
+        sound = isinstance(answer, Answer) and isinstance(getattr(answer, "data", None), bytes)
+        if not sound or not isinstance(drafter_s, float) or not 0.0 <= drafter_s < float("inf"):
+            raise DrafterBrokenError(f"drafter {self._name} needs to send an Answer, found {answer!r:.60}")
+        return answer  # type: ignore[no-any-return]  # checked
 
     def close(self, generation: GenerationId) -> None:
         """See ``DrafterTransport.close``."""
@@ -77,7 +97,7 @@ class RayDrafterTransport:
         except RayActorError as error:
             raise DrafterLostError(f"drafter {self._name} is gone: {type(error).__name__}") from error
         except RayTaskError as error:
-            if isinstance(error.cause, OutriderError):
+            if isinstance(error.cause, ContextTooLongError):
                 raise error.cause from None
             raise DrafterBrokenError(f"drafter {self._name} failed: {error.cause!r:.200}") from error
         except RayError as error:

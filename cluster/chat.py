@@ -47,6 +47,7 @@ def chat(arguments: Namespace) -> None:
             seed=arguments.seed,
             max_tokens=arguments.max_tokens,
             window=arguments.window,
+            protocol=arguments.protocol,
         )
         conversation = Chat(client, url, options, arguments.system, make_console())
         conversation.show_legend()

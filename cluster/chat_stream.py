@@ -32,12 +32,12 @@ class ChatOptions:
     seed: int | None = None
     max_tokens: int | None = None
     window: int | None = None
+    protocol: str | None = None
 
     def body(self, messages: Sequence[Message]) -> dict[str, object]:
         """The request."""
-        outrider: dict[str, object] = {"spans": True}
-        if self.window is not None:
-            outrider["window"] = self.window
+        wished = {"window": self.window, "protocol": self.protocol}
+        outrider = {"spans": True, **{name: value for name, value in wished.items() if value is not None}}
         chosen = {"temperature": self.temperature, "seed": self.seed, "max_tokens": self.max_tokens}
         return {
             "model": self.model,

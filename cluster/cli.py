@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _USER_ERROR = 2
 _INTERRUPTED = 130
-_BENCHES = ("engine", "load", "overhead")
+_BENCHES = ("engine", "load", "overhead", "paper", "protocols", "wire-bits")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -85,6 +85,7 @@ def _add_chat(commands: "_Commands") -> None:
     add("--seed", type=int, help="the same seed gives the same answer")
     add("--max-tokens", type=int, help="length limit of an answer")
     add("--window", type=int, help="draft tokens per round (default: the service chooses)")
+    add("--protocol", help="what crosses the link, such as token_ids or tslt (default: the service chooses)")
     add("--system", metavar="TEXT", help="system message")
     add("prompt", nargs="?", metavar="PROMPT", help="ask this and exit (default: a conversation)")
     chat.set_defaults(run=_chat)
@@ -228,7 +229,7 @@ def _distill(arguments: argparse.Namespace) -> None:
 
 
 def _bench(arguments: argparse.Namespace) -> None:
-    import_module(f"bench.{arguments.name}").main(arguments.arguments)
+    import_module(f"bench.{arguments.name.replace('-', '_')}").main(arguments.arguments)
 
 
 if __name__ == "__main__":

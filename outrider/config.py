@@ -23,6 +23,7 @@ from outrider.config_schema import (
     SchedulingConfig,
     SpeculationConfig,
     VerifierConfig,
+    WireConfig,
 )
 from outrider.errors import ConfigError
 
@@ -37,6 +38,7 @@ __all__ = [
     "SchedulingConfig",
     "SpeculationConfig",
     "VerifierConfig",
+    "WireConfig",
     "load_config",
     "override",
     "parse_config",

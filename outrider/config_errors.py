@@ -60,6 +60,7 @@ def _node(schema: dict[str, Any], location: Sequence[str | int]) -> dict[str, An
         if part is not None:
             inner = node["properties"][part] if "properties" in node else None
             node = inner or node.get("items") or node["additionalProperties"]
+        node = next((choice for choice in node.get("anyOf", ()) if "$ref" in choice), node)  # an optional mapping
         if "$ref" in node:
             node = schema["$defs"][node["$ref"].rpartition("/")[2]]
     return node

@@ -7,13 +7,18 @@ strict: ``"8"`` is not an integer. What every field means to an operator stands 
 
 from collections.abc import Mapping
 from dataclasses import field
+from itertools import accumulate
+from operator import mul
 from pathlib import PurePath
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
+from outrider.engines.base import FloatField, WireFormat
 from outrider.errors import ConfigError
+from outrider.link.profiles import PROFILES
+from outrider.types import ProtocolName
 
 Text = Annotated[str, Field(strict=True, min_length=1)]
 Name = Annotated[
@@ -28,9 +33,12 @@ Number = Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
 PositiveNumber = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
 Mebibytes = Annotated[int, Field(strict=True, ge=16, le=1_048_576)]
 Window = Annotated[int, Field(strict=True, ge=0, le=64)]
+Siblings = Annotated[int, Field(strict=True, ge=1, le=16)]
 Seconds = Annotated[float, Field(strict=True, gt=0, le=86_400)]
 Share = Annotated[float, Field(strict=True, ge=0, le=1_024)]  # of CPUs or GPUs; Ray counts in fractions
 Quantity = Annotated[float, Field(strict=True, gt=0, le=1_000_000)]
+Milliseconds = Annotated[float, Field(strict=True, ge=0, le=60_000)]
+LossRate = Annotated[float, Field(strict=True, ge=0, le=0.99)]  # of packets
 
 DType = Literal["float32", "bfloat16", "float16"]
 Device = Literal["cpu", "cuda"]
@@ -55,6 +63,38 @@ class ModelConfig:
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
+class LinkConfig:
+    """An emulated link in one of three forms: a profile, a trace file, or figures; ``outrider.link.configured``."""
+
+    profile: Text | None = None
+    trace: Text | None = None
+    up_mbps: Quantity | None = None
+    down_mbps: Quantity | None = None
+    rtt_ms: Milliseconds | None = None
+    per_up: LossRate | None = None
+    per_down: LossRate | None = None
+    jitter_ms: Milliseconds | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown profile, two forms at once and an incomplete one."""
+        needed_figures = {"up_mbps": self.up_mbps, "down_mbps": self.down_mbps, "rtt_ms": self.rtt_ms}
+        figures = needed_figures | {"per_up": self.per_up, "per_down": self.per_down, "jitter_ms": self.jitter_ms}
+        forms = {"profile": self.profile, "trace": self.trace} | figures
+        given = [name for name, value in forms.items() if value is not None]
+        if self.profile is not None and self.profile not in PROFILES:
+            raise ConfigError("profile", f"one of {', '.join(PROFILES)}", self.profile)
+        if not given:
+            raise ConfigError("profile", "a name where neither trace nor up_mbps, down_mbps and rtt_ms are given", None)
+        if given[0] in {"profile", "trace"}:
+            if len(given) > 1:
+                raise ConfigError(given[1], f"to be left out where {given[0]} is given", forms[given[1]])
+            return
+        for name, value in needed_figures.items():
+            if value is None:
+                raise ConfigError(name, f"a number where {given[0]} is given", value)
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
 class DrafterGroupConfig:
     """Drafters of one kind of device."""
 
@@ -69,6 +109,7 @@ class DrafterGroupConfig:
     threads: Threads = 1
     max_generations: PositiveNumber = 32
     kv_budget_mib: Mebibytes = 256
+    link: LinkConfig | None = None
 
     def __post_init__(self) -> None:
         """Refuse a CUDA device without a GPU share: Ray would hide every GPU from the drafter."""
@@ -103,15 +144,48 @@ class VerifierConfig:
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class SpeculationConfig:
-    """How far drafters run ahead, in draft tokens per round."""
+    """What drafters draft in each round, and who decides it."""
 
+    policy: Literal["cheapest", "fixed"] = "cheapest"
+    protocols: Annotated[tuple[ProtocolName, ...], Field(min_length=1)] = tuple(ProtocolName)
     k_max: Annotated[int, Field(strict=True, ge=1, le=64)] = 16
-    window: Window = 2
+    window: Window | None = None
+    expansion: tuple[Siblings, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse a window past the engines' limit."""
-        if self.window > self.k_max:
+        """Refuse a window past the engines' limit, a fixed choice that is none, and a tree that is not one."""
+        if self.window is not None and self.window > self.k_max:
             raise ConfigError("window", f"at most k_max ({self.k_max})", self.window)
+        if self.policy == "fixed" and self.window is None:
+            raise ConfigError("window", "a number where policy is fixed", self.window)
+        if self.expansion and len(self.expansion) != self.window:
+            raise ConfigError("expansion", f"as many numbers as window ({self.window})", list(self.expansion))
+        if sum(accumulate(self.expansion, mul)) > self.k_max:
+            raise ConfigError("expansion", f"a tree of at most k_max ({self.k_max}) tokens", list(self.expansion))
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class WireConfig:
+    """How messages between coordinators and drafters are written (``outrider.engines.base.WireFormat``)."""
+
+    logit_field: FloatField = FloatField.FP16
+    scalar_bits: Annotated[int, Field(strict=True, ge=8, le=32)] = 24
+    row_field: Literal["fp32", "fp16", "bf16"] = "fp32"
+    top_k: Number = 32
+    top_rho: Annotated[float, Field(strict=True, gt=0, le=1)] = 1.0
+    distinct_siblings: bool = True
+
+    def format(self, vocab_size: int) -> WireFormat:
+        """For a model's vocabulary."""
+        return WireFormat(
+            vocab_size=vocab_size,
+            logit_field=self.logit_field,
+            scalar_bits=self.scalar_bits,
+            row_field=FloatField(self.row_field),
+            top_k=self.top_k,
+            top_rho=self.top_rho,
+            distinct_siblings=self.distinct_siblings,
+        )
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
@@ -170,6 +244,7 @@ class Config:
     drafters: tuple[DrafterGroupConfig, ...] = field(default_factory=lambda: (DrafterGroupConfig(name="embedded"),))
     verifiers: VerifierConfig = field(default_factory=VerifierConfig)
     speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
+    wire: WireConfig = field(default_factory=WireConfig)
     scheduling: SchedulingConfig = field(default_factory=SchedulingConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     http: HttpConfig = field(default_factory=HttpConfig)

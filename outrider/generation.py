@@ -10,9 +10,17 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from outrider.engines.base import OpenGeneration, Verified
-from outrider.errors import IllegalTransitionError, UnsupportedBlockError
+from outrider.errors import IllegalTransitionError
 from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
-from outrider.types import FinishReason, GenerationId, GenerationRequest, TokenLogprobs, TokenOrigin
+from outrider.types import (
+    FinishReason,
+    GenerationId,
+    GenerationRequest,
+    ProtocolName,
+    RoundStats,
+    TokenLogprobs,
+    TokenOrigin,
+)
 
 
 class GenerationState(StrEnum):
@@ -149,6 +157,9 @@ class Generation:
         self.stats = request.stats
         self.output_ids: list[int] = list(request.output_ids)
         self.prefix_hash = extend_prefix_hash(EMPTY_PREFIX_HASH, (*request.prompt_ids, *request.output_ids))
+        self.correction_by = request.correction_by  # the draft model a device of which is to draw the next token
+        self.unverified: tuple[int, ...] = ()  # committed tokens the verifier has not been told of
+        self._verifier_prefix_hash = self.prefix_hash  # meant while there are unverified ones
         self.open_rounds: dict[int, RoundState] = {}
         self._next_round = 0
         self._eos = frozenset() if request.ignore_eos else frozenset(eos_token_ids)
@@ -171,6 +182,16 @@ class Generation:
         """Committed tokens, prompt included."""
         return len(self.request.prompt_ids) + len(self.output_ids)
 
+    @property
+    def verifier_position(self) -> int:
+        """Committed tokens the verifier knows of."""
+        return self.position - len(self.unverified)
+
+    @property
+    def verifier_prefix_hash(self) -> int:
+        """Hash of these."""
+        return self._verifier_prefix_hash if self.unverified else self.prefix_hash
+
     def opening(self) -> OpenGeneration:
         """What an engine needs to hold this response as it now stands."""
         request = self.request
@@ -182,6 +203,16 @@ class Generation:
             logprobs=request.logprobs,
             prompt_logprobs=request.prompt_logprobs and self.stats.rounds == 0,
         )
+
+    @property
+    def last_position(self) -> int:
+        """Absolute position of the last token the response may have."""
+        return len(self.request.prompt_ids) + self._max_output - 1
+
+    @property
+    def end_ids(self) -> tuple[int, ...]:
+        """Tokens that end the response."""
+        return tuple(sorted(self._eos))
 
     @property
     def remaining_tokens(self) -> int:
@@ -216,45 +247,76 @@ class Generation:
             self.open_rounds[number] = state
         return state
 
-    def commit(self, outcome: Verified, draft: Sequence[int], forced: Sequence[int] = ()) -> Committed:
+    def commit_correction(self, token_id: int) -> Committed:
+        """Take a token the device drew in place of a rejected one; the verifier is told with the next block.
+
+        It may be sent at once if the target could have said it: the verifier has no more to say of it.
+        """
+        assert self.correction_by is not None, "a device draws a token only where one was deferred"
+        self.correction_by = None
+        self._verifier_prefix_hash = self.prefix_hash
+        committed = self._take([token_id], [TokenOrigin.CORRECTION])
+        self.unverified = committed.token_ids
+        return committed
+
+    def forgo_correction(self) -> None:
+        """Nobody is left who could draw the deferred token from its residual: the target draws it, inexactly."""
+        self.correction_by = None
+        self.stats += RoundStats(inexact_rounds=1)
+
+    def verifier_lost(self) -> None:
+        """The verifier is to be opened again, with all that is committed."""
+        self.unverified = ()
+
+    def commit(
+        self,
+        outcome: Verified,
+        draft: Sequence[int],
+        forced: Sequence[int] = (),
+        parents: Sequence[int] | None = None,
+        *,
+        protocol: ProtocolName | None = None,
+        draft_model: str | None = None,
+        exact: bool = True,
+    ) -> Committed:
         """Take a verified round's tokens into the response, up to its end.
 
-        ``draft`` and ``forced`` are the block's. Tokens behind an end-of-sequence token or ``max_tokens`` are dropped.
-
-        Raises:
-            UnsupportedBlockError: the outcome has log-probabilities, which nobody knows of forced tokens.
+        ``draft`` and ``parents`` are the block's; ``forced`` are those of its forced tokens that are not committed yet.
+        Tokens behind an end-of-sequence token or ``max_tokens`` are dropped. ``protocol`` and ``draft_model`` brought
+        the draft, and ``exact`` says whether they keep the target's distribution.
         """
-        if forced and outcome.logprobs:
-            raise UnsupportedBlockError(
-                f"round {outcome.round} of {self.name} needs log-probabilities of every token, found "
-                f"{len(forced)} forced ones; verify a generation opened with logprobs without forced tokens"
-            )
         self.round_happened(outcome.round, RoundEvent.VERIFIED)
+        self.unverified = ()
         accepted = [draft[i] for i in outcome.accepted_path]
         after = [] if outcome.next_token is None else [outcome.next_token]
-        token_ids, finish = self._until_end([*forced, *accepted, *after])
-        self.output_ids += token_ids
-        self.prefix_hash = extend_prefix_hash(self.prefix_hash, token_ids)
-        first = self.stats.rounds == 0
-        rejected = outcome.accepted_len < len(draft)
+        last = outcome.accepted_path[-1] if outcome.accepted_path else -1
+        rejected = outcome.accepted_len < len(draft) if parents is None else last in parents
         origins = [TokenOrigin.CORRECTION] * len(forced) + [TokenOrigin.ACCEPTED] * len(accepted)
         origins += [TokenOrigin.CORRECTION if rejected else TokenOrigin.VERIFIER] * len(after)
-        del origins[len(token_ids) :]
-        self.stats = replace(
-            self.stats,
-            rounds=self.stats.rounds + 1,
-            speculative_rounds=self.stats.speculative_rounds + bool(draft),
-            drafted_tokens=self.stats.drafted_tokens + len(draft),
-            accepted_tokens=self.stats.accepted_tokens + origins.count(TokenOrigin.ACCEPTED),
-            cached_tokens=outcome.cached_tokens if first else self.stats.cached_tokens,
+        committed = self._take([*forced, *accepted, *after], origins)
+        deferred = outcome.deferred is not None and committed.finish is None
+        self.correction_by = (draft_model or self.correction_by) if deferred else None
+        self.stats += RoundStats(
+            rounds=1,
+            speculative_rounds=int(bool(draft)),
+            drafted_tokens=len(draft),
+            accepted_tokens=committed.origins.count(TokenOrigin.ACCEPTED),
+            cached_tokens=outcome.cached_tokens if self.stats.rounds == 0 else 0,
+            inexact_rounds=int(not exact),
+            protocols=((protocol, 1),) if draft and protocol is not None else (),
         )
-        return Committed(
-            token_ids=tuple(token_ids),
-            finish=finish,
-            origins=tuple(origins),
-            logprobs=outcome.logprobs[: len(token_ids)],
-            prompt_logprobs=outcome.prompt_logprobs,
-        )
+        logprobs = outcome.logprobs[: len(committed.token_ids)]
+        return replace(committed, logprobs=logprobs, prompt_logprobs=outcome.prompt_logprobs)
+
+    def exchanged(self, up_bits: int, down_bits: int) -> None:
+        """Count a message from a drafter and one to it."""
+        self.stats += RoundStats(payload_up_bits=up_bits, payload_down_bits=down_bits)
+
+    def _take(self, token_ids: list[int], origins: list[TokenOrigin]) -> Committed:
+        taken, finish = self._until_end(token_ids)
+        self.output_ids += taken
+        self.prefix_hash = extend_prefix_hash(self.prefix_hash, taken)
+        return Committed(token_ids=tuple(taken), finish=finish, origins=tuple(origins[: len(taken)]))
 
     def swallowed(self, origins: Sequence[TokenOrigin]) -> None:
         """Take back from the statistics what a stop string has cut off behind the committed text."""

@@ -97,6 +97,11 @@ class Batcher:
         return len(self._queue)
 
     @property
+    def cost_model(self) -> LinearCostModel:
+        """As corrected by every batch so far."""
+        return self._cost_model
+
+    @property
     def idle(self) -> bool:
         """Whether no call is under way."""
         return not self._flights

@@ -19,17 +19,24 @@ from outrider.models.token_map import token_map
 from outrider.scheduling.cost_model import DEFAULT_COST_MODEL
 from outrider.scheduling.fcfs import Fcfs
 from outrider.scheduling.policy import BatchLimits, SchedulingPolicy
+from outrider.selection.cheapest import Cheapest
+from outrider.selection.fixed import Fixed
+from outrider.selection.situation import SelectionPolicy
 from outrider.text import IncrementalText
 from outrider.types import GenerationChunk, GenerationRequest
 from serve_app.batcher import Batcher
-from serve_app.coordinator_stats import CoordinatorStats
+from serve_app.coordinator_stats import BatchRecord, CoordinatorStats
+from serve_app.drafter_book import DrafterBook
 from serve_app.drafter_link import DrafterLink, LinkSettings
 from serve_app.metrics import RaySink
+from serve_app.present_load import PresentLoad
 from serve_app.ray_ports import RayFleet, VerifierPort
-from serve_app.round_loop import RoundLoop, RoundServices, acceptance_rule
+from serve_app.round_loop import RoundLoop, RoundServices
 from serve_app.round_timing import RoundTiming
+from serve_app.speculation import Speculation
 
 _POLICIES: dict[str, type[SchedulingPolicy]] = {"fcfs": Fcfs}
+_SELECTION: dict[str, type[SelectionPolicy]] = {"cheapest": Cheapest, "fixed": Fixed}
 _KEPT_TIMINGS = 20_000
 _LEASE_RETRY_S = 1.0
 _BEAT_S = 1.0
@@ -59,14 +66,20 @@ class Coordinator:
         self._running = 0
         self._closing: set[asyncio.Task[None]] = set()
         self._verifier_answers = False
+        self._load = PresentLoad()
+        self._book = DrafterBook({group.name: group.model for group in config.drafters})
         self._batcher = self._make_batcher()
         self._beating = asyncio.create_task(self._beat_for_ever())
         self._card = card = await self._verifier.card()
         self._verifier_answers = True
+        speculation = Speculation.from_config(config, card.vocab_size)
         self._services = RoundServices(
             batcher=self._batcher,
             await_verifier=self._await_verifier,
-            configured_window=config.speculation.window if config.drafter_count else 0,
+            speculation=speculation,
+            policy=_SELECTION[config.speculation.policy](),
+            load=self._load,
+            correction_deadline_s=config.limits.drafter_open_deadline_s,
             observe=self._note_round,
             sink=self._sink,
         )
@@ -74,7 +87,7 @@ class Coordinator:
             draft_deadline_s=config.limits.drafter_deadline_s,
             prefill_deadline_s=config.limits.drafter_open_deadline_s,
             retry_s=_LEASE_RETRY_S,
-            vocab_size=card.vocab_size,
+            wire=speculation.wire,
         )
         event(log, "coordinator_ready", coordinator=self._id, model=card.name, positions=card.max_context_tokens)
 
@@ -151,19 +164,24 @@ class Coordinator:
             prefill_chunk_tokens=verifiers.prefill_chunk_tokens,
         )
         policy = _POLICIES[self._config.scheduling.policy]()
-        return Batcher(self._verifier.verify, policy, limits, DEFAULT_COST_MODEL, self._stats.batch)
+        return Batcher(self._verifier.verify, policy, limits, DEFAULT_COST_MODEL, self._note_batch)
 
     def _round_loop(self, request: GenerationRequest) -> RoundLoop:
         generation = Generation(
             request, eos_token_ids=self._card.eos_token_ids, max_context_tokens=self._card.max_context_tokens
         )
-        link = DrafterLink(generation, self._fleet, self._link_settings, acceptance_rule(generation))
+        link = DrafterLink(generation, self._fleet, self._link_settings, self._book)
         text = IncrementalText(self._tokenizer, request.stop, request.output_ids, request.min_tokens)
         return RoundLoop(generation, link, text, self._services)
 
     def _note_round(self, timing: RoundTiming) -> None:
         self._timings.append(timing)
         self._stats.round(timing)
+        self._load.round(timing)
+
+    def _note_batch(self, record: BatchRecord) -> None:
+        self._stats.batch(record)
+        self._load.batch(record.blocks)
 
     async def _await_verifier(self) -> None:
         self._verifier_answers = False
@@ -184,6 +202,7 @@ class Coordinator:
                 status = await self._fleet.beat(report)
                 if status is not None:
                     self._stats.fleet(status)
+                self._stats.links(self._book.links(time.monotonic()))
             except Exception:  # a beat that fails must not be the last
                 log.exception("beat_failed")
             await asyncio.sleep(_BEAT_S)

@@ -1,11 +1,12 @@
 """What a coordinator counts: one record per round and per batch, into its report to the fleet and into the metrics."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from actors.messages import CoordinatorReport, FleetStatus
+from actors.messages import CoordinatorReport, DrafterId, FleetStatus
 from outrider.engines.base import KvUsage
+from outrider.link.state import Csi
 from outrider.scheduling.policy import StopReason
 from serve_app import metrics
 from serve_app.metrics import Sink
@@ -46,7 +47,11 @@ class CoordinatorStats:
         self._counts.update(
             rounds=1, speculative=min(drafted, 1), drafted=drafted, accepted=accepted, committed=timing.committed_tokens
         )
-        sink.record(metrics.ROUNDS, protocol="token_ids" if drafted else "none")
+        protocol = timing.protocol or "none"
+        sink.record(metrics.ROUNDS, protocol=protocol)
+        for direction, bits in (("up", timing.up_bits), ("down", timing.down_bits)):
+            if bits:
+                sink.record(metrics.PAYLOAD_BITS, bits, protocol=protocol, direction=direction)
         if drafted:
             sink.record(metrics.DRAFTS)
             sink.record(metrics.DRAFT_TOKENS, drafted)
@@ -104,6 +109,17 @@ class CoordinatorStats:
             kv=usage,
             phase_seconds=dict(self._phase_s),
         )
+
+    def links(self, estimates: Mapping[DrafterId, Csi]) -> None:
+        """Set the gauges of the links, the worst of each group."""
+        by_group: dict[str, list[Csi]] = {}
+        for drafter, csi in estimates.items():
+            by_group.setdefault(drafter.group, []).append(csi)
+        for group, links in by_group.items():
+            self._sink.record(metrics.LINK_RTT_S, max(csi.rtt_s for csi in links), group=group)
+            up_bps, down_bps = min(csi.up_bps for csi in links), min(csi.down_bps for csi in links)
+            for direction, rate_bps in (("up", up_bps), ("down", down_bps)):
+                self._sink.record(metrics.LINK_RATE_BPS, rate_bps, group=group, direction=direction)
 
     def fleet(self, status: FleetStatus) -> None:
         """Set the gauges of the fleet. Every coordinator does: take the maximum over them."""

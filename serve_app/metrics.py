@@ -87,6 +87,13 @@ KV_BLOCKS = _gauge("kv_blocks", "The verifier's KV memory: used, cached, free", 
 KV_EVICTIONS = _counter("kv_evictions_total", "Generations whose KV was dropped to make room")
 VERIFIER_LOSSES = _counter("verifier_losses_total", "Rounds lost because the verifier died or hung")
 DRAFTER_LOSSES = _counter("drafter_losses_total", "Generations that had to part with a drafter that failed")
+PAYLOAD_BITS = _counter(
+    "payload_bits_total", "Bits of messages of rounds, by protocol and direction: up, down", "protocol", "direction"
+)
+CANDIDATE_FALLBACKS = _counter("candidate_fallbacks_total", "Corrections for which no candidate was taken")
+CORRECTIONS_GIVEN_UP = _counter("corrections_given_up_total", "Corrections drawn inexactly for want of their drafter")
+LINK_RATE_BPS = _gauge("link_rate_bps", "Measured rate of a group's links, the slowest: up, down", "group", "direction")
+LINK_RTT_S = _gauge("link_rtt_seconds", "Measured round-trip time of a group's links, the longest", "group")
 DRAFTERS = _gauge("drafters", "Drafters by group and state: starting, ready, suspect, refused", "group", "state")
 LEASES = _gauge("drafter_leases", "Generations leased to the drafters of a group", "group")
 

@@ -48,11 +48,17 @@ class OutriderOptions(BaseModel):
 
     Attributes:
         window: fixes the draft tokens per round; 0 drafts nothing.
+        protocol: fixes what crosses the link in every round with a draft.
+        expansion: fixes the shape of token trees, children per node by depth, ``window`` numbers.
+        explain: whether ``usage`` is to tell why each round was made as it was.
         spans: whether to tell of each piece of text who proposed it.
     """
 
     model_config = _STRICT
     window: int | None = None
+    protocol: str | None = None
+    expansion: Annotated[list[int], Field(fail_fast=True, max_length=64)] = []
+    explain: bool = False
     spans: bool = False
 
 

@@ -4,13 +4,16 @@ A token's log-probability comes with the text that shows all of the token; of a 
 never comes.
 """
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from outrider.types import FinishReason, GenerationChunk, RoundStats, TextSpan, TokenLogprobs
+from outrider.types import ChoiceReport, FinishReason, GenerationChunk, RoundStats, TextSpan, TokenLogprobs
 from serve_app.openai_generation import Choice
 from serve_app.openai_tokens import TextOffsets, TokenTable
+
+_KEPT_CHOICES = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ class ChoiceReader:
         finish_reason: None until the last chunk was read.
         completion_tokens: so far.
         stats: of what was read so far.
+        choices: why rounds were made as they were, as far as it was told; the last ``_KEPT_CHOICES``.
     """
 
     def __init__(self, choice: Choice, table: TokenTable) -> None:
@@ -57,6 +61,7 @@ class ChoiceReader:
         self.finish_reason: FinishReason | None = None
         self.completion_tokens = 0
         self.stats = RoundStats()
+        self.choices: deque[ChoiceReport] = deque(maxlen=_KEPT_CHOICES)
         self._table = table
         self._offsets = TextOffsets(table, start=len(choice.echo or ""))
         self._echoed = choice.echo is None
@@ -68,6 +73,7 @@ class ChoiceReader:
         deltas = [] if self._echoed else [self._echo(chunk)]
         self._echoed = True
         self.stats, self.finish_reason = chunk.stats, chunk.finish_reason
+        self.choices += chunk.choices
         if self.choice.shows_output:
             self.completion_tokens += len(chunk.token_ids)
             deltas.append(Delta(chunk.text, _merged(chunk.spans), self._shown(chunk)))

@@ -6,9 +6,11 @@ Parameters are checked against the model's limits here.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from itertools import accumulate
+from operator import mul
 
 from outrider.errors import ParameterError
-from outrider.types import GenerationId, GenerationRequest, SamplingParams
+from outrider.types import TREE_PROTOCOLS, GenerationId, GenerationRequest, ProtocolName, SamplingParams
 from serve_app.errors import PromptTooLongError
 from serve_app.openai_api import ChatBody, CompletionBody, RequestLimits
 from serve_app.openai_prompts import Prompt
@@ -77,6 +79,10 @@ def to_choices(
             logprobs=body.alternatives,
             prompt_logprobs=echo and body.alternatives is not None,
             window=_window(body, limits),
+            protocol=_protocol(body, params),
+            expansion=_expansion(body, limits),
+            reproducible=body.seed is not None,
+            explain=body.outrider.explain,
             request_id=request_id,
         )
         for i, seed in enumerate(seeds):
@@ -119,6 +125,31 @@ def _window(body: CompletionBody | ChatBody, limits: RequestLimits) -> int | Non
     if window is not None and not 0 <= window <= limits.k_max:
         raise ParameterError("outrider.window", f"an integer in 0..{limits.k_max}", window)
     return window
+
+
+def _protocol(body: CompletionBody | ChatBody, params: SamplingParams) -> ProtocolName | None:
+    name = body.outrider.protocol
+    if name is None:
+        return None
+    if name not in set(ProtocolName):
+        raise ParameterError("outrider.protocol", f"one of {', '.join(ProtocolName)}", name)
+    if body.seed is not None and not params.greedy and name != ProtocolName.TOKEN_IDS:
+        raise ParameterError("outrider.protocol", "token_ids where a seed is named, for the tokens it stands for", name)
+    return ProtocolName(name)
+
+
+def _expansion(body: CompletionBody | ChatBody, limits: RequestLimits) -> tuple[int, ...]:
+    options = body.outrider
+    if not options.expansion:
+        return ()
+    if options.protocol not in TREE_PROTOCOLS:
+        raise ParameterError("outrider.expansion", "outrider.protocol tslt_tree or token_ids", options.protocol)
+    if len(options.expansion) != options.window or min(options.expansion) < 1:
+        needed = f"as many numbers >= 1 as outrider.window ({options.window})"
+        raise ParameterError("outrider.expansion", needed, options.expansion)
+    if (nodes := sum(accumulate(options.expansion, mul))) > limits.k_max:
+        raise ParameterError("outrider.expansion", f"a tree of at most {limits.k_max} tokens", nodes)
+    return tuple(options.expansion)
 
 
 def _min_tokens(body: CompletionBody | ChatBody, max_tokens: int) -> int:

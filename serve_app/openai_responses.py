@@ -1,9 +1,9 @@
 """OpenAI's API as data: response bodies, stream events, ``usage`` and the model's card. No HTTP, no Ray, no clock."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 
-from outrider.types import FinishReason, RoundStats
+from outrider.types import FinishReason, ProtocolName, RoundStats
 from serve_app.openai_api import RequestLimits
 from serve_app.openai_choices import ChoiceReader, Delta
 from serve_app.openai_logprobs import chat_logprobs, completion_logprobs
@@ -102,8 +102,9 @@ def usage_of(readers: Sequence[ChoiceReader]) -> dict[str, object]:
     firsts = [reader for reader in readers if reader.choice.first_of_prompt]
     prompt_tokens = sum(len(reader.choice.request.prompt_ids) for reader in firsts)
     completion_tokens = sum(reader.completion_tokens for reader in readers)
-    stats = RoundStats(*(sum(getattr(reader.stats, field.name) for reader in readers) for field in fields(RoundStats)))
-    rounds = {"token_ids": stats.speculative_rounds, "none": stats.rounds - stats.speculative_rounds}
+    stats = sum((reader.stats for reader in readers), RoundStats())
+    rounds: dict[str, int] = {**dict(stats.protocols), "none": stats.rounds - stats.speculative_rounds}
+    choices = [asdict(choice) for reader in readers for choice in reader.choices]
     return {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": completion_tokens,
@@ -119,7 +120,9 @@ def usage_of(readers: Sequence[ChoiceReader]) -> dict[str, object]:
             "drafted_tokens": stats.drafted_tokens,
             "accepted_tokens": stats.accepted_tokens,
             "protocols": {name: count for name, count in rounds.items() if count},
-            "lossless": True,
+            "payload_bits": {"up": stats.payload_up_bits, "down": stats.payload_down_bits},
+            "lossless": stats.inexact_rounds == 0,
+            **({"choices": choices} if choices else {}),
         },
     }
 
@@ -132,5 +135,5 @@ def model_card(limits: RequestLimits, created_s: int) -> dict[str, object]:
         "created": created_s,
         "owned_by": "outrider",
         "max_model_len": limits.max_context_tokens,
-        "outrider": {"max_window": limits.k_max},
+        "outrider": {"max_window": limits.k_max, "protocols": list(ProtocolName)},
     }

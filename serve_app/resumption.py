@@ -2,7 +2,8 @@
 
 The ingress keeps a resume record, a ``GenerationRequest`` that grows with every chunk it has received. Another
 coordinator that is given the record goes on behind the last received token: what the first one committed but never
-delivered is chosen again, and identically, as every token is a function of its prefix and the request.
+delivered is chosen again. With shared noise and at temperature 0 it is the same, as every token is a function of its
+prefix and the request; ratio protocols draw it by the same law.
 """
 
 import asyncio
@@ -81,7 +82,12 @@ async def resumed(
 
 def advanced(record: GenerationRequest, chunk: GenerationChunk) -> GenerationRequest:
     """The record after a chunk was received."""
-    return replace(record, output_ids=record.output_ids + chunk.token_ids, stats=chunk.stats)
+    return replace(
+        record,
+        output_ids=record.output_ids + chunk.token_ids,
+        stats=chunk.stats,
+        correction_by=chunk.correction_by,
+    )
 
 
 def next_attempt(record: GenerationRequest, name: str, attempt: int) -> GenerationRequest:

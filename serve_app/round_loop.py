@@ -7,23 +7,36 @@ waits for drafter and verifier and survives the loss of either.
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from dataclasses import dataclass
+from contextlib import aclosing
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from outrider.engines.base import AcceptanceRule, Block, Refused, Verified
+from outrider.engines.base import Block, CorrectionSource, Draft, DraftPlan, NeedsRow, Refused, Verified
 from outrider.errors import ContextTooLongError, GenerationFailedError, OutriderError, VerifierLostError
 from outrider.events import event
 from outrider.generation import Committed, Generation, GenerationEvent, GenerationState, RoundEvent
 from outrider.scheduling.cost_model import VerifyCost
-from outrider.selection import RoundSituation, choose_window
+from outrider.selection.situation import SelectionPolicy
 from outrider.text import IncrementalText
-from outrider.types import FinishReason, GenerationChunk, TextSpan, TokenOrigin
+from outrider.types import (
+    ChoiceReport,
+    FinishReason,
+    GenerationChunk,
+    ProtocolName,
+    TextSpan,
+    TokenOrigin,
+)
+from outrider.wire.registry import codec
 from serve_app import metrics
 from serve_app.batcher import Batcher, VerifyResult, block_tokens
-from serve_app.drafter_link import DrafterLink, Exchange
+from serve_app.drafter_link import LINK_PATIENCE, DrafterLink, Exchange
 from serve_app.metrics import Sink
+from serve_app.present_load import PresentLoad
+from serve_app.round_blocks import make_block, row_request
+from serve_app.round_choice import RoundChooser, report
 from serve_app.round_timing import RoundTiming
+from serve_app.speculation import Speculation
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +49,10 @@ class RoundServices:
 
     batcher: Batcher
     await_verifier: Callable[[], Coroutine[Any, Any, None]]  # returns once the verifier answers; raises if it is gone
-    configured_window: int  # 0 where there are no drafters
+    speculation: Speculation
+    policy: SelectionPolicy
+    load: PresentLoad
+    correction_deadline_s: float  # how long a token that is a device's to draw waits for a device
     observe: Callable[[RoundTiming], None]  # told of every committed round
     sink: Sink
 
@@ -52,9 +68,10 @@ class RoundLoop:
         self._link = link
         self._text = text
         self._services = services
-        requested = generation.request.window
-        self._window = services.configured_window if requested is None else requested
-        self._rule = acceptance_rule(generation)
+        self._chooser = RoundChooser(generation, services.speculation, services.policy)
+        self._source: CorrectionSource | None = None  # from which a device is to draw the next token, once it is known
+        self._choices: list[ChoiceReport] = []  # not told yet
+        self._correction_due_at_s: float | None = None  # while one is owed
         self._held_by_verifier = False
         self._losses = 0
 
@@ -72,16 +89,19 @@ class RoundLoop:
         self._log("generation_started", prompt_tokens=len(request.prompt_ids), resumed_tokens=len(request.output_ids))
         finished, reason = False, None
         try:
-            if self._window > 0:
+            if self._chooser.may_draft or generation.correction_by is not None:
                 self._link.start()
             while not finished:
-                committed = await self._round()
-                if committed is not None:
-                    chunk = self._chunk(committed)
-                    finished = chunk.finish_reason is not None
-                    if finished:
-                        generation.happened(GenerationEvent.ENDED)
-                    yield chunk
+                async with aclosing(self._round()) as pieces:
+                    async for committed in pieces:
+                        # Without tokens where all was rejected: the record must say whose the next one is.
+                        chunk = self._chunk(committed)
+                        finished = chunk.finish_reason is not None
+                        if finished:
+                            generation.happened(GenerationEvent.ENDED)
+                        yield chunk
+                        if finished:
+                            break
         except OutriderError as error:
             generation.happened(GenerationEvent.FAULT)
             reason = str(error)
@@ -104,63 +124,136 @@ class RoundLoop:
         stats = self._generation.stats
         return {"rounds": stats.rounds, "drafted": stats.drafted_tokens, "accepted": stats.accepted_tokens}
 
-    async def _round(self) -> Committed | None:
-        """One round; None if it came to nothing (a process was lost) and another is to be tried."""
+    async def _round(self) -> AsyncGenerator[Committed, None]:
+        """One round: nothing if it came to nothing (a process was lost), a device's correction, a verified block."""
         began_at_s = time.monotonic()
-        number, exchange = await self._drafted()
-        block = self._block(number, exchange)
+        if self._generation.correction_by is not None:
+            if not await self._drafter_for_correction():
+                return
+            if self._source is None:
+                decided = await self._row_for_correction()
+                if decided is not None:
+                    yield decided
+                if self._source is None:
+                    return
+        number, plan, exchange = await self._drafted()
+        draft = None if exchange is None else exchange.answer
+        if isinstance(draft, NeedsRow):
+            self._services.sink.record(metrics.CANDIDATE_FALLBACKS)
+            self._source = None
+            self._generation.round_happened(number, RoundEvent.OVERTAKEN)
+            return
+        if self._generation.correction_by is not None and draft is None:
+            # The drafter was lost: another one draws it.
+            self._generation.round_happened(number, RoundEvent.OVERTAKEN)
+            return
+        forced = () if draft is None or draft.correction is None else (draft.correction,)
+        uncommitted, self._correction_due_at_s = forced, None
+        if forced and self._generation.request.logprobs is None:
+            # Its log-probability is the only thing the verifier could add.
+            self._source, uncommitted = None, ()
+            yield self._generation.commit_correction(forced[0])
+        block = make_block(
+            self._generation,
+            number,
+            plan,
+            draft,
+            self._services.speculation.wire,
+            forced=forced,
+            deferral=self._chooser.deferral(plan),
+        )
+        result = await self._outcome(block)
+        if result is None:
+            return
+        outcome, verified = result
+        self._chooser.learn(plan, block, outcome)
+        committed = self._generation.commit(
+            outcome,
+            block.draft,
+            uncommitted,
+            block.parents,
+            protocol=None if plan is None else plan.protocol,
+            draft_model=None if exchange is None else exchange.model,
+            exact=plan is None or codec(plan.protocol).lossless(self._services.speculation.wire),
+        )
+        self._source = outcome.deferred
+        new_tokens = len(committed.token_ids) + len(forced) - len(uncommitted)
+        timing = _timing(plan, exchange, block, verified, new_tokens, time.monotonic() - began_at_s)
+        self._services.observe(timing)
+        yield committed
+
+    async def _drafted(self) -> tuple[int, DraftPlan | None, Exchange | None]:
+        """Choose and number the round, and have its block drafted, if there is to be one."""
+        generation = self._generation
+        choice = self._chooser.choose(self._link, self._services.load.view(self._services.batcher.cost_model))
+        if generation.request.explain:
+            self._choices.append(report(choice))
+        plan = choice.chosen.plan
+        if generation.correction_by is not None and plan is None:
+            plan = DraftPlan(ProtocolName.DSSD, 0)  # only the correction
+        number = generation.begin_round(drafting=plan is not None)
+        if plan is None:
+            return number, None, None
+        source = None if generation.correction_by is None else self._source
+        exchange = await self._link.draft(number, plan, source, LINK_PATIENCE * choice.chosen.round_s)
+        if exchange is not None:
+            if isinstance(exchange.answer, Draft):
+                generation.round_happened(number, RoundEvent.BLOCK_ARRIVED)
+            return number, plan, exchange
+        generation.round_happened(number, RoundEvent.DRAFTER_LOST)
+        return generation.begin_round(drafting=False), None, None
+
+    async def _drafter_for_correction(self) -> bool:
+        """Have a drafter that can draw the next token; False once it has been waited for long enough."""
+        generation, now_s = self._generation, time.monotonic()
+        if self._correction_due_at_s is None:
+            self._correction_due_at_s = now_s + self._services.correction_deadline_s
+        found = await self._link.wait_ready(max(0.0, self._correction_due_at_s - now_s))
+        if found and self._link.model == generation.correction_by and now_s < self._correction_due_at_s:
+            return True
+        # Its residual is known to no other model. The target draws the token: near, and said to be inexact.
+        self._log("correction_given_up", logging.WARNING, model=generation.correction_by)
+        self._services.sink.record(metrics.CORRECTIONS_GIVEN_UP)
+        generation.forgo_correction()
+        self._source = self._correction_due_at_s = None
+        return False
+
+    async def _row_for_correction(self) -> Committed | None:
+        """Ask the verifier for what a device is to draw from; if that leaves one token only, it is committed."""
+        generation = self._generation
+        number = generation.begin_round(drafting=False)
+        result = await self._outcome(row_request(generation, number, self._services.speculation.wire))
+        if result is None:
+            return None
+        committed = generation.commit(result[0], ())
+        self._source = result[0].deferred
+        return committed if committed.token_ids else None
+
+    async def _outcome(self, block: Block) -> tuple[Verified, VerifyResult] | None:
+        """Have a block verified; None if the verifier lost the generation, which is then opened again."""
         try:
             result = await self._verified(block)
         except VerifierLostError:
-            await self._recover(number)
+            await self._recover(block.round)
             return None
         if isinstance(result.outcome, Refused):
             raise ContextTooLongError(result.outcome.reason)
         if not isinstance(result.outcome, Verified):
             # Unknown or stale: the verifier has not this generation's committed sequence. Open it again.
-            await self._recover(number)
+            await self._recover(block.round)
             return None
-        committed = self._generation.commit(result.outcome, block.draft, block.forced)
         self._losses = 0
-        timing = _timing(exchange, result, result.outcome, committed, time.monotonic() - began_at_s)
-        self._services.observe(timing)
-        return committed
-
-    async def _drafted(self) -> tuple[int, Exchange | None]:
-        """Number the round and have its block drafted, if a drafter is ready."""
-        generation = self._generation
-        window = choose_window(
-            RoundSituation(
-                window=self._window,
-                remaining_tokens=generation.remaining_tokens,
-                drafter_ready=self._link.ready,
-            )
-        )
-        number = generation.begin_round(drafting=window > 0)
-        if window == 0:
-            return number, None
-        exchange = await self._link.draft(number, window, time.monotonic)
-        if exchange is not None:
-            generation.round_happened(number, RoundEvent.BLOCK_ARRIVED)
-            return number, exchange
-        generation.round_happened(number, RoundEvent.DRAFTER_LOST)
-        return generation.begin_round(drafting=False), None
-
-    def _block(self, number: int, exchange: Exchange | None) -> Block:
-        return Block(
-            generation=self._generation.name,
-            round=number,
-            position=self._generation.position,
-            prefix_hash=self._generation.prefix_hash,
-            draft=() if exchange is None else exchange.draft.token_ids,
-            rule=self._rule,
-        )
+        return result.outcome, result
 
     async def _verified(self, block: Block) -> VerifyResult:
         generation = self._generation
         opening, cost = None, VerifyCost(len(block.draft) + 1, block.position - 1)
         if not self._held_by_verifier:
+            # Opened with all that is committed, a device's correction included.
             opening = generation.opening()
+            generation.verifier_lost()
+            forced = block.forced if generation.correction_by is not None else ()
+            block = replace(block, position=generation.position, prefix_hash=generation.prefix_hash, forced=forced)
             cost = VerifyCost(block_tokens(block), 0)
         generation.round_happened(block.round, RoundEvent.ENQUEUED)
         observe = partial(generation.round_happened, block.round)
@@ -202,7 +295,13 @@ class RoundLoop:
             logprobs=committed.logprobs[:consumed],
             prompt_logprobs=committed.prompt_logprobs,
             finish_reason=finish,
+            correction_by=self._generation.correction_by,
+            choices=self._told_choices(),
         )
+
+    def _told_choices(self) -> tuple[ChoiceReport, ...]:
+        choices, self._choices = tuple(self._choices), []
+        return choices
 
 
 def _add_span(spans: list[TextSpan], text: str, origin: TokenOrigin) -> None:
@@ -214,20 +313,23 @@ def _add_span(spans: list[TextSpan], text: str, origin: TokenOrigin) -> None:
 
 
 def _timing(
-    exchange: Exchange | None, result: VerifyResult, outcome: Verified, committed: Committed, total_s: float
+    plan: DraftPlan | None,
+    exchange: Exchange | None,
+    block: Block,
+    result: VerifyResult,
+    committed_tokens: int,
+    total_s: float,
 ) -> RoundTiming:
     return RoundTiming(
-        drafted_tokens=0 if exchange is None else len(exchange.draft.token_ids),
-        accepted_tokens=outcome.accepted_len,
-        committed_tokens=len(committed.token_ids),
+        protocol=plan.protocol if plan is not None and block.draft else None,
+        drafted_tokens=len(block.draft),
+        accepted_tokens=result.outcome.accepted_len if isinstance(result.outcome, Verified) else 0,
+        committed_tokens=committed_tokens,
         draft_s=0.0 if exchange is None else exchange.draft_s,
         link_s=0.0 if exchange is None else exchange.link_s,
         queue_s=result.queue_s,
         verify_s=result.verify_s,
         total_s=total_s,
+        up_bits=0 if exchange is None else exchange.up_bits,
+        down_bits=0 if exchange is None else exchange.down_bits,
     )
-
-
-def acceptance_rule(generation: Generation) -> AcceptanceRule:
-    """Greedy requests are verified greedily; sampled ones by shared noise, which is exact for every drafter."""
-    return AcceptanceRule.GREEDY if generation.request.params.greedy else AcceptanceRule.SHARED_NOISE

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from outrider.types import ProtocolName
+
 
 @dataclass(frozen=True, slots=True)
 class RoundTiming:
@@ -10,6 +12,7 @@ class RoundTiming:
     ``orchestration_s`` is what is left: Ray calls to the verifier, planning, commit, waiting for the event loop.
     """
 
+    protocol: ProtocolName | None  # None: nothing was drafted
     drafted_tokens: int
     accepted_tokens: int
     committed_tokens: int
@@ -18,6 +21,8 @@ class RoundTiming:
     queue_s: float  # the block was ready, the verifier was not
     verify_s: float  # inside the engine; several passes if the prefix was computed in chunks
     total_s: float
+    up_bits: int = 0  # of the drafter's message
+    down_bits: int = 0  # of the message to it
 
     @property
     def orchestration_s(self) -> float:

@@ -20,7 +20,9 @@ from outrider.config import (
     parse_config,
     to_yaml,
 )
+from outrider.config_schema import LinkConfig
 from outrider.errors import ConfigError
+from outrider.link.profiles import PROFILES
 
 TEXTS = st.text(st.characters(exclude_categories=["C", "Zl", "Zp"]), min_size=1)
 NAMES = st.from_regex(r"[a-z0-9][a-z0-9_-]{0,62}", fullmatch=True)
@@ -29,6 +31,19 @@ RESOURCES = st.dictionaries(TEXTS, st.floats(min_value=1e-6, max_value=1e6), max
 SECONDS = st.floats(min_value=0, max_value=86_400, exclude_min=True)
 DTYPES = st.sampled_from(["float32", "bfloat16", "float16"])
 
+LINKS = st.one_of(
+    st.none(),
+    st.builds(LinkConfig, profile=st.sampled_from(sorted(PROFILES))),
+    st.builds(LinkConfig, trace=TEXTS),
+    st.builds(
+        LinkConfig,
+        up_mbps=st.floats(0.001, 1e6),
+        down_mbps=st.floats(0.001, 1e6),
+        rtt_ms=st.floats(0, 60_000),
+        per_up=st.none() | st.floats(0, 0.99),
+        jitter_ms=st.none() | st.floats(0, 60_000),
+    ),
+)
 GROUPS = st.builds(
     DrafterGroupConfig,
     name=NAMES,
@@ -39,6 +54,7 @@ GROUPS = st.builds(
     resources=RESOURCES,
     num_cpus=SHARES,
     num_gpus=st.floats(min_value=0.001, max_value=1),
+    link=LINKS,
 )
 CONFIGS = st.builds(
     Config,
@@ -67,8 +83,14 @@ def test_the_packaged_file_states_every_default() -> None:
 
 def test_every_field_stands_in_the_packaged_file() -> None:
     text = files("outrider").joinpath("default.yaml").read_text(encoding="utf-8")
-    keys = [line.split(":")[0].strip(" -") for line in to_yaml(Config()).splitlines()]
+    keys = [line.split(":")[0].strip(" -") for line in to_yaml(Config()).splitlines() if ":" in line]
     assert [key for key in keys if f"{key}:" not in text] == []
+
+
+def test_every_link_profile_stands_in_the_packaged_file() -> None:
+    text = files("outrider").joinpath("default.yaml").read_text(encoding="utf-8")
+    assert [name for name in PROFILES if name not in text and not name.startswith("dssd_")] == []
+    assert "dssd_<0|20|50>ms_<10|50|100>mbps" in text
 
 
 def test_a_file_names_only_what_it_changes(tmp_path: Path) -> None:
@@ -118,6 +140,37 @@ MISTAKES = [
     ("drafters: [{name: A}]", "drafters[0].name needs a short name"),
     ("drafters: [{count: 2}]", "drafters[0].name needs a short name"),
     ("drafters: [{name: a}, {name: a}]", "drafters needs a different name for each group, found ['a', 'a']"),
+    (
+        "drafters: [{name: a, link: {profile: wifi}}]",
+        "drafters[0].link.profile needs one of wifi_2m, wifi_20m, lte_20mbps, good_500mbps_5ms",
+    ),
+    (
+        "drafters: [{name: a, link: {profile: wifi_2m, trace: x.csv}}]",
+        "drafters[0].link.trace needs to be left out where profile is given, found 'x.csv'",
+    ),
+    (
+        "drafters: [{name: a, link: {trace: x.csv, per_up: 0}}]",
+        "drafters[0].link.per_up needs to be left out where trace is given, found 0.0",
+    ),
+    (
+        "drafters: [{name: a, link: {up_mbps: 20, down_mbps: 20}}]",
+        "drafters[0].link.rtt_ms needs a number where up_mbps is given, found None",
+    ),
+    ("drafters: [{name: a, link: {jitter_ms: 1}}]", "drafters[0].link.up_mbps needs a number where jitter_ms is given"),
+    ("drafters: [{name: a, link: {}}]", "drafters[0].link.profile needs a name where neither trace nor up_mbps, down_"),
+    ("drafters: [{name: a, link: {rtt: 1}}]", "drafters[0].link needs known keys (profile, trace, up_mbps, down_mbps"),
+    ("drafters: [{name: a, link: {per_up: 1}}]", "drafters[0].link.per_up needs a number in [0, 0.99] or null, found"),
+    ("drafters: [{name: a, link: fast}]", "drafters[0].link needs a mapping of profile, trace, up_mbps, down_mbps"),
+    ("speculation: {policy: fixed}", "speculation.window needs a number where policy is fixed, found None"),
+    ("speculation: {protocols: []}", "speculation.protocols needs "),
+    ("speculation: {protocols: [morse]}", "speculation.protocols[0] needs one of token_ids, dsd, tslt, tslt_tree"),
+    (
+        "speculation: {window: 2, expansion: [2]}",
+        "speculation.expansion needs as many numbers as window (2), found [2]",
+    ),
+    ("speculation: {window: 2, expansion: [4, 4]}", "speculation.expansion needs a tree of at most k_max (16) tokens"),
+    ("wire: {row_field: int8}", "wire.row_field needs one of fp32, fp16, bf16, found 'int8'"),
+    ("wire: {scalar_bits: 64}", "wire.scalar_bits needs an integer in [8, 32], found 64"),
     ("http:", "http needs a mapping of host, port, found None"),
     ("http: {prt: 1}", "http needs known keys (host, port; did you mean port?), found 'prt'"),
     ("surprise: 1", "configuration needs known keys (model, drafters,"),

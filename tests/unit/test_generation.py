@@ -3,12 +3,13 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.engines.base import Verified
-from outrider.errors import IllegalTransitionError, UnsupportedBlockError
+from outrider.engines.base import TargetRow, Verified
+from outrider.errors import IllegalTransitionError
 from outrider.generation import (
     GENERATION_TRANSITIONS,
     ROUND_TRANSITIONS,
@@ -21,7 +22,15 @@ from outrider.generation import (
     next_round_state,
 )
 from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
-from outrider.types import FinishReason, GenerationRequest, RoundStats, SamplingParams, TokenLogprobs, TokenOrigin
+from outrider.types import (
+    FinishReason,
+    GenerationRequest,
+    ProtocolName,
+    RoundStats,
+    SamplingParams,
+    TokenLogprobs,
+    TokenOrigin,
+)
 
 EOS = 2
 PARAMS = SamplingParams(temperature=0.0)
@@ -218,11 +227,89 @@ def test_logprobs_are_cut_where_the_response_ends(max_tokens: int, token_ids: li
     assert committed.prompt_logprobs == prompt
 
 
-def test_forced_tokens_have_no_logprobs_and_are_refused_where_they_are_wanted() -> None:
-    generation = make(logprobs=0)
-    outcome = Verified("g", begin(generation), (), 5, logprobs=(TokenLogprobs(5, -0.5),))
-    with pytest.raises(UnsupportedBlockError, match="found 1 forced ones"):
-        generation.commit(outcome, (), forced=(4,))
+ROW = TargetRow(None, np.full(9, 1 / 9, dtype=np.float32))
+
+
+def deferred(**fields: Any) -> Generation:
+    """A response whose next token is a device's to draw, behind one accepted token of a draft of two."""
+    generation = make(**fields)
+    outcome = Verified("g", begin(generation), (0,), None, deferred=ROW)
+    committed = generation.commit(outcome, (3, 4), protocol=ProtocolName.DSSD, draft_model="small")
+    assert (committed.token_ids, committed.origins) == ((3,), (TokenOrigin.ACCEPTED,))
+    return generation
+
+
+def test_a_deferred_correction_is_committed_when_the_device_has_drawn_it() -> None:
+    generation = deferred()
+    assert generation.correction_by == "small"
+    before = (generation.position, generation.prefix_hash)
+    committed = generation.commit_correction(7)
+    assert (committed.token_ids, committed.origins, committed.finish) == ((7,), (TokenOrigin.CORRECTION,), None)
+    assert generation.correction_by is None
+    assert (generation.verifier_position, generation.verifier_prefix_hash) == before, "it has not been told yet"
+    assert generation.position == before[0] + 1
+    generation.commit(Verified("g", begin(generation), (0,), 2), (5,), protocol=ProtocolName.DSSD)
+    assert generation.output_ids == [3, 7, 5, 2]
+    assert generation.verifier_position == generation.position
+    assert generation.stats.protocols == ((ProtocolName.DSSD, 2),)
+
+
+def test_a_correction_may_be_the_last_token() -> None:
+    assert deferred(max_tokens=2).commit_correction(7).finish is FinishReason.LENGTH
+    assert deferred().commit_correction(EOS).finish is FinishReason.STOP
+
+
+def test_with_logprobs_a_correction_is_committed_together_with_what_the_verifier_says_of_it() -> None:
+    generation = deferred(logprobs=0)
+    entries = tuple(TokenLogprobs(token_id, -0.5) for token_id in (7, 5, 2))
+    committed = generation.commit(Verified("g", begin(generation), (0,), 2, logprobs=entries), (5,), forced=(7,))
+    assert committed.token_ids == (7, 5, 2)
+    assert committed.logprobs == entries
+    assert committed.origins == (TokenOrigin.CORRECTION, TokenOrigin.ACCEPTED, TokenOrigin.VERIFIER)
+    assert generation.correction_by is None
+
+
+def test_a_verifier_that_is_opened_again_knows_all_that_is_committed() -> None:
+    generation = deferred()
+    generation.commit_correction(7)
+    generation.verifier_lost()
+    assert generation.opening().output_ids == (3, 7)
+    assert (generation.verifier_position, generation.verifier_prefix_hash) == (
+        generation.position,
+        generation.prefix_hash,
+    )
+
+
+def test_a_row_that_is_asked_for_again_leaves_the_correction_to_the_same_model() -> None:
+    generation = deferred()
+    generation.commit(Verified("g", begin(generation), (), None, deferred=ROW), ())
+    assert (generation.correction_by, generation.output_ids) == ("small", [3])
+
+
+def test_a_correction_that_nobody_can_draw_is_said_to_be_inexact() -> None:
+    generation = deferred()
+    assert generation.stats.inexact_rounds == 0
+    generation.forgo_correction()
+    assert (generation.correction_by, generation.stats.inexact_rounds) == (None, 1)
+
+
+@pytest.mark.parametrize(
+    ("path", "origin"),
+    [((0, 2), TokenOrigin.VERIFIER), ((0,), TokenOrigin.CORRECTION), ((1,), TokenOrigin.VERIFIER), ((), None)],
+)
+def test_behind_a_leaf_of_a_tree_nothing_was_rejected(path: tuple[int, ...], origin: TokenOrigin | None) -> None:
+    generation = make()
+    committed = generation.commit(Verified("g", begin(generation), path, 8), (3, 4, 5), parents=(-1, -1, 0))
+    assert committed.origins[-1] is (origin or TokenOrigin.CORRECTION)
+    assert (generation.stats.drafted_tokens, generation.stats.accepted_tokens) == (3, len(path))
+
+
+def test_costs_add_up_by_protocol() -> None:
+    one = RoundStats(rounds=2, payload_up_bits=5, protocols=((ProtocolName.DSD, 1), (ProtocolName.TSLT, 2)))
+    two = RoundStats(rounds=3, payload_up_bits=1, protocols=((ProtocolName.TSLT, 4),))
+    protocols = ((ProtocolName.DSD, 1), (ProtocolName.TSLT, 6))
+    assert one + two == RoundStats(rounds=5, payload_up_bits=6, protocols=protocols)
+    assert one + RoundStats() == one
 
 
 def test_an_opening_asks_for_logprobs_and_for_those_of_the_prompt_once() -> None:

@@ -2,16 +2,16 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from functools import wraps
-from typing import Any, ParamSpec, cast
+from typing import Any, ParamSpec
 
 from actors.lease_table import LeaseTable
-from actors.messages import DrafterId, DraftReply
-from outrider.engines.base import Draft, DraftRequest, NeedsPrefix, OpenGeneration
+from actors.messages import Answer, DrafterId
+from outrider.engines.base import Draft, DraftAnswer, DraftRequest, DraftTerms, OpenGeneration, WireFormat
 from outrider.engines.torch_drafter import TorchDrafter
 from outrider.errors import DrafterLostError, OutriderError
 from outrider.types import GenerationId, SamplingParams
+from outrider.wire.session import DrafterSession
 from serve_app.drafter_link import DrafterPort, LinkSettings
 from serve_app.metrics import Metric
 from tests.unit.engines.conftest import VOCAB
@@ -21,17 +21,16 @@ GREEDY = SamplingParams(temperature=0.0)
 SAMPLED = SamplingParams(temperature=0.9, seed=3)
 PROMPT = (5, 17, 42, 8, 61, 30, 2)
 FIRST, SECOND = DrafterId("edge", 0), DrafterId("edge", 1)
-SETTINGS = LinkSettings(draft_deadline_s=1.0, prefill_deadline_s=1.0, retry_s=0.001, vocab_size=VOCAB)
+WIRE = WireFormat(VOCAB, top_k=16)
+SETTINGS = LinkSettings(draft_deadline_s=1.0, prefill_deadline_s=1.0, retry_s=0.001, wire=WIRE)
 
-NONSENSE: dict[str, Callable[[Draft], Any]] = {
-    "another generation": lambda draft: replace(draft, generation="h"),
-    "another round": lambda draft: replace(draft, round=draft.round + 1),
-    "another position": lambda draft: replace(draft, position=draft.position - 1),
-    "too many tokens": lambda draft: replace(draft, token_ids=(*draft.token_ids, 1)),
-    "an id behind the vocabulary": lambda draft: replace(draft, token_ids=(*draft.token_ids[:-1], VOCAB)),
-    "a negative id": lambda draft: replace(draft, token_ids=(-1, *draft.token_ids[1:])),
-    "ids that are no integers": lambda draft: replace(draft, token_ids=(cast("int", "1"),)),
-    "something else": lambda draft: {"token_ids": draft.token_ids},
+NONSENSE: dict[str, Callable[[bytes], bytes]] = {
+    "half a message": lambda data: data[: len(data) // 2],
+    "a message and a half": lambda data: data + data[: len(data) // 2],
+    "a damaged message": lambda data: bytes([data[0], data[1] ^ 16, *data[2:]]),
+    "another version": lambda data: bytes([data[0] ^ 255, *data[1:]]),
+    "a page of text": lambda _: b"<html>Sign in to use this network</html>" * 100,
+    "zeros": lambda data: bytes(len(data)),
 }
 
 
@@ -75,38 +74,58 @@ class EngineTransport:
         self.engine = engine
         self.gates: dict[str, Gate] = {}  # by step: open, prefill, draft
         self.lost: dict[str, OutriderError] = {}  # by step: the request arrives, its answer does not
-        self.changes: dict[str, Callable[[Draft], Any]] = {}  # by step: what arrives instead of its answer
+        self.changes: dict[str, Callable[[bytes], bytes]] = {}  # by step: what arrives instead of its answer
+        self.draws: Callable[[Draft], Draft] | None = None  # instead of what it drafted, well encoded
         self.opened: list[OpenGeneration] = []
         self.drafted: list[DraftRequest] = []
         self.drafter_s = 0.0
-        self._answers: dict[tuple[GenerationId, int], Draft | NeedsPrefix] = {}
+        self._sessions: dict[GenerationId, DrafterSession] = {}
+        self._answers: dict[tuple[GenerationId, int], DraftAnswer] = {}
 
-    async def open(self, request: OpenGeneration, deadline_s: float) -> None:  # noqa: ARG002 (interface)
+    def restarted(self, engine: TorchDrafter) -> None:
+        """Nothing is left of what it held."""
+        self.engine, self._sessions = engine, {}
+
+    async def open(self, request: OpenGeneration, terms: DraftTerms, deadline_s: float) -> None:  # noqa: ARG002 (interface)
         """Hold a generation."""
         self.opened.append(request)
-        self.engine.open(request)
+        self._sessions[request.generation] = DrafterSession(
+            terms.wire, request.generation, (*request.prompt_ids, *request.output_ids)
+        )
+        self.engine.open(request, terms)
         await self._on_the_way("open")
 
-    async def draft(self, request: DraftRequest, deadline_s: float) -> DraftReply:  # noqa: ARG002 (interface)
+    async def exchange(self, generation: GenerationId, order: bytes, deadline_s: float) -> Answer:  # noqa: ARG002 (interface)
         """Exchange one round; others' exchanges go on between two steps of the engine."""
-        key = (request.generation, request.round)
+        session = self._sessions.get(generation)
+        if session is None:
+            return Answer(b"", self.drafter_s)
+        request = session.decode_order(order)
+        key = (generation, request.round)
         self.engine.submit(request)
         while key not in self._answers:
             if not self.engine.busy:
                 raise DrafterLostError(f"round {key} was closed")
             self._answers |= {(answer.generation, answer.round): answer for answer in self.engine.step()}
             await asyncio.sleep(0)
-        answer = self._answers.pop(key)
-        if request.window:
+        drafting = request.plan.window > 0 or request.correction is not None
+        if drafting:
             self.drafted.append(request)
-        step = "draft" if request.window else "prefill"
+        answer = self._answers.pop(key)
+        if self.draws is not None and isinstance(answer, Draft):
+            answer = self.draws(answer)
+        data = session.encode_answer(answer)
+        step = "draft" if drafting else "prefill"
         await self._on_the_way(step)
-        if step in self.changes and isinstance(answer, Draft):
-            answer = self.changes[step](answer)
-        return DraftReply(answer, self.drafter_s)
+        return Answer(self.changes[step](data) if step in self.changes else data, self.drafter_s)
+
+    async def probe(self, sent: bytes, reply_bytes: int, deadline_s: float) -> Answer:  # noqa: ARG002 (interface)
+        """Send so many bytes back."""
+        return Answer(bytes(reply_bytes), 0.0)
 
     def close(self, generation: GenerationId) -> None:
         """Forget a generation."""
+        self._sessions.pop(generation, None)
         self.engine.close(generation)
 
     @property

@@ -17,13 +17,17 @@ from outrider.generation import Generation
 from outrider.scheduling.cost_model import LinearCostModel
 from outrider.scheduling.fcfs import Fcfs
 from outrider.scheduling.policy import BatchLimits
+from outrider.selection.fixed import Fixed
 from outrider.text import IncrementalText
-from outrider.types import GenerationChunk, GenerationId, GenerationRequest, SamplingParams
+from outrider.types import GenerationChunk, GenerationId, GenerationRequest, ProtocolName, SamplingParams
 from serve_app.batcher import Batcher
 from serve_app.coordinator_stats import BatchRecord
+from serve_app.drafter_book import DrafterBook
 from serve_app.drafter_link import DrafterLink
-from serve_app.round_loop import RoundLoop, RoundServices, acceptance_rule
+from serve_app.present_load import PresentLoad
+from serve_app.round_loop import RoundLoop, RoundServices
 from serve_app.round_timing import RoundTiming
+from serve_app.speculation import Speculation
 from tests.unit.engines.conftest import BLOCK_TOKENS, VOCAB, tiny_llama, torch_drafter, torch_verifier
 from tests.unit.engines.reference import target_alone
 from tests.unit.serve_app.in_memory import (
@@ -31,6 +35,7 @@ from tests.unit.serve_app.in_memory import (
     PROMPT,
     SAMPLED,
     SETTINGS,
+    WIRE,
     EngineTransport,
     Gate,
     MemoryFleet,
@@ -134,10 +139,16 @@ class Service:
     """What a coordinator has, over local engines."""
 
     def __init__(
-        self, *drafters: EngineTransport, blocks: int = 200, staged: bool = False, eos_token_ids: tuple[int, ...] = ()
+        self,
+        *drafters: EngineTransport,
+        blocks: int = 200,
+        staged: bool = False,
+        eos_token_ids: tuple[int, ...] = (),
+        protocols: tuple[ProtocolName, ...] = (ProtocolName.TOKEN_IDS,),
     ) -> None:
         self.verifier = LocalVerifier(blocks)
         self.fleet = MemoryFleet(*drafters)
+        self.book = DrafterBook({})
         self.sink = RecordingSink()
         self.timings: list[RoundTiming] = []
         self.batches: list[BatchRecord] = []
@@ -149,7 +160,12 @@ class Service:
         self.services = RoundServices(
             batcher=Batcher(self.verifier.verify, Fcfs(), limits, cost_model, self.batches.append),
             await_verifier=self.verifier.awaited,
-            configured_window=5,
+            speculation=Speculation(
+                protocols=protocols, k_max=16, window=5, expansion=(), wire=WIRE, has_drafters=bool(drafters)
+            ),
+            policy=Fixed(),
+            load=PresentLoad(),
+            correction_deadline_s=5.0,
             observe=self.timings.append,
             sink=self.sink,
         )
@@ -159,7 +175,7 @@ class Service:
         most = self.verifier.max_context_tokens
         generation = Generation(request, eos_token_ids=self._eos_token_ids, max_context_tokens=most)
         self.generations[request.generation] = generation
-        link = DrafterLink(generation, self.fleet, SETTINGS, acceptance_rule(generation))
+        link = DrafterLink(generation, self.fleet, SETTINGS, self.book)
         text = IncrementalText(TOKENIZER, request.stop, request.output_ids, request.min_tokens)
         return RoundLoop(generation, link, text, self.services).run()
 

@@ -7,16 +7,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.messages import DrafterState, DrafterStatus, FleetStatus
+from actors.messages import DrafterId, DrafterState, DrafterStatus, FleetStatus
 from outrider.engines.base import KvUsage
+from outrider.link.state import Csi
 from outrider.scheduling.policy import StopReason
+from outrider.types import ProtocolName
 from serve_app import metrics
 from serve_app.coordinator_stats import BatchRecord, CoordinatorStats
 from serve_app.round_timing import RoundTiming
 from tests.unit.serve_app.in_memory import RecordingSink
 
-ALONE = RoundTiming(0, 0, 1, draft_s=0.0, link_s=0.0, queue_s=0.25, verify_s=1.0, total_s=1.5)
-DRAFTED = RoundTiming(4, 3, 4, draft_s=2.0, link_s=0.5, queue_s=0.25, verify_s=1.0, total_s=4.0)
+ALONE = RoundTiming(None, 0, 0, 1, draft_s=0.0, link_s=0.0, queue_s=0.25, verify_s=1.0, total_s=1.5)
+DRAFTED = RoundTiming(
+    ProtocolName.TSLT,
+    4,
+    3,
+    4,
+    draft_s=2.0,
+    link_s=0.5,
+    queue_s=0.25,
+    verify_s=1.0,
+    total_s=4.0,
+    up_bits=80,
+    down_bits=64,
+)
 USAGE = KvUsage(block_tokens=16, total_blocks=10, used_blocks=3, cached_blocks=2, generations=1, evictions=0)
 BATCH = BatchRecord(3, StopReason.MAX_BLOCKS, predicted_s=1.0, engine_s=0.8, idle_s=0.5, usage=USAGE)
 
@@ -47,12 +61,27 @@ def test_rounds_add_up_in_report_and_metrics() -> None:
     assert report.phase_seconds == pytest.approx(
         {"draft": 4.0, "link": 1.0, "queue": 0.75, "verify": 3.0, "orchestration": 0.75}
     )
-    assert (sink.of(metrics.ROUNDS, "none"), sink.of(metrics.ROUNDS, "token_ids")) == ([1], [1, 1])
+    assert (sink.of(metrics.ROUNDS, "none"), sink.of(metrics.ROUNDS, "tslt")) == ([1], [1, 1])
     assert sink.of(metrics.DRAFTS) == [1, 1]
     assert (sink.of(metrics.DRAFT_TOKENS), sink.of(metrics.ACCEPTED_TOKENS)) == ([4, 4], [3, 3])
     assert sink.of(metrics.WASTED_DRAFT_S) == [0.5, 0.5], "a quarter of the drafted tokens was rejected"
     assert sink.of(metrics.PHASE_S, "draft") == [2.0, 2.0], "a round without a draft has no such phase"
     assert sink.of(metrics.PHASE_S, "verify") == [1.0, 1.0, 1.0]
+    assert sink.of(metrics.PAYLOAD_BITS, "tslt", "up") == [80, 80]
+    assert sink.of(metrics.PAYLOAD_BITS, "tslt", "down") == [64, 64]
+    assert sink.of(metrics.PAYLOAD_BITS, "none", "up") == []
+
+
+def test_of_a_groups_links_the_worst_is_told() -> None:
+    stats, sink, _ = made()
+    near, far = Csi(20e6, 9e6, 0.0, 0.0, 0.001), Csi(30e6, 5e6, 0.0, 0.0, 0.05)
+    stats.links({DrafterId("edge", 0): near, DrafterId("edge", 1): far, DrafterId("lab", 0): near})
+    assert sink.of(metrics.LINK_RTT_S, "edge") == [0.05]
+    assert (sink.of(metrics.LINK_RATE_BPS, "edge", "up"), sink.of(metrics.LINK_RATE_BPS, "edge", "down")) == (
+        [20e6],
+        [5e6],
+    )
+    assert sink.of(metrics.LINK_RTT_S, "lab") == [0.001]
 
 
 @pytest.mark.parametrize("timings", [[], [ALONE], [DRAFTED]], ids=["none", "alone", "drafted"])
@@ -131,9 +160,9 @@ def test_the_fleets_gauges_are_the_last_statuss_and_zero_for_what_is_gone(
 )
 def test_a_rounds_phases_add_up_to_its_time(parts: tuple[float, ...], drafted: int) -> None:
     draft_s, link_s, queue_s, verify_s, rest_s = parts
-    timing = RoundTiming(drafted, 0, 1, draft_s, link_s, queue_s, verify_s, total_s=sum(parts))
+    timing = RoundTiming(None, drafted, 0, 1, draft_s, link_s, queue_s, verify_s, total_s=sum(parts))
     assert sum(timing.phases_s.values()) == pytest.approx(timing.total_s)
     assert timing.phases_s["orchestration"] == pytest.approx(rest_s, abs=1e-9)
-    alone = RoundTiming(0, 0, 1, 0.0, 0.0, queue_s, verify_s, total_s=queue_s + verify_s + rest_s)
+    alone = RoundTiming(None, 0, 0, 1, 0.0, 0.0, queue_s, verify_s, total_s=queue_s + verify_s + rest_s)
     assert sum(alone.phases_s.values()) == pytest.approx(alone.total_s)
     assert sorted(alone.phases_s) == ["orchestration", "queue", "verify"]

@@ -2,15 +2,14 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from outrider.engines.base import AcceptanceRule, Draft, NeedsPrefix, Verified
+from outrider.engines.base import Draft, DraftPlan, Verified
 from outrider.errors import DrafterBrokenError, DrafterLostError, OutriderError
 from outrider.generation import Generation, RoundEvent
-from outrider.types import GenerationRequest, SamplingParams
+from outrider.types import GenerationRequest, ProtocolName, SamplingParams
+from serve_app.drafter_book import DrafterBook
 from serve_app.drafter_link import DrafterLink, Exchange
 from tests.unit.engines.conftest import tiny_llama, torch_drafter
 from tests.unit.engines.reference import target_alone
@@ -37,8 +36,7 @@ def transport(blocks: int = 200) -> EngineTransport:
 def link_to(fleet: MemoryFleet, params: SamplingParams = GREEDY) -> tuple[Generation, DrafterLink]:
     request = GenerationRequest("g", PROMPT, params, max_tokens=100, request_id="r")
     generation = Generation(request, eos_token_ids=(), max_context_tokens=256)
-    rule = AcceptanceRule.GREEDY if params.greedy else AcceptanceRule.SHARED_NOISE
-    return generation, DrafterLink(generation, fleet, SETTINGS, rule)
+    return generation, DrafterLink(generation, fleet, SETTINGS, DrafterBook({}))
 
 
 async def ready(fleet: MemoryFleet, params: SamplingParams = GREEDY) -> tuple[Generation, DrafterLink]:
@@ -58,7 +56,12 @@ def commit(generation: Generation, *token_ids: int) -> None:
 
 
 async def drafted(generation: Generation, link: DrafterLink, window: int = 4) -> Exchange | None:
-    return await link.draft(generation.begin_round(drafting=True), window, lambda: 0.0)
+    return await link.draft(generation.begin_round(drafting=True), DraftPlan(ProtocolName.TOKEN_IDS, window), None, 0.0)
+
+
+def tokens(exchange: Exchange) -> tuple[int, ...]:
+    assert isinstance(exchange.answer, Draft)
+    return exchange.answer.token_ids
 
 
 def truth(generation: Generation, window: int = 4) -> tuple[int, ...]:
@@ -70,7 +73,7 @@ def truth(generation: Generation, window: int = 4) -> tuple[int, ...]:
 async def assert_drafts_well(generation: Generation, link: DrafterLink) -> None:
     exchange = await drafted(generation, link)
     assert exchange is not None
-    assert exchange.draft.token_ids == truth(generation)
+    assert tokens(exchange) == truth(generation)
 
 
 @pytest.mark.parametrize("params", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
@@ -85,8 +88,8 @@ async def test_ready_once_leased_opened_and_prefilled_and_fed_from_then_on(param
     for window, accepted in ((3, 2), (1, 0), (5, 5), (2, 1)):
         exchange = await drafted(generation, link, window)
         assert exchange is not None
-        assert exchange.draft.token_ids == truth(generation, window)
-        commit(generation, *exchange.draft.token_ids[:accepted], 9)
+        assert tokens(exchange) == truth(generation, window)
+        commit(generation, *tokens(exchange)[:accepted], 9)
     fed = [(request.feedback_position, request.feedback) for request in fleet.transports[FIRST].drafted[1:]]
     starts = [len(PROMPT), len(PROMPT) + 3, len(PROMPT) + 4]
     ends = [*starts[1:], len(PROMPT) + 10]
@@ -100,12 +103,25 @@ async def test_ready_once_leased_opened_and_prefilled_and_fed_from_then_on(param
 async def test_an_exchange_tells_the_drafters_time_from_the_links() -> None:
     fleet = MemoryFleet(transport())
     generation, link = await ready(fleet)
-    for drafter_s, expected in ((0.25, (0.25, 0.75)), (7.0, (1.0, 0.0))):
-        fleet.transports[FIRST].drafter_s = drafter_s
-        clock = iter((10.0, 11.0))
-        exchange = await link.draft(generation.begin_round(drafting=True), 2, clock.__next__)
-        assert exchange is not None
-        assert (exchange.draft_s, exchange.link_s) == expected
+    exchange = await drafted(generation, link)
+    assert exchange is not None
+    assert (exchange.draft_s, exchange.link_s > 0.0) == (0.0, True)
+    fleet.transports[FIRST].drafter_s = 7.0  # no drafter works longer than it is waited for
+    exchange = await drafted(generation, link)
+    assert exchange is not None
+    assert (exchange.draft_s > 0.0, exchange.link_s) == (True, 0.0)
+
+
+@on_loop
+async def test_the_sizes_of_messages_are_counted() -> None:
+    fleet = MemoryFleet(transport())
+    generation, link = await ready(fleet)
+    before = generation.stats
+    exchange = await drafted(generation, link)
+    assert exchange is not None
+    assert min(exchange.up_bits, exchange.down_bits) > 0
+    assert generation.stats.payload_up_bits - before.payload_up_bits == exchange.up_bits
+    assert generation.stats.payload_down_bits - before.payload_down_bits == exchange.down_bits
 
 
 @on_loop
@@ -167,7 +183,7 @@ async def test_a_drafter_that_forgot_the_prefix_is_opened_again() -> None:
     generation, link = await ready(fleet)
     await assert_drafts_well(generation, link)
     commit(generation, 9, 10)
-    first.engine = torch_drafter(tiny_llama())  # it restarted
+    first.restarted(torch_drafter(tiny_llama()))
     assert await drafted(generation, link) is None
     await until(lambda: link.ready)
     assert (fleet.reported, fleet.faults, link.losses) == ([], {}, 0)
@@ -181,7 +197,7 @@ async def test_a_drafter_that_forgets_every_time_is_reported() -> None:
     generation, link = await ready(fleet)
     first = fleet.transports[FIRST]
     while not fleet.faults:
-        first.engine = torch_drafter(tiny_llama())
+        first.restarted(torch_drafter(tiny_llama()))
         assert await drafted(generation, link) is None
         await until(lambda: link.ready or bool(fleet.faults))
     assert "forgets" in fleet.faults[FIRST]
@@ -193,7 +209,7 @@ async def test_a_drafter_that_forgets_every_time_is_reported() -> None:
 @pytest.mark.parametrize("change", NONSENSE.values(), ids=NONSENSE.keys())
 @on_loop
 async def test_an_answer_that_was_not_asked_for_is_dropped_and_reported(
-    change: Callable[[Draft], Any], step: str
+    change: Callable[[bytes], bytes], step: str
 ) -> None:
     fleet = MemoryFleet(transport(), transport())
     first = fleet.transports[FIRST]
@@ -202,10 +218,10 @@ async def test_an_answer_that_was_not_asked_for_is_dropped_and_reported(
         first.changes[step] = change
         assert await drafted(generation, link) is None
     else:
-        first.changes[step] = lambda draft: change(replace(draft, token_ids=(1,)))
+        first.changes[step] = change
         generation, link = await ready(fleet)
     assert (list(fleet.faults), fleet.reported, link.losses) == ([FIRST], [], 1)
-    assert fleet.faults[FIRST].startswith("drafter drafter-edge-0 needs ")
+    assert fleet.faults[FIRST].startswith("drafter drafter-edge-0 sent what cannot be read: ")
     assert first.empty
     await until(lambda: link.ready)
     await assert_drafts_well(generation, link)
@@ -215,7 +231,7 @@ async def test_an_answer_that_was_not_asked_for_is_dropped_and_reported(
 @on_loop
 async def test_a_drafter_that_denies_what_it_was_just_given_is_broken() -> None:
     fleet = MemoryFleet(transport(), transport())
-    fleet.transports[FIRST].changes["prefill"] = lambda draft: NeedsPrefix(draft.generation, draft.round)
+    fleet.transports[FIRST].changes["prefill"] = lambda _: b""
     generation, link = await ready(fleet)
     assert fleet.faults == {FIRST: "drafter drafter-edge-0 does not hold what it was just given"}
     await assert_drafts_well(generation, link)

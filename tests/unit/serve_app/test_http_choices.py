@@ -44,6 +44,7 @@ def test_usage_counts_a_prompt_once_and_every_choice() -> None:
         "drafted_tokens": 168,
         "accepted_tokens": 84,
         "protocols": {"token_ids": 78, "none": 6},
+        "payload_bits": {"up": 80 * 84, "down": 64 * 84},
         "lossless": True,
     }
 

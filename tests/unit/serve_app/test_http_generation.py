@@ -32,6 +32,7 @@ def test_a_completion_is_openais() -> None:
             "drafted_tokens": 28,
             "accepted_tokens": 14,
             "protocols": {"token_ids": 13, "none": 1},
+            "payload_bits": {"up": 1120, "down": 896},
             "lossless": True,
         },
     }

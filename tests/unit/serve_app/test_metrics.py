@@ -10,7 +10,7 @@ from serve_app import metrics
 from serve_app.metrics import ALL, Kind, Metric, PrometheusSink, RaySink, Sinks
 from tests.unit.serve_app.in_memory import RecordingSink
 
-LABELS = {"end", "protocol", "phase", "reason", "state", "group"}
+LABELS = {"direction", "end", "group", "phase", "protocol", "reason", "state"}
 
 
 def labelled(metric: Metric) -> dict[str, str]:

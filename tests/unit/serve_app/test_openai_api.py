@@ -85,7 +85,11 @@ def test_values_that_ask_for_nothing_change_nothing(neutral: dict[str, object]) 
         ),
         ({"temprature": 1}, UnknownFieldError, "^temprature is no known field; did you mean temperature"),
         ({"messages2": 1}, UnknownFieldError, "^messages2 is no known field; known here: model, stream"),
-        ({"outrider": {"k": 1}}, UnknownFieldError, "^outrider.k is no known field; known here: window, spans"),
+        (
+            {"outrider": {"k": 1}},
+            UnknownFieldError,
+            "^outrider.k is no known field; known here: window, protocol, expansion, explain, spans",
+        ),
         (
             {"messages": [{"role": "user", "content": [{"type": "text", "text": "a", "tone": 1}]}]},
             UnknownFieldError,

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.types import GenerationRequest, SamplingParams
+from outrider.errors import ParameterError
+from outrider.types import GenerationRequest, ProtocolName, SamplingParams
 from serve_app.openai_generation import choice_seed
 from tests.unit.serve_app.choosing import SEED, choices, generation
 from tests.unit.serve_app.text_service import LIMITS, TOKENIZER
@@ -18,6 +19,7 @@ def test_a_bare_request_takes_openais_defaults() -> None:
         prompt_ids=tuple(IDS),
         params=SamplingParams(seed=SEED),
         max_tokens=16,
+        reproducible=False,
         request_id="r",
     )
 
@@ -49,7 +51,7 @@ def test_every_parameter_arrives() -> None:
         min_tokens=9,
         ignore_eos=True,
         logprobs=20,
-        outrider={"window": 3},
+        outrider={"window": 3, "protocol": "token_ids", "expansion": [2, 1, 1], "explain": True},
         user="someone",
     )
     assert asked == replace(
@@ -61,7 +63,34 @@ def test_every_parameter_arrives() -> None:
         ignore_eos=True,
         logprobs=20,
         window=3,
+        protocol=ProtocolName.TOKEN_IDS,
+        expansion=(2, 1, 1),
+        explain=True,
+        reproducible=True,
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"protocol": "carrier_pigeon"}, r"outrider.protocol needs one of token_ids, dsd, .* found 'carrier_pigeon'"),
+        ({"expansion": [2, 2], "window": 2}, r"outrider.expansion needs outrider.protocol tslt_tree or token_ids"),
+        ({"protocol": "tslt_tree", "expansion": [2, 2]}, r"as many numbers >= 1 as outrider.window \(None\)"),
+        ({"protocol": "tslt_tree", "expansion": [2, 0], "window": 2}, r"as many numbers >= 1 .* found \[2, 0\]"),
+        ({"protocol": "tslt_tree", "expansion": [4, 4], "window": 2}, r"a tree of at most 16 tokens, found 20"),
+    ],
+)
+def test_what_cannot_be_drafted_is_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        generation(outrider=options)
+
+
+def test_a_named_seed_asks_for_the_targets_own_tokens() -> None:
+    with pytest.raises(ParameterError, match=r"outrider.protocol needs token_ids where a seed is named, .* 'tslt'"):
+        generation(seed=3, outrider={"protocol": "tslt"})
+    assert generation(seed=3, temperature=0, outrider={"protocol": "tslt"}).protocol is ProtocolName.TSLT
+    assert generation(seed=3).reproducible
+    assert not generation().reproducible
 
 
 @given(st.integers(-(2**63), 2**63 - 1))

@@ -4,11 +4,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from outrider.engines.base import Draft
 from outrider.errors import ContextTooLongError, DrafterLostError, GenerationFailedError
 from outrider.generation import GenerationState
 from serve_app import metrics
@@ -87,7 +85,7 @@ async def test_a_prompt_that_does_not_fit_is_refused() -> None:
 
 @pytest.mark.parametrize("change", NONSENSE.values(), ids=NONSENSE.keys())
 @on_loop
-async def test_a_drafter_that_talks_nonsense_does_not_change_the_stream(change: Callable[[Draft], Any]) -> None:
+async def test_a_drafter_that_talks_nonsense_does_not_change_the_stream(change: Callable[[bytes], bytes]) -> None:
     service, request = Service(drafter(), drafter()), request_for(params=SAMPLED)
     service.fleet.transports[FIRST].changes["draft"] = change
     assert tokens_of(await service.response(request)) == truth_of(request)

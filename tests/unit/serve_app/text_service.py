@@ -12,6 +12,7 @@ from outrider.types import (
     FinishReason,
     GenerationChunk,
     GenerationRequest,
+    ProtocolName,
     RoundStats,
     TextSpan,
     TokenLogprobs,
@@ -92,7 +93,10 @@ class TextService:
                 yield GenerationChunk(
                     token_ids=tuple(taken),
                     spans=tuple(span for span in spans if span.text),
-                    stats=RoundStats(rounds, rounds - 1, 2 * rounds, rounds, 5 + number),
+                    stats=RoundStats(
+                        *(rounds, rounds - 1, 2 * rounds, rounds, 5 + number, 80 * rounds, 64 * rounds),
+                        protocols=((ProtocolName.TOKEN_IDS, rounds - 1),) if rounds > 1 else (),
+                    ),
                     shown_tokens=text.shown_tokens,
                     logprobs=tuple(score(request, i, self.floor) for i in taken)
                     if request.logprobs is not None

@@ -1,0 +1,24 @@
+"""The waiting an emulated link asks for. What it asks for is computed in ``outrider.link.emulator``."""
+
+import asyncio
+import time
+
+from outrider.link.emulator import LinkEmulator
+from outrider.link.profiles import Direction, LinkProfile
+from outrider.link.trace import LinkTrace
+
+
+class EmulatedLink:
+    """One device's link, both ways; without a source it carries everything at once."""
+
+    def __init__(self, source: LinkProfile | LinkTrace | None, seed: int) -> None:
+        """Begin with an idle link, at the trace's first moment."""
+        self._emulator = None if source is None else LinkEmulator(source, seed)
+        self._began_at_s = time.monotonic()
+
+    async def carry(self, direction: Direction, payload_bits: int) -> None:
+        """Return once a message of this size has crossed."""
+        if self._emulator is None:
+            return
+        now_s = time.monotonic() - self._began_at_s
+        await asyncio.sleep(self._emulator.deliver(direction, payload_bits, now_s) - now_s)
