@@ -44,12 +44,12 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--prompts", type=int, default=16, help="prompts sent at each number of generations")
     parser.add_argument("--temperature", type=float, default=0.0)
-    parser.add_argument("--windows", type=int, nargs="+", default=None, help="draft windows (default: the configured)")
+    parser.add_argument("--windows", type=int, nargs="+", default=[2], help="draft windows (default: %(default)s)")
     args = parser.parse_args(argv)
     config = load_config(args.config)
     _baselines(config, args.tokens, args.prompts)
     with running(config) as url:
-        for window in args.windows or [config.speculation.window]:
+        for window in args.windows:
             for generations in args.generations:
                 load = _Load(config.model.public_name, generations, args.prompts, args.tokens, args.temperature, window)
                 asyncio.run(_measure(url, load))
