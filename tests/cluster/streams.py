@@ -1,9 +1,10 @@
 """Clients that stream several responses at once, greedy and seeded, and what they got."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import httpx
@@ -64,9 +65,13 @@ def stream(url: str, request: dict[str, object], at_event: Callable[[int], None]
 
 
 def streams(
-    url: str, act: Callable[[], object] = lambda: None, clients: int = CLIENTS, tokens: int = TOKENS
+    url: str,
+    act: Callable[[], object] = lambda: None,
+    clients: int = CLIENTS,
+    tokens: int = TOKENS,
+    options: Mapping[str, object] = MappingProxyType({}),
 ) -> list[Streamed]:
-    """Several responses at once; ``act`` runs when the first of them is under way."""
+    """Several responses at once; ``act`` runs when the first of them is under way, ``options`` go into each request."""
     acted = []
 
     def maybe_act(events: int) -> None:
@@ -75,9 +80,9 @@ def streams(
             acted.append(True)
 
     with ThreadPoolExecutor(clients) as pool:
-        responses = list(
-            pool.map(lambda i: stream(url, body(i, tokens), maybe_act if i == 0 else lambda _: None), range(clients))
-        )
+        first, *others = ({**body(i, tokens), **options} for i in range(clients))
+        asked = [pool.submit(stream, url, first, maybe_act), *(pool.submit(stream, url, other) for other in others)]
+        responses = [future.result() for future in asked]
     assert acted, "the response ended before anything could happen to it"
     for response in responses:
         assert response.usage["completion_tokens"] == len(response.token_logprobs) == tokens

@@ -1,5 +1,6 @@
 """The API through a real cluster: it answers what the target alone would, and its errors explain themselves."""
 
+from collections import Counter
 from typing import Any
 
 import httpx
@@ -149,6 +150,20 @@ def test_spans_tell_who_proposed_the_text(service: Service) -> None:
     assert usage["lossless"] is True
 
 
+def test_explained_choices_tell_what_else_was_considered(service: Service) -> None:
+    answer = complete(service, COMPLETIONS[2], temperature=0, max_tokens=40, outrider={"explain": True})
+    usage = answer["usage"]["outrider"]
+    chosen = Counter(choice["chosen"]["protocol"] or "none" for choice in usage["choices"])
+    assert chosen.total() >= usage["rounds"], "one for each round"
+    assert chosen >= Counter(usage["protocols"]) - Counter(none=usage["rounds"]), "that may have lost its drafter"
+    compared = [choice for choice in usage["choices"] if choice["runner_up"] is not None]
+    assert compared, "there was a choice once the drafter was ready"
+    for choice in compared:
+        assert choice["runner_up"] != choice["chosen"]
+        assert choice["reason"] in {"cheapest", "kept", "exploring"}
+        assert min(choice["chosen"]["seconds_per_token"], choice["runner_up"]["seconds_per_token"]) > 0
+
+
 BAD: list[tuple[str, str, dict[str, object] | bytes, int, str | None]] = [
     ("POST", "/v1/completions", {"prompt": "a", "temperature": 3}, 400, "temperature"),
     ("POST", "/v1/completions", {"prompt": "a", "n": 0}, 400, "n"),
@@ -157,6 +172,9 @@ BAD: list[tuple[str, str, dict[str, object] | bytes, int, str | None]] = [
     ("POST", "/v1/completions", {"prompt": "a", "suffix": "b"}, 400, "suffix"),
     ("POST", "/v1/completions", {"prompt": "a", "best_of": 4}, 400, "best_of"),
     ("POST", "/v1/completions", {"prompt": "word " * 3000}, 400, "prompt"),
+    ("POST", "/v1/completions", {"prompt": "a", "outrider": {"protocol": "wisv"}}, 400, "outrider.protocol"),
+    ("POST", "/v1/completions", {"prompt": "a", "outrider": {"window": 99}}, 400, "outrider.window"),
+    ("POST", "/v1/completions", {"prompt": "a", "outrider": {"expansion": [2]}}, 400, "outrider.expansion"),
     ("POST", "/v1/completions", {"prompt": "a", "model": "gpt-5"}, 404, "model"),
     ("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "tools": [1]}, 400, "tools"),
     ("POST", "/v1/completions", b"{", 400, None),

@@ -26,7 +26,7 @@ def answer(service: Service, prompt: str | list[int], window: int, **extra: obje
 
 
 def test_greedy_output_is_the_targets_own(service: Service, target: LoadedModel) -> None:
-    """24 prompts, 8 at a time, windows 1..16, KV for a few of them, three drafters."""
+    """24 prompts, 8 at a time, windows 1..16, any protocols, KV for a few of them, three drafters."""
     rng = random.Random(0)
     prompts = [chat_ids(target.tokenizer, text) for text in CHATS]
     prompts += [target.tokenizer(text)["input_ids"] for text in COMPLETIONS]
@@ -42,16 +42,14 @@ def test_greedy_output_is_the_targets_own(service: Service, target: LoadedModel)
     assert service.ready()["kv"]["evictions"] > 0, "generations lost their KV to each other"
 
 
-@pytest.mark.parametrize(
-    ("temperature", "top_p"), [(0.7, 1.0), (0.7, 0.9), (1.0, 1.0), (1.0, 0.9)], ids=lambda value: f"{value:g}"
-)
+@pytest.mark.parametrize(("temperature", "top_p"), [(0.7, 0.9), (1.0, 1.0)], ids=lambda value: f"{value:g}")
 def test_seeded_output_is_the_same_for_every_window_and_company(
     service: Service, target: LoadedModel, temperature: float, top_p: float
 ) -> None:
     params = {"temperature": temperature, "top_p": top_p}
     prompts = [chat_ids(target.tokenizer, text) for text in CHATS[:3]]
     seeds = [11, 2**63 - 1, -5]  # negative ones count as unsigned 64-bit numbers
-    alone = [answer(service, prompts[0], window, seed=seeds[0], **params) for window in (0, 1, 4, 16)]
+    alone = [answer(service, prompts[0], window, seed=seeds[0], **params) for window in (0, 5)]
     jobs = [(p, window, seed) for p, seed in zip(prompts, seeds, strict=True) for window in (0, 1, 4, 16)]
     with ThreadPoolExecutor(CLIENTS) as pool:
         together = list(pool.map(lambda job: answer(service, job[0], job[1], seed=job[2], **params), jobs))
@@ -60,6 +58,7 @@ def test_seeded_output_is_the_same_for_every_window_and_company(
         outputs = [*together[4 * i : 4 * i + 4], *(alone if i == 0 else [])]
         for text, usage in outputs:
             assert (text, usage["completion_tokens"]) == (shown(target, expected), len(expected))
+            assert set(usage["outrider"]["protocols"]) <= {"none", "token_ids"}, "others would draw other tokens"
 
 
 def test_penalties_and_bias_stay_exact_under_speculation(service: Service, target: LoadedModel) -> None:
@@ -78,10 +77,3 @@ def test_penalties_and_bias_stay_exact_under_speculation(service: Service, targe
     params = SamplingParams(0.8, 50, 1.0, 0.02, 1.1, 0.4, 0.3, ((28, -5.0), (339, 2.5)), seed=3)
     expected = shown(target, sampled(target, prompt, params, TOKENS))
     assert [answer(service, prompt, window, **extra)[0] for window in (0, 1, 5, 16)] == [expected] * 4
-
-
-def test_a_conversations_next_turn_reuses_its_kv(service: Service, target: LoadedModel) -> None:
-    first = chat_ids(target.tokenizer, "Name a colour. " * 10)
-    answer(service, first, 4, temperature=0)
-    _, usage = answer(service, [*first, 339, 339], 4, temperature=0)
-    assert usage["prompt_tokens_details"]["cached_tokens"] >= len(first) - 16

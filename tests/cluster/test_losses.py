@@ -20,7 +20,11 @@ QUIET_WITHIN_S = 180.0
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Two coordinators, each with its verifier, and three drafters."""
-    settings = {"verifiers": {"count": COORDINATORS}, "drafters": [{"name": "edge", "count": DRAFTERS}]}
+    settings = {
+        "verifiers": {"count": COORDINATORS},
+        "drafters": [{"name": "edge", "count": DRAFTERS}],
+        "speculation": {"window": 2},  # a draft in every round: what is to be lost must be under way
+    }
     with served(tmp_path_factory.mktemp("losses"), settings) as running:
         eventually(lambda: running.idle(COORDINATORS, DRAFTERS), QUIET_WITHIN_S)
         yield running

@@ -11,12 +11,14 @@ import pytest
 import ray
 import yaml
 
-from serve_app.metrics import ALL
+from serve_app.metrics import ALL, CANDIDATE_FALLBACKS, CORRECTIONS_GIVEN_UP, DRAFTER_LOSSES, VERIFIER_LOSSES
 from tests.cluster.conftest import Service
 from tests.cluster.served import MODEL, eventually, free_port
 
 _SCRAPED_WITHIN_S = 90.0
-_SILENT_WHEN_ALL_IS_WELL = {"outrider_drafter_losses_total", "outrider_verifier_losses_total"}
+_SILENT_WHEN_ALL_IS_WELL = {
+    metric.name for metric in (DRAFTER_LOSSES, VERIFIER_LOSSES, CANDIDATE_FALLBACKS, CORRECTIONS_GIVEN_UP)
+}
 _REQUESTS, _TOKENS = 4, 24
 
 
@@ -149,6 +151,8 @@ def test_every_metric_is_there_under_its_name(service: Service, prometheus: Prom
         'histogram_quantile(0.5, sum by (le) (ray_outrider_round_phase_seconds_bucket{phase="verify"}))',
         "sum(ray_outrider_spec_decode_num_accepted_tokens_total) / sum(ray_outrider_spec_decode_num_drafts_total)",
         'sum(ray_outrider_kv_blocks{state="free"})',
+        'sum(ray_outrider_payload_bits_total{protocol!="none",direction="up"})',
+        "max(ray_outrider_link_rtt_seconds)",
     ],
 )
 def test_operators_queries_have_answers(service: Service, prometheus: Prometheus, query: str) -> None:

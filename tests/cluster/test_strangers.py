@@ -1,37 +1,67 @@
 """Drafters that are not what they should be: refused by the handshake, or dropped for nonsense; responses go on."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pytest
 import ray
 
-from actors.messages import PROTOCOL_VERSION, DraftReply, ModelCard
-from outrider.engines.base import Draft, DraftRequest, OpenGeneration
+from actors.messages import PROTOCOL_VERSION, Answer, ModelCard
+from outrider.engines.base import Draft, DraftRequest, DraftTerms, OpenGeneration, ScalarDraft, WireFormat
+from outrider.errors import MessageError
+from outrider.types import ProtocolName
+from outrider.wire.bits import BitWriter
+from outrider.wire.messages import Kind, seal
+from outrider.wire.session import DrafterSession
 from tests.cluster.conftest import Service
 from tests.cluster.served import MODEL, eventually
 
 IMPOSTORS = ("drafter-embedded-0", "drafter-embedded-1", "drafter-embedded-2")
 _WITHIN_S = 120.0
-_TOKENS = 32
+_TOKENS, _WINDOW = 32, 4
+_WIDER_VOCAB = 2**16  # of ids as wide as the target's
+
+SPOILT = {  # how an impostor's answers are spoilt, and what is said of it
+    "damaged": "the checksum of message BLOCK",
+    "truncated": "it is truncated",
+    "another_version": "needs messages of version",
+    "earlier_answer": "needs an answer to round",
+    "megabyte_of_zeros": "the checksum of message BLOCK",
+    "text": "needs to send an Answer, found Answer(data='hello'",
+    "refusal": "failed: MessageError('no')",
+    "wider_vocabulary": "do both sides use the same vocabulary?",
+    "more_than_asked": f"needs a chain of at most {_WINDOW} tokens, found {_WINDOW + 1}",
+}
 
 
 @dataclass(frozen=True)
 class Nonsense:
-    """What an impostor says of itself and how it changes its drafts."""
+    """What an impostor says of itself and how it spoils its answers."""
 
     card: object
-    kind: str = "honest"
+    kind: str = "silent"
+
+
+@dataclass
+class Held:
+    """A generation: both ends of it as an honest drafter has them, and as one with a larger vocabulary has."""
+
+    wire: WireFormat
+    honest: DrafterSession
+    wider: DrafterSession
+    first_answer: bytes | None = None
 
 
 class Impostor:
-    """Runs under a drafter's name. It drafts token 1 again and again, spoilt as told."""
+    """Runs under a drafter's name. It brings its KV up to date as it should; the blocks it drafts are spoilt."""
 
     def __init__(self, nonsense: Nonsense) -> None:
         self._nonsense = nonsense
+        self._generations: dict[str, Held] = {}
 
     async def nonsense(self) -> Nonsense:
         """Give itself away."""
@@ -47,26 +77,67 @@ class Impostor:
             raise RuntimeError("the fleet is to look closer")
         return ()
 
-    async def open(self, request: OpenGeneration) -> None:
+    async def open(self, request: OpenGeneration, terms: DraftTerms) -> None:
         """Agree to everything."""
+        tokens = (*request.prompt_ids, *request.output_ids)
+        honest, wider = (
+            DrafterSession(wire, request.generation, tokens)
+            for wire in (terms.wire, replace(terms.wire, vocab_size=_WIDER_VOCAB))
+        )
+        self._generations[request.generation] = Held(terms.wire, honest, wider)
 
     async def close(self, generation: str) -> None:
         """Agree to everything."""
 
-    async def draft(self, request: DraftRequest) -> object:
+    async def probe(self, _sent: bytes, reply_bytes: int) -> Answer:
+        """Let itself be measured."""
+        return Answer(bytes(reply_bytes), 0.0)
+
+    async def exchange(self, generation: str, order: bytes) -> Answer:
         """Answer, not quite what was asked."""
-        position = request.feedback_position + len(request.feedback)
-        honest = Draft(request.generation, request.round, position, (1,) * request.window, ())
-        if request.window == 0:
-            return DraftReply(honest, 0.0)
-        spoilt: dict[str, object] = {
-            "wrong_round": replace(honest, round=request.round + 7),
-            "wrong_length": replace(honest, token_ids=(1,) * (request.window + 1)),
-            "out_of_range": replace(honest, token_ids=(10**9,)),
-            "oversized": replace(honest, token_ids=(1,) * 1_000_000),
-            "not_a_draft": "hello",
+        held = self._generations[generation]
+        request = held.honest.decode_order(order)
+        honest = held.honest.encode_answer(drafted(request, 1, held.wire))
+        wider = held.wider.encode_answer(drafted(held.wider.decode_order(order), _WIDER_VOCAB - 1, held.wire))
+        if request.plan.window == 0:
+            held.first_answer = honest
+            return Answer(honest, 0.0)
+        spoilt: dict[str, Callable[[], Any]] = {
+            "damaged": lambda: bytes((*honest[:3], honest[3] ^ 1, *honest[4:])),
+            "truncated": lambda: honest[:3],
+            "another_version": lambda: bytes((honest[0] ^ 0xF0, *honest[1:])),
+            "earlier_answer": lambda: held.first_answer,
+            "megabyte_of_zeros": lambda: honest[:2] + bytes(2**20),
+            "text": lambda: "hello",
+            "wider_vocabulary": lambda: wider,
+            "more_than_asked": lambda: more_than_asked(request, held.wire),
         }
-        return DraftReply(spoilt[self._nonsense.kind], 0.0)  # type: ignore[arg-type]
+        if self._nonsense.kind == "refusal":
+            raise MessageError("no")
+        return Answer(spoilt[self._nonsense.kind](), 0.0)
+
+
+def drafted(request: DraftRequest, token_id: int, wire: WireFormat) -> Draft:
+    """One token, said to be certain, if any are asked for."""
+    count = min(request.plan.window, 1)
+    certain = ScalarDraft(np.full(count, 2**wire.scalar_bits, dtype=np.int64), wire.scalar_bits)
+    return Draft(
+        generation=request.generation,
+        round=request.round,
+        position=request.feedback_position + len(request.feedback),
+        token_ids=(token_id,) * count,
+        distribution=certain if request.plan.protocol is ProtocolName.DSSD else None,
+    )
+
+
+def more_than_asked(request: DraftRequest, wire: WireFormat) -> bytes:
+    """A sealed message of a block with a token too many."""
+    count = request.plan.window + 1
+    writer = BitWriter()
+    writer.uint(count, request.plan.window.bit_length())
+    writer.ids([1] * count, wire.vocab_size)
+    writer.uints([0] * count, wire.scalar_bits)
+    return seal(Kind.BLOCK, request.round, writer.to_bytes(), request.prefix_hash)
 
 
 def card(service: Service) -> ModelCard:
@@ -107,6 +178,20 @@ def all_ready(service: Service) -> bool:
     return all(drafter["state"] == "ready" for drafter in drafters(service))
 
 
+def await_refusals(service: Service, reasons: Mapping[str, str]) -> None:
+    """Return once each of these drafters has been refused for its reason: not for long, as it is replaced."""
+    missing = dict(reasons)
+
+    def all_told() -> bool:
+        for drafter in drafters(service):
+            name = drafter["name"]
+            if name in missing and drafter["state"] == "refused" and missing[name] in drafter["reason"]:
+                del missing[name]
+        return not missing
+
+    eventually(all_told, _WITHIN_S)
+
+
 @pytest.fixture(autouse=True)
 def genuine_again(service: Service) -> Iterator[None]:
     """Afterwards the fleet has put genuine drafters back by itself."""
@@ -119,21 +204,20 @@ def genuine_again(service: Service) -> Iterator[None]:
 def complete(service: Service) -> Any:
     """A response whose drafts are accepted in part."""
     body = {"model": MODEL, "prompt": "Once upon a time there was", "max_tokens": _TOKENS, "temperature": 0}
-    return service.post("/v1/completions", {**body, "outrider": {"window": 4}})
+    options = {"protocol": ProtocolName.DSSD, "window": _WINDOW}
+    return service.post("/v1/completions", {**body, "outrider": options})
 
 
-@pytest.mark.parametrize(
-    "kinds", [("wrong_round", "wrong_length", "out_of_range"), ("oversized", "not_a_draft", "wrong_round")]
-)
+@pytest.mark.parametrize("kinds", [tuple(SPOILT)[i : i + 3] for i in (0, 3, 6)], ids=", ".join)
 def test_those_that_answer_nonsense_are_dropped_and_the_responses_go_on(
     service: Service, kinds: tuple[str, ...]
 ) -> None:
     genuine, undisturbed = card(service), complete(service)["choices"][0]["text"]
     usurp(service, [Nonsense(genuine, kind) for kind in kinds])
     with ThreadPoolExecutor(6) as pool:
-        answers = list(pool.map(lambda _: complete(service), range(6)))
-    assert {answer["choices"][0]["text"] for answer in answers} == {undisturbed}
-    eventually(lambda: all(d["state"] == "refused" and "needs" in d["reason"] for d in drafters(service)), _WITHIN_S)
+        answers = pool.map(lambda _: complete(service), range(6))
+        await_refusals(service, dict(zip(IMPOSTORS, [SPOILT[kind] for kind in kinds], strict=True)))
+        assert {answer["choices"][0]["text"] for answer in answers} == {undisturbed}
 
 
 @pytest.mark.parametrize(
@@ -148,13 +232,6 @@ def test_those_that_fail_the_handshake_are_refused_with_the_reason(
     service: Service, faults: dict[str, dict[str, Any]]
 ) -> None:
     genuine = card(service)
-    usurp(service, [Nonsense(replace(genuine, **change), "silent") for change in faults.values()])
-    seen: set[str] = set()
-
-    def all_refused() -> bool:
-        told = [drafter["reason"] or "" for drafter in drafters(service) if drafter["state"] == "refused"]
-        seen.update(reason for reason in faults for said in told if said.startswith(reason))
-        return seen == set(faults)
-
-    eventually(all_refused, _WITHIN_S)
+    usurp(service, [Nonsense(replace(genuine, **change)) for change in faults.values()])
+    await_refusals(service, dict(zip(IMPOSTORS, faults, strict=False)))
     assert complete(service)["usage"]["completion_tokens"] == _TOKENS

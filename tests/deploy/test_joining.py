@@ -15,7 +15,8 @@ from tests.cluster.served import eventually, free_ports
 from tests.cluster.streams import Streamed, streams, told
 from tests.deploy.conftest import RAY, ROOT, Head
 
-DEVICES, CLIENTS, TOKENS = 2, 4, 250
+DEVICES, CLIENTS = 2, 4
+LONG, SHORT = 250, 60  # tokens: devices take a while to join, but leave in a moment
 _WITHIN_S = 120.0
 _CONFIG = """
 drafters: [{{name: edge, count: {devices}, resources: {{board: 1}}}}]
@@ -71,22 +72,30 @@ def accepted(responses: list[Streamed]) -> int:
     return sum(response.usage["outrider"]["accepted_tokens"] for response in responses)
 
 
+def begins(short: list[Streamed], whole: list[Streamed]) -> bool:
+    """Whether these are the beginnings of the responses to the same requests for more tokens."""
+    return all(
+        long.text.startswith(brief.text) and long.token_logprobs[:SHORT] == brief.token_logprobs
+        for brief, long in zip(short, whole, strict=True)
+    )
+
+
 def test_devices_join_leave_and_come_back(head: Head, url: str, tmp_path: Path) -> None:
     assert states(url) == ["starting"] * DEVICES
-    alone = streams(url, clients=CLIENTS, tokens=TOKENS)
+    alone = streams(url, clients=CLIENTS, tokens=LONG)
     assert accepted(alone) == 0
     with devices(head, tmp_path) as cut:
         joined = streams(
-            url, lambda: eventually(lambda: "ready" in states(url), _WITHIN_S), clients=CLIENTS, tokens=TOKENS
+            url, lambda: eventually(lambda: "ready" in states(url), _WITHIN_S), clients=CLIENTS, tokens=LONG
         )
         assert told(joined) == told(alone)
         eventually(lambda: states(url) == ["ready"] * DEVICES, _WITHIN_S)
-        left = streams(url, cut, clients=CLIENTS, tokens=TOKENS)
-        assert told(left) == told(alone)
+        left = streams(url, cut, clients=CLIENTS, tokens=SHORT)
+        assert begins(left, alone)
         assert accepted(left) > 0
         eventually(lambda: "ready" not in states(url), _WITHIN_S)
     with devices(head, tmp_path):
         eventually(lambda: states(url) == ["ready"] * DEVICES, _WITHIN_S)
-        back = streams(url, clients=CLIENTS, tokens=TOKENS)
-        assert told(back) == told(alone)
+        back = streams(url, clients=CLIENTS, tokens=SHORT)
+        assert begins(back, alone)
         assert accepted(back) > 0
