@@ -5,7 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH_INDEX_URL ?= # where torch comes from, if not from pip's own index: a CPU-only build, another CUDA version
 SERVE_ARGS ?= # such as --config my.yaml
-PYTEST_ARGS ?= # such as tests/unit -k noise
+UNIT_ARGS ?= -n 2 # of pytest for the unit tests, which run side by side
+PYTEST_ARGS ?= # of pytest for one run of your own in place of all tests, such as tests/unit -k noise
+PYTEST = RAY_USAGE_STATS_ENABLED=0 HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 BENCHES ?= engine overhead
 
 .PHONY: help serve test check bench format clean install models
@@ -15,8 +17,13 @@ help: ## list the targets
 serve: install ## start a cluster on this machine and serve the API (SERVE_ARGS)
 	$(BIN)/outrider serve $(SERVE_ARGS)
 
-test: install models ## run all tests (PYTEST_ARGS)
-	RAY_USAGE_STATS_ENABLED=0 HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
+test: install models ## run all tests, or some (PYTEST_ARGS)
+ifeq ($(strip $(PYTEST_ARGS)),)
+	$(PYTEST) tests/unit $(UNIT_ARGS) $(REPORT:%=--junitxml=%-unit.xml)
+	$(PYTEST) tests/cluster tests/deploy $(REPORT:%=--junitxml=%-cluster.xml)
+else
+	$(PYTEST) $(PYTEST_ARGS)
+endif
 
 check: install ## lint, formatting, types, and which package may import which
 	$(BIN)/ruff check
