@@ -117,7 +117,8 @@ class _Virtual:
         return self._chosen[_LEARNING_ROUNDS:]
 
     def _generation(self) -> None:
-        acceptance, previous, made = self._book.generation(), None, 1
+        acceptance, previous, made = self._book.generation(), None, 2
+        self._pass(None, 0, _PROMPT_TOKENS + 1)  # a response goes on without a draft until its drafter is ready
         self._exchange(_PING_BITS, _PING_BITS, 0.0, 0)  # the drafter's prefill
         # The last token is everybody's alike: no draft could become part of the response.
         while made < _OUTPUT_TOKENS - 1:

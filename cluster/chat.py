@@ -3,7 +3,7 @@
 import os
 import time
 from argparse import Namespace
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 
 import httpx
@@ -107,6 +107,10 @@ class Chat:
     def talk(self) -> None:
         """Read prompts until the user leaves: by ``/quit``, Ctrl-D, or Ctrl-C twice."""
         self._out.print(Text(_HELP, "dim"))
+        with suppress(KeyboardInterrupt):  # the second, before the next prompt is there
+            self._talk()
+
+    def _talk(self) -> None:
         interrupted = False
         while True:
             try:

@@ -36,6 +36,18 @@ class Piece:
     shown_tokens: int
 
 
+def tokens_that_stop(token_texts: Sequence[str], stop: Sequence[str]) -> tuple[int, ...]:
+    """Tokens whose own text has a stop string in it: whatever comes before, they end a response.
+
+    Args:
+        token_texts: text of every token of the vocabulary, by id.
+        stop: stop strings.
+    """
+    if not stop:
+        return ()
+    return tuple(i for i, text in enumerate(token_texts) if any(string in text for string in stop))
+
+
 class StopMatcher:
     """Cuts text at the first stop string, whichever way the text is split.
 

@@ -22,13 +22,14 @@ from outrider.scheduling.policy import BatchLimits, SchedulingPolicy
 from outrider.selection.cheapest import Cheapest
 from outrider.selection.fixed import Fixed
 from outrider.selection.situation import SelectionPolicy
-from outrider.text import IncrementalText
+from outrider.text import IncrementalText, tokens_that_stop
 from outrider.types import GenerationChunk, GenerationRequest
 from serve_app.batcher import Batcher
 from serve_app.coordinator_stats import BatchRecord, CoordinatorStats
 from serve_app.drafter_book import DrafterBook
 from serve_app.drafter_link import DrafterLink, LinkSettings
 from serve_app.metrics import RaySink
+from serve_app.openai_tokens import token_texts
 from serve_app.present_load import PresentLoad
 from serve_app.ray_ports import RayFleet, VerifierPort
 from serve_app.round_loop import RoundLoop, RoundServices
@@ -72,6 +73,7 @@ class Coordinator:
         self._beating = asyncio.create_task(self._beat_for_ever())
         self._card = card = await self._verifier.card()
         self._verifier_answers = True
+        self._token_texts = await asyncio.to_thread(token_texts, self._tokenizer.backend_tokenizer, card.vocab_size)
         speculation = Speculation.from_config(config, card.vocab_size)
         self._services = RoundServices(
             batcher=self._batcher,
@@ -170,7 +172,8 @@ class Coordinator:
         generation = Generation(
             request, eos_token_ids=self._card.eos_token_ids, max_context_tokens=self._card.max_context_tokens
         )
-        link = DrafterLink(generation, self._fleet, self._link_settings, self._book)
+        stop_ids = () if request.min_tokens else tokens_that_stop(self._token_texts, request.stop)
+        link = DrafterLink(generation, self._fleet, self._link_settings, self._book, stop_ids)
         text = IncrementalText(self._tokenizer, request.stop, request.output_ids, request.min_tokens)
         return RoundLoop(generation, link, text, self._services)
 

@@ -95,12 +95,20 @@ class Exchange:
 class DrafterLink:
     """The drafter of one generation, if it has one."""
 
-    def __init__(self, generation: Generation, fleet: FleetPort, settings: LinkSettings, book: DrafterBook) -> None:
-        """Nothing is leased before ``start``."""
+    def __init__(
+        self,
+        generation: Generation,
+        fleet: FleetPort,
+        settings: LinkSettings,
+        book: DrafterBook,
+        stop_ids: tuple[int, ...] = (),
+    ) -> None:
+        """Nothing is leased before ``start``. ``stop_ids`` are tokens that complete a stop string by themselves."""
         self._generation = generation
         self._fleet = fleet
         self._settings = settings
         self._book = book
+        self._end_ids = (*generation.end_ids, *stop_ids)
         self._session = CoordinatorSession(settings.wire, generation.name)
         self._port: DrafterPort | None = None
         self._known_tokens = 0  # committed tokens the drafter has
@@ -286,7 +294,7 @@ class DrafterLink:
         settings, generation = self._settings, self._generation
         self._port, self._known_tokens = port, generation.position
         self._session = CoordinatorSession(settings.wire, generation.name)
-        terms = DraftTerms(settings.wire, generation.end_ids, generation.last_position)
+        terms = DraftTerms(settings.wire, self._end_ids, generation.last_position)
         await port.transport.open(generation.opening(), terms, settings.prefill_deadline_s)
         request = self._request(_PREFILL_ROUND, DraftPlan(ProtocolName.TOKEN_IDS, 0), None)
         if await self._exchange(port, request, settings.prefill_deadline_s) is None:

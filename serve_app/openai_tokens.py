@@ -96,6 +96,12 @@ class TextOffsets:
         return min(offset, len(self._spelled)) if self._spelled else offset
 
 
+def token_texts(backend: Tokenizer, vocab_size: int) -> list[str]:
+    """The text of every token by id, as far as it is text by itself."""
+    table = TokenTable(backend)
+    return [(table.data(token_id) or b"").decode(errors="ignore") for token_id in range(vocab_size)]
+
+
 def _kinds(decoder: dict[str, object]) -> set[object]:
     parts = decoder.get("decoders", [])
     assert isinstance(parts, list)

@@ -8,7 +8,7 @@ from transformers import PreTrainedTokenizerBase
 
 from outrider.errors import ParameterError
 from outrider.models.registry import load_tokenizer
-from outrider.text import IncrementalText, Piece, StopMatcher
+from outrider.text import IncrementalText, Piece, StopMatcher, tokens_that_stop
 
 TOKENIZER = load_tokenizer("smollm2-135m-instruct")
 BYTES_IN = range(3, 300)  # among these ids are all single bytes: most sequences of them are not UTF-8
@@ -218,3 +218,11 @@ def test_a_resumed_response_goes_on_where_it_was(ids: list[int], sent: int, stop
 def test_a_tokenizer_without_a_backend_is_refused() -> None:
     with pytest.raises(Exception, match=r"needs a tokenizer with a tokenizers backend, found PreTrainedTokenizerBase"):
         IncrementalText(PreTrainedTokenizerBase())
+
+
+def test_tokens_that_stop_have_a_stop_string_in_their_own_text() -> None:
+    texts = ["a", "b\n", "", " end", "nd\n\n", "\ufffd"]
+    assert tokens_that_stop(texts, ["\n"]) == (1, 4)
+    assert tokens_that_stop(texts, ["nd", "a"]) == (0, 3, 4)
+    assert tokens_that_stop(texts, ["\n\n\n"]) == ()
+    assert tokens_that_stop(texts, []) == ()

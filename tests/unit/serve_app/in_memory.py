@@ -78,6 +78,7 @@ class EngineTransport:
         self.draws: Callable[[Draft], Draft] | None = None  # instead of what it drafted, well encoded
         self.opened: list[OpenGeneration] = []
         self.drafted: list[DraftRequest] = []
+        self.answers: list[Draft] = []
         self.drafter_s = 0.0
         self._sessions: dict[GenerationId, DrafterSession] = {}
         self._answers: dict[tuple[GenerationId, int], DraftAnswer] = {}
@@ -114,6 +115,7 @@ class EngineTransport:
         answer = self._answers.pop(key)
         if self.draws is not None and isinstance(answer, Draft):
             answer = self.draws(answer)
+        self.answers += [answer] if isinstance(answer, Draft) else []
         data = session.encode_answer(answer)
         step = "draft" if drafting else "prefill"
         await self._on_the_way(step)

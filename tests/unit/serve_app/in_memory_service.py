@@ -18,7 +18,7 @@ from outrider.scheduling.cost_model import LinearCostModel
 from outrider.scheduling.fcfs import Fcfs
 from outrider.scheduling.policy import BatchLimits
 from outrider.selection.fixed import Fixed
-from outrider.text import IncrementalText
+from outrider.text import IncrementalText, tokens_that_stop
 from outrider.types import GenerationChunk, GenerationId, GenerationRequest, ProtocolName, SamplingParams
 from serve_app.batcher import Batcher
 from serve_app.coordinator_stats import BatchRecord
@@ -175,7 +175,8 @@ class Service:
         most = self.verifier.max_context_tokens
         generation = Generation(request, eos_token_ids=self._eos_token_ids, max_context_tokens=most)
         self.generations[request.generation] = generation
-        link = DrafterLink(generation, self.fleet, SETTINGS, self.book)
+        stop_ids = tokens_that_stop([f"w{i}" for i in range(VOCAB)], request.stop)
+        link = DrafterLink(generation, self.fleet, SETTINGS, self.book, stop_ids)
         text = IncrementalText(TOKENIZER, request.stop, request.output_ids, request.min_tokens)
         return RoundLoop(generation, link, text, self.services).run()
 

@@ -166,16 +166,15 @@ async def test_a_split_verification_ends_where_it_is_to(protocol: ProtocolName, 
     await service.idle()
 
 
+@pytest.mark.parametrize("by_text", [False, True], ids=["end token", "stop string"])
 @pytest.mark.parametrize("protocol", SPLIT)
 @on_loop
-async def test_a_correction_that_ends_the_response_needs_no_verifier(protocol: ProtocolName) -> None:
-    """Seeds are tried until the end token is a device's correction."""
+async def test_a_correction_that_ends_the_response_is_sent_alone(protocol: ProtocolName, *, by_text: bool) -> None:
+    """Seeds are tried until what ends the response is a device's correction: nothing is drafted behind it."""
     ended = 0
     for seed in range(40):
-        params = replace(FREE, seed=seed)
-        request = replace(by(protocol), params=params, max_tokens=60)
-        alone = Service(drafter())
-        chunks = await alone.response(request)
+        request = replace(by(protocol), params=replace(FREE, seed=seed), max_tokens=60)
+        chunks = await Service(drafter()).response(request)
         corrections = [
             int(word[1:])
             for chunk in chunks
@@ -185,12 +184,16 @@ async def test_a_correction_that_ends_the_response_needs_no_verifier(protocol: P
         ]
         if not corrections:
             continue
-        service = Service(drafter(), eos_token_ids=(corrections[-1],))
-        chunks = await service.response(request)
-        assert tokens_of(chunks)[-1] == corrections[-1] or chunks[-1].finish_reason is FinishReason.LENGTH
-        ended += chunks[-1].finish_reason is FinishReason.STOP
+        end = corrections[-1]
+        service = Service(drafter(), eos_token_ids=() if by_text else (end,))
+        chunks = await service.response(replace(request, stop=(f"w{end}",) if by_text else ()))
+        drafts = service.fleet.transports[FIRST].answers
+        if drafts and drafts[-1].correction == end:
+            assert (chunks[-1].finish_reason, chunks[-1].token_ids) == (FinishReason.STOP, (end,))
+            assert drafts[-1].token_ids == ()
+            ended += 1
         await service.idle()
-        if ended >= 3:
+        if ended >= 2:
             return
     raise AssertionError("no correction ended a response")
 
