@@ -23,7 +23,9 @@ class MeteredResponse:
         self.finish: FinishReason | None = None
 
     def chunk(self, chunk: GenerationChunk) -> None:
-        """A chunk has come."""
+        """A chunk has come. One without tokens, that only keeps the record up to date, is nothing its client sees."""
+        if not chunk.token_ids and chunk.finish_reason is None:
+            return
         now_s, sink, tokens = self._clock(), self._sink, len(chunk.token_ids)
         if self._last_chunk_at_s is None:
             sink.record(metrics.TTFT_S, now_s - self._began_at_s)

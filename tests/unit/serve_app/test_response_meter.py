@@ -53,6 +53,15 @@ def test_a_chunk_without_tokens_divides_nothing_by_zero() -> None:
     assert (sink.of(metrics.E2E_S), ends(sink)) == ([2.0], {"stop": 1})
 
 
+def test_a_chunk_that_only_keeps_the_record_is_no_sign_of_life_to_the_client() -> None:
+    responses, sink = meter(0.0, 1.0, 3.0)
+    with responses.response(1) as metered:
+        for tokens in (1, 0, 2):
+            metered.chunk(chunk(tokens))
+    assert sink.of(metrics.INTER_TOKEN_S) == [1.0, 1.0]
+    assert sink.of(metrics.GENERATION_TOKENS) == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("chunks", "error", "end"),
     [
