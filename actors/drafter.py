@@ -13,7 +13,8 @@ from typing import Any
 from actors.emulated_link import EmulatedLink
 from actors.messages import Answer, ModelCard
 from outrider.config_schema import DrafterGroupConfig
-from outrider.engines.base import DraftAnswer, DrafterEngine, DraftRequest, DraftTerms, OpenGeneration
+from outrider.engines.base import OpenGeneration
+from outrider.engines.drafts import DraftAnswer, DrafterEngine, DraftRequest, DraftTerms
 from outrider.engines.limits import EngineLimits
 from outrider.errors import ChecksumError, OutriderError
 from outrider.events import write_events

@@ -10,7 +10,8 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from actors.deadlines import within
 from actors.messages import Answer
-from outrider.engines.base import DraftTerms, OpenGeneration
+from outrider.engines.base import OpenGeneration
+from outrider.engines.drafts import DraftTerms
 from outrider.errors import ContextTooLongError, DrafterBrokenError, DrafterLostError
 from outrider.types import GenerationId
 

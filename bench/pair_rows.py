@@ -17,7 +17,7 @@ from tqdm import tqdm
 from transformers import DynamicCache
 
 from bench.prompts import PROMPTS
-from outrider.engines.base import FloatRow, IntRow
+from outrider.engines.exchanged import FloatRow, IntRow
 from outrider.logits import RowGroup, adjust_logits
 from outrider.models.registry import LoadedModel, load_drafter, load_target
 from outrider.sampling import choose_tokens

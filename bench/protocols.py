@@ -27,7 +27,7 @@ from bench.protocols_rounds import Levels, Response, levels
 from bench.protocols_tables import print_bits, print_comparisons, print_figures, print_grid, print_levels
 from cluster.local import running
 from outrider.config import Config, load_config, override
-from outrider.engines.base import WireFormat
+from outrider.engines.exchanged import WireFormat
 from outrider.errors import ConfigError
 from outrider.models.registry import load_tokenizer
 from outrider.types import ProtocolName

@@ -12,7 +12,7 @@ from math import log2
 from bench.bootstrap import Estimate
 from bench.protocols_figures import ratio
 from bench.protocols_rounds import Response
-from outrider.engines.base import WireFormat
+from outrider.engines.exchanged import WireFormat
 from outrider.types import ProtocolName
 from outrider.wire.bits import id_bits
 from outrider.wire.messages import envelope_bits

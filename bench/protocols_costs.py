@@ -16,7 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.protocols_rounds import Levels, Response, Round, siblings_of
-from outrider.engines.base import AcceptanceRule, DraftPlan, WireFormat
+from outrider.engines.base import AcceptanceRule
+from outrider.engines.drafts import DraftPlan
+from outrider.engines.exchanged import WireFormat
 from outrider.link.latency import down_s, exchange_s, up_s
 from outrider.link.state import Csi
 from outrider.selection.acceptance import DEPTHS, SIBLINGS, AcceptanceBook, AcceptanceView, rule_row

@@ -15,7 +15,7 @@ import numpy as np
 from bench.protocols_costs import Costs
 from bench.protocols_plan import GRID_RATES_MBPS, GRID_RTTS_MS, NO_DRAFT, Cell
 from bench.protocols_rounds import siblings_of
-from outrider.engines.base import DraftPlan
+from outrider.engines.drafts import DraftPlan
 from outrider.link.latency import exchange_s
 from outrider.link.state import Csi, LinkSample, profile_csi
 from outrider.scheduling.cost_model import DEFAULT_COST_MODEL, VerifyCost

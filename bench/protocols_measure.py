@@ -13,7 +13,7 @@ from bench.protocols_plan import CHEAPEST, METHODS, NO_DRAFT, Cell, Turn, option
 from bench.protocols_rounds import Response
 from bench.protocols_service import MeasuredService
 from outrider.config import Config
-from outrider.engines.base import DraftPlan
+from outrider.engines.drafts import DraftPlan
 from outrider.types import ProtocolName
 
 _WARM = Cell(20.0, 0.0, 1.0)

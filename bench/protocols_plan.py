@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from outrider.engines.base import DraftPlan
+from outrider.engines.drafts import DraftPlan
 from outrider.errors import ParameterError
 from outrider.link.profiles import LinkProfile
 from outrider.types import ProtocolName

@@ -15,7 +15,7 @@ from statistics import median
 from typing import TypeVar
 
 from bench.protocols_plan import NO_DRAFT, Cell
-from outrider.engines.base import DraftPlan
+from outrider.engines.drafts import DraftPlan
 from outrider.link.latency import exchange_s
 from outrider.link.state import profile_csi
 from outrider.selection.situation import ChoiceReason

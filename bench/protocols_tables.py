@@ -9,7 +9,7 @@ from bench.protocols_bits import GOAL_BITS, Bits
 from bench.protocols_figures import Comparison, Figures, plan_name
 from bench.protocols_grid import GridPoint
 from bench.protocols_rounds import Levels
-from outrider.engines.base import WireFormat
+from outrider.engines.exchanged import WireFormat
 from outrider.types import ProtocolName
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from outrider.engines.base import FloatField, WireFormat
+from outrider.engines.exchanged import FloatField, WireFormat
 from outrider.errors import ConfigError
 from outrider.link.profiles import PROFILES
 from outrider.types import ProtocolName
@@ -166,7 +166,7 @@ class SpeculationConfig:
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class WireConfig:
-    """How messages between coordinators and drafters are written (``outrider.engines.base.WireFormat``)."""
+    """How messages between coordinators and drafters are written (``outrider.engines.exchanged.WireFormat``)."""
 
     logit_field: FloatField = FloatField.FP16
     scalar_bits: Annotated[int, Field(strict=True, ge=8, le=32)] = 24

@@ -14,16 +14,8 @@ from actors.deadlines import within
 from actors.messages import DrafterId
 from actors.transport import DrafterTransport
 from outrider.drafting.validation import draft_fault, drafted_layers
-from outrider.engines.base import (
-    CorrectionSource,
-    Draft,
-    DraftPlan,
-    DraftRequest,
-    DraftTerms,
-    NeedsPrefix,
-    NeedsRow,
-    WireFormat,
-)
+from outrider.engines.drafts import Draft, DraftPlan, DraftRequest, DraftTerms, NeedsPrefix, NeedsRow
+from outrider.engines.exchanged import CorrectionSource, WireFormat
 from outrider.errors import ContextTooLongError, DrafterBrokenError, MessageError, OutriderError
 from outrider.events import event
 from outrider.generation import Generation

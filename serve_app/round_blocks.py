@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
-from outrider.engines.base import RATIO_RULES, AcceptanceRule, Block, Deferral, Draft, DraftPlan, WireFormat
+from outrider.engines.base import RATIO_RULES, AcceptanceRule, Block
+from outrider.engines.drafts import Draft, DraftPlan
+from outrider.engines.exchanged import Deferral, WireFormat
 from outrider.generation import Generation
 from outrider.selection.plans import rule_for
 from outrider.types import ProtocolName

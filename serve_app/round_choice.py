@@ -4,7 +4,9 @@ A choice depends on committed tokens and past verdicts only, never on the noise 
 this is what keeps every mixture of protocols exact.
 """
 
-from outrider.engines.base import Block, Deferral, DraftPlan, Verified
+from outrider.engines.base import Block, Verified
+from outrider.engines.drafts import DraftPlan
+from outrider.engines.exchanged import Deferral
 from outrider.generation import Generation
 from outrider.selection.acceptance import AcceptanceBook, GenerationAcceptance
 from outrider.selection.candidates import deferral_for

@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from outrider.engines.base import Block, CorrectionSource, Draft, DraftPlan, NeedsRow, Refused, Verified
+from outrider.engines.base import Block, Refused, Verified
+from outrider.engines.drafts import Draft, DraftPlan, NeedsRow
+from outrider.engines.exchanged import CorrectionSource
 from outrider.errors import ContextTooLongError, GenerationFailedError, OutriderError, VerifierLostError
 from outrider.events import event
 from outrider.generation import Committed, Generation, GenerationEvent, GenerationState, RoundEvent

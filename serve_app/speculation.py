@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from outrider.config import Config
-from outrider.engines.base import WireFormat
+from outrider.engines.exchanged import WireFormat
 from outrider.types import ProtocolName
 
 

@@ -4,17 +4,8 @@ from collections import Counter
 
 import numpy as np
 
-from outrider.engines.base import (
-    CorrectionSource,
-    DenseDraft,
-    Draft,
-    DraftPlan,
-    DraftRequest,
-    FloatRow,
-    ScalarDraft,
-    SparseDraft,
-    TargetRow,
-)
+from outrider.engines.drafts import Draft, DraftPlan, DraftRequest
+from outrider.engines.exchanged import CorrectionSource, DenseDraft, FloatRow, ScalarDraft, SparseDraft, TargetRow
 from outrider.engines.token_tree import inner_rows, node_depths
 from outrider.types import ProtocolName
 

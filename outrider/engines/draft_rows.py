@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from outrider.distributions import Probs, draw, fixed_point, softmax, without
-from outrider.engines.base import (
+from outrider.engines.exchanged import (
     DenseDraft,
     DraftDistribution,
     FloatRow,

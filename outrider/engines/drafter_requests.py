@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from outrider.engines.base import CorrectionSource, DraftPlan, DraftRequest, IntRow, TargetRow
+from outrider.engines.drafts import DraftPlan, DraftRequest
+from outrider.engines.exchanged import CorrectionSource, IntRow, TargetRow
 from outrider.errors import ParameterError, UnsupportedBlockError
 from outrider.types import TREE_PROTOCOLS
 

@@ -5,7 +5,7 @@ Nodes are numbered as they are drafted: parents first, children of one node side
 
 from collections.abc import Sequence
 
-from outrider.engines.base import DraftPlan
+from outrider.engines.drafts import DraftPlan
 
 ROOT = -1  # the sequence itself, as a parent
 

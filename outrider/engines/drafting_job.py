@@ -8,17 +8,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from outrider.engines.base import (
-    Draft,
-    DraftFeatures,
-    DraftRequest,
-    DraftTerms,
-    FloatRow,
-    IntRow,
-    OpenGeneration,
-)
+from outrider.engines.base import OpenGeneration
 from outrider.engines.draft_rows import DrawnRow, RowRule, told_distribution
 from outrider.engines.drafter_tree import DraftTree
+from outrider.engines.drafts import Draft, DraftFeatures, DraftRequest, DraftTerms
+from outrider.engines.exchanged import FloatRow, IntRow
 from outrider.engines.kv_store import SequenceKv
 from outrider.engines.paged_model import Move
 from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash

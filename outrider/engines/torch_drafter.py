@@ -15,22 +15,14 @@ import torch
 from torch import Tensor
 
 from outrider.drafting.features import draft_features, to_draft_features
-from outrider.engines.base import (
-    Draft,
-    DraftAnswer,
-    DraftRequest,
-    DraftTerms,
-    IntRow,
-    KvUsage,
-    NeedsPrefix,
-    NeedsRow,
-    OpenGeneration,
-)
+from outrider.engines.base import KvUsage, OpenGeneration
 from outrider.engines.draft_rows import fixed_point_probs
 from outrider.engines.drafter_batch import draw_batch
 from outrider.engines.drafter_requests import check_request
 from outrider.engines.drafter_tree import shape_that_fits
 from outrider.engines.drafting_job import DraftedGeneration, DraftingJob
+from outrider.engines.drafts import Draft, DraftAnswer, DraftRequest, DraftTerms, NeedsPrefix, NeedsRow
+from outrider.engines.exchanged import IntRow
 from outrider.engines.kv_store import KvStore, SequenceKv
 from outrider.engines.limits import EngineLimits
 from outrider.engines.paged_model import PagedModel, PassResult, Segment, kv_bytes_per_token

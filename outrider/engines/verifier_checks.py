@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from outrider.engines.base import RATIO_RULES, AcceptanceRule, Block, DenseDraft, SparseDraft
+from outrider.engines.base import RATIO_RULES, AcceptanceRule, Block
+from outrider.engines.exchanged import DenseDraft, SparseDraft
 from outrider.engines.token_tree import node_depths
 from outrider.errors import ShapeError, UnsupportedBlockError
 from outrider.types import SamplingParams

@@ -14,7 +14,8 @@ which falls as m^-(a + 1), not exponentially: positions where the models nearly 
 from functools import lru_cache
 from math import exp, lgamma
 
-from outrider.engines.base import Deferral, DraftPlan, WireFormat
+from outrider.engines.drafts import DraftPlan
+from outrider.engines.exchanged import Deferral, WireFormat
 from outrider.link.latency import down_s, exchange_s
 from outrider.link.state import Csi
 from outrider.selection.acceptance import AcceptanceView

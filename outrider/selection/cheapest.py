@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from outrider.engines.base import DraftPlan
+from outrider.engines.drafts import DraftPlan
 from outrider.selection.estimates import Estimates, estimate
 from outrider.selection.plans import NO_DRAFT, candidate_plans
 from outrider.selection.situation import (

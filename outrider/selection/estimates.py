@@ -31,7 +31,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from outrider.engines.base import DraftPlan, WireFormat
+from outrider.engines.drafts import DraftPlan
+from outrider.engines.exchanged import WireFormat
 from outrider.errors import ParameterError
 from outrider.link.latency import down_s, up_s
 from outrider.scheduling.cost_model import VerifyCost

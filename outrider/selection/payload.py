@@ -4,7 +4,8 @@ from dataclasses import replace
 from functools import lru_cache
 from math import sqrt
 
-from outrider.engines.base import DraftPlan, WireFormat
+from outrider.engines.drafts import DraftPlan
+from outrider.engines.exchanged import WireFormat
 from outrider.types import SamplingParams
 from outrider.wire import dssd, dssd_candidates
 from outrider.wire.bits import id_bits

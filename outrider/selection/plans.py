@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from outrider.engines.base import AcceptanceRule, DraftPlan, WireFormat
+from outrider.engines.base import AcceptanceRule
+from outrider.engines.drafts import DraftPlan
+from outrider.engines.exchanged import WireFormat
 from outrider.types import TREE_PROTOCOLS, ProtocolName, SamplingParams
 from outrider.wire.messages import MAX_NODES
 

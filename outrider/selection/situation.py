@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from outrider.engines.base import DraftPlan, WireFormat
+from outrider.engines.drafts import DraftPlan
+from outrider.engines.exchanged import WireFormat
 from outrider.link.state import Csi
 from outrider.scheduling.cost_model import LinearCostModel
 from outrider.selection.acceptance import AcceptanceView

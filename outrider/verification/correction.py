@@ -13,7 +13,7 @@ all failed it has the same law, so the mixture has it too.
 import numpy as np
 
 from outrider.distributions import Probs, candidate_acceptance, draw, draws, residual
-from outrider.engines.base import Candidates, CorrectionSource, Deferral, FloatRow, TargetRow
+from outrider.engines.exchanged import Candidates, CorrectionSource, Deferral, FloatRow, TargetRow
 from outrider.errors import ShapeError
 from outrider.noise import Purpose, uniforms
 from outrider.wire.floats import CODE_BITS

@@ -7,7 +7,7 @@ Chains and trees number their target rows alike: row 0 predicts what follows the
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outrider.engines.base import CorrectionSource
+from outrider.engines.exchanged import CorrectionSource
 from outrider.errors import ShapeError
 
 

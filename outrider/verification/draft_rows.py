@@ -3,7 +3,7 @@
 import numpy as np
 
 from outrider.distributions import Probs, softmax
-from outrider.engines.base import DenseDraft, DraftDistribution, ScalarDraft, SparseDraft
+from outrider.engines.exchanged import DenseDraft, DraftDistribution, ScalarDraft, SparseDraft
 
 
 class DraftRows:

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from outrider.distributions import Probs, draw
-from outrider.engines.base import (
-    Block,
+from outrider.engines.base import Block
+from outrider.engines.exchanged import (
     Deferral,
     DenseDraft,
     DraftDistribution,

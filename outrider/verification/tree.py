@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from outrider.distributions import Probs, acceptance_probability, residual, without
-from outrider.engines.base import FloatRow
+from outrider.engines.exchanged import FloatRow
 from outrider.verification.draft_rows import DraftRows
 
 

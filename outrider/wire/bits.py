@@ -7,7 +7,7 @@ it checks that the bits are there before it makes room for what they are said to
 import numpy as np
 import numpy.typing as npt
 
-from outrider.engines.base import FloatField, FloatRow, IntRow
+from outrider.engines.exchanged import FloatField, FloatRow, IntRow
 from outrider.errors import MessageError, ParameterError
 from outrider.wire.floats import CODE_BITS, SCALE_BITS, FloatCodes, decode_floats, encode_floats, vector_bits
 

@@ -2,7 +2,8 @@
 
 from typing import Protocol, TypeVar
 
-from outrider.engines.base import Draft, DraftDistribution, DraftPlan, DraftRequest, WireFormat
+from outrider.engines.drafts import Draft, DraftPlan, DraftRequest
+from outrider.engines.exchanged import DraftDistribution, WireFormat
 from outrider.errors import MessageError
 from outrider.wire.bits import BitReader, BitWriter
 

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from outrider.engines.base import DenseDraft, Draft, DraftPlan, DraftRequest, FloatRow, WireFormat
+from outrider.engines.drafts import Draft, DraftPlan, DraftRequest
+from outrider.engines.exchanged import DenseDraft, FloatRow, WireFormat
 from outrider.errors import MessageError
 from outrider.wire.bits import BitReader, BitWriter, id_bits
 from outrider.wire.codec import block, told

@@ -5,16 +5,8 @@ The probabilities are fixed point and exact: the drafter samples from multiples 
 
 import numpy as np
 
-from outrider.engines.base import (
-    Draft,
-    DraftPlan,
-    DraftRequest,
-    FloatField,
-    FloatRow,
-    ScalarDraft,
-    TargetRow,
-    WireFormat,
-)
+from outrider.engines.drafts import Draft, DraftPlan, DraftRequest
+from outrider.engines.exchanged import FloatField, FloatRow, ScalarDraft, TargetRow, WireFormat
 from outrider.errors import MessageError
 from outrider.wire.bits import BitReader, BitWriter, id_bits
 from outrider.wire.codec import block, told

@@ -6,7 +6,7 @@ as an index into that table.
 
 import numpy as np
 
-from outrider.engines.base import Candidates, WireFormat
+from outrider.engines.exchanged import Candidates, WireFormat
 from outrider.errors import MessageError
 from outrider.wire.bits import BitReader, BitWriter, id_bits
 from outrider.wire.dssd import check_probs, decode, encode, expected_bits, lossless, overhead_bits

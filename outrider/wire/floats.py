@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from outrider.engines.base import FloatField, FloatRow
+from outrider.engines.exchanged import FloatField, FloatRow
 from outrider.errors import MessageError, ParameterError
 
 CODE_BITS = {FloatField.FP32: 32, FloatField.FP16: 16, FloatField.BF16: 16, FloatField.INT8: 8}

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from outrider.engines.base import ArrayData, Candidates, CorrectionSource, DraftPlan, DraftStop, TargetRow, WireFormat
+from outrider.engines.drafts import DraftPlan, DraftStop
+from outrider.engines.exchanged import ArrayData, Candidates, CorrectionSource, TargetRow, WireFormat
 from outrider.errors import ChecksumError, MessageError
 from outrider.types import TREE_PROTOCOLS, ProtocolName
 from outrider.wire.bits import BitReader, BitWriter

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from outrider.engines.base import DraftPlan, WireFormat
+from outrider.engines.drafts import DraftPlan
+from outrider.engines.exchanged import WireFormat
 from outrider.types import ProtocolName
 from outrider.wire import dsd, dssd, dssd_candidates, token_ids, tslt, tslt_tree
 from outrider.wire.codec import BlockCodec

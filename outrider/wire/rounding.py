@@ -6,7 +6,7 @@ Rounding after sampling would be lossy; rounding before only makes another, equa
 import numpy as np
 import numpy.typing as npt
 
-from outrider.engines.base import FloatField, FloatRow, IntRow, WireFormat
+from outrider.engines.exchanged import FloatField, FloatRow, IntRow, WireFormat
 from outrider.errors import ParameterError
 from outrider.wire.floats import decode_floats, encode_floats
 

@@ -6,7 +6,7 @@ told as its rank among the row's ids, in ``ceil(log2 n)`` bits in place of ``cei
 
 import numpy as np
 
-from outrider.engines.base import FloatRow, IntRow, SparseDraft, WireFormat
+from outrider.engines.exchanged import FloatRow, IntRow, SparseDraft, WireFormat
 from outrider.errors import MessageError
 from outrider.wire.bits import BitReader, BitWriter, id_bits
 from outrider.wire.floats import CODE_BITS, header_bits

@@ -12,16 +12,8 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from outrider.engines.base import (
-    Candidates,
-    Draft,
-    DraftAnswer,
-    DraftPlan,
-    DraftRequest,
-    NeedsPrefix,
-    NeedsRow,
-    WireFormat,
-)
+from outrider.engines.drafts import Draft, DraftAnswer, DraftPlan, DraftRequest, NeedsPrefix, NeedsRow
+from outrider.engines.exchanged import Candidates, WireFormat
 from outrider.errors import ChecksumError, MessageError, ParameterError
 from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.types import GenerationId

@@ -3,7 +3,8 @@
 Exact for greedy requests, and by shared noise for sampled ones (Daliri, Musco, Suresh 2024, arXiv 2408.07978).
 """
 
-from outrider.engines.base import Draft, DraftPlan, DraftRequest, WireFormat
+from outrider.engines.drafts import Draft, DraftPlan, DraftRequest
+from outrider.engines.exchanged import WireFormat
 from outrider.errors import MessageError
 from outrider.wire.bits import BitReader, BitWriter, id_bits
 from outrider.wire.codec import block

@@ -1,6 +1,7 @@
 """tslt: truncated draft distributions go up, each with the token drawn from it (TSLT section 3)."""
 
-from outrider.engines.base import Draft, DraftPlan, DraftRequest, SparseDraft, WireFormat
+from outrider.engines.drafts import Draft, DraftPlan, DraftRequest
+from outrider.engines.exchanged import SparseDraft, WireFormat
 from outrider.wire.bits import BitReader, BitWriter
 from outrider.wire.codec import block, told
 from outrider.wire.rows import expected_row_bits, kept_tokens, rank_bits, read_drawn, row_overhead_bits, write_drawn

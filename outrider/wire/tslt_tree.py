@@ -3,7 +3,8 @@
 One distribution per node that has children. A greedy request's tree has none, and sends ids only.
 """
 
-from outrider.engines.base import Draft, DraftPlan, DraftRequest, SparseDraft, WireFormat
+from outrider.engines.drafts import Draft, DraftPlan, DraftRequest
+from outrider.engines.exchanged import SparseDraft, WireFormat
 from outrider.wire.bits import BitReader, BitWriter
 from outrider.wire.codec import block, told
 from outrider.wire.rows import expected_row_bits, kept_tokens, rank_bits, read_drawn, row_overhead_bits, write_drawn

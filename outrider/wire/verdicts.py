@@ -6,7 +6,7 @@ counted from 1, or 0: ``ceil(log2(elements + 1))`` bits say which of the tokens 
 
 from dataclasses import dataclass
 
-from outrider.engines.base import Draft
+from outrider.engines.drafts import Draft
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from ray import serve
 from actors.messages import DrafterId
 from bench.prompts import chat_ids
 from cluster.local import APP_NAME
-from outrider.engines.base import DraftPlan
+from outrider.engines.drafts import DraftPlan
 from outrider.link.profiles import LinkProfile
 from outrider.models.registry import LoadedModel
 from outrider.types import ProtocolName

@@ -11,7 +11,9 @@ import pytest
 import ray
 
 from actors.messages import PROTOCOL_VERSION, Answer, ModelCard
-from outrider.engines.base import Draft, DraftRequest, DraftTerms, OpenGeneration, ScalarDraft, WireFormat
+from outrider.engines.base import OpenGeneration
+from outrider.engines.drafts import Draft, DraftRequest, DraftTerms
+from outrider.engines.exchanged import ScalarDraft, WireFormat
 from outrider.errors import MessageError
 from outrider.types import ProtocolName
 from outrider.wire.bits import BitWriter

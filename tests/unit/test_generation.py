@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.engines.base import TargetRow, Verified
+from outrider.engines.base import Verified
+from outrider.engines.exchanged import TargetRow
 from outrider.errors import IllegalTransitionError
 from outrider.generation import (
     GENERATION_TRANSITIONS,

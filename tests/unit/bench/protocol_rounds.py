@@ -2,7 +2,7 @@
 
 from bench.protocols_plan import Cell
 from bench.protocols_rounds import Response, Round
-from outrider.engines.base import DraftPlan
+from outrider.engines.drafts import DraftPlan
 from outrider.types import ProtocolName
 from serve_app.round_timing import RoundTiming
 

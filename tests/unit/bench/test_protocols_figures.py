@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from bench.protocols_figures import compare, figures, plan_name, ratio, seconds
 from bench.protocols_plan import CHEAPEST, NO_DRAFT
 from bench.protocols_rounds import levels
-from outrider.engines.base import DraftPlan
+from outrider.engines.drafts import DraftPlan
 from outrider.types import ProtocolName
 from tests.unit.bench.protocol_rounds import CELL, PAIR, response, timing
 

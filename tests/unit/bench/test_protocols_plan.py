@@ -1,7 +1,7 @@
 import pytest
 
 from bench.protocols_plan import CHEAPEST, METHODS, NO_DRAFT, Turn, cells, options, turns
-from outrider.engines.base import DraftPlan
+from outrider.engines.drafts import DraftPlan
 from outrider.errors import ParameterError
 from outrider.types import ProtocolName
 

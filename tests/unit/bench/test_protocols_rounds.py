@@ -2,7 +2,7 @@ import pytest
 
 from bench.protocols_plan import CHEAPEST, NO_DRAFT
 from bench.protocols_rounds import Choice, Round, at_work, levels, parse_choices
-from outrider.engines.base import DraftPlan
+from outrider.engines.drafts import DraftPlan
 from outrider.types import ProtocolName
 from tests.unit.bench.protocol_rounds import CELL, PAIR, response, timing
 

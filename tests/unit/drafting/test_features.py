@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.drafting.features import draft_features, to_draft_features
-from outrider.engines.base import DraftFeatures
+from outrider.engines.drafts import DraftFeatures
 
 
 @given(rows=st.lists(st.lists(st.floats(-60, 60, width=32), min_size=7, max_size=7), min_size=1, max_size=4))

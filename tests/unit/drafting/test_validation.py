@@ -9,16 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.drafting.validation import draft_fault
-from outrider.engines.base import (
+from outrider.engines.drafts import Draft, DraftPlan, DraftRequest, NeedsPrefix
+from outrider.engines.exchanged import (
     Candidates,
     CorrectionSource,
     DenseDraft,
-    Draft,
-    DraftPlan,
-    DraftRequest,
     FloatRow,
     IntRow,
-    NeedsPrefix,
     ScalarDraft,
     SparseDraft,
     TargetRow,

@@ -6,17 +6,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from outrider.engines.base import (
-    CorrectionSource,
-    Draft,
-    DraftAnswer,
-    DraftPlan,
-    DraftRequest,
-    DraftTerms,
-    FloatRow,
-    OpenGeneration,
-    WireFormat,
-)
+from outrider.engines.base import OpenGeneration
+from outrider.engines.drafts import Draft, DraftAnswer, DraftPlan, DraftRequest, DraftTerms
+from outrider.engines.exchanged import CorrectionSource, FloatRow, WireFormat
 from outrider.engines.torch_drafter import TorchDrafter
 from outrider.logits import RowGroup, TokenCounts, adjust_logits
 from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash

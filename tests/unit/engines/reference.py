@@ -8,16 +8,8 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from outrider.engines.base import (
-    AcceptanceRule,
-    Block,
-    Deferral,
-    DraftDistribution,
-    OpenGeneration,
-    Unfinished,
-    Verified,
-    VerifierEngine,
-)
+from outrider.engines.base import AcceptanceRule, Block, OpenGeneration, Unfinished, Verified, VerifierEngine
+from outrider.engines.exchanged import Deferral, DraftDistribution
 from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.sampling import RowGroup, TokenCounts, choose_tokens, target_probs
 from outrider.types import SamplingParams, TokenLogprobs

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from outrider.engines.base import Draft, DraftPlan, DraftRequest, NeedsPrefix
+from outrider.engines.drafts import Draft, DraftPlan, DraftRequest, NeedsPrefix
 from outrider.errors import ContextTooLongError, ParameterError, UnsupportedBlockError
 from outrider.types import ProtocolName, SamplingParams
 from tests.unit.engines.conftest import VOCAB, tiny_llama, torch_drafter

@@ -8,7 +8,8 @@ import pytest
 from transformers import PreTrainedModel
 
 from outrider.distributions import fixed_point, softmax
-from outrider.engines.base import Candidates, CorrectionSource, DraftTerms, NeedsRow, TargetRow
+from outrider.engines.drafts import DraftTerms, NeedsRow
+from outrider.engines.exchanged import Candidates, CorrectionSource, TargetRow
 from outrider.engines.torch_drafter import TorchDrafter
 from outrider.errors import ParameterError
 from outrider.types import ProtocolName, SamplingParams

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from outrider.distributions import draw, fixed_point, softmax
-from outrider.engines.base import DenseDraft, Draft, DraftTerms, FloatField, FloatRow, ScalarDraft, SparseDraft
+from outrider.engines.drafts import Draft, DraftTerms
+from outrider.engines.exchanged import DenseDraft, FloatField, FloatRow, ScalarDraft, SparseDraft
 from outrider.noise import Purpose, uniforms
 from outrider.types import ProtocolName, SamplingParams
 from outrider.wire.rounding import rounded_logits, truncated

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from outrider.distributions import draw, softmax, without
-from outrider.engines.base import DraftTerms, SparseDraft
+from outrider.engines.drafts import DraftTerms
+from outrider.engines.exchanged import SparseDraft
 from outrider.noise import Purpose, gumbel_noise, uniforms
 from outrider.types import ProtocolName, SamplingParams
 from outrider.wire.rounding import truncated

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from outrider.drafting.validation import draft_fault
-from outrider.engines.base import Draft, TargetRow
+from outrider.engines.drafts import Draft
+from outrider.engines.exchanged import TargetRow
 from outrider.types import ProtocolName, SamplingParams
 from outrider.wire.rounding import round_floats
 from outrider.wire.session import CoordinatorSession, DrafterSession

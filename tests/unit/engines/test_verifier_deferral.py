@@ -5,19 +5,8 @@ from itertools import cycle
 import numpy as np
 import pytest
 
-from outrider.engines.base import (
-    AcceptanceRule,
-    Block,
-    Candidates,
-    Deferral,
-    FloatField,
-    Refused,
-    Stale,
-    TargetRow,
-    Unfinished,
-    Verified,
-    VerifierEngine,
-)
+from outrider.engines.base import AcceptanceRule, Block, Refused, Stale, Unfinished, Verified, VerifierEngine
+from outrider.engines.exchanged import Candidates, Deferral, FloatField, TargetRow
 from outrider.types import SamplingParams
 from tests.unit.engines.conftest import VOCAB, MakeVerifier, tiny_llama, torch_verifier
 from tests.unit.engines.fake_device import FakeDevice

@@ -12,19 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from transformers import PreTrainedModel
 
-from outrider.engines.base import (
-    AcceptanceRule,
-    Block,
-    Deferral,
-    DraftDistribution,
-    Outcome,
-    Refused,
-    Stale,
-    TargetRow,
-    Unfinished,
-    Unknown,
-    Verified,
-)
+from outrider.engines.base import AcceptanceRule, Block, Outcome, Refused, Stale, Unfinished, Unknown, Verified
+from outrider.engines.exchanged import Deferral, DraftDistribution, TargetRow
 from outrider.sampling import RowGroup, TokenCounts, choose_tokens
 from outrider.types import SamplingParams
 from tests.unit.engines.conftest import BLOCK_TOKENS, VOCAB, tiny_llama, torch_verifier

@@ -6,18 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from outrider.engines.base import (
-    AcceptanceRule,
-    Block,
-    Deferral,
-    DenseDraft,
-    Detail,
-    DraftDistribution,
-    Refused,
-    ScalarDraft,
-    SparseDraft,
-    Verified,
-)
+from outrider.engines.base import AcceptanceRule, Block, Detail, Refused, Verified
+from outrider.engines.exchanged import Deferral, DenseDraft, DraftDistribution, ScalarDraft, SparseDraft
 from outrider.errors import UnsupportedBlockError
 from outrider.types import SamplingParams
 from tests.unit.engines.conftest import VOCAB, MakeVerifier, tiny_llama

@@ -7,7 +7,9 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from outrider.engines.base import AcceptanceRule, DraftPlan, WireFormat
+from outrider.engines.base import AcceptanceRule
+from outrider.engines.drafts import DraftPlan
+from outrider.engines.exchanged import WireFormat
 from outrider.link.latency import exchange_s
 from outrider.link.state import Csi
 from outrider.scheduling.cost_model import LinearCostModel, VerifyCost

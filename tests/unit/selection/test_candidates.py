@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from outrider.engines.base import Deferral, DraftPlan, FloatField, WireFormat
+from outrider.engines.drafts import DraftPlan
+from outrider.engines.exchanged import Deferral, FloatField, WireFormat
 from outrider.selection.acceptance import AcceptanceBook
 from outrider.selection.candidates import candidate_count, deferral_for, expected_candidates, failure_probability
 from outrider.types import ProtocolName, SamplingParams

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from outrider.engines.base import AcceptanceRule, DraftPlan
+from outrider.engines.base import AcceptanceRule
+from outrider.engines.drafts import DraftPlan
 from outrider.errors import ParameterError
 from outrider.scheduling.cost_model import VerifyCost
 from outrider.selection.acceptance import AcceptanceBook, AcceptanceView

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.engines.base import AcceptanceRule, DraftPlan
+from outrider.engines.base import AcceptanceRule
+from outrider.engines.drafts import DraftPlan
 from outrider.selection.plans import candidate_plans, fixed_plan, rule_for
 from outrider.types import TREE_PROTOCOLS, ProtocolName, SamplingParams
 from outrider.wire.messages import MAX_NODES

@@ -7,7 +7,9 @@ from typing import Any, ParamSpec
 
 from actors.lease_table import LeaseTable
 from actors.messages import Answer, DrafterId
-from outrider.engines.base import Draft, DraftAnswer, DraftRequest, DraftTerms, OpenGeneration, WireFormat
+from outrider.engines.base import OpenGeneration
+from outrider.engines.drafts import Draft, DraftAnswer, DraftRequest, DraftTerms
+from outrider.engines.exchanged import WireFormat
 from outrider.engines.torch_drafter import TorchDrafter
 from outrider.errors import DrafterLostError, OutriderError
 from outrider.types import GenerationId, SamplingParams

@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from outrider.engines.base import Draft, DraftPlan, Verified
+from outrider.engines.base import Verified
+from outrider.engines.drafts import Draft, DraftPlan
 from outrider.errors import DrafterBrokenError, DrafterLostError, OutriderError
 from outrider.generation import Generation, RoundEvent
 from outrider.types import GenerationRequest, ProtocolName, SamplingParams

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from outrider.distributions import softmax
-from outrider.engines.base import CorrectionSource, DraftPlan
+from outrider.engines.drafts import DraftPlan
+from outrider.engines.exchanged import CorrectionSource
 from outrider.errors import DrafterLostError
 from outrider.generation import Generation, GenerationState
 from outrider.selection.situation import ChoiceReason, Estimate, RoundChoice, RoundSituation

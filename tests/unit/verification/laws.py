@@ -15,13 +15,12 @@ import numpy as np
 import torch
 
 from outrider.distributions import Probs, candidate_acceptance, draws, fixed_point, softmax, without
-from outrider.engines.base import (
+from outrider.engines.drafts import Draft, DraftPlan
+from outrider.engines.exchanged import (
     Candidates,
     Deferral,
     DenseDraft,
-    Draft,
     DraftDistribution,
-    DraftPlan,
     FloatRow,
     ScalarDraft,
     SparseDraft,

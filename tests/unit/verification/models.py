@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from outrider.distributions import softmax
-from outrider.engines.base import FloatRow
+from outrider.engines.exchanged import FloatRow
 from tests.unit.verification.laws import Model
 
 KINDS = ("random", "flat", "peaked", "disjoint", "equal", "truncated target")

@@ -1,6 +1,7 @@
 """Blocks and corrections as they come out at the other end of the link, through whole messages."""
 
-from outrider.engines.base import CorrectionSource, Draft, DraftPlan, DraftRequest, WireFormat
+from outrider.engines.drafts import Draft, DraftPlan, DraftRequest
+from outrider.engines.exchanged import CorrectionSource, WireFormat
 from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.types import ProtocolName
 from outrider.wire.session import CoordinatorSession, DrafterSession

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outrider.distributions import Probs, draw, residual, softmax, total_variation
-from outrider.engines.base import Deferral, FloatField, ScalarDraft, SparseDraft, TargetRow, WireFormat
+from outrider.engines.exchanged import Deferral, FloatField, ScalarDraft, SparseDraft, TargetRow, WireFormat
 from outrider.noise import Purpose, uniforms
 from outrider.sampling import RowGroup, choose_tokens
 from outrider.types import ProtocolName, SamplingParams

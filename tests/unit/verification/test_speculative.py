@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outrider.distributions import Probs, draw, softmax
-from outrider.engines.base import (
-    Block,
+from outrider.engines.base import Block
+from outrider.engines.exchanged import (
     Candidates,
     Deferral,
     DenseDraft,

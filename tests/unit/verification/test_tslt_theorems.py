@@ -14,7 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from outrider.distributions import Probs, residual, softmax, total_variation
-from outrider.engines.base import FloatField, FloatRow, WireFormat
+from outrider.engines.exchanged import FloatField, FloatRow, WireFormat
 from outrider.types import ProtocolName
 from outrider.wire.rounding import rounded_logits, truncated
 from tests.unit.verification.laws import Case, drafts, endings

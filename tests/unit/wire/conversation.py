@@ -3,17 +3,8 @@
 from dataclasses import replace
 from random import Random
 
-from outrider.engines.base import (
-    Candidates,
-    Draft,
-    DraftAnswer,
-    DraftPlan,
-    DraftRequest,
-    NeedsPrefix,
-    NeedsRow,
-    TargetRow,
-    WireFormat,
-)
+from outrider.engines.drafts import Draft, DraftAnswer, DraftPlan, DraftRequest, NeedsPrefix, NeedsRow
+from outrider.engines.exchanged import Candidates, TargetRow, WireFormat
 from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.types import ProtocolName
 from outrider.wire.session import CoordinatorSession, DrafterSession

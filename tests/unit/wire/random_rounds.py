@@ -5,14 +5,12 @@ from random import Random
 import numpy as np
 
 from outrider.distributions import fixed_point, softmax
-from outrider.engines.base import (
+from outrider.engines.drafts import Draft, DraftPlan, DraftRequest
+from outrider.engines.exchanged import (
     Candidates,
     CorrectionSource,
     DenseDraft,
-    Draft,
     DraftDistribution,
-    DraftPlan,
-    DraftRequest,
     FloatField,
     FloatRow,
     ScalarDraft,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outrider.engines.base import FloatField
+from outrider.engines.exchanged import FloatField
 from outrider.errors import MessageError
 from outrider.wire.bits import BitReader, BitWriter, id_bits
 from outrider.wire.rounding import round_floats

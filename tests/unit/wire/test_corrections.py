@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outrider.engines.base import Candidates, CorrectionSource, FloatField, TargetRow, WireFormat
+from outrider.engines.exchanged import Candidates, CorrectionSource, FloatField, TargetRow, WireFormat
 from outrider.errors import MessageError
 from outrider.wire.bits import BitReader, BitWriter
 from outrider.wire.dssd import expected_row_bits, read_row, write_row

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from outrider.engines.base import DraftRequest, NeedsPrefix, NeedsRow
+from outrider.engines.drafts import DraftRequest, NeedsPrefix, NeedsRow
 from outrider.errors import MessageError
 from outrider.wire.messages import HEADER_BYTES, seal, unseal
 from outrider.wire.session import CoordinatorSession

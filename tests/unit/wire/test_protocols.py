@@ -6,16 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outrider.engines.base import (
-    DenseDraft,
-    Draft,
-    DraftPlan,
-    DraftRequest,
-    FloatField,
-    ScalarDraft,
-    SparseDraft,
-    WireFormat,
-)
+from outrider.engines.drafts import Draft, DraftPlan, DraftRequest
+from outrider.engines.exchanged import DenseDraft, FloatField, ScalarDraft, SparseDraft, WireFormat
 from outrider.errors import MessageError
 from outrider.types import ProtocolName
 from outrider.wire.bits import BitReader, BitWriter

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outrider.distributions import softmax
-from outrider.engines.base import FloatField, FloatRow, WireFormat
+from outrider.engines.exchanged import FloatField, FloatRow, WireFormat
 from outrider.errors import ParameterError
 from outrider.wire.rounding import round_floats, rounded_logits, truncated
 

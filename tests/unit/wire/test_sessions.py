@@ -6,16 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outrider.engines.base import (
-    Candidates,
-    Draft,
-    DraftPlan,
-    DraftRequest,
-    NeedsPrefix,
-    NeedsRow,
-    TargetRow,
-    WireFormat,
-)
+from outrider.engines.drafts import Draft, DraftPlan, DraftRequest, NeedsPrefix, NeedsRow
+from outrider.engines.exchanged import Candidates, TargetRow, WireFormat
 from outrider.errors import ChecksumError, MessageError, ParameterError
 from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.types import ProtocolName

@@ -3,7 +3,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.engines.base import Draft, DraftPlan
+from outrider.engines.drafts import Draft, DraftPlan
 from outrider.types import ProtocolName
 from outrider.wire.verdicts import SentBlock
 from tests.unit.wire.conversation import path
