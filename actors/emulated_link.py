@@ -4,14 +4,14 @@ import asyncio
 import time
 
 from outrider.link.emulator import LinkEmulator
-from outrider.link.profiles import Direction, LinkProfile
-from outrider.link.trace import LinkTrace
+from outrider.link.profiles import Direction
+from outrider.link.trace import LinkSource
 
 
 class EmulatedLink:
     """One device's link, both ways; without a source it carries everything at once."""
 
-    def __init__(self, source: LinkProfile | LinkTrace | None, seed: int) -> None:
+    def __init__(self, source: LinkSource | None, seed: int) -> None:
         """Begin with an idle link, at the trace's first moment."""
         self._emulator = None if source is None else LinkEmulator(source, seed)
         self._began_at_s = time.monotonic()

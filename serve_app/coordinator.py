@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import asdict
+from functools import lru_cache, partial
 
 from actors.messages import FleetSettings
 from outrider.config import Config
@@ -39,6 +40,7 @@ from serve_app.speculation import Speculation
 _POLICIES: dict[str, type[SchedulingPolicy]] = {"fcfs": Fcfs}
 _SELECTION: dict[str, type[SelectionPolicy]] = {"cheapest": Cheapest, "fixed": Fixed}
 _KEPT_TIMINGS = 20_000
+_KEPT_STOPS = 64
 _LEASE_RETRY_S = 1.0
 _BEAT_S = 1.0
 
@@ -73,7 +75,9 @@ class Coordinator:
         self._beating = asyncio.create_task(self._beat_for_ever())
         self._card = card = await self._verifier.card()
         self._verifier_answers = True
-        self._token_texts = await asyncio.to_thread(token_texts, self._tokenizer.backend_tokenizer, card.vocab_size)
+        texts = await asyncio.to_thread(token_texts, self._tokenizer.backend_tokenizer, card.vocab_size)
+        # A look at the whole vocabulary, on the loop that makes all rounds: once for each set of stop strings.
+        self._stop_ids = lru_cache(_KEPT_STOPS)(partial(tokens_that_stop, texts))
         speculation = Speculation.from_config(config, card.vocab_size)
         self._services = RoundServices(
             batcher=self._batcher,
@@ -172,7 +176,7 @@ class Coordinator:
         generation = Generation(
             request, eos_token_ids=self._card.eos_token_ids, max_context_tokens=self._card.max_context_tokens
         )
-        stop_ids = () if request.min_tokens else tokens_that_stop(self._token_texts, request.stop)
+        stop_ids = () if request.min_tokens else self._stop_ids(request.stop)
         link = DrafterLink(generation, self._fleet, self._link_settings, self._book, stop_ids)
         text = IncrementalText(self._tokenizer, request.stop, request.output_ids, request.min_tokens)
         return RoundLoop(generation, link, text, self._services)
