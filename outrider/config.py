@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from outrider.config_errors import ConfigFileError, explain
+from outrider.config_errors import ConfigFileError, explain, read_text
 from outrider.config_schema import (
     ClusterConfig,
     Config,
@@ -56,12 +56,7 @@ def load_config(path: str | Path | None = None) -> Config:
     """
     if path is None:
         return parse_config(files("outrider").joinpath("default.yaml").read_text(encoding="utf-8"), "default.yaml")
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise ConfigError("configuration", "a readable YAML file", f"{path}: {reason}") from error
-    return parse_config(text, str(path))
+    return parse_config(read_text(path, "configuration", "YAML"), str(path))
 
 
 def parse_config(text: str, source: str) -> Config:

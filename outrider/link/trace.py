@@ -18,6 +18,7 @@ from itertools import cycle, islice, pairwise
 from math import inf, isfinite
 from pathlib import Path
 
+from outrider.config_errors import read_text
 from outrider.errors import ConfigError, ParameterError
 from outrider.link.profiles import LinkProfile
 
@@ -71,12 +72,7 @@ def load_trace(path: str | Path) -> LinkTrace:
     Raises:
         ConfigError: the file cannot be read, or is not a trace; names the line.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise ConfigError("link trace", "a readable CSV file", f"{path}: {reason}") from error
-    return parse_trace(text, str(path))
+    return parse_trace(read_text(path, "link trace", "CSV"), str(path))
 
 
 def parse_trace(text: str, source: str) -> LinkTrace:
