@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from outrider.distributions import (
@@ -91,6 +91,7 @@ def test_the_ends_of_the_unit_interval_draw_possible_tokens() -> None:
     assert draw(row, 1 - 2.0**-53) == 3
 
 
+@example([0.0, 7.873993040894878e-38], 1)
 @given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=6), st.integers(0, 5))
 def test_softmax_is_normalised_and_removed_logits_have_nothing(logits: list[float], removed: int) -> None:
     row = np.array([*logits, -np.inf], dtype=np.float32)
