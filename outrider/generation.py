@@ -12,6 +12,7 @@ from enum import StrEnum
 from outrider.engines.base import OpenGeneration, Verified
 from outrider.errors import IllegalTransitionError
 from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
+from outrider.scheduling.attribution import ViolationCause
 from outrider.types import (
     FinishReason,
     GenerationId,
@@ -307,6 +308,11 @@ class Generation:
         )
         logprobs = outcome.logprobs[: len(committed.token_ids)]
         return replace(committed, logprobs=logprobs, prompt_logprobs=outcome.prompt_logprobs)
+
+    def late(self, cause: ViolationCause) -> None:
+        """A round was slower than promised."""
+        queue = cause is ViolationCause.QUEUE
+        self.stats += RoundStats(late_queue_rounds=int(queue), late_compute_rounds=int(not queue))
 
     def exchanged(self, up_bits: int, down_bits: int) -> None:
         """Count a message from a drafter and one to it."""

@@ -9,6 +9,8 @@ from enum import StrEnum
 from math import isfinite
 
 from outrider.errors import ParameterError
+from outrider.scheduling.deadlines import LedgerRecord
+from outrider.slo import BEST_EFFORT, SloClass
 
 GenerationId = str
 MAX_SEED = 2**64 - 1
@@ -123,6 +125,8 @@ class RoundStats:
     payload_up_bits: int = 0  # of messages from drafters
     payload_down_bits: int = 0  # of messages to drafters
     inexact_rounds: int = 0  # rounds that may have moved the output away from the target's distribution
+    late_queue_rounds: int = 0  # slower than promised, each taken alone, for want of a place in a batch (WISP eq. 21)
+    late_compute_rounds: int = 0  # the same, because their batch took unusually long
     protocols: tuple[tuple[ProtocolName, int], ...] = ()  # speculative rounds by protocol, those with any
 
     def __add__(self, other: "RoundStats") -> "RoundStats":
@@ -174,6 +178,8 @@ class GenerationRequest:
         explain: whether chunks are to tell of each choice.
         correction_by: the draft model from whose residual a device is to draw the next token, if one is (a response
             resumed in between).
+        slo: the speed it is promised.
+        ledger: how far that was kept (a response resumed in between).
     """
 
     generation: GenerationId
@@ -193,6 +199,8 @@ class GenerationRequest:
     output_ids: tuple[int, ...] = ()
     stats: RoundStats = RoundStats()
     correction_by: str | None = None
+    slo: SloClass = BEST_EFFORT
+    ledger: LedgerRecord | None = None
     request_id: str = ""
 
 
@@ -220,6 +228,7 @@ class GenerationChunk:
         finish_reason: set on the last chunk only.
         correction_by: as in ``GenerationRequest``, of the token behind these.
         choices: why these rounds were made as they were, if asked for.
+        ledger: as in ``GenerationRequest``, after these tokens.
     """
 
     token_ids: tuple[int, ...]
@@ -231,6 +240,7 @@ class GenerationChunk:
     finish_reason: FinishReason | None = None
     correction_by: str | None = None
     choices: tuple[ChoiceReport, ...] = ()
+    ledger: LedgerRecord | None = None
 
     @property
     def text(self) -> str:
