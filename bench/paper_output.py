@@ -1,7 +1,7 @@
 """Tables, JSON and plots of the paper benches."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -9,16 +9,11 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from bench.text_table import print_table
+
+__all__ = ["COLOURS", "describe", "figure", "print_table", "save", "write_json"]
+
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe and Ito: told apart by everyone
-
-
-def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Columns as wide as they need to be."""
-    cells = [[str(cell) for cell in row] for row in (header, *rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    print(f"\n{title}")
-    for row in cells:
-        print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
 
 
 def write_json(file: Path, content: Mapping[str, object]) -> None:

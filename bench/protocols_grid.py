@@ -19,6 +19,7 @@ from outrider.engines.drafts import DraftPlan
 from outrider.link.latency import exchange_s
 from outrider.link.state import Csi, LinkSample, profile_csi
 from outrider.scheduling.cost_model import DEFAULT_COST_MODEL, VerifyCost
+from outrider.scheduling.estimator import OnlineEstimator
 from outrider.selection.acceptance import AcceptanceBook, rule_row
 from outrider.selection.cheapest import Cheapest
 from outrider.selection.payload import answer_bits, expected_support, order_bits
@@ -107,7 +108,7 @@ class _Virtual:
         self._random = np.random.default_rng(0)
         self._now_s = 0.0
         self._record, self._load, self._book = DrafterRecord(), PresentLoad(), AcceptanceBook()
-        self._cost_model = DEFAULT_COST_MODEL
+        self._estimator = OnlineEstimator(DEFAULT_COST_MODEL)
         self._chosen: list[DraftPlan | None] = []
 
     def run(self) -> list[DraftPlan | None]:
@@ -129,7 +130,7 @@ class _Virtual:
                 remaining_tokens=_OUTPUT_TOKENS - made,
                 k_max=self._k_max,
                 drafter=self._record.view(self._now_s),
-                verifier=self._load.view(self._cost_model),
+                verifier=self._load.view(self._estimator.model),
                 acceptance=acceptance.view(),
                 protocols=self._protocols,
                 window=None,
@@ -179,7 +180,7 @@ class _Virtual:
             RoundTiming(protocol, rows - 1, accepted, accepted + 1, draft_s, link_s, 0.0, verify_s, total_s)
         )
         self._load.batch(1)
-        self._cost_model = self._cost_model.corrected([VerifyCost(rows, position - 1)], verify_s)
+        self._estimator = self._estimator.observed([VerifyCost(rows, position - 1)], verify_s)
         self._now_s += total_s
 
     def _exchange(self, down_bits: int, up_bits: int, draft_s: float, steps: int) -> None:

@@ -1,0 +1,50 @@
+"""What this machine is called, for profiles: so that coefficients are used where they were measured."""
+
+import os
+import platform
+from pathlib import Path
+
+import torch
+
+from outrider.scheduling.cost_profiles import ProfiledOn
+
+_CPU_INFO = Path("/proc/cpuinfo")
+
+
+def this_machine(model: str, dtype: str, device: str, threads: int) -> ProfiledOn:
+    """A torch engine here.
+
+    Args:
+        model: its short name.
+        dtype: of weights and KV.
+        device: a torch device; ``cuda:1`` is a ``cuda``.
+        threads: of the engine.
+    """
+    kind = torch.device(device).type
+    return ProfiledOn(
+        hardware=torch.cuda.get_device_name(device) if kind == "cuda" else _cpu_name(),
+        device=kind,
+        threads=threads,
+        cores=os.cpu_count() or 0,
+        engine="torch",
+        engine_version=torch.__version__,
+        model=model,
+        dtype=dtype,
+    )
+
+
+def cpu_name_in(cpu_info: str) -> str | None:
+    """The model name in the text of ``/proc/cpuinfo``; None where there is none."""
+    for line in cpu_info.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in ("model name", "Model") and value.strip():
+            return " ".join(value.split())
+    return None
+
+
+def _cpu_name() -> str:
+    try:
+        found = cpu_name_in(_CPU_INFO.read_text(encoding="utf-8"))
+    except OSError:
+        found = None
+    return found or platform.processor() or platform.machine() or "unknown CPU"
