@@ -7,7 +7,7 @@ from outrider.scheduling.policy import BatchLimits, BatchPlan, PendingVerificati
 
 
 class Fcfs:
-    """Order of arrival, ties by generation id; the order of the input list does not matter."""
+    """Order of arrival, ties by generation id and round; the order of the input list does not matter."""
 
     def plan(
         self,
@@ -21,11 +21,18 @@ class Fcfs:
         A cold block counts with the chunk of its prefix that one pass computes.
         """
         ordered = sorted(pending, key=lambda p: (p.arrived_at_s, p.generation, p.round))
-        new_tokens = 0
+        most_memory_blocks = float("inf") if limits.max_memory_blocks is None else limits.max_memory_blocks
+        new_tokens = memory_blocks = 0
         for index, candidate in enumerate(ordered):
-            if index == limits.max_blocks:
-                return BatchPlan(tuple(ordered[:index]), tuple(ordered[index:]), StopReason.MAX_BLOCKS)
             new_tokens += min(candidate.cost.new_tokens, limits.prefill_chunk_tokens)
-            if index > 0 and new_tokens > limits.max_new_tokens:
-                return BatchPlan(tuple(ordered[:index]), tuple(ordered[index:]), StopReason.MAX_NEW_TOKENS)
+            memory_blocks += candidate.memory_blocks
+            if index == limits.max_blocks:
+                reason = StopReason.MAX_BLOCKS
+            elif index > 0 and new_tokens > limits.max_new_tokens:
+                reason = StopReason.MAX_NEW_TOKENS
+            elif index > 0 and memory_blocks > most_memory_blocks:
+                reason = StopReason.MEMORY
+            else:
+                continue
+            return BatchPlan(tuple(ordered[:index]), tuple(ordered[index:]), reason)
         return BatchPlan(tuple(ordered), (), StopReason.QUEUE_EMPTY)

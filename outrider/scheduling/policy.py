@@ -19,6 +19,8 @@ class PendingVerification:
     deadline_at_s: float  # when its response would fall behind; infinity without a promise
     expected_tokens: float  # committed tokens it should yield, correction or bonus token included
     cost: VerifyCost
+    tokens_per_s: float = 0.0  # promised to its response; 0 is best effort
+    memory_blocks: int = 0  # KV blocks that have to be resident while it is verified
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,7 @@ class BatchLimits:
     max_blocks: int
     max_new_tokens: int  # positions computed in one pass; a single block may exceed it, as it must get on
     prefill_chunk_tokens: int  # of those, positions of prefixes, over all cold blocks
+    max_memory_blocks: int | None = None  # KV blocks there are; a single block may exceed them: the verifier refuses it
 
 
 class StopReason(StrEnum):
@@ -36,6 +39,9 @@ class StopReason(StrEnum):
     QUEUE_EMPTY = "queue_empty"
     MAX_BLOCKS = "max_blocks"
     MAX_NEW_TOKENS = "max_new_tokens"
+    MEMORY = "memory"
+    DEADLINE = "deadline"  # one more block would have made a member late
+    LENGTH = "length"  # a longer batch would have kept later blocks waiting for too long
 
 
 @dataclass(frozen=True, slots=True)
