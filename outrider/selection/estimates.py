@@ -38,26 +38,38 @@ from outrider.link.latency import down_s, up_s
 from outrider.scheduling.cost_model import VerifyCost
 from outrider.selection.acceptance import rule_row
 from outrider.selection.candidates import expected_candidates, failure_probability, fallback_s, rejection_mass
+from outrider.selection.load import verifier_load
 from outrider.selection.payload import answer_bits, candidates_bits, expected_support, order_bits, row_bits
 from outrider.selection.plans import PlanSet, rule_for
-from outrider.selection.situation import DrafterView, Estimate, RoundSituation, VerifierView
+from outrider.selection.situation import DrafterView, Estimate, RoundSituation
 from outrider.types import ProtocolName, SamplingParams
 from outrider.wire.bits import id_bits
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimates:
-    """One number per plan in each array."""
+    """One number per plan in each array.
+
+    Attributes:
+        verifier_s_per_token: what a committed token takes of the verifier: the block's marginal seconds in a batch of
+            the present size, and its share of the batch's constant part.
+        load: of the verifier while the last round ran, 0 idle to 1 saturated (``outrider.selection.load``).
+        rules: rows of ``AcceptanceView``.
+        windows: 0 without a draft.
+    """
 
     plans: PlanSet
     seconds_per_token: Floats
     expected_tokens: Floats
     round_s: Floats
-    rules: Ints  # rows of ``AcceptanceView``
-    windows: Ints  # 0 without a draft
+    verifier_s_per_token: Floats
+    load: float
+    rules: Ints
+    windows: Ints
 
     def at(self, index: int) -> Estimate:
         """One plan's."""
@@ -86,16 +98,31 @@ def estimate(situation: RoundSituation, plans: PlanSet, last_plan: DraftPlan | N
     grid = situation.acceptance.grid(table.depths, table.siblings)
     survivals: Floats = grid.ravel().take(table.cells).cumprod(axis=1)
     tokens = 1.0 + survivals.sum(axis=1)
-    round_s = _verifier_s(
-        situation.verifier, table, situation.position, 1 if last_plan is None else last_plan.nodes + 1
-    )
+    verifier, model, cached = situation.verifier, situation.verifier.cost_model, max(situation.position - 1, 0)
+
+    def batch_of(rows: int) -> float:
+        return model.predict_alike_s(VerifyCost(rows, cached), verifier.batch_blocks)
+
+    batch_s: Floats = np.array([batch_of(rows) for rows in table.row_counts]).take(table.row_index)
+    last_s = batch_of(1 if last_plan is None else last_plan.nodes + 1)
+    waited = verifier.queue_s / last_s if last_s > 0.0 else 0.0
+    round_s = (1.0 + waited) * batch_s + verifier.fixed_s
     if table.drafts.any():
         if situation.drafter is None:
             raise ParameterError("plans", "no draft where there is no drafter", plans.plans)
         rejected: Floats = 1.0 - survivals.ravel().take(table.last_cells)
         drafter_s = _draft_s(situation.drafter, table) + _link_s(situation, table, rejected, support)
         round_s = round_s + drafter_s * table.drafts
-    return Estimates(plans, round_s / tokens, tokens, round_s, table.rules, table.windows)
+    return Estimates(
+        plans,
+        round_s / tokens,
+        tokens,
+        round_s,
+        batch_s / (verifier.batch_blocks * tokens),
+        verifier_load(waited, 1.0 - model.predict_s(()) / last_s if last_s > 0.0 else 0.0),
+        table.rules,
+        table.windows,
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,19 +183,6 @@ def _further_nodes(plan: DraftPlan) -> int:
         further += parents - 1
         parents *= children
     return further
-
-
-def _verifier_s(verifier: VerifierView, table: _Table, position: int, last_rows: int) -> Floats:
-    """Queue, batch and fixed part, for each plan."""
-    model, cached = verifier.cost_model, max(position - 1, 0)
-
-    def batch_s(rows: int) -> float:
-        return model.predict_alike_s(VerifyCost(rows, cached), verifier.batch_blocks)
-
-    last_s = batch_s(last_rows)
-    batches = 1.0 + (verifier.queue_s / last_s if last_s > 0.0 else 0.0)
-    waited: Floats = np.array([batches * batch_s(rows) for rows in table.row_counts]) + verifier.fixed_s
-    return waited.take(table.row_index)
 
 
 def _draft_s(drafter: DrafterView, table: _Table) -> Floats:

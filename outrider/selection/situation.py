@@ -51,6 +51,19 @@ class VerifierView:
 
 
 @dataclass(frozen=True, slots=True)
+class Promise:
+    """The token speed a response has to keep, and how it stands (``outrider.scheduling.deadlines.Ledger``).
+
+    Attributes:
+        tokens_per_s: promised; 0 promises nothing.
+        credit_s: time until it is behind, negative if it is; infinity while nothing is owed.
+    """
+
+    tokens_per_s: float
+    credit_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class RoundSituation:
     """All that the choice of one round depends on.
 
@@ -62,6 +75,7 @@ class RoundSituation:
         protocols: those the request and the configuration allow; the first is the configured one.
         window: fixed by the request or the configuration; None: the policy's choice.
         expansion: fixed tree shape; () leaves it to the policy.
+        promise: what the response is owed; None is best effort.
     """
 
     params: SamplingParams
@@ -75,6 +89,7 @@ class RoundSituation:
     protocols: tuple[ProtocolName, ...]
     window: int | None
     expansion: tuple[int, ...] = ()
+    promise: Promise | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +111,7 @@ class ChoiceReason(StrEnum):
     """Why a plan was chosen. A closed set: a metric's label."""
 
     FIXED = "fixed"  # the request or the configuration leaves no choice
-    CHEAPEST = "cheapest"
+    CHEAPEST = "cheapest"  # by the policy's own cost
     KEPT = "kept"  # the last round's plan, as good as the cheapest
     NO_DRAFTER = "no_drafter"
     LAST_TOKEN = "last_token"  # noqa: S105 (a draft could not become part of the response)

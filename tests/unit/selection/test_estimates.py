@@ -94,6 +94,18 @@ def test_waiting_counts_in_batches(window: int) -> None:
         assert extra == pytest.approx([10.0 * batch_s[0], 10.0 * batch_s[1]])
 
 
+@pytest.mark.parametrize("blocks", [1, 6])
+def test_verifier_seconds_are_the_marginal_ones_and_a_share_of_the_constant(blocks: int) -> None:
+    situation = knowing(World(link(20, 20), 0.6, batch_blocks=float(blocks)))
+    found = estimate(situation, ALL)
+    others = [VerifyCost(3, 299)] * (blocks - 1)
+    for index, plan in enumerate(ALL.plans):
+        block = VerifyCost(1 if plan is None else plan.nodes + 1, 299)
+        marginal_s = SERVER.predict_s([*others, block]) - SERVER.predict_s(others)
+        expected_s = marginal_s + SERVER.seconds_per_batch / blocks
+        assert found.verifier_s_per_token[index] * found.expected_tokens[index] == pytest.approx(expected_s), plan
+
+
 def test_no_draft_without_a_drafter() -> None:
     situation = replace(knowing(World(link(20, 20), 0.6)), drafter=None)
     assert estimate(situation, NO_DRAFT).expected_tokens[0] == 1.0

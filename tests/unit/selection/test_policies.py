@@ -1,4 +1,4 @@
-"""Both policies: what they choose in situations whose answer is plain, and why they say so."""
+"""The policies: what they choose in situations whose answer is plain, and why they say so."""
 
 from dataclasses import replace
 
@@ -9,6 +9,7 @@ from outrider.engines.drafts import DraftPlan
 from outrider.scheduling.cost_model import LinearCostModel
 from outrider.selection.acceptance import AcceptanceBook, GenerationAcceptance
 from outrider.selection.cheapest import Cheapest
+from outrider.selection.cost_aware import CostAware
 from outrider.selection.fixed import Fixed
 from outrider.selection.situation import (
     ChoiceReason,
@@ -44,7 +45,7 @@ def loaded(model: LinearCostModel, queue_s: float) -> VerifierView:
     return VerifierView(model, queue_s, batch_blocks=16.0, fixed_s=1e-3)
 
 
-@pytest.mark.parametrize("policy", [Fixed(), Cheapest()])
+@pytest.mark.parametrize("policy", [Fixed(), Cheapest(), CostAware()])
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -129,14 +130,15 @@ def test_windows_shrink_as_batches_fill() -> None:
     assert windows[-1] == 0 < windows[0]
 
 
-def test_a_request_s_own_window_leaves_the_protocol() -> None:
+@pytest.mark.parametrize("policy", [Cheapest(), CostAware()])
+def test_a_request_s_own_window_leaves_the_protocol(policy: SelectionPolicy) -> None:
     for asked, mbps in ((3, 0.5), (3, 500)):
-        choice = Cheapest().choose(situation(0.2, mbps=mbps, rtt_ms=50, window=asked), None)
+        choice = policy.choose(situation(0.2, mbps=mbps, rtt_ms=50, window=asked), None)
         assert window(choice) == asked
         assert choice.chosen.plan is not None
         assert choice.chosen.plan.protocol is not ProtocolName.DSD
         assert choice.runner_up is not None
-    one = Cheapest().choose(situation(window=3, protocols=(ProtocolName.DSSD,)), None)
+    one = policy.choose(situation(window=3, protocols=(ProtocolName.DSSD,)), None)
     assert (one.runner_up, one.reason) == (None, ChoiceReason.FIXED)
 
 
