@@ -4,7 +4,7 @@ A file names only what it changes. All problems are found before anything starts
 ``field needs RANGE, found VALUE (in FILE)``; the ranges in the messages come from the schema itself.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,13 @@ from outrider.config_schema import (
     LimitsConfig,
     ModelConfig,
     SchedulingConfig,
+    SloConfig,
     SpeculationConfig,
     VerifierConfig,
     WireConfig,
 )
 from outrider.errors import ConfigError
+from outrider.yaml_text import parse_yaml
 
 __all__ = [
     "ClusterConfig",
@@ -36,6 +38,7 @@ __all__ = [
     "LimitsConfig",
     "ModelConfig",
     "SchedulingConfig",
+    "SloConfig",
     "SpeculationConfig",
     "VerifierConfig",
     "WireConfig",
@@ -65,10 +68,7 @@ def parse_config(text: str, source: str) -> Config:
     Raises:
         ConfigError: as ``load_config``.
     """
-    try:
-        data = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 (a SafeLoader)
-    except yaml.YAMLError as error:
-        raise ConfigFileError((ConfigError("configuration", "valid YAML", _yaml_complaint(error)),), source) from error
+    data = parse_yaml(text, source)
     return _build({} if data is None else data, source)
 
 
@@ -99,27 +99,6 @@ def override(config: Config, assignments: Sequence[str]) -> Config:
 def to_yaml(config: Config) -> str:
     """Write every field; ``parse_config`` of the result equals ``config``."""
     return yaml.safe_dump(_ADAPTER.dump_python(config, mode="json"), sort_keys=False, allow_unicode=True)
-
-
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """Refuses a key given twice, of which YAML libraries silently keep the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT002 (PyYAML's signature)
-        """Build a mapping after looking for repeated keys."""
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
-                    raise yaml.constructor.ConstructorError(None, None, f"{key.value} is given twice", key.start_mark)
-                seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-def _yaml_complaint(error: yaml.YAMLError) -> str:
-    """One line: where and what."""
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        return f"line {error.problem_mark.line + 1}: {error.problem}"
-    return " ".join(str(error).split())
 
 
 def _key_of(node: Any, key: str, path: str, *, new: bool = False) -> str | int:

@@ -1,0 +1,1 @@
+"""Scenarios to begin with, for ``outrider simulate`` and ``outrider plan``."""

@@ -1,0 +1,104 @@
+"""How many devices a system serves at their promised speed: WISP eq. 20, searched by bisection.
+
+    Cap = max { N : every count tried up to N has a violation rate <= eps }
+
+A rate measured over a finite run is nearly, not strictly, monotone in N, so bisection alone can stop at a dent. After
+it, counts a little beyond are tried; where one still holds, the search goes on from there.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+_FIRST_STEP = 1.25
+_BEYOND = (1.04, 1.1)  # further counts to try, as multiples of what was found
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What a search found.
+
+    Attributes:
+        devices: the largest number that keeps the promise; 0 if not even one device does.
+        tried: every number tried with its violation rate, ascending.
+        bounded: the promise still held at the largest number allowed, so there may be more.
+    """
+
+    devices: int
+    tried: tuple[tuple[int, float], ...]
+    bounded: bool = False
+
+
+def capacity(
+    violation_rate: Callable[[int], float],
+    eps: float,
+    most_devices: int,
+    first_guess: int = 16,
+    resolution: float = 0.0,
+) -> Capacity:
+    """Search the largest number of devices.
+
+    Args:
+        violation_rate: of a run with so many devices, >= 1; deterministic.
+        eps: the largest rate that keeps the promise.
+        most_devices: not to be exceeded.
+        first_guess: where to begin: a good one saves runs, a bad one costs some.
+        resolution: stop when the number is known to within this share of it; 0 finds it exactly.
+    """
+    search = _Search(violation_rate, eps, most_devices)
+    search.bracket(min(max(first_guess, 1), most_devices))
+    while True:
+        search.bisect(resolution)
+        if not search.look_beyond():
+            return Capacity(search.held, tuple(sorted(search.tried.items())), bounded=search.held >= most_devices)
+
+
+class _Search:
+    """``held`` keeps the promise (0: nothing tried does), ``broken`` does not (one past the most: nothing tried)."""
+
+    def __init__(self, violation_rate: Callable[[int], float], eps: float, most_devices: int) -> None:
+        self.tried: dict[int, float] = {}
+        self.held, self.broken = 0, most_devices + 1
+        self._violation_rate, self._eps, self._most = violation_rate, eps, most_devices
+
+    def bracket(self, guess: int) -> None:
+        """Step away from a guess, in growing steps, until both sides are known."""
+        factor = _FIRST_STEP
+        while self._try(guess):
+            if self.held >= self._most:
+                return
+            guess = min(max(guess + 1, int(guess * factor)), self._most)
+            factor **= 1.5
+        factor = _FIRST_STEP
+        while self.held == 0 and self.broken > 1:
+            self._try(max(1, int(self.broken / factor)))
+            factor **= 1.5
+
+    def bisect(self, resolution: float) -> None:
+        """Halve what lies between until it is small enough."""
+        while self.broken - self.held > max(1, int(resolution * self.held)):
+            self._try((self.held + self.broken) // 2)
+
+    def look_beyond(self) -> bool:
+        """Whether a number a little larger holds after all; then both sides are set anew."""
+        if self.held == 0:
+            return False
+        found = self.held
+        for times in _BEYOND:
+            count = min(max(found + 2, round(found * times)), self._most)
+            if count > self.held and self._rate(count) <= self._eps:
+                self.held = count
+        larger = [count for count, rate in self.tried.items() if count > self.held and rate > self._eps]
+        self.broken = min(larger, default=self._most + 1)
+        return self.held > found
+
+    def _try(self, devices: int) -> bool:
+        if self._rate(devices) <= self._eps:
+            self.held = max(self.held, devices)
+            return True
+        self.broken = min(self.broken, devices)
+        return False
+
+    def _rate(self, devices: int) -> float:
+        if devices not in self.tried:
+            self.tried[devices] = self._violation_rate(devices)
+        return self.tried[devices]

@@ -1,0 +1,92 @@
+"""A device's response and round under way."""
+
+from dataclasses import dataclass, field
+
+from outrider.link.emulator import LinkEmulator
+from outrider.scheduling.deadlines import Ledger
+from outrider.scheduling.policy import PendingVerification
+from outrider.simulation.account import DeviceAccount
+from outrider.simulation.drafting import NO_DRAFT, Draft, Workload
+from outrider.slo import SloClass
+
+
+def device_name(number: int) -> str:
+    """A device's name to policies: its responses' one after another."""
+    return f"device_{number:06d}"
+
+
+@dataclass(slots=True, eq=False)
+class SimulatedDevice:
+    """Mutable state of one device; times on the virtual clock.
+
+    Attributes:
+        exchange_s: seconds of every exchange beyond link and steps.
+        pending: its block, while that waits or is verified.
+        round: counts over all its responses.
+        done: no response is under way.
+        draft: of the present round.
+        computed_tokens: positions of the response ever computed and committed.
+        queued_at_s: its block was, last.
+        arrived_at_s: the round's block did.
+        queue_s: the round waited; likewise ``verify_s``; over all its passes.
+    """
+
+    number: int
+    group: str
+    slo: SloClass
+    workload: Workload
+    link: LinkEmulator | None
+    exchange_s: float
+    account: DeviceAccount = field(default_factory=DeviceAccount)
+    pending: PendingVerification | None = None
+    round: int = 0
+    done: bool = True
+    draft: Draft = NO_DRAFT
+    ledger: Ledger = field(default_factory=Ledger)
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    committed: int = 0
+    computed_tokens: int = 0
+    asked_at_s: float = 0.0
+    first_at_s: float | None = None
+    began_at_s: float = 0.0
+    arrived_at_s: float = 0.0
+    queued_at_s: float = 0.0
+    queue_s: float = 0.0
+    verify_s: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """See ``device_name``."""
+        return device_name(self.number)
+
+    def ask(self, now_s: float) -> None:
+        """Begin the response whose lengths are set."""
+        self.done = False
+        self.committed = self.computed_tokens = 0
+        self.asked_at_s = now_s
+        self.first_at_s = None
+        self.ledger = Ledger(self.slo.tokens_per_s)
+        self.begin_round(NO_DRAFT, now_s)
+
+    def begin_round(self, draft: Draft, now_s: float) -> None:
+        """Begin a round of the present response."""
+        self.round += 1
+        self.draft = draft
+        self.began_at_s = self.arrived_at_s = now_s
+        self.queue_s = self.verify_s = 0.0
+
+    @property
+    def position(self) -> int:
+        """Prompt and committed tokens."""
+        return self.prompt_tokens + self.committed
+
+    @property
+    def own_rows(self) -> int:
+        """Positions of its block that are verified together: its draft and the token before it."""
+        return self.draft.nodes + 1
+
+    @property
+    def total_tokens(self) -> int:
+        """Positions its block spans, prefix included; in a first round the prompt alone."""
+        return self.position + self.draft.nodes

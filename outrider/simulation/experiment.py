@@ -1,0 +1,188 @@
+"""Runs of one capacity experiment: how many devices a system serves at a speed, and what mixed classes get."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from outrider.simulation.capacity import capacity
+from outrider.simulation.planning import Draft, outlook, resident_devices, target_alone
+from outrider.simulation.results import ClassResults, PlanePoint, SimulationResults
+from outrider.simulation.run import simulate
+from outrider.simulation.settings import Costs, Rung, Settings, drafted_by, group_of, scenario_of, verifier_of
+from outrider.slo import SloClass
+
+_MOST_DEVICES = 1024
+_PLANE_POINTS = 1000
+
+
+class Measure(StrEnum):
+    """What counts as one violation."""
+
+    RESPONSE = "response"  # slower than promised from its first token to its last: what a user feels
+    ROUND = "round"  # WISP eq. 4: each round alone
+    DEVICE = "device"  # given less than promised over the whole run
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One search: a system at one speed, all devices alike; or at several, spread evenly.
+
+    Attributes:
+        costs_name: of the cost model, for tables.
+    """
+
+    costs_name: str
+    settings: Settings
+    costs: Costs
+    rung: Rung
+    speeds_tokens_per_s: tuple[float, ...]
+    measure: Measure = Measure.RESPONSE
+    seed: int = 0
+    responses: float = 2.0
+    resolution: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CellResult:
+    """What a search found. The figures behind ``bounded`` are of a run with ``devices`` (or 1, if none is served).
+
+    Attributes:
+        devices: most that keep the promise.
+        draft: of a round, by class.
+        tried: every number of devices with its violation rate.
+        bounded: the search ended at the largest number it may try.
+        violation_rates: by measure.
+        goodput_tokens_per_s: of all devices together.
+        busy_share: of the verifier's time; ``mean_blocks`` of a batch, ``evictions`` of resident sequences.
+        simulated_rounds: of all runs of the search.
+    """
+
+    costs_name: str
+    rung: Rung
+    speeds_tokens_per_s: tuple[float, ...]
+    measure: Measure
+    devices: int
+    draft: str
+    tried: tuple[tuple[int, float], ...]
+    bounded: bool
+    violation_rates: dict[str, float]
+    goodput_tokens_per_s: float
+    busy_share: float
+    mean_blocks: float
+    evictions: int
+    first_token_p99_s: float
+    simulated_rounds: int
+
+
+def violation_rate(found: ClassResults, measure: Measure) -> float:
+    """A class's share of violations."""
+    if measure is Measure.RESPONSE:
+        return found.response_violation_rate
+    return found.round_violation_rate if measure is Measure.ROUND else found.device_violation_rate
+
+
+def worst_rate(results: SimulationResults, measure: Measure) -> float:
+    """Of the class that fares worst: a promise to one class is not kept by another's."""
+    return max(violation_rate(found, measure) for found in results.by_class())
+
+
+def run_cell(cell: Cell) -> CellResult:
+    """Search one cell's capacity; a pure function of the cell."""
+    runs: dict[int, SimulationResults] = {}
+
+    def rate(devices: int) -> float:
+        if devices not in runs:
+            runs[devices] = run(cell, devices)
+        slow_start = runs[devices].first_token_times.p99_s > cell.settings.first_token_s
+        return 1.0 if slow_start else worst_rate(runs[devices], cell.measure)
+
+    found = capacity(rate, cell.settings.epsilon, _MOST_DEVICES, first_guess(cell), cell.resolution)
+    shown = found.devices or 1
+    rate(shown)
+    results = runs[shown]
+    return CellResult(
+        costs_name=cell.costs_name,
+        rung=cell.rung,
+        speeds_tokens_per_s=cell.speeds_tokens_per_s,
+        measure=cell.measure,
+        devices=found.devices,
+        draft=drafts_of(cell),
+        tried=found.tried,
+        bounded=found.bounded,
+        violation_rates={measure.value: worst_rate(results, measure) for measure in Measure},
+        goodput_tokens_per_s=results.goodput_tokens_per_s,
+        busy_share=results.busy_share,
+        mean_blocks=results.mean_batch_blocks,
+        evictions=results.evictions,
+        first_token_p99_s=results.first_token_times.p99_s,
+        simulated_rounds=sum(one.simulated_rounds for one in runs.values()),
+    )
+
+
+def run(cell: Cell, devices: int) -> SimulationResults:
+    """One simulation of a cell."""
+    return simulate(
+        scenario_of(cell.settings, cell.costs, cell.rung, cell.speeds_tokens_per_s, devices, cell.seed, cell.responses)
+    )
+
+
+def first_guess(cell: Cell) -> int:
+    """Where to begin the search: what the closed forms say, within memory."""
+    verifier = verifier_of(cell.settings, cell.costs)
+    speed = sum(cell.speeds_tokens_per_s) / len(cell.speeds_tokens_per_s)
+    group = drafted_by(cell.rung, group_of(cell.settings, SloClass("mean", speed), 1), verifier)
+    if cell.rung is Rung.CENTRALIZED:
+        devices = target_alone(group, verifier, speed).devices
+    else:
+        devices = outlook(group, verifier, Draft(group.window, group.expansion), speed).devices
+    most = resident_devices(group, verifier)
+    return max(1, int(min(devices if cell.rung is not Rung.SLED else devices / 5, most)))
+
+
+def drafts_of(cell: Cell) -> str:
+    """What the devices of each class draft."""
+    if cell.rung is Rung.CENTRALIZED:
+        return "none"
+    verifier = verifier_of(cell.settings, cell.costs)
+    drafts = []
+    for speed in cell.speeds_tokens_per_s:
+        group = drafted_by(cell.rung, group_of(cell.settings, SloClass("class", speed), 1), verifier)
+        stops = ", predictor" if group.predictor else ""
+        drafts.append(str(Draft(group.window, group.expansion)) + stops)
+    return "; ".join(dict.fromkeys(drafts))
+
+
+@dataclass(frozen=True, slots=True)
+class LoadResult:
+    """One run with so many devices.
+
+    Attributes:
+        by_class: the slowest promise first.
+        plane: a sample of verifications (WISP Figure 8).
+    """
+
+    rung: Rung
+    devices: int
+    by_class: tuple[ClassResults, ...]
+    goodput_tokens_per_s: float
+    busy_share: float
+    round_p50_s: float
+    round_p99_s: float
+    first_token_p99_s: float
+    plane: tuple[PlanePoint, ...]
+
+
+def run_load(work: tuple[Cell, int]) -> LoadResult:
+    """One run of a cell with so many devices; a pure function of both."""
+    cell, devices = work
+    found = run(cell, devices)
+    return LoadResult(
+        rung=cell.rung,
+        devices=devices,
+        by_class=found.by_class(),
+        goodput_tokens_per_s=found.goodput_tokens_per_s,
+        busy_share=found.busy_share,
+        round_p50_s=found.round_times.p50_s,
+        round_p99_s=found.round_times.p99_s,
+        first_token_p99_s=found.first_token_times.p99_s,
+        plane=found.plane[:: max(1, len(found.plane) // _PLANE_POINTS)],
+    )

@@ -1,0 +1,1 @@
+"""Settings of capacity experiments, frozen: see ``outrider.simulation.settings``."""

@@ -1,0 +1,43 @@
+"""WISP's figures as it prints them (arXiv 2601.11652): one A100 80GB, four promised speeds."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from outrider.scheduling.cost_model import LinearCostModel
+
+SPEEDS_TOKENS_PER_S = (2.0, 4.0, 6.0, 8.0)
+
+# Table 12, Qwen3-32B. Its constant is below the 32 ms the card needs to read the weights once, and a cached token costs
+# 36 times what its bandwidth says: coefficients of their engine, no law of the hardware.
+TABLE_12 = LinearCostModel(
+    seconds_per_token=3.314e-5,
+    seconds_per_interaction=3.450e-8,
+    seconds_per_cached_token=4.620e-6,
+    seconds_per_batch=1.486e-2,
+)
+
+# Table 2, devices at each of the speeds.
+CAPACITY_32B: Mapping[str, tuple[int, ...]] = MappingProxyType(
+    {"sled": (83, 42, 27, 21), "centralized": (97, 80, 54, 41), "wisp": (164, 142, 103, 86)}
+)
+CAPACITY_14B: Mapping[str, tuple[int, ...]] = MappingProxyType(
+    {"sled": (119, 88, 71, 52), "centralized": (198, 165, 109, 86), "wisp": (245, 223, 194, 154)}
+)
+
+# Table 1, share of violations with mixed classes, in the order of the speeds above; the number of devices is not given.
+VIOLATION_RATES: Mapping[str, tuple[float, ...]] = MappingProxyType(
+    {"wisp": (0.0, 0.1080, 0.8210, 0.9827), "fcfs": (0.0, 0.3645, 0.9415, 0.9835)}
+)
+
+# Table 3, tokens per second; the load is not given.
+GOODPUT_TOKENS_PER_S: Mapping[str, float] = MappingProxyType({"sled": 170.82, "centralized": 326.12, "wisp": 631.86})
+
+# Table 5, accepted over drafted tokens of four drafters (0.6B, 1.7B, 4B, 8B), predictor off and on.
+ACCEPTED_FRACTIONS = (0.31, 0.42, 0.47, 0.53)
+ACCEPTED_FRACTIONS_PREDICTED = (0.48, 0.63, 0.66, 0.71)
+
+# What the promises of this project are about: multiples of the same simulation's own baselines at 8 tokens/s.
+AIMS: Mapping[tuple[str, str], float] = MappingProxyType(
+    {("chains", "centralized"): 2.3, ("chains", "sled"): 6.0, ("trees", "centralized"): 3.5, ("trees", "sled"): 9.0}
+)
+MIXED_AIM_OVER_FCFS = 1.7

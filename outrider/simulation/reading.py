@@ -1,0 +1,195 @@
+"""Scenario files: YAML to one ``Scenario`` for each system to compare. All problems are reported together."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from pydantic import TypeAdapter, ValidationError
+
+from outrider.config_errors import ConfigFileError, explain, read_text
+from outrider.errors import ConfigError
+from outrider.link.configured import link_source
+from outrider.scheduling.cost_model import CostModel, LinearCostModel
+from outrider.scheduling.cost_profiles import read_profile, shipped_profile
+from outrider.scheduling.fcfs import Fcfs
+from outrider.scheduling.policy import BatchLimits, SchedulingPolicy
+from outrider.scheduling.slo_aware import SloAware
+from outrider.scheduling.wisp import Wisp
+from outrider.simulation.acceptance import PositionAcceptance, Predictor
+from outrider.simulation.lengths import Fixed, Lengths, Lognormal, Uniform
+from outrider.simulation.roofline import HARDWARE, MODELS, RooflineCostModel
+from outrider.simulation.scenario import DeviceGroup, Scenario, System, VerifierModel
+from outrider.simulation.scenario_schema import CostConfig, DeviceGroupConfig, LengthsConfig, ScenarioFile, ServerConfig
+from outrider.slo import DEFAULT_CLASSES, SloClass, slo_class_named
+from outrider.yaml_text import parse_yaml
+
+_ADAPTER = TypeAdapter(ScenarioFile)
+_POLICIES: Mapping[str, type[Fcfs] | type[Wisp] | type[SloAware]] = MappingProxyType(
+    {"fcfs": Fcfs, "wisp": Wisp, "slo_aware": SloAware}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadScenario:
+    """What a file describes.
+
+    Attributes:
+        groups: of devices.
+        verifier: what they share.
+        scenarios: one for each system to compare.
+        epsilon: share of violations up to which a promise counts as kept.
+        cost_source: where the verifier's times come from, in words for the reader.
+        measured: whether they were measured on some machine, or follow from data sheets.
+    """
+
+    name: str
+    groups: tuple[DeviceGroup, ...]
+    verifier: VerifierModel
+    scenarios: tuple[Scenario, ...]
+    epsilon: float
+    cost_source: str
+    measured: bool
+
+
+def load_scenario(path: str | Path, seed: int | None = None) -> ReadScenario:
+    """Read a file; ``seed`` replaces the one it names.
+
+    Raises:
+        ConfigError: it cannot be read, or fields are unknown, of the wrong type or out of range.
+    """
+    return parse_scenario(read_text(path, "scenario", "YAML"), str(path), seed)
+
+
+def parse_scenario(text: str, source: str, seed: int | None = None) -> ReadScenario:
+    """Read YAML text; ``source`` names it in messages.
+
+    Raises:
+        ConfigError: as ``load_scenario``.
+    """
+    try:
+        file = _ADAPTER.validate_python(parse_yaml(text, source) or {})
+    except ValidationError as error:
+        raise ConfigFileError(explain(error, _ADAPTER.json_schema()), source) from error
+    classes = [SloClass(one.name, one.tokens_per_s) for one in file.slo_classes] or DEFAULT_CLASSES
+    groups = tuple(_group(config, index, classes) for index, config in enumerate(file.devices))
+    verifier = _verifier(file.server)
+    policy = _POLICIES[file.policy]() if file.policy else None
+    return ReadScenario(
+        name=file.name,
+        groups=groups,
+        verifier=verifier,
+        scenarios=tuple(_scenario(file, system, groups, verifier, policy, seed) for system in file.systems),
+        epsilon=file.epsilon,
+        cost_source=_cost_source(file.server.cost),
+        measured=file.server.cost.roofline is None,
+    )
+
+
+def _scenario(
+    file: ScenarioFile,
+    system: System,
+    groups: tuple[DeviceGroup, ...],
+    verifier: VerifierModel,
+    policy: SchedulingPolicy | None,
+    seed: int | None,
+) -> Scenario:
+    return Scenario(
+        name=f"{file.name}: {system}",
+        system=system,
+        groups=groups,
+        verifier=verifier,
+        duration_s=file.duration_s,
+        warmup_s=file.warmup_s,
+        seed=file.seed if seed is None else seed,
+        policy=policy,
+    )
+
+
+def _group(config: DeviceGroupConfig, index: int, classes: "list[SloClass] | tuple[SloClass, ...]") -> DeviceGroup:
+    names = {one.name for one in (*classes, *DEFAULT_CLASSES[-1:])}
+    if config.slo not in names:
+        raise ConfigError(f"devices[{index}].slo", f"one of {', '.join(sorted(names))}", config.slo)
+    given = config.predictor
+    predictor = None
+    if given is not None:
+        predictor = Predictor(given.recall, given.false_positive_rate, sends_flagged=given.sends_flagged)
+    return DeviceGroup(
+        name=config.name,
+        count=config.count,
+        slo=slo_class_named(config.slo, (*classes, *DEFAULT_CLASSES[-1:])),
+        step_s=1.0 / config.draft_tokens_per_s,
+        acceptance=PositionAcceptance(tuple(config.acceptance)),
+        prompt_tokens=_lengths(config.prompt),
+        output_tokens=_lengths(config.output),
+        window=config.window,
+        expansion=tuple(config.expansion),
+        sibling_factor=config.sibling_factor,
+        predictor=predictor,
+        link=link_source(config.link),
+        protocol=config.protocol,
+        exchange_s=config.exchange_s,
+        step_spread=config.step_spread,
+        pause_s=config.pause_s,
+    )
+
+
+def _lengths(config: LengthsConfig) -> Lengths:
+    if config.tokens is not None:
+        return Fixed(config.tokens)
+    if config.least is not None and config.most is not None:
+        return Uniform(config.least, config.most)
+    # The schema has checked that one form is there, and whole.
+    assert config.median is not None
+    assert config.sigma is not None
+    cut = {} if config.most is None else {"most_tokens": config.most}
+    return Lognormal(config.median, config.sigma, **cut)
+
+
+def _verifier(config: ServerConfig) -> VerifierModel:
+    cost_model = cost_model_of(config.cost)
+    kv_tokens = config.kv_tokens
+    if kv_tokens is None and isinstance(cost_model, RooflineCostModel):
+        kv_tokens = cost_model.kv_tokens()
+        if kv_tokens < config.kv_block_tokens:
+            needed = "a GPU whose memory holds the model's weights and some KV"
+            raise ConfigError("server.cost.roofline.gpu", needed, cost_model.hardware.name)
+    return VerifierModel(
+        cost_model=cost_model,
+        limits=BatchLimits(
+            config.max_blocks,
+            config.max_new_tokens,
+            config.prefill_chunk_tokens,
+            None if kv_tokens is None else max(1, kv_tokens // config.kv_block_tokens),
+        ),
+        kv_block_tokens=config.kv_block_tokens,
+        draft_cost_model=None if config.draft_cost is None else cost_model_of(config.draft_cost),
+        noise=config.noise,
+        dispatch_s=config.dispatch_s,
+        reply_s=config.reply_s,
+    )
+
+
+def cost_model_of(config: CostConfig) -> CostModel:
+    """The cost model a file names.
+
+    Raises:
+        ConfigError: a profile cannot be read.
+    """
+    if config.roofline is not None:
+        return RooflineCostModel(MODELS[config.roofline.model], HARDWARE[config.roofline.gpu])
+    if config.profile is not None:
+        is_file = config.profile.endswith(".json")
+        return (read_profile(config.profile) if is_file else shipped_profile(config.profile)).model
+    assert config.coefficients is not None  # the schema has checked it
+    four = config.coefficients
+    return LinearCostModel(four.per_token_s, four.per_interaction_s, four.per_cached_token_s, four.per_batch_s)
+
+
+def _cost_source(config: CostConfig) -> str:
+    if config.roofline is not None:
+        gpu = HARDWARE[config.roofline.gpu].name
+        return f"a roofline of {config.roofline.model} on {gpu}, from data sheets: nothing of it was measured"
+    if config.profile is not None:
+        return f"the cost profile {config.profile}"
+    return "coefficients given in the file"

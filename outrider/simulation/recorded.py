@@ -1,0 +1,279 @@
+"""A workload as it ran on a real cluster, and its replay in the simulator: does the simulator tell the truth?
+
+A record holds what devices did (drafts, what was accepted, how long drafting took, message sizes, pauses) and what
+batches took. The replay keeps the devices' part and computes the rest: delivery times, batches, waiting, commits.
+Files are JSON, written and checked by pydantic.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import TypeAdapter, ValidationError
+
+from outrider.config_errors import read_text
+from outrider.errors import ConfigError
+from outrider.link.emulator import LinkEmulator
+from outrider.link.profiles import LinkProfile
+from outrider.scheduling.cost_model import BatchWork, CostModel, Seconds, VerifyCost
+from outrider.scheduling.deadlines import DeadlineRule
+from outrider.scheduling.policy import SchedulingPolicy
+from outrider.simulation.device import SimulatedDevice
+from outrider.simulation.drafting import Draft, Response
+from outrider.simulation.results import SimulationResults
+from outrider.simulation.run import EventLoop
+from outrider.simulation.scenario import VerifierModel
+from outrider.simulation.server import SimulatedServer
+from outrider.simulation.systems import SystemRules
+from outrider.simulation.tally import RunTally
+from outrider.slo import BEST_EFFORT, SloClass
+
+RECORD_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRound:
+    """One committed round behind a response's first.
+
+    Attributes:
+        drafted_tokens: verified; 0 is a round of the verifier alone.
+        accepted_tokens: of these.
+        draft_s: inside the drafter.
+        down_bits: of the order; likewise ``up_bits`` of the answer. Both 0: nothing was exchanged.
+        round_s: from the commit before to its own, as measured.
+        queue_s: it waited for a batch; likewise ``verify_s``; for comparison only.
+        expected_tokens: that it was taken to commit when it was queued.
+    """
+
+    drafted_tokens: int
+    accepted_tokens: int
+    draft_s: float
+    down_bits: int
+    up_bits: int
+    round_s: float
+    queue_s: float = 0.0
+    verify_s: float = 0.0
+    expected_tokens: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedResponse:
+    """One response.
+
+    Attributes:
+        pause_s: from the end of the device's last response (of the first: from the start) until it was asked for.
+        first_token_s: until its first token, as measured.
+        rounds: behind the first.
+    """
+
+    pause_s: float
+    prompt_tokens: int
+    rounds: tuple[RecordedRound, ...]
+    first_token_s: float = 0.0
+
+    @property
+    def output_tokens(self) -> int:
+        """Committed by it."""
+        return 1 + sum(recorded.accepted_tokens + 1 for recorded in self.rounds)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedDevice:
+    """One emulated device.
+
+    Attributes:
+        link: it was emulated with; None delivered at once.
+        link_seed: of its emulator.
+        exchange_s: seconds of every exchange beyond link and drafting.
+    """
+
+    responses: tuple[RecordedResponse, ...]
+    slo: SloClass = BEST_EFFORT
+    link: LinkProfile | None = None
+    link_seed: int = 0
+    exchange_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedBatch:
+    """One forward pass: what each block cost, as told to the cost model, and the seconds inside the engine."""
+
+    costs: tuple[VerifyCost, ...]
+    engine_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadRecord:
+    """What ran. ``name`` is the writer's."""
+
+    name: str
+    devices: tuple[RecordedDevice, ...]
+    batches: tuple[RecordedBatch, ...] = ()
+    version: int = RECORD_VERSION
+
+    @property
+    def round_s(self) -> list[float]:
+        """Measured seconds of all rounds."""
+        return [each.round_s for device in self.devices for made in device.responses for each in made.rounds]
+
+
+_FILE: TypeAdapter[WorkloadRecord] = TypeAdapter(WorkloadRecord)
+
+
+def write_record(record: WorkloadRecord, path: str | Path) -> None:
+    """As JSON."""
+    Path(path).write_bytes(_FILE.dump_json(record))
+
+
+def read_record(path: str | Path) -> WorkloadRecord:
+    """Read one back.
+
+    Raises:
+        ConfigError: the file cannot be read, or is no record of this version.
+    """
+    try:
+        record = _FILE.validate_json(read_text(path, "workload record", "JSON"))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(f"{path}: {where}", f"a workload record ({first['msg']})", first["input"]) from error
+    if record.version != RECORD_VERSION:
+        raise ConfigError(f"{path}: version", f"version {RECORD_VERSION}; record it again", record.version)
+    return record
+
+
+class RecordedWorkload:
+    """A device that does again what it did (``outrider.simulation.drafting.Workload``)."""
+
+    def __init__(self, device: RecordedDevice) -> None:
+        """Begin at its first response."""
+        self._responses = iter(device.responses)
+        self._rounds: Iterator[RecordedRound] = iter(())
+
+    def begin(self) -> Response | None:
+        """See ``Workload.begin``."""
+        response = next(self._responses, None)
+        if response is None:
+            return None
+        self._rounds = iter(response.rounds)
+        return Response(response.pause_s, response.prompt_tokens, response.output_tokens)
+
+    def draft(self, committed_tokens: int, remaining_tokens: int, credit_s: float) -> Draft:  # noqa: ARG002
+        """See ``Workload.draft``: as recorded, whatever the state."""
+        made = next(self._rounds)
+        bits = (made.down_bits, made.up_bits) if made.down_bits or made.up_bits else None
+        nodes = made.drafted_tokens
+        return Draft(nodes, nodes, made.accepted_tokens, made.draft_s, made.expected_tokens, bits)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredTimes:
+    """A cost model that knows batches which were measured, and asks another about the rest.
+
+    Attributes:
+        otherwise: the other model; its guard counts.
+        measured_s: median seconds by new tokens, interactions and cached tokens of a batch.
+    """
+
+    otherwise: CostModel
+    measured_s: Mapping[BatchWork, float] = field(default_factory=dict)
+
+    def predict_s(self, batch: Sequence[VerifyCost]) -> float:
+        """See ``CostModel.predict_s``."""
+        return self.predict_work_s(_work(batch))
+
+    def predict_work_s(self, work: BatchWork) -> float:
+        """See ``CostModel.predict_work_s``."""
+        known = self.measured_s.get(work)
+        return self.otherwise.predict_work_s(work) if known is None else known
+
+    def predict_works_s(self, works: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """See ``CostModel.predict_works_s``."""
+        known = [BatchWork(*(int(number) for number in row)) for row in works.tolist()]
+        return np.array([self.predict_work_s(work) for work in known])
+
+    def guard_s(self, predicted_s: Seconds) -> Seconds:
+        """See ``CostModel.guard_s``."""
+        return self.otherwise.guard_s(predicted_s)
+
+
+def measured_times(record: WorkloadRecord, otherwise: CostModel) -> MeasuredTimes:
+    """The batches of a record as a cost model."""
+    seconds: dict[BatchWork, list[float]] = defaultdict(list)
+    for batch in record.batches:
+        seconds[_work(batch.costs)].append(batch.engine_s)
+    return MeasuredTimes(otherwise, {work: median(times) for work, times in seconds.items()})
+
+
+def replay(
+    record: WorkloadRecord,
+    verifier: VerifierModel,
+    policy: SchedulingPolicy,
+    deadlines: DeadlineRule = DeadlineRule.LEDGER,
+    *,
+    keeps_kv: bool = True,
+    seed: int = 0,
+) -> SimulationResults:
+    """Run a record's devices against a simulated verifier, all of them to their end.
+
+    Args:
+        record: what they do.
+        verifier: cost model, limits and overheads; ``measured_times`` makes one that takes what was measured.
+        policy: as on the cluster.
+        deadlines: likewise.
+        keeps_kv: likewise.
+        seed: of the verifier's noise.
+    """
+    rules = SystemRules(policy, deadlines, keeps_kv=keeps_kv)
+    devices = []
+    for number, device in enumerate(record.devices):
+        link = None if device.link is None else LinkEmulator(device.link, device.link_seed)
+        workload = RecordedWorkload(device)
+        devices.append(SimulatedDevice(number, device.slo.name, device.slo, workload, link, device.exchange_s))
+    loop = EventLoop(
+        devices,
+        SimulatedServer(verifier, rules, seed),
+        RunTally(0.0, keep_batch_log=True),
+        reply_s=verifier.reply_s,
+    )
+    loop.run()
+    return loop.results(record.name, "replay", seed)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayComparison:
+    """Round times as measured and as simulated."""
+
+    rounds: int
+    measured_p50_s: float
+    measured_p99_s: float
+    simulated_p50_s: float
+    simulated_p99_s: float
+
+    @property
+    def p50_error(self) -> float:
+        """Relative; positive if the simulator is slow."""
+        return self.simulated_p50_s / self.measured_p50_s - 1.0
+
+    @property
+    def p99_error(self) -> float:
+        """Likewise."""
+        return self.simulated_p99_s / self.measured_p99_s - 1.0
+
+
+def compared(record: WorkloadRecord, results: SimulationResults) -> ReplayComparison:
+    """A replay beside its record, which has a round at least."""
+    p50_s, p99_s = np.percentile(record.round_s, (50, 99)).tolist()
+    times = results.round_times
+    return ReplayComparison(len(record.round_s), p50_s, p99_s, times.p50_s, times.p99_s)
+
+
+def _work(costs: Sequence[VerifyCost]) -> BatchWork:
+    work = BatchWork()
+    for cost in costs:
+        work = work.plus(cost)
+    return work

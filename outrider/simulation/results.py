@@ -1,0 +1,259 @@
+"""What a simulation found: plain data, most of it by device.
+
+Lateness, four ways:
+
+- *a round* is late if it alone was slower than promised (WISP eq. 4), its cause as eq. 21 has it;
+- *a response* is late if from its first token to its last it was slower than promised (what a user feels);
+- *a device* is late if over all it was promised it was given less: tokens against ``speed * time``;
+- what is *unfinished* at the end counts in all three if even a full block committed at that moment would leave it
+  behind, and a device that got no first token is owed tokens from the end of its grace on. So a starved device cannot
+  drop out of the statistics.
+
+Best-effort devices are promised nothing and are never late. A first round (prompt to first token) owes no speed.
+Everything counts from the warm-up on: commits after it, the time between them, and responses not over by then.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from outrider.scheduling.attribution import ViolationCause
+from outrider.scheduling.policy import StopReason
+from outrider.slo import SloClass
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceResults:
+    """One device.
+
+    Attributes:
+        device: its number.
+        group: its group's name.
+        responses: that ended, or were going on at the end.
+        late_responses: of these.
+        unfinished: whether a response was going on at the end.
+        starved: whether that one was hopelessly behind by then.
+        rounds: committed, without first rounds; an open one that is late already counts.
+        late_queue_rounds: late for want of a place in a batch; ``late_compute_rounds``: as their batch took long.
+        drafted_tokens: of these rounds; likewise ``accepted_tokens``.
+        committed_tokens: all, first tokens included.
+        paced_tokens: committed after first tokens (or the warm-up); ``paced_s``: in so much time.
+        speeds_tokens_per_s: of each finished response, unless the scenario leaves that out.
+    """
+
+    device: int
+    group: str
+    slo: SloClass
+    responses: int
+    late_responses: int
+    unfinished: bool
+    starved: bool
+    rounds: int
+    late_queue_rounds: int
+    late_compute_rounds: int
+    drafted_tokens: int
+    accepted_tokens: int
+    committed_tokens: int
+    paced_tokens: int
+    paced_s: float
+    speeds_tokens_per_s: tuple[float, ...] = ()
+
+    @property
+    def promised(self) -> bool:
+        """Whether it was promised a speed."""
+        return self.slo.tokens_per_s > 0.0
+
+    @property
+    def late(self) -> bool:
+        """Whether it was given less than promised, over all."""
+        return self.paced_tokens < self.slo.tokens_per_s * self.paced_s
+
+    @property
+    def achieved_tokens_per_s(self) -> float | None:
+        """Mean speed behind first tokens; None if none was due yet."""
+        return self.paced_tokens / self.paced_s if self.paced_s > 0.0 else None
+
+    @property
+    def late_rounds(self) -> int:
+        """Late for either cause."""
+        return self.late_queue_rounds + self.late_compute_rounds
+
+
+@dataclass(frozen=True, slots=True)
+class ClassResults:
+    """Devices taken together, those of one SLO class for instance.
+
+    Attributes:
+        achieved_tokens_per_s: mean speed over all their time; None if none was due.
+    """
+
+    slo: SloClass
+    devices: int
+    late_devices: int
+    responses: int
+    late_responses: int
+    rounds: int
+    late_queue_rounds: int
+    late_compute_rounds: int
+    drafted_tokens: int
+    accepted_tokens: int
+    committed_tokens: int
+    achieved_tokens_per_s: float | None
+
+    @property
+    def device_violation_rate(self) -> float:
+        """Share of devices that were given less than promised."""
+        return _share(self.late_devices, self.devices)
+
+    @property
+    def response_violation_rate(self) -> float:
+        """Share of responses slower than promised."""
+        return _share(self.late_responses, self.responses)
+
+    @property
+    def round_violation_rate(self) -> float:
+        """Share of rounds slower than promised: what WISP's tables count."""
+        return _share(self.late_queue_rounds + self.late_compute_rounds, self.rounds)
+
+
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """Of a set of times; all 0 of none."""
+
+    count: int
+    mean_s: float
+    p50_s: float
+    p99_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlanePoint:
+    """One verification in the queue-compute plane (WISP Figure 8). ``cause`` is None if the round was not late."""
+
+    queue_s: float
+    verify_s: float
+    tokens_per_s: float  # promised
+    cause: ViolationCause | None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEntry:
+    """One forward pass.
+
+    Attributes:
+        planned_at_s: when it was decided on.
+        starts_at_s: when it began; ``took_s`` later it was over.
+        members: device and round of each block, in the policy's order.
+        new_tokens: positions computed; likewise ``cached_tokens`` read.
+    """
+
+    planned_at_s: float
+    starts_at_s: float
+    took_s: float
+    predicted_s: float
+    members: tuple[tuple[int, int], ...]
+    new_tokens: int
+    cached_tokens: int
+    reason: StopReason
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationResults:
+    """One run.
+
+    Attributes:
+        name: the scenario's; likewise ``system`` and ``seed``.
+        measured_s: from the warm-up to the end.
+        devices: by number.
+        batches: begun in that time.
+        batch_sizes: (blocks, batches of so many), ascending.
+        stop_reasons: (why a batch stopped growing, batches).
+        busy_s: the verifier computed in that time.
+        predicted_s: what its passes were predicted to take.
+        round_times: from one commit of a response to its next, first rounds aside; their parts are ``draft_times``
+            (on the device), ``link_times``, ``queue_times`` and ``verify_times``.
+        first_token_times: from the request to the first token.
+        evictions: resident sequences dropped for want of memory.
+        recomputed_tokens: positions computed again because of that, or because no KV is kept.
+        plane: a sample, evenly spread over the run.
+        batch_log: every batch of the whole run, if the scenario asks for it.
+        simulated_rounds: of the whole run, warm-up and first rounds included: what a simulator's speed is measured by.
+    """
+
+    name: str
+    system: str
+    seed: int
+    measured_s: float
+    devices: tuple[DeviceResults, ...]
+    batches: int
+    batch_sizes: tuple[tuple[int, int], ...]
+    stop_reasons: tuple[tuple[StopReason, int], ...]
+    busy_s: float
+    predicted_s: float
+    round_times: Percentiles
+    draft_times: Percentiles
+    link_times: Percentiles
+    queue_times: Percentiles
+    verify_times: Percentiles
+    first_token_times: Percentiles
+    evictions: int
+    recomputed_tokens: int
+    plane: tuple[PlanePoint, ...]
+    batch_log: tuple[BatchEntry, ...]
+    simulated_rounds: int
+
+    @property
+    def goodput_tokens_per_s(self) -> float:
+        """Committed tokens of all devices per second."""
+        return _share(sum(device.committed_tokens for device in self.devices), self.measured_s)
+
+    @property
+    def rounds(self) -> int:
+        """As ``DeviceResults.rounds``, of all devices."""
+        return sum(device.rounds for device in self.devices)
+
+    @property
+    def mean_batch_blocks(self) -> float:
+        """Blocks per batch."""
+        return _share(sum(size * count for size, count in self.batch_sizes), self.batches)
+
+    @property
+    def busy_share(self) -> float:
+        """Of the verifier's time."""
+        return _share(self.busy_s, self.measured_s)
+
+    @property
+    def promised(self) -> ClassResults:
+        """All devices that were promised a speed, taken together; ``slo`` is one of theirs."""
+        return summary([device for device in self.devices if device.promised] or self.devices)
+
+    def by_class(self) -> tuple[ClassResults, ...]:
+        """By SLO class, the slowest promise first."""
+        classes = sorted({device.slo for device in self.devices}, key=lambda slo: (slo.tokens_per_s, slo.name))
+        return tuple(summary([device for device in self.devices if device.slo == slo]) for slo in classes)
+
+
+def summary(devices: Sequence[DeviceResults]) -> ClassResults:
+    """At least one device's figures, added up."""
+
+    def total(values: Iterable[int]) -> int:
+        return sum(values)
+
+    paced_s = sum(device.paced_s for device in devices)
+    return ClassResults(
+        slo=devices[0].slo,
+        devices=len(devices),
+        late_devices=total(device.late for device in devices),
+        responses=total(device.responses for device in devices),
+        late_responses=total(device.late_responses for device in devices),
+        rounds=total(device.rounds for device in devices),
+        late_queue_rounds=total(device.late_queue_rounds for device in devices),
+        late_compute_rounds=total(device.late_compute_rounds for device in devices),
+        drafted_tokens=total(device.drafted_tokens for device in devices),
+        accepted_tokens=total(device.accepted_tokens for device in devices),
+        committed_tokens=total(device.committed_tokens for device in devices),
+        achieved_tokens_per_s=total(device.paced_tokens for device in devices) / paced_s if paced_s > 0.0 else None,
+    )
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0

@@ -1,0 +1,252 @@
+"""The event loop: devices, links and verifier under a virtual clock. Deterministic."""
+
+from collections import deque
+from heapq import heappop, heappush
+from math import inf
+
+from outrider.errors import ParameterError
+from outrider.link.emulator import LinkEmulator
+from outrider.link.profiles import Direction
+from outrider.simulation.choosing import ChoosingDevice, GroupChoices, ObservedLoad
+from outrider.simulation.device import SimulatedDevice
+from outrider.simulation.drafting import GroupDrafts, ModelledDevice, Workload
+from outrider.simulation.luck import link_seed
+from outrider.simulation.results import DeviceResults, SimulationResults
+from outrider.simulation.scenario import Scenario
+from outrider.simulation.server import Flight, SimulatedServer
+from outrider.simulation.systems import SystemRules, rules_of
+from outrider.simulation.tally import RunTally, percentiles
+from outrider.wire.messages import MAX_NODES
+
+_ASK, _ARRIVE, _LAND, _STAGE = range(4)
+
+
+def simulate(scenario: Scenario) -> SimulationResults:
+    """Run a scenario. The same one gives the same results, batch by batch.
+
+    Raises:
+        ParameterError: a response would not fit the verifier's memory, or selection cannot use the cost model.
+    """
+    _check_memory(scenario)
+    rules = rules_of(scenario)
+    load = ObservedLoad()
+    loop = EventLoop(
+        modelled_devices(scenario, rules, load),
+        SimulatedServer(scenario.verifier, rules, scenario.seed),
+        RunTally(scenario.warmup_s, keep_batch_log=scenario.keep_batch_log),
+        load,
+        duration_s=scenario.duration_s,
+        reply_s=0.0 if rules.in_engine else scenario.verifier.reply_s,
+        keep_speeds=scenario.keep_responses,
+        max_active_responses=scenario.max_active_responses,
+    )
+    loop.run()
+    return loop.results(scenario.name, scenario.system, scenario.seed, scenario.first_token_grace_s)
+
+
+def modelled_devices(scenario: Scenario, rules: SystemRules, load: ObservedLoad) -> list[SimulatedDevice]:
+    """The devices of all groups, numbered through."""
+    devices: list[SimulatedDevice] = []
+    remote = rules.speculates and not rules.drafts_on_server
+    seed, responses = scenario.seed, scenario.responses_per_device
+    for group in scenario.groups:
+        drafts, choices = GroupDrafts(group), None
+        if group.selection is not None and remote:
+            choices = GroupChoices(drafts, group.selection, scenario.verifier.planner, load)
+        for number in range(len(devices), len(devices) + group.count):
+            workload: Workload
+            if choices is None:
+                workload = ModelledDevice(drafts, number, seed, responses, speculates=rules.speculates, remote=remote)
+            else:
+                workload = ChoosingDevice(drafts, choices, number, seed, responses)
+            link = LinkEmulator(group.link, link_seed(seed, number)) if group.link and remote else None
+            devices.append(SimulatedDevice(number, group.name, group.slo, workload, link, group.exchange_s))
+    return devices
+
+
+class EventLoop:
+    """One run."""
+
+    def __init__(
+        self,
+        devices: list[SimulatedDevice],
+        server: SimulatedServer,
+        tally: RunTally,
+        load: ObservedLoad | None = None,
+        *,
+        duration_s: float = inf,
+        reply_s: float = 0.0,
+        keep_speeds: bool = True,
+        max_active_responses: int | None = None,
+    ) -> None:
+        """Everybody is about to ask for a first response; nobody measures a ``load`` of None."""
+        self._devices, self._server, self._tally, self._load = devices, server, tally, load or ObservedLoad()
+        self._duration_s, self._reply_s = duration_s, reply_s
+        self._warmup_s, self._keep_speeds = tally.warmup_s, keep_speeds
+        self._events: list[tuple[float, int, int, SimulatedDevice | Flight | None]] = []
+        self._queued: deque[SimulatedDevice] = deque()
+        self._active, self._max_active = 0, max_active_responses or len(devices)
+        self._sequence = 0
+        self._staged_at_s = -inf
+        self._end_s = 0.0
+
+    def run(self) -> None:
+        """Until the time is over or everybody is done."""
+        for device in self._devices:
+            self._ask_next(device, 0.0)
+        events, duration_s = self._events, self._duration_s
+        while events and events[0][0] <= duration_s:
+            now_s, _, kind, subject = heappop(events)
+            self._end_s = now_s
+            if kind == _ARRIVE:
+                assert isinstance(subject, SimulatedDevice)
+                self._server.enqueue(subject, now_s)
+            elif kind == _LAND:
+                assert isinstance(subject, Flight)
+                for device in self._server.landed(subject, now_s):
+                    self._commit(device, now_s)
+            elif kind == _ASK:
+                assert isinstance(subject, SimulatedDevice)
+                subject.ask(now_s)
+                self._queued.append(subject)
+                self._admit(now_s)
+            self._serve(now_s)
+        if events:
+            self._end_s = duration_s
+
+    def results(self, name: str, system: str, seed: int, grace_s: float = 0.0) -> SimulationResults:
+        """What was measured; to be asked once."""
+        tally, end_s = self._tally, self._end_s
+        return SimulationResults(
+            name=name,
+            system=system,
+            seed=seed,
+            measured_s=max(0.0, end_s - self._warmup_s),
+            devices=tuple(self._closed(device, grace_s) for device in self._devices),
+            batches=sum(tally.sizes.values()),
+            batch_sizes=tuple(sorted(tally.sizes.items())),
+            stop_reasons=tuple(sorted(tally.reasons.items())),
+            busy_s=tally.busy_s(end_s),
+            predicted_s=tally.predicted_s,
+            round_times=percentiles(tally.round_s),
+            draft_times=percentiles(tally.draft_s),
+            link_times=percentiles(tally.link_s),
+            queue_times=percentiles(tally.queue_s),
+            verify_times=percentiles(tally.verify_s),
+            first_token_times=percentiles(tally.first_token_s),
+            evictions=tally.evictions,
+            recomputed_tokens=tally.recomputed_tokens,
+            plane=tally.plane(),
+            batch_log=tuple(tally.log),
+            simulated_rounds=tally.rounds,
+        )
+
+    def _serve(self, now_s: float) -> None:
+        """Send batches that are due; come back when the next one will be."""
+        server = self._server
+        while (flight := server.plan(now_s)) is not None:
+            self._tally.batch(flight)
+            self._load.batch(len(flight.members))
+            self._at(flight.starts_at_s + flight.took_s + self._reply_s, _LAND, flight)
+        due_at_s = server.due_at_s
+        if server.waiting and now_s < due_at_s < inf and due_at_s != self._staged_at_s:
+            self._staged_at_s = due_at_s
+            self._at(due_at_s, _STAGE, None)
+
+    def _commit(self, device: SimulatedDevice, now_s: float) -> None:
+        """A block was verified: its tokens are committed, and the device goes on."""
+        measured = now_s >= self._warmup_s
+        self._tally.rounds += 1
+        tokens = device.draft.accepted + 1
+        device.committed += tokens
+        if device.first_at_s is None:
+            device.first_at_s = now_s
+            device.account.first_tokens(now_s, measured=measured)
+            if measured:
+                self._tally.first_token_s.append(now_s - device.asked_at_s)
+        else:
+            device.account.round_committed(tokens, now_s, measured=measured)
+            self._load.round(device.queue_s)
+            if measured:
+                self._tally.round(device, now_s)
+        if device.slo.tokens_per_s > 0.0:
+            device.ledger = device.ledger.committed(tokens, now_s)
+        if device.committed < device.output_tokens:
+            self._draft(device, now_s)
+            return
+        device.done = True
+        device.account.end_response(device.slo.tokens_per_s, measured=measured, keep_speed=self._keep_speeds)
+        self._server.memory.drop(device.number)
+        self._active -= 1
+        self._admit(now_s)
+        self._ask_next(device, now_s)
+
+    def _admit(self, now_s: float) -> None:
+        """Begin responses that were asked for, as far as there is room."""
+        while self._queued and self._active < self._max_active:
+            self._active += 1
+            self._server.enqueue(self._queued.popleft(), now_s)
+
+    def _draft(self, device: SimulatedDevice, now_s: float) -> None:
+        """Begin a round; what happens to it until it arrives depends on nothing else and is known at once."""
+        credit_s = device.ledger.credit_s(now_s)
+        draft = device.workload.draft(device.committed, device.output_tokens - device.committed, credit_s)
+        device.begin_round(draft, now_s)
+        if draft.bits is None:
+            self._server.enqueue(device, now_s)
+            return
+        arrives_at_s, link = now_s, device.link
+        if link is not None:
+            arrives_at_s = link.deliver(Direction.DOWN, draft.bits[0], now_s)
+        arrives_at_s += draft.draft_s + device.exchange_s
+        if link is not None:
+            arrives_at_s = link.deliver(Direction.UP, draft.bits[1], arrives_at_s)
+        device.arrived_at_s = arrives_at_s
+        self._at(arrives_at_s, _ARRIVE, device)
+
+    def _ask_next(self, device: SimulatedDevice, now_s: float) -> None:
+        response = device.workload.begin()
+        if response is not None:
+            device.prompt_tokens, device.output_tokens = response.prompt_tokens, response.output_tokens
+            self._at(now_s + response.pause_s, _ASK, device)
+
+    def _at(self, at_s: float, kind: int, subject: SimulatedDevice | Flight | None) -> None:
+        heappush(self._events, (at_s, self._sequence, kind, subject))
+        self._sequence += 1
+
+    def _closed(self, device: SimulatedDevice, grace_s: float) -> DeviceResults:
+        account, starved = device.account, False
+        if not device.done:
+            first = device.first_at_s is not None
+            owed_from_s = None if first else max(device.asked_at_s, self._warmup_s) + grace_s
+            most = device.draft.depth + 1 if first else 0
+            starved = account.close(device.slo.tokens_per_s, device.began_at_s, owed_from_s, most, self._end_s)
+        return DeviceResults(
+            device=device.number,
+            group=device.group,
+            slo=device.slo,
+            responses=account.responses,
+            late_responses=account.late_responses,
+            unfinished=not device.done,
+            starved=starved,
+            rounds=account.rounds,
+            late_queue_rounds=account.late_queue_rounds,
+            late_compute_rounds=account.late_compute_rounds,
+            drafted_tokens=account.drafted_tokens,
+            accepted_tokens=account.accepted_tokens,
+            committed_tokens=account.committed_tokens,
+            paced_tokens=account.paced_tokens,
+            paced_s=account.paced_s,
+            speeds_tokens_per_s=tuple(account.speeds),
+        )
+
+
+def _check_memory(scenario: Scenario) -> None:
+    """A response that never fits would wait for ever."""
+    most, block = scenario.verifier.limits.max_memory_blocks, scenario.verifier.kv_block_tokens
+    for group in scenario.groups:
+        drafted = MAX_NODES if group.selection is not None else max(GroupDrafts(group).shape.nodes, default=0)
+        longest = group.prompt_tokens.most_tokens + group.output_tokens.most_tokens + drafted
+        needed = -(-longest // block)
+        if most is not None and needed > most:
+            raise ParameterError("verifier.limits.max_memory_blocks", f"at least {needed}, as responses are long", most)

@@ -1,0 +1,180 @@
+"""What a scenario file may say: one frozen dataclass per mapping, strict types, ranges in the types.
+
+``outrider.simulation.reading`` reads files by it and makes scenarios of what they say.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
+
+from outrider.config_schema import LinkConfig, Name, Number, PositiveNumber, Text
+from outrider.errors import ConfigError
+from outrider.simulation.roofline import HARDWARE, MODELS
+from outrider.simulation.scenario import System
+from outrider.types import TREE_PROTOCOLS, ProtocolName
+
+Probability = Annotated[float, Field(ge=0, le=1)]
+Rate = Annotated[float, Field(gt=0, le=100_000)]
+Speed = Annotated[float, Field(ge=0, le=100_000)]
+Seconds = Annotated[float, Field(gt=0, le=1_000_000)]
+SecondsOrNone = Annotated[float, Field(ge=0, le=1_000_000)]
+Spread = Annotated[float, Field(ge=0, le=3)]
+Window = Annotated[int, Field(strict=True, ge=0, le=64)]
+Siblings = Annotated[int, Field(strict=True, ge=1, le=16)]
+Coefficient = Annotated[float, Field(ge=0, le=1_000)]
+Tokens = Annotated[int, Field(strict=True, ge=1, le=100_000_000)]
+
+_FORBID = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class LengthsConfig:
+    """Tokens of prompts or responses, in one of three forms: a number, a range, or median and spread."""
+
+    tokens: Tokens | None = None
+    least: Tokens | None = None
+    most: Tokens | None = None
+    median: Tokens | None = None
+    sigma: Spread | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a mixture of forms, and half of one."""
+        given = {name for name in ("tokens", "least", "most", "median", "sigma") if getattr(self, name) is not None}
+        if given not in ({"tokens"}, {"least", "most"}, {"median", "sigma"}, {"median", "sigma", "most"}):
+            needed = "tokens alone, least and most, or median and sigma (and most)"
+            raise ConfigError("tokens", needed, ", ".join(sorted(given)) or None)
+        if self.least is not None and self.most is not None and self.most < self.least:
+            raise ConfigError("most", f"a number of at least {self.least} (least)", self.most)
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class PredictorConfig:
+    """A rejection predictor on the device (``outrider.simulation.acceptance.Predictor``)."""
+
+    recall: Probability = 0.80
+    false_positive_rate: Probability = 0.425
+    sends_flagged: bool = True
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class DeviceGroupConfig:
+    """Devices that are alike (``outrider.simulation.scenario.DeviceGroup``)."""
+
+    name: Name
+    count: PositiveNumber
+    draft_tokens_per_s: Rate
+    acceptance: Annotated[tuple[Probability, ...], Field(min_length=1)]
+    prompt: LengthsConfig
+    output: LengthsConfig
+    slo: Name = "best_effort"
+    window: Window = 4
+    expansion: tuple[Siblings, ...] = ()
+    sibling_factor: Probability = 0.5
+    predictor: PredictorConfig | None = None
+    link: LinkConfig | None = None
+    protocol: ProtocolName = ProtocolName.TOKEN_IDS
+    exchange_s: SecondsOrNone = 0.0
+    step_spread: Spread = 0.0
+    pause_s: SecondsOrNone = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse a tree no message carries, and a predictor for one."""
+        if self.expansion and self.protocol not in TREE_PROTOCOLS:
+            raise ConfigError("expansion", f"a protocol of trees ({', '.join(sorted(TREE_PROTOCOLS))})", self.protocol)
+        if self.expansion and self.predictor is not None:
+            raise ConfigError("predictor", "to be left out where expansion is given", "a predictor")
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class CoefficientsConfig:
+    """The four of WISP eq. 19, in seconds."""
+
+    per_token_s: Coefficient
+    per_interaction_s: Coefficient
+    per_cached_token_s: Coefficient
+    per_batch_s: Coefficient
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class RooflineConfig:
+    """A model on a GPU by data sheets (``outrider.simulation.roofline``)."""
+
+    model: Text
+    gpu: Text
+
+    def __post_init__(self) -> None:
+        """Refuse names without figures."""
+        if self.model not in MODELS:
+            raise ConfigError("model", f"one of {', '.join(MODELS)}", self.model)
+        if self.gpu not in HARDWARE:
+            raise ConfigError("gpu", f"one of {', '.join(HARDWARE)}", self.gpu)
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class CostConfig:
+    """What a forward pass takes: coefficients, a profile (a shipped name or a file), or a roofline."""
+
+    coefficients: CoefficientsConfig | None = None
+    profile: Text | None = None
+    roofline: RooflineConfig | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse none and more than one."""
+        given = [name for name in ("coefficients", "profile", "roofline") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ConfigError("coefficients", "exactly one of coefficients, profile and roofline", given)
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class ServerConfig:
+    """The verifier (``outrider.simulation.scenario.VerifierModel``). Without ``kv_tokens`` memory has no limit.
+
+    A roofline's ``kv_tokens`` follow from GPU and model where they are left out.
+    """
+
+    cost: CostConfig
+    draft_cost: CostConfig | None = None
+    kv_tokens: Tokens | None = None
+    kv_block_tokens: PositiveNumber = 16
+    max_blocks: PositiveNumber = 512
+    max_new_tokens: PositiveNumber = 8192
+    prefill_chunk_tokens: PositiveNumber = 1024
+    noise: Spread = 0.0
+    dispatch_s: SecondsOrNone = 0.002
+    reply_s: SecondsOrNone = 0.0
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class ClassConfig:
+    """A promise: ``outrider.slo.SloClass``."""
+
+    name: Name
+    tokens_per_s: Speed
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class ScenarioFile:
+    """A scenario: devices, a server, and the systems to compare on them."""
+
+    devices: Annotated[tuple[DeviceGroupConfig, ...], Field(min_length=1)]
+    server: ServerConfig
+    name: Text = "scenario"
+    systems: Annotated[tuple[System, ...], Field(min_length=1)] = (System.OUTRIDER,)
+    policy: Literal["fcfs", "wisp", "slo_aware"] | None = None
+    slo_classes: tuple[ClassConfig, ...] = ()
+    duration_s: Seconds = 120.0
+    warmup_s: SecondsOrNone = 20.0
+    seed: Number = 0
+    epsilon: Probability = 0.05
+
+    def __post_init__(self) -> None:
+        """Refuse two of one name and a warm-up without an end."""
+        for name in ("devices", "slo_classes"):
+            names = [one.name for one in getattr(self, name)]
+            if len(set(names)) < len(names):
+                raise ConfigError(name, "a different name for each", names)
+        if self.warmup_s >= self.duration_s:
+            raise ConfigError("warmup_s", f"a number below duration_s ({self.duration_s:g})", self.warmup_s)
+        if System.COLOCATED in self.systems and self.server.draft_cost is None:
+            raise ConfigError("server.draft_cost", "the draft model's cost where colocated is simulated", None)

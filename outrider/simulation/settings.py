@@ -1,0 +1,260 @@
+"""What a capacity experiment leaves open, and the scenarios it asks for: one system, one promised speed, N devices.
+
+The same settings are run through every system, so a difference is the system's. A file of them is frozen: the settings
+of WISP's Table 2 were found on two of its columns (``outrider simulate capacity --fit``) and are not touched when the
+others are run.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass as plain_dataclass
+from dataclasses import replace
+from enum import StrEnum
+from importlib.resources import files
+from math import sqrt
+from statistics import fmean, pvariance
+from types import MappingProxyType
+from typing import Annotated
+
+import yaml
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from outrider.config_errors import ConfigFileError, explain
+from outrider.link.profiles import LinkProfile
+from outrider.scheduling.cost_model import CostModel
+from outrider.scheduling.policy import BatchLimits
+from outrider.selection.yields import expected_tokens
+from outrider.simulation.acceptance import ConstantAcceptance, Predictor
+from outrider.simulation.lengths import Uniform
+from outrider.simulation.planning import Draft, best_draft, chains, trees
+from outrider.simulation.scenario import DeviceGroup, Scenario, System, VerifierModel
+from outrider.slo import SloClass
+
+_KV_BLOCK_TOKENS = 16
+_SPARE_DEVIATIONS = 1.0
+_QUANTILES = 100
+_PRESETS = files("outrider.simulation").joinpath("presets")
+
+Positive = Annotated[float, Field(gt=0, le=1e12)]
+AtLeastZero = Annotated[float, Field(ge=0, le=1e6)]
+Probability = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(strict=True, ge=1, le=100_000_000)]
+
+
+@dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
+class Settings:
+    """One experiment's.
+
+    Attributes:
+        draft_tokens_per_s: of a device.
+        window: tokens drafted in a round by systems that do not choose it.
+        token_acceptance: of a draft token, given that those before it were accepted.
+        sibling_factor: how acceptance falls from a tree node's sibling to the next.
+        prompt_tokens: mean; lengths are uniform within ``length_spread`` of it. Likewise ``output_tokens``.
+        rtt_s: of every device's link, ``rate_bps`` its rate each way, ``jitter_s`` the spread of a one-way delay.
+        step_spread: standard deviation of the logarithm of drafting times from device to device.
+        epsilon: share of violations up to which a promise counts as kept (WISP eq. 20).
+        kv_tokens: positions whose KV the server holds.
+        max_blocks: of a batch; ``max_new_tokens`` positions it computes, ``prefill_chunk_tokens`` of prompts.
+        overhead_s: from a decision on a batch to its begin on an idle verifier.
+        first_token_s: a promise is broken, too, where one response in a hundred waits longer for its first token.
+    """
+
+    draft_tokens_per_s: Positive
+    window: Count
+    token_acceptance: Probability
+    prompt_tokens: Count
+    output_tokens: Count
+    rtt_s: AtLeastZero
+    rate_bps: Positive
+    epsilon: Probability
+    kv_tokens: Count
+    sibling_factor: Probability = 0.5
+    length_spread: Probability = 0.5
+    jitter_s: AtLeastZero = 0.0
+    step_spread: AtLeastZero = 0.0
+    max_blocks: Count = 512
+    max_new_tokens: Count = 8192
+    prefill_chunk_tokens: Count = 1024
+    overhead_s: AtLeastZero = 0.002
+    first_token_s: Positive = 5.0
+
+    @property
+    def accepted_fraction(self) -> float:
+        """Accepted over drafted tokens of whole windows (WISP Table 5, predictor off)."""
+        return (expected_tokens((self.token_acceptance,) * self.window) - 1.0) / self.window
+
+
+class Rung(StrEnum):
+    """The systems compared. The first six are a ladder: each adds one thing to the one before."""
+
+    SLED = "sled"
+    KV = "+ kv"
+    SCHEDULER = "+ scheduler"
+    ADMISSION = "+ admission"
+    CHAINS = "+ window"
+    TREES = "+ trees"
+    WISP = "wisp"
+    PREDICTOR = "fcfs, predictor"
+    CENTRALIZED = "centralized"
+    COLOCATED = "colocated"
+
+
+LADDER = (Rung.SLED, Rung.KV, Rung.SCHEDULER, Rung.ADMISSION, Rung.CHAINS, Rung.TREES)
+_ADMITTING = frozenset({Rung.ADMISSION, Rung.CHAINS, Rung.TREES})
+
+_SYSTEMS: Mapping[Rung, System] = MappingProxyType(
+    {
+        Rung.SLED: System.SLED,
+        Rung.KV: System.SLED_KV,
+        Rung.SCHEDULER: System.OUTRIDER,
+        Rung.ADMISSION: System.OUTRIDER,
+        Rung.CHAINS: System.OUTRIDER,
+        Rung.TREES: System.OUTRIDER,
+        Rung.WISP: System.WISP,
+        Rung.PREDICTOR: System.SLED_KV,
+        Rung.CENTRALIZED: System.CENTRALIZED,
+        Rung.COLOCATED: System.COLOCATED,
+    }
+)
+_CANDIDATES: Mapping[Rung, Callable[[], tuple[Draft, ...]]] = MappingProxyType({Rung.CHAINS: chains, Rung.TREES: trees})
+
+
+@plain_dataclass(frozen=True, slots=True)
+class Costs:
+    """What a forward pass takes on the server: of the target, and of the draft model where that runs there too."""
+
+    target: CostModel
+    drafter: CostModel
+
+
+def verifier_of(settings: Settings, costs: Costs) -> VerifierModel:
+    """The server of an experiment."""
+    blocks = max(1, settings.kv_tokens // _KV_BLOCK_TOKENS)
+    limits = BatchLimits(settings.max_blocks, settings.max_new_tokens, settings.prefill_chunk_tokens, blocks)
+    return VerifierModel(
+        cost_model=costs.target,
+        limits=limits,
+        kv_block_tokens=_KV_BLOCK_TOKENS,
+        draft_cost_model=costs.drafter,
+        dispatch_s=settings.overhead_s,
+    )
+
+
+def group_of(settings: Settings, slo: SloClass, count: int) -> DeviceGroup:
+    """The devices of one class, as the settings have them: whole windows, as SLED drafts."""
+    return DeviceGroup(
+        name=slo.name,
+        count=count,
+        slo=slo,
+        step_s=1.0 / settings.draft_tokens_per_s,
+        acceptance=ConstantAcceptance(settings.token_acceptance),
+        prompt_tokens=_around(settings.prompt_tokens, settings.length_spread),
+        output_tokens=_around(settings.output_tokens, settings.length_spread),
+        window=settings.window,
+        sibling_factor=settings.sibling_factor,
+        link=LinkProfile(settings.rate_bps, settings.rate_bps, settings.rtt_s, jitter_s=settings.jitter_s),
+        step_spread=settings.step_spread,
+        stagger_s=settings.output_tokens / slo.tokens_per_s,
+    )
+
+
+def drafted_by(rung: Rung, group: DeviceGroup, verifier: VerifierModel) -> DeviceGroup:
+    """The group with what a system lets its devices draft: WISP's predictor, or the draft that serves most of them."""
+    if rung in {Rung.WISP, Rung.PREDICTOR}:
+        return replace(group, predictor=Predictor())
+    if rung not in _CANDIDATES:
+        return group
+    best = best_draft(group, verifier, group.slo.tokens_per_s, _CANDIDATES[rung]()).draft
+    return replace(group, window=best.window, expansion=best.expansion)
+
+
+def scenario_of(
+    settings: Settings,
+    costs: Costs,
+    rung: Rung,
+    speeds_tokens_per_s: Sequence[float],
+    devices: int,
+    seed: int = 0,
+    responses: float = 2.0,
+) -> Scenario:
+    """One run; devices are spread evenly over the speeds, the first ones getting what is left over.
+
+    Args:
+        settings: what is open.
+        costs: what passes take.
+        rung: the system.
+        speeds_tokens_per_s: promised, one class each.
+        devices: in all, >= the number of speeds.
+        seed: of all chance.
+        responses: a device at the slowest promised speed ends so many of mean length behind the warm-up.
+    """
+    verifier = verifier_of(settings, costs)
+    each, left = divmod(devices, len(speeds_tokens_per_s))
+    groups = [
+        group_of(settings, SloClass(f"speed_{speed:g}", speed), each + (index < left))
+        for index, speed in enumerate(speeds_tokens_per_s)
+        if each + (index < left)
+    ]
+    response_s = settings.output_tokens / min(speeds_tokens_per_s)
+    warmup_s = 0.75 * response_s
+    return Scenario(
+        name=f"{rung} {'/'.join(f'{speed:g}' for speed in speeds_tokens_per_s)} x{devices}",
+        system=_SYSTEMS[rung],
+        groups=tuple(drafted_by(rung, group, verifier) for group in groups),
+        verifier=verifier,
+        duration_s=warmup_s + responses * response_s,
+        seed=seed,
+        warmup_s=warmup_s,
+        max_active_responses=admitted(groups, verifier) if rung in _ADMITTING else None,
+        keep_responses=False,
+    )
+
+
+def admitted(groups: Sequence[DeviceGroup], verifier: VerifierModel) -> int | None:
+    """Responses to make at once: as many as fit into KV memory nearly always; None without a limit.
+
+    The KV of n of them is taken as normal: n means and ``_SPARE_DEVIATIONS`` times sqrt(n) deviations are to fit, with
+    half a block each for what rounding up takes. Uniform lengths; a response is at any point of its output.
+    """
+    blocks = verifier.limits.max_memory_blocks
+    if blocks is None:
+        return None
+    each = [(group.count, *_context(group)) for group in groups]
+    devices = sum(count for count, _, _ in each)
+    mean = sum(count * tokens for count, tokens, _ in each) / devices + verifier.kv_block_tokens / 2
+    deviation = sqrt(sum(count * variance for count, _, variance in each) / devices)
+    root = sqrt((_SPARE_DEVIATIONS * deviation) ** 2 + 4.0 * mean * blocks * verifier.kv_block_tokens)
+    return max(1, int(((root - _SPARE_DEVIATIONS * deviation) / (2.0 * mean)) ** 2))
+
+
+def _context(group: DeviceGroup) -> tuple[float, float]:
+    """Mean and variance of a response's positions at a random moment, by quantiles."""
+    at = [(index + 0.5) / _QUANTILES for index in range(_QUANTILES)]
+    prompts = [group.prompt_tokens.at(share) for share in at]
+    outputs = [group.output_tokens.at(share) * moment for share in at for moment in at[:: _QUANTILES // 10]]
+    return fmean(prompts) + fmean(outputs), pvariance(prompts) + pvariance(outputs)
+
+
+def preset(name: str) -> Settings:
+    """Settings that are part of the package."""
+    return parse_settings(_PRESETS.joinpath(f"{name}.yaml").read_text(encoding="utf-8"), f"{name}.yaml")
+
+
+def parse_settings(text: str, source: str) -> Settings:
+    """Read YAML text; ``source`` names it in messages.
+
+    Raises:
+        ConfigError: fields are missing, unknown or out of range.
+    """
+    try:
+        return _ADAPTER.validate_python(yaml.safe_load(text))
+    except ValidationError as error:
+        raise ConfigFileError(explain(error, _ADAPTER.json_schema()), source) from error
+
+
+_ADAPTER = TypeAdapter(Settings)
+
+
+def _around(mean: int, spread: float) -> Uniform:
+    return Uniform(max(1, round(mean * (1.0 - spread))), max(1, round(mean * (1.0 + spread))))

@@ -1,0 +1,94 @@
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from outrider.errors import ConfigError
+from outrider.link.emulator import LinkEmulator
+from outrider.link.profiles import Direction, LinkProfile
+from outrider.scheduling.cost_model import BatchWork, VerifyCost
+from outrider.scheduling.fcfs import Fcfs
+from outrider.simulation.recorded import (
+    RecordedBatch,
+    RecordedDevice,
+    RecordedResponse,
+    RecordedRound,
+    WorkloadRecord,
+    compared,
+    measured_times,
+    read_record,
+    replay,
+    write_record,
+)
+from outrider.slo import SloClass
+from tests.unit.simulation.scenarios import LINK, TENTH, verifier
+
+ROUNDS = (
+    RecordedRound(3, 2, 0.15, 200, 100, 0.28),
+    RecordedRound(0, 0, 0.0, 0, 0, 0.1),
+    RecordedRound(3, 3, 0.2, 200, 100, 0.3),
+)
+DEVICE = RecordedDevice((RecordedResponse(0.5, 10, ROUNDS, 0.1),), SloClass("speed_2", 2.0), LINK, 7, 0.001)
+RECORD = WorkloadRecord("try", (DEVICE,), (RecordedBatch((VerifyCost(10, 0),), 0.25),))
+
+
+def test_a_device_does_again_what_it_did() -> None:
+    results = replay(RECORD, verifier(), Fcfs())
+    exchange_s = 200 / 2e6 + 100 / 1e6 + 0.02 + 0.001
+    assert results.measured_s == pytest.approx(0.5 + 4 * 0.1 + 0.15 + 0.2 + 2 * exchange_s)
+    assert [(e.new_tokens, e.cached_tokens) for e in results.batch_log] == [(10, 0), (4, 10), (1, 13), (4, 14)]
+    device = results.devices[0]
+    assert (device.committed_tokens, device.drafted_tokens, device.accepted_tokens) == (9, 6, 5)
+    assert results.round_times.p50_s == pytest.approx(0.15 + exchange_s + 0.1)
+
+
+def test_the_link_is_the_one_that_was_emulated() -> None:
+    rough = LinkProfile(1e6, 1e6, 0.05, 0.1, 0.1, 0.01)
+    results = replay(replace(RECORD, devices=(replace(DEVICE, link=rough),)), verifier(), Fcfs())
+    emulator = LinkEmulator(rough, 7)
+    at_s = emulator.deliver(Direction.UP, 100, emulator.deliver(Direction.DOWN, 200, 0.6) + 0.151)
+    assert results.batch_log[1].planned_at_s == pytest.approx(at_s)
+
+
+def test_several_responses_follow_with_their_pauses() -> None:
+    device = replace(DEVICE, responses=(*DEVICE.responses, RecordedResponse(2.0, 20, ROUNDS[:1])))
+    results = replay(replace(RECORD, devices=(device, device)), verifier(), Fcfs())
+    assert [device.responses for device in results.devices] == [2, 2]
+    assert [device.committed_tokens for device in results.devices] == [13, 13]
+    assert results == replay(replace(RECORD, devices=(device, device)), verifier(), Fcfs())
+
+
+def test_measured_batches_come_before_the_model() -> None:
+    times = measured_times(RECORD, TENTH)
+    assert times.predict_s([VerifyCost(10, 0)]) == 0.25
+    assert times.predict_work_s(BatchWork(4, 56, 10)) == pytest.approx(0.1)
+    assert times.predict_works_s(np.array([[10.0, 100.0, 0.0], [4.0, 56.0, 10.0]])) == pytest.approx([0.25, 0.1])
+    assert times.guard_s(1.0) == TENTH.guard_s(1.0)
+    log = replay(RECORD, verifier(cost_model=times, planner_cost_model=TENTH), Fcfs()).batch_log
+    assert [entry.took_s for entry in log] == pytest.approx([0.25, 0.1, 0.1, 0.1])
+
+
+def test_a_comparison() -> None:
+    comparison = compared(RECORD, replay(RECORD, verifier(), Fcfs()))
+    assert (comparison.rounds, comparison.measured_p50_s) == (3, 0.28)
+    assert comparison.p50_error == pytest.approx(0.2712 / 0.28 - 1.0, abs=1e-3)
+    assert abs(comparison.p99_error) < 0.1
+
+
+def test_a_record_survives_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    write_record(RECORD, path)
+    assert read_record(path) == RECORD
+
+
+def test_files_that_are_no_records(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    path.write_text('{"name": "x", "devices": [{"responses": 3}]}')
+    with pytest.raises(ConfigError, match=r"record\.json: devices\.0\.responses needs a workload record"):
+        read_record(path)
+    write_record(replace(RECORD, version=99), path)
+    with pytest.raises(ConfigError, match=r"version needs version 1; record it again, found 99"):
+        read_record(path)
+    with pytest.raises(ConfigError, match=r"missing\.json"):
+        read_record(tmp_path / "missing.json")
