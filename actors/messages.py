@@ -6,6 +6,8 @@ from enum import StrEnum
 
 from outrider.config_schema import DrafterGroupConfig
 from outrider.engines.base import Block, KvUsage, OpenGeneration, Outcome, Resolution
+from outrider.scheduling.cost_model import VerifyCost
+from outrider.scheduling.cost_profiles import ProfiledOn
 from outrider.types import GenerationId
 
 
@@ -37,6 +39,7 @@ class VerifyReply:
     waited_s: float  # from arrival in the actor until the engine was free
     idle_s: float  # the engine had nothing to do before this call
     usage: KvUsage
+    computed: tuple[VerifyCost, ...]  # by the pass, of each block that computed something
 
 
 PROTOCOL_VERSION = 2  # of the messages between coordinators and drafters; raised when one of them changes
@@ -53,6 +56,7 @@ class ModelCard:
     eos_token_ids: tuple[int, ...]
     max_context_tokens: int
     protocol_version: int = PROTOCOL_VERSION
+    machine: ProfiledOn | None = None  # of a verifier: where its times are measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +116,16 @@ class FleetSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class SloRounds:
+    """Rounds of responses that were promised one speed."""
+
+    rounds: int = 0
+    late_queue: int = 0  # slower than promised, each taken alone, by cause
+    late_compute: int = 0
+    behind: int = 0  # with which a response as a whole fell behind
+
+
+@dataclass(frozen=True, slots=True)
 class CoordinatorReport:
     """What a coordinator is doing; counters since its start."""
 
@@ -129,6 +143,7 @@ class CoordinatorReport:
     verifier_idle_s: float = 0.0
     kv: KvUsage | None = None
     phase_seconds: Mapping[str, float] = field(default_factory=dict)
+    slo: Mapping[str, SloRounds] = field(default_factory=dict)  # by class
 
 
 @dataclass(frozen=True, slots=True)

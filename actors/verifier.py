@@ -6,6 +6,7 @@ answered in order of arrival by one engine thread, so a batch sent while another
 
 import asyncio
 import time
+from dataclasses import replace
 
 from actors.messages import ModelCard, VerifyCall, VerifyReply
 from outrider.config_schema import ModelConfig
@@ -25,6 +26,7 @@ class VerifierActor:
         from actors.engine_thread import engine_thread, model_card  # noqa: PLC0415
         from outrider.engines.torch_verifier import TorchVerifier  # noqa: PLC0415
         from outrider.models.registry import load_target  # noqa: PLC0415
+        from outrider.scheduling.machine import this_machine  # noqa: PLC0415
 
         write_events()
         self._thread = engine_thread(threads)
@@ -33,7 +35,8 @@ class VerifierActor:
         ).result()
         engine = TorchVerifier(loaded, limits)
         self._engine: VerifierEngine = engine
-        self._card = model_card(loaded, engine.max_context_tokens)
+        card = model_card(loaded, engine.max_context_tokens)
+        self._card = replace(card, machine=this_machine(loaded.name, model.dtype, device, threads))
         self._free_since_s = time.monotonic()
 
     async def card(self) -> ModelCard:
@@ -66,4 +69,5 @@ class VerifierActor:
             waited_s=started_at_s - arrived_at_s,
             idle_s=idle_s,
             usage=self._engine.usage(),
+            computed=self._engine.last_pass(),
         )

@@ -48,6 +48,7 @@ def chat(arguments: Namespace) -> None:
             max_tokens=arguments.max_tokens,
             window=arguments.window,
             protocol=arguments.protocol,
+            slo_class=arguments.slo_class,
         )
         conversation = Chat(client, url, options, arguments.system, make_console())
         conversation.show_legend()

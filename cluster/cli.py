@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outrider import __version__
-from outrider.errors import OutriderError
+from outrider.errors import OutriderError, ParameterError
 
 if TYPE_CHECKING:
     from outrider.config import Config
@@ -21,13 +21,32 @@ if TYPE_CHECKING:
 
 _USER_ERROR = 2
 _INTERRUPTED = 130
-_BENCHES = ("engine", "load", "overhead", "paper", "protocols", "wire-bits")
+_BENCHES = (
+    "capacity",
+    "engine",
+    "interference",
+    "load",
+    "overhead",
+    "paper",
+    "protocols",
+    "scheduling",
+    "wire-bits",
+)
+_TOOLS = {  # commands that read their arguments themselves
+    "profile": "measure what verification takes on this machine, for the scheduler to predict it",
+    "simulate": "run scenarios on a virtual clock: a YAML file, or the papers' capacity tables",
+    "plan": "say what a deployment will do before it is bought: tokens/s, capacity, and whether drafting pays",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command (None: of this process's arguments); returns the exit status."""
-    arguments = _parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else list(argv)
     try:
+        if given and given[0] in _TOOLS:
+            _run_tool(given[0], given[1:])
+            return 0
+        arguments = _parser().parse_args(given)
         arguments.run(arguments)
     except OutriderError as error:
         print(f"outrider: error: {error}", file=sys.stderr)
@@ -51,6 +70,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_models(commands)
     _add_distill(commands)
     _add_bench(commands)
+    for name, text in _TOOLS.items():
+        commands.add_parser(name, help=text, add_help=False)
     return parser
 
 
@@ -86,6 +107,7 @@ def _add_chat(commands: "_Commands") -> None:
     add("--max-tokens", type=int, help="length limit of an answer")
     add("--window", type=int, help="draft tokens per round (default: the service chooses)")
     add("--protocol", help="what crosses the link, such as token_ids or tslt (default: the service chooses)")
+    add("--slo-class", help="whose token speed to be promised (default: the service's)")
     add("--system", metavar="TEXT", help="system message")
     add("prompt", nargs="?", metavar="PROMPT", help="ask this and exit (default: a conversation)")
     chat.set_defaults(run=_chat)
@@ -170,15 +192,25 @@ def _read_config(arguments: argparse.Namespace) -> "Config":
     return override(load_config(arguments.config), arguments.assignments)
 
 
-def _serve(arguments: argparse.Namespace) -> None:
+def _checked_config(arguments: argparse.Namespace) -> "Config":
+    """With the files it names: a mistake in one is found before anything starts."""
+    from outrider.scheduling.cost_profiles import read_profile
+
     config = _read_config(arguments)
+    for path in config.scheduling.cost_profiles:
+        read_profile(path)
+    return config
+
+
+def _serve(arguments: argparse.Namespace) -> None:
+    config = _checked_config(arguments)
     from cluster.local import serve_locally
 
     serve_locally(config)
 
 
 def _deploy(arguments: argparse.Namespace) -> None:
-    config = _read_config(arguments)
+    config = _read_config(arguments) if arguments.remove else _checked_config(arguments)
     from cluster.deploy import deploy, remove
 
     act = remove if arguments.remove else deploy
@@ -205,7 +237,7 @@ def _config_show(arguments: argparse.Namespace) -> None:
 
 
 def _config_check(arguments: argparse.Namespace) -> None:
-    _read_config(arguments)
+    _checked_config(arguments)
     print(f"{arguments.config or 'the built-in configuration'}: ok")
 
 
@@ -229,7 +261,17 @@ def _distill(arguments: argparse.Namespace) -> None:
 
 
 def _bench(arguments: argparse.Namespace) -> None:
-    import_module(f"bench.{arguments.name.replace('-', '_')}").main(arguments.arguments)
+    _run_tool(arguments.name.replace("-", "_"), arguments.arguments)
+
+
+def _run_tool(name: str, arguments: list[str]) -> None:
+    try:
+        tool = import_module(f"bench.{name}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "matplotlib":
+            raise
+        raise ParameterError(name, "matplotlib (pip install 'outrider[bench]')", "no such package") from error
+    tool.main(arguments)
 
 
 if __name__ == "__main__":

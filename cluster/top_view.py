@@ -40,6 +40,7 @@ def view(before: ServiceStatus, now: ServiceStatus, elapsed_s: float, url: str) 
         _rates(recent, whole),
         "",
         _phases(recent, whole),
+        *_promises(now),
     )
 
 
@@ -105,6 +106,21 @@ def _phases(recent: Activity, whole: Activity) -> Table:
         numbers = (_number(span.phase_ms(phase), "{:.2f}") for span in (recent, whole))
         table.add_row(Text(phase), *numbers, Text("█" * cells, "cyan"))
     return table
+
+
+def _promises(now: ServiceStatus) -> list[RenderableType]:
+    """Rounds of responses that were promised a speed, since start; nothing where none was."""
+    classes = sorted({name for coordinator in now.coordinators for name in coordinator.slo})
+    if not classes:
+        return []
+    table = _table("SLO class", "Rounds", "Late", "by queue", "by compute", "Fell behind")
+    for name in classes:
+        counted = [coordinator.slo[name] for coordinator in now.coordinators if name in coordinator.slo]
+        rounds = sum(c.rounds for c in counted)
+        late = (sum(c.late_queue for c in counted), sum(c.late_compute for c in counted))
+        shares = [f"{count / max(1, rounds):.1%}" for count in (sum(late), *late)]
+        table.add_row(Text(name), str(rounds), *shares, str(sum(c.behind for c in counted)))
+    return ["", table]
 
 
 def _phase_order(phase: str) -> int:

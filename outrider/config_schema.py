@@ -18,6 +18,7 @@ from pydantic.dataclasses import dataclass
 from outrider.engines.exchanged import FloatField, WireFormat
 from outrider.errors import ConfigError
 from outrider.link.profiles import PROFILES
+from outrider.slo import DEFAULT_CLASSES, SloClass
 from outrider.types import ProtocolName
 
 Text = Annotated[str, Field(strict=True, min_length=1)]
@@ -37,6 +38,7 @@ Siblings = Annotated[int, Field(strict=True, ge=1, le=16)]
 Seconds = Annotated[float, Field(strict=True, gt=0, le=86_400)]
 Share = Annotated[float, Field(strict=True, ge=0, le=1_024)]  # of CPUs or GPUs; Ray counts in fractions
 Quantity = Annotated[float, Field(strict=True, gt=0, le=1_000_000)]
+TokensPerSecond = Annotated[float, Field(strict=True, ge=0, le=100_000)]
 Milliseconds = Annotated[float, Field(strict=True, ge=0, le=60_000)]
 LossRate = Annotated[float, Field(strict=True, ge=0, le=0.99)]  # of packets
 
@@ -146,7 +148,7 @@ class VerifierConfig:
 class SpeculationConfig:
     """What drafters draft in each round, and who decides it."""
 
-    policy: Literal["cheapest", "fixed"] = "cheapest"
+    policy: Literal["cheapest", "cost_aware", "fixed"] = "cheapest"
     protocols: Annotated[tuple[ProtocolName, ...], Field(min_length=1)] = tuple(ProtocolName)
     k_max: Annotated[int, Field(strict=True, ge=1, le=64)] = 16
     window: Window | None = None
@@ -189,10 +191,43 @@ class WireConfig:
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
-class SchedulingConfig:
-    """Which pending blocks form the next verification batch."""
+class SloClassConfig:
+    """One class; ``outrider.slo.SloClass``."""
 
-    policy: Literal["fcfs"] = "fcfs"
+    name: Name
+    tokens_per_s: TokensPerSecond = 0.0
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class SloConfig:
+    """The token speeds that responses can be promised."""
+
+    classes: Annotated[tuple[SloClassConfig, ...], Field(min_length=1)] = tuple(
+        SloClassConfig(known.name, known.tokens_per_s) for known in DEFAULT_CLASSES
+    )
+    default: Name = DEFAULT_CLASSES[-1].name
+
+    def __post_init__(self) -> None:
+        """Refuse two classes of one name, and a default that is none of them."""
+        names = [known.name for known in self.classes]
+        if len(set(names)) < len(names):
+            raise ConfigError("classes", "a different name for each class", names)
+        if self.default not in names:
+            raise ConfigError("default", f"one of {', '.join(names)}", self.default)
+
+    @property
+    def slo_classes(self) -> tuple[SloClass, ...]:
+        """As the rest of Outrider knows them, the default first."""
+        known = [SloClass(one.name, one.tokens_per_s) for one in self.classes]
+        return tuple(sorted(known, key=lambda one: one.name != self.default))
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class SchedulingConfig:
+    """Which pending blocks form the next verification batch, and what is known of its time beforehand."""
+
+    policy: Literal["slo_aware", "wisp", "fcfs"] = "slo_aware"
+    cost_profiles: tuple[Text, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
@@ -245,6 +280,7 @@ class Config:
     verifiers: VerifierConfig = field(default_factory=VerifierConfig)
     speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
     wire: WireConfig = field(default_factory=WireConfig)
+    slo: SloConfig = field(default_factory=SloConfig)
     scheduling: SchedulingConfig = field(default_factory=SchedulingConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     http: HttpConfig = field(default_factory=HttpConfig)

@@ -14,6 +14,7 @@ from ray.serve.config import BackpressureConfig, RequestRouterConfig
 
 from outrider.config import Config, load_config, parse_config
 from outrider.errors import ConfigError
+from outrider.scheduling.cost_profiles import read_profile
 from serve_app.coordinator import Coordinator
 from serve_app.ingress import Ingress, ServiceSettings
 
@@ -70,9 +71,13 @@ def build_app(config: Config) -> Application:
     """Bind ingress and coordinators.
 
     A coordinator replica's placement group has one bundle for itself and one for its verifier, so that Serve scales
-    both together and never places one without the other.
+    both together and never places one without the other. Cost profiles are read here and travel with the application.
+
+    Raises:
+        ConfigError: a cost profile cannot be read.
     """
     limits = config.limits
+    profiles = tuple(map(read_profile, config.scheduling.cost_profiles))
     coordinator: Any = serve.deployment(
         Coordinator,
         name="Coordinator",
@@ -95,5 +100,5 @@ def build_app(config: Config) -> Application:
         backpressure_config=_BUSY,
         graceful_shutdown_timeout_s=SHUTDOWN_GRACE_S,
     )
-    application: Application = ingress.bind(coordinator.bind(config), ServiceSettings.from_config(config))
+    application: Application = ingress.bind(coordinator.bind(config, profiles), ServiceSettings.from_config(config))
     return application

@@ -7,21 +7,25 @@ meantime still join. At most two calls are under way.
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
+from math import ceil
 from typing import Any
 
 from actors.messages import Closing, VerifyCall, VerifyReply
 from outrider.engines.base import Block, OpenGeneration, Outcome, Refused, Unfinished
 from outrider.generation import RoundEvent
 from outrider.scheduling.cost_model import LinearCostModel, VerifyCost
+from outrider.scheduling.estimator import OnlineEstimator
 from outrider.scheduling.policy import BatchLimits, PendingVerification, SchedulingPolicy, StopReason
 from outrider.types import GenerationId
 from serve_app.coordinator_stats import BatchRecord
+from serve_app.round_account import VerifyTerms
 
 _MOST_FLIGHTS = 2
 _STAGE_LEAD_S = 0.005  # a staged call takes about 2 ms to reach the verifier; the rest is for a wrong prediction
 _IDLE_CLOSING_S = 0.05  # how long a closing waits for a batch to travel with
+_NO_TERMS = VerifyTerms()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,6 @@ class _Flight:
     """A call under way."""
 
     members: list[_Waiting]
-    costs: list[VerifyCost]
     reason: StopReason
     predicted_s: float
     expected_end_at_s: float
@@ -67,22 +70,25 @@ class Batcher:
         send: Callable[[VerifyCall], Coroutine[Any, Any, VerifyReply]],
         policy: SchedulingPolicy,
         limits: BatchLimits,
-        cost_model: LinearCostModel,
+        estimator: OnlineEstimator,
         observe: Callable[[BatchRecord], None],
+        kv_block_tokens: int = 16,
     ) -> None:
         """Start empty.
 
         Args:
             send: makes one verifier call; it raises ``VerifierLostError``, by its own deadline at the latest.
             policy: plans the batches.
-            limits: of a batch.
-            cost_model: predicts a batch's time; corrected by every batch.
+            limits: of a batch; how much memory there is, the verifier tells with its first reply.
+            estimator: of a batch's time; corrected by every batch.
             observe: told of every call that came back.
+            kv_block_tokens: positions per KV block.
         """
         self._send = send
         self._policy = policy
         self._limits = limits
-        self._cost_model = cost_model
+        self._kv_block_tokens = kv_block_tokens
+        self._estimator = estimator
         self._queue: dict[tuple[GenerationId, int], _Waiting] = {}
         self._closings: dict[GenerationId, Closing] = {}
         self._unheard: tuple[Closing, ...] = ()  # of calls that failed
@@ -99,7 +105,7 @@ class Batcher:
     @property
     def cost_model(self) -> LinearCostModel:
         """As corrected by every batch so far."""
-        return self._cost_model
+        return self._estimator.model
 
     @property
     def idle(self) -> bool:
@@ -112,6 +118,7 @@ class Batcher:
         cost: VerifyCost,
         opening: OpenGeneration | None,
         observe: Callable[[RoundEvent], object],
+        terms: VerifyTerms = _NO_TERMS,
     ) -> VerifyResult:
         """Have one block verified, over as many passes as its prefix needs.
 
@@ -125,9 +132,11 @@ class Batcher:
             generation=block.generation,
             round=block.round,
             arrived_at_s=now_s,
-            deadline_at_s=float("inf"),
-            expected_tokens=1.0 + 0.5 * len(block.draft),
+            deadline_at_s=terms.deadline_at_s,
+            expected_tokens=terms.expected_tokens,
             cost=cost,
+            tokens_per_s=terms.tokens_per_s,
+            memory_blocks=ceil((cost.new_tokens + cost.cached_tokens) / self._kv_block_tokens),
         )
         result: asyncio.Future[VerifyResult] = asyncio.get_running_loop().create_future()
         waiting = _Waiting(block, opening, pending, observe, result, now_s)
@@ -180,12 +189,12 @@ class Batcher:
     def _plan(self) -> tuple[list[_Waiting], StopReason]:
         now_s = time.monotonic()
         pending = [waiting.pending for waiting in self._queue.values()]
-        plan = self._policy.plan(pending, now_s, self._limits, self._cost_model)
+        plan = self._policy.plan(pending, now_s, self._limits, self.cost_model)
         return [self._queue[p.generation, p.round] for p in plan.batch], plan.reason
 
     def _dispatch(self, members: list[_Waiting], reason: StopReason) -> None:
         now_s = time.monotonic()
-        costs = [_clipped(member.pending.cost, self._limits.prefill_chunk_tokens) for member in members]
+        costs = _pass_costs(members, self._limits.prefill_chunk_tokens)
         for member in members:
             del self._queue[member.block.generation, member.block.round]
             member.queue_s += now_s - member.queued_at_s
@@ -198,8 +207,8 @@ class Batcher:
             blocks=tuple(member.block for member in members),
         )
         starts_at_s = max([now_s, *(flight.expected_end_at_s for flight in self._flights)])
-        predicted_s = self._cost_model.predict_s(costs)
-        flight = _Flight(members, costs, reason, predicted_s, starts_at_s + predicted_s)
+        predicted_s = self.cost_model.predict_s(costs)
+        flight = _Flight(members, reason, predicted_s, starts_at_s + predicted_s)
         self._flights.append(flight)
         flight.task = asyncio.get_running_loop().create_task(self._fly(flight, call))
 
@@ -218,8 +227,8 @@ class Batcher:
         self._observe(
             BatchRecord(len(call.blocks), flight.reason, flight.predicted_s, reply.engine_s, reply.idle_s, reply.usage)
         )
-        if call.blocks:
-            self._cost_model = self._cost_model.corrected(flight.costs, reply.engine_s)
+        self._estimator = self._estimator.observed(reply.computed, reply.engine_s)
+        self._limits = replace(self._limits, max_memory_blocks=reply.usage.total_blocks)
         now_s = time.monotonic()
         for member, outcome in zip(flight.members, reply.outcomes, strict=True):
             member.queue_s += reply.waited_s
@@ -251,6 +260,14 @@ def block_tokens(block: Block) -> int:
     return block.position + len(block.forced) + len(block.draft)
 
 
-def _clipped(cost: VerifyCost, chunk_tokens: int) -> VerifyCost:
-    """What one pass computes of a block: at most a chunk of its prefix."""
-    return VerifyCost(min(cost.new_tokens, chunk_tokens), cost.cached_tokens)
+def _pass_costs(members: Sequence[_Waiting], chunk_tokens: int) -> list[VerifyCost]:
+    """What one pass should compute: of all prefixes together a chunk, and the rows of the blocks it completes."""
+    costs = []
+    for member in members:
+        cost = member.pending.cost
+        prefix_tokens = max(0, cost.new_tokens - len(member.block.draft) - 1)
+        computed = cost.new_tokens if prefix_tokens <= chunk_tokens else chunk_tokens
+        chunk_tokens -= min(prefix_tokens, chunk_tokens)
+        if computed:
+            costs.append(VerifyCost(computed, cost.cached_tokens))
+    return costs

@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from actors.messages import CoordinatorReport, DrafterId, FleetStatus
+from actors.messages import CoordinatorReport, DrafterId, FleetStatus, SloRounds
 from outrider.engines.base import KvUsage
 from outrider.link.state import Csi
+from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.policy import StopReason
 from serve_app import metrics
 from serve_app.metrics import Sink
@@ -36,6 +37,7 @@ class CoordinatorStats:
         self._started_at_s = clock()
         self._counts: Counter[str] = Counter()
         self._phase_s: Counter[str] = Counter()
+        self._slo: dict[str, SloRounds] = {}
         self._gauged: set[tuple[str, str]] = set()
         self._last_reply_at_s = self._started_at_s
         self.idle_s = 0.0
@@ -57,9 +59,27 @@ class CoordinatorStats:
             sink.record(metrics.DRAFT_TOKENS, drafted)
             sink.record(metrics.ACCEPTED_TOKENS, accepted)
             sink.record(metrics.WASTED_DRAFT_S, timing.draft_s * (drafted - accepted) / drafted)
+        self._slo_round(timing)
         for phase, seconds in timing.phases_s.items():
             self._phase_s[phase] += seconds  # type: ignore[assignment]  # a Counter adds floats as well
             sink.record(metrics.PHASE_S, seconds, phase=phase)
+
+    def _slo_round(self, timing: RoundTiming) -> None:
+        name, late, sink = timing.slo_class, timing.late, self._sink
+        if name is None:
+            return
+        sink.record(metrics.SLO_ROUNDS, slo_class=name)
+        if late is not None:
+            sink.record(metrics.SLO_LATE_ROUNDS, slo_class=name, cause=late)
+        if timing.behind:
+            sink.record(metrics.SLO_BEHIND, slo_class=name)
+        counted = self._slo.get(name, SloRounds())
+        self._slo[name] = SloRounds(
+            counted.rounds + 1,
+            counted.late_queue + (late is ViolationCause.QUEUE),
+            counted.late_compute + (late is ViolationCause.COMPUTE),
+            counted.behind + timing.behind,
+        )
 
     def batch(self, record: BatchRecord) -> None:
         """A batch came back from the verifier."""
@@ -108,6 +128,7 @@ class CoordinatorStats:
             verifier_idle_s=self.idle_s + (self._clock() - self._last_reply_at_s if idle else 0.0),
             kv=usage,
             phase_seconds=dict(self._phase_s),
+            slo=dict(self._slo),
         )
 
     def links(self, estimates: Mapping[DrafterId, Csi]) -> None:

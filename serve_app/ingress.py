@@ -67,7 +67,7 @@ class CoordinatorService:
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
         """See ``Service.generate``; goes on elsewhere when a coordinator is lost."""
-        with self._meter.response(len(request.prompt_ids)) as metered:
+        with self._meter.response(len(request.prompt_ids), request.slo) as metered:
             chunks = resumed(request, self._attempt, max_failures=self.settings.max_failures, on_resume=metered.resumed)
             async with aclosing(chunks):
                 async for chunk in chunks:
@@ -153,6 +153,7 @@ def _load(settings: ServiceSettings, context: int) -> tuple[RequestLimits, PreTr
         max_output_tokens=min(settings.max_output_tokens, context - 1),
         vocab_size=usable_vocab_size(token_map(tokenizer), config.vocab_size),
         k_max=settings.k_max,
+        slo_classes=settings.slo_classes,
         max_prompt_chars=context * max(map(len, backend.get_vocab())),  # more would fit only if most were dropped
     )
     return limits, tokenizer

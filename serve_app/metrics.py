@@ -21,6 +21,7 @@ _PREFIX = "outrider_"
 _LATENCY_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 _PHASE_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0, 30.0)
 _BLOCKS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
+_SPEEDS = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0, 128.0)
 _RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
@@ -66,6 +67,19 @@ CACHED_TOKENS = _counter("cached_prompt_tokens_total", "Of these, tokens whose K
 GENERATION_TOKENS = _counter("generation_tokens_total", "Tokens of responses")
 RESUMED = _counter("responses_resumed_total", "Times a response went on at a coordinator after one was lost")
 
+SLO_RESPONSES = _counter(
+    "slo_responses_total", "Complete responses that were promised a speed, by whether it was kept", "slo_class", "kept"
+)
+SLO_BROKEN = _counter(
+    "slo_broken_responses_total",
+    "Of these, responses slower than promised, by the cause of most of their late rounds: queue, compute",
+    "slo_class",
+    "cause",
+)
+RESPONSE_SPEED = _histogram(
+    "response_tokens_per_second", "Of complete responses, their first tokens apart", _SPEEDS, "slo_class"
+)
+
 # Rounds, recorded by coordinators.
 ROUNDS = _counter("rounds_total", "Committed rounds; protocol none: without a draft", "protocol")
 DRAFT_TOKENS = _counter("spec_decode_num_draft_tokens_total", "Draft tokens verified")
@@ -86,6 +100,11 @@ QUEUED_BLOCKS = _gauge("queued_blocks", "Blocks that wait for a batch")
 KV_BLOCKS = _gauge("kv_blocks", "The verifier's KV memory: used, cached, free", "state")
 KV_EVICTIONS = _counter("kv_evictions_total", "Generations whose KV was dropped to make room")
 VERIFIER_LOSSES = _counter("verifier_losses_total", "Rounds lost because the verifier died or hung")
+SLO_ROUNDS = _counter("slo_rounds_total", "Rounds of responses that were promised a speed", "slo_class")
+SLO_LATE_ROUNDS = _counter(
+    "slo_late_rounds_total", "Of these, rounds slower than promised, by cause: queue, compute", "slo_class", "cause"
+)
+SLO_BEHIND = _counter("slo_behind_total", "Rounds with which a response fell behind its promised speed", "slo_class")
 DRAFTER_LOSSES = _counter("drafter_losses_total", "Generations that had to part with a drafter that failed")
 PAYLOAD_BITS = _counter(
     "payload_bits_total", "Bits of messages of rounds, by protocol and direction: up, down", "protocol", "direction"

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails, from_json
 
 from outrider.errors import ParameterError
+from outrider.slo import BEST_EFFORT, SloClass
 from serve_app.errors import (
     MalformedBodyError,
     MissingFieldError,
@@ -50,6 +51,7 @@ class OutriderOptions(BaseModel):
         window: fixes the draft tokens per round; 0 drafts nothing.
         protocol: fixes what crosses the link in every round with a draft.
         expansion: fixes the shape of token trees, children per node by depth, ``window`` numbers.
+        slo_class: whose speed the response is promised.
         explain: whether ``usage`` is to tell why each round was made as it was.
         spans: whether to tell of each piece of text who proposed it.
     """
@@ -58,6 +60,7 @@ class OutriderOptions(BaseModel):
     window: int | None = None
     protocol: str | None = None
     expansion: Annotated[list[int], Field(fail_fast=True, max_length=64)] = []
+    slo_class: str | None = None
     explain: bool = False
     spans: bool = False
 
@@ -147,6 +150,7 @@ class RequestLimits:
     vocab_size: int
     k_max: int
     max_prompt_chars: int  # a longer text is refused without the cost of tokenising it
+    slo_classes: tuple[SloClass, ...] = (BEST_EFFORT,)  # the first is that of requests that name none
 
 
 _Body = TypeVar("_Body", bound=GenerationBody)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from outrider.scheduling.deadlines import LedgerRecord
 from outrider.types import ChoiceReport, FinishReason, GenerationChunk, RoundStats, TextSpan, TokenLogprobs
 from serve_app.openai_generation import Choice
 from serve_app.openai_tokens import TextOffsets, TokenTable
@@ -53,6 +54,7 @@ class ChoiceReader:
         finish_reason: None until the last chunk was read.
         completion_tokens: so far.
         stats: of what was read so far.
+        ledger: how far the promised speed was kept; None before the first chunk.
         choices: why rounds were made as they were, as far as it was told; the last ``_KEPT_CHOICES``.
     """
 
@@ -61,6 +63,7 @@ class ChoiceReader:
         self.finish_reason: FinishReason | None = None
         self.completion_tokens = 0
         self.stats = RoundStats()
+        self.ledger: LedgerRecord | None = None
         self.choices: deque[ChoiceReport] = deque(maxlen=_KEPT_CHOICES)
         self._table = table
         self._offsets = TextOffsets(table, start=len(choice.echo or ""))
@@ -73,6 +76,7 @@ class ChoiceReader:
         deltas = [] if self._echoed else [self._echo(chunk)]
         self._echoed = True
         self.stats, self.finish_reason = chunk.stats, chunk.finish_reason
+        self.ledger = chunk.ledger
         self.choices += chunk.choices
         if self.choice.shows_output:
             self.completion_tokens += len(chunk.token_ids)

@@ -10,6 +10,7 @@ from itertools import accumulate
 from operator import mul
 
 from outrider.errors import ParameterError
+from outrider.slo import SloClass, slo_class_named
 from outrider.types import TREE_PROTOCOLS, GenerationId, GenerationRequest, ProtocolName, SamplingParams
 from serve_app.errors import PromptTooLongError
 from serve_app.openai_api import ChatBody, CompletionBody, RequestLimits
@@ -83,6 +84,7 @@ def to_choices(
             expansion=_expansion(body, limits),
             reproducible=body.seed is not None,
             explain=body.outrider.explain,
+            slo=_slo_class(body, limits),
             request_id=request_id,
         )
         for i, seed in enumerate(seeds):
@@ -150,6 +152,11 @@ def _expansion(body: CompletionBody | ChatBody, limits: RequestLimits) -> tuple[
     if (nodes := sum(accumulate(options.expansion, mul))) > limits.k_max:
         raise ParameterError("outrider.expansion", f"a tree of at most {limits.k_max} tokens", nodes)
     return tuple(options.expansion)
+
+
+def _slo_class(body: CompletionBody | ChatBody, limits: RequestLimits) -> SloClass:
+    name = body.outrider.slo_class
+    return limits.slo_classes[0] if name is None else slo_class_named(name, limits.slo_classes)
 
 
 def _min_tokens(body: CompletionBody | ChatBody, max_tokens: int) -> int:

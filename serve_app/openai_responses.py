@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import floor
 
+from outrider.scheduling.attribution import response_cause
 from outrider.types import FinishReason, ProtocolName, RoundStats
 from serve_app.openai_api import RequestLimits
 from serve_app.openai_choices import ChoiceReader, Delta
@@ -122,8 +124,30 @@ def usage_of(readers: Sequence[ChoiceReader]) -> dict[str, object]:
             "protocols": {name: count for name, count in rounds.items() if count},
             "payload_bits": {"up": stats.payload_up_bits, "down": stats.payload_down_bits},
             "lossless": stats.inexact_rounds == 0,
+            "slo": _slo_usage(readers, stats),
             **({"choices": choices} if choices else {}),
         },
+    }
+
+
+def _slo_usage(readers: Sequence[ChoiceReader], stats: RoundStats) -> dict[str, object]:
+    """What the response was promised and given: of several choices, the slowest counts.
+
+    A speed is that of the tokens behind a choice's first ones; None while there are none.
+    """
+    slo = readers[0].choice.request.slo
+    ledgers = [reader.ledger for reader in readers if reader.ledger is not None]
+    speeds = [speed for ledger in ledgers if (speed := ledger.tokens_per_s) is not None]
+    achieved = min(speeds, default=None)
+    kept = achieved is None or achieved >= slo.tokens_per_s
+    return {
+        "class": slo.name,
+        "promised_tokens_per_s": slo.tokens_per_s or None,
+        "achieved_tokens_per_s": None if achieved is None else floor(achieved * 1e3) / 1e3,  # never up to the promise
+        "kept": kept,
+        "cause": None if kept else response_cause(stats.late_queue_rounds, stats.late_compute_rounds),
+        "times_behind": sum(ledger.times_behind for ledger in ledgers),
+        "late_rounds": {"queue": stats.late_queue_rounds, "compute": stats.late_compute_rounds},
     }
 
 
@@ -135,5 +159,9 @@ def model_card(limits: RequestLimits, created_s: int) -> dict[str, object]:
         "created": created_s,
         "owned_by": "outrider",
         "max_model_len": limits.max_context_tokens,
-        "outrider": {"max_window": limits.k_max, "protocols": list(ProtocolName)},
+        "outrider": {
+            "max_window": limits.k_max,
+            "protocols": list(ProtocolName),
+            "slo_classes": {slo.name: slo.tokens_per_s or None for slo in limits.slo_classes},
+        },
     }

@@ -4,7 +4,10 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from outrider.types import FinishReason, GenerationChunk
+from outrider.scheduling.attribution import response_cause
+from outrider.scheduling.deadlines import LedgerRecord
+from outrider.slo import BEST_EFFORT, SloClass
+from outrider.types import FinishReason, GenerationChunk, RoundStats
 from serve_app import metrics
 from serve_app.errors import answer_for
 from serve_app.metrics import Sink
@@ -13,9 +16,10 @@ from serve_app.metrics import Sink
 class MeteredResponse:
     """One response being made."""
 
-    def __init__(self, sink: Sink, clock: Callable[[], float], prompt_tokens: int) -> None:
+    def __init__(self, sink: Sink, clock: Callable[[], float], prompt_tokens: int, slo: SloClass) -> None:
         """Begin now."""
         self._sink = sink
+        self._slo = slo
         self._clock = clock
         self._prompt_tokens = prompt_tokens
         self._began_at_s = clock()
@@ -39,6 +43,20 @@ class MeteredResponse:
         self.finish = chunk.finish_reason
         if self.finish is not None:
             sink.record(metrics.E2E_S, now_s - self._began_at_s)
+            self._promise(chunk.ledger, chunk.stats)
+
+    def _promise(self, ledger: LedgerRecord | None, stats: RoundStats) -> None:
+        """Whether the promised speed was kept, of a response that had more than its first tokens."""
+        speed = None if ledger is None else ledger.tokens_per_s
+        if speed is None:
+            return
+        self._sink.record(metrics.RESPONSE_SPEED, speed, slo_class=self._slo.name)
+        if self._slo.tokens_per_s:
+            kept = speed >= self._slo.tokens_per_s
+            self._sink.record(metrics.SLO_RESPONSES, slo_class=self._slo.name, kept="yes" if kept else "no")
+            if not kept:
+                cause = response_cause(stats.late_queue_rounds, stats.late_compute_rounds)
+                self._sink.record(metrics.SLO_BROKEN, slo_class=self._slo.name, cause=cause)
 
     def waited_s(self) -> float:
         """Seconds since the last chunk, or since the request."""
@@ -61,9 +79,9 @@ class ResponseMeter:
         self._running = 0
 
     @contextmanager
-    def response(self, prompt_tokens: int) -> Iterator[MeteredResponse]:
+    def response(self, prompt_tokens: int, slo: SloClass = BEST_EFFORT) -> Iterator[MeteredResponse]:
         """Meter one response, however it ends."""
-        metered = MeteredResponse(self._sink, self._clock, prompt_tokens)
+        metered = MeteredResponse(self._sink, self._clock, prompt_tokens, slo)
         self._run(+1)
         end = "failed"
         try:

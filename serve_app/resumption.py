@@ -8,6 +8,7 @@ prefix and the request; ratio protocols draw it by the same law.
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import replace
@@ -34,6 +35,7 @@ async def resumed(
     max_failures: int,
     on_resume: Callable[[], None],
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    clock: Callable[[], float] = time.monotonic,
 ) -> AsyncGenerator[GenerationChunk, None]:
     """Make a response by as many attempts as it takes. Closing the generator closes the attempt under way.
 
@@ -43,16 +45,17 @@ async def resumed(
         max_failures: in a row, without a chunk between them.
         on_resume: told before each attempt but the first.
         pause: waits so many seconds.
+        clock: monotonic, in seconds.
 
     Raises:
         Exception: what ended the last attempt, if nobody else may go on or ``max_failures`` is exceeded.
     """
-    record, attempts, failures, finished = request, 0, 0, False
+    record, attempts, failures, finished, last_at_s = request, 0, 0, False, clock()
     while True:
         try:
             async with aclosing(attempt(record)) as chunks:
                 async for chunk in chunks:
-                    record, failures = advanced(record, chunk), 0
+                    record, failures, last_at_s = advanced(record, chunk), 0, clock()
                     finished = chunk.finish_reason is not None
                     yield chunk
         except Exception as error:  # noqa: BLE001 (judged below)
@@ -76,8 +79,10 @@ async def resumed(
             reason=type(cause_of(failure)).__name__,
         )
         on_resume()
-        record = next_attempt(record, request.generation, attempts)
         await pause(pause_s(failures))
+        now_s = clock()
+        record = next_attempt(record, request.generation, attempts, now_s - last_at_s)
+        last_at_s = now_s
 
 
 def advanced(record: GenerationRequest, chunk: GenerationChunk) -> GenerationRequest:
@@ -87,12 +92,17 @@ def advanced(record: GenerationRequest, chunk: GenerationChunk) -> GenerationReq
         output_ids=record.output_ids + chunk.token_ids,
         stats=chunk.stats,
         correction_by=chunk.correction_by,
+        ledger=chunk.ledger,
     )
 
 
-def next_attempt(record: GenerationRequest, name: str, attempt: int) -> GenerationRequest:
-    """The record under a new generation id: what is left of the old one anywhere cannot be mistaken for it."""
-    return replace(record, generation=f"{name}.{attempt}")
+def next_attempt(record: GenerationRequest, name: str, attempt: int, gap_s: float) -> GenerationRequest:
+    """The record under a new generation id: what is left of the old one anywhere cannot be mistaken for it.
+
+    ``gap_s`` seconds went by since its last chunk; they count against its promised speed.
+    """
+    ledger = None if record.ledger is None else record.ledger.delayed(gap_s)
+    return replace(record, generation=f"{name}.{attempt}", ledger=ledger)
 
 
 def may_resume(error: Exception, *, begun: bool) -> bool:

@@ -11,7 +11,7 @@ from outrider.generation import Generation
 from outrider.selection.acceptance import AcceptanceBook, GenerationAcceptance
 from outrider.selection.candidates import deferral_for
 from outrider.selection.plans import rule_for
-from outrider.selection.situation import Estimate, RoundChoice, RoundSituation, SelectionPolicy, VerifierView
+from outrider.selection.situation import Estimate, Promise, RoundChoice, RoundSituation, SelectionPolicy, VerifierView
 from outrider.types import ChoiceReport, PlanEstimate, ProtocolName
 from outrider.wire.registry import codec
 from serve_app.drafter_link import DrafterLink
@@ -57,8 +57,8 @@ class RoundChooser:
         """Whether a drafter can be of use at all."""
         return bool(self._protocols) and self._window != 0 and self._speculation.has_drafters
 
-    def choose(self, link: DrafterLink, verifier: VerifierView) -> RoundChoice:
-        """Decide the next round."""
+    def choose(self, link: DrafterLink, verifier: VerifierView, promise: Promise | None) -> RoundChoice:
+        """Decide the next round; ``promise`` is what it has to keep."""
         generation, speculation = self._generation, self._speculation
         if self._acceptance is None and link.acceptance is not None:
             self._acceptance = link.acceptance.generation()
@@ -75,6 +75,7 @@ class RoundChooser:
             protocols=self._protocols,
             window=self._window,
             expansion=self._expansion,
+            promise=promise,
         )
         self._previous = self._policy.choose(self._situation, self._previous)
         return self._previous

@@ -18,26 +18,23 @@ from outrider.engines.exchanged import CorrectionSource
 from outrider.errors import ContextTooLongError, GenerationFailedError, OutriderError, VerifierLostError
 from outrider.events import event
 from outrider.generation import Committed, Generation, GenerationEvent, GenerationState, RoundEvent
+from outrider.scheduling.attribution import SpikeDetector
 from outrider.scheduling.cost_model import VerifyCost
+from outrider.scheduling.deadlines import DeadlineRule
 from outrider.selection.situation import SelectionPolicy
 from outrider.text import IncrementalText
-from outrider.types import (
-    ChoiceReport,
-    FinishReason,
-    GenerationChunk,
-    ProtocolName,
-    TextSpan,
-    TokenOrigin,
-)
+from outrider.types import ChoiceReport, GenerationChunk, ProtocolName
 from outrider.wire.registry import codec
 from serve_app import metrics
 from serve_app.batcher import Batcher, VerifyResult, block_tokens
 from serve_app.drafter_link import LINK_PATIENCE, DrafterLink, Exchange
 from serve_app.metrics import Sink
 from serve_app.present_load import PresentLoad
+from serve_app.round_account import Judgement, RoundAccount, VerifyTerms
 from serve_app.round_blocks import make_block, row_request
 from serve_app.round_choice import RoundChooser, report
 from serve_app.round_timing import RoundTiming
+from serve_app.shown_text import shown
 from serve_app.speculation import Speculation
 
 log = logging.getLogger(__name__)
@@ -53,6 +50,8 @@ class RoundServices:
     await_verifier: Callable[[], Coroutine[Any, Any, None]]  # returns once the verifier answers; raises if it is gone
     speculation: Speculation
     policy: SelectionPolicy
+    deadline_rule: DeadlineRule
+    spikes: SpikeDetector
     load: PresentLoad
     correction_deadline_s: float  # how long a token that is a device's to draw waits for a device
     observe: Callable[[RoundTiming], None]  # told of every committed round
@@ -71,6 +70,7 @@ class RoundLoop:
         self._text = text
         self._services = services
         self._chooser = RoundChooser(generation, services.speculation, services.policy)
+        self._account = RoundAccount(generation, services.deadline_rule, services.spikes)
         self._source: CorrectionSource | None = None  # from which a device is to draw the next token, once it is known
         self._choices: list[ChoiceReport] = []  # not told yet
         self._correction_due_at_s: float | None = None  # while one is owed
@@ -138,7 +138,7 @@ class RoundLoop:
                     yield decided
                 if self._source is None:
                     return
-        number, plan, exchange = await self._drafted()
+        number, plan, exchange, expected_tokens = await self._drafted()
         draft = None if exchange is None else exchange.answer
         if isinstance(draft, NeedsRow):
             self._services.sink.record(metrics.CANDIDATE_FALLBACKS)
@@ -154,7 +154,9 @@ class RoundLoop:
         if forced and self._generation.request.logprobs is None:
             # Its log-probability is the only thing the verifier could add.
             self._source, uncommitted = None, ()
-            yield self._generation.commit_correction(forced[0])
+            committed = self._generation.commit_correction(forced[0])
+            self._account.committed(1)
+            yield committed
         block = make_block(
             self._generation,
             number,
@@ -164,7 +166,7 @@ class RoundLoop:
             forced=forced,
             deferral=self._chooser.deferral(plan),
         )
-        result = await self._outcome(block)
+        result = await self._outcome(block, self._account.terms(began_at_s, expected_tokens))
         if result is None:
             return
         outcome, verified = result
@@ -179,15 +181,19 @@ class RoundLoop:
             exact=plan is None or codec(plan.protocol).lossless(self._services.speculation.wire),
         )
         self._source = outcome.deferred
-        new_tokens = len(committed.token_ids) + len(forced) - len(uncommitted)
-        timing = _timing(plan, exchange, block, verified, new_tokens, time.monotonic() - began_at_s)
-        self._services.observe(timing)
+        self._account.committed(len(committed.token_ids))
+        new_tokens, round_s = len(committed.token_ids) + len(forced) - len(uncommitted), time.monotonic() - began_at_s
+        # A device's correction is of the round that rejected a token, not of the one it arrives with.
+        yielded = new_tokens - len(forced) + (self._generation.correction_by is not None)
+        judgement = self._account.judged(yielded, round_s, verified.verify_s)
+        self._services.observe(self._timing(plan, exchange, block, verified, new_tokens, round_s, judgement))
         yield committed
 
-    async def _drafted(self) -> tuple[int, DraftPlan | None, Exchange | None]:
-        """Choose and number the round, and have its block drafted, if there is to be one."""
+    async def _drafted(self) -> tuple[int, DraftPlan | None, Exchange | None, float]:
+        """Choose and number the round, and have its block drafted, if there is to be one; the last is its yield."""
         generation = self._generation
-        choice = self._chooser.choose(self._link, self._services.load.view(self._services.batcher.cost_model))
+        view = self._services.load.view(self._services.batcher.cost_model)
+        choice = self._chooser.choose(self._link, view, self._account.promise)
         if generation.request.explain:
             self._choices.append(report(choice))
         plan = choice.chosen.plan
@@ -195,15 +201,15 @@ class RoundLoop:
             plan = DraftPlan(ProtocolName.DSSD, 0)  # only the correction
         number = generation.begin_round(drafting=plan is not None)
         if plan is None:
-            return number, None, None
+            return number, None, None, 1.0
         source = None if generation.correction_by is None else self._source
         exchange = await self._link.draft(number, plan, source, LINK_PATIENCE * choice.chosen.round_s)
         if exchange is not None:
             if isinstance(exchange.answer, Draft):
                 generation.round_happened(number, RoundEvent.BLOCK_ARRIVED)
-            return number, plan, exchange
+            return number, plan, exchange, choice.chosen.expected_tokens
         generation.round_happened(number, RoundEvent.DRAFTER_LOST)
-        return generation.begin_round(drafting=False), None, None
+        return generation.begin_round(drafting=False), None, None, 1.0
 
     async def _drafter_for_correction(self) -> bool:
         """Have a drafter that can draw the next token; False once it has been waited for long enough."""
@@ -224,17 +230,19 @@ class RoundLoop:
         """Ask the verifier for what a device is to draw from; if that leaves one token only, it is committed."""
         generation = self._generation
         number = generation.begin_round(drafting=False)
-        result = await self._outcome(row_request(generation, number, self._services.speculation.wire))
+        terms = self._account.terms(time.monotonic(), 1.0)
+        result = await self._outcome(row_request(generation, number, self._services.speculation.wire), terms)
         if result is None:
             return None
         committed = generation.commit(result[0], ())
+        self._account.committed(len(committed.token_ids))
         self._source = result[0].deferred
         return committed if committed.token_ids else None
 
-    async def _outcome(self, block: Block) -> tuple[Verified, VerifyResult] | None:
+    async def _outcome(self, block: Block, terms: VerifyTerms) -> tuple[Verified, VerifyResult] | None:
         """Have a block verified; None if the verifier lost the generation, which is then opened again."""
         try:
-            result = await self._verified(block)
+            result = await self._verified(block, terms)
         except VerifierLostError:
             await self._recover(block.round)
             return None
@@ -247,9 +255,9 @@ class RoundLoop:
         self._losses = 0
         return result.outcome, result
 
-    async def _verified(self, block: Block) -> VerifyResult:
+    async def _verified(self, block: Block, terms: VerifyTerms) -> VerifyResult:
         generation = self._generation
-        opening, cost = None, VerifyCost(len(block.draft) + 1, block.position - 1)
+        opening, cost = None, VerifyCost(len(block.draft) + 1, block_tokens(block) - len(block.draft) - 1)
         if not self._held_by_verifier:
             # Opened with all that is committed, a device's correction included.
             opening = generation.opening()
@@ -259,7 +267,7 @@ class RoundLoop:
             cost = VerifyCost(block_tokens(block), 0)
         generation.round_happened(block.round, RoundEvent.ENQUEUED)
         observe = partial(generation.round_happened, block.round)
-        result = await self._services.batcher.verify(block, cost, opening, observe)
+        result = await self._services.batcher.verify(block, cost, opening, observe, terms)
         self._held_by_verifier = True
         return result
 
@@ -277,61 +285,46 @@ class RoundLoop:
         await self._services.await_verifier()
 
     def _chunk(self, committed: Committed) -> GenerationChunk:
-        text, spans, consumed, stopped = self._text, list[TextSpan](), 0, False
-        for token_id, origin in zip(committed.token_ids, committed.origins, strict=True):
-            piece = text.push((token_id,))
-            consumed += 1
-            stopped = piece.stopped
-            _add_span(spans, piece.text, origin)
-            if stopped:
-                break
-        finish = FinishReason.STOP if stopped else committed.finish
-        self._generation.swallowed(committed.origins[consumed:])
-        if finish is not None and not stopped:
-            _add_span(spans, text.finish(), committed.origins[-1])
+        piece = shown(self._text, committed)
+        self._generation.swallowed(committed.origins[piece.consumed :])
+        self._account.swallowed(len(committed.token_ids) - piece.consumed)
+        choices, self._choices = tuple(self._choices), []
         return GenerationChunk(
-            token_ids=committed.token_ids[:consumed],
-            spans=tuple(spans),
+            token_ids=committed.token_ids[: piece.consumed],
+            spans=piece.spans,
             stats=self._generation.stats,
-            shown_tokens=text.shown_tokens,
-            logprobs=committed.logprobs[:consumed],
+            shown_tokens=self._text.shown_tokens,
+            logprobs=committed.logprobs[: piece.consumed],
             prompt_logprobs=committed.prompt_logprobs,
-            finish_reason=finish,
+            finish_reason=piece.finish,
             correction_by=self._generation.correction_by,
-            choices=self._told_choices(),
+            choices=choices,
+            ledger=self._account.record,
         )
 
-    def _told_choices(self) -> tuple[ChoiceReport, ...]:
-        choices, self._choices = tuple(self._choices), []
-        return choices
-
-
-def _add_span(spans: list[TextSpan], text: str, origin: TokenOrigin) -> None:
-    """Lengthen the last span, or begin another."""
-    if spans and spans[-1].origin is origin:
-        spans[-1] = TextSpan(spans[-1].text + text, origin)
-    elif text:
-        spans.append(TextSpan(text, origin))
-
-
-def _timing(
-    plan: DraftPlan | None,
-    exchange: Exchange | None,
-    block: Block,
-    result: VerifyResult,
-    committed_tokens: int,
-    total_s: float,
-) -> RoundTiming:
-    return RoundTiming(
-        protocol=plan.protocol if plan is not None and block.draft else None,
-        drafted_tokens=len(block.draft),
-        accepted_tokens=result.outcome.accepted_len if isinstance(result.outcome, Verified) else 0,
-        committed_tokens=committed_tokens,
-        draft_s=0.0 if exchange is None else exchange.draft_s,
-        link_s=0.0 if exchange is None else exchange.link_s,
-        queue_s=result.queue_s,
-        verify_s=result.verify_s,
-        total_s=total_s,
-        up_bits=0 if exchange is None else exchange.up_bits,
-        down_bits=0 if exchange is None else exchange.down_bits,
-    )
+    def _timing(
+        self,
+        plan: DraftPlan | None,
+        exchange: Exchange | None,
+        block: Block,
+        result: VerifyResult,
+        committed_tokens: int,
+        total_s: float,
+        judgement: Judgement | None,
+    ) -> RoundTiming:
+        return RoundTiming(
+            protocol=plan.protocol if plan is not None and block.draft else None,
+            drafted_tokens=len(block.draft),
+            accepted_tokens=result.outcome.accepted_len if isinstance(result.outcome, Verified) else 0,
+            committed_tokens=committed_tokens,
+            draft_s=0.0 if exchange is None else exchange.draft_s,
+            link_s=0.0 if exchange is None else exchange.link_s,
+            queue_s=result.queue_s,
+            verify_s=result.verify_s,
+            total_s=total_s,
+            up_bits=0 if exchange is None else exchange.up_bits,
+            down_bits=0 if exchange is None else exchange.down_bits,
+            slo_class=None if judgement is None else self._generation.request.slo.name,
+            late=None if judgement is None else judgement.late,
+            behind=judgement is not None and judgement.behind,
+        )

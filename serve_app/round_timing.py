@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from outrider.scheduling.attribution import ViolationCause
 from outrider.types import ProtocolName
 
 
@@ -10,6 +11,11 @@ class RoundTiming:
     """Seconds of one round, from the decision to draft until its tokens are committed.
 
     ``orchestration_s`` is what is left: Ray calls to the verifier, planning, commit, waiting for the event loop.
+
+    Attributes:
+        slo_class: of its response, where it was promised a speed and this round had to keep it; else None.
+        late: taken alone it was slower than promised, and why.
+        behind: with it the response as a whole fell behind.
     """
 
     protocol: ProtocolName | None  # None: nothing was drafted
@@ -23,6 +29,9 @@ class RoundTiming:
     total_s: float
     up_bits: int = 0  # of the drafter's message
     down_bits: int = 0  # of the message to it
+    slo_class: str | None = None
+    late: ViolationCause | None = None
+    behind: bool = False
 
     @property
     def orchestration_s(self) -> float:

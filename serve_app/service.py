@@ -7,6 +7,7 @@ from typing import Protocol
 from transformers import PreTrainedTokenizerBase
 
 from outrider.config import Config
+from outrider.slo import BEST_EFFORT, SloClass
 from outrider.types import GenerationChunk, GenerationRequest
 from serve_app.openai_api import RequestLimits
 
@@ -24,6 +25,7 @@ class ServiceSettings:
     first_chunk_deadline_s: float = 400.0
     next_chunk_deadline_s: float = 400.0
     namespace: str = "outrider"  # of the fleet
+    slo_classes: tuple[SloClass, ...] = (BEST_EFFORT,)
     max_failures: int = 100  # of a response in a row, without a chunk between them
 
     @classmethod
@@ -39,6 +41,7 @@ class ServiceSettings:
             first_chunk_deadline_s=config.limits.first_chunk_deadline_s,
             next_chunk_deadline_s=config.limits.next_chunk_deadline_s,
             namespace=config.cluster.namespace,
+            slo_classes=config.slo.slo_classes,
         )
 
 

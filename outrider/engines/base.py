@@ -18,6 +18,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from outrider.engines.exchanged import CorrectionSource, Deferral, DraftDistribution, FloatRow
+from outrider.scheduling.cost_model import VerifyCost
 from outrider.types import GenerationId, SamplingParams, TokenLogprobs
 
 
@@ -215,4 +216,11 @@ class VerifierEngine(Protocol):
 
     def usage(self) -> KvUsage:
         """Present KV memory."""
+        ...
+
+    def last_pass(self) -> tuple[VerifyCost, ...]:
+        """What the last ``verify`` computed, of each block that computed something; none where nothing ran.
+
+        Only the engine knows: chunks, the prefix cache and eviction decide how much of a block a pass computes.
+        """
         ...

@@ -29,6 +29,7 @@ from outrider.engines.verifier_work import HeldGeneration, Need, Work, need_of, 
 from outrider.errors import ContextTooLongError, ParameterError
 from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.sampling import TokenCounts
+from outrider.scheduling.cost_model import VerifyCost
 from outrider.types import GenerationId
 
 # Of the KV budget, on top of it: what logits rows that wait for a device's correction may take.
@@ -72,6 +73,7 @@ class TorchVerifier:
         self._no_logits = torch.empty(0, target.vocab_size, dtype=target.model.dtype, device=target.model.device)
         self._model = PagedModel(target.model, total_blocks, limits.block_tokens)
         self._generations: dict[GenerationId, HeldGeneration] = {}
+        self._last_pass: tuple[VerifyCost, ...] = ()
         self.max_context_tokens = min(target.max_context_tokens, self._store.capacity_tokens)
 
     def open(self, request: OpenGeneration) -> None:
@@ -137,6 +139,10 @@ class TorchVerifier:
     def usage(self) -> KvUsage:
         """Present KV memory."""
         return self._store.usage()
+
+    def last_pass(self) -> tuple[VerifyCost, ...]:
+        """What the last ``verify`` computed; see ``VerifierEngine.last_pass``."""
+        return self._last_pass
 
     @property
     def kept_row_bytes(self) -> int:
@@ -222,6 +228,7 @@ class TorchVerifier:
 
     def _run(self, works: Sequence[Work]) -> dict[int, Outcome]:
         segments = [work.segment for work in works if work.segment is not None]
+        self._last_pass = tuple(VerifyCost(len(segment.token_ids), segment.start) for segment in segments)
         logits = self._model.forward(segments).logits if segments else self._no_logits
         logits = logits[:, : self._vocab_size]  # what lies behind it is padding
         score_rows(logits, works)

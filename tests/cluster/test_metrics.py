@@ -11,15 +11,34 @@ import pytest
 import ray
 import yaml
 
-from serve_app.metrics import ALL, CANDIDATE_FALLBACKS, CORRECTIONS_GIVEN_UP, DRAFTER_LOSSES, VERIFIER_LOSSES
+from serve_app.metrics import (
+    ALL,
+    CANDIDATE_FALLBACKS,
+    CORRECTIONS_GIVEN_UP,
+    DRAFTER_LOSSES,
+    SLO_BEHIND,
+    SLO_BROKEN,
+    SLO_LATE_ROUNDS,
+    VERIFIER_LOSSES,
+)
 from tests.cluster.conftest import Service
 from tests.cluster.served import MODEL, eventually, free_port
 
 _SCRAPED_WITHIN_S = 90.0
 _SILENT_WHEN_ALL_IS_WELL = {
-    metric.name for metric in (DRAFTER_LOSSES, VERIFIER_LOSSES, CANDIDATE_FALLBACKS, CORRECTIONS_GIVEN_UP)
+    metric.name
+    for metric in (
+        DRAFTER_LOSSES,
+        VERIFIER_LOSSES,
+        CANDIDATE_FALLBACKS,
+        CORRECTIONS_GIVEN_UP,
+        SLO_BEHIND,
+        SLO_BROKEN,
+        SLO_LATE_ROUNDS,
+    )
 }
 _REQUESTS, _TOKENS = 4, 24
+_ASKED = {"window": 4, "slo_class": "speed_2"}
 
 
 class Prometheus:
@@ -84,7 +103,7 @@ def ask(service: Service, prompt: str) -> dict[str, Any]:
     """One completion's usage."""
     answer = service.post(
         "/v1/completions",
-        {"model": MODEL, "prompt": prompt, "max_tokens": _TOKENS, "ignore_eos": True, "outrider": {"window": 4}},
+        {"model": MODEL, "prompt": prompt, "max_tokens": _TOKENS, "ignore_eos": True, "outrider": _ASKED},
     )
     usage = answer["usage"]
     assert isinstance(usage, dict)

@@ -1,5 +1,6 @@
 """The README's examples, run as they stand against the running service."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -28,10 +29,14 @@ def run(command: list[str], source: str, service: Service) -> str:
 
 
 def test_the_curl_example_answers_as_printed(service: Service) -> None:
-    (source,) = [s for s in snippets("sh") if s.startswith("curl")]
-    (printed,) = [s for s in snippets("json") if "choices" in s]
+    source, promised = [s for s in snippets("sh") if s.startswith("curl")]
+    printed, slo = snippets("json")
     (content,) = re.findall(r'"content": "(.*?)"', printed)
     assert f'"content":"{content}"' in run(["bash", "-e"], source, service)
+    answered = json.loads(run(["bash", "-e"], promised, service))["usage"]["outrider"]["slo"]
+    expected = json.loads(slo)["usage"]["outrider"]["slo"]
+    assert answered.keys() == expected.keys()
+    assert all(answered[key] == expected[key] for key in ("class", "promised_tokens_per_s"))
 
 
 def test_the_openai_examples_run(service: Service) -> None:

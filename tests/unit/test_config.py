@@ -20,9 +20,10 @@ from outrider.config import (
     parse_config,
     to_yaml,
 )
-from outrider.config_schema import LinkConfig
+from outrider.config_schema import LinkConfig, SchedulingConfig, SloClassConfig, SloConfig
 from outrider.errors import ConfigError
 from outrider.link.profiles import PROFILES
+from outrider.slo import DEFAULT_CLASSES, SloClass
 
 TEXTS = st.text(st.characters(exclude_categories=["C", "Zl", "Zp"]), min_size=1)
 NAMES = st.from_regex(r"[a-z0-9][a-z0-9_-]{0,62}", fullmatch=True)
@@ -56,6 +57,16 @@ GROUPS = st.builds(
     num_gpus=st.floats(min_value=0.001, max_value=1),
     link=LINKS,
 )
+SLOS = st.lists(
+    st.builds(SloClassConfig, name=NAMES, tokens_per_s=st.floats(0, 100_000)),
+    unique_by=lambda known: known.name,
+    min_size=1,
+    max_size=4,
+).flatmap(
+    lambda known: st.builds(
+        SloConfig, classes=st.just(tuple(known)), default=st.sampled_from([one.name for one in known])
+    )
+)
 CONFIGS = st.builds(
     Config,
     model=st.builds(
@@ -66,6 +77,12 @@ CONFIGS = st.builds(
         VerifierConfig, num_cpus=st.floats(0.001, 1024), resources=RESOURCES, kv_budget_mib=st.integers(16, 2**20)
     ),
     speculation=st.integers(0, 64).map(lambda window: SpeculationConfig(k_max=max(window, 1), window=window)),
+    slo=SLOS,
+    scheduling=st.builds(
+        SchedulingConfig,
+        policy=st.sampled_from(["slo_aware", "wisp", "fcfs"]),
+        cost_profiles=st.lists(TEXTS, max_size=2).map(tuple),
+    ),
     limits=st.builds(LimitsConfig, drafter_deadline_s=SECONDS, verifier_deadline_s=st.floats(0.1, 100)),
     http=st.builds(HttpConfig, host=TEXTS, port=st.integers(1, 65_535)),
 )
@@ -106,6 +123,25 @@ def test_a_served_name_hides_the_target() -> None:
     assert parse_config("model: {target: /models/large, served_name: big}", "text").model.public_name == "big"
 
 
+def test_the_papers_classes_are_the_defaults_best_effort_first() -> None:
+    config = parse_config("", "empty")
+    assert config.slo.slo_classes == (DEFAULT_CLASSES[-1], *DEFAULT_CLASSES[:-1])
+
+
+def test_classes_are_the_operators_and_the_default_comes_first() -> None:
+    text = (
+        "slo: {default: b, classes: [{name: a, tokens_per_s: 20}, {name: b, tokens_per_s: 10.5}, {name: c}]}\n"
+        "scheduling: {policy: wisp}"
+    )
+    config = parse_config(text, "text")
+    assert config.slo.slo_classes == (SloClass("b", 10.5), SloClass("a", 20.0), SloClass("c"))
+
+
+@pytest.mark.parametrize("policy", ["slo_aware", "wisp", "fcfs"])
+def test_every_scheduling_policy_has_a_name(policy: str) -> None:
+    assert parse_config(f"scheduling: {{policy: {policy}}}", "text").scheduling.policy == policy
+
+
 def test_custom_resources_are_summed_over_groups_and_verifiers() -> None:
     config = parse_config(
         "drafters: [{name: a, count: 3}, {name: b, count: 2, resources: {jetson: 2, nvme: 1}}, {name: c, count: 0}]\n"
@@ -129,7 +165,18 @@ MISTAKES = [
     ("verifiers: {resources: {fpga: 0}}", "verifiers.resources.fpga needs a number in (0, 1000000], found 0"),
     ("verifiers: {resources: {1: 1}}", "verifiers.resources needs keys that are non-empty text, found 1"),
     ("verifiers: {resources: 2}", "verifiers.resources needs a mapping, found 2"),
-    ("scheduling: {policy: lottery}", "scheduling.policy needs one of fcfs, found 'lottery'"),
+    ("scheduling: {policy: lottery}", "scheduling.policy needs one of slo_aware, wisp, fcfs, found 'lottery'"),
+    ("scheduling: {cost_profiles: [1]}", "scheduling.cost_profiles[0] needs non-empty text, found 1"),
+    ("slo: {classes: []}", "slo.classes needs"),
+    ("slo: {classes: [{name: a}, {name: a}], default: a}", "slo.classes needs a different name for each class, found"),
+    ("slo: {classes: [{name: a}, {name: b}]}", "slo.default needs one of a, b, found 'best_effort'"),
+    ("slo: {default: fast}", "slo.default needs one of speed_2, speed_4, speed_6, speed_8, best_effort, found 'fast'"),
+    ("slo: {classes: [{name: A}], default: a}", "slo.classes[0].name needs a short name"),
+    ("slo: {classes: [{tokens_per_s: 2.0}]}", "slo.classes[0].name needs a short name"),
+    ("slo: {classes: [{name: a, tokens_per_s: -1}]}", "slo.classes[0].tokens_per_s needs a number in [0, 100000]"),
+    ("slo: {classes: [{name: a, tokens_per_s: .inf}]}", "slo.classes[0].tokens_per_s needs a number in [0, 100000]"),
+    ("slo: {classes: [{name: a, tokens_per_s: fast}]}", "slo.classes[0].tokens_per_s needs a number in [0, 100000]"),
+    ("slo: {classes: [{name: a, speed: 2}]}", "slo.classes[0] needs known keys (name, tokens_per_s), found 'speed'"),
     ("model: {max_context_tokens: 1.5}", "max_context_tokens needs an integer in [1, 1000000] or null, found 1.5"),
     ("model: {target: ''}", "model.target needs non-empty text, found ''"),
     ("limits: {drafter_deadline_s: .nan}", "limits.drafter_deadline_s needs a number in (0, 86400], found nan"),

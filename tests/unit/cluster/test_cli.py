@@ -111,3 +111,13 @@ def test_an_interrupt_exits_silently_with_status_130(tmp_path: Path) -> None:
             process.send_signal(signal.SIGINT)
             _, errors = process.communicate()
         assert (process.returncode, errors) == (130, b"")
+
+
+def test_a_tool_without_its_extra_says_what_to_install() -> None:
+    """In a process of its own, where matplotlib cannot be imported."""
+    code = "import sys; sys.modules['matplotlib'] = None; from cluster.cli import main; sys.exit(main(sys.argv[1:]))"
+    ended = run([sys.executable, "-c", code, "bench", "interference"], capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr == (
+        "outrider: error: interference needs matplotlib (pip install 'outrider[bench]'), found 'no such package'\n"
+    )

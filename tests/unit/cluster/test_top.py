@@ -73,6 +73,33 @@ def test_once_prints_the_picture_of_two_polls(capsys: pytest.CaptureFixture[str]
     assert rows["draft"][:3] == ["draft", "0.00", "18.18"]
 
 
+def test_promises_are_summed_over_coordinators_by_class(capsys: pytest.CaptureFixture[str]) -> None:
+    fast = {"rounds": 30, "late_queue": 6, "late_compute": 3, "behind": 2}
+    slow = {"rounds": 8, "late_queue": 0, "late_compute": 0, "behind": 0}
+    unknown = {"rounds": 0, "late_queue": 0, "late_compute": 0, "behind": 0}
+    coordinators = [
+        COORDINATOR | {"slo": {"speed_8": fast, "speed_2": slow}},
+        COORDINATOR | {"id": "coordinator-2", "slo": {"speed_8": fast | {"rounds": 10, "late_compute": 0}}},
+        COORDINATOR | {"id": "coordinator-3", "slo": {"odd[/]": unknown}},
+    ]
+    body = json.dumps({"model": "m", "coordinators": coordinators, "drafters": DRAFTERS})
+    with serving(lambda *_: Answer(body)) as service:
+        assert main(["top", "--once", "--interval-s", "0.01", "--url", service.url]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    first = next(i for i, words in enumerate(rows) if words[:2] == ["SLO", "class"])
+    assert [words for words in rows[first + 1 :] if words and "─" not in words[0]] == [
+        ["odd[/]", "0", "0.0%", "0.0%", "0.0%", "0"],
+        ["speed_2", "8", "0.0%", "0.0%", "0.0%", "0"],
+        ["speed_8", "40", "37.5%", "30.0%", "7.5%", "4"],
+    ]
+
+
+def test_without_promises_there_is_no_table_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(lambda *_: Answer(status(0))) as service:
+        assert main(["top", "--once", "--interval-s", "0.01", "--url", service.url]) == 0
+    assert "SLO" not in capsys.readouterr().out
+
+
 def test_bars_are_as_long_as_their_phases(capsys: pytest.CaptureFixture[str]) -> None:
     with serving(lambda *_: Answer(status(0))) as service:
         assert main(["top", "--once", "--interval-s", "0.01", "--url", service.url]) == 0

@@ -7,6 +7,7 @@ import pytest
 
 from outrider.engines.base import AcceptanceRule, Block, Refused, Resolution, Stale, Unfinished, Unknown, Verified
 from outrider.errors import ContextTooLongError, ParameterError, UnsupportedBlockError
+from outrider.scheduling.cost_model import VerifyCost
 from outrider.types import SamplingParams
 from tests.unit.engines.conftest import VOCAB, MakeVerifier, tiny_llama
 from tests.unit.engines.reference import Client, generate, mixed_draft, target_alone, verify_until_done
@@ -276,3 +277,32 @@ def test_forced_tokens_of_an_abandoned_block_leave_no_trace(make_verifier: MakeV
     other = [3] * 12
     outcome = verify_until_done(engine, [client.block(forced=other)])[0]
     assert [outcome.next_token] == target_alone(tiny_llama(), [*client.tokens, *other], GREEDY, 1)
+
+
+def test_a_pass_tells_what_it_computed_of_each_block(make_verifier: MakeVerifier) -> None:
+    """Not what its blocks lacked: a chunk is shared, a cached prefix is only read, what is repeated costs nothing."""
+    engine = make_verifier(tiny_llama(), prefill_chunk_tokens=16)
+    assert engine.last_pass() == ()
+    rng = random.Random(2)
+    first, second = (Client(name, [rng.randrange(VOCAB) for _ in range(39)], GREEDY) for name in "ab")
+    for client in (first, second):
+        engine.open(client.opening())
+    blocks = [first.block([1, 2]), second.block()]
+    passes = []
+    outcomes = engine.verify(blocks)
+    while not isinstance(outcomes[0], Verified):
+        passes.append(engine.last_pass())
+        outcomes = engine.verify(blocks)
+    assert passes == [(VerifyCost(16, 0),), (VerifyCost(16, 16),)], "the second waits for its turn"
+    assert engine.last_pass() == (VerifyCost(9, 32), VerifyCost(10, 0)), (
+        "six of the prefix and three rows; what is left"
+    )
+    engine.verify(blocks[:1])
+    assert engine.last_pass() == (), "answered from memory"
+    verify_until_done(engine, blocks[1:])
+    again = Client("c", first.prompt, GREEDY)
+    engine.open(again.opening())
+    verify_until_done(engine, [again.block()])
+    [cost] = engine.last_pass()
+    assert cost.cached_tokens >= 32
+    assert cost.new_tokens + cost.cached_tokens == 39

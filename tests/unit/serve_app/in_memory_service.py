@@ -14,9 +14,12 @@ from actors.messages import VerifyCall, VerifyReply
 from outrider.engines.base import VerifierEngine
 from outrider.errors import OutriderError, VerifierLostError
 from outrider.generation import Generation
-from outrider.scheduling.cost_model import LinearCostModel
+from outrider.scheduling.attribution import SpikeDetector
+from outrider.scheduling.cost_model import LinearCostModel, VerifyCost
+from outrider.scheduling.deadlines import DeadlineRule
+from outrider.scheduling.estimator import OnlineEstimator
 from outrider.scheduling.fcfs import Fcfs
-from outrider.scheduling.policy import BatchLimits
+from outrider.scheduling.policy import BatchLimits, SchedulingPolicy
 from outrider.selection.fixed import Fixed
 from outrider.text import IncrementalText, tokens_that_stop
 from outrider.types import GenerationChunk, GenerationId, GenerationRequest, ProtocolName, SamplingParams
@@ -81,6 +84,7 @@ class LocalVerifier:
         self.max_context_tokens = min(256, blocks * BLOCK_TOKENS)
         self.engine = self._empty()
         self.calls: list[VerifyCall] = []
+        self.computed: list[tuple[VerifyCost, ...]] = []  # by each call that verified something
         self.gates: dict[int, Gate] = {}  # by number of the call
         self.dies_before: Container[int] = ()  # numbers of calls
         self.dies_after: Container[int] = ()  # the call is applied, but nobody learns of it
@@ -132,7 +136,9 @@ class LocalVerifier:
             except OutriderError as error:
                 refused[opening.generation] = str(error)
         outcomes = tuple(self.engine.verify(call.blocks, call.resolutions))
-        return VerifyReply(outcomes, refused, 0.001, 0.0, 0.0, self.engine.usage())
+        computed = self.engine.last_pass()
+        self.computed += [computed] if call.blocks else []
+        return VerifyReply(outcomes, refused, 0.001, 0.0, 0.0, self.engine.usage(), computed)
 
 
 class Service:
@@ -145,6 +151,8 @@ class Service:
         staged: bool = False,
         eos_token_ids: tuple[int, ...] = (),
         protocols: tuple[ProtocolName, ...] = (ProtocolName.TOKEN_IDS,),
+        scheduling: SchedulingPolicy | None = None,
+        deadline_rule: DeadlineRule = DeadlineRule.LEDGER,
     ) -> None:
         self.verifier = LocalVerifier(blocks)
         self.fleet = MemoryFleet(*drafters)
@@ -155,15 +163,24 @@ class Service:
         self.generations: dict[GenerationId, Generation] = {}
         self._eos_token_ids = eos_token_ids
         # A batch that is expected to take no time has the next one staged behind it at once; a slow one never.
-        cost_model = LinearCostModel(0.0, 0.0, 0.0, 0.0 if staged else 1e9)
+        cost_model = LinearCostModel(0.0, 0.0, 0.0, 1e-6 if staged else 1e3)
         limits = BatchLimits(max_blocks=4, max_new_tokens=64, prefill_chunk_tokens=CHUNK)
         self.services = RoundServices(
-            batcher=Batcher(self.verifier.verify, Fcfs(), limits, cost_model, self.batches.append),
+            batcher=Batcher(
+                self.verifier.verify,
+                scheduling or Fcfs(),
+                limits,
+                OnlineEstimator(cost_model),
+                self.batches.append,
+                BLOCK_TOKENS,
+            ),
             await_verifier=self.verifier.awaited,
             speculation=Speculation(
                 protocols=protocols, k_max=16, window=5, expansion=(), wire=WIRE, has_drafters=bool(drafters)
             ),
             policy=Fixed(),
+            deadline_rule=deadline_rule,
+            spikes=SpikeDetector(),
             load=PresentLoad(),
             correction_deadline_s=5.0,
             observe=self.timings.append,

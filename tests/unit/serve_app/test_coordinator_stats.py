@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.messages import DrafterId, DrafterState, DrafterStatus, FleetStatus
+from actors.messages import DrafterId, DrafterState, DrafterStatus, FleetStatus, SloRounds
 from outrider.engines.base import KvUsage
 from outrider.link.state import Csi
+from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.policy import StopReason
 from outrider.types import ProtocolName
 from serve_app import metrics
@@ -70,6 +71,41 @@ def test_rounds_add_up_in_report_and_metrics() -> None:
     assert sink.of(metrics.PAYLOAD_BITS, "tslt", "up") == [80, 80]
     assert sink.of(metrics.PAYLOAD_BITS, "tslt", "down") == [64, 64]
     assert sink.of(metrics.PAYLOAD_BITS, "none", "up") == []
+
+
+JUDGED = st.lists(
+    st.builds(
+        replace,
+        st.just(ALONE),
+        slo_class=st.sampled_from([None, "speed_2", "speed_8"]),
+        late=st.none() | st.sampled_from(ViolationCause),
+        behind=st.booleans(),
+    ),
+    max_size=12,
+)
+
+
+@given(timings=JUDGED)
+def test_promises_are_counted_by_class_and_cause_and_told_twice(timings: list[RoundTiming]) -> None:
+    stats, sink, _ = made()
+    for timing in timings:
+        stats.round(timing)
+    promised = [timing for timing in timings if timing.slo_class is not None]
+    slo = stats.report(verifier="ready", admitted=0, running=0, queued_blocks=0).slo
+    assert set(slo) == {timing.slo_class for timing in promised}, "best effort is not judged"
+    for name, told in slo.items():
+        rounds = [timing for timing in promised if timing.slo_class == name]
+        late = [timing.late for timing in rounds]
+        queue, compute = late.count(ViolationCause.QUEUE), late.count(ViolationCause.COMPUTE)
+        assert told == SloRounds(len(rounds), queue, compute, sum(timing.behind for timing in rounds))
+        counted = [
+            sum(sink.of(metrics.SLO_ROUNDS, name)),
+            sum(sink.of(metrics.SLO_LATE_ROUNDS, name, "queue")),
+            sum(sink.of(metrics.SLO_LATE_ROUNDS, name, "compute")),
+            sum(sink.of(metrics.SLO_BEHIND, name)),
+        ]
+        assert counted == [told.rounds, told.late_queue, told.late_compute, told.behind]
+    assert sum(len(v) for key, v in sink.values.items() if key[0] == metrics.SLO_ROUNDS.name) == len(promised)
 
 
 def test_of_a_groups_links_the_worst_is_told() -> None:

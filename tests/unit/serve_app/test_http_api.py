@@ -18,6 +18,9 @@ def test_models_are_listed_and_described() -> None:
     assert listed["object"] == "list"
     assert Model.model_validate(card).id == MODEL
     assert card["max_model_len"] == 256
+    speeds = {"best_effort": None, "speed_2": 2.0, "speed_4": 4.0, "speed_6": 6.0, "speed_8": 8.0}
+    assert card["outrider"]["slo_classes"] == speeds
+    assert next(iter(card["outrider"]["slo_classes"])) == "best_effort", "which requests have that name none"
     assert ask(TextService(), "GET", f"/v1/models/{MODEL}").json()["id"] == MODEL
     unknown = ask(TextService(), "GET", "/v1/models/org/other")
     assert unknown.status_code == 404
@@ -126,3 +129,4 @@ def test_settings_are_taken_from_the_configuration() -> None:
     taken = ServiceSettings.from_config(config)
     assert (taken.model_name, taken.target, taken.k_max) == ("mine", config.model.target, config.speculation.k_max)
     assert (taken.max_body_bytes, taken.next_chunk_deadline_s) == (2 * 2**20, 700.0)
+    assert taken.slo_classes == config.slo.slo_classes

@@ -46,6 +46,15 @@ def test_usage_counts_a_prompt_once_and_every_choice() -> None:
         "protocols": {"token_ids": 78, "none": 6},
         "payload_bits": {"up": 80 * 84, "down": 64 * 84},
         "lossless": True,
+        "slo": {
+            "class": "best_effort",
+            "promised_tokens_per_s": None,
+            "achieved_tokens_per_s": 1.897,  # the slowest choice's
+            "kept": True,
+            "cause": None,
+            "times_behind": 15,
+            "late_rounds": {"queue": 42, "compute": 18},
+        },
     }
 
 

@@ -34,6 +34,15 @@ def test_a_completion_is_openais() -> None:
             "protocols": {"token_ids": 13, "none": 1},
             "payload_bits": {"up": 1120, "down": 896},
             "lossless": True,
+            "slo": {
+                "class": "best_effort",
+                "promised_tokens_per_s": None,
+                "achieved_tokens_per_s": 11.384,
+                "kept": True,
+                "cause": None,
+                "times_behind": 0,
+                "late_rounds": {"queue": 7, "compute": 3},
+            },
         },
     }
 

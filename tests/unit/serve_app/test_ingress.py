@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -10,6 +11,7 @@ from ray.exceptions import ActorDiedError
 from ray.serve.handle import DeploymentHandle
 
 from outrider.errors import ParameterError
+from outrider.slo import SloClass
 from outrider.types import GenerationChunk, GenerationRequest
 from serve_app import metrics
 from serve_app.ingress import CoordinatorService
@@ -92,6 +94,18 @@ async def test_a_lost_coordinator_is_replaced_and_counted() -> None:
     assert exported(service, metrics.RUNNING) == {"": 0}
     assert exported(service, metrics.PROMPT_TOKENS) == {"": len(PROMPT)}
     assert exported(service, metrics.GENERATION_TOKENS) == {"": len(truth_of(request))}
+
+
+@pytest.mark.parametrize(("tokens_per_s", "kept"), [(1e-3, "yes"), (1e12, "no")])
+@on_loop
+async def test_a_promise_is_judged_by_the_whole_response(tokens_per_s: float, kept: str) -> None:
+    handle = MemoryHandle((2, ActorDiedError()))
+    request = replace(request_for(window=0), slo=SloClass("some", tokens_per_s))
+    service = service_over(handle)
+    assert tokens_of([chunk async for chunk in service.generate(request)]) == truth_of(request)
+    await handle.closed()
+    ((labels, count),) = exported(service, metrics.SLO_RESPONSES).items()
+    assert (set(labels.split(",")), count) == ({"some", kept}, 1)
 
 
 @on_loop

@@ -10,7 +10,7 @@ from serve_app import metrics
 from serve_app.metrics import ALL, Kind, Metric, PrometheusSink, RaySink, Sinks
 from tests.unit.serve_app.in_memory import RecordingSink
 
-LABELS = {"direction", "end", "group", "phase", "protocol", "reason", "state"}
+LABELS = {"cause", "direction", "end", "group", "kept", "phase", "protocol", "reason", "slo_class", "state"}
 
 
 def labelled(metric: Metric) -> dict[str, str]:

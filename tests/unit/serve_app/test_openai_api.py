@@ -25,7 +25,13 @@ from tests.unit.serve_app.text_service import LIMITS, TOKENIZER
         {"chat": 1, "tools": [], "tool_choice": "none", "logprobs": False, "top_logprobs": 0, "modalities": ["text"]},
         {"chat": 1, "response_format": {"type": "text"}, "parallel_tool_calls": True, "store": False, "metadata": {}},
         {"temperature": None, "stop": None, "seed": None, "outrider": None, "stream_options": None, "max_tokens": None},
-        {"outrider": {"window": None}, "stop": [], "logit_bias": {}, "audio": None, "service_tier": "auto"},
+        {
+            "outrider": {"window": None, "slo_class": None},
+            "stop": [],
+            "logit_bias": {},
+            "audio": None,
+            "service_tier": "auto",
+        },
         {"messages": [{"role": "user", "content": "Hello", "name": None, "tool_calls": [], "refusal": None}]},
     ],
 )
@@ -88,13 +94,20 @@ def test_values_that_ask_for_nothing_change_nothing(neutral: dict[str, object]) 
         (
             {"outrider": {"k": 1}},
             UnknownFieldError,
-            "^outrider.k is no known field; known here: window, protocol, expansion, explain, spans",
+            "^outrider.k is no known field; known here: window, protocol, expansion, slo_class, explain",
         ),
         (
             {"messages": [{"role": "user", "content": [{"type": "text", "text": "a", "tone": 1}]}]},
             UnknownFieldError,
             r"^messages\[0\].content\[0\].tone is no known field",
         ),
+        ({"outrider": {"slo_class": 8}}, ParameterError, "^outrider.slo_class needs a text, found 8"),
+        (
+            {"outrider": {"slo_class": "fast"}},
+            ParameterError,
+            "^outrider.slo_class needs one of best_effort, speed_2, speed_4, speed_6, speed_8, found 'fast'",
+        ),
+        ({"chat": 1, "outrider": {"slo_class": ""}}, ParameterError, "^outrider.slo_class needs one of best_effort, "),
         ({"model": None}, MissingFieldError, "^model is missing"),
         (
             {"prompt": None},

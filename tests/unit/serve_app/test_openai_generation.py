@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.errors import ParameterError
+from outrider.slo import SloClass
 from outrider.types import GenerationRequest, ProtocolName, SamplingParams
 from serve_app.openai_generation import choice_seed
 from tests.unit.serve_app.choosing import SEED, choices, generation
@@ -51,7 +52,13 @@ def test_every_parameter_arrives() -> None:
         min_tokens=9,
         ignore_eos=True,
         logprobs=20,
-        outrider={"window": 3, "protocol": "token_ids", "expansion": [2, 1, 1], "explain": True},
+        outrider={
+            "window": 3,
+            "protocol": "token_ids",
+            "expansion": [2, 1, 1],
+            "slo_class": "speed_6",
+            "explain": True,
+        },
         user="someone",
     )
     assert asked == replace(
@@ -66,8 +73,21 @@ def test_every_parameter_arrives() -> None:
         protocol=ProtocolName.TOKEN_IDS,
         expansion=(2, 1, 1),
         explain=True,
+        slo=SloClass("speed_6", 6.0),
         reproducible=True,
     )
+
+
+@pytest.mark.parametrize("slo", LIMITS.slo_classes, ids=lambda slo: slo.name)
+def test_every_choice_is_promised_the_speed_of_the_class_that_is_named(slo: SloClass) -> None:
+    made = choices(prompt=["Once upon", "A"], n=2, outrider={"slo_class": slo.name})
+    assert [choice.request.slo for choice in made] == [slo] * 4
+    assert generation(chat=True, outrider={"slo_class": slo.name}).slo == slo
+
+
+def test_who_names_no_class_has_the_first_one() -> None:
+    assert {choice.request.slo for choice in choices(n=2)} == {LIMITS.slo_classes[0]}
+    assert generation(outrider={"slo_class": None}).slo == generation().slo == LIMITS.slo_classes[0]
 
 
 @pytest.mark.parametrize(

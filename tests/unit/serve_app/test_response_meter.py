@@ -2,10 +2,13 @@
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
 from outrider.errors import BusyError, ContextTooLongError, GenerationFailedError
+from outrider.scheduling.deadlines import LedgerRecord
+from outrider.slo import BEST_EFFORT, SloClass
 from outrider.types import FinishReason, GenerationChunk, RoundStats
 from serve_app import metrics
 from serve_app.response_meter import ResponseMeter
@@ -126,3 +129,60 @@ def test_responses_run_side_by_side() -> None:
     assert sink.of(metrics.RUNNING) == [1, 2, 1, 0]
     assert sink.of(metrics.TTFT_S) == [5.0, 6.0]
     assert sink.of(metrics.RESUMED) == [1]
+
+
+@pytest.mark.parametrize(
+    ("tokens_per_s", "ledger", "speeds", "kept"),
+    [
+        (4.0, LedgerRecord(tokens=8, elapsed_s=2.0), [4.0], {"yes": 1}),
+        (4.0, LedgerRecord(tokens=8, elapsed_s=2.5, credit_s=0.5), [3.2], {"no": 1}),
+        (4.0, LedgerRecord(tokens=9, elapsed_s=2.0, times_behind=3), [4.5], {"yes": 1}),
+        (4.0, LedgerRecord(), [], {}),  # all came at once: there is no speed
+        (4.0, None, [], {}),
+        (0.0, LedgerRecord(tokens=8, elapsed_s=2.0), [4.0], {}),
+        (0.0, None, [], {}),
+    ],
+)
+def test_of_a_complete_response_it_is_told_whether_its_promise_was_kept(
+    tokens_per_s: float, ledger: LedgerRecord | None, speeds: list[float], kept: dict[str, float]
+) -> None:
+    responses, sink = meter(0.0, 1.0, 2.0)
+    with responses.response(1, SloClass("some", tokens_per_s)) as metered:
+        metered.chunk(replace(chunk(1), ledger=LedgerRecord()))
+        assert sink.of(metrics.RESPONSE_SPEED, "some") == []
+        metered.chunk(replace(chunk(8, LAST), ledger=ledger))
+    assert sink.of(metrics.RESPONSE_SPEED, "some") == speeds
+    assert {answer: len(sink.of(metrics.SLO_RESPONSES, "some", answer)) for answer in kept} == kept
+    assert sum(key[0] == metrics.SLO_RESPONSES.name for key in sink.values) == len(kept)
+
+
+@pytest.mark.parametrize(("queue", "compute", "cause"), [(2, 1, "queue"), (1, 2, "compute"), (0, 0, "queue")])
+@pytest.mark.parametrize("elapsed_s", [1.0, 4.0])
+def test_a_broken_promise_is_told_with_its_cause(elapsed_s: float, queue: int, compute: int, cause: str) -> None:
+    responses, sink = meter(0.0, 1.0)
+    stats = RoundStats(rounds=4, late_queue_rounds=queue, late_compute_rounds=compute)
+    with responses.response(1, SloClass("some", 4.0)) as metered:
+        metered.chunk(replace(chunk(8, LAST), stats=stats, ledger=LedgerRecord(tokens=8, elapsed_s=elapsed_s)))
+    told = {key for key in sink.values if key[0] == metrics.SLO_BROKEN.name}
+    assert told == ({(metrics.SLO_BROKEN.name, "some", cause)} if elapsed_s > 2.0 else set())
+
+
+def test_a_response_that_is_given_up_broke_no_promise() -> None:
+    responses, sink = meter(0.0, 1.0, 2.0)
+    slow = LedgerRecord(tokens=1, elapsed_s=9.0)
+
+    def respond() -> None:
+        with responses.response(1, SloClass("some", 4.0)) as metered:
+            metered.chunk(replace(chunk(1), ledger=slow))
+            raise GenerationFailedError("lost")
+
+    with pytest.raises(GenerationFailedError):
+        respond()
+    assert not {metrics.SLO_RESPONSES.name, metrics.RESPONSE_SPEED.name} & {key[0] for key in sink.values}
+
+
+def test_who_names_no_class_is_metered_as_best_effort() -> None:
+    responses, sink = meter(0.0, 1.0)
+    with responses.response(1) as metered:
+        metered.chunk(replace(chunk(2, LAST), ledger=LedgerRecord(tokens=3, elapsed_s=1.5)))
+    assert sink.of(metrics.RESPONSE_SPEED, BEST_EFFORT.name) == [2.0]

@@ -21,6 +21,8 @@ from ray.serve._private.common import DeploymentID
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RequestCancelledError
 
 from outrider.errors import BusyError, ContextTooLongError, GenerationFailedError, ParameterError, VerifierLostError
+from outrider.scheduling.deadlines import LedgerRecord
+from outrider.slo import SloClass
 from outrider.types import FinishReason, GenerationChunk, GenerationRequest, RoundStats, TokenLogprobs
 from serve_app.resumption import advanced, may_resume, next_attempt, pause_s, resumed
 from tests.unit.engines.reference import assert_same_logprobs
@@ -270,7 +272,66 @@ def test_the_record_grows_by_what_was_received_and_changes_only_its_name() -> No
     stats = RoundStats(3, 2, 8, 5, 4)
     record = advanced(request, GenerationChunk((7, 8), (), stats, 2))
     assert record == replace(request, output_ids=(4, 7, 8), stats=stats)
-    assert next_attempt(record, "g", 12) == replace(record, generation="g.12")
+    assert next_attempt(record, "g", 12, gap_s=1.0) == replace(record, generation="g.12")
+    ledger = LedgerRecord(tokens=2, elapsed_s=0.5, credit_s=0.25)
+    record = advanced(request, GenerationChunk((7, 8), (), stats, 2, ledger=ledger))
+    assert record == replace(request, output_ids=(4, 7, 8), stats=stats, ledger=ledger)
+    assert next_attempt(record, "g", 1, gap_s=1.0) == replace(
+        record, generation="g.1", ledger=LedgerRecord(tokens=2, elapsed_s=1.5, credit_s=-0.75)
+    )
+
+
+@on_loop
+async def test_the_time_between_two_attempts_counts_against_the_promise() -> None:
+    """A clock that only this test moves: by a tenth while an attempt fails, by its length while one pauses."""
+    now_s, records = 50.0, list[GenerationRequest]()
+    told = LedgerRecord(tokens=4, elapsed_s=1.0, credit_s=0.5, times_behind=1)
+    losses = ["begun", "not begun", "not begun"]
+
+    async def attempt(record: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
+        nonlocal now_s
+        records.append(record)
+        now_s += 0.125
+        kind = losses.pop(0) if losses else "whole"
+        if kind == "begun":
+            yield GenerationChunk((7,) * 5, (), RoundStats(rounds=2), 5, ledger=told)
+            now_s += 0.125
+        if kind != "whole":
+            raise ActorDiedError
+        yield GenerationChunk((8,), (), RoundStats(rounds=3), 6, finish_reason=FinishReason.LENGTH, ledger=told)
+
+    async def pause(_: float) -> None:
+        nonlocal now_s
+        now_s += 2.0
+
+    request = request_for()
+    response = resumed(request, attempt, max_failures=8, on_resume=lambda: None, pause=pause, clock=lambda: now_s)
+    chunks = [chunk async for chunk in response]
+    assert [len(chunk.token_ids) for chunk in chunks] == [5, 1]
+    ledgers = [record.ledger for record in records]
+    assert ledgers == [None, *(told.delayed(gap_s) for gap_s in (2.125, 4.25, 6.375))]
+
+
+def test_a_promise_goes_with_the_response() -> None:
+    """Whatever chunk it is lost after, its account has every token but the first ones."""
+    request = replace(request_for(window=0), slo=SloClass("easy", 1e-3), max_tokens=6)
+
+    @on_loop
+    async def check(after: int) -> None:
+        coordinators = Coordinators((after, DEATH))
+        chunks = [chunk async for chunk in coordinators.response(request)]
+        assert tokens_of(chunks) == truth_of(request)
+        ledgers = [chunk.ledger for chunk in chunks if chunk.ledger is not None]
+        assert [ledger.tokens for ledger in ledgers] == list(range(6))
+        assert all(one.elapsed_s < two.elapsed_s for one, two in pairwise(ledgers))
+        assert {record.slo for record in coordinators.records} == {request.slo}
+        taken_over = coordinators.records[1].ledger
+        assert taken_over is not None
+        assert taken_over.tokens == ledgers[after - 1].tokens
+        assert taken_over.elapsed_s > ledgers[after - 1].elapsed_s, "the gap counts"
+
+    for after in range(1, 6):
+        check(after)
 
 
 def test_pauses_grow_up_to_a_limit() -> None:

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 
 from transformers import PreTrainedTokenizerBase
 
+from outrider.config import SloConfig
 from outrider.models.registry import load_tokenizer
+from outrider.scheduling.deadlines import LedgerRecord
 from outrider.text import IncrementalText
 from outrider.types import (
     FinishReason,
@@ -30,6 +32,7 @@ LIMITS = RequestLimits(
     vocab_size=len(TOKENIZER),
     k_max=16,
     max_prompt_chars=20_000,
+    slo_classes=SloConfig().slo_classes,
 )
 SETTINGS = ServiceSettings(
     model_name=MODEL,
@@ -40,6 +43,7 @@ SETTINGS = ServiceSettings(
 )
 TEXT = "The quick 🦊 jumps over 漢字 and the lazy dog. " * 4
 TOKENS_PER_ROUND = 3
+ROUND_S = 0.25  # of the first request's rounds, by their ledger; twice that of the second one's, and so on
 ALTERNATIVE_ID = 1000  # what is always second
 
 
@@ -95,6 +99,8 @@ class TextService:
                     spans=tuple(span for span in spans if span.text),
                     stats=RoundStats(
                         *(rounds, rounds - 1, 2 * rounds, rounds, 5 + number, 80 * rounds, 64 * rounds),
+                        late_queue_rounds=rounds // 2,
+                        late_compute_rounds=rounds // 4,
                         protocols=((ProtocolName.TOKEN_IDS, rounds - 1),) if rounds > 1 else (),
                     ),
                     shown_tokens=text.shown_tokens,
@@ -103,6 +109,11 @@ class TextService:
                     else (),
                     prompt_logprobs=prompt_scores(request, self.floor) if first == 0 else (),
                     finish_reason=FinishReason.STOP if stopped else FinishReason.LENGTH if last else None,
+                    ledger=LedgerRecord(
+                        tokens=first + len(taken) - TOKENS_PER_ROUND if first else 0,
+                        elapsed_s=ROUND_S * (number + 1) * (rounds - 1),
+                        times_behind=number,
+                    ),
                 )
                 if last:
                     break
