@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-import numpy as np
-
 from bench.capacity_log import CellLog, ResponseEntry, RoundEntry
 from bench.emulated_devices import GROUP
 from outrider.scheduling.attribution import ViolationCause
@@ -17,6 +15,7 @@ from outrider.scheduling.policy import StopReason
 from outrider.simulation.account import DeviceAccount
 from outrider.simulation.drafting import Draft
 from outrider.simulation.results import ClassResults, DeviceResults, Percentiles, PlanePoint, summary
+from outrider.simulation.tally import percentiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,24 +112,7 @@ def device_results(log: CellLog, user: int, *, block_tokens: int, grace_s: float
         if response.ended_at_s is None:
             unfinished = True
             starved = _close(account, response, log, block_tokens, grace_s)
-    return DeviceResults(
-        device=user,
-        group=GROUP,
-        slo=responses[0].slo,
-        responses=account.responses,
-        late_responses=account.late_responses,
-        unfinished=unfinished,
-        starved=starved,
-        rounds=account.rounds,
-        late_queue_rounds=account.late_queue_rounds,
-        late_compute_rounds=account.late_compute_rounds,
-        drafted_tokens=account.drafted_tokens,
-        accepted_tokens=account.accepted_tokens,
-        committed_tokens=account.committed_tokens,
-        paced_tokens=account.paced_tokens,
-        paced_s=account.paced_s,
-        speeds_tokens_per_s=tuple(account.speeds),
-    )
+    return account.results(user, GROUP, responses[0].slo, unfinished=unfinished, starved=starved)
 
 
 def _give(account: DeviceAccount, response: ResponseEntry, warmup_s: float) -> None:
@@ -170,14 +152,6 @@ def round_times_s(log: CellLog) -> list[float]:
         for before, after in pairwise(response.rounds)
         if after.committed_at_s > log.warmup_s
     ]
-
-
-def percentiles(times_s: Sequence[float]) -> Percentiles:
-    """Of any number of times."""
-    if not times_s:
-        return Percentiles(0, 0.0, 0.0, 0.0)
-    p50_s, p99_s = np.quantile(times_s, (0.5, 0.99)).tolist()
-    return Percentiles(len(times_s), float(np.mean(times_s)), p50_s, p99_s)
 
 
 def _paced_rounds(log: CellLog) -> list[RoundEntry]:

@@ -21,7 +21,7 @@ from bench.capacity_plan import POLICIES
 from bench.capacity_run import Run
 from bench.capacity_tables import percent
 from bench.capacity_workload import workload
-from bench.simulate_output import write_json
+from bench.json_file import write_json
 from bench.text_table import print_table
 from outrider.config import Config, SchedulingConfig
 from outrider.scheduling.cost_model import CostModel, LinearCostModel

@@ -18,7 +18,8 @@ import torch
 from scipy.stats import bootstrap
 
 from bench.interference_plot import plot
-from bench.paper_output import print_table, write_json
+from bench.json_file import write_json
+from bench.text_table import print_table
 from outrider.engines.base import AcceptanceRule, Block, OpenGeneration, Unfinished, Verified
 from outrider.engines.limits import EngineLimits
 from outrider.engines.torch_verifier import ServableModel, TorchVerifier

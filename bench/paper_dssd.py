@@ -12,10 +12,10 @@ from pathlib import Path
 from bench.coupling import Scheme
 from bench.dssd_reconstruction import implied_llm_s, reconstruct_table_2, table_1_max_difference_ms, table_1_ms
 from bench.dssd_results import Condition, Result, Sampling, conditions, results
+from bench.json_file import write_json
 from bench.measured import measure
 from bench.pair_rows import add_pair_options, load_pair, measure_steps, pair_rows
 from bench.paper_dssd_plots import plot_conditions, plot_table_1
-from bench.paper_output import print_table, write_json
 from bench.paper_published import (
     DSSD_ALPHA,
     DSSD_ALPHAS,
@@ -29,6 +29,7 @@ from bench.paper_published import (
     DSSD_VOCAB,
 )
 from bench.rounds import formula_shape
+from bench.text_table import print_table
 from outrider.types import SamplingParams
 
 _WINDOWS = (4, 6, 8)

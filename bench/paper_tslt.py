@@ -13,11 +13,12 @@ import numpy as np
 
 from bench.bootstrap import estimate
 from bench.coupling import Scheme
+from bench.json_file import write_json
 from bench.measured import measure
 from bench.pair_rows import StepTimes, add_pair_options, load_pair, measure_steps, pair_rows
-from bench.paper_output import print_table, write_json
 from bench.paper_published import TSLT_KEPT_SHARES, TSLT_LLM_S, TSLT_STEP_RATIO
 from bench.paper_tslt_plots import plot_acceptance, plot_mass, plot_speed_up
+from bench.text_table import print_table
 from bench.tslt_results import (
     DEPTH,
     LOGIT_BITS,

@@ -12,7 +12,8 @@ from pathlib import Path
 import yaml
 from tqdm import tqdm
 
-from bench.simulate_output import percent, show_table, write_json
+from bench.json_file import write_json
+from bench.simulate_output import percent, show_table
 from outrider.errors import ParameterError
 from outrider.link.profiles import PROFILES
 from outrider.simulation.advice import GroupAdvice, advise

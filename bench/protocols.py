@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.paper_output import write_json
+from bench.json_file import write_json
 from bench.protocols_bits import Bits, bits
 from bench.protocols_costs import measured_costs
 from bench.protocols_figures import Comparison, Figures, compare, figures, seconds

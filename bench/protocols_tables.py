@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from math import log2
 
 from bench.bootstrap import Estimate
-from bench.paper_output import print_table
 from bench.protocols_bits import GOAL_BITS, Bits
 from bench.protocols_figures import Comparison, Figures, plan_name
 from bench.protocols_grid import GridPoint
 from bench.protocols_rounds import Levels
+from bench.text_table import print_table
 from outrider.engines.exchanged import WireFormat
 from outrider.types import ProtocolName
 

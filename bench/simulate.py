@@ -11,7 +11,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from bench.simulate_output import percent, show_table, spread, write_json
+from bench.json_file import write_json
+from bench.simulate_output import percent, show_table, spread
 from outrider.errors import ParameterError
 from outrider.simulation.reading import ReadScenario, load_scenario
 from outrider.simulation.results import SimulationResults

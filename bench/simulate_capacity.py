@@ -13,11 +13,12 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
+from bench.json_file import write_json
 from bench.simulate import require_matplotlib
 from bench.simulate_cases import TABLE_2, Case, capacity_cells, cases, mixed_cells
 from bench.simulate_explained import Found, explain, lengths_of
 from bench.simulate_fit import fit, freeze, starts
-from bench.simulate_output import spread, write_json
+from bench.simulate_output import spread
 from bench.simulate_sensitivity import Sensitivity, sensitivity_cells, told
 from bench.simulate_tables import show_aims, show_capacities, show_goodput, show_loads, show_mixed, show_sensitivity
 from outrider.simulation.experiment import Cell, CellResult, LoadResult, run_cell, run_load

@@ -1,12 +1,9 @@
-"""Tables, JSON and worker processes of the simulator's commands."""
+"""Tables and worker processes of the simulator's commands."""
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, is_dataclass
 from multiprocessing import get_context
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -37,13 +34,6 @@ def percent(share: float) -> str:
     return f"{100.0 * share:.1f} %"
 
 
-def write_json(file: Path, content: Mapping[str, object]) -> None:
-    """Figures for other programs; dataclasses become objects."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(content, indent=1, default=_plain) + "\n", encoding="utf-8")
-    print(f"wrote {file}")
-
-
 def spread(function: Callable[[Work], Result], work: Sequence[Work], workers: int, label: str) -> Iterator[Result]:
     """Results in the order of the work, under a progress bar; several workers are processes of their own."""
     if workers == 1:
@@ -51,9 +41,3 @@ def spread(function: Callable[[Work], Result], work: Sequence[Work], workers: in
         return
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         yield from tqdm(pool.map(function, work), desc=label, total=len(work), disable=None)
-
-
-def _plain(value: object) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
-    raise TypeError(f"needs a JSON value or a dataclass, found {type(value).__name__}")

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 
 from outrider.scheduling.attribution import ViolationCause, round_is_late
 from outrider.simulation.drafting import Draft
+from outrider.simulation.results import DeviceResults
+from outrider.slo import SloClass
 
 
 @dataclass(slots=True, eq=False)
@@ -97,3 +99,24 @@ class DeviceAccount:
                 self._count_late(ViolationCause.QUEUE)
         self._count_response(tokens_per_s)
         return starved
+
+    def results(self, device: int, group: str, slo: SloClass, *, unfinished: bool, starved: bool) -> DeviceResults:
+        """What is told of it in the end."""
+        return DeviceResults(
+            device=device,
+            group=group,
+            slo=slo,
+            responses=self.responses,
+            late_responses=self.late_responses,
+            unfinished=unfinished,
+            starved=starved,
+            rounds=self.rounds,
+            late_queue_rounds=self.late_queue_rounds,
+            late_compute_rounds=self.late_compute_rounds,
+            drafted_tokens=self.drafted_tokens,
+            accepted_tokens=self.accepted_tokens,
+            committed_tokens=self.committed_tokens,
+            paced_tokens=self.paced_tokens,
+            paced_s=self.paced_s,
+            speeds_tokens_per_s=tuple(self.speeds),
+        )

@@ -221,24 +221,7 @@ class EventLoop:
             owed_from_s = None if first else max(device.asked_at_s, self._warmup_s) + grace_s
             most = device.draft.depth + 1 if first else 0
             starved = account.close(device.slo.tokens_per_s, device.began_at_s, owed_from_s, most, self._end_s)
-        return DeviceResults(
-            device=device.number,
-            group=device.group,
-            slo=device.slo,
-            responses=account.responses,
-            late_responses=account.late_responses,
-            unfinished=not device.done,
-            starved=starved,
-            rounds=account.rounds,
-            late_queue_rounds=account.late_queue_rounds,
-            late_compute_rounds=account.late_compute_rounds,
-            drafted_tokens=account.drafted_tokens,
-            accepted_tokens=account.accepted_tokens,
-            committed_tokens=account.committed_tokens,
-            paced_tokens=account.paced_tokens,
-            paced_s=account.paced_s,
-            speeds_tokens_per_s=tuple(account.speeds),
-        )
+        return account.results(device.number, device.group, device.slo, unfinished=not device.done, starved=starved)
 
 
 def _check_memory(scenario: Scenario) -> None:

@@ -2,6 +2,7 @@
 
 from array import array
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -71,11 +72,11 @@ class RunTally:
         return sum(max(0.0, min(end, end_s) - max(begin, self.warmup_s)) for begin, end in self._spans)
 
 
-def percentiles(times_s: "array[float]") -> Percentiles:
-    """Of all times."""
+def percentiles(times_s: "Sequence[float] | array[float]") -> Percentiles:
+    """Of any number of times."""
     if not times_s:
         return Percentiles(0, 0.0, 0.0, 0.0)
-    values = np.frombuffer(times_s, dtype=np.float64)
+    values = np.asarray(times_s, dtype=np.float64)
     p50, p99 = np.percentile(values, (50, 99)).tolist()
     return Percentiles(len(values), float(values.mean()), p50, p99)
 

@@ -7,7 +7,7 @@ import pytest
 
 from bench.interference import Bed, Trial, figures, measured, report
 from bench.interference_plot import plot
-from bench.paper_output import write_json
+from bench.json_file import write_json
 from tests.unit.engines.conftest import TinyModel, tiny_llama
 
 WHOLE = [Trial(512, None, short_s, 2.0, (shared_s,)) for short_s, shared_s in ((0.1, 2.0), (0.2, 2.2), (0.1, 2.4))]
