@@ -13,8 +13,8 @@ from outrider.engines.draft_rows import DrawnRow, RowRule, told_distribution
 from outrider.engines.drafter_tree import DraftTree
 from outrider.engines.drafts import Draft, DraftFeatures, DraftRequest, DraftTerms
 from outrider.engines.exchanged import FloatRow, IntRow
+from outrider.engines.forward import Move
 from outrider.engines.kv_store import SequenceKv
-from outrider.engines.paged_model import Move
 from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.sampling import TokenCounts
 from outrider.types import SPLIT_PROTOCOLS, SamplingParams

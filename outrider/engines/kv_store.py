@@ -26,6 +26,7 @@ class SequenceKv:
         self.busy = False
         self.blocks: list[int] = []
         self.computed_tokens = 0
+        self._forks: list[list[int]] = []
 
     def restore(self, token_ids: Sequence[int]) -> int:
         """Share published blocks for a leading part of ``token_ids``, if nothing is computed yet.
@@ -72,10 +73,11 @@ class SequenceKv:
             self._pool.publish(self.blocks[index], self._digests[-1])
 
     def rollback(self, length: int) -> None:
-        """Forget positions from ``length`` on and give back blocks that hold none of those kept.
+        """Forget positions from ``length`` on and all forks, and give back blocks that hold none of those kept.
 
         A published block is immutable, so a cut inside one forgets that block whole.
         """
+        self._release_forks()
         self.computed_tokens = min(self.computed_tokens, length)
         if self.computed_tokens < len(self._digests) * self._block_tokens:
             self.computed_tokens -= self.computed_tokens % self._block_tokens
@@ -86,13 +88,40 @@ class SequenceKv:
 
     def drop(self, *, keep_cache: bool) -> None:
         """Give back everything."""
+        self._release_forks()
         self._pool.release(self.blocks, keep_cache=keep_cache)
         self.blocks, self._digests, self.computed_tokens = [], [], 0
+
+    def fork(self, length: int, positions: int) -> list[int]:
+        """Private blocks for another continuation behind ``length`` positions, from the block on that holds ``length``.
+
+        Together with the sequence's own blocks before them they cover ``positions`` positions. They are given back by
+        the next ``rollback``, unless one is adopted before.
+
+        Raises:
+            MemoryError: not enough available; nothing changed.
+        """
+        blocks = self._pool.allocate(-(-positions // self._block_tokens) - length // self._block_tokens)
+        self._forks.append(blocks)
+        return blocks
+
+    def adopt(self, length: int, fork: list[int], computed_tokens: int) -> None:
+        """Go on with what was forked behind ``length`` positions; it is computed that far."""
+        self._forks.remove(fork)
+        first = length // self._block_tokens
+        replaced, self.blocks[first:] = self.blocks[first:], fork
+        self._pool.release(replaced)
+        self.computed_tokens = computed_tokens
 
     def check_writable(self, start: int, stop: int) -> None:
         """Assert that positions ``start .. stop - 1`` may be written: private, unpublished blocks."""
         for block in self.blocks[start // self._block_tokens : -(-stop // self._block_tokens)]:
             assert self._pool.writable(block), f"KV block {block} is shared and must not be written"
+
+    def _release_forks(self) -> None:
+        for blocks in self._forks:
+            self._pool.release(blocks)
+        self._forks = []
 
 
 class KvStore:
@@ -131,13 +160,15 @@ class KvStore:
         self._clock += 1
         sequence.last_used = self._clock
 
-    def reserve(self, sequence: SequenceKv, positions: int, keep: Collection[SequenceKv]) -> bool:
+    def reserve(
+        self, sequence: SequenceKv, positions: int, keep: Collection[SequenceKv], forked_blocks: int = 0
+    ) -> bool:
         """Make room for the first ``positions`` positions of a sequence, evicting others if need be.
 
         Never evicts a sequence in ``keep`` (they are part of the same forward pass). False if there is no room; then
-        nothing was allocated.
+        nothing was allocated. As many blocks as it is to ``fork`` are left available.
         """
-        missing = sequence.missing_blocks(positions)
+        missing = sequence.missing_blocks(positions) + forked_blocks
         if missing > self._pool.available:
             for victim in self._victims(sequence, keep):
                 victim.drop(keep_cache=True)

@@ -17,67 +17,15 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import AttentionInterface, PreTrainedModel
+from transformers import AttentionInterface, PretrainedConfig, PreTrainedModel
 
-from outrider.engines.token_tree import ancestors, node_depths
+from outrider.engines.forward import BlockCopy, Move, PassResult, Segment, TreeLayout
+from outrider.engines.token_tree import ancestors
 from outrider.errors import UnsupportedModelError
 
 ATTENTION_NAME = "outrider_paged"
 # What other attention functions of transformers take into account and this one does not.
 _NOT_IMPLEMENTED = ("softcap", "s_aux", "position_bias", "head_mask")
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """The new tokens of one sequence in a ragged batch.
-
-    Attributes:
-        token_ids: for slots ``start, start + 1, ...``; at least one. A token's slot is its position, but in a tree.
-        start: slots whose KV is resident already.
-        blocks: the sequence's KV blocks, covering ``start + len(token_ids)`` slots.
-        logit_rows: how many of the last tokens want logits, 0 .. len(token_ids).
-        parents: if the sequence ends in a token tree, the parent of each of its nodes as in ``Block.parents``. The
-            nodes are the sequence's last tokens, these new ones included; the first of them may be resident already.
-    """
-
-    token_ids: Sequence[int]
-    start: int
-    blocks: Sequence[int]
-    logit_rows: int
-    parents: Sequence[int] = ()
-
-    @property
-    def stop(self) -> int:
-        """Slots with KV after the pass."""
-        return self.start + len(self.token_ids)
-
-    @property
-    def tree_start(self) -> int:
-        """Slot of the tree's first node."""
-        return self.stop - len(self.parents)
-
-    def positions(self) -> list[int]:
-        """The absolute position of each new token."""
-        base = self.tree_start
-        slots = [*range(self.start, base), *(base + depth - 1 for depth in node_depths(self.parents))]
-        return slots[-len(self.token_ids) :]
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """KV of one sequence to copy: from slot ``sources[i]`` to slot ``targets[i]`` of ``blocks``."""
-
-    blocks: Sequence[int]
-    sources: Sequence[int]
-    targets: Sequence[int]
-
-
-@dataclass(frozen=True, slots=True)
-class PassResult:
-    """``logits``: ``[R, vocab]`` in the model's dtype, wanted rows in order; ``hidden``: ``[R, d]`` if asked for."""
-
-    logits: Tensor
-    hidden: Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +100,9 @@ AttentionInterface.register(ATTENTION_NAME, _paged_attention)
 class PagedModel:
     """A causal LM and the KV tensors of a block pool. Knows positions and blocks, nothing of generations."""
 
+    trees = TreeLayout.MASKED
+    gives_hidden = True
+
     def __init__(self, model: PreTrainedModel, total_blocks: int, block_tokens: int) -> None:
         """Take over ``model`` (its attention is replaced) and allocate the pool on its device in its dtype.
 
@@ -160,7 +111,8 @@ class PagedModel:
         """
         config = model.config.get_text_config()
         self._model = model
-        self._block_tokens = block_tokens
+        self.total_blocks = total_blocks
+        self.block_tokens = block_tokens
         self._group = config.num_attention_heads // _kv_heads(config)
         self._hidden: Tensor | None = None
         model.set_attn_implementation(ATTENTION_NAME)
@@ -170,24 +122,33 @@ class PagedModel:
         self._values = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in layers]
         self.forward([Segment([0], 0, [0], 1)])  # a model this cannot serve is refused now, not by its first request
 
+    @property
+    def no_logits(self) -> Tensor:
+        """``[0, vocab]``."""
+        width = int(self._model.config.get_text_config().vocab_size)
+        return torch.empty(0, width, dtype=self._model.dtype, device=self._model.device)
+
     @torch.inference_mode()
-    def forward(self, segments: Sequence[Segment], *, want_hidden: bool = False) -> PassResult:
-        """Compute the segments' KV in place and the logits they want.
+    def forward(
+        self, segments: Sequence[Segment], copies: Sequence[BlockCopy] = (), *, want_hidden: bool = False
+    ) -> PassResult:
+        """Compute the segments' KV in place and the logits they want; masked trees need no ``copies``.
 
         ``want_hidden`` adds the final-norm hidden state of each logits row.
         """
+        assert not copies, "only branches of a tree copy blocks"
         device = self._model.device
         packed = [token for segment in segments for token in segment.token_ids]
         positions = [position for segment in segments for position in segment.positions()]
         spans, slots, rows, first = [], [], [], 0
         for segment in segments:
             last, stop = first + len(segment.token_ids), segment.stop
-            blocks = self._tensor(segment.blocks[: -(-stop // self._block_tokens)])
+            blocks = self._tensor(segment.blocks[: -(-stop // self.block_tokens)])
             slots.append(self._pool_slots(blocks, torch.arange(segment.start, stop, device=device)))
             spans.append(_Span(first, last, blocks, stop, self._mask(segment)))
             rows.append(torch.arange(last - segment.logit_rows, last, device=device))
             first = last
-        batch = _PagedBatch(self._keys, self._values, self._block_tokens, torch.cat(slots), spans)
+        batch = _PagedBatch(self._keys, self._values, self.block_tokens, torch.cat(slots), spans)
         hook = self._model.base_model.register_forward_hook(self._keep_hidden) if want_hidden else None
         wanted = torch.cat(rows)
         try:
@@ -217,7 +178,7 @@ class PagedModel:
 
     def _pool_slots(self, blocks: Tensor, at: Tensor) -> Tensor:
         """Where in the pool a sequence's slots ``at`` lie."""
-        return blocks[at // self._block_tokens] * self._block_tokens + at % self._block_tokens
+        return blocks[at // self.block_tokens] * self.block_tokens + at % self.block_tokens
 
     def _mask(self, segment: Segment) -> Tensor | None:
         """``[heads per KV head * tokens, kv_len]`` additive; None if every new token sees all before it."""
@@ -239,8 +200,12 @@ class PagedModel:
 
 def kv_bytes_per_token(model: PreTrainedModel) -> int:
     """Bytes of keys and values one position takes over all layers."""
-    config = model.config.get_text_config()
-    return int(2 * config.num_hidden_layers * _kv_heads(config) * _head_dim(config) * model.dtype.itemsize)
+    return configured_kv_bytes_per_token(model.config.get_text_config(), model.dtype)
+
+
+def configured_kv_bytes_per_token(config: PretrainedConfig, dtype: torch.dtype) -> int:
+    """The same, of a model that is not loaded."""
+    return int(2 * config.num_hidden_layers * _kv_heads(config) * _head_dim(config) * dtype.itemsize)
 
 
 def _kv_heads(config: Any) -> int:

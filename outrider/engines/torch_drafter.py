@@ -23,9 +23,10 @@ from outrider.engines.drafter_tree import shape_that_fits
 from outrider.engines.drafting_job import DraftedGeneration, DraftingJob
 from outrider.engines.drafts import Draft, DraftAnswer, DraftRequest, DraftTerms, NeedsPrefix, NeedsRow
 from outrider.engines.exchanged import IntRow
+from outrider.engines.forward import PassResult, Segment
 from outrider.engines.kv_store import KvStore, SequenceKv
 from outrider.engines.limits import EngineLimits
-from outrider.engines.paged_model import PagedModel, PassResult, Segment, kv_bytes_per_token
+from outrider.engines.paged_model import PagedModel, kv_bytes_per_token
 from outrider.engines.torch_verifier import ServableModel
 from outrider.errors import ContextTooLongError
 from outrider.types import GenerationId

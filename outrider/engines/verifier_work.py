@@ -1,4 +1,4 @@
-"""What a torch verifier holds of a generation, and what a block needs and contributes to one forward pass.
+"""What a paged verifier holds of a generation, and what a block needs and contributes to one forward pass.
 
 Row ``s`` stands for the logits behind the token in slot ``s``. A block with committed and forced tokens in slots
 ``0 .. c - 1`` is decided by its *own rows*: row ``c - 1``, then those of its draft tokens. Row ``c - 1`` may be known
@@ -13,9 +13,10 @@ from itertools import accumulate
 from torch import Tensor
 
 from outrider.engines.base import Block, Verified
+from outrider.engines.forward import Segment
 from outrider.engines.kv_store import SequenceKv
-from outrider.engines.paged_model import Segment
 from outrider.engines.token_scores import ScoredRows, TokenScores, score
+from outrider.engines.tree_branches import Branches, ForkedPath
 from outrider.prefix import extend_prefix_hash
 from outrider.sampling import RowGroup, TokenCounts
 from outrider.types import SamplingParams
@@ -115,11 +116,13 @@ class Work:
     block: Block
     generation: HeldGeneration
     segment: Segment | None  # None: nothing left to compute
-    own_rows: int  # logits rows that decide the block, the last of the segment's; 0 while it is unfinished
+    own_rows: int  # logits rows that decide the block, the last of its rows; 0 while it is unfinished
     head: Tensor | None  # a row before these, known already
     scored: tuple[tuple[TokenScores, range], ...]  # positions whose logits score tokens
-    computed_tokens: int  # slots with KV after the pass
+    computed_tokens: int  # slots computed after the pass, each node of a tree in its own
     remaining_tokens: int  # slots still to compute after it; 0 decides the block
+    branches: Branches | None = None  # of a tree that is computed path by path
+    forked: tuple[ForkedPath, ...] = ()  # its paths but the first, which is in ``segment``
 
     @property
     def position(self) -> int:
@@ -127,14 +130,43 @@ class Work:
         return len(self.generation.token_ids) + len(self.block.forced)
 
     @property
+    def segments(self) -> list[Segment]:
+        """All it computes."""
+        own = [] if self.segment is None else [self.segment]
+        return [*own, *(path.segment for path in self.forked)]
+
+    @property
     def logit_rows(self) -> int:
         """Logits rows the pass returns for this block."""
-        return 0 if self.segment is None else self.segment.logit_rows
+        return sum(segment.logit_rows for segment in self.segments)
+
+    @property
+    def kv_tokens(self) -> int:
+        """Positions with KV in the sequence's own blocks after the pass."""
+        return self.computed_tokens if self.branches is None or self.segment is None else self.segment.stop
 
     @property
     def prefix_tokens(self) -> int:
         """Slots it computes before those of its own rows."""
         return 0 if self.segment is None else len(self.segment.token_ids) - self.own_rows
+
+    def follow_branch(self, path: Sequence[int]) -> None:
+        """Go on with the branch that carries an accepted path, if it is not the sequence's own."""
+        if self.branches is not None and (carrier := self.branches.carrier(path)):
+            chosen = self.forked[carrier - 1]
+            self.generation.kv.adopt(self.branches.length, chosen.private, chosen.segment.stop)
+
+
+def rows_in_order(works: Sequence[Work]) -> list[int] | None:
+    """Where a pass has the rows of ``works`` in turn, a tree's in the order of its nodes; None: as they are."""
+    if not any(work.forked for work in works):
+        return None
+    order: list[int] = []
+    for work, end in zip(works, accumulate(work.logit_rows for work in works), strict=True):
+        nodes = [] if work.branches is None else work.branches.row_order()
+        first_node = end - len(nodes)
+        order += [*range(end - work.logit_rows, first_node), *(first_node + row for row in nodes)]
+    return order
 
 
 def score_rows(logits: Tensor, works: Sequence[Work]) -> None:

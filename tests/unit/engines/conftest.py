@@ -1,6 +1,6 @@
 """Tiny random models and the engines under test. A second engine joins by adding a factory to ``VERIFIERS``."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -8,8 +8,10 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from outrider.engines.base import VerifierEngine
+from outrider.engines.forward import BlockCopy, Move, PassResult, Segment, TreeLayout
 from outrider.engines.limits import EngineLimits
-from outrider.engines.paged_model import kv_bytes_per_token
+from outrider.engines.paged_model import PagedModel, kv_bytes_per_token
+from outrider.engines.paged_verifier import PagedVerifier
 from outrider.engines.torch_drafter import TorchDrafter
 from outrider.engines.torch_verifier import TorchVerifier
 
@@ -56,7 +58,34 @@ def torch_verifier(model: PreTrainedModel, *, blocks: int = 200, prefill_chunk_t
     return TorchVerifier(TinyModel(model), EngineLimits(budget, BLOCK_TOKENS, prefill_chunk_tokens))
 
 
-VERIFIERS: dict[str, MakeVerifier] = {"torch": torch_verifier}
+class BranchedModel(PagedModel):
+    """The torch model as one that takes trees path by path, and copies whole blocks."""
+
+    trees = TreeLayout.BRANCHES
+
+    def forward(
+        self, segments: Sequence[Segment], copies: Sequence[BlockCopy] = (), *, want_hidden: bool = False
+    ) -> PassResult:
+        """Copy blocks, then compute; no segment is a tree."""
+        assert not any(segment.parents for segment in segments)
+        size = self.block_tokens
+        if copies:
+            self.move([Move([one.source, one.target], range(size), range(size, 2 * size)) for one in copies])
+        return super().forward(segments, want_hidden=want_hidden)
+
+
+def branched_verifier(model: PreTrainedModel, *, blocks: int = 200, prefill_chunk_tokens: int = 16) -> PagedVerifier:
+    """The paged engine over a model without tree masks."""
+    return PagedVerifier(
+        BranchedModel(model, blocks, BLOCK_TOKENS),
+        vocab_size=VOCAB,
+        max_context_tokens=TinyModel(model).max_context_tokens,
+        prefill_chunk_tokens=prefill_chunk_tokens,
+        kept_rows_bytes=EngineLimits(kv_bytes_per_token(model) * BLOCK_TOKENS * blocks).kept_rows_bytes,
+    )
+
+
+VERIFIERS: dict[str, MakeVerifier] = {"torch": torch_verifier, "branched": branched_verifier}
 
 
 @pytest.fixture(params=sorted(VERIFIERS))

@@ -14,7 +14,8 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from outrider.engines.paged_model import Move, PagedModel, Segment
+from outrider.engines.forward import Move, Segment
+from outrider.engines.paged_model import PagedModel
 from outrider.errors import UnsupportedModelError
 
 TOKENS = [3, 7, 1, 9, 4, 4, 8, 2, 6, 5]

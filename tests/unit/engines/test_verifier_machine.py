@@ -14,9 +14,10 @@ from transformers import PreTrainedModel
 
 from outrider.engines.base import AcceptanceRule, Block, Outcome, Refused, Stale, Unfinished, Unknown, Verified
 from outrider.engines.exchanged import Deferral, DraftDistribution, TargetRow
+from outrider.engines.paged_verifier import PagedVerifier
 from outrider.sampling import RowGroup, TokenCounts, choose_tokens
 from outrider.types import SamplingParams
-from tests.unit.engines.conftest import BLOCK_TOKENS, VOCAB, tiny_llama, torch_verifier
+from tests.unit.engines.conftest import BLOCK_TOKENS, VOCAB, branched_verifier, tiny_llama, torch_verifier
 from tests.unit.engines.fake_device import FakeDevice
 from tests.unit.engines.reference import (
     Client,
@@ -98,9 +99,11 @@ def check_logprobs(client: Client, block: Block, outcome: Verified, *, first: bo
 class VerifierMachine(RuleBasedStateMachine):
     """Opens, submits, submits again, repeats, replaces and closes; up to four generations over memory for about two."""
 
+    tree_slots = max(sum(accumulate(expansion, mul)) for expansion in EXPANSIONS)  # the most a tree takes
+
     def __init__(self) -> None:
         super().__init__()
-        self.engine = torch_verifier(exact_model(), blocks=BLOCKS, prefill_chunk_tokens=CHUNK)
+        self.engine = self.make_engine()
         self.clients: dict[str, Client] = {}
         self.unfinished: dict[str, Block] = {}
         self.decided: dict[str, tuple[Block, Verified]] = {}
@@ -108,6 +111,9 @@ class VerifierMachine(RuleBasedStateMachine):
         self.devices: dict[str, FakeDevice] = {}  # what drew a chain that ended in a deferred correction
         self.deferred: dict[str, tuple[Verified, FakeDevice]] = {}
         self.rejected_at: dict[str, int] = {}
+
+    def make_engine(self) -> PagedVerifier:
+        return torch_verifier(exact_model(), blocks=BLOCKS, prefill_chunk_tokens=CHUNK)
 
     @rule(
         name=st.sampled_from(NAMES),
@@ -224,7 +230,7 @@ class VerifierMachine(RuleBasedStateMachine):
         room = CAPACITY - len(client.tokens) - len(forced) - 1
         if not client.params.greedy and data.draw(st.booleans()):
             return self._ratio_block(data, client, forced, room)
-        if room >= max(map(sum, (accumulate(e, mul) for e in EXPANSIONS))) and data.draw(st.booleans()):
+        if room >= self.tree_slots and data.draw(st.booleans()):
             return self._matched_tree(data, client, forced)
         bare = client.block(forced=forced)
         draft: list[int] = []
@@ -250,8 +256,7 @@ class VerifierMachine(RuleBasedStateMachine):
     def _ratio_block(self, data: st.DataObject, client: Client, forced: Sequence[int], room: int) -> Block:
         device = FakeDevice(target_logits, client.params.seed)
         before, bonus = [*client.tokens, *forced], data.draw(st.integers(0, 3)) > 0
-        nodes = max(map(sum, (accumulate(e, mul) for e in EXPANSIONS)))
-        if room >= nodes and data.draw(st.booleans()):
+        if room >= self.tree_slots and data.draw(st.booleans()):
             rule = data.draw(st.sampled_from([AcceptanceRule.RATIO, AcceptanceRule.RATIO_DISTINCT]))
             distinct = rule is AcceptanceRule.RATIO_DISTINCT
             tree = device.tree(before, data.draw(st.sampled_from(EXPANSIONS)), distinct=distinct)
@@ -343,8 +348,19 @@ class VerifierMachine(RuleBasedStateMachine):
         self.decided.pop(name, None)
 
 
+class BranchedVerifierMachine(VerifierMachine):
+    """The same over a model that takes trees path by path; each of up to four paths takes up to two blocks of its own."""
+
+    tree_slots = 8 * BLOCK_TOKENS
+
+    def make_engine(self) -> PagedVerifier:
+        return branched_verifier(exact_model(), blocks=BLOCKS, prefill_chunk_tokens=CHUNK)
+
+
 TestVerifierMachine = VerifierMachine.TestCase
 TestVerifierMachine.settings = settings(max_examples=120, stateful_step_count=25)
+TestBranchedVerifierMachine = BranchedVerifierMachine.TestCase
+TestBranchedVerifierMachine.settings = TestVerifierMachine.settings
 
 
 @pytest.mark.parametrize("common", [0, 3, 20])

@@ -1,0 +1,146 @@
+"""The configured verifier engine: torch or vLLM, built from one description, and said by name to whoever profiles it.
+
+Free of torch and vLLM until an engine is built, so that whoever only describes one loads quickly.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from outrider.config_schema import Engine, ModelConfig, VerifierConfig
+from outrider.engines.limits import EngineLimits
+
+if TYPE_CHECKING:
+    from outrider.engines.paged_verifier import PagedVerifier
+    from outrider.models.registry import ModelFacts
+    from outrider.scheduling.cost_profiles import ProfiledOn
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierSpec:
+    """One verifier engine.
+
+    Attributes:
+        engine: whose forward pass it is.
+        target: name or path of the model.
+        dtype: ``float32``, ``bfloat16`` or ``float16``.
+        device: a torch device; vLLM takes ``cpu`` or ``cuda``.
+        threads: of computation.
+        limits: KV memory and prefill.
+        max_context_tokens: context to use at most; None takes all the model was made for.
+        max_pass_tokens: new tokens that vLLM computes at once; larger batches take it several passes.
+        tensor_parallel_size: GPUs that vLLM spreads the model over.
+        vllm_options: more of vLLM's ``EngineArgs``.
+    """
+
+    engine: Engine
+    target: str
+    dtype: str
+    device: str
+    threads: int
+    limits: EngineLimits
+    max_context_tokens: int | None = None
+    max_pass_tokens: int = 512
+    tensor_parallel_size: int = 1
+    vllm_options: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltVerifier:
+    """An engine, its model's facts, and where its times are measured."""
+
+    engine: "PagedVerifier"
+    facts: "ModelFacts"
+    machine: "ProfiledOn"
+
+
+def verifier_spec(model: ModelConfig, verifiers: VerifierConfig) -> VerifierSpec:
+    """What the configuration describes."""
+    return VerifierSpec(
+        engine=verifiers.engine,
+        target=model.target,
+        dtype=model.dtype,
+        device=verifiers.device,
+        threads=verifiers.threads,
+        limits=EngineLimits(
+            kv_budget_bytes=verifiers.kv_budget_mib * 2**20,
+            block_tokens=verifiers.block_tokens,
+            prefill_chunk_tokens=verifiers.prefill_chunk_tokens,
+        ),
+        max_context_tokens=model.max_context_tokens,
+        max_pass_tokens=verifiers.max_batch_tokens,
+        tensor_parallel_size=verifiers.tensor_parallel_size,
+        vllm_options=verifiers.vllm_options,
+    )
+
+
+def check_engine(engine: Engine) -> None:
+    """Find out in milliseconds that an engine is not installed on this machine.
+
+    Raises:
+        EngineUnavailableError: says what to install.
+    """
+    if engine == "vllm":
+        from outrider.engines.vllm_verifier.install import check_installed  # noqa: PLC0415
+
+        check_installed()
+
+
+def build_verifier(spec: VerifierSpec) -> BuiltVerifier:
+    """Load the model and build its engine, in the thread that will use it.
+
+    Raises:
+        ParameterError: a value that engine or model cannot take.
+        ModelUnavailableError: the model can neither be found nor loaded.
+        EngineUnavailableError: vLLM is not installed, or not one this engine knows.
+        UnsupportedModelError: the engine does not compute this model as it was made.
+    """
+    return _vllm_verifier(spec) if spec.engine == "vllm" else _torch_verifier(spec)
+
+
+def _torch_verifier(spec: VerifierSpec) -> BuiltVerifier:
+    import torch  # noqa: PLC0415
+
+    from outrider.engines.torch_verifier import TorchVerifier  # noqa: PLC0415
+    from outrider.models.registry import load_target  # noqa: PLC0415
+
+    loaded = load_target(spec.target, dtype=spec.dtype, device=spec.device, max_context_tokens=spec.max_context_tokens)
+    return BuiltVerifier(TorchVerifier(loaded, spec.limits), loaded, _machine(spec, loaded.name, torch.__version__))
+
+
+def _vllm_verifier(spec: VerifierSpec) -> BuiltVerifier:
+    from outrider.engines.vllm_verifier.engine import vllm_verifier  # noqa: PLC0415
+    from outrider.engines.vllm_verifier.install import installed_version  # noqa: PLC0415
+    from outrider.engines.vllm_verifier.settings import VllmSettings  # noqa: PLC0415
+    from outrider.models.registry import load_target_facts, resolve_folder  # noqa: PLC0415
+
+    facts = load_target_facts(spec.target, max_context_tokens=spec.max_context_tokens)
+    settings = VllmSettings(
+        folder=resolve_folder(spec.target),
+        dtype=spec.dtype,
+        device=spec.device,
+        vocab_size=facts.vocab_size,
+        max_context_tokens=facts.max_context_tokens,
+        kv_budget_bytes=spec.limits.kv_budget_bytes,
+        block_tokens=spec.limits.block_tokens,
+        max_pass_tokens=spec.max_pass_tokens,
+        threads=spec.threads,
+        tensor_parallel_size=spec.tensor_parallel_size,
+        options=spec.vllm_options,
+    )
+    engine = vllm_verifier(settings, spec.limits.prefill_chunk_tokens)
+    return BuiltVerifier(engine, facts, _machine(spec, facts.name, installed_version() or "unknown"))
+
+
+def _machine(spec: VerifierSpec, model: str, engine_version: str) -> "ProfiledOn":
+    from outrider.scheduling.machine import this_machine  # noqa: PLC0415
+
+    return this_machine(
+        model,
+        spec.dtype,
+        spec.device,
+        spec.threads,
+        engine=spec.engine,
+        engine_version=engine_version,
+        devices=spec.tensor_parallel_size,
+    )
