@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from outrider.device_tensors import index_tensor
 from outrider.errors import ParameterError, ShapeError
 from outrider.types import SamplingParams
 
@@ -182,7 +183,7 @@ def _edit_rows(adjusted: Tensor, settings: Sequence[tuple[int, float]], edit: Ca
     if len(settings) == adjusted.shape[0]:
         edit(adjusted, limits)
         return
-    index = torch.tensor([row for row, _ in settings], device=adjusted.device)
+    index = index_tensor([row for row, _ in settings], adjusted.device)
     rows = adjusted[index]
     edit(rows, limits)
     adjusted[index] = rows

@@ -5,15 +5,26 @@ both choose with ``choose_tokens``; drawing with the same noise is what makes th
 """
 
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from outrider.device_tensors import index_tensor
 from outrider.logits import RowGroup, TokenCounts, adjust_logits, check_rows, edits, per_row
 from outrider.noise import Purpose, gumbel_noise
 
-__all__ = ["Purpose", "RowGroup", "TokenCounts", "adjust_logits", "choose_tokens", "gumbel_noise", "target_probs"]
+__all__ = [
+    "Purpose",
+    "RowGroup",
+    "TokenCounts",
+    "adjust_logits",
+    "choose_along",
+    "choose_tokens",
+    "gumbel_noise",
+    "target_probs",
+]
 
 
 def target_probs(logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:
@@ -33,7 +44,7 @@ def target_probs(logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:
     probs = adjusted.softmax(dim=-1)
     greedy = [row for row, group in enumerate(per_row(groups)) if group.params.greedy]
     if greedy:
-        index = torch.tensor(greedy, device=probs.device)
+        index = index_tensor(greedy, probs.device)
         best = adjusted[index].argmax(dim=-1, keepdim=True)
         probs[index] = torch.zeros_like(probs[index]).scatter_(1, best, 1.0)
     return probs
@@ -68,10 +79,51 @@ def choose_tokens(logits: Tensor, groups: Sequence[RowGroup], purpose: Purpose =
         return choices
     # Noise first: the device may still be computing the logits, and nothing has to wait for it yet.
     noise = np.stack([gumbel_noise(seed, position, purpose, vocab) for _, seed, position in draws])
-    rows = torch.tensor([row for row, _, _ in draws], device=logits.device)
+    rows = index_tensor([row for row, _, _ in draws], logits.device)
     adjusted = adjust_logits(logits, groups)
     drawn = _argmax(torch.from_numpy(noise).to(logits.device).add_(adjusted[rows]))
     return _argmax(adjusted).index_copy_(0, rows, drawn)
+
+
+def choose_along(logits: Tensor, groups: Sequence[RowGroup]) -> list[list[int]]:
+    """``choose_tokens`` as far as a chain of draft tokens can be accepted: what lies behind a mismatch is not needed.
+
+    On a CPU, where drawing takes a good part of a row's time, sampled groups are drawn row by row: all groups' first
+    rows, then the second rows of those that agreed, and so on. A GPU draws all rows at once and is waited for once.
+
+    Args:
+        logits: ``[R, vocab]``, any float type; never written to.
+        groups: describe the rows in order; ``path`` is the draft.
+
+    Returns:
+        For each group its rows' choices, those behind the first that is not on the path replaced by -1 or not.
+
+    Raises:
+        ShapeError: the groups' rows do not add up to R.
+    """
+    starts = [0, *accumulate(group.rows for group in groups)]
+    lazy = [i for i, group in enumerate(groups) if group.rows > 1 and not group.params.greedy]
+    lazy = [i for i in lazy if not groups[i].params.penalised]
+    check_rows(logits, groups)
+    if logits.device.type != "cpu" or not lazy:
+        choices = choose_tokens(logits, groups).tolist()
+        return [choices[start:stop] for start, stop in pairwise(starts)]
+    chosen: list[list[int]] = [[] for _ in groups]
+    eager = sorted(set(range(len(groups))) - set(lazy))
+    if eager:
+        at = index_tensor([row for i in eager for row in range(starts[i], starts[i + 1])], logits.device)
+        rest = iter(choose_tokens(logits[at], [groups[i] for i in eager]).tolist())
+        for i in eager:
+            chosen[i] = [next(rest) for _ in range(groups[i].rows)]
+    depth = 0
+    while lazy:
+        rows = [RowGroup(groups[i].params, groups[i].position + depth, None, (), 1) for i in lazy]
+        at = index_tensor([starts[i] + depth for i in lazy], logits.device)
+        for i, token_id in zip(lazy, choose_tokens(logits[at], rows).tolist(), strict=True):
+            chosen[i].append(token_id)
+        depth += 1
+        lazy = [i for i in lazy if depth < groups[i].rows and chosen[i][-1] == groups[i].path[depth - 1]]
+    return [one + [-1] * (group.rows - len(one)) for one, group in zip(chosen, groups, strict=True)]
 
 
 def _draws(groups: Sequence[RowGroup]) -> list[tuple[int, int, int]]:

@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.errors import ShapeError
-from outrider.sampling import Purpose, RowGroup, TokenCounts, choose_tokens, gumbel_noise, target_probs
+from outrider.sampling import (
+    Purpose,
+    RowGroup,
+    TokenCounts,
+    choose_along,
+    choose_tokens,
+    gumbel_noise,
+    target_probs,
+)
 from outrider.types import SamplingParams
 
 GREEDY = SamplingParams(temperature=0.0)
@@ -96,6 +104,37 @@ def test_batch_mates_and_their_order_change_no_choice(seed: int, order: list[int
     together = choose_tokens(logits[order].reshape(8, 40), [groups[i] for i in order])
     alone = [choose_tokens(logits[i], [groups[i]]) for i in order]
     assert together.tolist() == torch.cat(alone).tolist()
+
+
+@given(seed=st.integers(0, 2**32), agreed=st.lists(st.integers(0, 5), min_size=1, max_size=6))
+def test_choices_along_a_draft_are_the_targets_as_far_as_it_can_be_accepted(seed: int, agreed: list[int]) -> None:
+    """Each group's draft agrees with the target's choices that far; rules, penalties and lengths differ."""
+    rng = torch.Generator().manual_seed(seed)
+    rows = [1 + (seed + 2 * i) % 6 for i in range(len(agreed))]
+    logits = torch.randn(sum(rows), 8, generator=rng)
+    params = [GREEDY, *PARAMS]
+    groups: list[RowGroup] = []
+    for i, (count, common) in enumerate(zip(rows, agreed, strict=True)):
+        start, group_params = sum(rows[:i]), replace(params[(seed + i) % len(params)], seed=seed + i)
+        path: list[int] = []
+        for row in range(count - 1):
+            counts = TokenCounts(8, [0, 1], [1, 2, *path])
+            alone = RowGroup(group_params, 5 + row, counts, (), 1)
+            choice = int(choose_tokens(logits[start + row][None], [alone])[0])
+            path.append(choice if row < common else (choice + 1) % 8)
+        groups.append(RowGroup(group_params, 5, TokenCounts(8, [0, 1], [1, 2]), tuple(path), count))
+    whole = choose_tokens(logits, groups).tolist()
+    for i, (found, common) in enumerate(zip(choose_along(logits, groups), agreed, strict=True)):
+        expected = whole[sum(rows[:i]) :][: rows[i]]
+        assert len(found) == rows[i]
+        assert found[: common + 1] == expected[: common + 1]
+
+
+def test_what_lies_behind_a_mismatch_is_not_drawn() -> None:
+    logits, params = torch.zeros(4, 8), SamplingParams(seed=3)
+    first = int(choose_tokens(logits[:1], [RowGroup(params, 5, None, (), 1)])[0])
+    found = choose_along(logits, [RowGroup(params, 5, None, ((first + 1) % 8, 0, 0), 4)])
+    assert found == [[first, -1, -1, -1]]
 
 
 @given(seed=st.integers(0, 2**32))
