@@ -21,7 +21,7 @@ class Closing:
 
 @dataclass(frozen=True, slots=True)
 class VerifyCall:
-    """Everything a verifier is told at once. Applied in the order of the fields, so a block may follow its opening."""
+    """Everything a verifier is told at once. Applied in turn: closings, openings, resolutions, blocks."""
 
     closings: tuple[Closing, ...] = ()
     openings: tuple[OpenGeneration, ...] = ()

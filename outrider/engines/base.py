@@ -10,6 +10,10 @@ no other generation can see.
 
 Idempotence: rounds of one generation are numbered upwards; asking for the last round again returns the same outcome
 from memory, asking for an older one returns ``Stale``. Nothing is run twice.
+
+Two steps: under the semantic rule a block without the drafter's hidden states that has mismatches is ``Undecided``, and
+so it stays, asked however often, until its ``Resolution`` comes or a newer round of the same committed prefix is begun
+in its place (the resolution is then ``Stale``). Eviction does not touch it; closing the generation drops it.
 """
 
 from collections.abc import Sequence
@@ -17,7 +21,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from outrider.engines.exchanged import CorrectionSource, Deferral, DraftDistribution, FloatRow
+from outrider.engines.exchanged import ArrayData, CorrectionSource, Deferral, DraftDistribution, FloatRow
+from outrider.link.state import Csi
 from outrider.scheduling.cost_model import VerifyCost
 from outrider.types import GenerationId, SamplingParams, TokenLogprobs
 
@@ -29,7 +34,7 @@ class AcceptanceRule(StrEnum):
     SHARED_NOISE = "shared_noise"  # accept iff equal to the token the target draws with the shared noise
     RATIO = "ratio"  # Leviathan et al. 2023, algorithm 1; siblings of a tree were drawn with replacement
     RATIO_DISTINCT = "ratio_distinct"  # the same for trees whose siblings were drawn without replacement
-    SEMANTIC = "semantic"  # WISV eq. 27; mismatches judged by a head
+    SEMANTIC = "semantic"  # lossy: greedy, but a judge may let mismatches pass (WISV eq. 27); ``semantic``
 
 
 RATIO_RULES = frozenset({AcceptanceRule.RATIO, AcceptanceRule.RATIO_DISTINCT})
@@ -38,11 +43,11 @@ RATIO_RULES = frozenset({AcceptanceRule.RATIO, AcceptanceRule.RATIO_DISTINCT})
 class Detail(StrEnum):
     """What an outcome carries besides the decision, on demand."""
 
-    MISMATCHES = "mismatches"  # positions where greedy verification disagrees (WISV)
+    HIDDEN = "hidden"  # the target's hidden states at the block's own rows
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+@dataclass(frozen=True, slots=True, eq=False)
+class Block(ArrayData):
     """One round's request to the verifier.
 
     ``position`` and ``prefix_hash`` name the committed sequence the block assumes (its length, and
@@ -58,6 +63,10 @@ class Block:
             ``deferral`` says otherwise.
         deferral: set if the device draws corrections. A rejection then has no next token but ``Verified.deferred``;
             so has a block without draft that wants no bonus token: this is how a row is asked for again.
+        hidden: ``[K, d]`` float32, semantic rule only: the final hidden state the drafter chose each token from (WISV
+            full-hidden upload). None: they are asked for where they matter, in a second step.
+        channel: semantic rule only: the link as the judge is to see it; None: not known. Of a block that turns out
+            ``Undecided`` the resolution's holds.
     """
 
     generation: GenerationId
@@ -72,27 +81,35 @@ class Block:
     bonus: bool = True
     deferral: Deferral | None = None
     details: frozenset[Detail] = frozenset()
+    hidden: FloatRow | None = None
+    channel: Csi | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Resolution:
+@dataclass(frozen=True, slots=True, eq=False)
+class Resolution(ArrayData):
     """Second half of a two-step outcome: what the device sent for the mismatches (WISV selective upload).
 
-    ``hidden``: ``[M, d]`` float32, drafter hidden states at the requested positions, in their order.
+    Attributes:
+        hidden: ``[M, d]`` float32, drafter hidden states at the requested positions, in their order.
+        channel: as in ``Block``.
     """
 
     generation: GenerationId
     round: int
     hidden: FloatRow
+    channel: Csi | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Verified:
+@dataclass(frozen=True, slots=True, eq=False)
+class Verified(ArrayData):
     """The round is decided and committed.
 
     ``accepted_path`` holds indices into ``Block.draft``, root first (for a chain ``0 .. accepted_len - 1``).
     ``next_token`` is the correction or bonus token, None if none was wanted or the device draws it. A deferred
     correction that can only be one token (a row with a single token) is decided here: it is ``next_token`` then.
+
+    ``hidden`` (``Detail.HIDDEN``) is ``[1 + K, d]`` float32, the target's final-norm hidden states: at the row behind
+    prefix and forced tokens, then behind each draft token or node in order, accepted or not.
     """
 
     generation: GenerationId
@@ -103,6 +120,7 @@ class Verified:
     cached_tokens: int = 0  # of the prompt, when this generation was opened: KV that was already resident
     logprobs: tuple[TokenLogprobs, ...] = ()  # of forced, accepted and next tokens in turn, if opened with logprobs
     prompt_logprobs: tuple[TokenLogprobs | None, ...] = ()  # on the first outcome, if opened with prompt_logprobs
+    hidden: FloatRow | None = None
 
     @property
     def accepted_len(self) -> int:
@@ -126,16 +144,19 @@ class Unfinished:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """First half of a two-step outcome: the engine keeps the round's rows until a ``Resolution`` arrives."""
+    """First half of a two-step outcome: the round waits for a ``Resolution``; nothing of it is committed yet."""
 
     generation: GenerationId
     round: int
-    mismatches: tuple[int, ...]  # indices into ``Block.draft``
+    mismatches: tuple[int, ...]  # indices into ``Block.draft``, ascending; at least one
 
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """The block assumed a prefix that is not the committed one, or an older round. Nothing was run."""
+    """The block assumed a prefix that is not the committed one, or an older round. Nothing was run.
+
+    Or the round a resolution is for does not wait for one: it is older, was replaced, or never came.
+    """
 
     generation: GenerationId
     round: int
@@ -151,7 +172,10 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The block can never be verified: it does not fit the context, is malformed, or forces an impossible token."""
+    """The block can never be verified: it does not fit the context, is malformed, or forces an impossible token.
+
+    Or the resolution does not fit its round, which goes on waiting.
+    """
 
     generation: GenerationId
     round: int
@@ -200,7 +224,8 @@ class VerifierEngine(Protocol):
         """Verify a ragged batch in one forward pass; outcomes in the order of ``blocks``, then ``resolutions``.
 
         At most one block per generation. Cold and warm blocks may stand together: the positions a block lacks are
-        computed first, in chunks over as many calls as it takes (``Unfinished``).
+        computed first, in chunks over as many calls as it takes (``Unfinished``). Resolutions need no forward pass and
+        are applied first, so a block may build on what the resolution beside it commits.
 
         Raises:
             UnsupportedBlockError: before anything is run, if the engine lacks what a block asks for.

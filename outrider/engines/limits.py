@@ -13,11 +13,6 @@ class EngineLimits:
     block_tokens: int = 16
     prefill_chunk_tokens: int = 128  # prefix positions computed per forward pass, over all cold blocks
 
-    @property
-    def kept_rows_bytes(self) -> int:
-        """On top of the KV budget: what logits rows that wait for a device's correction may take."""
-        return self.kv_budget_bytes // 16
-
     def total_blocks(self, kv_bytes_per_token: int) -> int:
         """KV blocks the budget pays for.
 
@@ -28,3 +23,8 @@ class EngineLimits:
         if self.kv_budget_bytes < block_bytes:
             raise ParameterError("kv budget", f"at least {block_bytes} bytes (one block)", self.kv_budget_bytes)
         return self.kv_budget_bytes // block_bytes
+
+
+def kept_rows_bytes(kv_budget_bytes: int) -> int:
+    """On top of a KV budget: what logits rows that wait for a device's correction may take."""
+    return kv_budget_bytes // 16

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
+from outrider.device_tensors import index_tensor
 from outrider.engines.base import (
     Block,
     KvUsage,
@@ -19,11 +20,12 @@ from outrider.engines.base import (
     Unknown,
     Verified,
 )
-from outrider.engines.forward import ForwardModel, Move, Segment, TreeLayout
+from outrider.engines.forward import ForwardModel, Segment, TreeLayout
 from outrider.engines.kept_rows import KeptRows
 from outrider.engines.kv_store import KvStore, SequenceKv
 from outrider.engines.token_scores import TokenScores
 from outrider.engines.tree_branches import Branches, ForkedPath, branches_of, fork_paths
+from outrider.engines.two_steps import OpenRound, open_bytes, wants_hidden
 from outrider.engines.verifier_checks import check_supported, fault, outside
 from outrider.engines.verifier_decision import Decision, decide
 from outrider.engines.verifier_work import HeldGeneration, Need, Work, need_of, rows_in_order, score_rows
@@ -32,10 +34,11 @@ from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.sampling import TokenCounts
 from outrider.scheduling.cost_model import VerifyCost
 from outrider.types import GenerationId
+from outrider.verification.semantic import MismatchJudge, hidden_fault
 
 
 class PagedVerifier:
-    """``VerifierEngine`` for chains and trees under every lossless rule, deferred corrections included.
+    """``VerifierEngine`` for chains and trees under every rule, deferred corrections included.
 
     After a deferred correction the logits row the device is to draw from stays here, and with it the KV of the last
     committed token. Of the rows one is always kept, and as many as their memory allows; the least recently used are
@@ -50,6 +53,7 @@ class PagedVerifier:
         max_context_tokens: int,
         prefill_chunk_tokens: int,
         kept_rows_bytes: int,
+        judge: MismatchJudge | None = None,
     ) -> None:
         """Take over a model and all its KV blocks.
 
@@ -59,8 +63,10 @@ class PagedVerifier:
             max_context_tokens: positions the model was made for.
             prefill_chunk_tokens: prefix positions computed per pass, over all cold blocks.
             kept_rows_bytes: memory of rows kept for deferred corrections, besides the KV's.
+            judge: of mismatches; without one there is no semantic rule.
         """
         self._model = model
+        self._judge = judge
         self._vocab_size = vocab_size
         self._prefill_chunk_tokens = prefill_chunk_tokens
         self._store = KvStore(model.total_blocks, model.block_tokens)
@@ -101,10 +107,12 @@ class PagedVerifier:
         names = [block.generation for block in blocks]
         if len(set(names)) < len(names):
             raise ValueError(f"a batch needs at most one block per generation, found {names}")
+        judged, gives_hidden = self._judge is not None, self._model.gives_hidden
         for block in blocks:
             generation = self._generations.get(block.generation)
             if generation is not None:
-                check_supported(block, generation.params, self._vocab_size)
+                check_supported(block, generation.params, self._vocab_size, judged=judged, gives_hidden=gives_hidden)
+        resolved = [self._resolve(resolution) for resolution in resolutions]
         for name in names:
             if name in self._generations:
                 self._store.touch(self._generations[name].kv)
@@ -121,8 +129,7 @@ class PagedVerifier:
             else:
                 outcomes[index] = planned
         outcomes |= self._run(works)
-        unknown: list[Outcome] = [Unknown(r.generation, r.round) for r in resolutions]  # no rule here has two steps
-        return [outcomes[index] for index in range(len(blocks))] + unknown
+        return [outcomes[index] for index in range(len(blocks))] + resolved
 
     def close(self, generation: GenerationId, *, keep_cache: bool) -> None:
         """Forget a generation; see ``VerifierEngine.close``."""
@@ -139,9 +146,15 @@ class PagedVerifier:
         return self._last_pass
 
     @property
+    def gives_hidden(self) -> bool:
+        """Whether ``Detail.HIDDEN`` and the semantic rule may be asked for."""
+        return self._model.gives_hidden
+
+    @property
     def kept_row_bytes(self) -> int:
-        """Memory of logits rows that wait for a device's correction."""
-        return self._rows.kept_bytes
+        """Memory of logits rows that wait for a device's correction, and of hidden states that wait for a device's."""
+        waiting = [generation.open_round for generation in self._generations.values()]
+        return self._rows.kept_bytes + open_bytes(waiting)
 
     def _settled(self, block: Block) -> Outcome | None:
         """The outcome of a block that needs no forward pass: repeated, out of date, or impossible."""
@@ -149,19 +162,39 @@ class PagedVerifier:
         generation = self._generations.get(name)
         if generation is None:
             return Unknown(name, number)
-        last = generation.last_outcome
+        last, open_round = generation.last_outcome, generation.open_round
         if last is not None and number <= last.round:
             return last if number == last.round else Stale(name, number)
+        if open_round is not None and number <= open_round.block.round:
+            return open_round.undecided if number == open_round.block.round else Stale(name, number)
         if block.position != len(generation.token_ids) or block.prefix_hash != generation.prefix_hash:
             return Stale(name, number)
         capacity = self._store.capacity_tokens
-        reason = fault(block, generation.params, self._vocab_size, self.max_context_tokens, capacity)
+        reason = fault(block, generation.params, self._vocab_size, self.max_context_tokens, capacity, self._judge)
         if reason is None and (branches := self._branches(block)) is not None:
             needed = branches.blocks_needed(self._model.block_tokens)
             if needed > self._model.total_blocks:
                 found = self._model.total_blocks
                 reason = f"needs {needed} KV blocks for a tree's paths, found {found}; send a smaller tree"
         return None if reason is None else Refused(name, number, reason)
+
+    def _resolve(self, resolution: Resolution) -> Outcome:
+        """Apply the second half of a two-step outcome."""
+        name, number = resolution.generation, resolution.round
+        generation = self._generations.get(name)
+        if generation is None:
+            return Unknown(name, number)
+        open_round, last = generation.open_round, generation.last_outcome
+        if open_round is None or open_round.block.round != number:
+            return last if last is not None and last.round == number else Stale(name, number)
+        assert self._judge is not None, "a semantic block is refused where nobody can judge it"
+        reason = hidden_fault(resolution.hidden, len(open_round.mismatches), self._judge.drafter_width)
+        if reason is not None:
+            return Refused(name, number, reason)
+        decision = open_round.decide(self._judge, resolution.hidden, resolution.channel)
+        self._store.touch(generation.kv)
+        logprobs = open_round.logprobs_of(decision)
+        return self._commit(open_round.block, generation, Decision(decision, logprobs, hidden=open_round.hidden))
 
     def _branches(self, block: Block) -> Branches | None:
         """The paths of its tree, if the model takes trees so."""
@@ -253,44 +286,58 @@ class PagedVerifier:
         )
 
     def _run(self, works: Sequence[Work]) -> dict[int, Outcome]:
-        logits = self._forward(works)
+        logits, hidden = self._forward(works)
         score_rows(logits, works)
-        outcomes: dict[int, Outcome] = {}
         for work in works:
             work.generation.kv.computed_tokens = work.kv_tokens
-            if work.remaining_tokens:
-                context = [*work.generation.token_ids, *work.block.forced]
-                work.generation.kv.publish(context, work.computed_tokens)
-                outcomes[work.index] = Unfinished(work.block.generation, work.block.round, work.remaining_tokens)
+        outcomes = {work.index: self._go_on(work) for work in works if work.remaining_tokens}
         decided = [work for work in works if not work.remaining_tokens]
-        decisions = list(zip(decided, decide(logits, works), strict=True))
-        moves = [move for work, decision in decisions if (move := _move(work, decision.block.path)) is not None]
+        answers = list(zip(decided, decide(logits, hidden, works, self._judge), strict=True))
+        decided_paths = [(work, answer.block.path) for work, answer in answers if isinstance(answer, Decision)]
+        moves = [move for work, path in decided_paths if (move := work.move(path)) is not None]
         if moves:
             self._model.move(moves)
-        for work, decision in decisions:
-            work.follow_branch(decision.block.path)
-        for work, decision in decisions:
-            if not work.generation.forced_scores.impossible:
-                outcomes[work.index] = self._commit(work, decision)
-        for work in works:
-            if work.generation.forced_scores.impossible:
-                outcomes[work.index] = self._refuse_correction(work.generation, work.block)
-        return outcomes
+        return outcomes | {work.index: self._conclude(work, answer) for work, answer in answers}
 
-    def _forward(self, works: Sequence[Work]) -> torch.Tensor:
-        """``[R, vocab]``: the rows of ``works`` in turn, those of a tree in the order of its nodes."""
+    def _go_on(self, work: Work) -> Outcome:
+        """A block that needs another pass."""
+        generation, block = work.generation, work.block
+        if generation.forced_scores.impossible:
+            return self._refuse_correction(generation, block)
+        generation.kv.publish([*generation.token_ids, *block.forced], work.computed_tokens)
+        return Unfinished(block.generation, block.round, work.remaining_tokens)
+
+    def _conclude(self, work: Work, answer: Decision | OpenRound) -> Outcome:
+        """A block whose rows are there."""
+        generation, block = work.generation, work.block
+        if generation.forced_scores.impossible:
+            return self._refuse_correction(generation, block)
+        if isinstance(answer, OpenRound):
+            generation.open_round = answer
+            generation.kv.busy = False  # its device is waited for, and its KV is not needed to decide it
+            return answer.undecided
+        work.follow_branch(answer.block.path)
+        return self._commit(block, generation, answer)
+
+    def _forward(self, works: Sequence[Work]) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """``[R, vocab]``, ``[R, d]`` if wanted: the rows of ``works`` in turn, a tree's in the order of its nodes."""
         segments = [segment for work in works for segment in work.segments]
         self._last_pass = tuple(VerifyCost(len(segment.token_ids), segment.start) for segment in segments)
         if not segments:
-            return self._no_logits[:, : self._vocab_size]
+            return self._no_logits[:, : self._vocab_size], None
         copies = [copy for work in works for path in work.forked for copy in path.copies]
-        logits = self._model.forward(segments, copies).logits[:, : self._vocab_size]  # padding lies behind it
-        order = rows_in_order(works)
-        return logits if order is None else logits[torch.tensor(order, dtype=torch.int64, device=logits.device)]
+        wanted = any(work.own_rows and wants_hidden(work.block) for work in works)
+        result = self._model.forward(segments, copies, want_hidden=wanted)
+        logits = result.logits[:, : self._vocab_size]  # padding lies behind it
+        hidden, order = result.hidden, rows_in_order(works)
+        if order is None:
+            return logits, hidden
+        at = index_tensor(order, logits.device)
+        return logits[at], None if hidden is None else hidden[at]
 
-    def _commit(self, work: Work, decision: Decision) -> Verified:
+    def _commit(self, block: Block, generation: HeldGeneration, decision: Decision) -> Verified:
         """Append what was decided and roll the KV back to it."""
-        block, generation, kv = work.block, work.generation, work.generation.kv
+        kv = generation.kv
         path, after = decision.block.path, decision.block.token_after
         committed = [*block.forced, *(block.draft[node] for node in path), *([] if after is None else [after])]
         generation.commit(committed)
@@ -304,7 +351,7 @@ class PagedVerifier:
         kv.publish(generation.token_ids, kv.computed_tokens)
         kv.busy = False
         scores, forced = generation.prompt_scores, generation.forced_scores.entries
-        generation.unfinished = generation.prompt_scores = None
+        generation.unfinished = generation.open_round = generation.prompt_scores = None
         generation.last_outcome = Verified(
             generation=block.generation,
             round=block.round,
@@ -314,14 +361,6 @@ class PagedVerifier:
             cached_tokens=generation.cached_tokens or 0,
             logprobs=() if generation.logprobs is None else (*forced, *decision.logprobs),
             prompt_logprobs=() if scores is None else (None, *scores.entries),
+            hidden=decision.hidden,
         )
         return generation.last_outcome
-
-
-def _move(work: Work, path: Sequence[int]) -> Move | None:
-    """What brings a tree's winning path to the slots of its positions; None if it lies there already."""
-    sources, targets = list(path), list(range(len(path)))
-    if sources == targets or work.branches is not None:
-        return None
-    blocks, base = work.generation.kv.blocks, work.position
-    return Move(blocks, [base + node for node in sources], [base + depth for depth in targets])

@@ -4,9 +4,10 @@ from typing import Protocol
 
 from transformers import PreTrainedModel
 
-from outrider.engines.limits import EngineLimits
+from outrider.engines.limits import EngineLimits, kept_rows_bytes
 from outrider.engines.paged_model import PagedModel, kv_bytes_per_token
 from outrider.engines.paged_verifier import PagedVerifier
+from outrider.verification.semantic import MismatchJudge
 
 
 class ServableModel(Protocol):
@@ -31,13 +32,14 @@ class ServableModel(Protocol):
 class TorchVerifier(PagedVerifier):
     """``PagedVerifier`` over ``PagedModel``."""
 
-    def __init__(self, target: ServableModel, limits: EngineLimits) -> None:
-        """Take over the target's model and allocate its KV pool."""
+    def __init__(self, target: ServableModel, limits: EngineLimits, judge: MismatchJudge | None = None) -> None:
+        """Take over the target's model and allocate its KV pool; see ``PagedVerifier`` for ``judge``."""
         total_blocks = limits.total_blocks(kv_bytes_per_token(target.model))
         super().__init__(
             PagedModel(target.model, total_blocks, limits.block_tokens),
             vocab_size=target.vocab_size,
             max_context_tokens=target.max_context_tokens,
             prefill_chunk_tokens=limits.prefill_chunk_tokens,
-            kept_rows_bytes=limits.kept_rows_bytes,
+            kept_rows_bytes=kept_rows_bytes(limits.kv_budget_bytes),
+            judge=judge,
         )

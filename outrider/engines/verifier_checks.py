@@ -1,4 +1,4 @@
-"""Which blocks a torch verifier cannot decide: what it lacks, and what no engine could."""
+"""Which blocks a paged verifier cannot decide: what it lacks, and what no engine could."""
 
 from collections.abc import Sequence
 
@@ -7,31 +7,44 @@ import numpy as np
 from outrider.engines.base import RATIO_RULES, AcceptanceRule, Block
 from outrider.engines.exchanged import DenseDraft, SparseDraft
 from outrider.engines.token_tree import node_depths
+from outrider.engines.two_steps import wants_hidden
 from outrider.errors import ShapeError, UnsupportedBlockError
 from outrider.types import SamplingParams
 from outrider.verification.decision import children_by_row
+from outrider.verification.semantic import MismatchJudge, hidden_fault
 from outrider.verification.speculative import check_block
 
 
-def check_supported(block: Block, params: SamplingParams, vocab_size: int) -> None:
+def check_supported(block: Block, params: SamplingParams, vocab_size: int, *, judged: bool, gives_hidden: bool) -> None:
     """Refuse what this engine does not implement, or what would change the request's output.
+
+    Args:
+        block: what is asked for.
+        params: the request's.
+        vocab_size: token ids are below it.
+        judged: the engine was given a judge of mismatches.
+        gives_hidden: its model gives hidden states.
 
     Raises:
         UnsupportedBlockError: names the block and what it asks for.
     """
     greedy, ratio = params.greedy, block.rule in RATIO_RULES
-    noise = block.rule is AcceptanceRule.SHARED_NOISE
+    noise, semantic = block.rule is AcceptanceRule.SHARED_NOISE, block.rule is AcceptanceRule.SEMANTIC
     for asked, wrong in (
-        ("the semantic rule", block.rule is AcceptanceRule.SEMANTIC),
+        ("the semantic rule for a sampled generation", semantic and not greedy),
+        ("the semantic rule, for which it was given no judge", semantic and not judged),
+        ("the semantic rule for a token tree", semantic and block.parents is not None),
+        ("a deferred correction under the semantic rule", semantic and block.deferral is not None),
+        ("hidden states, which its model does not give", wants_hidden(block) and not gives_hidden),
         ("the greedy rule for a sampled generation", block.rule is AcceptanceRule.GREEDY and not greedy),
         (f"the {block.rule} rule for a greedy generation", ratio and greedy),
         ("a deferred correction under the shared-noise rule", noise and block.deferral is not None),
-        (f"details {sorted(block.details)}", bool(block.details)),
     ):
         if wrong:
             raise UnsupportedBlockError(
                 f"block {block.generation}/{block.round} asks for {asked}; this engine verifies greedy generations by "
-                "the greedy rule and sampled ones by shared noise or the ratio rules, the latter with deferral"
+                "the greedy rule (chains by the semantic one too, with a judge and hidden states) and sampled ones by "
+                "shared noise or the ratio rules, the latter with deferral"
             )
     if ratio:
         try:
@@ -42,7 +55,14 @@ def check_supported(block: Block, params: SamplingParams, vocab_size: int) -> No
             return  # this block's fault alone: see ``fault``
 
 
-def fault(block: Block, params: SamplingParams, vocab_size: int, max_positions: int, max_slots: int) -> str | None:
+def fault(
+    block: Block,
+    params: SamplingParams,
+    vocab_size: int,
+    max_positions: int,
+    max_slots: int,
+    judge: MismatchJudge | None,
+) -> str | None:
     """Why a block can never be verified; None if it can.
 
     Args:
@@ -51,6 +71,7 @@ def fault(block: Block, params: SamplingParams, vocab_size: int, max_positions: 
         vocab_size: token ids are below it.
         max_positions: of the context; a tree takes as many as its longest path.
         max_slots: of KV; a tree takes one for each node.
+        judge: what hidden states that came with the block are for.
     """
     try:
         children_by_row(len(block.draft), block.parents)
@@ -72,7 +93,8 @@ def fault(block: Block, params: SamplingParams, vocab_size: int, max_positions: 
         return f"needs token ids in 0..{vocab_size - 1}, found {bad[0]}"
     if block.rule in RATIO_RULES and not _finite(block):
         return "needs draft rows with a largest logit that is finite, found one without; send what was sampled from"
-    return None
+    brought = block.hidden if block.rule is AcceptanceRule.SEMANTIC else None
+    return None if brought is None or judge is None else hidden_fault(brought, len(block.draft), judge.drafter_width)
 
 
 def outside(token_ids: Sequence[int], vocab_size: int) -> list[int]:

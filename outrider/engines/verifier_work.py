@@ -2,7 +2,8 @@
 
 Row ``s`` stands for the logits behind the token in slot ``s``. A block with committed and forced tokens in slots
 ``0 .. c - 1`` is decided by its *own rows*: row ``c - 1``, then those of its draft tokens. Row ``c - 1`` may be known
-from before (``kept_rows``); then it is the block's *head* and the pass computes only the others.
+from before (``kept_rows``); then it is the block's *head* and the pass computes only the others. Only logits are kept:
+a block that wants hidden states has its head computed again.
 """
 
 from collections.abc import Sequence
@@ -12,11 +13,12 @@ from itertools import accumulate
 
 from torch import Tensor
 
-from outrider.engines.base import Block, Verified
-from outrider.engines.forward import Segment
+from outrider.engines.base import Block, Detail, Verified
+from outrider.engines.forward import Move, Segment
 from outrider.engines.kv_store import SequenceKv
 from outrider.engines.token_scores import ScoredRows, TokenScores, score
 from outrider.engines.tree_branches import Branches, ForkedPath
+from outrider.engines.two_steps import OpenRound, wants_hidden
 from outrider.prefix import extend_prefix_hash
 from outrider.sampling import RowGroup, TokenCounts
 from outrider.types import SamplingParams
@@ -38,13 +40,14 @@ class HeldGeneration:
     cached_tokens: int | None = None  # known once the prefix cache was asked
     deferred: bool = False  # the next token is the device's to draw
     unfinished: Block | None = None  # the block that was begun
+    open_round: OpenRound | None = None  # that block's, once only its resolution is missing
     forced_scores: TokenScores = field(default_factory=lambda: TokenScores(1, (), 0))  # of that block's forced tokens
 
     def begin(self, block: Block, kept_row: Tensor | None) -> None:
         """Take up a block that is not the one begun before; what was computed for that one is forgotten."""
         position = len(self.token_ids)
         self.kv.rollback(position)
-        self.unfinished = block
+        self.unfinished, self.open_round = block, None
         drawn_by_device = self.deferred and bool(block.forced)
         scored = block.forced if self.logprobs is not None else block.forced[: int(drawn_by_device)]
         check = RowGroup(self.params, position, self.counts, (), 1) if drawn_by_device else None
@@ -81,7 +84,7 @@ class Need:
     Attributes:
         token_ids: of the slots that need KV, from the first one on.
         first_row: the first row needed: its slot is computed even if its KV exists already.
-        own_rows: the last rows, which decide the block, ``head`` not counted.
+        own_rows: the last rows, which decide the block or whose hidden states it wants, ``head`` not counted.
         head: ``[vocab]`` logits of row ``c - 1`` if they are kept and the block needs them.
     """
 
@@ -93,8 +96,9 @@ class Need:
 
 def need_of(generation: HeldGeneration, block: Block, kept_row: Tensor | None) -> Need:
     """See ``Need``; ``kept_row`` is the logits row behind the committed tokens, if it is still known."""
-    context, rows = [*generation.token_ids, *block.forced], rows_of(block)
-    head = kept_row if rows and not block.forced else None
+    context = [*generation.token_ids, *block.forced]
+    rows = 1 + len(block.draft) if Detail.HIDDEN in block.details else rows_of(block)
+    head = kept_row if rows and not block.forced and not wants_hidden(block) else None
     own_rows = rows - (head is not None)
     if own_rows:
         tokens = [*context, *(block.draft if block.parents is not None else block.draft[: rows - 1])]
@@ -116,7 +120,7 @@ class Work:
     block: Block
     generation: HeldGeneration
     segment: Segment | None  # None: nothing left to compute
-    own_rows: int  # logits rows that decide the block, the last of its rows; 0 while it is unfinished
+    own_rows: int  # the last of its logits rows, as ``Need.own_rows``; 0 while it is unfinished
     head: Tensor | None  # a row before these, known already
     scored: tuple[tuple[TokenScores, range], ...]  # positions whose logits score tokens
     computed_tokens: int  # slots computed after the pass, each node of a tree in its own
@@ -141,6 +145,11 @@ class Work:
         return sum(segment.logit_rows for segment in self.segments)
 
     @property
+    def spare_rows(self) -> int:
+        """Of its own rows the last, which decide nothing: only their hidden states are wanted."""
+        return max(0, self.own_rows + (self.head is not None) - rows_of(self.block))
+
+    @property
     def kv_tokens(self) -> int:
         """Positions with KV in the sequence's own blocks after the pass."""
         return self.computed_tokens if self.branches is None or self.segment is None else self.segment.stop
@@ -148,13 +157,21 @@ class Work:
     @property
     def prefix_tokens(self) -> int:
         """Slots it computes before those of its own rows."""
-        return 0 if self.segment is None else len(self.segment.token_ids) - self.own_rows
+        return 0 if self.segment is None else self.computed_tokens - self.segment.start - self.own_rows
 
     def follow_branch(self, path: Sequence[int]) -> None:
         """Go on with the branch that carries an accepted path, if it is not the sequence's own."""
         if self.branches is not None and (carrier := self.branches.carrier(path)):
             chosen = self.forked[carrier - 1]
             self.generation.kv.adopt(self.branches.length, chosen.private, chosen.segment.stop)
+
+    def move(self, path: Sequence[int]) -> Move | None:
+        """What brings a masked tree's accepted path to the slots of its positions; None if it lies there already."""
+        sources, targets = list(path), list(range(len(path)))
+        if sources == targets or self.branches is not None:
+            return None
+        base = self.position
+        return Move(self.generation.kv.blocks, [base + node for node in sources], [base + depth for depth in targets])
 
 
 def rows_in_order(works: Sequence[Work]) -> list[int] | None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from outrider.engines.base import AcceptanceRule, Block, Detail, Refused, Verified
+from outrider.engines.base import AcceptanceRule, Block, Refused, Verified
 from outrider.engines.exchanged import Deferral, DenseDraft, DraftDistribution, ScalarDraft, SparseDraft
 from outrider.errors import UnsupportedBlockError
 from outrider.types import SamplingParams
@@ -95,9 +95,9 @@ SCALAR = ScalarDraft(np.array([7]), 8)
         (SAMPLED, {"rule": AcceptanceRule.GREEDY}, "greedy rule for a sampled generation"),
         (GREEDY, {"rule": AcceptanceRule.RATIO}, "the ratio rule for a greedy generation"),
         (GREEDY, {"rule": AcceptanceRule.RATIO_DISTINCT}, "the ratio_distinct rule for a greedy generation"),
-        (SAMPLED, {"rule": AcceptanceRule.SEMANTIC}, "the semantic rule"),
+        (SAMPLED, {"rule": AcceptanceRule.SEMANTIC}, "the semantic rule for a sampled generation"),
+        (GREEDY, {"rule": AcceptanceRule.SEMANTIC}, "the semantic rule, for which it was given no judge"),
         (SAMPLED, {"deferral": Deferral()}, "deferred correction under the shared-noise rule"),
-        (SAMPLED, {"details": frozenset({Detail.MISMATCHES})}, "mismatches"),
         (SAMPLED, {"rule": AcceptanceRule.RATIO}, "no draft distribution"),
         (SAMPLED, {"rule": AcceptanceRule.RATIO, "distribution": SCALAR}, "scalars without a deferral"),
         (

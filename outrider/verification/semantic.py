@@ -1,0 +1,82 @@
+"""Semantic acceptance: greedy verification in which a judge may let mismatches pass. Lossy, by permission only.
+
+A draft token is a *mismatch* where it is not the target's argmax behind the draft tokens before it. A judge sees, for
+each, the hidden state the drafter chose the token from, the target's at the same row, and the state of the link. All
+mismatches before the first one it rejects are accepted; at that one the target's token is returned; with none rejected
+the whole block is committed, and the target's next token if one is wanted. With a judge that rejects everything this is
+greedy verification. Source: WISV, equations 23-27 and its two protocols: full-hidden upload (the drafter's states come
+with the block) and selective-hidden upload (they are asked for at the mismatches). Both decide here, and alike.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from outrider.engines.exchanged import FloatRow
+from outrider.errors import ShapeError
+from outrider.link.state import Csi
+from outrider.verification.decision import BlockDecision
+
+
+class MismatchJudge(Protocol):
+    """Decides which mismatches pass. A pure function: the same question gets the same answer."""
+
+    @property
+    def drafter_width(self) -> int:
+        """Length of a drafter's hidden state; what a device sends is checked against it."""
+        ...
+
+    def accepts(self, drafter_hidden: FloatRow, target_hidden: FloatRow, channel: Csi | None) -> Sequence[bool]:
+        """Whether each of a block's mismatches may pass, whatever becomes of those before it.
+
+        Args:
+            drafter_hidden: ``[M, drafter_width]`` float32, finite, M >= 1: final hidden state at the row in which the
+                drafter chose the token, as decoded from the message.
+            target_hidden: ``[M, d_target]`` float32: the target's final-norm hidden state at that row.
+            channel: the state of the link; None: not known.
+
+        Returns:
+            M answers.
+        """
+        ...
+
+
+def mismatches(choices: Sequence[int], draft: Sequence[int]) -> tuple[int, ...]:
+    """Where a chain of K tokens differs from the target's own choices at its first K rows."""
+    return tuple(i for i, (choice, token_id) in enumerate(zip(choices, draft, strict=False)) if choice != token_id)
+
+
+def semantic_decision(
+    choices: Sequence[int], draft: Sequence[int], accepted: Sequence[bool], *, bonus: bool
+) -> BlockDecision:
+    """Decide a chain.
+
+    Args:
+        choices: the target's argmax at each row, K or, with a bonus token, K + 1.
+        draft: K tokens.
+        accepted: the judge's answer for each of ``mismatches(choices, draft)``.
+        bonus: whether the choice behind a wholly accepted draft counts.
+
+    Raises:
+        ShapeError: another number of choices or answers.
+    """
+    if len(choices) not in (len(draft), len(draft) + 1) or len(choices) < len(draft) + bonus:
+        raise ShapeError(f"a draft of {len(draft)} tokens needs {len(draft) + bonus} choices, found {len(choices)}")
+    found = mismatches(choices, draft)
+    if len(accepted) != len(found):
+        raise ShapeError(f"{len(found)} mismatches need as many answers of the judge, found {len(accepted)}")
+    rejected = next((at for at, passes in zip(found, accepted, strict=True) if not passes), None)
+    if rejected is not None:
+        return BlockDecision(tuple(range(rejected)), choices[rejected])
+    return BlockDecision(tuple(range(len(draft))), choices[len(draft)] if bonus else None)
+
+
+def hidden_fault(hidden: FloatRow, count: int, width: int) -> str | None:
+    """What is wrong with hidden states a device sent; None if nothing is."""
+    if hidden.dtype != np.float32 or hidden.shape != (count, width):
+        found = f"{list(hidden.shape)} {hidden.dtype}"
+        return f"needs drafter hidden states of shape {[count, width]} float32, found {found}; send one for each"
+    if not np.isfinite(hidden).all():
+        return "needs finite drafter hidden states, found one that is not; send them in a wider number format"
+    return None
