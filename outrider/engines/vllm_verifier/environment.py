@@ -1,0 +1,63 @@
+"""The process around vLLM: what it reads from the environment, and what it changes for everybody else.
+
+vLLM reads its variables when it is imported or started. Those the design needs are set whatever they were; the others
+give way to the operator's.
+"""
+
+import os
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+_NEEDED = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine lives in the thread that drives it
+    "VLLM_USE_V2_MODEL_RUNNER": "0",  # the hooks are those of the first one
+}
+_DEFAULTS = {
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # several processes share a machine's cores; their threads are ours to set
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # forking a process with threads (Ray's, torch's) can deadlock
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "ERROR",  # its warnings, 20 at each start, are about a scheduler and a sampler that stay idle
+    "VLLM_LOGGING_STREAM": "ext://sys.stderr",
+}
+_CHANGED = ("OMP_NUM_THREADS", "VLLM_DIST_IDENT")
+
+
+def prepare() -> None:
+    """Set the variables. Call it before vLLM is imported; repeatable."""
+    os.environ.update(_NEEDED)
+    for name, value in _DEFAULTS.items():
+        os.environ.setdefault(name, value)
+
+
+@contextmanager
+def starting(threads: int) -> Iterator[None]:
+    """Start vLLM inside: it gets ``threads`` torch threads, and the process its own state back.
+
+    Else vLLM seeds every generator of the process, its CPU worker replaces ``torch.set_num_threads`` by a function that
+    does nothing, and torch's process groups replace ``sys.excepthook``. OpenMP counts threads by the calling thread, so
+    start and use the engine in the same one.
+    """
+    set_num_threads, excepthook, dtype = torch.set_num_threads, sys.excepthook, torch.get_default_dtype()
+    variables = {name: os.environ.get(name) for name in _CHANGED}
+    generators = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002 (vLLM seeds that one)
+    os.environ["OMP_NUM_THREADS"] = str(threads)  # for worker processes; in this one it keeps vLLM from choosing
+    set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads = set_num_threads
+        torch.set_num_threads(threads)
+        torch.set_default_dtype(dtype)
+        sys.excepthook = excepthook
+        random.setstate(generators[0])
+        np.random.set_state(generators[1])  # noqa: NPY002
+        torch.set_rng_state(generators[2])
+        for name, value in variables.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
