@@ -1,19 +1,21 @@
-"""Tiny random models and the engines under test. A second engine joins by adding a factory to ``VERIFIERS``."""
+"""Tiny random models and the engines under test. Another engine joins by adding a factory to ``VERIFIERS``."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
-from outrider.engines.base import VerifierEngine
-from outrider.engines.forward import BlockCopy, Move, PassResult, Segment, TreeLayout
-from outrider.engines.limits import EngineLimits
+from outrider.engines.forward import BlockCopy, ForwardModel, Move, PassResult, Segment, TreeLayout
+from outrider.engines.limits import EngineLimits, kept_rows_bytes
 from outrider.engines.paged_model import PagedModel, kv_bytes_per_token
 from outrider.engines.paged_verifier import PagedVerifier
 from outrider.engines.torch_drafter import TorchDrafter
 from outrider.engines.torch_verifier import TorchVerifier
+from outrider.verification.semantic import MismatchJudge
+from tests.unit.engines.vllm_models import VLLM_BLOCK_TOKENS, VLLM_MODELS, FirstBlocks
 
 VOCAB = 97
 BLOCK_TOKENS = 4
@@ -38,6 +40,7 @@ def tiny_llama(seed: int = 0, layers: int = 2) -> LlamaForCausalLM:
         num_hidden_layers=layers,
         num_attention_heads=6,
         num_key_value_heads=2,
+        head_dim=32,  # the smallest that vLLM computes on a CPU
         max_position_embeddings=256,
         initializer_range=0.3,
         bos_token_id=None,
@@ -49,13 +52,12 @@ def tiny_llama(seed: int = 0, layers: int = 2) -> LlamaForCausalLM:
     return model
 
 
-MakeVerifier = Callable[..., VerifierEngine]
-
-
-def torch_verifier(model: PreTrainedModel, *, blocks: int = 200, prefill_chunk_tokens: int = 16) -> TorchVerifier:
+def torch_verifier(
+    model: PreTrainedModel, *, blocks: int = 200, prefill_chunk_tokens: int = 16, judge: MismatchJudge | None = None
+) -> TorchVerifier:
     """The torch engine with room for ``blocks`` KV blocks."""
     budget = kv_bytes_per_token(model) * BLOCK_TOKENS * blocks
-    return TorchVerifier(TinyModel(model), EngineLimits(budget, BLOCK_TOKENS, prefill_chunk_tokens))
+    return TorchVerifier(TinyModel(model), EngineLimits(budget, BLOCK_TOKENS, prefill_chunk_tokens), judge)
 
 
 class BranchedModel(PagedModel):
@@ -74,24 +76,107 @@ class BranchedModel(PagedModel):
         return super().forward(segments, want_hidden=want_hidden)
 
 
-def branched_verifier(model: PreTrainedModel, *, blocks: int = 200, prefill_chunk_tokens: int = 16) -> PagedVerifier:
-    """The paged engine over a model without tree masks."""
+def verifier_over(
+    forward: ForwardModel,
+    model: PreTrainedModel,
+    *,
+    blocks: int,
+    prefill_chunk_tokens: int,
+    judge: MismatchJudge | None,
+) -> PagedVerifier:
+    """The paged engine over any model, with the limits of ``torch_verifier``."""
+    limits = EngineLimits(kv_bytes_per_token(model) * forward.block_tokens * blocks)
     return PagedVerifier(
-        BranchedModel(model, blocks, BLOCK_TOKENS),
+        forward,
         vocab_size=VOCAB,
         max_context_tokens=TinyModel(model).max_context_tokens,
         prefill_chunk_tokens=prefill_chunk_tokens,
-        kept_rows_bytes=EngineLimits(kv_bytes_per_token(model) * BLOCK_TOKENS * blocks).kept_rows_bytes,
+        kept_rows_bytes=kept_rows_bytes(limits.kv_budget_bytes),
+        judge=judge,
     )
 
 
-VERIFIERS: dict[str, MakeVerifier] = {"torch": torch_verifier, "branched": branched_verifier}
+def branched_verifier(
+    model: PreTrainedModel, *, blocks: int = 200, prefill_chunk_tokens: int = 16, judge: MismatchJudge | None = None
+) -> PagedVerifier:
+    """The paged engine over a model without tree masks."""
+    forward = BranchedModel(model, blocks, BLOCK_TOKENS)
+    return verifier_over(forward, model, blocks=blocks, prefill_chunk_tokens=prefill_chunk_tokens, judge=judge)
 
 
-@pytest.fixture(params=sorted(VERIFIERS))
+def vllm_verifier(
+    model: PreTrainedModel, *, blocks: int = 200, prefill_chunk_tokens: int = 16, judge: MismatchJudge | None = None
+) -> PagedVerifier:
+    """The paged engine over vLLM's blocks as whoever used them before has left them."""
+    forward = FirstBlocks(VLLM_MODELS.started(model), blocks)
+    return verifier_over(forward, model, blocks=blocks, prefill_chunk_tokens=prefill_chunk_tokens, judge=judge)
+
+
+class MakesVerifier(Protocol):
+    """A function that makes an engine of ``blocks`` KV blocks."""
+
+    def __call__(
+        self,
+        model: PreTrainedModel,
+        *,
+        blocks: int = 200,
+        prefill_chunk_tokens: int = 16,
+        judge: MismatchJudge | None = None,
+    ) -> PagedVerifier: ...
+
+
+@dataclass(frozen=True)
+class MakeVerifier:
+    """Makes engines of one kind.
+
+    Attributes:
+        make: see ``__call__``.
+        block_tokens: positions in one of their KV blocks.
+        stop: ends what the engines made so far share, and so these.
+    """
+
+    make: MakesVerifier
+    block_tokens: int = BLOCK_TOKENS
+    stop: Callable[[], None] = lambda: None
+
+    def __call__(
+        self,
+        model: PreTrainedModel,
+        *,
+        blocks: int = 200,
+        prefill_chunk_tokens: int = 16,
+        judge: MismatchJudge | None = None,
+    ) -> PagedVerifier:
+        """An engine with room for ``blocks`` KV blocks."""
+        return self.make(model, blocks=blocks, prefill_chunk_tokens=prefill_chunk_tokens, judge=judge)
+
+    def blocks_of(self, positions: int) -> int:
+        """KV blocks that hold as many positions."""
+        return -(-positions // self.block_tokens)
+
+
+VERIFIERS = {
+    "torch": MakeVerifier(torch_verifier),
+    "branched": MakeVerifier(branched_verifier),
+    "vllm": MakeVerifier(vllm_verifier, VLLM_BLOCK_TOKENS, VLLM_MODELS.stop),
+}
+# In one process, because starting vLLM takes longer than these tests.
+ON_VLLM = pytest.mark.xdist_group("vllm")
+
+
+@pytest.fixture(
+    params=[pytest.param(name, marks=ON_VLLM if name == "vllm" else ()) for name in sorted(VERIFIERS)],
+)
 def make_verifier(request: pytest.FixtureRequest) -> MakeVerifier:
     """Each engine in turn."""
     return VERIFIERS[request.param]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def stop_vllm() -> Iterator[None]:
+    """Leave no engine running behind the last test."""
+    yield
+    VLLM_MODELS.stop()
 
 
 def torch_drafter(model: PreTrainedModel, *, blocks: int = 200, prefill_chunk_tokens: int = 16) -> TorchDrafter:

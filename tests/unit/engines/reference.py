@@ -9,7 +9,7 @@ import torch
 from transformers import PreTrainedModel
 
 from outrider.engines.base import AcceptanceRule, Block, OpenGeneration, Unfinished, Verified, VerifierEngine
-from outrider.engines.exchanged import Deferral, DraftDistribution
+from outrider.engines.exchanged import Deferral, DraftDistribution, FloatField
 from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.sampling import RowGroup, TokenCounts, choose_tokens, target_probs
 from outrider.types import SamplingParams, TokenLogprobs
@@ -166,14 +166,15 @@ def plain_decision(logits_of: LogitsOf, client: Client, block: Block) -> BlockDe
     return verify_ratio(target_probs(logits, groups), [ratio], choices)[0]
 
 
-def assert_decided(outcome: Verified, expected: BlockDecision) -> None:
-    """Same decision; what a device draws from to 1e-5, the row's form included."""
+def assert_decided(outcome: Verified, expected: BlockDecision, field: FloatField = FloatField.FP32) -> None:
+    """Same decision; what a device draws from to 1e-5 or one step of ``field``, the row's form included."""
     assert (outcome.accepted_path, outcome.next_token) == (expected.path, expected.token_after)
     assert type(outcome.deferred) is type(expected.deferred)
     if outcome.deferred is not None and expected.deferred is not None:
         mine, theirs = outcome.deferred, expected.deferred
         assert np.array_equal(mine.token_ids, theirs.token_ids)  # type: ignore[arg-type]  # None for a whole row
-        np.testing.assert_allclose(mine.probs, theirs.probs, atol=1e-5)
+        step = 2.0**-10 if field is FloatField.FP16 else 0.0
+        np.testing.assert_allclose(mine.probs, theirs.probs, rtol=step, atol=1e-5)
 
 
 def assert_plain_logprobs(

@@ -84,8 +84,8 @@ def test_a_long_prompt_is_computed_in_chunks_and_stalls_nobody(make_verifier: Ma
 
 @pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys())
 def test_eviction_is_invisible(make_verifier: MakeVerifier, params: SamplingParams) -> None:
-    """KV for about two of five generations: each is evicted and restored again and again."""
-    engine = make_verifier(tiny_llama(), blocks=24)
+    """KV for one or two of five generations: each is evicted and restored again and again."""
+    engine = make_verifier(tiny_llama(), blocks=make_verifier.blocks_of(96))
     rng = random.Random(2)
     clients = [Client(f"c{i}", [rng.randrange(VOCAB) for _ in range(30)], params) for i in range(5)]
     truths = {c.name: target_alone(tiny_llama(), c.prompt, params, 30) for c in clients}
@@ -170,6 +170,34 @@ def test_blocks_that_assume_another_prefix_are_stale(make_verifier: MakeVerifier
     assert engine.verify([longer.block([1])]) == [Stale("a", 1)]
 
 
+@pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys())
+def test_a_round_sent_ahead_holds_only_if_the_one_before_was_accepted_whole(
+    make_verifier: MakeVerifier, params: SamplingParams
+) -> None:
+    """Two rounds of one generation are under way; the second assumes all of the first, which draws no bonus token."""
+    truth = target_alone(tiny_llama(), PROMPT, params, 24)
+    engine, client = make_verifier(tiny_llama()), Client("a", PROMPT, params)
+    engine.open(client.opening())
+    opening = client.block()
+    client.take(opening, verify_until_done(engine, [opening])[0])
+    for right in (True, False, True):
+        at = len(client.output)
+        draft = [*truth[at : at + 2], truth[at + 2] if right else (truth[at + 2] + 1) % VOCAB]
+        first = client.block(draft, bonus=False)
+        ahead = Client("a", PROMPT, params)
+        ahead.tokens, ahead.round = [*client.tokens, *draft], client.round + 1
+        second = ahead.block(truth[at + 3 : at + 5])
+        client.take(first, verify_until_done(engine, [first])[0])
+        outcome = engine.verify([second])[0]
+        if right:
+            assert isinstance(outcome, Verified)
+            assert outcome.accepted_len == 2
+            client.take(second, outcome)
+        else:
+            assert outcome == Stale("a", second.round)
+        assert client.output == truth[: len(client.output)]
+
+
 def test_unknown_generations_and_resolutions_harm_nobody(make_verifier: MakeVerifier) -> None:
     engine, client, ghost = make_verifier(tiny_llama()), Client("a", PROMPT, GREEDY), Client("ghost", PROMPT, GREEDY)
     engine.open(client.opening())
@@ -193,30 +221,31 @@ def test_blocks_that_can_never_be_verified_are_refused_alone(make_verifier: Make
 
 
 def test_prefixes_are_shared_between_generations(make_verifier: MakeVerifier) -> None:
-    engine = make_verifier(tiny_llama())
-    system = [11, 22, 33, 44, 55, 66, 77, 88, 9]
+    engine, shared = make_verifier(tiny_llama()), 2 * make_verifier.block_tokens
+    system = [(11 * i) % VOCAB for i in range(shared + 1)]
     first, second = Client("a", [*system, 1], GREEDY), Client("b", [*system, 2], SAMPLED)
     for client in (first, second):
         generate(engine, [client], lambda _: [], 1)
     assert first.outcomes[0].cached_tokens == 0
-    assert second.outcomes[0].cached_tokens == 8  # the two full blocks of 4 the prompts have in common
+    assert second.outcomes[0].cached_tokens == shared, "the two full blocks the prompts have in common"
     assert second.output == target_alone(tiny_llama(), second.prompt, SAMPLED, 1)
 
 
 def test_a_conversations_next_turn_finds_the_kv_of_its_last(make_verifier: MakeVerifier) -> None:
     engine, turn = make_verifier(tiny_llama()), Client("turn-1", PROMPT, GREEDY)
-    generate(engine, [turn], lambda _: [1, 2], 20)
+    generate(engine, [turn], lambda _: [1, 2], max(20, 2 * make_verifier.block_tokens))
     engine.close("turn-1", keep_cache=True)
     later = Client("turn-2", [*turn.tokens, 4, 4], GREEDY)
     generate(engine, [later], lambda _: [], 4)
-    assert later.outcomes[0].cached_tokens >= len(turn.tokens) - 5
+    assert later.outcomes[0].cached_tokens >= len(turn.tokens) - 1 - make_verifier.block_tokens
+    assert later.outcomes[0].cached_tokens > len(PROMPT)
     assert later.output == target_alone(tiny_llama(), later.prompt, GREEDY, len(later.output))
 
 
 @pytest.mark.parametrize("keep_cache", [True, False])
 def test_closing_gives_every_block_back(make_verifier: MakeVerifier, *, keep_cache: bool) -> None:
     """In every state: not yet computed, in the middle of its prefix, between rounds."""
-    engine = make_verifier(tiny_llama())
+    engine = make_verifier(tiny_llama(), prefill_chunk_tokens=max(16, make_verifier.block_tokens))
     clients = [Client("new", PROMPT, GREEDY), Client("cold", [3] * 90, GREEDY), Client("warm", PROMPT, SAMPLED)]
     for client in clients:
         engine.open(client.opening())
@@ -241,9 +270,9 @@ def test_opening_again_replaces_the_generation(make_verifier: MakeVerifier) -> N
 
 
 def test_prompts_that_can_never_fit_are_refused_when_opened(make_verifier: MakeVerifier) -> None:
-    small = make_verifier(tiny_llama(), blocks=5)
-    with pytest.raises(ContextTooLongError, match=r"needs 21 positions .* limit of 20"):
-        small.open(Client("a", [1] * 20, GREEDY).opening())
+    small, limit = make_verifier(tiny_llama(), blocks=5), 5 * make_verifier.block_tokens
+    with pytest.raises(ContextTooLongError, match=rf"needs {limit + 1} positions .* limit of {limit} "):
+        small.open(Client("a", [1] * limit, GREEDY).opening())
     with pytest.raises(ContextTooLongError, match="limit of 256"):
         make_verifier(tiny_llama()).open(Client("a", [1] * 256, GREEDY).opening())
     with pytest.raises(ParameterError, match=rf"0\.\.{VOCAB - 1}"):

@@ -5,8 +5,9 @@ from itertools import cycle
 import numpy as np
 import pytest
 
-from outrider.engines.base import AcceptanceRule, Block, Refused, Stale, Unfinished, Verified, VerifierEngine
+from outrider.engines.base import AcceptanceRule, Block, Refused, Stale, Unfinished, Verified
 from outrider.engines.exchanged import Candidates, Deferral, FloatField, TargetRow
+from outrider.engines.paged_verifier import PagedVerifier
 from outrider.types import SamplingParams
 from tests.unit.engines.conftest import VOCAB, MakeVerifier, tiny_llama, torch_verifier
 from tests.unit.engines.fake_device import FakeDevice
@@ -31,7 +32,7 @@ ROW = Deferral()
 class Pair:
     """A client and its device; ``reject`` plays rounds until one ends in a deferred correction."""
 
-    def __init__(self, engine: VerifierEngine, client: Client, logits_of: LogitsOf) -> None:
+    def __init__(self, engine: PagedVerifier, client: Client, logits_of: LogitsOf) -> None:
         self.engine, self.client = engine, client
         self.device = FakeDevice(logits_of, client.params.seed)
         engine.open(client.opening())
@@ -60,7 +61,7 @@ class Pair:
         return token_id
 
 
-def pair(engine: VerifierEngine, params: SamplingParams = SAMPLED, name: str = "a") -> Pair:
+def pair(engine: PagedVerifier, params: SamplingParams = SAMPLED, name: str = "a") -> Pair:
     return Pair(engine, Client(name, PROMPT, params, logprobs=2), plain_logits_of(tiny_llama()))
 
 
@@ -79,7 +80,7 @@ def test_a_rejection_commits_what_was_accepted_and_hands_over_the_row(
         block = one.draft(deferral=Deferral(field))
         expected = plain_decision(logits_of, one.client, block)
         outcome = verify_until_done(one.engine, [block])[0]
-        assert_decided(outcome, expected)
+        assert_decided(outcome, expected, field)
         one.client.take(block, outcome)
         if outcome.deferred is not None:
             assert outcome.next_token is None
@@ -87,7 +88,7 @@ def test_a_rejection_commits_what_was_accepted_and_hands_over_the_row(
             block = one.draft(forced, deferral=Deferral(field))
             expected = plain_decision(logits_of, one.client, block)
             outcome = verify_until_done(one.engine, [block])[0]
-            assert_decided(outcome, expected)
+            assert_decided(outcome, expected, field)
             one.client.take(block, outcome)
         if outcome.deferred is not None:
             one.client.tokens.append(one.correction(outcome))
@@ -135,7 +136,7 @@ def test_a_row_is_answered_again_without_a_pass(make_verifier: MakeVerifier) -> 
 
 def test_a_kept_row_answers_even_after_its_kv_is_gone(make_verifier: MakeVerifier) -> None:
     """With KV for chunks of two tokens a pass could not decide it at once."""
-    one = pair(make_verifier(tiny_llama(), blocks=24, prefill_chunk_tokens=2))
+    one = pair(make_verifier(tiny_llama(), blocks=make_verifier.blocks_of(96), prefill_chunk_tokens=2))
     _, outcome = one.reject()
     lose_kv(one.engine)
     again = one.engine.verify([one.ask_row()])[0]
@@ -197,7 +198,7 @@ def test_impossible_corrections_are_refused_and_possible_ones_taken_afterwards(
 ) -> None:
     """Whether the row is still kept or has to be computed again, with drafts and long forced tails behind."""
     for keep, tail in ((True, ()), (True, (1,) * 9), (False, ()), (False, (1,) * 9)):
-        engine = make_verifier(tiny_llama(), blocks=24, prefill_chunk_tokens=4)
+        engine = make_verifier(tiny_llama(), blocks=make_verifier.blocks_of(96), prefill_chunk_tokens=4)
         one = pair(engine)
         one.client.logprobs = logprobs
         engine.open(one.client.opening())
@@ -222,7 +223,7 @@ def test_impossible_corrections_are_refused_and_possible_ones_taken_afterwards(
         assert_decided(verify_until_done(engine, [good])[0], expected)
 
 
-def lose_kv(engine: VerifierEngine) -> None:
+def lose_kv(engine: PagedVerifier) -> None:
     """Evict every idle generation; kept rows stay."""
     evicted, big = engine.usage().evictions, Client("big", [7] * 94, SAMPLED)
     engine.open(big.opening())
@@ -231,11 +232,14 @@ def lose_kv(engine: VerifierEngine) -> None:
     assert engine.usage().evictions > evicted
 
 
-def lose_rows(engine: VerifierEngine) -> None:
-    """Push every kept row out of 24 blocks' worth, and evict every idle generation."""
-    others = [pair(engine, name=f"other-{i}") for i in range(3)]
-    for other in others:
-        other.reject()
+def lose_rows(engine: PagedVerifier) -> None:
+    """Push a kept row out, by rejections until there is no room for more, and evict every idle generation."""
+    others: list[Pair] = []
+    kept_bytes = 0
+    while engine.kept_row_bytes > kept_bytes:
+        kept_bytes = engine.kept_row_bytes
+        others.append(pair(engine, name=f"other-{len(others)}"))
+        others[-1].reject()
     lose_kv(engine)
     for other in others:
         engine.close(other.client.name, keep_cache=False)
@@ -247,7 +251,7 @@ def test_what_is_lost_between_rejection_and_correction_is_computed_again(
 ) -> None:
     logits_of = plain_logits_of(tiny_llama())
     for what in ("row", "correction", "no correction"):
-        engine = make_verifier(tiny_llama(), blocks=24, prefill_chunk_tokens=8)
+        engine = make_verifier(tiny_llama(), blocks=make_verifier.blocks_of(96), prefill_chunk_tokens=8)
         one = pair(engine)
         _, outcome = one.reject()
         if lose == "KV":
@@ -272,13 +276,14 @@ def test_what_is_lost_between_rejection_and_correction_is_computed_again(
 
 
 @pytest.mark.parametrize("params", [SAMPLED, PENALISED], ids=["sampled", "penalised"])
-@pytest.mark.parametrize("blocks", [200, 22])
+@pytest.mark.parametrize("positions", [800, 88])
 def test_corrections_of_devices_and_of_the_engine_make_the_same_responses(
-    make_verifier: MakeVerifier, params: SamplingParams, blocks: int
+    make_verifier: MakeVerifier, params: SamplingParams, positions: int
 ) -> None:
     """Whole responses under DSSD against DSD with the same drafts and noise; four at once, evicted or not."""
     logits_of, length = plain_logits_of(tiny_llama()), 24
-    engine, plain = make_verifier(tiny_llama(), blocks=blocks), make_verifier(tiny_llama())
+    engine = make_verifier(tiny_llama(), blocks=make_verifier.blocks_of(positions))
+    plain = make_verifier(tiny_llama())
     pairs = [Pair(engine, Client(f"c{i}", PROMPT[i:], params), logits_of) for i in range(4)]
     owed: dict[str, tuple[int, ...]] = {}
     deferrals = cycle([ROW, Deferral(candidates=0), ROW])
@@ -288,7 +293,7 @@ def test_corrections_of_devices_and_of_the_engine_make_the_same_responses(
             one.client.take(block, outcome)
             if outcome.deferred is not None:
                 owed[one.client.name] = (one.correction(outcome),)
-    assert (engine.usage().evictions > 0) == (blocks == 22)
+    assert (engine.usage().evictions > 0) == (positions == 88)
     for one in pairs:
         dsd = Client(one.client.name, one.client.prompt, params)
         plain.open(dsd.opening())
@@ -317,7 +322,7 @@ def test_closing_gives_kept_rows_back() -> None:
 
 
 def test_kept_rows_are_bounded_by_a_sixteenth_of_the_kv_budget() -> None:
-    engine = torch_verifier(tiny_llama(), blocks=60)  # 60 blocks of 4 positions of 256 bytes: 9 rows of 388 bytes
+    engine = torch_verifier(tiny_llama(), blocks=15)  # 15 blocks of 4 positions of 1024 bytes: 9 rows of 388 bytes
     pairs = [pair(engine, name=f"g{i}") for i in range(12)]
     for one in pairs:
         one.reject()

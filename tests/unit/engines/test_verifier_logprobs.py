@@ -75,13 +75,13 @@ def test_logprobs_are_the_targets_own_for_every_window(
     check(client)
 
 
-@pytest.mark.parametrize(("blocks", "chunk"), [(200, 5), (200, 64), (30, 7)])
+@pytest.mark.parametrize(("positions", "chunk"), [(800, 5), (800, 64), (120, 7)])
 def test_neither_company_nor_chunks_nor_evictions_change_them(
-    make_verifier: MakeVerifier, blocks: int, chunk: int
+    make_verifier: MakeVerifier, positions: int, chunk: int
 ) -> None:
     """Long and short prompts, some alike; who asks for nothing gets nothing."""
     rng = random.Random(chunk)
-    engine = make_verifier(tiny_llama(), blocks=blocks, prefill_chunk_tokens=chunk)
+    engine = make_verifier(tiny_llama(), blocks=make_verifier.blocks_of(positions), prefill_chunk_tokens=chunk)
     system = [rng.randrange(VOCAB) for _ in range(20)]
     clients = [
         Client(
@@ -95,7 +95,7 @@ def test_neither_company_nor_chunks_nor_evictions_change_them(
     ]
     truths = {c.name: target_alone(tiny_llama(), c.prompt, c.params, 24) for c in clients}
     generate(engine, clients, lambda c: mixed_draft(truths[c.name][len(c.output) :], rng.randint(0, 5), rng), 12)
-    assert (engine.usage().evictions > 0) == (blocks == 30)
+    assert (engine.usage().evictions > 0) == (positions == 120)
     for client in clients:
         assert client.output == truths[client.name][: len(client.output)]
         check(client)
@@ -104,7 +104,7 @@ def test_neither_company_nor_chunks_nor_evictions_change_them(
 @pytest.mark.parametrize("passes", [1, 3, 6])
 def test_a_prompt_evicted_in_the_middle_is_scored_to_its_end(make_verifier: MakeVerifier, passes: int) -> None:
     """An older generation takes the memory away; what is computed again is not reported twice."""
-    engine = make_verifier(tiny_llama(), blocks=24, prefill_chunk_tokens=8)
+    engine = make_verifier(tiny_llama(), blocks=make_verifier.blocks_of(96), prefill_chunk_tokens=8)
     old = Client("old", [9] * 60, PARAMS["greedy"])
     young = Client("young", [random.Random(1).randrange(VOCAB) for _ in range(70)], PARAMS["sampled"], logprobs=2)
     young.prompt_logprobs = True
@@ -114,7 +114,7 @@ def test_a_prompt_evicted_in_the_middle_is_scored_to_its_end(make_verifier: Make
         assert isinstance(engine.verify([young.block()])[0], Unfinished)
     verify_until_done(engine, [old.block()])
     evicted = engine.usage().evictions
-    assert (evicted > 0) == (passes > 4)  # 24 blocks of 4: the old one needs 15, the young one then has more than 9
+    assert (evicted > 0) == (passes > 4)  # the old one needs 60 to 64 of 96 positions, the young one has 8 per pass
     block = young.block()
     young.take(block, verify_until_done(engine, [block])[0])
     check(young)
@@ -122,13 +122,14 @@ def test_a_prompt_evicted_in_the_middle_is_scored_to_its_end(make_verifier: Make
 
 def test_a_cached_prompt_is_computed_again_when_its_logprobs_are_wanted(make_verifier: MakeVerifier) -> None:
     engine = make_verifier(tiny_llama())
+    cached = 40 // make_verifier.block_tokens * make_verifier.block_tokens
     first, second, third = (
         Client(name, [7, *range(40)], PARAMS["greedy"], logprobs=1, prompt_logprobs=name == "b") for name in "abc"
     )
     for client in (first, second, third):
         generate(engine, [client], lambda _: [], 2)
         check(client)
-    assert [client.outcomes[0].cached_tokens for client in (first, second, third)] == [0, 0, 40]
+    assert [client.outcomes[0].cached_tokens for client in (first, second, third)] == [0, 0, cached]
 
 
 def test_of_a_resumed_generation_only_the_prompt_is_scored(make_verifier: MakeVerifier) -> None:

@@ -17,7 +17,15 @@ from outrider.engines.exchanged import Deferral, DraftDistribution, TargetRow
 from outrider.engines.paged_verifier import PagedVerifier
 from outrider.sampling import RowGroup, TokenCounts, choose_tokens
 from outrider.types import SamplingParams
-from tests.unit.engines.conftest import BLOCK_TOKENS, VOCAB, branched_verifier, tiny_llama, torch_verifier
+from tests.unit.engines.conftest import (
+    BLOCK_TOKENS,
+    ON_VLLM,
+    VOCAB,
+    branched_verifier,
+    tiny_llama,
+    torch_verifier,
+    vllm_verifier,
+)
 from tests.unit.engines.fake_device import FakeDevice
 from tests.unit.engines.reference import (
     Client,
@@ -28,9 +36,9 @@ from tests.unit.engines.reference import (
     target_alone,
     verify_until_done,
 )
+from tests.unit.engines.vllm_models import VLLM_BLOCK_TOKENS
 
 BLOCKS = 20
-CAPACITY = BLOCKS * BLOCK_TOKENS
 CHUNK = 6
 MOST_PASSES = 150
 NAMES = ("a", "b", "c", "d")
@@ -99,7 +107,8 @@ def check_logprobs(client: Client, block: Block, outcome: Verified, *, first: bo
 class VerifierMachine(RuleBasedStateMachine):
     """Opens, submits, submits again, repeats, replaces and closes; up to four generations over memory for about two."""
 
-    tree_slots = max(sum(accumulate(expansion, mul)) for expansion in EXPANSIONS)  # the most a tree takes
+    capacity = BLOCKS * BLOCK_TOKENS  # positions of the longest sequence
+    most_nodes: int = max(sum(accumulate(expansion, mul)) for expansion in EXPANSIONS)
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,6 +123,10 @@ class VerifierMachine(RuleBasedStateMachine):
 
     def make_engine(self) -> PagedVerifier:
         return torch_verifier(exact_model(), blocks=BLOCKS, prefill_chunk_tokens=CHUNK)
+
+    def tree_fits(self, room: int) -> bool:
+        """Whether any tree may stand behind a sequence that leaves ``room`` positions."""
+        return room >= self.most_nodes
 
     @rule(
         name=st.sampled_from(NAMES),
@@ -225,12 +238,12 @@ class VerifierMachine(RuleBasedStateMachine):
         text = TEXTS[data.draw(st.sampled_from(range(len(TEXTS))))]
         # Long ones span several chunks.
         lengths: st.SearchStrategy[int] = st.one_of(st.just(0), st.just(0), st.integers(1, 25))
-        room = CAPACITY - len(client.tokens) - len(forced) - 1
+        room = self.capacity - len(client.tokens) - len(forced) - 1
         forced += text[: max(0, min(room, data.draw(lengths)))]
-        room = CAPACITY - len(client.tokens) - len(forced) - 1
+        room = self.capacity - len(client.tokens) - len(forced) - 1
         if not client.params.greedy and data.draw(st.booleans()):
             return self._ratio_block(data, client, forced, room)
-        if room >= self.tree_slots and data.draw(st.booleans()):
+        if self.tree_fits(room) and data.draw(st.booleans()):
             return self._matched_tree(data, client, forced)
         bare = client.block(forced=forced)
         draft: list[int] = []
@@ -256,7 +269,7 @@ class VerifierMachine(RuleBasedStateMachine):
     def _ratio_block(self, data: st.DataObject, client: Client, forced: Sequence[int], room: int) -> Block:
         device = FakeDevice(target_logits, client.params.seed)
         before, bonus = [*client.tokens, *forced], data.draw(st.integers(0, 3)) > 0
-        if room >= self.tree_slots and data.draw(st.booleans()):
+        if self.tree_fits(room) and data.draw(st.booleans()):
             rule = data.draw(st.sampled_from([AcceptanceRule.RATIO, AcceptanceRule.RATIO_DISTINCT]))
             distinct = rule is AcceptanceRule.RATIO_DISTINCT
             tree = device.tree(before, data.draw(st.sampled_from(EXPANSIONS)), distinct=distinct)
@@ -269,6 +282,8 @@ class VerifierMachine(RuleBasedStateMachine):
         if draft:
             known = device.dense() if data.draw(st.booleans()) else device.sparse()
             sent = known if deferral is None else device.scalars(draft)
+        else:
+            deferral = None  # the device has no row of its own to correct with
         self.devices[client.name] = device
         return client.block(
             draft, bonus=bonus, forced=forced, rule=AcceptanceRule.RATIO, distribution=sent, deferral=deferral
@@ -311,7 +326,7 @@ class VerifierMachine(RuleBasedStateMachine):
         self.unfinished.pop(name, None)
         self.decided[name] = (block, outcome)
         self._note_deferral(block, outcome)
-        if len(client.tokens) < CAPACITY:
+        if len(client.tokens) < self.capacity:
             self.spoken.append(list(client.tokens))
         else:
             self.engine.close(name, keep_cache=True)
@@ -349,18 +364,37 @@ class VerifierMachine(RuleBasedStateMachine):
 
 
 class BranchedVerifierMachine(VerifierMachine):
-    """The same over a model that takes trees path by path; each of up to four paths takes up to two blocks of its own."""
-
-    tree_slots = 8 * BLOCK_TOKENS
+    """The same over a model that takes trees path by path; each of up to four paths has up to two blocks of its own."""
 
     def make_engine(self) -> PagedVerifier:
         return branched_verifier(exact_model(), blocks=BLOCKS, prefill_chunk_tokens=CHUNK)
+
+    def tree_fits(self, room: int) -> bool:
+        return room >= 8 * BLOCK_TOKENS
+
+
+class VllmVerifierMachine(VerifierMachine):
+    """The same over vLLM, in float32. A sequence takes up to three of five blocks, other paths of its tree the rest."""
+
+    blocks = 5
+
+    def make_engine(self) -> PagedVerifier:
+        return vllm_verifier(tiny_llama(), blocks=self.blocks, prefill_chunk_tokens=2 * CHUNK)
+
+    def tree_fits(self, room: int) -> bool:
+        if room < self.most_nodes:
+            return False
+        before = self.capacity - 1 - room
+        after = -(-(before + max(map(len, EXPANSIONS))) // VLLM_BLOCK_TOKENS)
+        return after + 3 * (after - before // VLLM_BLOCK_TOKENS) <= self.blocks
 
 
 TestVerifierMachine = VerifierMachine.TestCase
 TestVerifierMachine.settings = settings(max_examples=120, stateful_step_count=25)
 TestBranchedVerifierMachine = BranchedVerifierMachine.TestCase
 TestBranchedVerifierMachine.settings = TestVerifierMachine.settings
+TestVllmVerifierMachine = ON_VLLM(VllmVerifierMachine.TestCase)
+TestVllmVerifierMachine.settings = TestVerifierMachine.settings
 
 
 @pytest.mark.parametrize("common", [0, 3, 20])

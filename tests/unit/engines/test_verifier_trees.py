@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from outrider.engines.base import AcceptanceRule, Refused, Verified
+from outrider.engines.base import AcceptanceRule, Refused, Unfinished, Verified
 from outrider.types import SamplingParams
 from tests.unit.engines.conftest import VOCAB, MakeVerifier, tiny_llama
 from tests.unit.engines.fake_device import FakeDevice
@@ -118,11 +118,12 @@ def test_a_tree_takes_the_positions_of_its_longest_path(make_verifier: MakeVerif
     assert isinstance(refused, Refused)
     assert "needs 257 positions, found a limit of 256" in refused.reason
     assert isinstance(verify_until_done(engine, [wide])[0], Verified)
-    small, other = make_verifier(tiny_llama(), blocks=4), Client("b", [7] * 10, GREEDY)
+    small, slots = make_verifier(tiny_llama(), blocks=4), 4 * make_verifier.block_tokens
+    other = Client("b", [7] * (slots - 6), GREEDY)
     small.open(other.opening())
     refused = small.verify([other.block([1] * 7, parents=[-1] * 7)])[0]
     assert isinstance(refused, Refused)
-    assert "needs 17 KV slots, found 16; send a smaller tree" in refused.reason
+    assert f"needs {slots + 1} KV slots, found {slots}; send a smaller tree" in refused.reason
 
 
 @pytest.mark.parametrize("parents", [[-1, 1], [-1, -2], [0, 0], [-1]])
@@ -134,3 +135,18 @@ def test_what_is_no_tree_is_refused_alone(make_verifier: MakeVerifier, parents: 
     assert isinstance(outcomes[0], Refused)
     assert "a tree of 2 nodes needs one parent each" in outcomes[0].reason
     assert isinstance(outcomes[1], Verified)
+
+
+def test_a_tree_beside_a_long_prompt_lends_it_no_room(make_verifier: MakeVerifier) -> None:
+    """A chunk's size is the same whatever shape the draft beside it has."""
+    engine = make_verifier(tiny_llama(), prefill_chunk_tokens=16)
+    warm, cold = Client("warm", PROMPT, GREEDY), Client("cold", [7] * 100, GREEDY)
+    for client in (warm, cold):
+        engine.open(client.opening())
+    first = warm.block()
+    warm.take(first, verify_until_done(engine, [first])[0])
+    star = warm.block(range(6), parents=[-1] * 6)
+    warm_outcome, cold_outcome = engine.verify([star, cold.block()])
+    assert isinstance(warm_outcome, Verified)
+    assert isinstance(cold_outcome, Unfinished)
+    assert cold_outcome.remaining_tokens == 100 - 16

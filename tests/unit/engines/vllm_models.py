@@ -1,0 +1,109 @@
+"""Tiny models on vLLM: started once for all tests of a process, as that takes seconds."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from outrider.engines.forward import BlockCopy, ForwardModel, Move, PassResult, Segment, TreeLayout
+from outrider.engines.paged_model import kv_bytes_per_token
+from outrider.engines.vllm_verifier.engine import open_model
+from outrider.engines.vllm_verifier.forward import VllmForward
+from outrider.engines.vllm_verifier.settings import VllmSettings
+
+VLLM_BLOCK_TOKENS = 32  # the fewest that vLLM computes with on a CPU
+TOTAL_BLOCKS = 200
+
+
+class VllmModels:
+    """Running engines, one for each set of weights that was asked for."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, VllmForward] = {}
+
+    def started(self, model: PreTrainedModel) -> VllmForward:
+        """An engine with a copy of the model's weights, which are float32.
+
+        Passes of more than 256 tokens or 24 sequences are split.
+
+        Raises:
+            EngineUnavailableError: vLLM is not installed; the message says how to.
+        """
+        digest = _digest(model)
+        if digest not in self._running:
+            with TemporaryDirectory() as folder:
+                model.save_pretrained(folder)
+                settings = VllmSettings(
+                    folder=Path(folder),
+                    dtype="float32",
+                    device="cpu",
+                    vocab_size=model.config.vocab_size,
+                    max_context_tokens=model.config.max_position_embeddings,
+                    kv_budget_bytes=(TOTAL_BLOCKS + 1) * VLLM_BLOCK_TOKENS * kv_bytes_per_token(model),
+                    block_tokens=VLLM_BLOCK_TOKENS,
+                    max_pass_tokens=256,
+                    max_pass_segments=24,
+                )
+                started = open_model(settings)
+            assert isinstance(started, VllmForward), "the installed vLLM has other hooks than the engine drives"
+            self._running[digest] = started
+        return self._running[digest]
+
+    def stop(self) -> None:
+        """End all of them, and the verifiers over them; the next one asked for starts anew."""
+        for forward in self._running.values():
+            forward.close()
+        self._running.clear()
+
+
+VLLM_MODELS = VllmModels()
+
+
+def _digest(model: PreTrainedModel) -> str:
+    digest = hashlib.sha256()
+    for name, weights in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(weights.contiguous().numpy().data)
+    return digest.hexdigest()
+
+
+class FirstBlocks:
+    """A model that has fewer KV blocks than there are, for verifiers with little memory; it does not own the model."""
+
+    def __init__(self, model: ForwardModel, blocks: int) -> None:
+        assert blocks <= model.total_blocks, f"a test asks for {blocks} of {model.total_blocks} blocks"
+        self._model = model
+        self._blocks = blocks
+
+    @property
+    def trees(self) -> TreeLayout:
+        return self._model.trees
+
+    @property
+    def gives_hidden(self) -> bool:
+        return self._model.gives_hidden
+
+    @property
+    def total_blocks(self) -> int:
+        return self._blocks
+
+    @property
+    def block_tokens(self) -> int:
+        return self._model.block_tokens
+
+    @property
+    def no_logits(self) -> Tensor:
+        return self._model.no_logits
+
+    def forward(
+        self, segments: Sequence[Segment], copies: Sequence[BlockCopy] = (), *, want_hidden: bool = False
+    ) -> PassResult:
+        named = {block for segment in segments for block in segment.blocks}
+        assert named <= set(range(self._blocks)), "a verifier names only its blocks"
+        return self._model.forward(segments, copies, want_hidden=want_hidden)
+
+    def move(self, moves: Sequence[Move]) -> None:
+        self._model.move(moves)
