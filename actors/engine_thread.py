@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 from actors.messages import ModelCard
-from outrider.models.registry import LoadedModel
+from outrider.models.registry import ModelFacts
 
 
 def engine_thread(threads: int) -> ThreadPoolExecutor:
@@ -18,13 +18,13 @@ def engine_thread(threads: int) -> ThreadPoolExecutor:
     )
 
 
-def model_card(loaded: LoadedModel, max_context_tokens: int) -> ModelCard:
+def model_card(facts: ModelFacts, max_context_tokens: int) -> ModelCard:
     """Who an engine is; ``max_context_tokens`` is what it can hold, which may be less than the model's context."""
     return ModelCard(
-        name=loaded.name,
-        model_hash=loaded.model_hash,
-        token_map_hash=loaded.token_map_hash,
-        vocab_size=loaded.vocab_size,
-        eos_token_ids=loaded.eos_token_ids,
+        name=facts.name,
+        model_hash=facts.model_hash,
+        token_map_hash=facts.token_map_hash,
+        vocab_size=facts.vocab_size,
+        eos_token_ids=facts.eos_token_ids,
         max_context_tokens=max_context_tokens,
     )

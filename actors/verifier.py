@@ -5,38 +5,34 @@ answered in order of arrival by one engine thread, so a batch sent while another
 """
 
 import asyncio
+import logging
+import os
 import time
 from dataclasses import replace
 
 from actors.messages import ModelCard, VerifyCall, VerifyReply
-from outrider.config_schema import ModelConfig
 from outrider.engines.base import VerifierEngine
-from outrider.engines.limits import EngineLimits
-from outrider.errors import OutriderError
-from outrider.events import write_events
+from outrider.engines.configured import VerifierSpec, build_verifier
+from outrider.errors import OutriderError, VerifierLostError
+from outrider.events import event, write_events
 from outrider.types import GenerationId
+
+log = logging.getLogger(__name__)
 
 
 class VerifierActor:
     """Holds a target model and the KV of the generations its coordinator sends."""
 
-    def __init__(self, model: ModelConfig, device: str, threads: int, limits: EngineLimits) -> None:
+    def __init__(self, spec: VerifierSpec) -> None:
         """Load the model; the actor answers once that is done."""
         # Whoever only creates this actor need not wait for torch to load.
         from actors.engine_thread import engine_thread, model_card  # noqa: PLC0415
-        from outrider.engines.torch_verifier import TorchVerifier  # noqa: PLC0415
-        from outrider.models.registry import load_target  # noqa: PLC0415
-        from outrider.scheduling.machine import this_machine  # noqa: PLC0415
 
         write_events()
-        self._thread = engine_thread(threads)
-        loaded = self._thread.submit(
-            load_target, model.target, dtype=model.dtype, device=device, max_context_tokens=model.max_context_tokens
-        ).result()
-        engine = TorchVerifier(loaded, limits)
-        self._engine: VerifierEngine = engine
-        card = model_card(loaded, engine.max_context_tokens)
-        self._card = replace(card, machine=this_machine(loaded.name, model.dtype, device, threads))
+        self._thread = engine_thread(spec.threads)
+        built = self._thread.submit(build_verifier, spec).result()
+        self._engine: VerifierEngine = built.engine
+        self._card = replace(model_card(built.facts, built.engine.max_context_tokens), machine=built.machine)
         self._free_since_s = time.monotonic()
 
     async def card(self) -> ModelCard:
@@ -49,6 +45,16 @@ class VerifierActor:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._apply, call, arrived_at_s)
 
     def _apply(self, call: VerifyCall, arrived_at_s: float) -> VerifyReply:
+        from torch import AcceleratorError  # noqa: PLC0415 (as above)
+
+        try:
+            return self._applied(call, arrived_at_s)
+        except (VerifierLostError, AcceleratorError) as error:
+            # A process of the engine is gone, or the GPU's state: nothing can be computed again before Ray starts anew.
+            event(log, "verifier_engine_lost", logging.ERROR, reason=str(error))
+            os._exit(1)
+
+    def _applied(self, call: VerifyCall, arrived_at_s: float) -> VerifyReply:
         started_at_s = time.monotonic()
         for closing in call.closings:
             self._engine.close(closing.generation, keep_cache=closing.keep_cache)

@@ -16,24 +16,26 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import yaml
 from tqdm import tqdm
 
 from bench.profile_runs import BatchRunner, UniquePrompts
 from bench.profile_tables import print_profile
+from outrider.config_schema import Device, VerifierConfig
+from outrider.engines.configured import VerifierSpec, build_verifier, check_engine
 from outrider.engines.limits import EngineLimits
-from outrider.engines.paged_model import kv_bytes_per_token
-from outrider.engines.torch_verifier import TorchVerifier
+from outrider.engines.paged_model import configured_kv_bytes_per_token
 from outrider.errors import ParameterError
-from outrider.models.registry import LoadedModel, load_target
+from outrider.models.registry import load_target_facts, resolve_folder, torch_dtype
+from outrider.models.target_folder import read_config
 from outrider.scheduling.cost_profiles import profile_of, to_json
 from outrider.scheduling.fit_figures import BatchSample, Regime, assess, medians_of, noise_floor_mape, works_of
 from outrider.scheduling.fitting import FitKind, FittedModel, fit
-from outrider.scheduling.machine import this_machine
 from outrider.scheduling.profiling_plan import Configuration, ProfilingPlan, profiling_plan
 
 _LARGEST_TOKENS = {"cpu": 256, "cuda": 2000}
 _QUICK_LARGEST_TOKENS, _QUICK_SHARE, _QUICK_REPEATS = 128, 0.25, 2
-_BLOCK_TOKENS = 16
+_SPARE_BLOCKS = 4  # what an engine keeps for itself
 _CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
@@ -45,20 +47,23 @@ def main(argv: Sequence[str]) -> None:
     largest_tokens = usual if args.largest_tokens is None else args.largest_tokens
     plan = profiling_plan(largest_tokens, args.seed, _QUICK_SHARE if args.quick else 1.0)
     repeats = min(args.repeats, _QUICK_REPEATS) if args.quick else args.repeats
-    target = load_target(args.target, dtype=args.dtype, device=args.device)
-    if largest_tokens >= target.max_context_tokens:
-        needed = f"less than the target's context of {target.max_context_tokens} tokens"
+    context_tokens = load_target_facts(args.target).max_context_tokens
+    if largest_tokens >= context_tokens:
+        needed = f"less than the target's context of {context_tokens} tokens"
         raise ParameterError("largest_tokens", needed, largest_tokens)
-    runner = _runner(target, plan, args.seed, _CLOCKS[args.clock])
+    spec = _spec(args, plan)
+    built = build_verifier(spec)
+    prompts = UniquePrompts(built.facts.vocab_size, args.seed, spec.limits.block_tokens)
+    runner = BatchRunner(built.engine, prompts, _CLOCKS[args.clock])
     train, test = measure(runner, plan, repeats, args.warmups, args.seed)
     fitted = fit(train, test, args.seed)
-    machine = this_machine(target.name, args.dtype, args.device, args.threads)
+    machine = built.machine
     threads = f", {machine.threads} thread(s)" if machine.device == "cpu" else ""
     engine = f"{machine.engine} {machine.engine_version}"
     print(f"{machine.model} {machine.dtype} on {machine.hardware}{threads}, {engine}, {args.clock} clock")
     print_profile(train, test, fitted)
     model = fitted.guarded(test)
-    name = f"{machine.model}-{machine.dtype}-{machine.device}-{machine.threads}"
+    name = f"{machine.model}-{machine.dtype}-{machine.engine}-{machine.device}-{machine.threads}"
     date = datetime.now(UTC).date().isoformat()
     profile = profile_of(name, model, machine, date, _figures(train, test, fitted))
     args.out.write_text(to_json(profile), encoding="utf-8")
@@ -82,7 +87,16 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         choices=["float32", "bfloat16", "float16"],
         help="model.dtype (default: %(default)s)",
     )
+    add("--engine", default="torch", choices=["torch", "vllm"], help="verifiers.engine (default: %(default)s)")
     add("--device", default="cpu", help="verifiers.device (default: %(default)s)")
+    add("--tensor-parallel-size", type=_from(1), default=1, help="that of verifiers (default: %(default)s)")
+    add(
+        "--vllm-options",
+        type=_mapping,
+        default={},
+        metavar="YAML",
+        help="that of verifiers, such as '{quantization: fp8}'",
+    )
     add("--threads", type=_from(1), default=1, help="verifiers.threads (default: %(default)s)")
     add("--largest-tokens", type=int, help="of one batch; the paper's is 2000 (default: 256 on a CPU)")
     add("--repeats", type=_from(1), default=3, help="measured runs of each configuration (default: %(default)s)")
@@ -98,6 +112,11 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     add("--plots", type=Path, help="a folder for figures (needs the extra `bench`)")
     add("--quick", action="store_true", help="a quarter of the configurations, smaller, twice: about a minute")
     args = parser.parse_args(argv)
+    check_engine(args.engine)
+    if args.engine == "torch" and (args.tensor_parallel_size > 1 or args.vllm_options):
+        parser.error("--tensor-parallel-size above 1 and --vllm-options need --engine vllm")
+    if args.engine == "vllm" and args.device not in _LARGEST_TOKENS:
+        parser.error(f"--device needs cpu or cuda with --engine vllm, found {args.device}")
     if args.device.partition(":")[0] not in _LARGEST_TOKENS:
         parser.error(f"--device needs cpu, cuda or cuda:N, found {args.device}")
     if args.device != "cpu" and not torch.cuda.is_available():
@@ -114,6 +133,16 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     if args.out.is_dir() or not os.access(args.out if args.out.exists() else args.out.parent, os.W_OK):
         parser.error(f"--out needs a file that can be written, found {args.out}")
     return args
+
+
+def _mapping(text: str) -> dict[str, object]:
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise argparse.ArgumentTypeError(f"needs YAML, found {text!r}: {error}") from error
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"needs a YAML mapping, found {text!r}")
+    return value
 
 
 def _from(least: int) -> Callable[[str], int]:
@@ -171,16 +200,27 @@ def write_samples(file: Path, train: Sequence[BatchSample], test: Sequence[Batch
             )
 
 
-def _runner(target: LoadedModel, plan: ProfilingPlan, seed: int, now_s: Callable[[], float]) -> BatchRunner:
+def _spec(args: argparse.Namespace, plan: ProfilingPlan) -> VerifierSpec:
+    """An engine that holds every batch of the plan, and computes it in one pass."""
     configurations = (*plan.train, *plan.test)
-    blocks = max(map(_kv_blocks, configurations))
-    limits = EngineLimits(
-        kv_budget_bytes=blocks * _BLOCK_TOKENS * kv_bytes_per_token(target.model),
-        block_tokens=_BLOCK_TOKENS,
-        prefill_chunk_tokens=max(map(_new_tokens, configurations)) + max(_cached_tokens(one) for one in configurations),
+    folder = resolve_folder(args.target)
+    bytes_per_token = configured_kv_bytes_per_token(read_config(folder), torch_dtype(args.dtype))
+    device: Device = "cpu" if args.device == "cpu" else "cuda"
+    block_tokens = VerifierConfig(engine=args.engine, device=device, num_gpus=1.0).block_tokens
+    blocks = max(_kv_blocks(one, block_tokens) for one in configurations) + _SPARE_BLOCKS
+    new_tokens = max(map(_new_tokens, configurations))
+    chunk_tokens = new_tokens + max(_cached_tokens(one) for one in configurations)
+    return VerifierSpec(
+        engine=args.engine,
+        target=args.target,
+        dtype=args.dtype,
+        device=args.device,
+        threads=args.threads,
+        limits=EngineLimits(blocks * block_tokens * bytes_per_token, block_tokens, chunk_tokens),
+        max_pass_tokens=chunk_tokens,
+        tensor_parallel_size=args.tensor_parallel_size,
+        vllm_options=args.vllm_options,
     )
-    prompts = UniquePrompts(target.vocab_size, seed, _BLOCK_TOKENS)
-    return BatchRunner(TorchVerifier(target, limits), prompts, now_s)
 
 
 def _new_tokens(configuration: Configuration) -> int:
@@ -191,8 +231,8 @@ def _cached_tokens(configuration: Configuration) -> int:
     return max(block.cached_tokens for block in configuration.blocks)
 
 
-def _kv_blocks(configuration: Configuration) -> int:
-    return sum((block.new_tokens + block.cached_tokens) // _BLOCK_TOKENS + 2 for block in configuration.blocks)
+def _kv_blocks(configuration: Configuration, block_tokens: int) -> int:
+    return sum((block.new_tokens + block.cached_tokens) // block_tokens + 2 for block in configuration.blocks)
 
 
 def _figures(train: Sequence[BatchSample], test: Sequence[BatchSample], fitted: FittedModel) -> dict[str, float | None]:

@@ -82,6 +82,12 @@ def state_line(status: ApplicationStatusOverview) -> str:
     return "; ".join(parts) + "".join(f"\n  {trouble}" for trouble in seen)
 
 
+def failure_line(status: ApplicationStatusOverview) -> str:
+    """Why an application did not come up: Serve's message, and what each deployment raised (its last line)."""
+    raised = (deployment.message.strip().rpartition("\n")[2] for deployment in status.deployments.values())
+    return " ".join(filter(None, (status.message, *raised)))
+
+
 def _client() -> Any:
     return _get_global_client()
 
@@ -109,7 +115,7 @@ def _follow(config: Config, show: Callable[[str], None]) -> None:
         if status.status is ApplicationStatus.RUNNING:
             return
         if status.status is ApplicationStatus.DEPLOY_FAILED:
-            raise RuntimeError(status.message)
+            raise RuntimeError(failure_line(status))
         if time.monotonic() > give_up_at_s:
             raise TimeoutError(f"{line}, after {deadline_s:g} s; Serve goes on trying")
         time.sleep(_POLL_S)

@@ -24,6 +24,7 @@ _INTERRUPTED = 130
 _BENCHES = (
     "capacity",
     "engine",
+    "engines",
     "interference",
     "load",
     "overhead",

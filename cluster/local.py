@@ -16,6 +16,7 @@ from ray.serve.config import ProxyLocation
 from cluster.application import APP_NAME, alive_nodes, await_drafters, bring_up, node_resources
 from cluster.room import drafter_claims, misfit, service_claims
 from outrider.config import Config
+from outrider.engines.configured import check_engine
 from outrider.errors import ConfigError
 from outrider.models.registry import load_tokenizer
 
@@ -48,9 +49,11 @@ def running(config: Config, show: Callable[[str], None] = lambda _: None) -> Ite
 
     Raises:
         ConfigError: the port is taken.
+        EngineUnavailableError: the verifiers' engine is not installed.
         ModelUnavailableError: a model can neither be found nor fetched.
         GenerationFailedError: the application did not come up.
     """
+    check_engine(config.verifiers.engine)
     _check_port(config)
     show(f"Models: {config.model.target} and {len(config.drafters)} drafter group(s)")
     load_tokenizer(config.model.target)  # fetches and converts the embedded target, with progress bars

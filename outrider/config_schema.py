@@ -10,7 +10,7 @@ from dataclasses import field
 from itertools import accumulate
 from operator import mul
 from pathlib import PurePath
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
@@ -44,9 +44,18 @@ LossRate = Annotated[float, Field(strict=True, ge=0, le=0.99)]  # of packets
 
 DType = Literal["float32", "bfloat16", "float16"]
 Device = Literal["cpu", "cuda"]
+Engine = Literal["torch", "vllm"]
 Resources = Mapping[Text, Quantity]  # Ray's custom resources
 
 _FORBID = ConfigDict(extra="forbid")
+
+# Where none is configured. vLLM's kernels take multiples of what stands here.
+_OWN_BLOCK_TOKENS: Mapping[tuple[Engine, Device], int] = {
+    ("torch", "cpu"): 16,
+    ("torch", "cuda"): 16,
+    ("vllm", "cpu"): 32,
+    ("vllm", "cuda"): 16,
+}
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
@@ -123,25 +132,46 @@ class VerifierConfig:
     """The verifiers, all alike: one target model and its KV each."""
 
     count: PositiveNumber = 1
+    engine: Engine = "torch"
     device: Device = "cpu"
     num_gpus: Share = 0.0
     num_cpus: Share = 1.0
     resources: Resources = field(default_factory=dict)
     threads: Threads = 1
     kv_budget_mib: Mebibytes = 512
-    kv_block_tokens: PositiveNumber = 16
+    kv_block_tokens: PositiveNumber | None = None
     prefill_chunk_tokens: PositiveNumber = 64
     max_batch_tokens: PositiveNumber = 512
     max_batch_blocks: PositiveNumber = 32
+    tensor_parallel_size: Annotated[int, Field(strict=True, ge=1, le=64)] = 1
+    vllm_options: Mapping[Text, Any] = field(default_factory=dict)  # of vLLM's EngineArgs, which checks them
 
     def __post_init__(self) -> None:
-        """Refuse a device without a GPU share, a verifier that claims nothing, and a chunk that no batch can hold."""
+        """Refuse what the engine or its device cannot do, and a chunk that no batch can hold."""
         _needs_gpu(self.device, self.num_gpus)
+        self._check_engine()
         if not (self.num_cpus or self.num_gpus or self.resources):
             raise ConfigError("num_cpus", "a share above 0 where neither num_gpus nor resources are claimed", 0.0)
         if self.prefill_chunk_tokens > self.max_batch_tokens:
             needed = f"at most max_batch_tokens ({self.max_batch_tokens})"
             raise ConfigError("prefill_chunk_tokens", needed, self.prefill_chunk_tokens)
+
+    @property
+    def block_tokens(self) -> int:
+        """Positions per KV block: ``kv_block_tokens``, else the engine's own."""
+        return _OWN_BLOCK_TOKENS[self.engine, self.device] if self.kv_block_tokens is None else self.kv_block_tokens
+
+    def _check_engine(self) -> None:
+        size, options = self.tensor_parallel_size, self.vllm_options
+        if self.engine == "torch" and size > 1:
+            raise ConfigError("tensor_parallel_size", "1 where engine is torch", size)
+        if self.engine == "torch" and options:
+            raise ConfigError("vllm_options", "to be left out where engine is torch", dict(options))
+        if self.device == "cuda" and size > 1 and self.num_gpus < size:
+            raise ConfigError("num_gpus", f"at least tensor_parallel_size ({size}) where device is cuda", self.num_gpus)
+        if self.engine == "vllm" and self.block_tokens % (step := _OWN_BLOCK_TOKENS["vllm", self.device]):
+            needed = f"a multiple of {step} where engine is vllm and device is {self.device}"
+            raise ConfigError("kv_block_tokens", needed, self.kv_block_tokens)
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)

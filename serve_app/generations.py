@@ -111,7 +111,7 @@ class Generations:
             _batch_limits(config.verifiers),
             cost_estimator(profiles, card.machine),
             self._note_batch,
-            config.verifiers.kv_block_tokens,
+            config.verifiers.block_tokens,
         )
         self._services = RoundServices(
             batcher=self.batcher,

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import sys
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -24,7 +26,7 @@ from actors.messages import (
 from actors.transport import RayDrafterTransport
 from actors.verifier import VerifierActor
 from outrider.config import Config
-from outrider.engines.limits import EngineLimits
+from outrider.engines.configured import process_variables, verifier_spec
 from outrider.errors import VerifierLostError
 from outrider.events import event
 from outrider.types import GenerationId
@@ -43,6 +45,7 @@ class VerifierPort:
     def __init__(self, config: Config) -> None:
         """Create the actor in the second bundle of the replica's placement group."""
         verifiers = config.verifiers
+        spec = verifier_spec(config.model, verifiers)
         group = ray.util.get_current_placement_group()
         placement = {} if group is None else {"scheduling_strategy": PlacementGroupSchedulingStrategy(group, 1)}
         actor: Any = ray.remote(VerifierActor).options(
@@ -50,15 +53,10 @@ class VerifierPort:
             num_gpus=verifiers.num_gpus,
             resources=dict(verifiers.resources),
             max_restarts=-1,
-            runtime_env={"env_vars": {"OMP_NUM_THREADS": str(verifiers.threads)}},
+            runtime_env={"env_vars": process_variables(spec, Path(sys.prefix))},
             **placement,
         )
-        limits = EngineLimits(
-            kv_budget_bytes=verifiers.kv_budget_mib * 2**20,
-            block_tokens=verifiers.kv_block_tokens,
-            prefill_chunk_tokens=verifiers.prefill_chunk_tokens,
-        )
-        self._handle: ActorHandle[Any] = actor.remote(config.model, verifiers.device, verifiers.threads, limits)
+        self._handle: ActorHandle[Any] = actor.remote(spec)
         self._deadline_s = config.limits.verifier_deadline_s
         self._start_deadline_s = config.limits.verifier_start_deadline_s
 
@@ -99,7 +97,9 @@ class VerifierPort:
             except ActorUnavailableError:
                 await asyncio.sleep(_PROBE_PAUSE_S)
             except RayActorError as error:
-                raise VerifierLostError(f"the verifier cannot be started: {error}") from error
+                reason = str(error).strip().splitlines()[-1]  # behind the traceback of the actor's constructor
+                event(log, "verifier_cannot_start", logging.ERROR, reason=reason)
+                raise VerifierLostError(f"the verifier cannot be started: {reason}") from error
             else:
                 return card
 

@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from outrider.errors import ModelUnavailableError, ParameterError
-from outrider.models.drafter_model import check_token_map_hash, load_drafter_from_target_dir, output_head
+from outrider.models.drafter_model import check_token_map_hash, load_drafter_from_target_dir
 from outrider.models.drafter_weights import read_drafter_info
 from outrider.models.embedded import DRAFTER_NAME, TARGET_NAME, embedded_drafter_path, ensure_embedded_target
 from outrider.models.target_folder import model_hash, read_config, sampled_hash
@@ -33,11 +33,10 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 
 
 @dataclass(frozen=True)
-class LoadedModel:
-    """A model in eval mode without gradients, and what the engines need to know of it.
+class ModelFacts:
+    """What coordinators and engines need to know of a model besides the model itself.
 
     Attributes:
-        model: a transformers causal LM.
         tokenizer: of a distilled drafter, its target's.
         vocab_size: length to which logits rows are cut: real tokens only, no padding.
         eos_token_ids: tokens that end a response, ascending.
@@ -47,7 +46,6 @@ class LoadedModel:
         token_map_hash: sha256 of the token map; equal for every model of a pair.
     """
 
-    model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     vocab_size: int
     eos_token_ids: tuple[int, ...]
@@ -55,6 +53,13 @@ class LoadedModel:
     name: str
     model_hash: str
     token_map_hash: str
+
+
+@dataclass(frozen=True)
+class LoadedModel(ModelFacts):
+    """``model``: a transformers causal LM in eval mode without gradients."""
+
+    model: PreTrainedModel
 
 
 def resolve_folder(name_or_path: str, *, progress: bool = True) -> Path:
@@ -101,6 +106,17 @@ def load_target(name_or_path: str, *, dtype: str, device: str, max_context_token
     """
     folder = resolve_folder(name_or_path)
     return _load_causal_lm(folder, _short_name(name_or_path), dtype, device, max_context_tokens)
+
+
+def load_target_facts(name_or_path: str, *, max_context_tokens: int | None = None) -> ModelFacts:
+    """What ``load_target`` knows of a target, from its folder alone: for engines that load the weights themselves.
+
+    Raises:
+        ModelUnavailableError: no such model, or it has no tokenizer or no weights.
+        ParameterError: as for ``load_target``.
+    """
+    folder = resolve_folder(name_or_path)
+    return _facts(folder, _short_name(name_or_path), read_config(folder), max_context_tokens)
 
 
 def load_drafter(
@@ -161,7 +177,7 @@ def full_attention_limit_tokens(config: PretrainedConfig) -> int | None:
 
 
 def context_tokens(config: PretrainedConfig, wanted: int | None) -> int:
-    """The context to use a model for, checked: the torch engine implements full attention only.
+    """The context to use a model for, checked: engines implement full attention only.
 
     Raises:
         ParameterError: ``wanted`` exceeds the model's context, or the context exceeds its attention window.
@@ -174,8 +190,8 @@ def context_tokens(config: PretrainedConfig, wanted: int | None) -> int:
     if limit is not None and context > limit:
         raise ParameterError(
             "max_context_tokens",
-            f"an integer <= {limit} for this {config.model_type} model (attention is not full beyond; the engine "
-            "implements full attention only)",
+            f"an integer <= {limit} for this {config.model_type} model (attention is not full beyond; engines "
+            "implement full attention only)",
             context,
         )
     rope = getattr(config, "rope_parameters", None) or {}
@@ -200,17 +216,22 @@ def torch_dtype(name: str) -> torch.dtype:
 
 def _load_causal_lm(folder: Path, name: str, dtype: str, device: str, max_context_tokens: int | None) -> LoadedModel:
     torch_type, config = torch_dtype(dtype), read_config(folder)
-    context = context_tokens(config, max_context_tokens)
-    tokenizer = _load_tokenizer(folder)
-    tokens = token_map(tokenizer)
+    facts = _facts(folder, name, config, max_context_tokens)
     try:
         model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(folder, dtype=torch_type, local_files_only=True)
     except (OSError, ValueError, RuntimeError) as error:
         raise ModelUnavailableError(f"needs a loadable causal LM in {folder}, found: {error}") from error
-    return LoadedModel(
-        model=model.to(device).eval().requires_grad_(requires_grad=False),  # type: ignore[arg-type]
+    model = model.to(device).eval().requires_grad_(requires_grad=False)  # type: ignore[arg-type]
+    return LoadedModel(**vars(facts), model=model)
+
+
+def _facts(folder: Path, name: str, config: PretrainedConfig, max_context_tokens: int | None) -> ModelFacts:
+    context = context_tokens(config, max_context_tokens)
+    tokenizer = _load_tokenizer(folder)
+    tokens = token_map(tokenizer)
+    return ModelFacts(
         tokenizer=tokenizer,
-        vocab_size=usable_vocab_size(tokens, output_head(model).shape[0]),
+        vocab_size=usable_vocab_size(tokens, config.vocab_size),  # as wide as the head: weights of other sizes fail
         eos_token_ids=_eos_token_ids(folder, config, tokenizer),
         max_context_tokens=context,
         name=name,

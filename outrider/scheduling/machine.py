@@ -11,23 +11,29 @@ from outrider.scheduling.cost_profiles import ProfiledOn
 _CPU_INFO = Path("/proc/cpuinfo")
 
 
-def this_machine(model: str, dtype: str, device: str, threads: int) -> ProfiledOn:
-    """A torch engine here.
+def this_machine(
+    model: str, dtype: str, device: str, threads: int, *, engine: str, engine_version: str, devices: int = 1
+) -> ProfiledOn:
+    """An engine here.
 
     Args:
         model: its short name.
         dtype: of weights and KV.
         device: a torch device; ``cuda:1`` is a ``cuda``.
         threads: of the engine.
+        engine: its name.
+        engine_version: for the reader of a profile.
+        devices: that share the model; several are another hardware than one.
     """
     kind = torch.device(device).type
+    name = torch.cuda.get_device_name(device) if kind == "cuda" else _cpu_name()
     return ProfiledOn(
-        hardware=torch.cuda.get_device_name(device) if kind == "cuda" else _cpu_name(),
+        hardware=name if devices == 1 else f"{devices} x {name}",
         device=kind,
         threads=threads,
         cores=os.cpu_count() or 0,
-        engine="torch",
-        engine_version=torch.__version__,
+        engine=engine,
+        engine_version=engine_version,
         model=model,
         dtype=dtype,
     )

@@ -142,6 +142,31 @@ def test_every_scheduling_policy_has_a_name(policy: str) -> None:
     assert parse_config(f"scheduling: {{policy: {policy}}}", "text").scheduling.policy == policy
 
 
+@pytest.mark.parametrize(
+    ("text", "block_tokens"),
+    [
+        ("{}", 16),
+        ("{kv_block_tokens: 5}", 5),
+        ("{engine: vllm}", 32),
+        ("{engine: vllm, kv_block_tokens: 96}", 96),
+        ("{engine: vllm, device: cuda, num_gpus: 0.5}", 16),
+        ("{engine: vllm, device: cuda, num_gpus: 4.0, tensor_parallel_size: 4, kv_block_tokens: 48}", 48),
+    ],
+)
+def test_each_engine_has_its_own_block_size(text: str, block_tokens: int) -> None:
+    assert parse_config(f"verifiers: {text}", "text").verifiers.block_tokens == block_tokens
+
+
+def test_vllms_options_keep_their_types() -> None:
+    text = "verifiers: {engine: vllm, vllm_options: {quantization: fp8, gpu_memory_utilization: 0.8, more: {a: [1]}}}"
+    config = parse_config(text, "text")
+    options = {"quantization": "fp8", "gpu_memory_utilization": 0.8, "more": {"a": [1]}}
+    assert config.verifiers.vllm_options == options
+    assert override(config, ["verifiers.vllm_options.enforce_eager=true"]).verifiers.vllm_options == options | {
+        "enforce_eager": True
+    }
+
+
 def test_custom_resources_are_summed_over_groups_and_verifiers() -> None:
     config = parse_config(
         "drafters: [{name: a, count: 3}, {name: b, count: 2, resources: {jetson: 2, nvme: 1}}, {name: c, count: 0}]\n"
@@ -162,6 +187,27 @@ MISTAKES = [
         "verifiers: {prefill_chunk_tokens: 1024}",
         "prefill_chunk_tokens needs at most max_batch_tokens (512), found 1024",
     ),
+    ("verifiers: {engine: sglang}", "verifiers.engine needs one of torch, vllm, found 'sglang'"),
+    ("verifiers: {tensor_parallel_size: 2}", "verifiers.tensor_parallel_size needs 1 where engine is torch, found 2"),
+    ("verifiers: {tensor_parallel_size: 0}", "verifiers.tensor_parallel_size needs an integer in [1, 64], found 0"),
+    (
+        "verifiers: {engine: vllm, device: cuda, num_gpus: 1.0, tensor_parallel_size: 2}",
+        "verifiers.num_gpus needs at least tensor_parallel_size (2) where device is cuda, found 1.0",
+    ),
+    (
+        "verifiers: {vllm_options: {quantization: fp8}}",
+        "verifiers.vllm_options needs to be left out where engine is torch, found {'quantization': 'fp8'}",
+    ),
+    ("verifiers: {engine: vllm, vllm_options: fp8}", "verifiers.vllm_options needs a mapping, found 'fp8'"),
+    (
+        "verifiers: {engine: vllm, kv_block_tokens: 16}",
+        "verifiers.kv_block_tokens needs a multiple of 32 where engine is vllm and device is cpu, found 16",
+    ),
+    (
+        "verifiers: {engine: vllm, device: cuda, num_gpus: 1.0, kv_block_tokens: 24}",
+        "verifiers.kv_block_tokens needs a multiple of 16 where engine is vllm and device is cuda, found 24",
+    ),
+    ("verifiers: {kv_block_tokens: 0}", "verifiers.kv_block_tokens needs an integer in [1, 1000000] or null, found 0"),
     ("verifiers: {resources: {fpga: 0}}", "verifiers.resources.fpga needs a number in (0, 1000000], found 0"),
     ("verifiers: {resources: {1: 1}}", "verifiers.resources needs keys that are non-empty text, found 1"),
     ("verifiers: {resources: 2}", "verifiers.resources needs a mapping, found 2"),

@@ -16,6 +16,7 @@ from outrider.models.registry import (
     full_attention_limit_tokens,
     load_drafter,
     load_target,
+    load_target_facts,
     load_tokenizer,
 )
 from outrider.training.traces import prompt_ids, read_traces
@@ -36,6 +37,32 @@ def test_a_padded_target_is_cut_to_its_real_tokens(folder: Path) -> None:
     assert (loaded.eos_token_ids, loaded.max_context_tokens, loaded.name) == ((EOS,), 128, "target")
     assert not loaded.model.training
     assert not any(value.requires_grad for value in loaded.model.parameters())
+
+
+def test_a_target_is_known_without_loading_it(folder: Path) -> None:
+    loaded = load_target(str(folder), dtype="float32", device="cpu", max_context_tokens=64)
+    facts = load_target_facts(str(folder), max_context_tokens=64)
+    ours, theirs = vars(facts), {name: value for name, value in vars(loaded).items() if name != "model"}
+    assert ours.pop("tokenizer").get_vocab() == theirs.pop("tokenizer").get_vocab()
+    assert ours == theirs
+
+
+def test_weights_of_another_width_than_configured_do_not_load(folder: Path) -> None:
+    """The facts trust the configuration for the head's width."""
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text(encoding="utf-8")) | {"vocab_size": 40}), encoding="utf-8")
+    with pytest.raises(ModelUnavailableError, match="needs a loadable causal LM"):
+        load_target(str(folder), dtype="float32", device="cpu")
+
+
+def test_facts_of_what_cannot_be_loaded_are_refused_alike(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelUnavailableError, match=r"config\.json"):
+        load_target_facts(str(tmp_path))
+    with pytest.raises(ParameterError, match=r"max_context_tokens needs an integer in 1\.\.128"):
+        load_target_facts(str(folder), max_context_tokens=129)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ModelUnavailableError, match="needs weights as"):
+        load_target_facts(str(folder))
 
 
 def test_differently_padded_models_form_a_pair(folder: Path, tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,18 @@ def test_a_profile_without_offsets_is_equation_19_as_printed() -> None:
 def test_this_machine_has_a_name() -> None:
     assert cpu_name_in("processor : 0\nmodel name\t: AMD  EPYC 7543\nflags: x") == "AMD EPYC 7543"
     assert cpu_name_in("flags: x") is None
-    machine = this_machine("smollm2", "float32", "cpu", 3)
+    machine = this_machine("smollm2", "float32", "cpu", 3, engine="vllm", engine_version="1.2")
     assert machine.hardware
-    assert (machine.device, machine.threads, machine.engine, machine.model) == ("cpu", 3, "torch", "smollm2")
+    assert (machine.device, machine.threads, machine.model) == ("cpu", 3, "smollm2")
+    assert (machine.engine, machine.engine_version) == ("vllm", "1.2")
+
+
+def test_a_model_spread_over_several_devices_runs_on_other_hardware() -> None:
+    one, two = (
+        this_machine("smollm2", "float32", "cpu", 1, engine="vllm", engine_version="1.2", devices=devices)
+        for devices in (1, 2)
+    )
+    assert matches(replace(PROFILE, profiled_on=one), one) is None
+    reason = matches(replace(PROFILE, profiled_on=one), two)
+    assert reason is not None
+    assert f"found '2 x {one.hardware}'" in reason
