@@ -1,0 +1,38 @@
+"""A distilled drafter as a model folder of its own, for servers that know nothing of drafter files.
+
+Our drafter's logits are ``(h @ projection) @ head.T``; with ``head @ projection.T`` as an output head of its own, not
+tied to the embedding, it is an ordinary model of the target's architecture.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from outrider.models.drafter_model import load_drafter_from_target_dir
+
+
+def export_drafter(file: Path, target_folder: Path, out: Path) -> Path:
+    """Write the drafter of ``file`` as a Hugging Face folder in float32, with the target's tokenizer.
+
+    Args:
+        file: made by ``outrider distill``.
+        target_folder: of the target it drafts for.
+        out: folder to write.
+
+    Returns:
+        ``out``.
+
+    Raises:
+        ModelUnavailableError: not a drafter file, or made for a target of other sizes.
+    """
+    drafter: Any = load_drafter_from_target_dir(file, target_folder, dtype=torch.float32, device="cpu")
+    projection, head = drafter.lm_head
+    alone: Any = AutoModelForCausalLM.from_config(drafter.config, dtype=torch.float32)
+    alone.base_model.load_state_dict(drafter.base_model.state_dict())
+    with torch.no_grad():
+        alone.lm_head.weight.copy_(head.weight @ projection.weight)
+    alone.save_pretrained(out)
+    AutoTokenizer.from_pretrained(target_folder, local_files_only=True).save_pretrained(out)
+    return out
