@@ -12,17 +12,18 @@ from typing import Any
 
 from actors.emulated_link import EmulatedLink
 from actors.messages import Answer, ModelCard
-from outrider.config_schema import DrafterGroupConfig
-from outrider.engines.base import OpenGeneration
-from outrider.engines.drafts import DraftAnswer, DrafterEngine, DraftRequest, DraftTerms
+from outrider.assembly.links import link_source
+from outrider.config.schema import DrafterGroupConfig
+from outrider.contracts.drafting import DraftAnswer, DrafterEngine, DraftRequest, DraftTerms
+from outrider.contracts.errors import ChecksumError, OutriderError
+from outrider.contracts.link import Direction
+from outrider.contracts.requests import GenerationId
+from outrider.contracts.verifying import OpenGeneration
 from outrider.engines.limits import EngineLimits
-from outrider.errors import ChecksumError, OutriderError
 from outrider.events import write_events
-from outrider.link.configured import link_source
-from outrider.link.profiles import Direction, LinkProfile
-from outrider.types import GenerationId
+from outrider.link.profiles import LinkProfile
+from outrider.session.session import DrafterSession, payload_bits
 from outrider.wire.bits import id_bits
-from outrider.wire.session import DrafterSession, payload_bits
 
 _MOST_PROBE_BYTES = 64 * 2**20
 
@@ -39,7 +40,7 @@ class DrafterActor:
         """
         # The fleet, which only creates this actor, need not wait for torch to load.
         from actors.engine_thread import engine_thread, model_card  # noqa: PLC0415
-        from outrider.engines.torch_drafter import TorchDrafter  # noqa: PLC0415
+        from outrider.engines.drafter.engine import TorchDrafter  # noqa: PLC0415
         from outrider.models.registry import load_drafter  # noqa: PLC0415
 
         write_events()

@@ -7,7 +7,7 @@ from ray.actor import ActorHandle
 
 from actors.drafter import DrafterActor
 from actors.messages import DrafterId
-from outrider.config_schema import DrafterGroupConfig
+from outrider.config.schema import DrafterGroupConfig
 from outrider.engines.limits import EngineLimits
 
 ANYWHERE = "DEFAULT"  # said aloud, or Ray keeps what a coordinator starts inside that coordinator's placement group

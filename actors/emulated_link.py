@@ -3,8 +3,8 @@
 import asyncio
 import time
 
+from outrider.contracts.link import Direction
 from outrider.link.emulator import LinkEmulator
-from outrider.link.profiles import Direction
 from outrider.link.trace import LinkSource
 
 

@@ -17,14 +17,14 @@ import ray
 from ray.actor import ActorHandle
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 
-from actors.deadlines import within
 from actors.drafter_actors import ANYWHERE, DrafterActors, RayDrafterActors
 from actors.handshake import handshake_fault
 from actors.lease_table import LeaseTable
 from actors.messages import CoordinatorReport, DrafterId, FleetSettings, FleetStatus, Heartbeat
-from outrider.config_schema import DrafterGroupConfig
+from actors.waiting import within
+from outrider.config.schema import DrafterGroupConfig
+from outrider.contracts.requests import GenerationId
 from outrider.events import event, write_events
-from outrider.types import GenerationId
 
 FLEET_NAME = "fleet"
 _HEAD = "node:__internal_head__"  # Ray's own mark

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from actors.messages import DrafterId, DrafterState, DrafterStatus
-from outrider.types import GenerationId
+from outrider.contracts.requests import GenerationId
 
 
 @dataclass(slots=True)

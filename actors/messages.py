@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from outrider.config_schema import DrafterGroupConfig
-from outrider.engines.base import Block, KvUsage, OpenGeneration, Outcome, Resolution
-from outrider.scheduling.cost_model import VerifyCost
-from outrider.scheduling.cost_profiles import ProfiledOn
-from outrider.types import GenerationId
+from outrider.config.schema import DrafterGroupConfig
+from outrider.contracts.cost import VerifyCost
+from outrider.contracts.requests import GenerationId
+from outrider.contracts.verifying import Block, KvUsage, OpenGeneration, Outcome, Resolution
+from outrider.costs.profiles import ProfiledOn
 
 
 @dataclass(frozen=True, slots=True)

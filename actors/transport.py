@@ -8,12 +8,12 @@ from typing import Any, Protocol
 from ray.actor import ActorHandle
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from actors.deadlines import within
 from actors.messages import Answer
-from outrider.engines.base import OpenGeneration
-from outrider.engines.drafts import DraftTerms
-from outrider.errors import ContextTooLongError, DrafterBrokenError, DrafterLostError
-from outrider.types import GenerationId
+from actors.waiting import within
+from outrider.contracts.drafting import DraftTerms
+from outrider.contracts.errors import ContextTooLongError, DrafterBrokenError, DrafterLostError
+from outrider.contracts.requests import GenerationId
+from outrider.contracts.verifying import OpenGeneration
 
 
 class DrafterTransport(Protocol):

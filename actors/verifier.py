@@ -1,6 +1,6 @@
 """The verifier actor: a target model on a GPU server, one engine call per batch.
 
-A plain class; ``serve_app.coordinator`` wraps it with ``ray.remote`` inside its own placement group. Calls are
+A plain class; the coordinator wraps it with ``ray.remote`` inside its own placement group. Calls are
 answered in order of arrival by one engine thread, so a batch sent while another runs starts the moment that one ends.
 """
 
@@ -11,11 +11,11 @@ import time
 from dataclasses import replace
 
 from actors.messages import ModelCard, VerifyCall, VerifyReply
-from outrider.engines.base import VerifierEngine
-from outrider.engines.configured import VerifierSpec, build_verifier
-from outrider.errors import OutriderError, VerifierLostError
+from outrider.assembly.verifiers import VerifierSpec, build_verifier
+from outrider.contracts.errors import OutriderError, VerifierLostError
+from outrider.contracts.requests import GenerationId
+from outrider.contracts.verifying import VerifierEngine
 from outrider.events import event, write_events
-from outrider.types import GenerationId
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,7 @@
 """Runs one cell of ``outrider bench capacity``: users with emulated devices against a real coordinator's core.
 
-The core (``serve_app.generations``) runs in this process without Serve and HTTP; its verifier is what it always is.
+The core (``serve_app.coordination.generations``) runs in this process without Serve and HTTP; its verifier is what it
+always is.
 """
 
 import asyncio
@@ -20,14 +21,14 @@ from bench.capacity_plan import POLICIES, UserPlan
 from bench.capacity_verifier import NotedVerifier
 from bench.emulated_devices import DeviceSpec, EmulatedDevice, EmulatedFleet, generation_name
 from bench.recorded_drafts import RecordedResponse
-from outrider.config import Config
-from outrider.scheduling.cost_model import CostModel, LinearCostModel
+from outrider.config.schema import Config
+from outrider.contracts.cost import CostModel, LinearCostModel
+from outrider.contracts.requests import GenerationRequest, SamplingParams
+from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.policy import BatchLimits, BatchPlan, PendingVerification, SchedulingPolicy
-from outrider.types import GenerationRequest, SamplingParams
-from serve_app.coordinator_stats import CoordinatorStats
-from serve_app.generations import Generations, VerifierCalls, configured_policy
+from serve_app.coordination.generations import Generations, VerifierCalls, configured_policy
+from serve_app.coordination.statistics import CoordinatorStats
 from serve_app.metrics import Sinks
-from serve_app.round_timing import RoundTiming
 
 _GREEDY = SamplingParams(temperature=0.0)
 

@@ -12,8 +12,8 @@ from bench.capacity_log import CellLog, ResponseEntry, RoundEntry
 from bench.emulated_devices import GROUP
 from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.policy import StopReason
-from outrider.simulation.account import DeviceAccount
-from outrider.simulation.drafting import Draft
+from outrider.simulation.device_account import DeviceAccount
+from outrider.simulation.drafted_rounds import Draft
 from outrider.simulation.results import ClassResults, DeviceResults, Percentiles, PlanePoint, summary
 from outrider.simulation.tally import percentiles
 

@@ -5,11 +5,11 @@ Times are seconds since the cell's begin.
 
 from dataclasses import dataclass
 
-from outrider.scheduling.cost_model import LinearCostModel, VerifyCost
+from outrider.contracts.cost import LinearCostModel, VerifyCost
+from outrider.contracts.requests import GenerationId
+from outrider.contracts.slo import SloClass
+from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.policy import BatchLimits, PendingVerification, StopReason
-from outrider.slo import SloClass
-from outrider.types import GenerationId
-from serve_app.round_timing import RoundTiming
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ import numpy as np
 
 from bench.capacity_log import Cell
 from bench.recorded_drafts import RecordedResponse
-from outrider.errors import ParameterError
-from outrider.slo import SloClass
+from outrider.contracts.errors import ParameterError
+from outrider.contracts.slo import SloClass
 
 SchedulingName = Literal["slo_aware", "wisp", "fcfs"]
 

@@ -17,13 +17,20 @@ from bench.capacity_log import Cell, CellLog
 from bench.capacity_plan import cells, speed_classes, user_plans
 from bench.emulated_devices import GROUP, DeviceSpec
 from bench.recorded_drafts import RecordedResponse, RecordSettings, recorded_drafts
-from outrider.config import Config, DrafterGroupConfig, LimitsConfig, ModelConfig, SpeculationConfig, VerifierConfig
-from outrider.errors import ParameterError
+from outrider.config.schema import (
+    Config,
+    DrafterGroupConfig,
+    LimitsConfig,
+    ModelConfig,
+    SpeculationConfig,
+    VerifierConfig,
+)
+from outrider.contracts.errors import ParameterError
+from outrider.contracts.requests import ProtocolName
 from outrider.link.profiles import PROFILES, LinkProfile
 from outrider.models.registry import load_tokenizer
-from outrider.types import ProtocolName
-from serve_app.openai_tokens import token_texts
-from serve_app.ray_ports import VerifierPort
+from outrider.text.token_names import token_texts
+from serve_app.coordination.ray_ports import VerifierPort
 
 _OBJECT_STORE_BYTES = 100 * 2**20
 _WHOLE_PROMPTS_TOKENS = 4096  # no prefix is computed in pieces, nor any batch cut: policies alone decide

@@ -23,16 +23,16 @@ from bench.capacity_tables import percent
 from bench.capacity_workload import workload
 from bench.json_file import write_json
 from bench.text_table import print_table
-from outrider.config import Config, SchedulingConfig
-from outrider.scheduling.cost_model import CostModel, LinearCostModel
-from outrider.scheduling.deadlines import DeadlineRule
-from outrider.scheduling.fit_figures import BatchSample, FitFigures, Regime, assess
-from outrider.scheduling.fitting import fit_offsets
+from outrider.config.schema import Config, SchedulingConfig
+from outrider.contracts.cost import CostModel, LinearCostModel
+from outrider.costs.fit_figures import BatchSample, FitFigures, Regime, assess
+from outrider.costs.fitting import fit_offsets
+from outrider.scheduling.ledger import DeadlineRule
 from outrider.scheduling.policy import SchedulingPolicy
 from outrider.simulation.recorded import ReplayComparison, WorkloadRecord, compared, measured_times, replay
 from outrider.simulation.results import SimulationResults
 from outrider.simulation.scenario import VerifierModel
-from serve_app.generations import configured_policy
+from serve_app.coordination.generations import configured_policy
 
 _AIM = 0.1  # largest relative error wanted
 

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 from actors.messages import Closing, VerifyCall, VerifyReply
 from bench.capacity_log import BatchEntry
-from outrider.engines.base import Block, OpenGeneration, Outcome, Unfinished, Verified
-from outrider.scheduling.cost_model import VerifyCost
-from outrider.types import GenerationId
-from serve_app.batcher import block_tokens
-from serve_app.generations import VerifierCalls
+from outrider.contracts.cost import VerifyCost
+from outrider.contracts.requests import GenerationId
+from outrider.contracts.verifying import Block, OpenGeneration, Outcome, Unfinished, Verified
+from serve_app.coordination.batcher import block_tokens
+from serve_app.coordination.generations import VerifierCalls
 
 
 class NotedVerifier:

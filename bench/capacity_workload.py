@@ -7,6 +7,7 @@ from itertools import pairwise
 from bench.capacity_log import CellLog, ResponseEntry, RoundEntry
 from bench.capacity_run import RunSettings
 from bench.emulated_devices import generation_name
+from outrider.contracts.requests import GenerationId
 from outrider.link.latency import exchange_s
 from outrider.link.state import profile_csi
 from outrider.simulation.recorded import (
@@ -16,7 +17,6 @@ from outrider.simulation.recorded import (
     RecordedRound,
     WorkloadRecord,
 )
-from outrider.types import GenerationId
 
 _Expected = Mapping[GenerationId, list[float]]
 

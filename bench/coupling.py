@@ -15,7 +15,7 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-from outrider.distributions import Probs, residual, total_variation
+from outrider.sampling.distributions import Probs, residual, total_variation
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,19 +9,19 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from actors.deadlines import within
 from actors.messages import Answer, DrafterId
+from actors.waiting import within
 from bench.recorded_drafts import RecordedResponse
-from outrider.engines.base import OpenGeneration
-from outrider.engines.drafts import Draft, DraftRequest, DraftTerms
-from outrider.errors import ChecksumError, DrafterLostError
+from outrider.contracts.drafting import Draft, DraftRequest, DraftTerms
+from outrider.contracts.errors import ChecksumError, DrafterLostError
+from outrider.contracts.link import Direction
+from outrider.contracts.requests import GenerationId
+from outrider.contracts.verifying import OpenGeneration
 from outrider.link.emulator import LinkEmulator
-from outrider.link.profiles import Direction
 from outrider.link.trace import LinkSource
-from outrider.types import GenerationId
+from outrider.session.session import DrafterSession, payload_bits
 from outrider.wire.bits import id_bits
-from outrider.wire.session import DrafterSession, payload_bits
-from serve_app.drafter_link import DrafterPort
+from serve_app.coordination.drafter_link import DrafterPort
 
 GROUP = "emulated"  # name of the drafter group that these devices are
 
@@ -148,7 +148,7 @@ class EmulatedDevice:
 
 
 class EmulatedFleet:
-    """``serve_app.drafter_link.FleetPort`` over emulated devices: device i is leased to the generations of user i.
+    """``FleetPort`` over emulated devices: device i is leased to the generations of user i.
 
     Attributes:
         faults: what coordinators complained of.

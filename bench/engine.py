@@ -14,12 +14,12 @@ from functools import partial
 import torch
 from transformers import DynamicCache, PreTrainedModel
 
-from outrider.engines.base import AcceptanceRule, Block, OpenGeneration, Unfinished, Verified
+from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
+from outrider.contracts.requests import SamplingParams
+from outrider.contracts.verifying import AcceptanceRule, Block, OpenGeneration, Unfinished, Verified
 from outrider.engines.limits import EngineLimits
-from outrider.engines.torch_verifier import TorchVerifier
+from outrider.engines.torch.verifier import TorchVerifier
 from outrider.models.registry import LoadedModel, load_target
-from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
-from outrider.types import SamplingParams
 
 _PARAMS = {
     "greedy": SamplingParams(temperature=0.0),

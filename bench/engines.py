@@ -37,7 +37,7 @@ from bench.engines_served import Load, measured
 from bench.engines_servers import ServingOptions, all_servers, vllm_process_variables
 from bench.engines_tables import print_alone, print_rounds, print_served
 from bench.json_file import write_json
-from outrider.config import load_config
+from outrider.config.reading import load_config
 from outrider.models.embedded import DRAFTER_NAME, embedded_drafter_path
 from outrider.models.registry import EMBEDDED, resolve_folder
 

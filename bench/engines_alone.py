@@ -11,9 +11,9 @@ from itertools import count
 from bench.engines_driver import RoundFailedError
 from bench.engines_figures import AloneSample
 from bench.recorded_drafts import RecordedResponse
-from outrider.engines.base import Block, OpenGeneration, Unfinished, Verified, VerifierEngine
-from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
-from outrider.types import SamplingParams
+from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
+from outrider.contracts.requests import SamplingParams
+from outrider.contracts.verifying import Block, OpenGeneration, Unfinished, Verified, VerifierEngine
 
 _GREEDY = SamplingParams(temperature=0.0)
 _sessions = count()

@@ -12,8 +12,8 @@ from typing import Any
 
 from torch import Tensor
 
-from outrider.engines.forward import BlockCopy, ForwardModel, Move, PassResult, Segment, TreeLayout
-from outrider.errors import UnsupportedModelError
+from outrider.contracts.errors import UnsupportedModelError
+from outrider.engines.forward_model import BlockCopy, ForwardModel, Move, PassResult, Segment, TreeLayout
 
 
 class PassRecorder:
@@ -77,8 +77,8 @@ class BareStep:
         Raises:
             UnsupportedModelError: ``model`` is not the vLLM engine proper.
         """
-        from outrider.engines.vllm_verifier.forward import VllmForward  # noqa: PLC0415 (vLLM may not be installed)
-        from outrider.engines.vllm_verifier.runner import schedule  # noqa: PLC0415 (imports vLLM)
+        from outrider.engines.vllm.model import VllmForward  # noqa: PLC0415 (vLLM may not be installed)
+        from outrider.engines.vllm.runner import schedule  # noqa: PLC0415 (imports vLLM)
 
         if not isinstance(model, VllmForward):
             raise UnsupportedModelError(

@@ -12,12 +12,12 @@ from bench.engines_bare import BareStep, PassRecorder
 from bench.engines_driver import GREEDY, MODES, Driver, Tokens
 from bench.engines_figures import RoundCell
 from bench.engines_plan import RoundGrid
-from outrider.engines.base import VerifierEngine
+from outrider.contracts.verifying import VerifierEngine
 from outrider.engines.limits import EngineLimits, kept_rows_bytes
-from outrider.engines.paged_model import configured_kv_bytes_per_token, kv_bytes_per_token
-from outrider.engines.paged_verifier import PagedVerifier
-from outrider.engines.torch_verifier import TorchVerifier
-from outrider.engines.vllm_verifier.settings import VllmSettings
+from outrider.engines.torch.model import configured_kv_bytes_per_token, kv_bytes_per_token
+from outrider.engines.torch.verifier import TorchVerifier
+from outrider.engines.verifier.engine import PagedVerifier
+from outrider.engines.vllm.settings import VllmSettings
 from outrider.models.registry import load_target, load_target_facts, resolve_folder, torch_dtype
 from outrider.models.target_folder import read_config
 
@@ -99,7 +99,7 @@ def torch_bed(options: RoundOptions) -> Bed:
 
 def vllm_bed(options: RoundOptions) -> Bed:
     """The vLLM engine, with a recorder of its passes."""
-    from outrider.engines.vllm_verifier.engine import open_model  # noqa: PLC0415 (vLLM may not be installed)
+    from outrider.engines.vllm.engine import open_model  # noqa: PLC0415 (vLLM may not be installed)
 
     facts = load_target_facts(options.target)
     folder = resolve_folder(options.target)

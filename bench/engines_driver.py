@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from outrider.engines.base import AcceptanceRule, Block, OpenGeneration, Unfinished, Verified, VerifierEngine
-from outrider.errors import OutriderError
-from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
-from outrider.types import SamplingParams
+from outrider.contracts.errors import OutriderError
+from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
+from outrider.contracts.requests import SamplingParams
+from outrider.contracts.verifying import AcceptanceRule, Block, OpenGeneration, Unfinished, Verified, VerifierEngine
 
 GREEDY, SAMPLED = "greedy", "sampled"
 MODES = {GREEDY: SamplingParams(temperature=0.0), SAMPLED: SamplingParams(temperature=0.8, seed=1)}

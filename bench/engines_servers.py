@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from outrider.engines.configured import VerifierSpec, process_variables
+from outrider.assembly.verifiers import VerifierSpec, process_variables
+from outrider.contracts.errors import OutriderError
 from outrider.engines.limits import EngineLimits
-from outrider.errors import OutriderError
 
 _START_DEADLINE_S = 240.0
 _STOP_DEADLINE_S = 60.0

@@ -20,13 +20,13 @@ from scipy.stats import bootstrap
 from bench.interference_plot import plot
 from bench.json_file import write_json
 from bench.text_table import print_table
-from outrider.engines.base import AcceptanceRule, Block, OpenGeneration, Unfinished, Verified
+from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
+from outrider.contracts.requests import SamplingParams
+from outrider.contracts.slo import DEFAULT_CLASSES
+from outrider.contracts.verifying import AcceptanceRule, Block, OpenGeneration, Unfinished, Verified
 from outrider.engines.limits import EngineLimits
-from outrider.engines.torch_verifier import ServableModel, TorchVerifier
+from outrider.engines.torch.verifier import ServableModel, TorchVerifier
 from outrider.models.registry import load_target
-from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
-from outrider.slo import DEFAULT_CLASSES
-from outrider.types import SamplingParams
 
 _WHOLE = 2**20  # a chunk no prompt exceeds
 _GREEDY = SamplingParams(temperature=0.0)

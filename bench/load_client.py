@@ -10,7 +10,7 @@ import httpx
 
 from bench.load_plan import LoadPlan, PlannedRequest
 from bench.load_report import COMPLETED, Answer, Event, Usage
-from outrider.errors import OutriderError
+from outrider.contracts.errors import OutriderError
 
 _MAX_DETAIL_CHARS = 300
 

@@ -10,7 +10,7 @@ from bench.bootstrap import Estimate, estimate
 from bench.coupling import SCHEMES, Coupled, Scheme, by_falling, entropy_bits, keep_top
 from bench.pair_rows import PairRows
 from bench.rounds import RoundShape, recorded_shape
-from outrider.distributions import softmax
+from outrider.sampling.distributions import softmax
 
 Responses = tuple[npt.NDArray[np.float64], ...]
 

@@ -22,9 +22,10 @@ from transformers import GenerationConfig
 
 from bench.prompts import PROMPTS, chat_ids
 from cluster.local import APP_NAME, running
-from outrider.config import Config, load_config
+from outrider.config.reading import load_config
+from outrider.config.schema import Config
 from outrider.models.registry import LoadedModel, load_drafter, load_target
-from serve_app.round_timing import RoundTiming
+from outrider.rounds.timing import RoundTiming
 
 _PHASES: dict[str, Callable[[RoundTiming], float]] = {
     "draft": lambda t: t.draft_s,

@@ -17,12 +17,12 @@ from tqdm import tqdm
 from transformers import DynamicCache
 
 from bench.prompts import PROMPTS
-from outrider.engines.exchanged import FloatRow, IntRow
-from outrider.logits import RowGroup, adjust_logits
+from outrider.contracts.exchanged import FloatRow, IntRow
+from outrider.contracts.requests import SamplingParams
 from outrider.models.registry import LoadedModel, load_drafter, load_target
-from outrider.sampling import choose_tokens
+from outrider.sampling.choosing import choose_tokens
+from outrider.sampling.logits import RowGroup, adjust_logits
 from outrider.training.traces import prompt_ids
-from outrider.types import SamplingParams
 
 _PREFIX_TOKENS = 128  # behind which steps are timed; DSSD's prompts have as many
 

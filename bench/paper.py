@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 
-from outrider.errors import ParameterError
+from outrider.contracts.errors import ParameterError
 
 _PAPERS = ("tslt", "dssd")
 

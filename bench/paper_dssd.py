@@ -30,7 +30,7 @@ from bench.paper_published import (
 )
 from bench.rounds import formula_shape
 from bench.text_table import print_table
-from outrider.types import SamplingParams
+from outrider.contracts.requests import SamplingParams
 
 _WINDOWS = (4, 6, 8)
 

@@ -34,7 +34,7 @@ from bench.tslt_results import (
     speed_up_curves,
     truncations,
 )
-from outrider.types import SamplingParams
+from outrider.contracts.requests import SamplingParams
 from outrider.wire.bits import id_bits
 
 _PRINTED_BPS = (1e6, 1e7, 1e8, 1e9)

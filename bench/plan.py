@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from bench.json_file import write_json
 from bench.simulate_output import percent, show_table
-from outrider.errors import ParameterError
+from outrider.contracts.errors import ParameterError
 from outrider.link.profiles import PROFILES
 from outrider.simulation.advice import GroupAdvice, advise
 from outrider.simulation.reading import ReadScenario, load_scenario, parse_scenario

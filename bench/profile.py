@@ -21,17 +21,17 @@ from tqdm import tqdm
 
 from bench.profile_runs import BatchRunner, UniquePrompts
 from bench.profile_tables import print_profile
-from outrider.config_schema import Device, VerifierConfig
-from outrider.engines.configured import VerifierSpec, build_verifier, check_engine
+from outrider.assembly.verifiers import VerifierSpec, build_verifier, check_engine
+from outrider.config.schema import Device, VerifierConfig
+from outrider.contracts.errors import ParameterError
+from outrider.costs.fit_figures import BatchSample, Regime, assess, medians_of, noise_floor_mape, works_of
+from outrider.costs.fitting import FitKind, FittedModel, fit
+from outrider.costs.profiles import profile_of, to_json
+from outrider.costs.profiling_plan import Configuration, ProfilingPlan, profiling_plan
 from outrider.engines.limits import EngineLimits
-from outrider.engines.paged_model import configured_kv_bytes_per_token
-from outrider.errors import ParameterError
+from outrider.engines.torch.model import configured_kv_bytes_per_token
 from outrider.models.registry import load_target_facts, resolve_folder, torch_dtype
 from outrider.models.target_folder import read_config
-from outrider.scheduling.cost_profiles import profile_of, to_json
-from outrider.scheduling.fit_figures import BatchSample, Regime, assess, medians_of, noise_floor_mape, works_of
-from outrider.scheduling.fitting import FitKind, FittedModel, fit
-from outrider.scheduling.profiling_plan import Configuration, ProfilingPlan, profiling_plan
 
 _LARGEST_TOKENS = {"cpu": 256, "cuda": 2000}
 _QUICK_LARGEST_TOKENS, _QUICK_SHARE, _QUICK_REPEATS = 128, 0.25, 2

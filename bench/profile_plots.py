@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
 from bench.paper_output import COLOURS, describe, figure, save
-from outrider.scheduling.cost_model import LinearCostModel
-from outrider.scheduling.fit_figures import BatchSample, Floats, Regime, medians_of, works_of
-from outrider.scheduling.fitting import FitKind, FittedModel
+from outrider.contracts.cost import LinearCostModel
+from outrider.costs.fit_figures import BatchSample, Floats, Regime, medians_of, works_of
+from outrider.costs.fitting import FitKind, FittedModel
 
 _BAND = 0.1
 _COLOUR_OF = dict(zip(Regime, COLOURS, strict=False))

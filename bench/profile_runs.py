@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from outrider.engines.base import AcceptanceRule, Block, OpenGeneration, Unfinished, Verified, VerifierEngine
-from outrider.errors import OutriderError
-from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
-from outrider.scheduling.cost_model import VerifyCost
-from outrider.types import SamplingParams
+from outrider.contracts.cost import VerifyCost
+from outrider.contracts.errors import OutriderError
+from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
+from outrider.contracts.requests import SamplingParams
+from outrider.contracts.verifying import AcceptanceRule, Block, OpenGeneration, Unfinished, Verified, VerifierEngine
 
 _GREEDY = SamplingParams(temperature=0.0)
 

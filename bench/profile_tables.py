@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from statistics import mean
 
 from bench.text_table import print_table
-from outrider.scheduling.fit_figures import PAPER_REGIMES, BatchSample, FitFigures, Regime, noise_floor_mape
-from outrider.scheduling.fitting import FittedModel
+from outrider.costs.fit_figures import PAPER_REGIMES, BatchSample, FitFigures, Regime, noise_floor_mape
+from outrider.costs.fitting import FittedModel
 
 _HEADER = ("fit", "samples", "R2", "adj. R2", "RMSE ms", "MAE ms", "MAPE %", "max ms", "max %")
 _TARGET_VARIATION = 0.05  # the paper's aim for a measurement

@@ -26,11 +26,12 @@ from bench.protocols_plot import plot
 from bench.protocols_rounds import Levels, Response, levels
 from bench.protocols_tables import print_bits, print_comparisons, print_figures, print_grid, print_levels
 from cluster.local import running
-from outrider.config import Config, load_config, override
-from outrider.engines.exchanged import WireFormat
-from outrider.errors import ConfigError
+from outrider.config.reading import load_config, override
+from outrider.config.schema import Config
+from outrider.contracts.errors import ConfigError
+from outrider.contracts.exchanged import WireFormat
+from outrider.contracts.requests import ProtocolName
 from outrider.models.registry import load_tokenizer
-from outrider.types import ProtocolName
 
 
 def main(argv: Sequence[str]) -> None:

@@ -12,10 +12,10 @@ from math import log2
 from bench.bootstrap import Estimate
 from bench.protocols_figures import ratio
 from bench.protocols_rounds import Response
-from outrider.engines.exchanged import WireFormat
-from outrider.types import ProtocolName
+from outrider.contracts.exchanged import WireFormat
+from outrider.contracts.requests import ProtocolName
 from outrider.wire.bits import id_bits
-from outrider.wire.messages import envelope_bits
+from outrider.wire.envelope import envelope_bits
 
 GOAL_BITS = 100.0  # token_ids at temperature 1, per committed token
 

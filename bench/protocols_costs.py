@@ -16,16 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.protocols_rounds import Levels, Response, Round, siblings_of
-from outrider.engines.base import AcceptanceRule
-from outrider.engines.drafts import DraftPlan
-from outrider.engines.exchanged import WireFormat
+from outrider.contracts.drafting import DraftPlan
+from outrider.contracts.exchanged import WireFormat
+from outrider.contracts.link import Csi
+from outrider.contracts.requests import SPLIT_PROTOCOLS, ProtocolName, SamplingParams
+from outrider.contracts.verifying import AcceptanceRule
 from outrider.link.latency import down_s, exchange_s, up_s
-from outrider.link.state import Csi
 from outrider.selection.acceptance import DEPTHS, SIBLINGS, AcceptanceBook, AcceptanceView, rule_row
 from outrider.selection.candidates import candidate_count, failure_probability, fallback_s, rejection_mass
 from outrider.selection.payload import answer_bits, candidates_bits, expected_support, order_bits, row_bits
 from outrider.selection.plans import rule_for
-from outrider.types import SPLIT_PROTOCOLS, ProtocolName, SamplingParams
 from outrider.wire.bits import id_bits
 
 _FEW = 30  # tests of a depth, rounds of a number of rows: fewer say too little

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from bench.bootstrap import Estimate
 from bench.protocols_plan import CHEAPEST, FIXED, NO_DRAFT, Cell
 from bench.protocols_rounds import Levels, Response
-from outrider.engines.drafts import DraftPlan
+from outrider.contracts.drafting import DraftPlan
 
 _RESAMPLES = 2000
 Floats = npt.NDArray[np.float64]

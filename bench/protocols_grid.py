@@ -15,20 +15,21 @@ import numpy as np
 from bench.protocols_costs import Costs
 from bench.protocols_plan import GRID_RATES_MBPS, GRID_RTTS_MS, NO_DRAFT, Cell
 from bench.protocols_rounds import siblings_of
-from outrider.engines.drafts import DraftPlan
+from outrider.contracts.cost import DEFAULT_COST_MODEL, VerifyCost
+from outrider.contracts.drafting import DraftPlan
+from outrider.contracts.link import Csi
+from outrider.contracts.requests import ProtocolName
+from outrider.costs.estimator import OnlineEstimator
 from outrider.link.latency import exchange_s
-from outrider.link.state import Csi, LinkSample, profile_csi
-from outrider.scheduling.cost_model import DEFAULT_COST_MODEL, VerifyCost
-from outrider.scheduling.estimator import OnlineEstimator
+from outrider.link.state import LinkSample, profile_csi
+from outrider.rounds.load import PresentLoad
+from outrider.rounds.timing import RoundTiming
 from outrider.selection.acceptance import AcceptanceBook, rule_row
 from outrider.selection.cheapest import Cheapest
 from outrider.selection.payload import answer_bits, expected_support, order_bits
 from outrider.selection.plans import candidate_plans, rule_for
 from outrider.selection.situation import RoundChoice, RoundSituation
-from outrider.types import ProtocolName
-from serve_app.drafter_book import DrafterRecord
-from serve_app.present_load import PresentLoad
-from serve_app.round_timing import RoundTiming
+from serve_app.coordination.drafter_book import DrafterRecord
 
 _PROMPT_TOKENS, _OUTPUT_TOKENS = 50, 100
 _LEARNING_ROUNDS, _COUNTED_ROUNDS = 200, 400

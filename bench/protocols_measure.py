@@ -12,9 +12,9 @@ from bench.prompts import PROMPTS
 from bench.protocols_plan import CHEAPEST, METHODS, NO_DRAFT, Cell, Turn, options, turns
 from bench.protocols_rounds import Response
 from bench.protocols_service import MeasuredService
-from outrider.config import Config
-from outrider.engines.drafts import DraftPlan
-from outrider.types import ProtocolName
+from outrider.config.schema import Config
+from outrider.contracts.drafting import DraftPlan
+from outrider.contracts.requests import ProtocolName
 
 _WARM = Cell(20.0, 0.0, 1.0)
 _SETTLING_TOKENS = 24  # more exchanges with large messages than half of what is remembered of a link

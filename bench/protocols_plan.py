@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from outrider.engines.drafts import DraftPlan
-from outrider.errors import ParameterError
+from outrider.contracts.drafting import DraftPlan
+from outrider.contracts.errors import ParameterError
+from outrider.contracts.requests import ProtocolName
 from outrider.link.profiles import LinkProfile
-from outrider.types import ProtocolName
 
 RATES_MBPS, RTTS_MS, TEMPERATURES = (1.0, 20.0, 500.0), (0.0, 50.0), (0.0, 1.0)
 GRID_RATES_MBPS, GRID_RTTS_MS = (1.0, 10.0, 20.0, 100.0, 500.0), (0.0, 5.0, 20.0, 50.0)

@@ -15,12 +15,12 @@ from statistics import median
 from typing import TypeVar
 
 from bench.protocols_plan import NO_DRAFT, Cell
-from outrider.engines.drafts import DraftPlan
+from outrider.contracts.drafting import DraftPlan
+from outrider.contracts.requests import SPLIT_PROTOCOLS, TREE_PROTOCOLS, ProtocolName
 from outrider.link.latency import exchange_s
 from outrider.link.state import profile_csi
+from outrider.rounds.timing import RoundTiming
 from outrider.selection.situation import ChoiceReason
-from outrider.types import SPLIT_PROTOCOLS, TREE_PROTOCOLS, ProtocolName
-from serve_app.round_timing import RoundTiming
 
 _Key = TypeVar("_Key")
 

@@ -13,9 +13,9 @@ from bench.load_client import ServiceUnusableError
 from bench.protocols_plan import Cell, Turn
 from bench.protocols_rounds import Response, at_work, parse_choices
 from cluster.local import APP_NAME
-from outrider.config import Config
+from outrider.config.schema import Config
 from outrider.link.profiles import LinkProfile
-from serve_app.round_timing import RoundTiming
+from outrider.rounds.timing import RoundTiming
 
 
 class MeasuredService:

@@ -9,8 +9,8 @@ from bench.protocols_figures import Comparison, Figures, plan_name
 from bench.protocols_grid import GridPoint
 from bench.protocols_rounds import Levels
 from bench.text_table import print_table
-from outrider.engines.exchanged import WireFormat
-from outrider.types import ProtocolName
+from outrider.contracts.exchanged import WireFormat
+from outrider.contracts.requests import ProtocolName
 
 
 def print_figures(found: Sequence[Figures]) -> None:

@@ -18,20 +18,20 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from bench.prompts import PROMPTS
-from outrider.engines.base import Block, OpenGeneration, Outcome, Unfinished, Verified, VerifierEngine
-from outrider.engines.drafts import Draft, DrafterEngine, DraftPlan, DraftRequest, DraftTerms
-from outrider.engines.exchanged import WireFormat
+from outrider.contracts.drafting import Draft, DrafterEngine, DraftPlan, DraftRequest, DraftTerms
+from outrider.contracts.errors import GenerationFailedError
+from outrider.contracts.exchanged import WireFormat
+from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
+from outrider.contracts.requests import ProtocolName, SamplingParams
+from outrider.contracts.verifying import Block, OpenGeneration, Outcome, Unfinished, Verified, VerifierEngine
+from outrider.engines.drafter.engine import TorchDrafter
 from outrider.engines.limits import EngineLimits
-from outrider.engines.torch_drafter import TorchDrafter
-from outrider.engines.torch_verifier import TorchVerifier
-from outrider.errors import GenerationFailedError
+from outrider.engines.torch.verifier import TorchVerifier
 from outrider.models.embedded import DRAFTER_NAME, embedded_drafter_path, outrider_home
 from outrider.models.registry import EMBEDDED, load_drafter, load_target, load_tokenizer, resolve_folder
 from outrider.models.target_folder import model_hash, sampled_hash
-from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.training.prompts import builtin_prompts
 from outrider.training.traces import is_held_out, prompt_ids
-from outrider.types import ProtocolName, SamplingParams
 
 _GREEDY = SamplingParams(temperature=0.0)
 _LIMITS = EngineLimits(kv_budget_bytes=2**28, prefill_chunk_tokens=512)

@@ -14,7 +14,7 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from outrider.scheduling.cost_model import LinearCostModel, VerifyCost
+from outrider.contracts.cost import LinearCostModel, VerifyCost
 from outrider.scheduling.fcfs import Fcfs
 from outrider.scheduling.policy import BatchLimits, PendingVerification, SchedulingPolicy
 from outrider.scheduling.slo_aware import SloAware

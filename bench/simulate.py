@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench.json_file import write_json
 from bench.simulate_output import percent, show_table, spread
-from outrider.errors import ParameterError
+from outrider.contracts.errors import ParameterError
 from outrider.simulation.reading import ReadScenario, load_scenario
 from outrider.simulation.results import SimulationResults
 from outrider.simulation.run import simulate

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from outrider.scheduling.cost_model import DEFAULT_COST_MODEL, LinearCostModel
-from outrider.scheduling.cost_profiles import read_profile
+from outrider.contracts.cost import DEFAULT_COST_MODEL, LinearCostModel
+from outrider.costs.profiles import read_profile
 from outrider.simulation.experiment import Cell
 from outrider.simulation.published import SPEEDS_TOKENS_PER_S, TABLE_12
 from outrider.simulation.roofline import HARDWARE, MODELS, RooflineCostModel

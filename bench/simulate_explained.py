@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 
 from bench.simulate_cases import Case
-from outrider.scheduling.cost_model import BatchWork, VerifyCost
+from outrider.contracts.cost import BatchWork, VerifyCost
+from outrider.contracts.slo import SloClass
 from outrider.simulation.experiment import CellResult, LoadResult
 from outrider.simulation.planning import Draft, context_tokens, outlook, resident_devices
 from outrider.simulation.published import CAPACITY_32B, SPEEDS_TOKENS_PER_S
 from outrider.simulation.scenario import DeviceGroup
 from outrider.simulation.settings import Rung, Settings, group_of, verifier_of
-from outrider.slo import SloClass
 
 _NEAR = 0.1
 _OTHER_PREFIX = 500

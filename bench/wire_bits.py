@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import ray
 
-from outrider.errors import ConfigError
+from outrider.contracts.errors import ConfigError
 
 _HEAD_IP, _WORKER_IP, _PREFIX = "10.213.57.1", "10.213.57.2", 30
 _ALIVE_DEADLINE_S = 60.0

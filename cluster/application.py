@@ -14,8 +14,8 @@ from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
 
 from actors.fleet import fleet_handle
 from cluster.room import Resources
-from outrider.config import Config
-from outrider.errors import ConfigError, GenerationFailedError
+from outrider.config.schema import Config
+from outrider.contracts.errors import ConfigError, GenerationFailedError
 from serve_app.app import SHUTDOWN_GRACE_S, build_app
 
 APP_NAME = "outrider"

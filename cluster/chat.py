@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from cluster.chat_stream import ChatError, ChatOptions, Message, Usage, ask, ask_model
-from outrider.types import TextSpan, TokenOrigin
+from outrider.contracts.requests import TextSpan, TokenOrigin
 
 _STYLES = {TokenOrigin.ACCEPTED: "green", TokenOrigin.CORRECTION: "yellow", TokenOrigin.VERIFIER: "cyan"}
 _LEGEND = {

@@ -10,8 +10,8 @@ from typing import Any
 
 import httpx
 
-from outrider.errors import OutriderError
-from outrider.types import TextSpan, TokenOrigin
+from outrider.contracts.errors import OutriderError
+from outrider.contracts.requests import TextSpan, TokenOrigin
 
 Message = Mapping[str, str]
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outrider import __version__
-from outrider.errors import OutriderError, ParameterError
+from outrider.contracts.errors import OutriderError, ParameterError
 
 if TYPE_CHECKING:
-    from outrider.config import Config
+    from outrider.config.schema import Config
 
     _Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 (argparse gives it no public name)
 
@@ -188,14 +188,14 @@ def _add_config_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _read_config(arguments: argparse.Namespace) -> "Config":
-    from outrider.config import load_config, override
+    from outrider.config.reading import load_config, override
 
     return override(load_config(arguments.config), arguments.assignments)
 
 
 def _checked_config(arguments: argparse.Namespace) -> "Config":
     """With the files it names: a mistake in one is found before anything starts."""
-    from outrider.scheduling.cost_profiles import read_profile
+    from outrider.costs.profiles import read_profile
 
     config = _read_config(arguments)
     for path in config.scheduling.cost_profiles:
@@ -232,7 +232,7 @@ def _chat(arguments: argparse.Namespace) -> None:
 
 def _config_show(arguments: argparse.Namespace) -> None:
     config = _read_config(arguments)
-    from outrider.config import to_yaml
+    from outrider.config.reading import to_yaml
 
     print(to_yaml(config), end="")
 
@@ -249,7 +249,7 @@ def _models_fetch(_: argparse.Namespace) -> None:
 
 
 def _distill(arguments: argparse.Namespace) -> None:
-    from outrider.drafting.distill import DistillConfig, distill
+    from outrider.training.distillation.distill import DistillConfig, distill
 
     flags = vars(arguments)
     del flags["run"]

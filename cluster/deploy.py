@@ -24,8 +24,8 @@ from actors.fleet import FLEET_NAME
 from cluster.application import APP_NAME, HEAD_RESOURCE, alive_nodes, await_drafters, bring_up, node_resources
 from cluster.room import drafter_claims, misfit, place, service_claims, written
 from outrider import __version__
-from outrider.config import Config
-from outrider.errors import OutriderError
+from outrider.config.schema import Config
+from outrider.contracts.errors import OutriderError
 
 _CONNECT_DEADLINE_S = 5.0
 _VERSIONS_DEADLINE_S = 60.0

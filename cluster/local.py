@@ -15,9 +15,9 @@ from ray.serve.config import ProxyLocation
 
 from cluster.application import APP_NAME, alive_nodes, await_drafters, bring_up, node_resources
 from cluster.room import drafter_claims, misfit, service_claims
-from outrider.config import Config
-from outrider.engines.configured import check_engine
-from outrider.errors import ConfigError
+from outrider.assembly.verifiers import check_engine
+from outrider.config.schema import Config
+from outrider.contracts.errors import ConfigError
 from outrider.models.registry import load_tokenizer
 
 __all__ = ["APP_NAME", "running", "serve_locally"]

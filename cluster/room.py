@@ -6,8 +6,8 @@ Pure. Ray waits without a word for what can never be placed, so this is asked be
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from outrider.config import Config
-from outrider.errors import ConfigError
+from outrider.config.schema import Config
+from outrider.contracts.errors import ConfigError
 from serve_app.app import coordinator_bundles, ingress_bundle
 
 Resources = Mapping[str, float]

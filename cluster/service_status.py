@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pydantic import TypeAdapter, ValidationError
 
 from actors.messages import CoordinatorReport, DrafterStatus
-from outrider.errors import OutriderError
+from outrider.contracts.errors import OutriderError
 
 
 class StatusError(OutriderError):

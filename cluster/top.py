@@ -10,7 +10,7 @@ from rich.text import Text
 
 from cluster.service_status import ServiceStatus, StatusError, parse_status
 from cluster.top_view import view
-from outrider.errors import ParameterError
+from outrider.contracts.errors import ParameterError
 
 _DEADLINE_S = 5.0
 _LONGEST_INTERVAL_S = 86_400.0

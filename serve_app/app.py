@@ -12,10 +12,11 @@ from ray import serve
 from ray.serve import Application
 from ray.serve.config import BackpressureConfig, RequestRouterConfig
 
-from outrider.config import Config, load_config, parse_config
-from outrider.errors import ConfigError
-from outrider.scheduling.cost_profiles import read_profile
-from serve_app.coordinator import Coordinator
+from outrider.config.reading import load_config, parse_config
+from outrider.config.schema import Config
+from outrider.contracts.errors import ConfigError
+from outrider.costs.profiles import read_profile
+from serve_app.coordination.coordinator import Coordinator
 from serve_app.ingress import Ingress, ServiceSettings
 
 # Both wait for others most of the time; their models run in actors of their own.
@@ -24,7 +25,7 @@ _INGRESS_CPUS = 0.5
 _MAX_ONGOING_INGRESS_REQUESTS = 1000
 _MAX_QUEUED_INGRESS_REQUESTS = 256  # per HTTP proxy, beyond those under way; more are refused at once
 _BUSY = BackpressureConfig(status_code=429, retry_after_s=1.0)  # by the proxy; like the ingress's own answer
-_ROUTER = "serve_app.request_router:PrefixRouter"
+_ROUTER = "serve_app.coordination.request_router:PrefixRouter"
 _MAX_ROUTED_REQUESTS = 64  # waiting in an ingress for a coordinator; more are refused at once
 SHUTDOWN_GRACE_S = 600.0  # for responses under way to end when a replica is taken out of service
 

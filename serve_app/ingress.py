@@ -1,6 +1,6 @@
 """The ingress: OpenAI's API over HTTP in front of the coordinators. Stateless; any number of replicas.
 
-``serve_app.http_api`` is the API, pure HTTP over a ``Service``; here are that service behind a Serve handle, and
+``serve_app.api`` is the API, pure HTTP over a ``Service``; here are that service behind a Serve handle, and
 ``Ingress``, the Serve deployment around both.
 """
 
@@ -20,22 +20,22 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, 
 from ray.serve.handle import DeploymentHandle
 from transformers import PreTrainedTokenizerBase
 
-from actors.deadlines import within
 from actors.fleet import FLEET_NAME
 from actors.messages import FleetStatus
-from outrider.errors import BusyError, FleetUnavailableError, GenerationFailedError
+from actors.waiting import within
+from outrider.contracts.errors import BusyError, FleetUnavailableError, GenerationFailedError
+from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from outrider.events import write_events
 from outrider.models.registry import load_tokenizer, resolve_folder
 from outrider.models.target_folder import read_config
 from outrider.models.token_map import token_map, usable_vocab_size
-from outrider.text import backend_of
-from outrider.types import GenerationChunk, GenerationRequest
-from serve_app.http_api import make_api
+from outrider.text.stops import backend_of
+from serve_app.api.http.application import make_api
+from serve_app.api.openai.requests import RequestLimits
+from serve_app.api.response_meter import ResponseMeter
+from serve_app.api.resumption import resumed
+from serve_app.api.service import ReadyReport, ServiceSettings
 from serve_app.metrics import PrometheusSink, RaySink, Sinks
-from serve_app.openai_api import RequestLimits
-from serve_app.response_meter import ResponseMeter
-from serve_app.resumption import resumed
-from serve_app.service import ReadyReport, ServiceSettings
 
 __all__ = ["CoordinatorService", "Ingress", "ServiceSettings"]
 

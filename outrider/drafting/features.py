@@ -7,7 +7,7 @@ how sure the model is, and features of one scale serve every request.
 import torch
 from torch import Tensor
 
-from outrider.engines.drafts import DraftFeatures
+from outrider.contracts.drafting import DraftFeatures
 
 
 def draft_features(logits: Tensor) -> Tensor:

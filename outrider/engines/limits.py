@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from outrider.errors import ParameterError
+from outrider.contracts.errors import ParameterError
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,9 @@ from math import ceil
 
 import numpy as np
 
-from outrider.errors import ParameterError
-from outrider.link.profiles import Direction, LinkProfile
+from outrider.contracts.errors import ParameterError
+from outrider.contracts.link import Direction
+from outrider.link.profiles import LinkProfile
 from outrider.link.trace import LinkSource, profile_at, segments
 
 PACKET_BITS = 1500 * 8

@@ -5,7 +5,7 @@ A rate counts with what packet errors leave of it, ``rate * (1 - PER)``, whereve
 
 from math import ceil, log2
 
-from outrider.link.state import Csi
+from outrider.contracts.link import Csi
 
 
 def up_s(csi: Csi, bits: float) -> float:

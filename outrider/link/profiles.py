@@ -15,18 +15,11 @@ Where each figure comes from:
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import IntEnum
 from math import isfinite
 from types import MappingProxyType
 
-from outrider.errors import ParameterError
-
-
-class Direction(IntEnum):
-    """Which way a message goes."""
-
-    UP = 0  # drafter to coordinator
-    DOWN = 1  # coordinator to drafter
+from outrider.contracts.errors import ParameterError
+from outrider.contracts.link import Direction
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,8 @@ from itertools import accumulate
 from math import inf
 from statistics import median
 
-from outrider.link.profiles import Direction, LinkProfile
+from outrider.contracts.link import Csi, Direction
+from outrider.link.profiles import LinkProfile
 
 SMALL_BITS = 2 * 1500 * 8  # both messages at most two packets: the exchange tells the RTT
 LARGE_BITS = 16_000 * 8  # one message at least 16 kB: the exchange tells that direction's rate
@@ -41,21 +42,6 @@ _WINDOW = 25  # exchanges of one kind
 _WINDOW_S = 60.0  # and none so much older than the newest
 _FASTEST_BPS = 1e11
 _ROUNDS = 5  # RTT and rates correct one another; an error shrinks by SMALL_BITS / LARGE_BITS or better each time
-
-
-@dataclass(frozen=True, slots=True)
-class Csi:
-    """State of a link (WISV's c): rates in bits per second, packet error rates, round trip in seconds."""
-
-    up_bps: float
-    down_bps: float
-    per_up: float
-    per_down: float
-    rtt_s: float
-
-    def rate_bps(self, way: Direction) -> float:
-        """Bits per second that way."""
-        return self.up_bps if way is Direction.UP else self.down_bps
 
 
 def profile_csi(profile: LinkProfile) -> Csi:

@@ -18,8 +18,8 @@ from itertools import cycle, islice, pairwise
 from math import inf, isfinite
 from pathlib import Path
 
-from outrider.config_errors import read_text
-from outrider.errors import ConfigError, ParameterError
+from outrider.contracts.errors import ConfigError, ParameterError
+from outrider.documents.problems import read_text
 from outrider.link.profiles import LinkProfile
 
 COLUMNS = ("time_s", "up_bps", "down_bps", "rtt_s", "per_up", "per_down")

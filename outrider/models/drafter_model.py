@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
-from outrider.errors import ModelUnavailableError, VocabularyMismatchError
+from outrider.contracts.errors import ModelUnavailableError, VocabularyMismatchError
 from outrider.models.drafter_weights import DrafterInfo, DrafterWeights, read_drafter
 from outrider.models.target_folder import model_hash, read_config, read_embedding_and_head
 

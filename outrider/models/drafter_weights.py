@@ -17,7 +17,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from outrider.errors import ModelUnavailableError
+from outrider.contracts.errors import ModelUnavailableError
 
 FORMAT_VERSION = 2
 _METADATA_KEY = "outrider_drafter"

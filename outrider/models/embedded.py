@@ -25,7 +25,7 @@ import platformdirs
 import torch
 from filelock import FileLock, Timeout
 
-from outrider.errors import ModelUnavailableError
+from outrider.contracts.errors import ModelUnavailableError
 from outrider.models import gguf_llama
 
 TARGET_NAME = "smollm2-135m-instruct"

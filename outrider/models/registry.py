@@ -20,7 +20,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from outrider.errors import ModelUnavailableError, ParameterError
+from outrider.contracts.errors import ModelUnavailableError, ParameterError
 from outrider.models.drafter_model import check_token_map_hash, load_drafter_from_target_dir
 from outrider.models.drafter_weights import read_drafter_info
 from outrider.models.embedded import DRAFTER_NAME, TARGET_NAME, embedded_drafter_path, ensure_embedded_target

@@ -12,7 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, PretrainedConfig
 
-from outrider.errors import ModelUnavailableError
+from outrider.contracts.errors import ModelUnavailableError
 
 _SAMPLED_WINDOWS = 64
 _WINDOW_BYTES = 4096

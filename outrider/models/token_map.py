@@ -11,7 +11,7 @@ from itertools import zip_longest
 
 from transformers import PreTrainedTokenizerBase
 
-from outrider.errors import VocabularyMismatchError
+from outrider.contracts.errors import VocabularyMismatchError
 
 
 @dataclass(frozen=True, slots=True)

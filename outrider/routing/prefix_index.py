@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from outrider.prefix import block_digest
+from outrider.contracts.prefix import block_digest
 
 Holder = TypeVar("Holder", bound=Hashable)
 

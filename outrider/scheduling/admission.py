@@ -7,7 +7,7 @@ it. Many are tried at once: running sums over them, cut where the first one does
 import numpy as np
 import numpy.typing as npt
 
-from outrider.scheduling.cost_model import CostModel
+from outrider.contracts.cost import CostModel
 from outrider.scheduling.policy import BatchLimits, BatchPlan, StopReason
 from outrider.scheduling.waiting_arrays import Floats, Indexes, WaitingArrays
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from outrider.scheduling.cost_model import CostModel
+from outrider.contracts.cost import CostModel
 from outrider.scheduling.policy import BatchLimits, BatchPlan, PendingVerification, StopReason
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from outrider.scheduling.cost_model import CostModel, VerifyCost
-from outrider.types import GenerationId
+from outrider.contracts.cost import CostModel, VerifyCost
+from outrider.contracts.requests import GenerationId
 
 
 @dataclass(frozen=True, slots=True)

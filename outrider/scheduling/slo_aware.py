@@ -26,9 +26,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from outrider.contracts.cost import CostModel
 from outrider.scheduling.admission import GrowingBatch, guarded_s
 from outrider.scheduling.batch_length import batch_length_s
-from outrider.scheduling.cost_model import CostModel
 from outrider.scheduling.policy import BatchLimits, BatchPlan, PendingVerification, StopReason
 from outrider.scheduling.waiting_arrays import Floats, waiting_arrays
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from outrider.engines.base import AcceptanceRule
-from outrider.errors import ParameterError
+from outrider.contracts.errors import ParameterError
+from outrider.contracts.verifying import AcceptanceRule
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -14,15 +14,15 @@ which falls as m^-(a + 1), not exponentially: positions where the models nearly 
 from functools import lru_cache
 from math import exp, lgamma
 
-from outrider.engines.drafts import DraftPlan
-from outrider.engines.exchanged import Deferral, WireFormat
+from outrider.contracts.drafting import DraftPlan
+from outrider.contracts.exchanged import Deferral, WireFormat
+from outrider.contracts.link import Csi
+from outrider.contracts.requests import ProtocolName, SamplingParams
 from outrider.link.latency import down_s, exchange_s
-from outrider.link.state import Csi
 from outrider.selection.acceptance import AcceptanceView
 from outrider.selection.payload import candidates_bits, expected_support, order_bits, row_bits, row_request_bits
 from outrider.selection.plans import rule_for
 from outrider.selection.situation import RoundSituation
-from outrider.types import ProtocolName, SamplingParams
 
 _COUNTS = tuple(2**n for n in range(3, 11))
 # Language models agree at most positions and differ much at a few: flatter than uniform. Assumed, not fitted.

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from outrider.selection.choosing import DEFAULT_HABITS, Habits, choose_by
 from outrider.selection.estimates import Estimates, Floats
+from outrider.selection.ranking import DEFAULT_HABITS, Habits, choose_by
 from outrider.selection.situation import RoundChoice, RoundSituation
 
 

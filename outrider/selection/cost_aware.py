@@ -25,8 +25,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from outrider.selection.cheapest import seconds_per_token
-from outrider.selection.choosing import DEFAULT_HABITS, Habits, choose_by
 from outrider.selection.estimates import Bools, Estimates, Floats
+from outrider.selection.ranking import DEFAULT_HABITS, Habits, choose_by
 from outrider.selection.situation import Promise, RoundChoice, RoundSituation
 
 

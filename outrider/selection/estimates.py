@@ -31,18 +31,18 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from outrider.engines.drafts import DraftPlan
-from outrider.engines.exchanged import WireFormat
-from outrider.errors import ParameterError
+from outrider.contracts.cost import VerifyCost
+from outrider.contracts.drafting import DraftPlan
+from outrider.contracts.errors import ParameterError
+from outrider.contracts.exchanged import WireFormat
+from outrider.contracts.requests import ProtocolName, SamplingParams
 from outrider.link.latency import down_s, up_s
-from outrider.scheduling.cost_model import VerifyCost
 from outrider.selection.acceptance import rule_row
 from outrider.selection.candidates import expected_candidates, failure_probability, fallback_s, rejection_mass
 from outrider.selection.load import verifier_load
 from outrider.selection.payload import answer_bits, candidates_bits, expected_support, order_bits, row_bits
 from outrider.selection.plans import PlanSet, rule_for
 from outrider.selection.situation import DrafterView, Estimate, RoundSituation
-from outrider.types import ProtocolName, SamplingParams
 from outrider.wire.bits import id_bits
 
 Floats = npt.NDArray[np.float64]

@@ -4,13 +4,13 @@ from dataclasses import replace
 from functools import lru_cache
 from math import sqrt
 
-from outrider.engines.drafts import DraftPlan
-from outrider.engines.exchanged import WireFormat
-from outrider.types import SamplingParams
-from outrider.wire import dssd, dssd_candidates
+from outrider.contracts.drafting import DraftPlan
+from outrider.contracts.exchanged import WireFormat
+from outrider.contracts.requests import SamplingParams
+from outrider.protocols import dssd, dssd_candidates
+from outrider.protocols.registry import message_bits
 from outrider.wire.bits import id_bits
-from outrider.wire.messages import envelope_bits
-from outrider.wire.registry import message_bits
+from outrider.wire.envelope import envelope_bits
 
 _CUT_SUPPORT = 256  # tokens that top-p or min-p usually leave, at most: an assumption
 _ORDER_BODY_BITS = 16  # verdict and plan

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from outrider.engines.base import AcceptanceRule
-from outrider.engines.drafts import DraftPlan
-from outrider.engines.exchanged import WireFormat
-from outrider.types import TREE_PROTOCOLS, ProtocolName, SamplingParams
-from outrider.wire.messages import MAX_NODES
+from outrider.contracts.drafting import DraftPlan
+from outrider.contracts.exchanged import WireFormat
+from outrider.contracts.requests import TREE_PROTOCOLS, ProtocolName, SamplingParams
+from outrider.contracts.verifying import AcceptanceRule
+from outrider.wire.envelope import MAX_NODES
 
 # Few nodes, most of them near the root: siblings help where an early rejection would cost the whole path.
 TREE_SHAPES: tuple[tuple[int, ...], ...] = (

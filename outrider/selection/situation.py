@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from outrider.engines.drafts import DraftPlan
-from outrider.engines.exchanged import WireFormat
-from outrider.link.state import Csi
-from outrider.scheduling.cost_model import LinearCostModel
+from outrider.contracts.cost import LinearCostModel
+from outrider.contracts.drafting import DraftPlan
+from outrider.contracts.exchanged import WireFormat
+from outrider.contracts.link import Csi
+from outrider.contracts.requests import ProtocolName, SamplingParams
 from outrider.selection.acceptance import AcceptanceView
-from outrider.types import ProtocolName, SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class VerifierView:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """The token speed a response has to keep, and how it stands (``outrider.scheduling.deadlines.Ledger``).
+    """The token speed a response has to keep, and how it stands (``outrider.scheduling.ledger.Ledger``).
 
     Attributes:
         tokens_per_s: promised; 0 promises nothing.

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, field
 
+from outrider.contracts.slo import SloClass
 from outrider.link.emulator import LinkEmulator
-from outrider.scheduling.deadlines import Ledger
+from outrider.scheduling.ledger import Ledger
 from outrider.scheduling.policy import PendingVerification
-from outrider.simulation.account import DeviceAccount
-from outrider.simulation.drafting import NO_DRAFT, Draft, Workload
-from outrider.slo import SloClass
+from outrider.simulation.device_account import DeviceAccount
+from outrider.simulation.drafted_rounds import NO_DRAFT, Draft, Workload
 
 
 def device_name(number: int) -> str:

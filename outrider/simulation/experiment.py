@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from outrider.contracts.slo import SloClass
 from outrider.simulation.capacity import capacity
 from outrider.simulation.planning import Draft, outlook, resident_devices, target_alone
 from outrider.simulation.results import ClassResults, PlanePoint, SimulationResults
 from outrider.simulation.run import simulate
 from outrider.simulation.settings import Costs, Rung, Settings, drafted_by, group_of, scenario_of, verifier_of
-from outrider.slo import SloClass
 
 _MOST_DEVICES = 1024
 _PLANE_POINTS = 1000

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import exp
 from statistics import NormalDist
 
-from outrider.errors import ParameterError
+from outrider.contracts.errors import ParameterError
 
 _NORMAL = NormalDist()
 _LEAST_UNIFORM = 1e-12

@@ -20,17 +20,17 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from outrider.engines.drafts import DraftPlan
+from outrider.contracts.cost import BatchWork, CostModel, VerifyCost
+from outrider.contracts.drafting import DraftPlan
+from outrider.contracts.requests import TREE_PROTOCOLS
 from outrider.link.latency import exchange_s
 from outrider.link.state import profile_csi
 from outrider.link.trace import LinkTrace
-from outrider.scheduling.cost_model import BatchWork, CostModel, VerifyCost
 from outrider.selection.payload import answer_bits, order_bits
 from outrider.selection.plans import TREE_SHAPES
-from outrider.simulation.acceptance import draft_shape
+from outrider.simulation.acceptance_models import draft_shape
 from outrider.simulation.lengths import Lengths
 from outrider.simulation.scenario import DeviceGroup, VerifierModel
-from outrider.types import TREE_PROTOCOLS
 
 WAITED_BATCHES = 1.5
 LONGEST_WINDOW = 16

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from outrider.scheduling.cost_model import LinearCostModel
+from outrider.contracts.cost import LinearCostModel
 
 SPEEDS_TOKENS_PER_S = (2.0, 4.0, 6.0, 8.0)
 

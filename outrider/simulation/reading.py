@@ -7,22 +7,22 @@ from types import MappingProxyType
 
 from pydantic import TypeAdapter, ValidationError
 
-from outrider.config_errors import ConfigFileError, explain, read_text
-from outrider.errors import ConfigError
-from outrider.link.configured import link_source
-from outrider.scheduling.cost_model import CostModel, LinearCostModel
-from outrider.scheduling.cost_profiles import read_profile, shipped_profile
+from outrider.assembly.links import link_source
+from outrider.contracts.cost import CostModel, LinearCostModel
+from outrider.contracts.errors import ConfigError
+from outrider.contracts.slo import DEFAULT_CLASSES, SloClass, slo_class_named
+from outrider.costs.profiles import read_profile, shipped_profile
+from outrider.documents.problems import ConfigFileError, explain, read_text
+from outrider.documents.yaml_text import parse_yaml
 from outrider.scheduling.fcfs import Fcfs
 from outrider.scheduling.policy import BatchLimits, SchedulingPolicy
 from outrider.scheduling.slo_aware import SloAware
 from outrider.scheduling.wisp import Wisp
-from outrider.simulation.acceptance import PositionAcceptance, Predictor
+from outrider.simulation.acceptance_models import PositionAcceptance, Predictor
 from outrider.simulation.lengths import Fixed, Lengths, Lognormal, Uniform
 from outrider.simulation.roofline import HARDWARE, MODELS, RooflineCostModel
 from outrider.simulation.scenario import DeviceGroup, Scenario, System, VerifierModel
 from outrider.simulation.scenario_schema import CostConfig, DeviceGroupConfig, LengthsConfig, ScenarioFile, ServerConfig
-from outrider.slo import DEFAULT_CLASSES, SloClass, slo_class_named
-from outrider.yaml_text import parse_yaml
 
 _ADAPTER = TypeAdapter(ScenarioFile)
 _POLICIES: Mapping[str, type[Fcfs] | type[Wisp] | type[SloAware]] = MappingProxyType(

@@ -15,22 +15,22 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import TypeAdapter, ValidationError
 
-from outrider.config_errors import read_text
-from outrider.errors import ConfigError
+from outrider.contracts.cost import BatchWork, CostModel, Seconds, VerifyCost
+from outrider.contracts.errors import ConfigError
+from outrider.contracts.slo import BEST_EFFORT, SloClass
+from outrider.documents.problems import read_text
 from outrider.link.emulator import LinkEmulator
 from outrider.link.profiles import LinkProfile
-from outrider.scheduling.cost_model import BatchWork, CostModel, Seconds, VerifyCost
-from outrider.scheduling.deadlines import DeadlineRule
+from outrider.scheduling.ledger import DeadlineRule
 from outrider.scheduling.policy import SchedulingPolicy
 from outrider.simulation.device import SimulatedDevice
-from outrider.simulation.drafting import Draft, Response
+from outrider.simulation.drafted_rounds import Draft, Response
 from outrider.simulation.results import SimulationResults
 from outrider.simulation.run import EventLoop
 from outrider.simulation.scenario import VerifierModel
 from outrider.simulation.server import SimulatedServer
 from outrider.simulation.systems import SystemRules
 from outrider.simulation.tally import RunTally
-from outrider.slo import BEST_EFFORT, SloClass
 
 RECORD_VERSION = 1
 
@@ -147,7 +147,7 @@ def read_record(path: str | Path) -> WorkloadRecord:
 
 
 class RecordedWorkload:
-    """A device that does again what it did (``outrider.simulation.drafting.Workload``)."""
+    """A device that does again what it did (``outrider.simulation.drafted_rounds.Workload``)."""
 
     def __init__(self, device: RecordedDevice) -> None:
         """Begin at its first response."""

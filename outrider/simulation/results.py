@@ -16,9 +16,9 @@ Everything counts from the warm-up on: commits after it, the time between them, 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from outrider.contracts.slo import SloClass
 from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.policy import StopReason
-from outrider.slo import SloClass
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from outrider.scheduling.cost_model import BatchWork, Seconds, VerifyCost
+from outrider.contracts.cost import BatchWork, Seconds, VerifyCost
 
 COMPUTE_SHARE = 0.6  # of peak arithmetic: large matrix products on these cards reach 0.5 to 0.7
 MEMORY_SHARE = 0.8  # of peak bandwidth: long reads reach 0.75 to 0.9
@@ -74,7 +74,7 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True)
 class RooflineCostModel:
-    """A cost model (``outrider.scheduling.cost_model.CostModel``) of a model on a GPU."""
+    """A cost model (``outrider.contracts.cost.CostModel``) of a model on a GPU."""
 
     model: ModelShape
     hardware: Hardware

@@ -4,19 +4,19 @@ from collections import deque
 from heapq import heappop, heappush
 from math import inf
 
-from outrider.errors import ParameterError
+from outrider.contracts.errors import ParameterError
+from outrider.contracts.link import Direction
 from outrider.link.emulator import LinkEmulator
-from outrider.link.profiles import Direction
-from outrider.simulation.choosing import ChoosingDevice, GroupChoices, ObservedLoad
+from outrider.simulation.chance import link_seed
+from outrider.simulation.chosen_rounds import ChoosingDevice, GroupChoices, ObservedLoad
 from outrider.simulation.device import SimulatedDevice
-from outrider.simulation.drafting import GroupDrafts, ModelledDevice, Workload
-from outrider.simulation.luck import link_seed
+from outrider.simulation.drafted_rounds import GroupDrafts, ModelledDevice, Workload
 from outrider.simulation.results import DeviceResults, SimulationResults
 from outrider.simulation.scenario import Scenario
 from outrider.simulation.server import Flight, SimulatedServer
 from outrider.simulation.systems import SystemRules, rules_of
 from outrider.simulation.tally import RunTally, percentiles
-from outrider.wire.messages import MAX_NODES
+from outrider.wire.envelope import MAX_NODES
 
 _ASK, _ARRIVE, _LAND, _STAGE = range(4)
 

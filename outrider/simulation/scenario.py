@@ -9,17 +9,17 @@ beside this loop and are not modelled; nor is the drafter's prefill, which runs 
 from dataclasses import dataclass
 from enum import StrEnum
 
-from outrider.engines.exchanged import WireFormat
-from outrider.errors import ParameterError
+from outrider.contracts.cost import CostModel
+from outrider.contracts.errors import ParameterError
+from outrider.contracts.exchanged import WireFormat
+from outrider.contracts.requests import ProtocolName
+from outrider.contracts.slo import BEST_EFFORT, SloClass
 from outrider.link.trace import LinkSource
-from outrider.scheduling.cost_model import CostModel
-from outrider.scheduling.deadlines import DeadlineRule
+from outrider.scheduling.ledger import DeadlineRule
 from outrider.scheduling.policy import BatchLimits, SchedulingPolicy
 from outrider.selection.situation import SelectionPolicy
-from outrider.simulation.acceptance import AcceptanceModel, Predictor
+from outrider.simulation.acceptance_models import AcceptanceModel, Predictor
 from outrider.simulation.lengths import Lengths
-from outrider.slo import BEST_EFFORT, SloClass
-from outrider.types import ProtocolName
 
 _QWEN3_WIRE = WireFormat(151_936)  # its vocabulary
 

@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from outrider.config_schema import LinkConfig, Name, Number, PositiveNumber, Text
-from outrider.errors import ConfigError
+from outrider.config.schema import LinkConfig, Name, Number, PositiveNumber, Text
+from outrider.contracts.errors import ConfigError
+from outrider.contracts.requests import TREE_PROTOCOLS, ProtocolName
 from outrider.simulation.roofline import HARDWARE, MODELS
 from outrider.simulation.scenario import System
-from outrider.types import TREE_PROTOCOLS, ProtocolName
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 Rate = Annotated[float, Field(gt=0, le=100_000)]
@@ -50,7 +50,7 @@ class LengthsConfig:
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class PredictorConfig:
-    """A rejection predictor on the device (``outrider.simulation.acceptance.Predictor``)."""
+    """A rejection predictor on the device (``outrider.simulation.acceptance_models.Predictor``)."""
 
     recall: Probability = 0.80
     false_positive_rate: Probability = 0.425
@@ -147,7 +147,7 @@ class ServerConfig:
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class ClassConfig:
-    """A promise: ``outrider.slo.SloClass``."""
+    """A promise: ``outrider.contracts.slo.SloClass``."""
 
     name: Name
     tokens_per_s: Speed

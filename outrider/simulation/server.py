@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import exp, inf
 
-from outrider.scheduling.cost_model import BatchWork, VerifyCost
-from outrider.scheduling.deadlines import DeadlineRule, round_deadline_at_s
+from outrider.contracts.cost import BatchWork, VerifyCost
+from outrider.scheduling.ledger import DeadlineRule, round_deadline_at_s
 from outrider.scheduling.policy import BatchPlan, PendingVerification, StopReason
+from outrider.simulation.chance import normals
 from outrider.simulation.device import SimulatedDevice, device_name
-from outrider.simulation.luck import normals
 from outrider.simulation.memory import KvMemory
 from outrider.simulation.scenario import VerifierModel
 from outrider.simulation.systems import SystemRules

@@ -19,16 +19,16 @@ import yaml
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from outrider.config_errors import ConfigFileError, explain
+from outrider.contracts.cost import CostModel
+from outrider.contracts.slo import SloClass
+from outrider.documents.problems import ConfigFileError, explain
 from outrider.link.profiles import LinkProfile
-from outrider.scheduling.cost_model import CostModel
 from outrider.scheduling.policy import BatchLimits
 from outrider.selection.yields import expected_tokens
-from outrider.simulation.acceptance import ConstantAcceptance, Predictor
+from outrider.simulation.acceptance_models import ConstantAcceptance, Predictor
 from outrider.simulation.lengths import Uniform
 from outrider.simulation.planning import Draft, best_draft, chains, trees
 from outrider.simulation.scenario import DeviceGroup, Scenario, System, VerifierModel
-from outrider.slo import SloClass
 
 _KV_BLOCK_TOKENS = 16
 _SPARE_DEVIATIONS = 1.0

@@ -6,8 +6,8 @@ others send batches from a coordinator, the next one while one runs (as the prod
 
 from dataclasses import dataclass
 
-from outrider.scheduling.deadlines import DeadlineRule
 from outrider.scheduling.fcfs import Fcfs
+from outrider.scheduling.ledger import DeadlineRule
 from outrider.scheduling.policy import SchedulingPolicy
 from outrider.scheduling.slo_aware import SloAware
 from outrider.scheduling.wisp import Wisp

@@ -19,10 +19,10 @@ import torch
 from tqdm import tqdm
 from transformers import DynamicCache, PreTrainedTokenizerBase
 
-from outrider.errors import ParameterError
+from outrider.contracts.errors import ParameterError
+from outrider.contracts.requests import MAX_SEED
 from outrider.models.registry import LoadedModel
-from outrider.noise import Purpose, uniforms
-from outrider.types import MAX_SEED
+from outrider.sampling.noise import Purpose, uniforms
 
 _HELD_OUT_SHARE = 16  # one prompt in so many
 

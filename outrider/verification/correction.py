@@ -12,11 +12,11 @@ all failed it has the same law, so the mixture has it too.
 
 import numpy as np
 
-from outrider.distributions import Probs, candidate_acceptance, draw, draws, residual
-from outrider.engines.exchanged import Candidates, CorrectionSource, Deferral, FloatRow, TargetRow
-from outrider.errors import ShapeError
-from outrider.noise import Purpose, uniforms
-from outrider.wire.floats import CODE_BITS
+from outrider.contracts.errors import ShapeError
+from outrider.contracts.exchanged import Candidates, CorrectionSource, Deferral, FloatRow, TargetRow
+from outrider.sampling.distributions import Probs, candidate_acceptance, draw, draws, residual
+from outrider.sampling.floats import CODE_BITS
+from outrider.sampling.noise import Purpose, uniforms
 
 
 def correction_source(target_row: FloatRow, deferral: Deferral, seed: int, position: int) -> CorrectionSource:

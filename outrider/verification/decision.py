@@ -7,8 +7,8 @@ Chains and trees number their target rows alike: row 0 predicts what follows the
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outrider.engines.exchanged import CorrectionSource
-from outrider.errors import ShapeError
+from outrider.contracts.errors import ShapeError
+from outrider.contracts.exchanged import CorrectionSource
 
 
 @dataclass(frozen=True, slots=True)

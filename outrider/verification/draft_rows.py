@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from outrider.distributions import Probs, softmax
-from outrider.engines.exchanged import DenseDraft, DraftDistribution, ScalarDraft, SparseDraft
+from outrider.contracts.exchanged import DenseDraft, DraftDistribution, ScalarDraft, SparseDraft
+from outrider.sampling.distributions import Probs, softmax
 
 
 class DraftRows:

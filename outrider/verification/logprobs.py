@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from outrider.types import TokenLogprobs
+from outrider.contracts.requests import TokenLogprobs
 
 _ROWS_AT_ONCE = 16  # copies of a whole prompt chunk's rows would leave the cache: five times slower
 

@@ -18,12 +18,12 @@ other drafter is as exact: the output is a function of target and seed, the draf
 No probability crosses the link, and windows, batches, retries and resumes cannot change a token. Source: Daliri,
 Musco, Suresh 2024 (arXiv 2408.07978).
 
-Which of the two it is lies in the choices (``outrider.sampling.choose_tokens``); a batch may mix them.
+Which of the two it is lies in the choices (``outrider.sampling.choosing.choose_tokens``); a batch may mix them.
 """
 
 from collections.abc import Sequence
 
-from outrider.errors import ShapeError
+from outrider.contracts.errors import ShapeError
 from outrider.verification.decision import BlockDecision, children_by_row
 
 

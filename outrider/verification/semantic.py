@@ -13,9 +13,9 @@ from typing import Protocol
 
 import numpy as np
 
-from outrider.engines.exchanged import FloatRow
-from outrider.errors import ShapeError
-from outrider.link.state import Csi
+from outrider.contracts.errors import ShapeError
+from outrider.contracts.exchanged import FloatRow
+from outrider.contracts.link import Csi
 from outrider.verification.decision import BlockDecision
 
 

@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from outrider.distributions import Probs, draw
-from outrider.engines.base import Block
-from outrider.engines.exchanged import (
+from outrider.contracts.errors import ShapeError, UnsupportedBlockError
+from outrider.contracts.exchanged import (
     Deferral,
     DenseDraft,
     DraftDistribution,
@@ -25,13 +24,14 @@ from outrider.engines.exchanged import (
     ScalarDraft,
     SparseDraft,
 )
-from outrider.errors import ShapeError, UnsupportedBlockError
-from outrider.noise import Purpose, uniforms
+from outrider.contracts.verifying import Block
+from outrider.sampling.distributions import Probs, draw
+from outrider.sampling.noise import Purpose, uniforms
+from outrider.sampling.rounding import round_floats
 from outrider.verification.correction import correction_source
 from outrider.verification.decision import BlockDecision, children_by_row
 from outrider.verification.draft_rows import DraftRows
 from outrider.verification.tree import walk
-from outrider.wire.rounding import round_floats
 
 
 @dataclass(frozen=True, slots=True)

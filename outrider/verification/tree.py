@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from outrider.distributions import Probs, acceptance_probability, residual, without
-from outrider.engines.exchanged import FloatRow
+from outrider.contracts.exchanged import FloatRow
+from outrider.sampling.distributions import Probs, acceptance_probability, residual, without
 from outrider.verification.draft_rows import DraftRows
 
 

@@ -7,9 +7,9 @@ it checks that the bits are there before it makes room for what they are said to
 import numpy as np
 import numpy.typing as npt
 
-from outrider.engines.exchanged import FloatField, FloatRow, IntRow
-from outrider.errors import MessageError, ParameterError
-from outrider.wire.floats import CODE_BITS, SCALE_BITS, FloatCodes, decode_floats, encode_floats, vector_bits
+from outrider.contracts.errors import MessageError, ParameterError
+from outrider.contracts.exchanged import FloatField, FloatRow, IntRow
+from outrider.sampling.floats import CODE_BITS, SCALE_BITS, FloatCodes, decode_floats, encode_floats, vector_bits
 
 _COUNT_DIGIT_BITS = 3
 _MAX_COUNT_BITS = 30
@@ -101,7 +101,7 @@ class BitWriter:
         self.uints(values, id_bits(vocab_size))
 
     def floats(self, values: npt.ArrayLike, field: FloatField) -> None:
-        """``[n]`` numbers, already rounded to the field (``outrider.wire.rounding``).
+        """``[n]`` numbers, already rounded to the field (``outrider.sampling.rounding``).
 
         Raises:
             MessageError: rounding changes one of them: the sender computed with numbers that do not cross the link.

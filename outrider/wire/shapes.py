@@ -7,8 +7,8 @@ nearly full) tells each node's number of children in ``ceil(log2(k + 1))`` bits.
 
 from collections.abc import Callable
 
-from outrider.engines.drafts import Draft, DraftPlan
-from outrider.errors import MessageError
+from outrider.contracts.drafting import Draft, DraftPlan
+from outrider.contracts.errors import MessageError
 from outrider.wire.bits import BitReader, BitWriter
 
 Parents = tuple[int, ...]

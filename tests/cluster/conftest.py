@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from cluster.local import running
-from outrider.config import load_config
-from outrider.config_schema import Config
+from outrider.config.reading import load_config
+from outrider.config.schema import Config
 from outrider.models.registry import LoadedModel, load_target
 from tests.cluster.served import free_port
 

@@ -6,9 +6,10 @@ from typing import Any
 import torch
 from transformers import DynamicCache, GenerationConfig
 
+from outrider.contracts.requests import SamplingParams
 from outrider.models.registry import LoadedModel
-from outrider.sampling import RowGroup, TokenCounts, choose_tokens
-from outrider.types import SamplingParams
+from outrider.sampling.choosing import choose_tokens
+from outrider.sampling.logits import RowGroup, TokenCounts
 
 
 def greedy(target: LoadedModel, prompt: Sequence[int], max_tokens: int) -> list[int]:

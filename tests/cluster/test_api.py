@@ -9,8 +9,8 @@ import torch
 from openai import OpenAI
 
 from bench.prompts import chat_ids
+from outrider.contracts.requests import SamplingParams
 from outrider.models.registry import LoadedModel
-from outrider.types import SamplingParams
 from tests.cluster.conftest import Service
 from tests.cluster.prompts import CHATS, COMPLETIONS
 from tests.cluster.reference import greedy, sampled, shown

@@ -15,14 +15,14 @@ from ray import serve
 from actors.messages import DrafterId
 from bench.prompts import chat_ids
 from cluster.local import APP_NAME
-from outrider.engines.drafts import DraftPlan
+from outrider.contracts.drafting import DraftPlan
+from outrider.contracts.requests import ProtocolName
 from outrider.link.profiles import LinkProfile
 from outrider.models.registry import LoadedModel
-from outrider.types import ProtocolName
-from outrider.wire.registry import codec
+from outrider.protocols.registry import codec
+from outrider.rounds.timing import RoundTiming
+from outrider.text.token_names import TokenTable
 from serve_app.metrics import LINK_RTT_S, PAYLOAD_BITS
-from serve_app.openai_tokens import TokenTable
-from serve_app.round_timing import RoundTiming
 from tests.cluster.conftest import DRAFTERS, Service
 from tests.cluster.prompts import CHATS
 from tests.cluster.reference import greedy, shown

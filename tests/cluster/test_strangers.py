@@ -11,14 +11,14 @@ import pytest
 import ray
 
 from actors.messages import PROTOCOL_VERSION, Answer, ModelCard
-from outrider.engines.base import OpenGeneration
-from outrider.engines.drafts import Draft, DraftRequest, DraftTerms
-from outrider.engines.exchanged import ScalarDraft, WireFormat
-from outrider.errors import MessageError
-from outrider.types import ProtocolName
+from outrider.contracts.drafting import Draft, DraftRequest, DraftTerms
+from outrider.contracts.errors import MessageError
+from outrider.contracts.exchanged import ScalarDraft, WireFormat
+from outrider.contracts.requests import ProtocolName
+from outrider.contracts.verifying import OpenGeneration
+from outrider.session.session import DrafterSession
 from outrider.wire.bits import BitWriter
-from outrider.wire.messages import Kind, seal
-from outrider.wire.session import DrafterSession
+from outrider.wire.envelope import Kind, seal
 from tests.cluster.conftest import Service
 from tests.cluster.served import MODEL, eventually
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from bench.prompts import chat_ids
+from outrider.contracts.requests import SamplingParams
 from outrider.models.registry import LoadedModel
-from outrider.types import SamplingParams
+from outrider.text.token_names import TokenTable
 from serve_app.metrics import KV_BLOCKS
-from serve_app.openai_tokens import TokenTable
 from tests.cluster.prompts import CHATS, COMPLETIONS
 from tests.cluster.reference import greedy, sampled, shown
 from tests.cluster.served import MODEL, Served, eventually, served

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from ray.serve import Application
 
-from outrider.config import Config
-from outrider.errors import ConfigError
+from outrider.config.schema import Config
+from outrider.contracts.errors import ConfigError
 from serve_app.app import build, config_of
 
 

@@ -11,7 +11,8 @@ from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.serve.schema import ServeDeploySchema
 
 from cluster.room import drafter_claims, misfit, place, service_claims
-from outrider.config import Config, load_config
+from outrider.config.reading import load_config
+from outrider.config.schema import Config
 from serve_app.app import config_of
 
 ROOT = Path(__file__).parents[2]

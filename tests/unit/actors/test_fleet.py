@@ -18,8 +18,8 @@ from actors.messages import (
     Heartbeat,
     ModelCard,
 )
-from outrider.config_schema import DrafterGroupConfig
-from outrider.types import GenerationId
+from outrider.config.schema import DrafterGroupConfig
+from outrider.contracts.requests import GenerationId
 
 CARD = ModelCard("tiny", "model", "tokens", 64, (), 256)
 PACE = FleetPace(probe_deadline_s=0.05, restart_poll_s=0.001, retry_s=0.01, owner_ttl_s=0.2, sweep_s=0.01)

@@ -2,9 +2,9 @@
 
 from bench.protocols_plan import Cell
 from bench.protocols_rounds import Response, Round
-from outrider.engines.drafts import DraftPlan
-from outrider.types import ProtocolName
-from serve_app.round_timing import RoundTiming
+from outrider.contracts.drafting import DraftPlan
+from outrider.contracts.requests import ProtocolName
+from outrider.rounds.timing import RoundTiming
 
 CELL = Cell(1.0, 50.0, 1.0)
 PAIR = DraftPlan(ProtocolName.TOKEN_IDS, 2)

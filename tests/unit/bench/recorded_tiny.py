@@ -7,7 +7,7 @@ from bench.capacity_cell import Server
 from bench.capacity_run import RunSettings, configured
 from bench.recorded_drafts import RecordedResponse, greedy_drafts, greedy_responses
 from tests.unit.engines.conftest import VOCAB, tiny_llama, torch_drafter, torch_verifier
-from tests.unit.serve_app.in_memory_service import TOKENIZER, LocalVerifier, draft_model
+from tests.unit.serve_app.api.in_memory_service import TOKENIZER, LocalVerifier, draft_model
 
 PROMPTS = tuple((number, 7, 3 * number + 1, 40, 2, 60 + number) for number in range(4))
 TOKENS, K_MAX = 40, 5

@@ -11,12 +11,12 @@ from bench.capacity_plan import speed_classes, user_plans
 from bench.capacity_run import Run, RunSettings, read_run, write_run
 from bench.capacity_validate import fitted_verifier, policy_of, same_decisions, validated
 from bench.capacity_workload import workload
-from outrider.errors import ParameterError
+from outrider.contracts.errors import ParameterError
 from outrider.scheduling.policy import BatchPlan, StopReason
 from outrider.simulation.recorded import read_record, write_record
 from tests.unit.bench.recorded_tiny import TOKENS, tiny_responses, tiny_server
-from tests.unit.serve_app.in_memory import on_loop
-from tests.unit.serve_app.in_memory_service import LocalVerifier
+from tests.unit.serve_app.api.in_memory_service import LocalVerifier
+from tests.unit.serve_app.coordination.in_memory import on_loop
 
 SETTINGS = RunSettings(
     policies=("sled", "fcfs"),

@@ -2,11 +2,11 @@ import pytest
 
 from bench.capacity_figures import device_results, figures
 from bench.capacity_log import BatchEntry, Cell, CellLog, DecisionEntry, ResponseEntry, RoundEntry
+from outrider.contracts.cost import DEFAULT_COST_MODEL, VerifyCost
+from outrider.contracts.slo import SloClass
+from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import ViolationCause
-from outrider.scheduling.cost_model import DEFAULT_COST_MODEL, VerifyCost
 from outrider.scheduling.policy import BatchLimits, StopReason
-from outrider.slo import SloClass
-from serve_app.round_timing import RoundTiming
 
 SLO = SloClass("speed_4", 4.0)
 BLOCK, GRACE_S = 5, 2.0

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from bench.capacity_log import Cell
 from bench.capacity_plan import POLICIES, UserPlan, cells, speed_classes, user_plans
 from bench.recorded_drafts import RecordedResponse
-from outrider.errors import ParameterError
+from outrider.contracts.errors import ParameterError
 
 CLASSES = speed_classes((2.0, 4.0, 6.0))
 

@@ -4,13 +4,13 @@ import pytest
 
 from actors.messages import Closing, VerifyCall
 from bench.capacity_verifier import NotedVerifier
-from outrider.engines.base import Block, OpenGeneration, Unfinished, Verified
-from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
-from outrider.scheduling.cost_model import VerifyCost
+from outrider.contracts.cost import VerifyCost
+from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
+from outrider.contracts.verifying import Block, OpenGeneration, Unfinished, Verified
 from tests.unit.bench.recorded_tiny import PROMPTS, tiny_responses
 from tests.unit.engines.conftest import BLOCK_TOKENS
-from tests.unit.serve_app.in_memory import GREEDY, on_loop
-from tests.unit.serve_app.in_memory_service import CHUNK, LONG_PROMPT, LocalVerifier
+from tests.unit.serve_app.api.in_memory_service import CHUNK, LONG_PROMPT, LocalVerifier
+from tests.unit.serve_app.coordination.in_memory import GREEDY, on_loop
 
 OPENING = OpenGeneration("g", PROMPTS[0], GREEDY)
 OUTPUT = tiny_responses()[0].output_ids

@@ -2,16 +2,16 @@ import pytest
 
 from actors.messages import Answer, DrafterId
 from bench.emulated_devices import GROUP, DeviceSpec, EmulatedDevice, EmulatedFleet, generation_name, user_of
-from outrider.engines.base import OpenGeneration
-from outrider.engines.drafts import Draft, DraftPlan, DraftRequest, DraftTerms
-from outrider.errors import DrafterLostError
+from outrider.contracts.drafting import Draft, DraftPlan, DraftRequest, DraftTerms
+from outrider.contracts.errors import DrafterLostError
+from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
+from outrider.contracts.requests import ProtocolName
+from outrider.contracts.verifying import OpenGeneration
 from outrider.link.profiles import LinkProfile
-from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
-from outrider.types import ProtocolName
-from outrider.wire.session import CoordinatorSession
-from serve_app.drafter_link import DrafterPort
+from outrider.session.session import CoordinatorSession
+from serve_app.coordination.drafter_link import DrafterPort
 from tests.unit.bench.recorded_tiny import PROMPTS, tiny_responses
-from tests.unit.serve_app.in_memory import GREEDY, WIRE, on_loop
+from tests.unit.serve_app.coordination.in_memory import GREEDY, WIRE, on_loop
 
 NAME = generation_name("cell", 0, 0)
 FAST = LinkProfile(1e9, 1e9, 0.0)

@@ -5,9 +5,9 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from bench.engines_drafter import export_drafter
-from outrider.drafting.distill_student import cut_from_target
 from outrider.models.drafter_model import load_drafter_from_target_dir
 from outrider.models.drafter_weights import DrafterInfo, save_drafter
+from outrider.training.distillation.student import cut_from_target
 from tests.unit.models.tiny_models import EOS, save_model, tiny_model
 
 IDS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6]])

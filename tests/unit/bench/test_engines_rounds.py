@@ -11,10 +11,10 @@ from bench.engines_beds import Bed, bed_of
 from bench.engines_driver import GREEDY, MODES, SAMPLED, Driver, RoundFailedError, random_tokens
 from bench.engines_figures import BARE, AloneSample, RoundCell, RoundSample
 from bench.engines_rounds import cold_samples, read_samples, warm_samples
-from outrider.engines.base import VerifierEngine
-from outrider.engines.paged_model import PagedModel
-from outrider.engines.paged_verifier import PagedVerifier
-from outrider.errors import UnsupportedModelError
+from outrider.contracts.errors import UnsupportedModelError
+from outrider.contracts.verifying import VerifierEngine
+from outrider.engines.torch.model import PagedModel
+from outrider.engines.verifier.engine import PagedVerifier
 from tests.unit.bench.recorded_tiny import TOKENS, tiny_responses
 from tests.unit.engines.conftest import BLOCK_TOKENS, VOCAB, tiny_llama, torch_verifier
 from tests.unit.engines.reference import target_alone

@@ -18,8 +18,8 @@ from bench.coupling import (
     shared_noise,
     siblings,
 )
-from outrider.distributions import Probs, acceptance_probability, residual, total_variation, without
-from outrider.noise import Purpose, gumbel_noise
+from outrider.sampling.distributions import Probs, acceptance_probability, residual, total_variation, without
+from outrider.sampling.noise import Purpose, gumbel_noise
 
 
 @st.composite

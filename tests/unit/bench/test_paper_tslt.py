@@ -9,9 +9,9 @@ from bench.measured import Measured, measure
 from bench.pair_rows import Pair, PairRows, StepTimes, load_pair, measure_steps, pair_rows
 from bench.prompts import PROMPTS
 from bench.tslt_results import both_times, protocol_bits, speed_up_curves, truncations
-from outrider.distributions import softmax
+from outrider.contracts.requests import SamplingParams
+from outrider.sampling.distributions import softmax
 from outrider.training.traces import prompt_ids
-from outrider.types import SamplingParams
 from tests.unit.models.tiny_models import WORDS, save_model, tiny_model
 
 VOCAB = WORDS + 1

@@ -8,12 +8,12 @@ from bench.profile import main, measure, write_samples
 from bench.profile_plots import plot_profile
 from bench.profile_runs import BatchRunner, ProfilingError, UniquePrompts
 from bench.profile_tables import print_profile
-from outrider.engines.base import Block, KvUsage, OpenGeneration, Outcome, Resolution, Verified, VerifierEngine
-from outrider.errors import ParameterError
-from outrider.scheduling.cost_model import LinearCostModel, VerifyCost
-from outrider.scheduling.fit_figures import BatchSample, Regime
-from outrider.scheduling.fitting import FitKind, fit
-from outrider.scheduling.profiling_plan import profiling_plan
+from outrider.contracts.cost import LinearCostModel, VerifyCost
+from outrider.contracts.errors import ParameterError
+from outrider.contracts.verifying import Block, KvUsage, OpenGeneration, Outcome, Resolution, Verified, VerifierEngine
+from outrider.costs.fit_figures import BatchSample, Regime
+from outrider.costs.fitting import FitKind, fit
+from outrider.costs.profiling_plan import profiling_plan
 from tests.unit.engines.conftest import VOCAB, tiny_llama, torch_verifier
 
 TRUTH = LinearCostModel(2e-3, 1e-6, 1e-5, 0.04)

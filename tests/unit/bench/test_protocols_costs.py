@@ -8,11 +8,11 @@ from bench.protocols_costs import Costs, measured_acceptance, measured_costs, si
 from bench.protocols_grid import grid_point
 from bench.protocols_plan import NO_DRAFT, Cell
 from bench.protocols_rounds import Round, levels
-from outrider.engines.base import AcceptanceRule
-from outrider.engines.drafts import DraftPlan
-from outrider.engines.exchanged import WireFormat
+from outrider.contracts.drafting import DraftPlan
+from outrider.contracts.exchanged import WireFormat
+from outrider.contracts.requests import ProtocolName, SamplingParams
+from outrider.contracts.verifying import AcceptanceRule
 from outrider.link.state import profile_csi
-from outrider.types import ProtocolName, SamplingParams
 from tests.unit.bench.protocol_rounds import CELL, response, timing
 
 WIRE = WireFormat(vocab_size=1000)

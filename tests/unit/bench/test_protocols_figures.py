@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from bench.protocols_figures import compare, figures, plan_name, ratio, seconds
 from bench.protocols_plan import CHEAPEST, NO_DRAFT
 from bench.protocols_rounds import levels
-from outrider.engines.drafts import DraftPlan
-from outrider.types import ProtocolName
+from outrider.contracts.drafting import DraftPlan
+from outrider.contracts.requests import ProtocolName
 from tests.unit.bench.protocol_rounds import CELL, PAIR, response, timing
 
 

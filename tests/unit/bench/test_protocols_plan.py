@@ -1,9 +1,9 @@
 import pytest
 
 from bench.protocols_plan import CHEAPEST, METHODS, NO_DRAFT, Turn, cells, options, turns
-from outrider.engines.drafts import DraftPlan
-from outrider.errors import ParameterError
-from outrider.types import ProtocolName
+from outrider.contracts.drafting import DraftPlan
+from outrider.contracts.errors import ParameterError
+from outrider.contracts.requests import ProtocolName
 
 
 def test_cells_are_chosen_by_the_beginning_of_their_names_and_slow_links_come_first() -> None:

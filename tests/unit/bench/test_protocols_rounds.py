@@ -2,8 +2,8 @@ import pytest
 
 from bench.protocols_plan import CHEAPEST, NO_DRAFT
 from bench.protocols_rounds import Choice, Round, at_work, levels, parse_choices
-from outrider.engines.drafts import DraftPlan
-from outrider.types import ProtocolName
+from outrider.contracts.drafting import DraftPlan
+from outrider.contracts.requests import ProtocolName
 from tests.unit.bench.protocol_rounds import CELL, PAIR, response, timing
 
 

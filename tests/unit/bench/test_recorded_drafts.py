@@ -7,8 +7,8 @@ from bench.recorded_drafts import RecordedResponse, greedy_responses, read_respo
 from tests.unit.bench.recorded_tiny import K_MAX, PROMPTS, TOKENS, tiny_responses
 from tests.unit.engines.conftest import tiny_llama, torch_verifier
 from tests.unit.engines.reference import target_alone
-from tests.unit.serve_app.in_memory import GREEDY
-from tests.unit.serve_app.in_memory_service import draft_model
+from tests.unit.serve_app.api.in_memory_service import draft_model
+from tests.unit.serve_app.coordination.in_memory import GREEDY
 
 
 def test_a_response_is_the_targets_own() -> None:

@@ -9,7 +9,7 @@ from bench.simulate_cases import Case, capacity_cells, cases
 from bench.simulate_explained import explain, multiple, table_1
 from bench.simulate_fit import GRID, plausible, ratios, starts
 from bench.simulate_sensitivity import RUNGS, SWEEPS, sensitivity_cells
-from outrider.errors import ConfigError, ParameterError
+from outrider.contracts.errors import ConfigError, ParameterError
 from outrider.simulation.experiment import CellResult, Measure
 from outrider.simulation.published import VIOLATION_RATES
 from outrider.simulation.settings import Rung, preset

@@ -13,7 +13,7 @@ from rich.console import Console
 from cluster.chat import Chat, Timing, summary
 from cluster.chat_stream import ChatError, ChatOptions, Usage, pieces
 from cluster.cli import main
-from outrider.types import TextSpan, TokenOrigin
+from outrider.contracts.requests import TextSpan, TokenOrigin
 from tests.unit.cluster.recorded_service import Answer, events, serving
 
 USAGE = {

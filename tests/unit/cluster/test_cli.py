@@ -9,8 +9,9 @@ import pytest
 
 from cluster.cli import main
 from outrider import __version__
-from outrider.config import Config, parse_config, to_yaml
-from outrider.drafting.distill import DistillConfig
+from outrider.config.reading import parse_config, to_yaml
+from outrider.config.schema import Config
+from outrider.training.distillation.distill import DistillConfig
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

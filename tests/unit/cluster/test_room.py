@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.room import Claim, drafter_claims, misfit, place, service_claims
-from outrider.config import Config, DrafterGroupConfig, VerifierConfig
+from outrider.config.schema import Config, DrafterGroupConfig, VerifierConfig
 
 SERVER = {"CPU": 16.0, "GPU": 2.0}
 JETSON = {"jetson": 1.0}

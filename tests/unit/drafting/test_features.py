@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from outrider.contracts.drafting import DraftFeatures
 from outrider.drafting.features import draft_features, to_draft_features
-from outrider.engines.drafts import DraftFeatures
 
 
 @given(rows=st.lists(st.lists(st.floats(-60, 60, width=32), min_size=7, max_size=7), min_size=1, max_size=4))

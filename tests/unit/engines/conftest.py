@@ -8,12 +8,12 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
-from outrider.engines.forward import BlockCopy, ForwardModel, Move, PassResult, Segment, TreeLayout
+from outrider.engines.drafter.engine import TorchDrafter
+from outrider.engines.forward_model import BlockCopy, ForwardModel, Move, PassResult, Segment, TreeLayout
 from outrider.engines.limits import EngineLimits, kept_rows_bytes
-from outrider.engines.paged_model import PagedModel, kv_bytes_per_token
-from outrider.engines.paged_verifier import PagedVerifier
-from outrider.engines.torch_drafter import TorchDrafter
-from outrider.engines.torch_verifier import TorchVerifier
+from outrider.engines.torch.model import PagedModel, kv_bytes_per_token
+from outrider.engines.torch.verifier import TorchVerifier
+from outrider.engines.verifier.engine import PagedVerifier
 from outrider.verification.semantic import MismatchJudge
 from tests.unit.engines.vllm_models import VLLM_BLOCK_TOKENS, VLLM_MODELS, FirstBlocks
 

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from outrider.engines.base import OpenGeneration
-from outrider.engines.drafts import Draft, DraftAnswer, DraftPlan, DraftRequest, DraftTerms
-from outrider.engines.exchanged import CorrectionSource, FloatRow, WireFormat
-from outrider.engines.torch_drafter import TorchDrafter
-from outrider.logits import RowGroup, TokenCounts, adjust_logits
-from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
-from outrider.types import ProtocolName, SamplingParams
+from outrider.contracts.drafting import Draft, DraftAnswer, DraftPlan, DraftRequest, DraftTerms
+from outrider.contracts.exchanged import CorrectionSource, FloatRow, WireFormat
+from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
+from outrider.contracts.requests import ProtocolName, SamplingParams
+from outrider.contracts.verifying import OpenGeneration
+from outrider.engines.drafter.engine import TorchDrafter
+from outrider.sampling.logits import RowGroup, TokenCounts, adjust_logits
 from tests.unit.engines.conftest import VOCAB, tiny_llama
 from tests.unit.engines.reference import target_alone
 

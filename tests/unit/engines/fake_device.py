@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from outrider.distributions import Probs, draw, fixed_point, softmax, without
-from outrider.engines.exchanged import CorrectionSource, DenseDraft, ScalarDraft, SparseDraft
-from outrider.noise import Purpose, uniforms
+from outrider.contracts.exchanged import CorrectionSource, DenseDraft, ScalarDraft, SparseDraft
+from outrider.sampling.distributions import Probs, draw, fixed_point, softmax, without
+from outrider.sampling.noise import Purpose, uniforms
 from outrider.verification.correction import draw_correction
 from tests.unit.engines.reference import LogitsOf
 

@@ -8,11 +8,12 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from outrider.engines.base import AcceptanceRule, Block, OpenGeneration, Unfinished, Verified, VerifierEngine
-from outrider.engines.exchanged import Deferral, DraftDistribution, FloatField
-from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
-from outrider.sampling import RowGroup, TokenCounts, choose_tokens, target_probs
-from outrider.types import SamplingParams, TokenLogprobs
+from outrider.contracts.exchanged import Deferral, DraftDistribution, FloatField
+from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
+from outrider.contracts.requests import SamplingParams, TokenLogprobs
+from outrider.contracts.verifying import AcceptanceRule, Block, OpenGeneration, Unfinished, Verified, VerifierEngine
+from outrider.sampling.choosing import choose_tokens, target_probs
+from outrider.sampling.logits import RowGroup, TokenCounts
 from outrider.verification.decision import BlockDecision
 from outrider.verification.matching import match
 from outrider.verification.speculative import RatioBlock, rows_of, verify_ratio

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from transformers import LlamaForCausalLM
 
-from outrider.engines.base import AcceptanceRule, Block, Resolution
-from outrider.engines.exchanged import FloatRow
-from outrider.link.state import Csi
+from outrider.contracts.exchanged import FloatRow
+from outrider.contracts.link import Csi
+from outrider.contracts.verifying import AcceptanceRule, Block, Resolution
 from outrider.verification.decision import BlockDecision
 from tests.unit.engines.conftest import VOCAB, tiny_llama
 from tests.unit.engines.reference import Client

@@ -8,11 +8,11 @@ from tempfile import TemporaryDirectory
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from outrider.engines.forward import BlockCopy, ForwardModel, Move, PassResult, Segment, TreeLayout
-from outrider.engines.paged_model import kv_bytes_per_token
-from outrider.engines.vllm_verifier.engine import open_model
-from outrider.engines.vllm_verifier.forward import VllmForward
-from outrider.engines.vllm_verifier.settings import VllmSettings
+from outrider.engines.forward_model import BlockCopy, ForwardModel, Move, PassResult, Segment, TreeLayout
+from outrider.engines.torch.model import kv_bytes_per_token
+from outrider.engines.vllm.engine import open_model
+from outrider.engines.vllm.model import VllmForward
+from outrider.engines.vllm.settings import VllmSettings
 
 VLLM_BLOCK_TOKENS = 32  # the fewest that vLLM computes with on a CPU
 TOTAL_BLOCKS = 200

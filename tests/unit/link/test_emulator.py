@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.errors import ParameterError
+from outrider.contracts.errors import ParameterError
+from outrider.contracts.link import Direction
 from outrider.link.emulator import PACKET_BITS, LinkEmulator
-from outrider.link.profiles import PROFILES, Direction, LinkProfile
+from outrider.link.profiles import PROFILES, LinkProfile
 from outrider.link.trace import LinkTrace
 
 UP, DOWN = Direction.UP, Direction.DOWN

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from outrider.contracts.link import Csi, Direction
 from outrider.link.emulator import LinkEmulator
 from outrider.link.latency import (
     down_s,
@@ -14,8 +15,8 @@ from outrider.link.latency import (
     tslt_comm_s,
     up_s,
 )
-from outrider.link.profiles import PROFILES, Direction, LinkProfile
-from outrider.link.state import Csi, profile_csi
+from outrider.link.profiles import PROFILES, LinkProfile
+from outrider.link.state import profile_csi
 
 CSI = Csi(up_bps=20e6, down_bps=40e6, per_up=0.2, per_down=0.5, rtt_s=0.05)
 DSSD_TABLE_1_MS = {  # at 8 ms for a row and 20 ms of NTT

@@ -1,7 +1,8 @@
 import pytest
 
-from outrider.errors import ParameterError
-from outrider.link.profiles import PROFILES, Direction, LinkProfile
+from outrider.contracts.errors import ParameterError
+from outrider.contracts.link import Direction
+from outrider.link.profiles import PROFILES, LinkProfile
 
 
 def test_published_figures() -> None:

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from outrider.contracts.link import Csi, Direction
 from outrider.link.emulator import LinkEmulator
-from outrider.link.profiles import PROFILES, Direction, LinkProfile
+from outrider.link.profiles import PROFILES, LinkProfile
 from outrider.link.state import (
     LARGE_BITS,
     MAX_AGE_S,
     PING_BITS,
     PRIOR_BPS,
-    Csi,
     LinkSample,
     LinkState,
     ProbeRequest,

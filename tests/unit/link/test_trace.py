@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.errors import ConfigError
+from outrider.contracts.errors import ConfigError
 from outrider.link.profiles import LinkProfile
 from outrider.link.trace import LinkTrace, load_trace, parse_trace, profile_at, segments
 

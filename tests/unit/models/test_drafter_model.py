@@ -4,8 +4,7 @@ import pytest
 import torch
 from transformers import DynamicCache, PreTrainedModel
 
-from outrider.drafting.distill_student import cut_from_target
-from outrider.errors import ModelUnavailableError
+from outrider.contracts.errors import ModelUnavailableError
 from outrider.models.drafter_model import (
     build_drafter,
     drafter_config,
@@ -16,6 +15,7 @@ from outrider.models.drafter_model import (
 )
 from outrider.models.drafter_weights import DrafterInfo, save_drafter
 from outrider.models.target_folder import model_hash
+from outrider.training.distillation.student import cut_from_target
 from tests.unit.models.tiny_models import save_model, tiny_model
 
 IDS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6]])

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from outrider.errors import ModelUnavailableError
+from outrider.contracts.errors import ModelUnavailableError
 from outrider.models.drafter_weights import (
     DrafterInfo,
     DrafterWeights,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from outrider.errors import ModelUnavailableError
+from outrider.contracts.errors import ModelUnavailableError
 from outrider.models.embedded import (
     SMOLLM2,
     WheelSource,

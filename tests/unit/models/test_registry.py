@@ -6,9 +6,7 @@ import pytest
 import torch
 from transformers import Qwen2Config
 
-from outrider.drafting.distill_acceptance import evaluate_acceptance
-from outrider.drafting.distill_student import cut_from_target
-from outrider.errors import ModelUnavailableError, ParameterError, VocabularyMismatchError
+from outrider.contracts.errors import ModelUnavailableError, ParameterError, VocabularyMismatchError
 from outrider.models.drafter_weights import DrafterInfo, read_drafter_info, save_drafter
 from outrider.models.embedded import embedded_drafter_path
 from outrider.models.registry import (
@@ -19,6 +17,8 @@ from outrider.models.registry import (
     load_target_facts,
     load_tokenizer,
 )
+from outrider.training.distillation.measured_acceptance import evaluate_acceptance
+from outrider.training.distillation.student import cut_from_target
 from outrider.training.traces import prompt_ids, read_traces
 from tests.unit.models.tiny_models import EOS, WORDS, save_model, save_tokenizer, tiny_model
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.errors import VocabularyMismatchError
+from outrider.contracts.errors import VocabularyMismatchError
 from outrider.models.token_map import (
     TokenDifference,
     TokenMap,

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-from outrider.scheduling.cost_model import LinearCostModel, VerifyCost
-from outrider.scheduling.deadlines import Ledger
+from outrider.contracts.cost import LinearCostModel, VerifyCost
+from outrider.scheduling.ledger import Ledger
 from outrider.scheduling.policy import BatchLimits, PendingVerification, SchedulingPolicy
 
 NOW_S = 100.0

@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.scheduling.cost_model import DEFAULT_COST_MODEL, VerifyCost
+from outrider.contracts.cost import DEFAULT_COST_MODEL, VerifyCost
 from outrider.scheduling.fcfs import Fcfs
 from outrider.scheduling.policy import BatchLimits, PendingVerification, StopReason
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 
-from outrider.scheduling.cost_model import VerifyCost
+from outrider.contracts.cost import VerifyCost
 from outrider.scheduling.fcfs import Fcfs
 from outrider.scheduling.policy import BatchLimits, PendingVerification, StopReason
 from outrider.scheduling.slo_aware import SloAware

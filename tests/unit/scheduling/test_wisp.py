@@ -2,7 +2,7 @@
 
 import pytest
 
-from outrider.scheduling.cost_model import VerifyCost
+from outrider.contracts.cost import VerifyCost
 from outrider.scheduling.policy import PendingVerification, StopReason
 from outrider.scheduling.slo_aware import SloAware
 from outrider.scheduling.wisp import Wisp, as_printed

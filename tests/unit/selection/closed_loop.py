@@ -8,11 +8,11 @@ import random
 from collections import deque
 from dataclasses import dataclass, replace
 
-from outrider.engines.drafts import DraftPlan
-from outrider.scheduling.cost_model import VerifyCost
-from outrider.scheduling.deadlines import Ledger
+from outrider.contracts.cost import VerifyCost
+from outrider.contracts.drafting import DraftPlan
+from outrider.contracts.requests import ProtocolName
+from outrider.scheduling.ledger import Ledger
 from outrider.selection.situation import Promise, RoundChoice, SelectionPolicy, VerifierView
-from outrider.types import ProtocolName
 from tests.unit.selection.simulated_rounds import World
 from tests.unit.selection.test_estimates import knowing
 

@@ -7,20 +7,20 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from outrider.engines.base import AcceptanceRule
-from outrider.engines.drafts import DraftPlan
-from outrider.engines.exchanged import WireFormat
+from outrider.contracts.cost import LinearCostModel, VerifyCost
+from outrider.contracts.drafting import DraftPlan
+from outrider.contracts.exchanged import WireFormat
+from outrider.contracts.link import Csi
+from outrider.contracts.requests import ProtocolName, SamplingParams
+from outrider.contracts.verifying import AcceptanceRule
 from outrider.link.latency import exchange_s
-from outrider.link.state import Csi
-from outrider.scheduling.cost_model import LinearCostModel, VerifyCost
+from outrider.protocols.dssd import expected_row_bits
+from outrider.protocols.registry import message_bits
 from outrider.selection.acceptance import AcceptanceBook, GenerationAcceptance
 from outrider.selection.candidates import expected_candidates, failure_probability
 from outrider.selection.payload import candidates_bits
 from outrider.selection.plans import rule_for
 from outrider.selection.situation import DrafterView, RoundChoice, RoundSituation, SelectionPolicy, VerifierView
-from outrider.types import ProtocolName, SamplingParams
-from outrider.wire.dssd import expected_row_bits
-from outrider.wire.registry import message_bits
 
 VOCAB = 49152
 WIRE = WireFormat(VOCAB)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.engines.base import AcceptanceRule
-from outrider.errors import ParameterError
+from outrider.contracts.errors import ParameterError
+from outrider.contracts.verifying import AcceptanceRule
 from outrider.selection.acceptance import (
     DEPTHS,
     AcceptanceBook,

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from outrider.engines.drafts import DraftPlan
-from outrider.engines.exchanged import Deferral, FloatField, WireFormat
+from outrider.contracts.drafting import DraftPlan
+from outrider.contracts.exchanged import Deferral, FloatField, WireFormat
+from outrider.contracts.requests import ProtocolName, SamplingParams
 from outrider.selection.acceptance import AcceptanceBook
 from outrider.selection.candidates import candidate_count, deferral_for, expected_candidates, failure_probability
-from outrider.types import ProtocolName, SamplingParams
 from tests.unit.selection.simulated_rounds import VOCAB, WIRE, World, link
 
 

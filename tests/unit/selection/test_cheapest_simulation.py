@@ -5,10 +5,10 @@ Where two plans differ by less than what a generation can learn of its acceptanc
 
 import pytest
 
+from outrider.contracts.requests import ProtocolName
 from outrider.selection.acceptance import AcceptanceBook
 from outrider.selection.cheapest import Cheapest
 from outrider.selection.plans import candidate_plans
-from outrider.types import ProtocolName
 from tests.unit.selection.simulated_rounds import World, link, play, true_candidates, true_seconds_per_token
 
 RTTS_MS = (0, 5, 20, 50)

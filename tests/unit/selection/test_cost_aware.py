@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.engines.drafts import DraftPlan
-from outrider.scheduling.cost_model import LinearCostModel
-from outrider.scheduling.deadlines import Ledger
+from outrider.contracts.cost import LinearCostModel
+from outrider.contracts.drafting import DraftPlan
+from outrider.contracts.requests import ProtocolName
+from outrider.scheduling.ledger import Ledger
 from outrider.selection.cheapest import Cheapest
 from outrider.selection.cost_aware import CostAware, cost_per_token, keeps_promise
 from outrider.selection.estimates import Estimates, estimate
@@ -23,7 +24,6 @@ from outrider.selection.situation import (
     VerifierView,
     longest_window,
 )
-from outrider.types import ProtocolName
 from tests.unit.selection.simulated_rounds import World, link
 from tests.unit.selection.test_estimates import constant, knowing
 from tests.unit.selection.test_policies import COMPUTE_BOUND, READ_BOUND, idle, situation, window

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from outrider.scheduling.cost_model import LinearCostModel
+from outrider.contracts.cost import LinearCostModel
 from outrider.selection.cheapest import Cheapest
 from outrider.selection.cost_aware import CostAware
 from outrider.selection.estimates import estimate

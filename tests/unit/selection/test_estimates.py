@@ -4,17 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from outrider.engines.base import AcceptanceRule
-from outrider.engines.drafts import DraftPlan
-from outrider.errors import ParameterError
-from outrider.scheduling.cost_model import VerifyCost
+from outrider.contracts.cost import VerifyCost
+from outrider.contracts.drafting import DraftPlan
+from outrider.contracts.errors import ParameterError
+from outrider.contracts.requests import ProtocolName, SamplingParams
+from outrider.contracts.verifying import AcceptanceRule
 from outrider.selection.acceptance import AcceptanceBook, AcceptanceView
 from outrider.selection.estimates import estimate
 from outrider.selection.payload import expected_support, row_bits
 from outrider.selection.plans import NO_DRAFT, PlanSet, candidate_plans, rule_for
 from outrider.selection.situation import RoundSituation, VerifierView
 from outrider.selection.yields import expected_tokens
-from outrider.types import ProtocolName, SamplingParams
 from tests.unit.selection.simulated_rounds import SERVER, VOCAB, WIRE, World, link, shape, true_candidates
 
 ALL = candidate_plans(tuple(ProtocolName), 16, False, ())

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.engines.base import AcceptanceRule
-from outrider.engines.drafts import DraftPlan
+from outrider.contracts.drafting import DraftPlan
+from outrider.contracts.requests import TREE_PROTOCOLS, ProtocolName, SamplingParams
+from outrider.contracts.verifying import AcceptanceRule
 from outrider.selection.plans import candidate_plans, fixed_plan, rule_for
-from outrider.types import TREE_PROTOCOLS, ProtocolName, SamplingParams
-from outrider.wire.messages import MAX_NODES
+from outrider.wire.envelope import MAX_NODES
 from tests.unit.selection.simulated_rounds import WIRE
 
 GREEDY, SAMPLED = SamplingParams(temperature=0.0), SamplingParams()

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from outrider.engines.base import AcceptanceRule
-from outrider.engines.drafts import DraftPlan
-from outrider.scheduling.cost_model import LinearCostModel
+from outrider.contracts.cost import LinearCostModel
+from outrider.contracts.drafting import DraftPlan
+from outrider.contracts.requests import ProtocolName, SamplingParams
+from outrider.contracts.verifying import AcceptanceRule
 from outrider.selection.acceptance import AcceptanceBook, GenerationAcceptance
 from outrider.selection.cheapest import Cheapest
 from outrider.selection.cost_aware import CostAware
@@ -20,7 +21,6 @@ from outrider.selection.situation import (
     SelectionPolicy,
     VerifierView,
 )
-from outrider.types import ProtocolName, SamplingParams
 from tests.unit.selection.simulated_rounds import SERVER, World, link, play
 from tests.unit.selection.test_estimates import constant, knowing
 

@@ -10,17 +10,17 @@ from prometheus_client.parser import text_string_to_metric_families
 from ray.exceptions import ActorDiedError
 from ray.serve.handle import DeploymentHandle
 
-from outrider.errors import ParameterError
-from outrider.slo import SloClass
-from outrider.types import GenerationChunk, GenerationRequest
+from outrider.contracts.errors import ParameterError
+from outrider.contracts.requests import GenerationChunk, GenerationRequest
+from outrider.contracts.slo import SloClass
 from serve_app import metrics
 from serve_app.ingress import CoordinatorService
 from serve_app.metrics import Metric
-from tests.unit.serve_app.in_memory import PROMPT, on_loop
-from tests.unit.serve_app.in_memory_coordinators import Coordinators
-from tests.unit.serve_app.in_memory_service import TOKENIZER, request_for, tokens_of, truth_of
-from tests.unit.serve_app.test_errors import through_ray
-from tests.unit.serve_app.text_service import LIMITS, SETTINGS
+from tests.unit.serve_app.api.in_memory_coordinators import Coordinators
+from tests.unit.serve_app.api.in_memory_service import TOKENIZER, request_for, tokens_of, truth_of
+from tests.unit.serve_app.api.test_http_errors import through_ray
+from tests.unit.serve_app.api.text_service import LIMITS, SETTINGS
+from tests.unit.serve_app.coordination.in_memory import PROMPT, on_loop
 
 
 class Stream:

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from serve_app import metrics
 from serve_app.metrics import ALL, Kind, Metric, PrometheusSink, RaySink, Sinks
-from tests.unit.serve_app.in_memory import RecordingSink
+from tests.unit.serve_app.coordination.in_memory import RecordingSink
 
 LABELS = {"cause", "direction", "end", "group", "kept", "phase", "protocol", "reason", "slo_class", "state"}
 

@@ -2,13 +2,13 @@
 
 from typing import Any
 
+from outrider.contracts.cost import LinearCostModel
+from outrider.contracts.slo import SloClass
 from outrider.link.profiles import LinkProfile
-from outrider.scheduling.cost_model import LinearCostModel
 from outrider.scheduling.policy import BatchLimits
-from outrider.simulation.acceptance import ConstantAcceptance
+from outrider.simulation.acceptance_models import ConstantAcceptance
 from outrider.simulation.lengths import Fixed, Uniform
 from outrider.simulation.scenario import DeviceGroup, Scenario, System, VerifierModel
-from outrider.slo import SloClass
 
 TABLE_12 = LinearCostModel(3.314e-5, 3.45e-8, 4.62e-6, 1.486e-2)  # WISP
 TENTH = LinearCostModel(0.0, 0.0, 0.0, 0.1)  # every pass takes 0.1 s

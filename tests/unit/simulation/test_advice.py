@@ -2,14 +2,14 @@ from dataclasses import replace
 
 import pytest
 
+from outrider.contracts.slo import BEST_EFFORT, SloClass
 from outrider.link.profiles import LinkProfile
 from outrider.scheduling.policy import BatchLimits
-from outrider.simulation.acceptance import ConstantAcceptance
+from outrider.simulation.acceptance_models import ConstantAcceptance
 from outrider.simulation.advice import GroupAdvice, advise
 from outrider.simulation.lengths import Fixed
 from outrider.simulation.published import TABLE_12
 from outrider.simulation.scenario import DeviceGroup, VerifierModel
-from outrider.slo import BEST_EFFORT, SloClass
 
 SERVER = VerifierModel(TABLE_12, BatchLimits(512, 8192, 1024, 61_035 // 16))
 DEVICES = DeviceGroup(

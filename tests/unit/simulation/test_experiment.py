@@ -2,12 +2,12 @@ from dataclasses import replace
 
 import pytest
 
+from outrider.contracts.slo import SloClass
 from outrider.simulation.experiment import Cell, Measure, first_guess, run, run_cell, run_load
 from outrider.simulation.lengths import Fixed
 from outrider.simulation.published import TABLE_12
 from outrider.simulation.roofline import HARDWARE, MODELS, RooflineCostModel
 from outrider.simulation.settings import Costs, Rung, admitted, group_of, preset, scenario_of, verifier_of
-from outrider.slo import SloClass
 
 COSTS = Costs(TABLE_12, RooflineCostModel(MODELS["qwen3-0.6b"], HARDWARE["a100-80gb"]))
 SETTINGS = replace(preset("wisp_table_2"), output_tokens=48)

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 import pytest
 
+from outrider.contracts.cost import CostModel
+from outrider.contracts.slo import BEST_EFFORT, SloClass
 from outrider.scheduling.attribution import ViolationCause
-from outrider.scheduling.cost_model import CostModel
 from outrider.scheduling.policy import BatchLimits, BatchPlan, PendingVerification, StopReason
 from outrider.simulation.lengths import Fixed
 from outrider.simulation.results import SimulationResults
 from outrider.simulation.run import simulate
 from outrider.simulation.scenario import DeviceGroup, System
-from outrider.slo import BEST_EFFORT, SloClass
 from tests.unit.simulation.scenarios import TABLE_12, crowd, group, scenario, verifier
 
 ROUND_S = 3 * 0.05 + 0.1

@@ -1,6 +1,6 @@
 import pytest
 
-from outrider.errors import ParameterError
+from outrider.contracts.errors import ParameterError
 from outrider.simulation.lengths import Fixed, Lengths, Lognormal, Uniform
 
 

@@ -2,9 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from outrider.contracts.requests import ProtocolName
 from outrider.link.profiles import LinkProfile
 from outrider.scheduling.policy import BatchLimits
-from outrider.simulation.acceptance import ConstantAcceptance
+from outrider.simulation.acceptance_models import ConstantAcceptance
 from outrider.simulation.lengths import Fixed, Uniform
 from outrider.simulation.planning import (
     Draft,
@@ -23,7 +24,6 @@ from outrider.simulation.planning import (
 from outrider.simulation.published import TABLE_12
 from outrider.simulation.roofline import HARDWARE, MODELS, RooflineCostModel
 from outrider.simulation.scenario import DeviceGroup, VerifierModel
-from outrider.types import ProtocolName
 
 SERVER = VerifierModel(TABLE_12, BatchLimits(512, 8192, 1024, 61_035 // 16))
 

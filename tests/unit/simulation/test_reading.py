@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from outrider.errors import ConfigError
+from outrider.contracts.errors import ConfigError
 from outrider.scheduling.fcfs import Fcfs
-from outrider.simulation.acceptance import PositionAcceptance, Predictor
+from outrider.simulation.acceptance_models import PositionAcceptance, Predictor
 from outrider.simulation.lengths import Fixed, Lognormal, Uniform
 from outrider.simulation.published import TABLE_12
 from outrider.simulation.reading import load_scenario, parse_scenario

@@ -4,10 +4,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from outrider.errors import ConfigError
+from outrider.contracts.cost import BatchWork, VerifyCost
+from outrider.contracts.errors import ConfigError
+from outrider.contracts.link import Direction
+from outrider.contracts.slo import SloClass
 from outrider.link.emulator import LinkEmulator
-from outrider.link.profiles import Direction, LinkProfile
-from outrider.scheduling.cost_model import BatchWork, VerifyCost
+from outrider.link.profiles import LinkProfile
 from outrider.scheduling.fcfs import Fcfs
 from outrider.simulation.recorded import (
     RecordedBatch,
@@ -21,7 +23,6 @@ from outrider.simulation.recorded import (
     replay,
     write_record,
 )
-from outrider.slo import SloClass
 from tests.unit.simulation.scenarios import LINK, TENTH, verifier
 
 ROUNDS = (

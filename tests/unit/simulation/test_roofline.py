@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.scheduling.cost_model import BatchWork, CostModel, VerifyCost
+from outrider.contracts.cost import BatchWork, CostModel, VerifyCost
 from outrider.simulation.roofline import HARDWARE, MODELS, Hardware, ModelShape, RooflineCostModel
 
 A100_32B = RooflineCostModel(MODELS["qwen3-32b"], HARDWARE["a100-80gb"])

@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
-from outrider.errors import ParameterError
+from outrider.contracts.cost import LinearCostModel, VerifyCost
+from outrider.contracts.errors import ParameterError
+from outrider.contracts.link import Direction
 from outrider.link.emulator import LinkEmulator
-from outrider.link.profiles import Direction, LinkProfile
-from outrider.scheduling.cost_model import LinearCostModel, VerifyCost
-from outrider.simulation.acceptance import ConstantAcceptance, Predictor
-from outrider.simulation.drafting import GroupDrafts
+from outrider.link.profiles import LinkProfile
+from outrider.simulation.acceptance_models import ConstantAcceptance, Predictor
+from outrider.simulation.chance import link_seed
+from outrider.simulation.drafted_rounds import GroupDrafts
 from outrider.simulation.lengths import Fixed
-from outrider.simulation.luck import link_seed
 from outrider.simulation.results import SimulationResults
 from outrider.simulation.run import simulate
 from outrider.simulation.scenario import Scenario, System

@@ -1,8 +1,8 @@
 import pytest
 
-from outrider.errors import ParameterError
+from outrider.contracts.errors import ParameterError
 from outrider.selection.cheapest import Cheapest
-from outrider.simulation.acceptance import Predictor
+from outrider.simulation.acceptance_models import Predictor
 from outrider.simulation.scenario import Scenario, System
 from tests.unit.simulation.scenarios import group, scenario, verifier
 

@@ -1,6 +1,6 @@
 import pytest
 
-from outrider.errors import ConfigError
+from outrider.contracts.errors import ConfigError
 from outrider.simulation.planning import chains, trees
 from outrider.simulation.published import ACCEPTED_FRACTIONS, TABLE_12
 from outrider.simulation.roofline import HARDWARE, MODELS, RooflineCostModel

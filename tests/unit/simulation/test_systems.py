@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from outrider.scheduling.cost_model import LinearCostModel
-from outrider.scheduling.deadlines import DeadlineRule
+from outrider.contracts.cost import LinearCostModel
 from outrider.scheduling.fcfs import Fcfs
+from outrider.scheduling.ledger import DeadlineRule
 from outrider.simulation.lengths import Fixed
 from outrider.simulation.run import simulate
 from outrider.simulation.scenario import System

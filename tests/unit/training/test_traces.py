@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from outrider.errors import ParameterError
+from outrider.contracts.errors import ParameterError
 from outrider.models.registry import LoadedModel, load_target
 from outrider.training.traces import (
     TraceConfig,

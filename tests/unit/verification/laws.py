@@ -14,9 +14,8 @@ from typing import cast
 import numpy as np
 import torch
 
-from outrider.distributions import Probs, candidate_acceptance, draws, fixed_point, softmax, without
-from outrider.engines.drafts import Draft, DraftPlan
-from outrider.engines.exchanged import (
+from outrider.contracts.drafting import Draft, DraftPlan
+from outrider.contracts.exchanged import (
     Candidates,
     Deferral,
     DenseDraft,
@@ -27,13 +26,14 @@ from outrider.engines.exchanged import (
     TargetRow,
     WireFormat,
 )
-from outrider.types import ProtocolName
+from outrider.contracts.requests import ProtocolName
+from outrider.sampling.distributions import Probs, candidate_acceptance, draws, fixed_point, softmax, without
+from outrider.sampling.rounding import round_floats, rounded_logits, truncated
 from outrider.verification.correction import correction_probs
 from outrider.verification.decision import children_by_row
 from outrider.verification.draft_rows import DraftRows
 from outrider.verification.speculative import RatioBlock, check_block, verify_ratio
 from outrider.verification.tree import Halt, walk
-from outrider.wire.rounding import round_floats, rounded_logits, truncated
 from tests.unit.verification.over_the_wire import GENERATION, PROMPT, ROUND, sent_correction, sent_draft
 
 Model = Callable[[tuple[int, ...]], FloatRow]  # by the tokens behind the prefix

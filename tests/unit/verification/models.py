@@ -5,8 +5,8 @@ from functools import cache
 import numpy as np
 from hypothesis import strategies as st
 
-from outrider.distributions import softmax
-from outrider.engines.exchanged import FloatRow
+from outrider.contracts.exchanged import FloatRow
+from outrider.sampling.distributions import softmax
 from tests.unit.verification.laws import Model
 
 KINDS = ("random", "flat", "peaked", "disjoint", "equal", "truncated target")

@@ -1,10 +1,10 @@
 """Blocks and corrections as they come out at the other end of the link, through whole messages."""
 
-from outrider.engines.drafts import Draft, DraftPlan, DraftRequest
-from outrider.engines.exchanged import CorrectionSource, WireFormat
-from outrider.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
-from outrider.types import ProtocolName
-from outrider.wire.session import CoordinatorSession, DrafterSession
+from outrider.contracts.drafting import Draft, DraftPlan, DraftRequest
+from outrider.contracts.exchanged import CorrectionSource, WireFormat
+from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
+from outrider.contracts.requests import ProtocolName
+from outrider.session.session import CoordinatorSession, DrafterSession
 
 PROMPT = (1, 0, 2, 1)
 GENERATION = "g"

@@ -16,15 +16,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outrider.distributions import Probs, draw, residual, softmax, total_variation
-from outrider.engines.exchanged import Deferral, FloatField, ScalarDraft, SparseDraft, TargetRow, WireFormat
-from outrider.noise import Purpose, uniforms
-from outrider.sampling import RowGroup, choose_tokens
-from outrider.types import ProtocolName, SamplingParams
+from outrider.contracts.exchanged import Deferral, FloatField, ScalarDraft, SparseDraft, TargetRow, WireFormat
+from outrider.contracts.requests import ProtocolName, SamplingParams
+from outrider.protocols.registry import codec
+from outrider.sampling.choosing import choose_tokens
+from outrider.sampling.distributions import Probs, draw, residual, softmax, total_variation
+from outrider.sampling.logits import RowGroup
+from outrider.sampling.noise import Purpose, uniforms
+from outrider.sampling.rounding import rounded_logits
 from outrider.verification.correction import draw_correction
 from outrider.verification.speculative import RatioBlock, verify_ratio
-from outrider.wire.registry import codec
-from outrider.wire.rounding import rounded_logits
 from tests.unit.verification.laws import SCALARS, Case, distance
 from tests.unit.verification.models import KINDS, pair, pairs
 

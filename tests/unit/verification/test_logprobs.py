@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.types import TokenLogprobs
+from outrider.contracts.requests import TokenLogprobs
 from outrider.verification.logprobs import LogprobsQuery, token_logprobs
 
 VOCAB = 9

@@ -9,9 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outrider.errors import ShapeError
-from outrider.sampling import RowGroup, TokenCounts, choose_tokens
-from outrider.types import SamplingParams
+from outrider.contracts.errors import ShapeError
+from outrider.contracts.requests import SamplingParams
+from outrider.sampling.choosing import choose_tokens
+from outrider.sampling.logits import RowGroup, TokenCounts
 from outrider.verification.decision import BlockDecision
 from outrider.verification.matching import match
 

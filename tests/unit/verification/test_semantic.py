@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.errors import ShapeError
+from outrider.contracts.errors import ShapeError
 from outrider.verification.decision import BlockDecision
 from outrider.verification.matching import match
 from outrider.verification.semantic import hidden_fault, mismatches, semantic_decision

@@ -10,8 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outrider.sampling import RowGroup, choose_tokens
-from outrider.types import SamplingParams
+from outrider.contracts.requests import SamplingParams
+from outrider.sampling.choosing import choose_tokens
+from outrider.sampling.logits import RowGroup
 from outrider.verification.matching import match
 
 Probs = npt.NDArray[np.float64]

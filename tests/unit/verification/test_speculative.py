@@ -8,9 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outrider.distributions import Probs, draw, softmax
-from outrider.engines.base import Block
-from outrider.engines.exchanged import (
+from outrider.contracts.errors import ShapeError, UnsupportedBlockError
+from outrider.contracts.exchanged import (
     Candidates,
     Deferral,
     DenseDraft,
@@ -21,12 +20,13 @@ from outrider.engines.exchanged import (
     SparseDraft,
     TargetRow,
 )
-from outrider.errors import ShapeError, UnsupportedBlockError
-from outrider.noise import Purpose, uniforms
+from outrider.contracts.verifying import Block
+from outrider.sampling.distributions import Probs, draw, softmax
+from outrider.sampling.noise import Purpose, uniforms
+from outrider.sampling.rounding import round_floats
 from outrider.verification.correction import draw_correction
 from outrider.verification.decision import BlockDecision
 from outrider.verification.speculative import RatioBlock, rows_of, verify_ratio
-from outrider.wire.rounding import round_floats
 
 VOCAB = 5
 

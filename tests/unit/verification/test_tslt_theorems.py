@@ -13,10 +13,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from outrider.distributions import Probs, residual, softmax, total_variation
-from outrider.engines.exchanged import FloatField, FloatRow, WireFormat
-from outrider.types import ProtocolName
-from outrider.wire.rounding import rounded_logits, truncated
+from outrider.contracts.exchanged import FloatField, FloatRow, WireFormat
+from outrider.contracts.requests import ProtocolName
+from outrider.sampling.distributions import Probs, residual, softmax, total_variation
+from outrider.sampling.rounding import rounded_logits, truncated
 from tests.unit.verification.laws import Case, drafts, endings
 from tests.unit.verification.models import pair, pairs
 

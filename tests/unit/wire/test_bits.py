@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outrider.engines.exchanged import FloatField
-from outrider.errors import MessageError
+from outrider.contracts.errors import MessageError
+from outrider.contracts.exchanged import FloatField
+from outrider.sampling.rounding import round_floats
 from outrider.wire.bits import BitReader, BitWriter, id_bits
-from outrider.wire.rounding import round_floats
 
 
 @given(st.lists(st.integers(0, 64).flatmap(lambda width: st.tuples(st.integers(0, 2**width - 1), st.just(width)))))

@@ -7,8 +7,8 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from outrider.engines.vllm_verifier.forward import VllmForward
-from outrider.engines.vllm_verifier.settings import VllmSettings
+from outrider.engines.vllm.model import VllmForward
+from outrider.engines.vllm.settings import VllmSettings
 
 VOCAB = 97
 HIDDEN = 96

@@ -9,12 +9,12 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from outrider.engines.forward import Segment
-from outrider.engines.vllm_verifier.engine import open_model, vllm_verifier
-from outrider.engines.vllm_verifier.forward import VllmForward
-from outrider.engines.vllm_verifier.public import PublicForward
-from outrider.errors import UnsupportedModelError
-from outrider.types import SamplingParams
+from outrider.contracts.errors import UnsupportedModelError
+from outrider.contracts.requests import SamplingParams
+from outrider.engines.forward_model import Segment
+from outrider.engines.vllm.engine import open_model, vllm_verifier
+from outrider.engines.vllm.model import VllmForward
+from outrider.engines.vllm.public import PublicForward
 from tests.unit.engines.reference import Client, generate, target_alone
 from tests.unit.engines.vllm.conftest import MakeSettings, tiny_llama
 

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import torch
 
-from outrider.engines.vllm_verifier.environment import starting
+from outrider.engines.vllm.environment import starting
 
 
 def test_starting_gives_the_process_its_state_back() -> None:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
-from outrider.engines.forward import BlockCopy, Segment, TreeLayout
-from outrider.engines.vllm_verifier.forward import VllmForward
-from outrider.errors import EngineUnavailableError, ParameterError
+from outrider.contracts.errors import EngineUnavailableError, ParameterError
+from outrider.engines.forward_model import BlockCopy, Segment, TreeLayout
+from outrider.engines.vllm.model import VllmForward
 from tests.unit.engines.vllm.conftest import BLOCK_TOKENS, HIDDEN, KV_BYTES_PER_TOKEN, VOCAB, MakeSettings
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from outrider.engines.vllm_verifier.hooks import CALLS, READS, Call, Reads, check_hooks, differences
-from outrider.engines.vllm_verifier.settings import OWNED_OPTIONS
+from outrider.engines.vllm.hooks import CALLS, READS, Call, Reads, check_hooks, differences
+from outrider.engines.vllm.settings import OWNED_OPTIONS
 
 _OUTPUT = "vllm.v1.core.sched.output"
 

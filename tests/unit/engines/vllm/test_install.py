@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from outrider.engines.vllm_verifier.install import SUPPORTED_VERSION, check_install, check_installed
-from outrider.errors import EngineUnavailableError
+from outrider.contracts.errors import EngineUnavailableError
+from outrider.engines.vllm.install import SUPPORTED_VERSION, check_install, check_installed
 
 REPORT = """
 import sys
-from outrider.engines.vllm_verifier import install
-from outrider.errors import EngineUnavailableError
+from outrider.engines.vllm import install
+from outrider.contracts.errors import EngineUnavailableError
 {before}
 try:
     print("served by", install.{check}())

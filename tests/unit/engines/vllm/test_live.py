@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from outrider.engines.vllm_verifier.live import LiveRunner, live_differences, unsupported
+from outrider.engines.vllm.live import LiveRunner, live_differences, unsupported
 
 GOOD = LiveRunner(
     classes=("CPUModelRunner", "GPUModelRunner", "object"),

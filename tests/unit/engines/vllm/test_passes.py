@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.engines.forward import Segment
-from outrider.engines.vllm_verifier.passes import split
+from outrider.engines.forward_model import Segment
+from outrider.engines.vllm.passes import split
 
 SEGMENTS = st.lists(
     st.integers(1, 40).flatmap(lambda tokens: st.tuples(st.just(tokens), st.integers(0, tokens), st.integers(0, 9))),

@@ -8,13 +8,13 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from outrider.engines.base import AcceptanceRule, Verified
-from outrider.engines.exchanged import Deferral
-from outrider.engines.forward import BlockCopy, Segment
-from outrider.engines.paged_verifier import PagedVerifier
-from outrider.engines.vllm_verifier.public import PublicForward
-from outrider.errors import EngineUnavailableError, ParameterError
-from outrider.types import SamplingParams
+from outrider.contracts.errors import EngineUnavailableError, ParameterError
+from outrider.contracts.exchanged import Deferral
+from outrider.contracts.requests import SamplingParams
+from outrider.contracts.verifying import AcceptanceRule, Verified
+from outrider.engines.forward_model import BlockCopy, Segment
+from outrider.engines.verifier.engine import PagedVerifier
+from outrider.engines.vllm.public import PublicForward
 from tests.unit.engines.fake_device import FakeDevice
 from tests.unit.engines.reference import (
     Client,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from outrider.errors import ParameterError
+from outrider.contracts.errors import ParameterError
 from tests.unit.engines.vllm.conftest import MakeSettings
 
 

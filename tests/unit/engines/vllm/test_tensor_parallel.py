@@ -5,9 +5,9 @@ import multiprocessing
 import pytest
 import torch
 
-from outrider.engines.forward import BlockCopy, Segment
-from outrider.engines.vllm_verifier.forward import VllmForward
-from outrider.errors import VerifierLostError
+from outrider.contracts.errors import VerifierLostError
+from outrider.engines.forward_model import BlockCopy, Segment
+from outrider.engines.vllm.model import VllmForward
 from tests.unit.engines.vllm.conftest import MakeSettings
 from tests.unit.engines.vllm.test_forward import assert_close, tokens_of
 

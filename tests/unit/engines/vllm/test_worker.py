@@ -2,7 +2,7 @@
 
 import pytest
 
-from outrider.engines.vllm_verifier.worker import kept_rows
+from outrider.engines.vllm.worker import kept_rows
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""From the configuration to the engines and links it describes."""

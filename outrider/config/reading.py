@@ -1,0 +1,92 @@
+"""Read the one configuration file, once, into the frozen pieces of ``outrider.config.schema``.
+
+A file names only what it changes. All problems are found before anything starts and are reported together, each as
+``field needs RANGE, found VALUE (in FILE)``; the ranges in the messages come from the schema itself.
+"""
+
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from outrider.config.schema import (
+    Config,
+)
+from outrider.contracts.errors import ConfigError
+from outrider.documents.problems import ConfigFileError, explain, read_text
+from outrider.documents.yaml_text import parse_yaml
+
+_ADAPTER = TypeAdapter(Config)
+
+
+def load_config(path: str | Path | None = None) -> Config:
+    """Read a file; None reads the packaged ``default.yaml``.
+
+    Raises:
+        ConfigError: the file cannot be read or parsed, or fields are unknown, of the wrong type or out of range.
+    """
+    if path is None:
+        return parse_config(
+            files("outrider.config").joinpath("default.yaml").read_text(encoding="utf-8"), "default.yaml"
+        )
+    return parse_config(read_text(path, "configuration", "YAML"), str(path))
+
+
+def parse_config(text: str, source: str) -> Config:
+    """Parse YAML text; ``source`` names it in messages. What the text leaves out has its default.
+
+    Raises:
+        ConfigError: as ``load_config``.
+    """
+    data = parse_yaml(text, source)
+    return _build({} if data is None else data, source)
+
+
+def override(config: Config, assignments: Sequence[str]) -> Config:
+    """Apply assignments such as ``verifiers.threads=2`` or ``drafters.0.count=3`` (values are YAML).
+
+    Raises:
+        ConfigError: an assignment is malformed or its path leads nowhere, or the result is invalid.
+    """
+    if not assignments:
+        return config
+    data = _ADAPTER.dump_python(config, mode="json")
+    for assignment in assignments:
+        path, equals, text = assignment.partition("=")
+        if not equals:
+            raise ConfigError("--set", "KEY=VALUE, such as verifiers.threads=2", assignment)
+        *parents, last = path.split(".")
+        node = data
+        for key in parents:
+            node = node[_key_of(node, key, path)]
+        try:
+            node[_key_of(node, last, path, new=True)] = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ConfigError(path, "a YAML value", text) from error
+    return _build(data, "--set")
+
+
+def to_yaml(config: Config) -> str:
+    """Write every field; ``parse_config`` of the result equals ``config``."""
+    return yaml.safe_dump(_ADAPTER.dump_python(config, mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def _key_of(node: Any, key: str, path: str, *, new: bool = False) -> str | int:
+    """The key or index that leads on from ``node``; a mapping takes a ``new`` last key, for the schema to judge."""
+    if isinstance(node, dict) and (new or key in node):
+        return key
+    if isinstance(node, list) and key.isdecimal() and int(key) < len(node):
+        return int(key)
+    choices = list(node) if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ()
+    known = ", ".join(map(str, choices)) or "nothing below it"
+    raise ConfigError(f"--set {path}", f"a path to a field (here: {known})", key)
+
+
+def _build(data: object, source: str) -> Config:
+    try:
+        return _ADAPTER.validate_python(data)
+    except ValidationError as error:
+        raise ConfigFileError(explain(error, _ADAPTER.json_schema()), source) from error

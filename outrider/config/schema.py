@@ -1,0 +1,344 @@
+"""The configuration's pieces: one frozen dataclass per component, which is all that component gets to see.
+
+Fields carry their units in the name and their range in the type; what a piece cannot express in a range it checks in
+``__post_init__``. ``reading`` reads them from YAML and turns violations into ``ConfigError``. Values are
+strict: ``"8"`` is not an integer. What every field means to an operator stands in ``default.yaml``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import field
+from itertools import accumulate
+from operator import mul
+from pathlib import PurePath
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
+
+from outrider.contracts.errors import ConfigError
+from outrider.contracts.exchanged import FloatField, WireFormat
+from outrider.contracts.requests import ProtocolName
+from outrider.contracts.slo import DEFAULT_CLASSES, SloClass
+from outrider.link.profiles import PROFILES
+
+Text = Annotated[str, Field(strict=True, min_length=1)]
+Name = Annotated[
+    str,
+    Field(
+        strict=True, pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$", description="a short name of a-z, 0-9, and inside - or _"
+    ),
+]
+Port = Annotated[int, Field(strict=True, ge=1, le=65535)]
+Threads = Annotated[int, Field(strict=True, ge=1, le=1024)]
+Number = Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
+PositiveNumber = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
+Mebibytes = Annotated[int, Field(strict=True, ge=16, le=1_048_576)]
+Window = Annotated[int, Field(strict=True, ge=0, le=64)]
+Siblings = Annotated[int, Field(strict=True, ge=1, le=16)]
+Seconds = Annotated[float, Field(strict=True, gt=0, le=86_400)]
+Share = Annotated[float, Field(strict=True, ge=0, le=1_024)]  # of CPUs or GPUs; Ray counts in fractions
+Quantity = Annotated[float, Field(strict=True, gt=0, le=1_000_000)]
+TokensPerSecond = Annotated[float, Field(strict=True, ge=0, le=100_000)]
+Milliseconds = Annotated[float, Field(strict=True, ge=0, le=60_000)]
+LossRate = Annotated[float, Field(strict=True, ge=0, le=0.99)]  # of packets
+
+DType = Literal["float32", "bfloat16", "float16"]
+Device = Literal["cpu", "cuda"]
+Engine = Literal["torch", "vllm"]
+Resources = Mapping[Text, Quantity]  # Ray's custom resources
+
+_FORBID = ConfigDict(extra="forbid")
+
+# Where none is configured. vLLM's kernels take multiples of what stands here.
+_OWN_BLOCK_TOKENS: Mapping[tuple[Engine, Device], int] = {
+    ("torch", "cpu"): 16,
+    ("torch", "cuda"): 16,
+    ("vllm", "cpu"): 32,
+    ("vllm", "cuda"): 16,
+}
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class ModelConfig:
+    """The target model: what is served."""
+
+    target: Text = "smollm2-135m-instruct"
+    served_name: Text | None = None
+    dtype: DType = "float32"
+    max_context_tokens: PositiveNumber | None = None
+
+    @property
+    def public_name(self) -> str:
+        """The name clients send as ``model``: ``served_name``, else the last part of the target's."""
+        return self.served_name or PurePath(self.target).name or self.target
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class LinkConfig:
+    """An emulated link in one of three forms: a profile, a trace file, or figures; ``outrider.assembly.links``."""
+
+    profile: Text | None = None
+    trace: Text | None = None
+    up_mbps: Quantity | None = None
+    down_mbps: Quantity | None = None
+    rtt_ms: Milliseconds | None = None
+    per_up: LossRate | None = None
+    per_down: LossRate | None = None
+    jitter_ms: Milliseconds | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown profile, two forms at once and an incomplete one."""
+        needed_figures = {"up_mbps": self.up_mbps, "down_mbps": self.down_mbps, "rtt_ms": self.rtt_ms}
+        figures = needed_figures | {"per_up": self.per_up, "per_down": self.per_down, "jitter_ms": self.jitter_ms}
+        forms = {"profile": self.profile, "trace": self.trace} | figures
+        given = [name for name, value in forms.items() if value is not None]
+        if self.profile is not None and self.profile not in PROFILES:
+            raise ConfigError("profile", f"one of {', '.join(PROFILES)}", self.profile)
+        if not given:
+            raise ConfigError("profile", "a name where neither trace nor up_mbps, down_mbps and rtt_ms are given", None)
+        if given[0] in {"profile", "trace"}:
+            if len(given) > 1:
+                raise ConfigError(given[1], f"to be left out where {given[0]} is given", forms[given[1]])
+            return
+        for name, value in needed_figures.items():
+            if value is None:
+                raise ConfigError(name, f"a number where {given[0]} is given", value)
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class DrafterGroupConfig:
+    """Drafters of one kind of device."""
+
+    name: Name
+    model: Text = "smollm2-135m-drafter"
+    dtype: DType = "bfloat16"
+    device: Device = "cpu"
+    count: Number = 1
+    resources: Resources = field(default_factory=lambda: {"jetson": 1.0})
+    num_cpus: Share = 0.0
+    num_gpus: Share = 0.0
+    threads: Threads = 1
+    max_generations: PositiveNumber = 32
+    kv_budget_mib: Mebibytes = 256
+    link: LinkConfig | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a CUDA device without a GPU share: Ray would hide every GPU from the drafter."""
+        _needs_gpu(self.device, self.num_gpus)
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class VerifierConfig:
+    """The verifiers, all alike: one target model and its KV each."""
+
+    count: PositiveNumber = 1
+    engine: Engine = "torch"
+    device: Device = "cpu"
+    num_gpus: Share = 0.0
+    num_cpus: Share = 1.0
+    resources: Resources = field(default_factory=dict)
+    threads: Threads = 1
+    kv_budget_mib: Mebibytes = 512
+    kv_block_tokens: PositiveNumber | None = None
+    prefill_chunk_tokens: PositiveNumber = 64
+    max_batch_tokens: PositiveNumber = 512
+    max_batch_blocks: PositiveNumber = 32
+    tensor_parallel_size: Annotated[int, Field(strict=True, ge=1, le=64)] = 1
+    vllm_options: Mapping[Text, Any] = field(default_factory=dict)  # of vLLM's EngineArgs, which checks them
+
+    def __post_init__(self) -> None:
+        """Refuse what the engine or its device cannot do, and a chunk that no batch can hold."""
+        _needs_gpu(self.device, self.num_gpus)
+        self._check_engine()
+        if not (self.num_cpus or self.num_gpus or self.resources):
+            raise ConfigError("num_cpus", "a share above 0 where neither num_gpus nor resources are claimed", 0.0)
+        if self.prefill_chunk_tokens > self.max_batch_tokens:
+            needed = f"at most max_batch_tokens ({self.max_batch_tokens})"
+            raise ConfigError("prefill_chunk_tokens", needed, self.prefill_chunk_tokens)
+
+    @property
+    def block_tokens(self) -> int:
+        """Positions per KV block: ``kv_block_tokens``, else the engine's own."""
+        return _OWN_BLOCK_TOKENS[self.engine, self.device] if self.kv_block_tokens is None else self.kv_block_tokens
+
+    def _check_engine(self) -> None:
+        size, options = self.tensor_parallel_size, self.vllm_options
+        if self.engine == "torch" and size > 1:
+            raise ConfigError("tensor_parallel_size", "1 where engine is torch", size)
+        if self.engine == "torch" and options:
+            raise ConfigError("vllm_options", "to be left out where engine is torch", dict(options))
+        if self.device == "cuda" and size > 1 and self.num_gpus < size:
+            raise ConfigError("num_gpus", f"at least tensor_parallel_size ({size}) where device is cuda", self.num_gpus)
+        if self.engine == "vllm" and self.block_tokens % (step := _OWN_BLOCK_TOKENS["vllm", self.device]):
+            needed = f"a multiple of {step} where engine is vllm and device is {self.device}"
+            raise ConfigError("kv_block_tokens", needed, self.kv_block_tokens)
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class SpeculationConfig:
+    """What drafters draft in each round, and who decides it."""
+
+    policy: Literal["cheapest", "cost_aware", "fixed"] = "cheapest"
+    protocols: Annotated[tuple[ProtocolName, ...], Field(min_length=1)] = tuple(ProtocolName)
+    k_max: Annotated[int, Field(strict=True, ge=1, le=64)] = 16
+    window: Window | None = None
+    expansion: tuple[Siblings, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a window past the engines' limit, a fixed choice that is none, and a tree that is not one."""
+        if self.window is not None and self.window > self.k_max:
+            raise ConfigError("window", f"at most k_max ({self.k_max})", self.window)
+        if self.policy == "fixed" and self.window is None:
+            raise ConfigError("window", "a number where policy is fixed", self.window)
+        if self.expansion and len(self.expansion) != self.window:
+            raise ConfigError("expansion", f"as many numbers as window ({self.window})", list(self.expansion))
+        if sum(accumulate(self.expansion, mul)) > self.k_max:
+            raise ConfigError("expansion", f"a tree of at most k_max ({self.k_max}) tokens", list(self.expansion))
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class WireConfig:
+    """How messages between coordinators and drafters are written (``outrider.contracts.exchanged.WireFormat``)."""
+
+    logit_field: FloatField = FloatField.FP16
+    scalar_bits: Annotated[int, Field(strict=True, ge=8, le=32)] = 24
+    row_field: Literal["fp32", "fp16", "bf16"] = "fp32"
+    top_k: Number = 32
+    top_rho: Annotated[float, Field(strict=True, gt=0, le=1)] = 1.0
+    distinct_siblings: bool = True
+
+    def format(self, vocab_size: int) -> WireFormat:
+        """For a model's vocabulary."""
+        return WireFormat(
+            vocab_size=vocab_size,
+            logit_field=self.logit_field,
+            scalar_bits=self.scalar_bits,
+            row_field=FloatField(self.row_field),
+            top_k=self.top_k,
+            top_rho=self.top_rho,
+            distinct_siblings=self.distinct_siblings,
+        )
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class SloClassConfig:
+    """One class; ``outrider.contracts.slo.SloClass``."""
+
+    name: Name
+    tokens_per_s: TokensPerSecond = 0.0
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class SloConfig:
+    """The token speeds that responses can be promised."""
+
+    classes: Annotated[tuple[SloClassConfig, ...], Field(min_length=1)] = tuple(
+        SloClassConfig(known.name, known.tokens_per_s) for known in DEFAULT_CLASSES
+    )
+    default: Name = DEFAULT_CLASSES[-1].name
+
+    def __post_init__(self) -> None:
+        """Refuse two classes of one name, and a default that is none of them."""
+        names = [known.name for known in self.classes]
+        if len(set(names)) < len(names):
+            raise ConfigError("classes", "a different name for each class", names)
+        if self.default not in names:
+            raise ConfigError("default", f"one of {', '.join(names)}", self.default)
+
+    @property
+    def slo_classes(self) -> tuple[SloClass, ...]:
+        """As the rest of Outrider knows them, the default first."""
+        known = [SloClass(one.name, one.tokens_per_s) for one in self.classes]
+        return tuple(sorted(known, key=lambda one: one.name != self.default))
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class SchedulingConfig:
+    """Which pending blocks form the next verification batch, and what is known of its time beforehand."""
+
+    policy: Literal["slo_aware", "wisp", "fcfs"] = "slo_aware"
+    cost_profiles: tuple[Text, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class LimitsConfig:
+    """What a request may ask for, and how long each party may take before it counts as failed."""
+
+    max_concurrent_generations: PositiveNumber = 32
+    max_queued_generations: Number = 128
+    max_output_tokens: PositiveNumber = 4096
+    max_body_mib: Annotated[int, Field(strict=True, ge=1, le=1024)] = 4
+    drafter_deadline_s: Seconds = 5.0
+    drafter_open_deadline_s: Seconds = 30.0
+    verifier_deadline_s: Seconds = 30.0
+    verifier_start_deadline_s: Seconds = 300.0
+    first_chunk_deadline_s: Seconds = 400.0
+    next_chunk_deadline_s: Seconds = 400.0
+
+    def __post_init__(self) -> None:
+        """Refuse to give up a response while a lost verifier may still come back for it."""
+        recovery_s = self.verifier_deadline_s + self.verifier_start_deadline_s
+        for name in ("first_chunk_deadline_s", "next_chunk_deadline_s"):
+            if getattr(self, name) < recovery_s:
+                needed = f"at least verifier_deadline_s + verifier_start_deadline_s ({recovery_s:g})"
+                raise ConfigError(name, needed, getattr(self, name))
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class HttpConfig:
+    """Where the API listens."""
+
+    host: Text = "127.0.0.1"
+    port: Port = 8000
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class ClusterConfig:
+    """The Ray cluster that ``outrider serve`` starts on this machine."""
+
+    namespace: Name = "outrider"
+    num_cpus: PositiveNumber = 8
+    object_store_mib: Annotated[int, Field(strict=True, ge=80, le=1_048_576)] = 100
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class Config:
+    """Everything, as one file says it."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    drafters: tuple[DrafterGroupConfig, ...] = field(default_factory=lambda: (DrafterGroupConfig(name="embedded"),))
+    verifiers: VerifierConfig = field(default_factory=VerifierConfig)
+    speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
+    wire: WireConfig = field(default_factory=WireConfig)
+    slo: SloConfig = field(default_factory=SloConfig)
+    scheduling: SchedulingConfig = field(default_factory=SchedulingConfig)
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
+    http: HttpConfig = field(default_factory=HttpConfig)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
+
+    def __post_init__(self) -> None:
+        """Refuse two groups of one name: actors and metrics are named after them."""
+        names = [group.name for group in self.drafters]
+        if len(set(names)) < len(names):
+            raise ConfigError("drafters", "a different name for each group", names)
+
+    @property
+    def drafter_count(self) -> int:
+        """Drafters of all groups together."""
+        return sum(group.count for group in self.drafters)
+
+    @property
+    def custom_resources(self) -> dict[str, float]:
+        """Ray's custom resources that all drafters and verifiers together claim."""
+        claims = [(group.count, group.resources) for group in self.drafters]
+        claims.append((self.verifiers.count, self.verifiers.resources))
+        total: dict[str, float] = {}
+        for count, resources in claims:
+            for name, quantity in resources.items():
+                total[name] = total.get(name, 0.0) + count * quantity
+        return total
+
+
+def _needs_gpu(device: Device, num_gpus: float) -> None:
+    if device == "cuda" and num_gpus == 0:
+        raise ConfigError("num_gpus", "a share above 0 where device is cuda", num_gpus)

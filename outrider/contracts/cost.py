@@ -1,0 +1,165 @@
+"""How long a verification batch takes: the linear model of WISP (eq. 18, 19) and what small batches add to it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from outrider.contracts.errors import ParameterError
+
+Seconds = TypeVar("Seconds", float, npt.NDArray[np.float64])
+
+EXACT_ROWS = 16  # numbers of new positions that have a bucket of their own; behind them one for each power of two
+LARGEST_ROWS = 8192  # the last bucket, which everything larger shares
+_FLOOR_S = 1e-6  # no prediction is shorter
+
+
+def row_bucket(new_tokens: int) -> int:
+    """Where a batch's number of new positions stands in ``LinearCostModel.row_offsets_s``; 0 is no position."""
+    if new_tokens <= EXACT_ROWS:
+        return max(0, new_tokens)
+    return _BEHIND_EXACT + (min(new_tokens, LARGEST_ROWS) - 1).bit_length()
+
+
+_BEHIND_EXACT = EXACT_ROWS + 1 - EXACT_ROWS.bit_length()
+ROW_BUCKETS = row_bucket(LARGEST_ROWS) + 1
+
+
+def bucket_rows(bucket: int) -> tuple[int, int]:
+    """The first and last number of new positions of a bucket."""
+    if bucket <= EXACT_ROWS:
+        return bucket, bucket
+    last = 1 << (bucket - _BEHIND_EXACT)
+    return last // 2 + 1, last
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyCost:
+    """What the time of one block depends on, in positions."""
+
+    new_tokens: int  # positions to compute
+    cached_tokens: int  # positions whose KV is only read
+
+
+@dataclass(frozen=True, slots=True)
+class BatchWork:
+    """What the time of a whole batch depends on: sums over its blocks (WISP eq. 18)."""
+
+    new_tokens: int = 0
+    interactions: int = 0  # sum of total * new
+    cached_tokens: int = 0
+
+    def plus(self, cost: VerifyCost) -> "BatchWork":
+        """With one block more: what one more request costs is two predictions, whatever the batch's size."""
+        new, cached = cost.new_tokens, cost.cached_tokens
+        return BatchWork(self.new_tokens + new, self.interactions + (new + cached) * new, self.cached_tokens + cached)
+
+
+class CostModel(Protocol):
+    """Predicts batch times."""
+
+    def predict_s(self, batch: Sequence[VerifyCost]) -> float:
+        """Seconds of one forward pass over this batch."""
+        ...
+
+    def predict_work_s(self, work: BatchWork) -> float:
+        """The same from a batch's sums."""
+        ...
+
+    def predict_works_s(self, works: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """The same for many batches: ``[n, 3]`` new tokens, interactions, cached tokens; returns ``[n]`` seconds."""
+        ...
+
+    def guard_s(self, predicted_s: Seconds) -> Seconds:
+        """Time to keep free behind a prediction, learned from how far predictions were short (WISP's delta).
+
+        Of one prediction or of each of many.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LinearCostModel:
+    """T = a * sum new + b_compute * sum (total * new) + b_read * sum cached + c + offset  (WISP eq. 18, 19).
+
+    The offset is ours and depends on the number of new positions alone: small matrix products take times that are no
+    linear function of their rows.
+
+    Attributes:
+        row_offsets_s: by ``row_bucket``, ``ROW_BUCKETS`` numbers of either sign; empty for eq. 19 as printed.
+        relative_guard: share of a prediction to keep free behind it.
+
+    Raises:
+        ParameterError: another number of offsets.
+    """
+
+    seconds_per_token: float
+    seconds_per_interaction: float
+    seconds_per_cached_token: float
+    seconds_per_batch: float
+    row_offsets_s: tuple[float, ...] = ()
+    relative_guard: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse a table that does not fit the buckets."""
+        if len(self.row_offsets_s) not in (0, ROW_BUCKETS):
+            raise ParameterError("row_offsets_s", f"none or {ROW_BUCKETS} numbers", len(self.row_offsets_s))
+
+    def predict_s(self, batch: Sequence[VerifyCost]) -> float:
+        """Seconds of one forward pass over this batch."""
+        new = interactions = cached = 0
+        for cost in batch:
+            new += cost.new_tokens
+            interactions += (cost.new_tokens + cost.cached_tokens) * cost.new_tokens
+            cached += cost.cached_tokens
+        return self._seconds(new, interactions, cached, new)
+
+    def predict_work_s(self, work: BatchWork) -> float:
+        """See ``CostModel.predict_work_s``."""
+        return self._seconds(work.new_tokens, work.interactions, work.cached_tokens, work.new_tokens)
+
+    def predict_works_s(self, works: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """See ``CostModel.predict_works_s``."""
+        slopes = np.array([self.seconds_per_token, self.seconds_per_interaction, self.seconds_per_cached_token])
+        seconds: npt.NDArray[np.float64] = self.seconds_per_batch + works @ slopes
+        if self.row_offsets_s:
+            seconds += np.take(self.row_offsets_s, row_buckets(works[:, 0]))
+        return np.maximum(seconds, _FLOOR_S)
+
+    def guard_s(self, predicted_s: Seconds) -> Seconds:
+        """See ``CostModel.guard_s``."""
+        return self.relative_guard * predicted_s
+
+    def predict_alike_s(self, block: VerifyCost, blocks: float) -> float:
+        """Seconds of one forward pass over so many blocks like this one; a mean need not be a whole number."""
+        new, cached = block.new_tokens, block.cached_tokens
+        return self._seconds(
+            blocks * new, blocks * (new + cached) * new, blocks * cached, max(1, round(blocks * new)) if new else 0
+        )
+
+    def _seconds(self, new: float, interactions: float, cached: float, rows: int) -> float:
+        seconds = (
+            self.seconds_per_batch
+            + self.seconds_per_token * new
+            + self.seconds_per_interaction * interactions
+            + self.seconds_per_cached_token * cached
+        )
+        if self.row_offsets_s:
+            seconds += self.row_offsets_s[row_bucket(rows)]
+        return max(seconds, _FLOOR_S)
+
+
+def row_buckets(new_tokens: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """``row_bucket`` of each of ``[n]`` numbers of new positions."""
+    rows = np.clip(np.rint(new_tokens), 0, LARGEST_ROWS)
+    doublings = np.frexp(rows - 1)[1]  # of an integer its bit length
+    buckets: npt.NDArray[np.int64] = np.where(rows <= EXACT_ROWS, rows, _BEHIND_EXACT + doublings).astype(np.int64)
+    return buckets
+
+
+# The embedded target in float32 on one CPU thread (docs/experiments.md); the online estimator adapts it to the rest.
+DEFAULT_COST_MODEL = LinearCostModel(
+    seconds_per_token=4.5e-3, seconds_per_interaction=2.0e-7, seconds_per_cached_token=8.0e-6, seconds_per_batch=45e-3
+)

@@ -1,0 +1,164 @@
+"""What a drafter engine promises: the contract between a drafter and whatever holds its model and KV."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import accumulate
+from operator import mul
+from typing import Protocol
+
+from outrider.contracts.exchanged import ArrayData, CorrectionSource, DraftDistribution, FloatRow, WireFormat
+from outrider.contracts.requests import GenerationId, ProtocolName
+from outrider.contracts.verifying import KvUsage, OpenGeneration
+
+
+class DraftStop(StrEnum):
+    """When a drafter ends a block before its window is full. Decided before a token is drawn."""
+
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class DraftPlan:
+    """What to draft in one round, and what to send of it.
+
+    Attributes:
+        protocol: decides what the tokens are drawn from and what crosses the link.
+        window: tokens on the longest path, 0..K_max; 0 only brings the drafter's KV up to date.
+        expansion: children of every node by depth, ``window`` numbers >= 1 (TSLT definition 4.5); () is a chain.
+    """
+
+    protocol: ProtocolName
+    window: int
+    expansion: tuple[int, ...] = ()
+
+    @property
+    def nodes(self) -> int:
+        """Tokens in a full block."""
+        return sum(accumulate(self.expansion, mul)) if self.expansion else self.window
+
+
+@dataclass(frozen=True, slots=True)
+class DraftTerms:
+    """What a drafter is told once per generation, besides the generation itself.
+
+    Attributes:
+        wire: how messages are written.
+        end_ids: tokens that end the response; a correction among them is sent at once, with nothing behind it.
+        last_position: absolute position of the last token the response may have; likewise.
+    """
+
+    wire: WireFormat
+    end_ids: tuple[int, ...] = ()
+    last_position: int = 2**31
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DraftRequest(ArrayData):
+    """Ask for one block.
+
+    ``feedback`` replaces whatever the drafter has from ``feedback_position`` on; ``prefix_hash`` is that of the whole
+    committed sequence then (``outrider.contracts.prefix``), so a drafter that has another one says ``NeedsPrefix``.
+
+    Attributes:
+        feedback_position: tokens of the committed sequence the drafter is assumed to have already.
+        feedback: committed tokens from there on.
+        correction: set if the token behind the committed ones is the device's to draw: it draws it from the residual
+            of this and its own distribution there, sends it, and drafts behind it.
+    """
+
+    generation: GenerationId
+    round: int
+    feedback_position: int
+    feedback: tuple[int, ...]
+    prefix_hash: int
+    plan: DraftPlan
+    correction: CorrectionSource | None = None
+    stop: DraftStop = DraftStop.NEVER
+    want_hidden: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DraftFeatures:
+    """The four features of the logits at one draft position (WISP section 4.1), before temperature."""
+
+    confidence: float  # largest probability
+    entropy_nats: float
+    margin: float  # probability of the first less that of the second
+    logit_std: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Draft(ArrayData):
+    """One drafted block, tokens and what is known about them.
+
+    Attributes:
+        position: committed tokens before the correction, or before the first draft token if there is none.
+        token_ids: the chain's tokens, or a tree's nodes, parents first, children of one node side by side.
+        correction: the token drawn in place of the last rejected one, if the request asked for it.
+        parents: None for a chain; else as ``Block.parents``.
+        distribution: what the tokens were drawn from, as the protocol's message tells it.
+        features: one per token of a chain. They do not cross the link.
+        hidden: ``[K, d]`` final-norm hidden state each token was drawn from, on request.
+    """
+
+    generation: GenerationId
+    round: int
+    position: int
+    token_ids: tuple[int, ...]
+    correction: int | None = None
+    parents: tuple[int, ...] | None = None
+    distribution: DraftDistribution = None
+    features: tuple[DraftFeatures, ...] = ()
+    hidden: FloatRow | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsPrefix:
+    """The drafter does not hold the assumed prefix (closed, evicted, restarted): open it again."""
+
+    generation: GenerationId
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsRow:
+    """No candidate for the correction was taken: the target row itself is needed (the same round, asked again)."""
+
+    generation: GenerationId
+    round: int
+
+
+DraftAnswer = Draft | NeedsPrefix | NeedsRow
+
+
+class DrafterEngine(Protocol):
+    """Draft model and resident KV for the generations it holds. Not thread-safe: one caller at a time."""
+
+    def open(self, request: OpenGeneration, terms: DraftTerms) -> None:
+        """Hold a generation (costs no forward pass; its prefix is computed by the next steps).
+
+        Raises:
+            ContextTooLongError: it can never fit the model's context or the KV budget.
+        """
+        ...
+
+    def submit(self, request: DraftRequest) -> None:
+        """Start a block (at most one per generation at a time; a new one replaces the old)."""
+        ...
+
+    def step(self) -> list[DraftAnswer]:
+        """One batched forward pass for all started blocks; answers those that became complete."""
+        ...
+
+    @property
+    def busy(self) -> bool:
+        """Whether ``step`` has work."""
+        ...
+
+    def close(self, generation: GenerationId) -> None:
+        """Forget a generation and its block. Unknown ones are ignored."""
+        ...
+
+    def usage(self) -> KvUsage:
+        """Present KV memory."""
+        ...

@@ -1,0 +1,89 @@
+"""Typed errors of the algorithms. ``serve_app/api/http_errors.py`` maps each to one HTTP answer.
+
+Every message says what was needed, what was found and what to do.
+"""
+
+
+class OutriderError(Exception):
+    """Base of all errors a user or an operator can cause."""
+
+
+class ParameterError(OutriderError, ValueError):
+    """A value given by a user is outside what its field allows."""
+
+    def __init__(self, field: str, needed: str, found: object) -> None:
+        """Name the field (dotted path), what it needs and what was found."""
+        self.field, self.needed, self.found = field, needed, found
+        super().__init__(f"{field} needs {needed}, found {found!r}")
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, object]]:
+        """Pickle by constructor arguments, so that the error crosses process boundaries."""
+        return type(self), (self.field, self.needed, self.found)
+
+
+class ConfigError(ParameterError):
+    """The configuration file has an unknown key, a wrong type or a value out of range."""
+
+
+class ShapeError(OutriderError, ValueError):
+    """Two arrays that must agree on a dimension do not."""
+
+
+class VocabularyMismatchError(OutriderError):
+    """Drafter and target do not share a token map; speculating with them would be lossy."""
+
+
+class ModelUnavailableError(OutriderError):
+    """A model is neither in the cache nor obtainable, or fails its checksum."""
+
+
+class ContextTooLongError(OutriderError):
+    """A generation needs more positions than the model or the KV budget can ever hold."""
+
+
+class UnsupportedModelError(OutriderError):
+    """The model computes something the engine does not implement; serving it would change its output."""
+
+
+class EngineUnavailableError(OutriderError):
+    """The configured engine is not installed, is broken, or cannot start here."""
+
+
+class UnsupportedBlockError(OutriderError):
+    """A block asks for a rule, a shape or a draft distribution this engine does not implement."""
+
+
+class IllegalTransitionError(OutriderError):
+    """A state machine was given an event its present state does not allow."""
+
+
+class BusyError(OutriderError):
+    """The service holds as many generations as it may; try again later."""
+
+
+class MessageError(OutriderError):
+    """Bytes from the link are not a message this side can read: truncated, oversized, corrupt, another version."""
+
+
+class ChecksumError(MessageError):
+    """A message's checksum does not fit: it was damaged, or the two sides disagree about the committed prefix."""
+
+
+class DrafterLostError(OutriderError):
+    """The drafter died or does not answer in time. Its state is to be taken as gone."""
+
+
+class DrafterBrokenError(OutriderError):
+    """The drafter answers nonsense (the wrong round, tokens that do not exist), or fails at what it is asked."""
+
+
+class VerifierLostError(OutriderError):
+    """The verifier died or did not answer in time. It restarts empty: generations must be opened again."""
+
+
+class FleetUnavailableError(OutriderError):
+    """The fleet actor does not answer; it restarts, and responses go on meanwhile."""
+
+
+class GenerationFailedError(OutriderError):
+    """A response cannot be completed, through no fault of the request."""

@@ -1,0 +1,158 @@
+"""What crosses the link between drafter and coordinator, as numbers: draft distributions, sources of corrections.
+
+Both sides compute with exactly these (``outrider.sampling.distributions``); ``outrider.wire`` writes and reads them.
+"""
+
+from dataclasses import dataclass, fields
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+FloatRow = npt.NDArray[np.float32]
+
+IntRow = npt.NDArray[np.int64]
+
+
+class ArrayData:
+    """Equality by value for frozen dataclasses that hold arrays."""
+
+    __slots__ = ()
+    __hash__ = None  # type: ignore[assignment]  # arrays have no hash
+
+    def __eq__(self, other: object) -> bool:
+        """Whether type and all fields are equal, arrays element by element."""
+        if type(other) is not type(self):
+            return NotImplemented
+        names = [field.name for field in fields(self)]  # type: ignore[arg-type]  # every subclass is a dataclass
+        return all(_same(getattr(self, name), getattr(other, name)) for name in names)
+
+
+def _same(one: object, other: object) -> bool:
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and np.array_equal(one, other)
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return one == other
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScalarDraft(ArrayData):
+    """Only the drafted tokens' own probabilities crossed the link (DSSD), in fixed point.
+
+    Token i was drawn with probability ``numerators[i] / 2**bits``, exactly.
+
+    Attributes:
+        numerators: ``[K]`` int64, 1 .. 2**bits.
+        bits: width of one on the link.
+    """
+
+    numerators: IntRow
+    bits: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparseDraft(ArrayData):
+    """Truncated draft distributions crossed the link (TSLT eq. 12-14): what the drafter sampled from.
+
+    Row r is ``outrider.sampling.distributions.softmax(logits[r])`` over ``token_ids[r]``. A chain has one row per draft
+    token. A tree has one per node that has children: the prefix first, then by index.
+
+    Attributes:
+        token_ids: rows of ``[k_r]`` int64, strictly ascending.
+        logits: rows of ``[k_r]`` float32, as decoded from the message; finite.
+    """
+
+    token_ids: tuple[IntRow, ...]
+    logits: tuple[FloatRow, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DenseDraft(ArrayData):
+    """Whole draft distributions crossed the link (DSD).
+
+    Attributes:
+        logits: ``[K, vocab]`` float32, as decoded from the message; -inf for removed tokens.
+    """
+
+    logits: FloatRow
+
+
+DraftDistribution = ScalarDraft | SparseDraft | DenseDraft | None
+
+
+class FloatField(StrEnum):
+    """How a real number crosses the link."""
+
+    FP32 = "fp32"
+    FP16 = "fp16"
+    BF16 = "bf16"
+    INT8 = "int8"  # one fp32 scale per vector
+
+
+@dataclass(frozen=True, slots=True)
+class WireFormat:
+    """How messages between coordinator and drafter are written. Both ends of a generation use the same.
+
+    Attributes:
+        vocab_size: token ids take ``ceil(log2(vocab_size))`` bits.
+        logit_field: of draft logits (dsd, tslt, tslt_tree). Every field is lossless: drafters round, then sample.
+        scalar_bits: of a drafted token's fixed-point probability (dssd, dssd_candidates), 8..32. Every width is
+            lossless: the drafter samples from multiples of ``2**-scalar_bits``.
+        row_field: of the target's probabilities (dssd, dssd_candidates): fp32, fp16 or bf16; only fp32 is lossless.
+        top_k: draft tokens that tslt and tslt_tree keep at each position; 0 keeps all.
+        top_rho: they keep the smallest set of these whose mass reaches it (TSLT eq. 14, corrected).
+        distinct_siblings: tslt_tree draws a node's children without replacement.
+    """
+
+    vocab_size: int
+    logit_field: FloatField = FloatField.FP16
+    scalar_bits: int = 24
+    row_field: FloatField = FloatField.FP32
+    top_k: int = 32
+    top_rho: float = 1.0
+    distinct_siblings: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Deferral:
+    """The device draws the correction itself (DSSD): what it needs for that comes back in place of a token.
+
+    The acceptance test then uses the target's probabilities as rounded by ``row_field``: those that cross the link.
+
+    Attributes:
+        row_field: of the target row's probabilities.
+        candidates: draws from the target to send instead of the row; 0 sends the row.
+    """
+
+    row_field: FloatField = FloatField.FP32
+    candidates: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TargetRow(ArrayData):
+    """The target's distribution at the position of a deferred correction, as it crosses the link.
+
+    Attributes:
+        token_ids: ``[n]`` int64 strictly ascending, the tokens with any probability; None: the whole vocabulary.
+        probs: ``[n]`` or ``[vocab]`` float32, rounded by the field; not renormalised.
+    """
+
+    token_ids: IntRow | None
+    probs: FloatRow
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates(ArrayData):
+    """Independent draws from the target at the position of a deferred correction, in order.
+
+    Attributes:
+        token_ids: ``[m]`` int64, repetitions included.
+        probs: ``[m]`` float32, the target's probability of each.
+    """
+
+    token_ids: IntRow
+    probs: FloatRow
+
+
+CorrectionSource = TargetRow | Candidates

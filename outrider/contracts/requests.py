@@ -1,0 +1,247 @@
+"""The few types every part of Outrider shares: sampling parameters, requests and what comes out of them.
+
+Frozen data only. Token ids are plain ints, probabilities float32, times seconds.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from math import isfinite
+
+from outrider.contracts.errors import ParameterError
+from outrider.contracts.slo import BEST_EFFORT, LedgerRecord, SloClass
+
+GenerationId = str
+MAX_SEED = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """The distribution a request samples from, and the seed that fixes the sample.
+
+    Applied in this order: logit bias, repetition penalty, presence and frequency penalties, withheld tokens,
+    temperature, top-k, top-p, min-p. ``temperature == 0`` is greedy: the argmax after bias and penalties.
+
+    Raises:
+        ParameterError: a field is out of range (the message names it, its range and the value).
+    """
+
+    temperature: float = 1.0  # 0 is greedy
+    top_k: int = 0  # 0 keeps all
+    top_p: float = 1.0  # smallest set of tokens whose mass reaches top_p
+    min_p: float = 0.0  # drop tokens below min_p * (largest probability)
+    repetition_penalty: float = 1.0  # prompt and output; positive logits divided, negative multiplied
+    presence_penalty: float = 0.0  # output only, once per token that occurred
+    frequency_penalty: float = 0.0  # output only, times its count
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    withheld_ids: tuple[int, ...] = ()  # cannot be chosen at positions below withheld_until (what min_tokens comes to)
+    withheld_until: int = 0  # absolute position
+    seed: int = 0  # unsigned 64 bit
+
+    def __post_init__(self) -> None:
+        """Refuse what has no meaning, naming field, range and value."""
+        _in_range("temperature", self.temperature, 0.0, 2.0)
+        _in_range("top_p", self.top_p, 0.0, 1.0, low_open=True)
+        _in_range("min_p", self.min_p, 0.0, 1.0)
+        _in_range("repetition_penalty", self.repetition_penalty, 0.0, 10.0, low_open=True)
+        _in_range("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        _in_range("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        if self.top_k < 0:
+            raise ParameterError("top_k", "an integer >= 0 (0 keeps all tokens)", self.top_k)
+        if not 0 <= self.seed <= MAX_SEED:
+            raise ParameterError("seed", f"an integer in 0..{MAX_SEED}", self.seed)
+        for token_id, bias in self.logit_bias:
+            if token_id < 0:
+                raise ParameterError("logit_bias", "token ids >= 0", token_id)
+            _in_range(f"logit_bias[{token_id}]", bias, -100.0, 100.0)
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the output is the argmax, without randomness."""
+        return self.temperature == 0.0
+
+    @property
+    def penalised(self) -> bool:
+        """Whether logits depend on which tokens came before."""
+        return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
+
+
+def _in_range(field: str, value: float, low: float, high: float, *, low_open: bool = False) -> None:
+    inside = isfinite(value) and (low < value if low_open else low <= value) and value <= high
+    if not inside:
+        bracket = "(" if low_open else "["
+        raise ParameterError(field, f"a number in {bracket}{low:g}, {high:g}]", value)
+
+
+class ProtocolName(StrEnum):
+    """What crosses the link between drafter and coordinator in a round (one module each in ``outrider/wire``)."""
+
+    TOKEN_IDS = "token_ids"  # noqa: S105 (token ids only: greedy, or exact by shared noise)
+    DSD = "dsd"  # whole draft distributions up
+    TSLT = "tslt"  # truncated draft distributions up
+    TSLT_TREE = "tslt_tree"  # the same for a token tree
+    DSSD = "dssd"  # ids and their probabilities up, the target's row down after a rejection
+    DSSD_CANDIDATES = "dssd_candidates"  # the same with draws from the target in place of its row
+
+
+TREE_PROTOCOLS = frozenset({ProtocolName.TOKEN_IDS, ProtocolName.TSLT_TREE})  # their messages can carry a token tree
+SPLIT_PROTOCOLS = frozenset({ProtocolName.DSSD, ProtocolName.DSSD_CANDIDATES})  # the device draws corrections
+
+
+class FinishReason(StrEnum):
+    """Why a generation ended; the values are OpenAI's."""
+
+    STOP = "stop"  # end-of-sequence token, or a stop string
+    LENGTH = "length"  # max_tokens, or the model's context is full
+
+
+class TokenOrigin(StrEnum):
+    """Who proposed a committed token."""
+
+    ACCEPTED = "accepted"  # the drafter, and the target agreed
+    CORRECTION = "correction"  # the target, in place of a rejected draft token
+    VERIFIER = "verifier"  # the target unasked: a bonus token, or a round without a draft
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """Natural logarithms of probabilities in the target's raw distribution: before every edit a request asks for."""
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()  # the most probable tokens, best first, lowest id first on ties
+
+
+@dataclass(frozen=True, slots=True)
+class RoundStats:
+    """What a generation has cost so far: the basis of ``usage`` and ``usage.outrider``."""
+
+    rounds: int = 0  # verify outcomes committed, the prefill included
+    speculative_rounds: int = 0  # of those, rounds that verified at least one draft token
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0  # draft tokens that are part of the response
+    cached_tokens: int = 0  # prompt tokens whose KV was already resident when the generation opened
+    payload_up_bits: int = 0  # of messages from drafters
+    payload_down_bits: int = 0  # of messages to drafters
+    inexact_rounds: int = 0  # rounds that may have moved the output away from the target's distribution
+    late_queue_rounds: int = 0  # slower than promised, each taken alone, for want of a place in a batch (WISP eq. 21)
+    late_compute_rounds: int = 0  # the same, because their batch took unusually long
+    protocols: tuple[tuple[ProtocolName, int], ...] = ()  # speculative rounds by protocol, those with any
+
+    def __add__(self, other: "RoundStats") -> "RoundStats":
+        """The sum of two generations' costs."""
+        protocols = Counter(dict(self.protocols)) + Counter(dict(other.protocols))
+        counts = [field.name for field in fields(self) if field.name != "protocols"]
+        summed = {name: getattr(self, name) + getattr(other, name) for name in counts}
+        return RoundStats(**summed, protocols=tuple(sorted(protocols.items())))
+
+
+@dataclass(frozen=True, slots=True)
+class PlanEstimate:
+    """What the next round was expected to bring under one plan; ``protocol`` None is a round without a draft."""
+
+    protocol: ProtocolName | None
+    window: int
+    expansion: tuple[int, ...]
+    seconds_per_token: float
+    expected_tokens: float
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceReport:
+    """Why a round was made as it was."""
+
+    chosen: PlanEstimate
+    runner_up: PlanEstimate | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """One response to make, as the ingress hands it to a coordinator. Also the resume record.
+
+    ``output_ids`` and ``stats`` are empty for a new request; a resumed one carries the tokens already committed
+    elsewhere, which count as output for penalties, ``min_tokens`` and ``max_tokens`` but are not sent again.
+
+    Attributes:
+        generation: unique to this attempt; a resumed response is a new generation.
+        request_id: of the HTTP request, for logs.
+        max_tokens: of output, ``output_ids`` included; >= 1.
+        min_tokens: of output, before which neither an end-of-sequence token nor a stop string can end it.
+        logprobs: alternatives to report with each output token's own log-probability; None reports nothing.
+        prompt_logprobs: whether to report the prompt's tokens as well, on the first chunk (needs ``logprobs``).
+        window: fixed draft window for this request; None: the coordinator chooses.
+        protocol: fixed for this request; None: the coordinator chooses in every round.
+        expansion: fixed tree shape, ``window`` numbers; () leaves it to the coordinator.
+        reproducible: whether the seed was named, so that the output must be the one the target alone makes of it.
+        explain: whether chunks are to tell of each choice.
+        correction_by: the draft model from whose residual a device is to draw the next token, if one is (a response
+            resumed in between).
+        slo: the speed it is promised.
+        ledger: how far that was kept (a response resumed in between).
+    """
+
+    generation: GenerationId
+    prompt_ids: tuple[int, ...]
+    params: SamplingParams
+    max_tokens: int
+    stop: tuple[str, ...] = ()
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    logprobs: int | None = None
+    prompt_logprobs: bool = False
+    window: int | None = None
+    protocol: ProtocolName | None = None
+    expansion: tuple[int, ...] = ()
+    reproducible: bool = True
+    explain: bool = False
+    output_ids: tuple[int, ...] = ()
+    stats: RoundStats = RoundStats()
+    correction_by: str | None = None
+    slo: SloClass = BEST_EFFORT
+    ledger: LedgerRecord | None = None
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TextSpan:
+    """A piece of visible text and who proposed the token that made it visible."""
+
+    text: str
+    origin: TokenOrigin
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationChunk:
+    """One committed piece of a response, in order, nothing sent twice.
+
+    Attributes:
+        token_ids: committed by one round.
+        spans: the text that may be shown because of them, never an empty one (characters split over tokens and
+            possible beginnings of a stop string are held back, so there may be none).
+        stats: of the response so far.
+        shown_tokens: how many of the response's tokens, from its first, have all their text shown. On the last chunk
+            all, less those a stop string swallowed.
+        logprobs: one for each of ``token_ids``, if asked for.
+        prompt_logprobs: one for each prompt token, None for the first, if asked for; on the first chunk only.
+        finish_reason: set on the last chunk only.
+        correction_by: as in ``GenerationRequest``, of the token behind these.
+        choices: why these rounds were made as they were, if asked for.
+        ledger: as in ``GenerationRequest``, after these tokens.
+    """
+
+    token_ids: tuple[int, ...]
+    spans: tuple[TextSpan, ...]
+    stats: RoundStats
+    shown_tokens: int
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    prompt_logprobs: tuple[TokenLogprobs | None, ...] = ()
+    finish_reason: FinishReason | None = None
+    correction_by: str | None = None
+    choices: tuple[ChoiceReport, ...] = ()
+    ledger: LedgerRecord | None = None
+
+    @property
+    def text(self) -> str:
+        """What may be shown now."""
+        return "".join(span.text for span in self.spans)

@@ -1,0 +1,71 @@
+"""Promised token speeds (WISP section 3.1): the classes, and what was kept of a promise as it travels."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from outrider.contracts.errors import ParameterError
+
+
+@dataclass(frozen=True, slots=True)
+class SloClass:
+    """A promise a request can ask for.
+
+    Attributes:
+        name: as requests and metrics give it.
+        tokens_per_s: promised from a response's first token to its last; 0 promises nothing (best effort).
+
+    Raises:
+        ParameterError: a negative speed, or one that is no number.
+    """
+
+    name: str
+    tokens_per_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be promised."""
+        if not 0.0 <= self.tokens_per_s < float("inf"):
+            raise ParameterError("tokens_per_s", "a number of at least 0 (0 promises nothing)", self.tokens_per_s)
+
+
+BEST_EFFORT = SloClass("best_effort")
+
+# The papers' four speeds (WISP section 5.1), each named by what it promises.
+DEFAULT_CLASSES = (*(SloClass(f"speed_{speed}", float(speed)) for speed in (2, 4, 6, 8)), BEST_EFFORT)
+
+
+def slo_class_named(name: str, classes: Sequence[SloClass]) -> SloClass:
+    """The class a request asks for.
+
+    Raises:
+        ParameterError: there is none of this name; the message lists those there are.
+    """
+    by_name: Mapping[str, SloClass] = {known.name: known for known in classes}
+    if name not in by_name:
+        raise ParameterError("outrider.slo_class", f"one of {', '.join(by_name)}", name)
+    return by_name[name]
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRecord:
+    """A ledger as it travels with a resume record.
+
+    Attributes:
+        tokens: committed after the first commit.
+        elapsed_s: from the first commit to the last.
+        credit_s: time until it would be behind, at the last commit.
+        times_behind: commits that came too late.
+    """
+
+    tokens: int = 0
+    elapsed_s: float = 0.0
+    credit_s: float = 0.0
+    times_behind: int = 0
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Mean speed from the first commit to the last; None while there was one only."""
+        return self.tokens / max(self.elapsed_s, 1e-9) if self.tokens else None
+
+    def delayed(self, gap_s: float) -> "LedgerRecord":
+        """The record after nothing was committed for so long."""
+        return replace(self, elapsed_s=self.elapsed_s + gap_s, credit_s=self.credit_s - gap_s)

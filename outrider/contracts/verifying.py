@@ -1,0 +1,251 @@
+"""What an engine promises: the contract between the round loop and whatever holds model and KV.
+
+A *verifier engine* keeps the KV of many generations and verifies one ragged batch of blocks per forward pass. Every
+way tokens reach a target model is a block: a prompt's prefill is a block without draft tokens that wants its bonus
+token; a round without a drafter (window 0) is the same; a device's own correction is a *forced* token.
+
+The engine commits what it decides: after a ``Verified`` outcome its committed sequence is
+``prefix + forced + accepted + next_token`` and its KV is rolled back to that. Draft tokens only ever write to blocks
+no other generation can see.
+
+Idempotence: rounds of one generation are numbered upwards; asking for the last round again returns the same outcome
+from memory, asking for an older one returns ``Stale``. Nothing is run twice.
+
+Two steps: under the semantic rule a block without the drafter's hidden states that has mismatches is ``Undecided``, and
+so it stays, asked however often, until its ``Resolution`` comes or a newer round of the same committed prefix is begun
+in its place (the resolution is then ``Stale``). Eviction does not touch it; closing the generation drops it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from outrider.contracts.cost import VerifyCost
+from outrider.contracts.exchanged import ArrayData, CorrectionSource, Deferral, DraftDistribution, FloatRow
+from outrider.contracts.link import Csi
+from outrider.contracts.requests import GenerationId, SamplingParams, TokenLogprobs
+
+
+class AcceptanceRule(StrEnum):
+    """Who is accepted, and what is drawn instead: ``matching`` and ``speculative`` in ``outrider/verification``."""
+
+    GREEDY = "greedy"  # accept iff equal to the target's argmax
+    SHARED_NOISE = "shared_noise"  # accept iff equal to the token the target draws with the shared noise
+    RATIO = "ratio"  # Leviathan et al. 2023, algorithm 1; siblings of a tree were drawn with replacement
+    RATIO_DISTINCT = "ratio_distinct"  # the same for trees whose siblings were drawn without replacement
+    SEMANTIC = "semantic"  # lossy: greedy, but a judge may let mismatches pass (WISV eq. 27); ``semantic``
+
+
+RATIO_RULES = frozenset({AcceptanceRule.RATIO, AcceptanceRule.RATIO_DISTINCT})
+
+
+class Detail(StrEnum):
+    """What an outcome carries besides the decision, on demand."""
+
+    HIDDEN = "hidden"  # the target's hidden states at the block's own rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block(ArrayData):
+    """One round's request to the verifier.
+
+    ``position`` and ``prefix_hash`` name the committed sequence the block assumes (its length, and
+    ``contracts.prefix.extend_prefix_hash`` over it); a block that assumes anything else comes back ``Stale`` without a
+    forward pass.
+
+    Attributes:
+        forced: tokens committed elsewhere and not yet in the engine's sequence; they precede the draft.
+        draft: ``K`` token ids, K may be 0. For a tree, nodes in an order where parents come first.
+        parents: None for a chain; else ``[K]``, index of each node's parent, -1 for a child of the prefix.
+        distribution: what crossed the link of the distributions the draft was sampled from.
+        bonus: whether a token is wanted after a fully accepted draft. Always drawn after a rejection, unless
+            ``deferral`` says otherwise.
+        deferral: set if the device draws corrections. A rejection then has no next token but ``Verified.deferred``;
+            so has a block without draft that wants no bonus token: this is how a row is asked for again.
+        hidden: ``[K, d]`` float32, semantic rule only: the final hidden state the drafter chose each token from (WISV
+            full-hidden upload). None: they are asked for where they matter, in a second step.
+        channel: semantic rule only: the link as the judge is to see it; None: not known. Of a block that turns out
+            ``Undecided`` the resolution's holds.
+    """
+
+    generation: GenerationId
+    round: int
+    position: int
+    prefix_hash: int
+    forced: tuple[int, ...] = ()
+    draft: tuple[int, ...] = ()
+    parents: tuple[int, ...] | None = None
+    distribution: DraftDistribution = None
+    rule: AcceptanceRule = AcceptanceRule.GREEDY
+    bonus: bool = True
+    deferral: Deferral | None = None
+    details: frozenset[Detail] = frozenset()
+    hidden: FloatRow | None = None
+    channel: Csi | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Resolution(ArrayData):
+    """Second half of a two-step outcome: what the device sent for the mismatches (WISV selective upload).
+
+    Attributes:
+        hidden: ``[M, d]`` float32, drafter hidden states at the requested positions, in their order.
+        channel: as in ``Block``.
+    """
+
+    generation: GenerationId
+    round: int
+    hidden: FloatRow
+    channel: Csi | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Verified(ArrayData):
+    """The round is decided and committed.
+
+    ``accepted_path`` holds indices into ``Block.draft``, root first (for a chain ``0 .. accepted_len - 1``).
+    ``next_token`` is the correction or bonus token, None if none was wanted or the device draws it. A deferred
+    correction that can only be one token (a row with a single token) is decided here: it is ``next_token`` then.
+
+    ``hidden`` (``Detail.HIDDEN``) is ``[1 + K, d]`` float32, the target's final-norm hidden states: at the row behind
+    prefix and forced tokens, then behind each draft token or node in order, accepted or not.
+    """
+
+    generation: GenerationId
+    round: int
+    accepted_path: tuple[int, ...]
+    next_token: int | None
+    deferred: CorrectionSource | None = None  # from which the device draws the correction
+    cached_tokens: int = 0  # of the prompt, when this generation was opened: KV that was already resident
+    logprobs: tuple[TokenLogprobs, ...] = ()  # of forced, accepted and next tokens in turn, if opened with logprobs
+    prompt_logprobs: tuple[TokenLogprobs | None, ...] = ()  # on the first outcome, if opened with prompt_logprobs
+    hidden: FloatRow | None = None
+
+    @property
+    def accepted_len(self) -> int:
+        """Accepted draft tokens of this round, 0..K."""
+        return len(self.accepted_path)
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """The block is not decided yet: submit it again, unchanged.
+
+    Either its prefix is still being computed in chunks (``remaining_tokens`` shrinks), or there was no KV memory
+    for it in this batch.
+    """
+
+    generation: GenerationId
+    round: int
+    remaining_tokens: int  # positions still to compute before the block is decided, its own included
+    waits_for_memory: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """First half of a two-step outcome: the round waits for a ``Resolution``; nothing of it is committed yet."""
+
+    generation: GenerationId
+    round: int
+    mismatches: tuple[int, ...]  # indices into ``Block.draft``, ascending; at least one
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """The block assumed a prefix that is not the committed one, or an older round. Nothing was run.
+
+    Or the round a resolution is for does not wait for one: it is older, was replaced, or never came.
+    """
+
+    generation: GenerationId
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The engine does not hold this generation (closed, or the engine restarted): open it again."""
+
+    generation: GenerationId
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The block can never be verified: it does not fit the context, is malformed, or forces an impossible token.
+
+    Or the resolution does not fit its round, which goes on waiting.
+    """
+
+    generation: GenerationId
+    round: int
+    reason: str
+
+
+Outcome = Verified | Unfinished | Undecided | Stale | Unknown | Refused
+
+
+@dataclass(frozen=True, slots=True)
+class OpenGeneration:
+    """A generation the engine is to hold. Prompt and output stay apart: penalties treat them differently."""
+
+    generation: GenerationId
+    prompt_ids: tuple[int, ...]  # at least one
+    params: SamplingParams
+    output_ids: tuple[int, ...] = ()  # tokens committed before (a resumed generation)
+    logprobs: int | None = None  # alternatives to report with each token (see TokenLogprobs); None reports nothing
+    prompt_logprobs: bool = False  # of the prompt too, once; its KV is then computed, not taken from the cache
+
+
+@dataclass(frozen=True, slots=True)
+class KvUsage:
+    """KV memory of an engine, in blocks of ``block_tokens`` positions."""
+
+    block_tokens: int
+    total_blocks: int
+    used_blocks: int  # held by open generations
+    cached_blocks: int  # held by nobody, content kept for sharing; reclaimed least recently used first
+    generations: int
+    evictions: int  # generations whose KV was dropped to make room, since start
+
+
+class VerifierEngine(Protocol):
+    """Target model and resident KV. Not thread-safe: one caller at a time."""
+
+    def open(self, request: OpenGeneration) -> None:
+        """Hold a generation. Costs no forward pass; opening one that is open already replaces it.
+
+        Raises:
+            ContextTooLongError: it can never fit the model's context or the KV budget.
+        """
+        ...
+
+    def verify(self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()) -> list[Outcome]:
+        """Verify a ragged batch in one forward pass; outcomes in the order of ``blocks``, then ``resolutions``.
+
+        At most one block per generation. Cold and warm blocks may stand together: the positions a block lacks are
+        computed first, in chunks over as many calls as it takes (``Unfinished``). Resolutions need no forward pass and
+        are applied first, so a block may build on what the resolution beside it commits.
+
+        Raises:
+            UnsupportedBlockError: before anything is run, if the engine lacks what a block asks for.
+        """
+        ...
+
+    def close(self, generation: GenerationId, *, keep_cache: bool) -> None:
+        """Forget a generation. Its full committed blocks stay in the prefix cache iff ``keep_cache``.
+
+        Closing an unknown generation does nothing.
+        """
+        ...
+
+    def usage(self) -> KvUsage:
+        """Present KV memory."""
+        ...
+
+    def last_pass(self) -> tuple[VerifyCost, ...]:
+        """What the last ``verify`` computed, of each block that computed something; none where nothing ran.
+
+        Only the engine knows: chunks, the prefix cache and eviction decide how much of a block a pass computes.
+        """
+        ...

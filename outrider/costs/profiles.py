@@ -1,0 +1,187 @@
+"""Coefficients on disk: what ``outrider profile`` measured, and on what. One JSON file each.
+
+A profile is used only where it was made: same model, dtype, engine, kind of device and hardware, and on a CPU the same
+number of threads. What fits by less than that is refused with the reason; the online estimator then begins with the
+built-in model. ``wisp_table_12`` is published, for comparison, and fits no machine.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from outrider.contracts.cost import EXACT_ROWS, ROW_BUCKETS, LinearCostModel, bucket_rows
+from outrider.contracts.errors import ConfigError
+from outrider.documents.problems import ConfigFileError, explain, read_text
+
+SCHEMA_VERSION = 1
+WISP_TABLE_12 = "wisp_table_12"
+_SHIPPED = files("outrider.costs.shipped")
+_FORBID = ConfigDict(extra="forbid")
+
+Text = Annotated[str, Field(strict=True, min_length=1)]
+Slope = Annotated[float, Field(ge=0, le=1_000)]
+Offset = Annotated[float, Field(ge=-1_000, le=1_000)]
+Guard = Annotated[float, Field(ge=0, le=100)]
+Count = Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class ProfiledOn:
+    """What a profile fits.
+
+    Attributes:
+        hardware: name of the CPU or GPU.
+        device: ``cpu`` or ``cuda``.
+        threads: of the engine; cores: of the machine. 0 if not known.
+        engine: its name; ``engine_version`` is kept for the reader and compared with nothing.
+        model: short name; dtype: of weights and KV.
+    """
+
+    hardware: Text
+    device: Text
+    threads: Count
+    engine: Text
+    model: Text
+    dtype: Text
+    cores: Count = 0
+    engine_version: Text = "unknown"
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class CostProfile:
+    """Coefficients of eq. 19 with row offsets, in seconds, and where they come from.
+
+    Attributes:
+        published: taken from a paper, for comparison: fits no machine.
+        row_offsets_s: by numbers of new positions, ``7`` or ``17-32``; those left out are 0.
+        guard: share of a prediction to keep free behind it.
+        figures: of the fit, by name; for the reader.
+    """
+
+    name: Text
+    profiled_on: ProfiledOn
+    date: Text
+    seconds_per_token: Slope
+    seconds_per_interaction: Slope
+    seconds_per_cached_token: Slope
+    seconds_per_batch: Slope
+    row_offsets_s: Mapping[Text, Offset] = Field(default_factory=dict)
+    guard: Guard = 0.0
+    figures: Mapping[Text, float | None] = Field(default_factory=dict)
+    published: bool = False
+    schema_version: Count = SCHEMA_VERSION
+
+    def __post_init__(self) -> None:
+        """Refuse what another version wrote, and offsets of rows that have no bucket.
+
+        Raises:
+            ConfigError: another schema, or an unknown range of rows.
+        """
+        if self.schema_version != SCHEMA_VERSION:
+            needed = f"{SCHEMA_VERSION}, the one this version reads; run `outrider profile` again"
+            raise ConfigError("schema_version", needed, self.schema_version)
+        for rows in self.row_offsets_s:
+            if rows not in _BUCKET_OF:
+                raise ConfigError(f"row_offsets_s.{rows}", f"rows as in 1, {EXACT_ROWS} or {_ROWS[17]}", rows)
+
+    @property
+    def model(self) -> LinearCostModel:
+        """The cost model."""
+        offsets = [self.row_offsets_s.get(rows, 0.0) for rows in _ROWS]
+        return LinearCostModel(
+            self.seconds_per_token,
+            self.seconds_per_interaction,
+            self.seconds_per_cached_token,
+            self.seconds_per_batch,
+            tuple(offsets) if self.row_offsets_s else (),
+            self.guard,
+        )
+
+
+def _rows_of(bucket: int) -> str:
+    first, last = bucket_rows(bucket)
+    return str(first) if first == last else f"{first}-{last}"
+
+
+_ROWS = tuple(_rows_of(bucket) for bucket in range(ROW_BUCKETS))
+_BUCKET_OF = {rows: bucket for bucket, rows in enumerate(_ROWS)}
+_ADAPTER = TypeAdapter(CostProfile)
+
+
+def profile_of(
+    name: str, model: LinearCostModel, profiled_on: ProfiledOn, date: str, figures: Mapping[str, float | None]
+) -> CostProfile:
+    """A profile to write. Offsets of 0 (rows that were not measured) are left out."""
+    offsets = zip(_ROWS, model.row_offsets_s, strict=False)
+    return CostProfile(
+        name=name,
+        profiled_on=profiled_on,
+        date=date,
+        seconds_per_token=model.seconds_per_token,
+        seconds_per_interaction=model.seconds_per_interaction,
+        seconds_per_cached_token=model.seconds_per_cached_token,
+        seconds_per_batch=model.seconds_per_batch,
+        row_offsets_s={rows: offset for rows, offset in offsets if offset},
+        guard=model.relative_guard,
+        figures=figures,
+    )
+
+
+def read_profile(path: str | Path) -> CostProfile:
+    """Read a profile's file.
+
+    Raises:
+        ConfigError: the file cannot be read or is no profile; all problems are named, with field and file.
+    """
+    return parse_profile(read_text(path, "cost profile", "JSON"), str(path))
+
+
+def shipped_profile(name: str) -> CostProfile:
+    """A profile that is part of the package.
+
+    Raises:
+        ConfigError: there is none of this name; the message lists those there are.
+    """
+    known = sorted(file.name.removesuffix(".json") for file in _SHIPPED.iterdir() if file.name.endswith(".json"))
+    if name not in known:
+        raise ConfigError("cost profile", f"one of {', '.join(known)}", name)
+    return parse_profile(_SHIPPED.joinpath(f"{name}.json").read_text(encoding="utf-8"), name)
+
+
+def parse_profile(text: str, source: str) -> CostProfile:
+    """Read JSON text; ``source`` names it in messages.
+
+    Raises:
+        ConfigError: as ``read_profile``.
+    """
+    try:
+        return _ADAPTER.validate_json(text)
+    except ValidationError as error:
+        if any(problem["type"] == "json_invalid" for problem in error.errors()):
+            invalid = ConfigError("cost profile", "valid JSON", str(error.errors()[0]["ctx"]["error"]))
+            raise ConfigFileError((invalid,), source) from error
+        raise ConfigFileError(explain(error, _ADAPTER.json_schema()), source) from error
+
+
+def to_json(profile: CostProfile) -> str:
+    """What ``parse_profile`` reads."""
+    return _ADAPTER.dump_json(profile, indent=1).decode() + "\n"
+
+
+def matches(profile: CostProfile, machine: ProfiledOn) -> str | None:
+    """Why a profile must not be used on a machine; None if it fits."""
+    if profile.published:
+        return f"{profile.name} is published, for comparison; measure this machine with `outrider profile`"
+    compared = ["model", "dtype", "engine", "device", "hardware"]
+    if machine.device == "cpu":
+        compared.append("threads")
+    ours, theirs = asdict(machine), asdict(profile.profiled_on)
+    for field in compared:
+        if ours[field] != theirs[field]:
+            return f"{profile.name} needs {field} {theirs[field]!r}, found {ours[field]!r}; run `outrider profile` here"
+    return None

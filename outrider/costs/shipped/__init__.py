@@ -1,0 +1,1 @@
+"""Profiles that are part of the package; see ``outrider.costs.profiles``."""

@@ -1,0 +1,97 @@
+"""What is wrong with a configuration, in Outrider's words: pydantic finds it, the JSON schema says what was needed."""
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from outrider.contracts.errors import ConfigError
+
+
+def read_text(path: str | Path, field: str, kind: str) -> str:
+    """What stands in a file of the operator's; ``field`` and ``kind`` name it in messages.
+
+    Raises:
+        ConfigError: it cannot be read, or is not UTF-8.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise ConfigError(field, f"a readable {kind} file", f"{path}: {reason}") from error
+
+
+class ConfigFileError(ConfigError):
+    """All that is wrong with one source of configuration; its fields are those of the first problem."""
+
+    def __init__(self, problems: tuple[ConfigError, ...], source: str) -> None:
+        """Keep all ``problems`` (at least one) and name their ``source``."""
+        super().__init__(problems[0].field, problems[0].needed, problems[0].found)
+        self.problems, self.source = problems, source
+
+    def __str__(self) -> str:
+        """One line per problem."""
+        return "\n".join(f"{problem} (in {self.source})" for problem in self.problems)
+
+    def __reduce__(self) -> tuple[type, Any]:
+        """Pickle by constructor arguments, so that the error crosses process boundaries."""
+        return type(self), (self.problems, self.source)
+
+
+def explain(error: ValidationError, schema: dict[str, Any]) -> tuple[ConfigError, ...]:
+    """All problems that pydantic found; ``schema`` is the JSON schema of what it validated."""
+    return tuple(_problem(details, schema) for details in error.errors(include_url=False))
+
+
+def _problem(details: Mapping[str, Any], schema: dict[str, Any]) -> ConfigError:
+    """Say in our words what pydantic found."""
+    location, kind = details["loc"], details["type"]
+    if kind == "value_error":  # raised by a __post_init__ of the schema
+        inner: ConfigError = details["ctx"]["error"]
+        return ConfigError(_dotted((*location, inner.field)), inner.needed, inner.found)
+    if kind in {"unexpected_keyword_argument", "invalid_key"}:
+        known = list(_node(schema, location[:-1])["properties"])
+        close = get_close_matches(str(location[-1]), known, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        return ConfigError(_dotted(location[:-1]), f"known keys ({', '.join(known)}{hint})", location[-1])
+    if location[-1:] == ("[key]",):
+        return ConfigError(_dotted(location[:-2]), "keys that are non-empty text", details["input"])
+    found = None if kind == "missing" else details["input"]
+    return ConfigError(_dotted(location), _needed(_node(schema, location)), found)
+
+
+def _dotted(location: Sequence[str | int]) -> str:
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return text.removeprefix(".") or "configuration"
+
+
+def _node(schema: dict[str, Any], location: Sequence[str | int]) -> dict[str, Any]:
+    """The part of the JSON schema that describes the value at ``location``."""
+    node = schema
+    for part in (None, *location):
+        if part is not None:
+            inner = node["properties"][part] if "properties" in node else None
+            node = inner or node.get("items") or node["additionalProperties"]
+        node = next((choice for choice in node.get("anyOf", ()) if "$ref" in choice), node)  # an optional mapping
+        if "$ref" in node:
+            node = schema["$defs"][node["$ref"].rpartition("/")[2]]
+    return node
+
+
+def _needed(node: Mapping[str, Any]) -> str:
+    """Describe a JSON schema node: type and range, choices, or keys."""
+    if "anyOf" in node:
+        return " or ".join(_needed(choice) for choice in node["anyOf"])
+    if "enum" in node or "const" in node:
+        return f"one of {', '.join(node.get('enum', [node.get('const')]))}"
+    if node["type"] in {"integer", "number"}:
+        article = "an" if node["type"] == "integer" else "a"
+        low = f"({node['exclusiveMinimum']}" if "exclusiveMinimum" in node else f"[{node['minimum']}"
+        return f"{article} {node['type']} in {low}, {node['maximum']}]"
+    if node["type"] == "string":
+        return str(node.get("description", "non-empty text"))
+    if node["type"] == "object":
+        return f"a mapping of {', '.join(node['properties'])}" if "properties" in node else "a mapping"
+    return "a list" if node["type"] == "array" else str(node["type"])

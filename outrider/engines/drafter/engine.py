@@ -1,0 +1,267 @@
+"""Drafter engine on torch: batched, layer by layer, over a paged KV pool.
+
+All started blocks advance together: each ``step`` is one forward pass in which a cold block computes a chunk of its
+prefix and a warm one draws its next layer: the next token of a chain, all nodes of one depth of a tree. Blocks join and
+leave between steps, so nobody waits for a longer window.
+
+A node's KV takes the slot behind the nodes before it. Once the verdict is known, the accepted path's is moved to
+consecutive slots and serves the next block; leaves are never computed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from outrider.contracts.drafting import Draft, DraftAnswer, DraftRequest, DraftTerms, NeedsPrefix, NeedsRow
+from outrider.contracts.errors import ContextTooLongError
+from outrider.contracts.exchanged import IntRow
+from outrider.contracts.requests import GenerationId
+from outrider.contracts.verifying import KvUsage, OpenGeneration
+from outrider.drafting.features import draft_features, to_draft_features
+from outrider.engines.drafter.batch import draw_batch
+from outrider.engines.drafter.job import DraftedGeneration, DraftingJob
+from outrider.engines.drafter.requests import check_request
+from outrider.engines.drafter.tree import shape_that_fits
+from outrider.engines.forward_model import PassResult, Segment
+from outrider.engines.kv.store import KvStore, SequenceKv
+from outrider.engines.limits import EngineLimits
+from outrider.engines.torch.model import PagedModel, kv_bytes_per_token
+from outrider.engines.torch.verifier import ServableModel
+from outrider.protocols.drawing import fixed_point_probs
+from outrider.verification.correction import draw_correction
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What one generation computes in a pass."""
+
+    generation: DraftedGeneration
+    job: DraftingJob
+    segment: Segment
+
+
+class TorchDrafter:
+    """``DrafterEngine`` for every protocol.
+
+    Beside KV it keeps the fixed-point rows of a DSSD block until the next one is drafted: 8 bytes * vocabulary for
+    each token of the block.
+    """
+
+    def __init__(self, drafter: ServableModel, limits: EngineLimits) -> None:
+        """Take over the draft model and allocate its KV pool."""
+        total_blocks = limits.total_blocks(kv_bytes_per_token(drafter.model))
+        self._limits = limits
+        self._vocab_size = drafter.vocab_size
+        self._store = KvStore(total_blocks, limits.block_tokens)
+        self._model = PagedModel(drafter.model, total_blocks, limits.block_tokens)
+        self._generations: dict[GenerationId, DraftedGeneration] = {}
+        self._ready_answers: list[DraftAnswer] = []
+        self.max_context_tokens = min(drafter.max_context_tokens, self._store.capacity_tokens)
+
+    def open(self, request: OpenGeneration, terms: DraftTerms) -> None:
+        """Hold a generation; see ``DrafterEngine.open``."""
+        length = len(request.prompt_ids) + len(request.output_ids)
+        if length >= self.max_context_tokens:
+            raise ContextTooLongError(
+                f"needs {length + 1} positions, found a drafter limit of {self.max_context_tokens} (draft "
+                "model context and KV budget); raise the drafter group's KV budget"
+            )
+        kv = self._store.open(request.generation)
+        self._generations[request.generation] = DraftedGeneration(request, terms, kv, self._vocab_size)
+
+    def submit(self, request: DraftRequest) -> None:
+        """Start a block; see ``DrafterEngine.submit``. What needs no forward pass is answered by the next ``step``.
+
+        Raises:
+            UnsupportedBlockError: the protocol has no trees.
+            ParameterError: the plan's tree or the correction's source make no sense.
+        """
+        check_request(request, self._vocab_size)
+        generation = self._generations.get(request.generation)
+        if generation is None:
+            self._ready_answers.append(NeedsPrefix(request.generation, request.round))
+            return
+        generation.job = None
+        generation.kv.busy = False
+        if generation.answered is not None and generation.answered[0] == request:
+            self._ready_answers.append(generation.answered[1])
+            return
+        moves = generation.synchronise(request)
+        if moves is None:
+            self._ready_answers.append(NeedsPrefix(request.generation, request.round))
+            return
+        if moves:
+            self._model.move(moves)
+        self._start(generation, request)
+
+    @property
+    def busy(self) -> bool:
+        """Whether ``step`` has work."""
+        return bool(self._ready_answers) or any(g.job is not None for g in self._generations.values())
+
+    def step(self) -> list[DraftAnswer]:
+        """One batched forward pass; see ``DrafterEngine.step``."""
+        works: list[_Work] = []
+        admitted: set[SequenceKv] = set()
+        chunk_left = self._limits.prefill_chunk_tokens
+        # The oldest first: it may take memory from younger ones, so somebody always gets on.
+        started = sorted((g for g in self._generations.values() if g.job), key=lambda g: g.kv.order)
+        for generation in started:
+            job = generation.job
+            assert job is not None
+            segment = self._segment(generation, job, chunk_left, admitted)
+            if segment is not None:
+                works.append(_Work(generation, job, segment))
+                admitted.add(generation.kv)
+                chunk_left -= len(segment.token_ids) - segment.logit_rows
+        if works:
+            self._advance(works)
+        for generation in started:
+            self._finish_if_complete(generation)
+        answers, self._ready_answers = self._ready_answers, []
+        return answers
+
+    def close(self, generation: GenerationId) -> None:
+        """Forget a generation and its block."""
+        self._generations.pop(generation, None)
+        self._store.close(generation, keep_cache=True)
+
+    def usage(self) -> KvUsage:
+        """Present KV memory."""
+        return self._store.usage()
+
+    def _start(self, generation: DraftedGeneration, request: DraftRequest) -> None:
+        job = DraftingJob(request, len(generation.token_ids))
+        generation.job = job
+        kept = generation.rows.get(generation.row_key)
+        if request.correction is None:
+            generation.rows.clear()
+            self._plan(generation, job)
+        elif kept is not None:
+            self._correct(generation, job, kept)
+        elif len(generation.token_ids) > self.max_context_tokens:
+            self._answer(generation, job)  # it has outgrown this drafter, whose row nobody can tell any more
+        else:
+            job.correcting = True
+            self._take_up(generation)
+
+    def _correct(self, generation: DraftedGeneration, job: DraftingJob, row: IntRow) -> None:
+        """Draw the correction from the row behind the committed tokens; what comes next depends on it."""
+        request, position = job.request, len(generation.token_ids)
+        assert request.correction is not None
+        job.correcting = False
+        generation.rows = {generation.row_key: row}  # the same round may be asked again
+        probs = fixed_point_probs(row, generation.terms.wire)
+        token_id = draw_correction(request.correction, probs, generation.params.seed, position)
+        if token_id is None:
+            self._ready_answers.append(NeedsRow(request.generation, request.round))
+            self._release(generation)
+            return
+        job.correction = token_id
+        generation.commit_correction(token_id)
+        if token_id in generation.terms.end_ids or position >= generation.terms.last_position:
+            self._answer(generation, job)
+        else:
+            self._plan(generation, job)
+
+    def _plan(self, generation: DraftedGeneration, job: DraftingJob) -> None:
+        """Settle the block's shape. With the context nearly full a smaller block is drafted, never a wrong one."""
+        room = self.max_context_tokens - len(generation.token_ids)
+        if room <= 0:
+            # The generation has outgrown this drafter: an empty block, and no KV that could never be computed.
+            self._answer(generation, job)
+            return
+        slots = self._store.capacity_tokens - len(generation.token_ids)
+        job.shape = shape_that_fits(job.request.plan, room, slots)
+        self._take_up(generation)
+
+    def _take_up(self, generation: DraftedGeneration) -> None:
+        """Take up the work. The last committed token is computed again: its logits are the first row."""
+        generation.kv.rollback(len(generation.token_ids) - 1)
+        self._publish(generation)
+        generation.kv.busy = True
+
+    def _segment(
+        self, generation: DraftedGeneration, job: DraftingJob, chunk_left: int, admitted: set[SequenceKv]
+    ) -> Segment | None:
+        """What this generation computes in this pass; None if nothing, or if chunk or memory are used up."""
+        kv, tree = generation.kv, generation.tree
+        self._store.touch(kv)
+        kv.restore(generation.token_ids)
+        sequence = [*generation.token_ids, *tree.token_ids] if job.wants_row else generation.token_ids[:-1]
+        rows = len(tree.growing) if job.wants_row else 0
+        lacking = len(sequence) - kv.computed_tokens
+        # A tree's nodes are computed together with its last layer.
+        prefill = max(0, lacking - max(rows, len(tree.token_ids)))
+        chunk = min(prefill, chunk_left)
+        taken = lacking if chunk == prefill else chunk
+        start, stop = kv.computed_tokens, kv.computed_tokens + taken
+        if taken <= 0 or not self._store.reserve(kv, stop, admitted):
+            return None
+        kv.check_writable(start, stop)
+        if taken < lacking:
+            return Segment(sequence[start:stop], start, kv.blocks, 0)
+        return Segment(sequence[start:stop], start, kv.blocks, rows, tree.parents if tree.branches else ())
+
+    def _advance(self, works: Sequence[_Work]) -> None:
+        """Run the pass; draw the next layer of every block whose last layer was in it."""
+        drawing = [work for work in works if work.segment.logit_rows]
+        want_hidden = any(work.job.request.want_hidden for work in drawing)
+        result = self._model.forward([work.segment for work in works], want_hidden=want_hidden)
+        for work in works:
+            work.generation.kv.computed_tokens = work.segment.stop
+            self._publish(work.generation)
+        if drawing:
+            self._draw(drawing, result)
+
+    def _draw(self, drawing: Sequence[_Work], result: PassResult) -> None:
+        logits = result.logits[:, : self._vocab_size]
+        drawn = draw_batch([(work.generation, work.job) for work in drawing], logits)
+        chains: list[tuple[DraftingJob, int]] = []  # with the row their next token was drawn from
+        first = 0
+        for work, rows in zip(drawing, drawn, strict=True):
+            if not work.job.correcting and not work.job.is_tree:
+                chains.append((work.job, first))
+            first += len(rows)
+        self._describe(chains, logits, result.hidden)
+        for work, rows in zip(drawing, drawn, strict=True):
+            if work.job.correcting:
+                assert rows[0].numerators is not None
+                self._correct(work.generation, work.job, rows[0].numerators)
+            else:
+                work.generation.grow(work.job, rows)
+
+    def _describe(self, chains: Sequence[tuple[DraftingJob, int]], logits: Tensor, hidden: Tensor | None) -> None:
+        """Note features and, on request, hidden states of the rows that chains draw from."""
+        if not chains:
+            return
+        index = torch.tensor([row for _, row in chains], device=logits.device)
+        features = to_draft_features(draft_features(logits if len(index) == len(logits) else logits[index]))
+        states = None if hidden is None else hidden[index].to(torch.float32).cpu().numpy()
+        for i, (job, _) in enumerate(chains):
+            job.features.append(features[i])
+            if job.request.want_hidden and states is not None:
+                job.hidden.append(states[i])
+
+    def _publish(self, generation: DraftedGeneration) -> None:
+        # The last committed token's position stays private: a repeated request computes it again.
+        kv = generation.kv
+        kv.publish(generation.token_ids, min(kv.computed_tokens, len(generation.token_ids) - 1))
+
+    def _finish_if_complete(self, generation: DraftedGeneration) -> None:
+        job = generation.job
+        if job is None or job.wants_row or generation.kv.computed_tokens < len(generation.token_ids) - 1:
+            return
+        self._answer(generation, job)
+
+    def _answer(self, generation: DraftedGeneration, job: DraftingJob) -> None:
+        draft: Draft = generation.draft(job)
+        generation.answered = (job.request, draft)
+        self._ready_answers.append(draft)
+        self._release(generation)
+
+    def _release(self, generation: DraftedGeneration) -> None:
+        generation.job = None
+        generation.kv.busy = False

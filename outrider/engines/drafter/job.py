@@ -1,0 +1,172 @@
+"""What a drafter holds of one generation: the committed sequence, the nodes drafted behind it, the block in work.
+
+Bookkeeping only: no model, no forward pass.
+"""
+
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from outrider.contracts.drafting import Draft, DraftFeatures, DraftRequest, DraftTerms
+from outrider.contracts.exchanged import FloatRow, IntRow
+from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
+from outrider.contracts.requests import SPLIT_PROTOCOLS, SamplingParams
+from outrider.contracts.verifying import OpenGeneration
+from outrider.engines.drafter.tree import DraftTree
+from outrider.engines.forward_model import Move
+from outrider.engines.kv.store import SequenceKv
+from outrider.protocols.drawing import DrawnRow, RowRule, told_distribution
+from outrider.sampling.logits import TokenCounts
+
+RowKey = tuple[int, int]  # position a row predicts, hash of the tokens before it
+
+
+@dataclass(slots=True, eq=False)
+class DraftingJob:
+    """A block being drafted.
+
+    Attributes:
+        position: committed tokens when it was asked for: before the correction, if there is one.
+        shape: children of every node by depth; what of the plan there is room for.
+        correcting: whether the next row is the one the correction is drawn from.
+        depth: layers drafted so far.
+        rows: of the nodes with children, the sequence first.
+    """
+
+    request: DraftRequest
+    position: int
+    shape: tuple[int, ...] = ()
+    correcting: bool = False
+    correction: int | None = None
+    depth: int = 0
+    rows: list[DrawnRow] = field(default_factory=list)
+    features: list[DraftFeatures] = field(default_factory=list)
+    hidden: list[FloatRow] = field(default_factory=list)
+
+    @property
+    def is_tree(self) -> bool:
+        """Whether the plan wants a tree."""
+        return bool(self.request.plan.expansion)
+
+    @property
+    def wants_row(self) -> bool:
+        """Whether there is anything left to draw."""
+        return self.correcting or self.depth < len(self.shape)
+
+
+class DraftedGeneration:
+    """One generation as its drafter knows it."""
+
+    def __init__(self, request: OpenGeneration, terms: DraftTerms, kv: SequenceKv, vocab_size: int) -> None:
+        """Start with the tokens committed so far."""
+        self.params: SamplingParams = request.params
+        self.terms = terms
+        self.kv = kv
+        self.token_ids = [*request.prompt_ids, *request.output_ids]  # committed, a drawn correction included
+        self.prefix_hash = extend_prefix_hash(EMPTY_PREFIX_HASH, self.token_ids)
+        self.tree = DraftTree()  # drafted behind them; its KV may still serve
+        self.job: DraftingJob | None = None
+        self.answered: tuple[DraftRequest, Draft] | None = None  # the last block: asked again, it is not drawn again
+        # Rows in fixed point a correction may be drawn from: those of the last block, and the last correction's.
+        self.rows: dict[RowKey, IntRow] = {}
+        self._prompt_tokens = len(request.prompt_ids)
+        self._vocab_size = vocab_size
+        self._counts: TokenCounts | None = None
+
+    @property
+    def row_key(self) -> RowKey:
+        """Of the row behind the committed tokens."""
+        return len(self.token_ids), self.prefix_hash
+
+    def synchronise(self, request: DraftRequest) -> list[Move] | None:
+        """Bring the committed sequence to what the request says; keep KV as far as it still fits.
+
+        Returns:
+            KV to move before anything else is computed (the accepted path of a tree). None if the request assumes
+            another sequence: nothing has changed then.
+        """
+        at, feedback = request.feedback_position, request.feedback
+        if not self._prompt_tokens <= at <= len(self.token_ids):
+            return None
+        known = self.token_ids[at:]
+        if known:
+            prefix_hash = extend_prefix_hash(EMPTY_PREFIX_HASH, [*self.token_ids[:at], *feedback])
+        else:
+            prefix_hash = extend_prefix_hash(self.prefix_hash, feedback)
+        if prefix_hash != request.prefix_hash:
+            return None
+        common = _common_prefix(known, feedback)
+        moves, kept = self._accept(feedback[common:]) if common == len(known) else ([], 0)
+        self.token_ids[at:] = feedback
+        self.prefix_hash = prefix_hash
+        self.tree = DraftTree()
+        self._counts = None
+        self.kv.rollback(at + common + kept)
+        return moves
+
+    def commit_correction(self, token_id: int) -> None:
+        """Append the token drawn in place of a rejected one."""
+        self.token_ids.append(token_id)
+        self.prefix_hash = extend_prefix_hash(self.prefix_hash, [token_id])
+        self._counts = None
+
+    def counts_at(self, node: int) -> TokenCounts | None:
+        """What penalties count before the children of ``node``; None if there are none."""
+        if not self.params.penalised:
+            return None
+        if self._counts is None:
+            prompt, output = self.token_ids[: self._prompt_tokens], self.token_ids[self._prompt_tokens :]
+            self._counts = TokenCounts(self._vocab_size, prompt, output)
+        counts = deepcopy(self._counts)
+        counts.append(self.tree.tokens_to(node))
+        return counts
+
+    def next_rule(self, job: DraftingJob) -> RowRule:
+        """How the next layer is drawn."""
+        position = len(self.token_ids) + job.depth
+        return RowRule(job.request.plan.protocol, self.terms.wire, self.params, position, job.shape[job.depth])
+
+    def grow(self, job: DraftingJob, rows: list[DrawnRow]) -> None:
+        """Add the next layer: one row for each node of the last."""
+        if job.request.plan.protocol in SPLIT_PROTOCOLS:
+            for node, row in zip(self.tree.growing, rows, strict=True):
+                before = self.tree.tokens_to(node)
+                key = len(self.token_ids) + len(before), extend_prefix_hash(self.prefix_hash, before)
+                if row.numerators is not None:
+                    self.rows[key] = row.numerators
+        job.rows += rows
+        job.depth += 1
+        self.tree.add_layer([row.token_ids for row in rows])
+
+    def draft(self, job: DraftingJob) -> Draft:
+        """The block as it stands."""
+        return Draft(
+            generation=job.request.generation,
+            round=job.request.round,
+            position=job.position,
+            token_ids=tuple(self.tree.token_ids),
+            correction=job.correction,
+            parents=tuple(self.tree.parents) if job.is_tree else None,
+            distribution=told_distribution(job.request.plan.protocol, self.terms.wire, self.params, job.rows),
+            features=tuple(job.features),
+            hidden=np.stack(job.hidden) if job.hidden else None,
+        )
+
+    def _accept(self, token_ids: tuple[int, ...]) -> tuple[list[Move], int]:
+        """The drafted path that ``token_ids`` follow: how to make its KV consecutive, and its length."""
+        base = len(self.token_ids)
+        path = [node for node in self.tree.follow(token_ids) if base + node < self.kv.computed_tokens]
+        sources, targets = [base + node for node in path], list(range(base, base + len(path)))
+        moves = [Move(list(self.kv.blocks), sources, targets)] if sources != targets else []
+        return moves, len(path)
+
+
+def _common_prefix(ones: list[int], others: tuple[int, ...]) -> int:
+    """How many leading tokens are the same."""
+    length = 0
+    for one, other in zip(ones, others, strict=False):
+        if one != other:
+            break
+        length += 1
+    return length

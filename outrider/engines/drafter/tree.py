@@ -1,0 +1,75 @@
+"""The nodes drafted behind a sequence, layer by layer; a chain is a tree without branches.
+
+Nodes are numbered as they are drafted: parents first, children of one node side by side (TSLT definition 4.5).
+"""
+
+from collections.abc import Sequence
+
+from outrider.contracts.drafting import DraftPlan
+
+ROOT = -1  # the sequence itself, as a parent
+
+
+class DraftTree:
+    """Tokens and parents of the nodes, and which of them get children next."""
+
+    def __init__(self) -> None:
+        """Start with the sequence alone."""
+        self.token_ids: list[int] = []
+        self.parents: list[int] = []
+        self.growing: list[int] = [ROOT]  # the last layer, in order
+
+    @property
+    def branches(self) -> bool:
+        """Whether any node is not the only child of the one before it."""
+        return any(parent != node - 1 for node, parent in enumerate(self.parents))
+
+    def add_layer(self, children: Sequence[Sequence[int]]) -> None:
+        """Give the nodes of the last layer, in order, their children's tokens."""
+        first = len(self.token_ids)
+        for parent, token_ids in zip(self.growing, children, strict=True):
+            self.token_ids += token_ids
+            self.parents += [parent] * len(token_ids)
+        self.growing = list(range(first, len(self.token_ids)))
+
+    def tokens_to(self, node: int) -> list[int]:
+        """Tokens from a child of the sequence to ``node``; none for the sequence itself."""
+        token_ids = []
+        while node != ROOT:
+            token_ids.append(self.token_ids[node])
+            node = self.parents[node]
+        return token_ids[::-1]
+
+    def follow(self, token_ids: Sequence[int]) -> list[int]:
+        """Nodes that say the first of ``token_ids``, as far as any do.
+
+        Siblings with the same token say the same of what follows (same logits, same noise), so the first one serves.
+        """
+        path: list[int] = []
+        node = ROOT
+        for token_id in token_ids:
+            found = [n for n, parent in enumerate(self.parents) if parent == node and self.token_ids[n] == token_id]
+            if not found:
+                break
+            node = found[0]
+            path.append(node)
+        return path
+
+
+def shape_that_fits(plan: DraftPlan, positions: int, slots: int) -> tuple[int, ...]:
+    """Children of every node by depth, with as many layers of the plan as there is room for.
+
+    Args:
+        plan: a chain's or a tree's.
+        positions: the model can give to the longest path.
+        slots: KV positions for the nodes that have children; the last layer needs none.
+    """
+    shape = plan.expansion or (1,) * plan.window
+    fitting, nodes, inner = 0, 1, 0
+    for children in shape[: max(0, positions)]:
+        if inner > slots:
+            break
+        fitting += 1
+        nodes *= children
+        inner += nodes
+    return shape[:fitting]

@@ -1,0 +1,126 @@
+"""What a paged verifier asks of a model: one forward pass over a ragged batch, its KV in numbered blocks.
+
+The verifier decides which block holds what; the model only reads and writes them. ``PagedModel`` (torch) and
+``outrider.engines.vllm`` (vLLM) are such models.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from torch import Tensor
+
+from outrider.contracts.tree import node_depths
+
+
+class TreeLayout(StrEnum):
+    """How a token tree goes through a pass."""
+
+    MASKED = "masked"  # one segment: a slot for each node, a mask hides what is not its ancestor
+    BRANCHES = "branches"  # one segment for each leaf's path, over shared blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The new tokens of one sequence in a ragged batch.
+
+    Attributes:
+        token_ids: for slots ``start, start + 1, ...``; at least one. A token's slot is its position, but in a tree.
+        start: slots whose KV is resident already, or is written by a segment before this one in the same pass.
+        blocks: the sequence's KV blocks, covering ``start + len(token_ids)`` slots.
+        logit_rows: how many of the last tokens want logits, 0 .. len(token_ids).
+        parents: if the sequence ends in a masked token tree, the parent of each of its nodes as in ``Block.parents``.
+            The nodes are the sequence's last tokens, these new ones included; the first may be resident already.
+        before: the ``start`` tokens before these, for models that may have to compute them again; others need none.
+    """
+
+    token_ids: Sequence[int]
+    start: int
+    blocks: Sequence[int]
+    logit_rows: int
+    parents: Sequence[int] = ()
+    before: Sequence[int] = ()
+
+    @property
+    def stop(self) -> int:
+        """Slots with KV after the pass."""
+        return self.start + len(self.token_ids)
+
+    @property
+    def tree_start(self) -> int:
+        """Slot of the tree's first node."""
+        return self.stop - len(self.parents)
+
+    def positions(self) -> list[int]:
+        """The absolute position of each new token."""
+        base = self.tree_start
+        slots = [*range(self.start, base), *(base + depth - 1 for depth in node_depths(self.parents))]
+        return slots[-len(self.token_ids) :]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """KV of one sequence to copy: from slot ``sources[i]`` to slot ``targets[i]`` of ``blocks``."""
+
+    blocks: Sequence[int]
+    sources: Sequence[int]
+    targets: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCopy:
+    """A whole KV block to copy before a pass, as a branch of a tree begins in the middle of one."""
+
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class PassResult:
+    """``logits``: ``[R, vocab]`` in the model's dtype, wanted rows in order; ``hidden``: ``[R, d]`` if asked for."""
+
+    logits: Tensor
+    hidden: Tensor | None
+
+
+class ForwardModel(Protocol):
+    """A causal LM and the KV of a block pool. Knows tokens, positions and blocks, nothing of generations."""
+
+    @property
+    def trees(self) -> TreeLayout:
+        """How it takes token trees."""
+        ...
+
+    @property
+    def gives_hidden(self) -> bool:
+        """Whether ``want_hidden`` may be asked for."""
+        ...
+
+    @property
+    def total_blocks(self) -> int:
+        """KV blocks, named 0 .. total - 1."""
+        ...
+
+    @property
+    def block_tokens(self) -> int:
+        """Positions in one."""
+        ...
+
+    @property
+    def no_logits(self) -> Tensor:
+        """``[0, vocab]``: the rows of a pass that wants none, in the dtype and on the device of all others."""
+        ...
+
+    def forward(
+        self, segments: Sequence[Segment], copies: Sequence[BlockCopy] = (), *, want_hidden: bool = False
+    ) -> PassResult:
+        """Copy blocks, compute the segments' KV in place, and the logits they want.
+
+        A pass may be split into several, as long as segments are computed in their order.
+        """
+        ...
+
+    def move(self, moves: Sequence[Move]) -> None:
+        """Copy KV between slots (masked trees only); every source is read before any target is written."""
+        ...

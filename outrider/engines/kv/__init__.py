@@ -1,0 +1,1 @@
+"""KV memory in numbered blocks: who owns which. Bookkeeping only, no tensors."""

@@ -1,0 +1,1 @@
+"""Torch models as the engines drive them."""

@@ -1,0 +1,45 @@
+"""Verifier engine on torch: any Hugging Face causal LM, one forward pass per batch over a paged KV pool."""
+
+from typing import Protocol
+
+from transformers import PreTrainedModel
+
+from outrider.engines.limits import EngineLimits, kept_rows_bytes
+from outrider.engines.torch.model import PagedModel, kv_bytes_per_token
+from outrider.engines.verifier.engine import PagedVerifier
+from outrider.verification.semantic import MismatchJudge
+
+
+class ServableModel(Protocol):
+    """What an engine needs of a loaded model (``outrider.models.registry.LoadedModel`` is one)."""
+
+    @property
+    def model(self) -> PreTrainedModel:
+        """The causal LM, in eval mode on its device."""
+        ...
+
+    @property
+    def vocab_size(self) -> int:
+        """Token ids that may occur: logits behind it are padding and never sampled."""
+        ...
+
+    @property
+    def max_context_tokens(self) -> int:
+        """Positions the model was made for."""
+        ...
+
+
+class TorchVerifier(PagedVerifier):
+    """``PagedVerifier`` over ``PagedModel``."""
+
+    def __init__(self, target: ServableModel, limits: EngineLimits, judge: MismatchJudge | None = None) -> None:
+        """Take over the target's model and allocate its KV pool; see ``PagedVerifier`` for ``judge``."""
+        total_blocks = limits.total_blocks(kv_bytes_per_token(target.model))
+        super().__init__(
+            PagedModel(target.model, total_blocks, limits.block_tokens),
+            vocab_size=target.vocab_size,
+            max_context_tokens=target.max_context_tokens,
+            prefill_chunk_tokens=limits.prefill_chunk_tokens,
+            kept_rows_bytes=kept_rows_bytes(limits.kv_budget_bytes),
+            judge=judge,
+        )

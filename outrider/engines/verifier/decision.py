@@ -1,0 +1,223 @@
+"""From the logits rows of a batch to the decision of each block, whatever its rule and shape."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, chain
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from outrider.contracts.exchanged import FloatRow
+from outrider.contracts.requests import TokenLogprobs
+from outrider.contracts.tree import leaves, node_paths
+from outrider.contracts.verifying import RATIO_RULES, AcceptanceRule, Detail
+from outrider.engines.verifier.two_steps import OpenRound, wants_hidden
+from outrider.engines.verifier.work import Work
+from outrider.sampling.choosing import choose_along, choose_tokens, target_probs
+from outrider.sampling.device_tensors import index_tensor
+from outrider.sampling.logits import RowGroup
+from outrider.verification.decision import BlockDecision
+from outrider.verification.logprobs import LogprobsQuery, token_logprobs
+from outrider.verification.matching import match
+from outrider.verification.semantic import MismatchJudge, mismatches, semantic_decision
+from outrider.verification.speculative import RatioBlock, rows_of, verify_ratio
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decision:
+    """What the rows of one block say."""
+
+    block: BlockDecision
+    logprobs: tuple[TokenLogprobs, ...]  # of the accepted tokens, then of the token after; empty unless asked for
+    kept_row: Tensor | None = None  # [vocab], raw logits at the position of a deferred correction
+    hidden: FloatRow | None = None  # [1 + K, d], if asked for
+
+
+def decide(
+    logits: Tensor, hidden: Tensor | None, works: Sequence[Work], judge: MismatchJudge | None
+) -> list[Decision | OpenRound]:
+    """Decide the blocks that are complete, as far as what they brought allows.
+
+    Args:
+        logits: ``[R, vocab]``, all rows of the pass.
+        hidden: ``[R, d]``; None only if no complete block wants hidden states.
+        works: the pass; those with ``remaining_tokens`` are left out of the answer.
+        judge: of mismatches; None only if no block has the semantic rule.
+    """
+    rows, decided = _block_rows(logits, works), [work for work in works if not work.remaining_tokens]
+    starts = [0, *accumulate(rows_of(work.block) for work in decided)]
+    states = _own_hidden(hidden, works)
+    by_rule: tuple[list[int], list[int]] = ([], [])
+    for index, work in enumerate(decided):
+        by_rule[work.block.rule in RATIO_RULES].append(index)
+    parts = []
+    for indices in by_rule:
+        part = rows
+        if len(indices) < len(decided):
+            at = [row for index in indices for row in range(starts[index], starts[index + 1])]
+            part = rows[index_tensor(at, rows.device)]
+        parts.append(part)
+    chosen, ratio = by_rule
+    answers: dict[int, BlockDecision | OpenRound] = {}
+    answers |= zip(chosen, _by_choice(parts[0], [(decided[i], states[i]) for i in chosen], judge), strict=True)
+    answers |= zip(ratio, _by_ratio(parts[1], [decided[i] for i in ratio]), strict=True)
+    in_order = [answers[index] for index in range(len(decided))]
+    logprobs = _logprobs(rows, decided, in_order, starts)
+    decisions: list[Decision | OpenRound] = []
+    for work, answer, entries, state, start in zip(decided, in_order, logprobs, states, starts, strict=False):
+        if isinstance(answer, OpenRound):
+            decisions.append(replace(answer, logprobs=entries))
+            continue
+        kept = rows[start + _row_behind(answer.path, work)].clone() if answer.deferred is not None else None
+        decisions.append(Decision(answer, entries, kept, state if Detail.HIDDEN in work.block.details else None))
+    return decisions
+
+
+def _block_rows(logits: Tensor, works: Sequence[Work]) -> Tensor:
+    """Of all rows of ``works``, and the heads known before, those that decide blocks; ``logits`` itself if possible."""
+    heads = [work.head for work in works if work.head is not None and not work.remaining_tokens]
+    if not heads and sum(work.own_rows - work.spare_rows for work in works) == logits.shape[0]:
+        return logits
+    wanted, known = [], logits.shape[0]
+    for work, end in zip(works, accumulate(work.logit_rows for work in works), strict=True):
+        if work.head is not None and not work.remaining_tokens:
+            wanted.append(known)
+            known += 1
+        wanted += range(end - work.own_rows, end - work.spare_rows)
+    source = torch.cat([logits, torch.stack(heads).to(logits)]) if heads else logits
+    return source[index_tensor(wanted, source.device)]
+
+
+def _own_hidden(hidden: Tensor | None, works: Sequence[Work]) -> list[FloatRow | None]:
+    """``[own rows, d]`` of each complete block that wants hidden states, fetched at once."""
+    spans: list[range] = []
+    for work, end in zip(works, accumulate(work.logit_rows for work in works), strict=True):
+        if not work.remaining_tokens:
+            spans.append(range(end - work.own_rows if wants_hidden(work.block) else end, end))
+    wanted = [row for span in spans for row in span]
+    if not wanted:
+        return [None] * len(spans)
+    assert hidden is not None, "a pass gives the hidden states its blocks want"
+    fetched = hidden[index_tensor(wanted, hidden.device)].float().cpu().numpy()
+    parts = np.split(fetched, list(accumulate(map(len, spans)))[:-1])
+    return [part.copy() if len(part) else None for part in parts]  # a copy each: they outlive one another
+
+
+def _by_choice(
+    rows: Tensor, works: Sequence[tuple[Work, FloatRow | None]], judge: MismatchJudge | None
+) -> list[BlockDecision | OpenRound]:
+    """Greedy, shared noise and semantic: accept what the target chooses, and what a judge lets pass."""
+    chosen = choose_along(rows, [group for work, _ in works for group in _row_groups(work)])
+    choices = list(chain.from_iterable(chosen))
+    ends = accumulate(rows_of(work.block) for work, _ in works)
+    decisions: list[BlockDecision | OpenRound] = []
+    for (work, hidden), end in zip(works, ends, strict=True):
+        block, own = work.block, choices[end - rows_of(work.block) : end]
+        if block.rule is AcceptanceRule.SEMANTIC:
+            decisions.append(_by_judge(own, work, hidden, judge))
+            continue
+        # A greedy target leaves a device nothing to draw: its row has one token, which is then the answer.
+        bonus = block.bonus or (not block.draft and block.deferral is not None)
+        decisions.append(match(own, block.draft, block.parents, bonus=bonus))
+    return decisions
+
+
+def _by_judge(
+    choices: list[int], work: Work, hidden: FloatRow | None, judge: MismatchJudge | None
+) -> BlockDecision | OpenRound:
+    """Decided if nothing is to be judged or the drafter's hidden states came along, else open."""
+    block, found = work.block, list(mismatches(choices, work.block.draft))
+    if not found:
+        return semantic_decision(choices, block.draft, (), bonus=block.bonus)
+    assert hidden is not None, "a mismatch has a row"
+    kept = hidden if Detail.HIDDEN in block.details else None
+    open_round = OpenRound(block, tuple(choices), tuple(found), hidden[found], kept)
+    if block.hidden is None:
+        return open_round
+    assert judge is not None, "a semantic block is refused where nobody can judge it"
+    return open_round.decide(judge, block.hidden[found], block.channel)
+
+
+def _by_ratio(rows: Tensor, works: Sequence[Work]) -> list[BlockDecision]:
+    """Ratio rules: only rows a bonus token may be read from are chosen at."""
+    if not works:
+        return []
+    probs = target_probs(rows, [group for work in works for group in _row_groups(work)])
+    blocks = [
+        RatioBlock(
+            draft=work.block.draft,
+            parents=work.block.parents,
+            distribution=work.block.distribution,
+            distinct=work.block.rule is AcceptanceRule.RATIO_DISTINCT,
+            bonus=work.block.bonus,
+            deferral=work.block.deferral,
+            seed=work.generation.params.seed,
+            position=work.position,
+        )
+        for work in works
+    ]
+    last: list[int] = []
+    groups: list[RowGroup] = []
+    for work, end in zip(works, accumulate(map(rows_of, blocks)), strict=True):
+        if work.block.bonus:
+            paths = _bonus_paths(work)
+            last += [end - rows_of(work.block) + _row_behind(path, work) for path in paths]
+            groups += [_path_group(work, path) for path in paths]
+    choices = torch.zeros(rows.shape[0], dtype=torch.int64, device=rows.device)
+    if last:
+        index = index_tensor(last, rows.device)
+        choices[index] = choose_tokens(rows[index], groups)
+    return verify_ratio(probs, blocks, choices)
+
+
+def _row_groups(work: Work) -> list[RowGroup]:
+    """What each of the block's rows is conditioned on: a chain in one group, a tree's rows by their own paths."""
+    block, generation = work.block, work.generation
+    if block.parents is None:
+        counts = generation.counts_behind(block.forced)
+        return [RowGroup(generation.params, work.position, counts, block.draft, rows_of(block))]
+    return [_path_group(work, path) for path in [(), *node_paths(block.parents)]]
+
+
+def _path_group(work: Work, path: tuple[int, ...]) -> RowGroup:
+    """The one row behind a path of nodes."""
+    generation, tokens = work.generation, [work.block.draft[node] for node in path]
+    counts = generation.counts_behind([*work.block.forced, *tokens])
+    return RowGroup(generation.params, work.position + len(path), counts, (), 1)
+
+
+def _bonus_paths(work: Work) -> list[tuple[int, ...]]:
+    """Paths behind which no draft token stands."""
+    draft, parents = work.block.draft, work.block.parents
+    if parents is None or not draft:
+        return [tuple(range(len(draft)))]
+    paths = node_paths(parents)
+    return [paths[node] for node in leaves(parents)]
+
+
+def _row_behind(path: Sequence[int], work: Work) -> int:
+    """Which of the block's rows predicts what follows a path."""
+    assert all(0 <= node < len(work.block.draft) for node in path), "a path names nodes of its draft"
+    return 1 + path[-1] if path else 0
+
+
+def _logprobs(
+    rows: Tensor, works: Sequence[Work], answers: Sequence[BlockDecision | OpenRound], starts: Sequence[int]
+) -> list[tuple[TokenLogprobs, ...]]:
+    """Of the tokens each block commits: accepted ones, then the one after; of an open one, all it may."""
+    queries: list[list[LogprobsQuery]] = []
+    for work, answer, start in zip(works, answers, starts, strict=False):
+        top, asked = work.generation.logprobs, list[tuple[int, int]]()
+        if top is not None:
+            asked = answer.asked_tokens() if isinstance(answer, OpenRound) else _committed(work, answer)
+        queries.append([LogprobsQuery(start + row, token_id, top or 0) for row, token_id in asked])
+    entries = iter(token_logprobs(rows, [query for asked in queries for query in asked]))
+    return [tuple(next(entries) for _ in asked) for asked in queries]
+
+
+def _committed(work: Work, decision: BlockDecision) -> list[tuple[int, int]]:
+    """Row and token of what a decision adds to the sequence."""
+    after = [] if decision.token_after is None else [decision.token_after]
+    tokens = [*(work.block.draft[node] for node in decision.path), *after]
+    return list(zip([0, *(1 + node for node in decision.path)], tokens, strict=False))

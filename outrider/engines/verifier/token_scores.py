@@ -1,0 +1,79 @@
+"""What the target says of tokens it did not choose: a prompt's, or forced ones. Gathered while their KV is computed.
+
+A device draws a deferred correction itself and is not trusted: the first of a block's forced tokens is then also
+checked to be one the target could have said.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from outrider.contracts.requests import TokenLogprobs
+from outrider.sampling.choosing import target_probs
+from outrider.sampling.logits import RowGroup
+from outrider.verification.logprobs import LogprobsQuery, token_logprobs
+
+
+@dataclass(slots=True)
+class TokenScores:
+    """Log-probabilities of consecutive tokens, in order. They outlive an eviction of the KV beside them.
+
+    Attributes:
+        first: position of the first token, >= 1.
+        top: alternatives to report with each.
+        must_be_possible: describes the row that predicts the first token, if that token's probability must not be 0.
+        impossible: it is 0.
+    """
+
+    first: int
+    token_ids: tuple[int, ...]
+    top: int
+    must_be_possible: RowGroup | None = None
+    impossible: bool = False
+    entries: list[TokenLogprobs] = field(default_factory=list)  # of the leading tokens
+
+    @property
+    def complete(self) -> bool:
+        """Whether every token has its entry."""
+        return len(self.entries) == len(self.token_ids)
+
+    @property
+    def next_row(self) -> int:
+        """The position whose logits predict the first token without an entry."""
+        return self.first - 1 + len(self.entries)
+
+    def unscored(self, start: int, stop: int) -> range:
+        """Positions of ``start .. stop - 1`` whose logits are needed; computed in order, so none is skipped."""
+        positions = range(max(start, self.next_row), min(stop, self.first - 1 + len(self.token_ids)))
+        assert not positions or positions.start == self.next_row, "positions to score were left out"
+        return positions
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredRows:
+    """Rows of a pass that score tokens: row ``first_row + i`` predicts the i-th token without an entry."""
+
+    scores: TokenScores
+    first_row: int
+    count: int
+
+
+def score(logits: torch.Tensor, scored: Sequence[ScoredRows]) -> None:
+    """Add what the rows say to each one's ``TokenScores``.
+
+    Args:
+        logits: ``[R, vocab]``, raw.
+        scored: of different ``TokenScores`` each.
+    """
+    queries: list[LogprobsQuery] = []
+    for one in scored:
+        scores, done = one.scores, len(one.scores.entries)
+        tokens = scores.token_ids[done : done + one.count]
+        queries += [LogprobsQuery(one.first_row + i, token_id, scores.top) for i, token_id in enumerate(tokens)]
+        if scores.must_be_possible is not None and done == 0 and one.count:
+            probs = target_probs(logits[one.first_row][None], [scores.must_be_possible])
+            scores.impossible = not float(probs[0, scores.token_ids[0]]) > 0.0
+    entries = iter(token_logprobs(logits, queries))
+    for one in scored:
+        one.scores.entries += [next(entries) for _ in range(one.count)]

@@ -1,0 +1,195 @@
+"""What a paged verifier holds of a generation, and what a block needs and contributes to one forward pass.
+
+Row ``s`` stands for the logits behind the token in slot ``s``. A block with committed and forced tokens in slots
+``0 .. c - 1`` is decided by its *own rows*: row ``c - 1``, then those of its draft tokens. Row ``c - 1`` may be known
+from before (``kept_rows``); then it is the block's *head* and the pass computes only the others. Only logits are kept:
+a block that wants hidden states has its head computed again.
+"""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from torch import Tensor
+
+from outrider.contracts.prefix import extend_prefix_hash
+from outrider.contracts.requests import SamplingParams
+from outrider.contracts.verifying import Block, Detail, Verified
+from outrider.engines.forward_model import Move, Segment
+from outrider.engines.kv.store import SequenceKv
+from outrider.engines.verifier.token_scores import ScoredRows, TokenScores, score
+from outrider.engines.verifier.tree_branches import Branches, ForkedPath
+from outrider.engines.verifier.two_steps import OpenRound, wants_hidden
+from outrider.sampling.logits import RowGroup, TokenCounts
+from outrider.verification.speculative import rows_of
+
+
+@dataclass(slots=True, eq=False)
+class HeldGeneration:
+    """One open generation. ``token_ids`` is the committed sequence; its last token has KV only if ``deferred``."""
+
+    params: SamplingParams
+    token_ids: list[int]
+    prefix_hash: int
+    kv: SequenceKv
+    counts: TokenCounts | None
+    logprobs: int | None  # alternatives to report with each token; None reports nothing
+    prompt_scores: TokenScores | None  # until they are reported
+    last_outcome: Verified | None = None
+    cached_tokens: int | None = None  # known once the prefix cache was asked
+    deferred: bool = False  # the next token is the device's to draw
+    unfinished: Block | None = None  # the block that was begun
+    open_round: OpenRound | None = None  # that block's, once only its resolution is missing
+    forced_scores: TokenScores = field(default_factory=lambda: TokenScores(1, (), 0))  # of that block's forced tokens
+
+    def begin(self, block: Block, kept_row: Tensor | None) -> None:
+        """Take up a block that is not the one begun before; what was computed for that one is forgotten."""
+        position = len(self.token_ids)
+        self.kv.rollback(position)
+        self.unfinished, self.open_round = block, None
+        drawn_by_device = self.deferred and bool(block.forced)
+        scored = block.forced if self.logprobs is not None else block.forced[: int(drawn_by_device)]
+        check = RowGroup(self.params, position, self.counts, (), 1) if drawn_by_device else None
+        self.forced_scores = TokenScores(position, scored, self.logprobs or 0, check)
+        if kept_row is not None and scored:
+            score(kept_row[None], [ScoredRows(self.forced_scores, 0, 1)])
+
+    def commit(self, token_ids: Sequence[int]) -> None:
+        """Append tokens."""
+        self.token_ids += token_ids
+        self.prefix_hash = extend_prefix_hash(self.prefix_hash, token_ids)
+        if self.counts is not None:
+            self.counts.append(token_ids)
+
+    def counts_behind(self, token_ids: Sequence[int]) -> TokenCounts | None:
+        """What penalties need behind the committed tokens and these."""
+        if self.counts is None or not token_ids:
+            return self.counts
+        counts = deepcopy(self.counts)
+        counts.append(token_ids)
+        return counts
+
+    @property
+    def open_scores(self) -> list[TokenScores]:
+        """What still has tokens to score, in the order of their positions."""
+        held = [self.forced_scores] if self.prompt_scores is None else [self.prompt_scores, self.forced_scores]
+        return [scores for scores in held if not scores.complete]
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What has to be computed for a block, whatever of it is resident.
+
+    Attributes:
+        token_ids: of the slots that need KV, from the first one on.
+        first_row: the first row needed: its slot is computed even if its KV exists already.
+        own_rows: the last rows, which decide the block or whose hidden states it wants, ``head`` not counted.
+        head: ``[vocab]`` logits of row ``c - 1`` if they are kept and the block needs them.
+    """
+
+    token_ids: list[int]
+    first_row: int
+    own_rows: int
+    head: Tensor | None
+
+
+def need_of(generation: HeldGeneration, block: Block, kept_row: Tensor | None) -> Need:
+    """See ``Need``; ``kept_row`` is the logits row behind the committed tokens, if it is still known."""
+    context = [*generation.token_ids, *block.forced]
+    rows = 1 + len(block.draft) if Detail.HIDDEN in block.details else rows_of(block)
+    head = kept_row if rows and not block.forced and not wants_hidden(block) else None
+    own_rows = rows - (head is not None)
+    if own_rows:
+        tokens = [*context, *(block.draft if block.parents is not None else block.draft[: rows - 1])]
+    elif head is not None:
+        tokens = []  # all is known
+    else:
+        tokens = context[:-1]  # only KV to bring up to date, for which the last token is of no use yet
+    first_rows = [scores.next_row for scores in generation.open_scores]
+    if own_rows:
+        first_rows.append(len(tokens) - own_rows)
+    return Need(tokens, min(first_rows, default=len(context)), own_rows, head)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one block contributes to this forward pass."""
+
+    index: int  # of the block in the batch
+    block: Block
+    generation: HeldGeneration
+    segment: Segment | None  # None: nothing left to compute
+    own_rows: int  # the last of its logits rows, as ``Need.own_rows``; 0 while it is unfinished
+    head: Tensor | None  # a row before these, known already
+    scored: tuple[tuple[TokenScores, range], ...]  # positions whose logits score tokens
+    computed_tokens: int  # slots computed after the pass, each node of a tree in its own
+    remaining_tokens: int  # slots still to compute after it; 0 decides the block
+    branches: Branches | None = None  # of a tree that is computed path by path
+    forked: tuple[ForkedPath, ...] = ()  # its paths but the first, which is in ``segment``
+
+    @property
+    def position(self) -> int:
+        """Committed and forced tokens: the position of the first draft token."""
+        return len(self.generation.token_ids) + len(self.block.forced)
+
+    @property
+    def segments(self) -> list[Segment]:
+        """All it computes."""
+        own = [] if self.segment is None else [self.segment]
+        return [*own, *(path.segment for path in self.forked)]
+
+    @property
+    def logit_rows(self) -> int:
+        """Logits rows the pass returns for this block."""
+        return sum(segment.logit_rows for segment in self.segments)
+
+    @property
+    def spare_rows(self) -> int:
+        """Of its own rows the last, which decide nothing: only their hidden states are wanted."""
+        return max(0, self.own_rows + (self.head is not None) - rows_of(self.block))
+
+    @property
+    def kv_tokens(self) -> int:
+        """Positions with KV in the sequence's own blocks after the pass."""
+        return self.computed_tokens if self.branches is None or self.segment is None else self.segment.stop
+
+    @property
+    def prefix_tokens(self) -> int:
+        """Slots it computes before those of its own rows."""
+        return 0 if self.segment is None else self.computed_tokens - self.segment.start - self.own_rows
+
+    def follow_branch(self, path: Sequence[int]) -> None:
+        """Go on with the branch that carries an accepted path, if it is not the sequence's own."""
+        if self.branches is not None and (carrier := self.branches.carrier(path)):
+            chosen = self.forked[carrier - 1]
+            self.generation.kv.adopt(self.branches.length, chosen.private, chosen.segment.stop)
+
+    def move(self, path: Sequence[int]) -> Move | None:
+        """What brings a masked tree's accepted path to the slots of its positions; None if it lies there already."""
+        sources, targets = list(path), list(range(len(path)))
+        if sources == targets or self.branches is not None:
+            return None
+        base = self.position
+        return Move(self.generation.kv.blocks, [base + node for node in sources], [base + depth for depth in targets])
+
+
+def rows_in_order(works: Sequence[Work]) -> list[int] | None:
+    """Where a pass has the rows of ``works`` in turn, a tree's in the order of its nodes; None: as they are."""
+    if not any(work.forked for work in works):
+        return None
+    order: list[int] = []
+    for work, end in zip(works, accumulate(work.logit_rows for work in works), strict=True):
+        nodes = [] if work.branches is None else work.branches.row_order()
+        first_node = end - len(nodes)
+        order += [*range(end - work.logit_rows, first_node), *(first_node + row for row in nodes)]
+    return order
+
+
+def score_rows(logits: Tensor, works: Sequence[Work]) -> None:
+    """Score what this pass has computed of prompts and forced tokens; ``logits`` are all rows of ``works``."""
+    scored: list[ScoredRows] = []
+    for work, end in zip(works, accumulate(work.logit_rows for work in works), strict=True):
+        shift = end - work.computed_tokens
+        scored += [ScoredRows(scores, rows.start + shift, len(rows)) for scores, rows in work.scored]
+    score(logits, scored)

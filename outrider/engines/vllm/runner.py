@@ -1,0 +1,186 @@
+"""A vLLM engine driven pass by pass. The one module, besides ``public``, that imports vLLM's classes to use them.
+
+Why each pass opens fresh requests: vLLM's runner caches what it knows of a request and expects its scheduler's deltas;
+a request that begins with this pass and ends with it carries its whole state itself, so rollback, eviction and restore
+are nothing the runner would have to hear of. It reads a request's token ids only from its first computed position on;
+those before it are placeholders here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+from vllm import SamplingParams
+from vllm.engine.arg_utils import EngineArgs
+from vllm.v1.core.kv_cache_utils import KVCacheBlockCopy
+from vllm.v1.core.sched.output import CachedRequestData, NewRequestData, SchedulerOutput
+from vllm.v1.engine.core import EngineCore
+from vllm.v1.executor import Executor
+
+from outrider.contracts.errors import EngineUnavailableError, ParameterError, VerifierLostError
+from outrider.engines.forward_model import BlockCopy, Segment
+from outrider.engines.vllm import worker
+from outrider.engines.vllm.environment import starting
+from outrider.engines.vllm.hooks import HooksDifferError
+from outrider.engines.vllm.live import LiveRunner
+from outrider.engines.vllm.process_groups import started, stopping
+from outrider.engines.vllm.settings import VllmSettings, device_defaults
+
+# On a GPU, passes whose segments all have this many tokens plus one run as one CUDA graph; all others piecewise.
+_UNIFORM_DRAFT_TOKENS = 4
+_PASS_DEADLINE_S = 300.0  # a worker process that died must raise, not hang; far beyond any pass
+_GREEDY = SamplingParams(temperature=0.0)  # never used: nothing is sampled
+
+
+class Runner:
+    """See the module."""
+
+    def __init__(self, settings: VllmSettings) -> None:
+        """Start vLLM.
+
+        Raises:
+            EngineUnavailableError: it does not start.
+            HooksDifferError: it does not take what it is started with here.
+            ParameterError: an option it does not have.
+        """
+        args = engine_args(settings)
+        self._on_host = settings.tensor_parallel_size > 1
+        self._passes = 0
+        self._finished: set[str] = set()
+        try:
+            with starting(settings.threads):
+                config = args.create_engine_config()
+                # Lets a budget be smaller than one sequence of the whole context; the block pool limits sequences then.
+                config.model_config.original_max_model_len = -1
+                self._core = EngineCore(config, Executor.get_class(config), log_stats=False)
+        except (AttributeError, TypeError) as error:
+            raise HooksDifferError((f"it does not start: {type(error).__name__}: {error}",)) from error
+        except Exception as error:  # memory, an unknown architecture, an option's value: vLLM has many kinds
+            said = " ".join(str(error).split())
+            raise EngineUnavailableError(
+                f"needs a vLLM engine for {settings.folder}, found that it does not start "
+                f"({type(error).__name__}): {said}"
+            ) from error
+        started()
+        self._open = True
+
+    def describe(self) -> LiveRunner:
+        """What rank 0 reports of its model runner."""
+        reports: list[LiveRunner] = self._call("outrider_describe")
+        return reports[0]
+
+    def run(
+        self, segments: Sequence[Segment], copies: Sequence[BlockCopy], *, want_hidden: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """One pass: ``[R, vocab]`` logits and, if wanted, ``[R, d]`` hidden states, wanted rows in order.
+
+        Raises:
+            VerifierLostError: a worker process died or does not answer.
+        """
+        self._passes += 1
+        names = [f"{self._passes}.{index}" for index in range(len(segments))]
+        finished, self._finished = self._finished, set(names)
+        scheduled = schedule(names, segments, copies, finished)
+        rows = {name: segment.logit_rows for name, segment in zip(names, segments, strict=True)}
+        replies = self._call("outrider_pass", scheduled, rows, want_hidden=want_hidden, on_host=self._on_host)
+        logits, hidden = replies[0]
+        return logits, hidden
+
+    def close(self) -> None:
+        """Stop the workers and free their memory. Repeatable."""
+        if not self._open:
+            return
+        self._open = False
+        with stopping():
+            self._core.shutdown()
+        del self._core
+
+    def _call(self, method: str, *args: object, **kwargs: object) -> list[Any]:
+        try:
+            return list(self._core.collective_rpc(method, timeout=_PASS_DEADLINE_S, args=args, kwargs=kwargs))
+        except (TimeoutError, RuntimeError) as error:
+            if not self._on_host:
+                raise
+            raise VerifierLostError(
+                f"needs an answer of every vLLM worker, found: {error}; start the engine anew"
+            ) from error
+
+
+def engine_args(settings: VllmSettings) -> EngineArgs:
+    """What vLLM is started with.
+
+    Raises:
+        ParameterError: ``settings.options`` names something vLLM does not have.
+    """
+    unknown = sorted(set(settings.options) - {field.name for field in fields(EngineArgs)})
+    if unknown:
+        raise ParameterError("vllm_options", "names of vLLM's EngineArgs", ", ".join(unknown))
+    return EngineArgs(
+        **{"disable_hybrid_kv_cache_manager": True} | device_defaults(settings.device) | dict(settings.options),
+        use_tqdm_on_load=False,
+        model=str(settings.folder),
+        dtype=settings.dtype,
+        max_model_len=settings.max_context_tokens,
+        block_size=settings.block_tokens,
+        kv_cache_memory_bytes=settings.kv_budget_bytes,
+        max_num_seqs=min(settings.max_pass_segments, settings.max_pass_tokens),
+        max_num_batched_tokens=settings.max_pass_tokens,
+        tensor_parallel_size=settings.tensor_parallel_size,
+        distributed_executor_backend="mp" if settings.tensor_parallel_size > 1 else "uni",
+        worker_extension_cls=f"{worker.__name__}.{worker.PassWorker.__name__}",
+        speculative_config={
+            "method": "custom_class",
+            "model": f"{worker.__name__}.{worker.NoProposer.__name__}",
+            "num_speculative_tokens": _UNIFORM_DRAFT_TOKENS,
+        },
+        async_scheduling=False,
+        enable_prefix_caching=False,
+        skip_tokenizer_init=True,
+        disable_log_stats=True,
+        seed=0,
+    )
+
+
+def schedule(
+    names: Sequence[str], segments: Sequence[Segment], copies: Sequence[BlockCopy], finished: set[str]
+) -> SchedulerOutput:
+    """One pass as vLLM takes it: each segment a new request, those of the last pass finished.
+
+    The last tokens of a segment go as draft tokens, as many as it takes for the logits rows it wants.
+    """
+    requests: list[NewRequestData] = []
+    counts: dict[str, int] = {}
+    drafts: dict[str, list[int]] = {}
+    for name, segment in zip(names, segments, strict=True):
+        tokens, start = segment.token_ids, segment.start
+        own = len(tokens) - max(0, segment.logit_rows - 1)
+        prompt = np.zeros(start + own, dtype=np.int32)
+        prompt[start:] = tokens[:own]
+        requests.append(
+            NewRequestData(
+                req_id=name,
+                prompt_token_ids=prompt,
+                mm_features=[],
+                sampling_params=_GREEDY,
+                pooling_params=None,
+                block_ids=([block + 1 for block in segment.blocks],),
+                num_computed_tokens=start,
+                lora_request=None,
+            )
+        )
+        counts[name] = len(tokens)
+        if own < len(tokens):
+            drafts[name] = list(tokens[own:])
+    return SchedulerOutput(
+        scheduled_new_reqs=requests,
+        scheduled_cached_reqs=CachedRequestData.make_empty(),
+        num_scheduled_tokens=counts,
+        total_num_scheduled_tokens=sum(counts.values()),
+        scheduled_spec_decode_tokens=drafts,
+        scheduled_encoder_inputs={},
+        finished_req_ids=finished,
+        free_encoder_mm_hashes=[],
+        kv_cache_block_copies=[KVCacheBlockCopy(copy.source + 1, copy.target + 1) for copy in copies] or None,
+    )

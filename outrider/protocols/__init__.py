@@ -1,0 +1,1 @@
+"""What crosses the link of a block, one module per protocol."""

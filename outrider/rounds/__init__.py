@@ -1,0 +1,1 @@
+"""What is decided about a generation's rounds. Pure: whoever drives it passes the time and carries the effects out."""

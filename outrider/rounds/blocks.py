@@ -1,0 +1,79 @@
+"""From what a drafter sent to what the verifier is asked, and from its answer to what is learned. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import zip_longest
+
+from outrider.contracts.drafting import Draft, DraftPlan
+from outrider.contracts.exchanged import Deferral, WireFormat
+from outrider.contracts.requests import ProtocolName
+from outrider.contracts.verifying import RATIO_RULES, AcceptanceRule, Block
+from outrider.rounds.generation import Generation
+from outrider.selection.plans import rule_for
+
+
+def make_block(
+    generation: Generation,
+    number: int,
+    plan: DraftPlan | None,
+    draft: Draft | None,
+    wire: WireFormat,
+    *,
+    forced: tuple[int, ...],
+    deferral: Deferral | None,
+) -> Block:
+    """One round's request to the verifier.
+
+    Args:
+        generation: as committed now.
+        number: of the round.
+        plan: what was to be drafted; None in a round without a drafter.
+        draft: what was; None in a round without a drafter.
+        wire: how it was sent.
+        forced: tokens a device drew which the verifier does not have.
+        deferral: what a device is to draw a correction from, where the protocol leaves that to it.
+    """
+    block = Block(
+        generation=generation.name,
+        round=number,
+        position=generation.verifier_position,
+        prefix_hash=generation.verifier_prefix_hash,
+        forced=forced,
+        rule=_rule(generation, ProtocolName.TOKEN_IDS, wire),  # without a draft the target chooses by itself
+    )
+    if plan is None or draft is None or not draft.token_ids:
+        return block
+    rule = _rule(generation, plan.protocol, wire)
+    return replace(
+        block,
+        draft=draft.token_ids,
+        parents=draft.parents,
+        distribution=draft.distribution if rule in RATIO_RULES else None,
+        rule=rule,
+        deferral=deferral,
+    )
+
+
+def row_request(generation: Generation, number: int, wire: WireFormat) -> Block:
+    """Ask for the target's distribution where a device is to draw the next token."""
+    block = make_block(generation, number, None, None, wire, forced=(), deferral=None)
+    return replace(block, bonus=False, rule=AcceptanceRule.RATIO, deferral=Deferral(wire.row_field))
+
+
+def tree_verdict(parents: Sequence[int], path: Sequence[int]) -> tuple[list[int], list[int]]:
+    """How a tree was judged, depth by depth: the siblings offered, and which of them was accepted.
+
+    The last depth, where all were rejected, has siblings but no winner.
+    """
+    offered, winners = [], []
+    for parent, winner in zip_longest((-1, *path), path):
+        siblings = [node for node, of in enumerate(parents) if of == parent]
+        if siblings:
+            offered.append(len(siblings))
+        if winner is not None:
+            winners.append(siblings.index(winner))
+    return offered, winners
+
+
+def _rule(generation: Generation, protocol: ProtocolName, wire: WireFormat) -> AcceptanceRule:
+    return rule_for(protocol, generation.request.params, wire)

@@ -1,0 +1,320 @@
+"""The state machines of a generation and its rounds, and the bookkeeping of what is committed.
+
+A *generation* is one response being made; a *round* is one draft -> verify -> feedback exchange for it. Both are plain
+transition tables: what is not listed is illegal and raises, naming state and event. ``Generation`` adds what follows
+from an outcome - which tokens are committed, whether the response has ended - and never does I/O.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
+
+from outrider.contracts.committed import Committed
+from outrider.contracts.errors import IllegalTransitionError
+from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
+from outrider.contracts.requests import (
+    FinishReason,
+    GenerationId,
+    GenerationRequest,
+    ProtocolName,
+    RoundStats,
+    TokenOrigin,
+)
+from outrider.contracts.verifying import OpenGeneration, Verified
+from outrider.scheduling.attribution import ViolationCause
+
+
+class GenerationState(StrEnum):
+    """Life of one response."""
+
+    NEW = "new"
+    ACTIVE = "active"
+    FINISHED = "finished"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class GenerationEvent(StrEnum):
+    """What can happen to a response."""
+
+    STARTED = "started"
+    ENDED = "ended"
+    FAULT = "fault"
+    CLIENT_LEFT = "client_left"
+
+
+class RoundState(StrEnum):
+    """Life of one round."""
+
+    REQUESTED = "requested"  # the drafter was asked
+    RECEIVED = "received"  # its block is here (or the round has none: window 0)
+    QUEUED = "queued"  # in the batcher
+    VERIFYING = "verifying"  # in a batch
+    RESOLVING = "resolving"  # the verifier waits for the second half of a two-step outcome
+    COMMITTED = "committed"
+    STALE = "stale"  # its assumption failed; its tokens were never used
+    LOST = "lost"  # a process died or a deadline passed
+
+
+class RoundEvent(StrEnum):
+    """What can happen to a round."""
+
+    BLOCK_ARRIVED = "block_arrived"
+    DRAFTER_LOST = "drafter_lost"
+    ENQUEUED = "enqueued"
+    DISPATCHED = "dispatched"
+    UNFINISHED = "unfinished"  # the prefix is still being computed: back into the queue
+    UNDECIDED = "undecided"
+    RESOLVED = "resolved"
+    VERIFIED = "verified"
+    OVERTAKEN = "overtaken"  # an earlier round ended otherwise than this one assumed
+    VERIFIER_LOST = "verifier_lost"
+
+
+_G, _GE, _R, _RE = GenerationState, GenerationEvent, RoundState, RoundEvent
+
+GENERATION_TRANSITIONS: Mapping[tuple[GenerationState, GenerationEvent], GenerationState] = {
+    (_G.NEW, _GE.STARTED): _G.ACTIVE,
+    (_G.NEW, _GE.FAULT): _G.FAILED,
+    (_G.NEW, _GE.CLIENT_LEFT): _G.CANCELLED,
+    (_G.ACTIVE, _GE.ENDED): _G.FINISHED,
+    (_G.ACTIVE, _GE.FAULT): _G.FAILED,
+    (_G.ACTIVE, _GE.CLIENT_LEFT): _G.CANCELLED,
+}
+
+ROUND_TRANSITIONS: Mapping[tuple[RoundState, RoundEvent], RoundState] = {
+    (_R.REQUESTED, _RE.BLOCK_ARRIVED): _R.RECEIVED,
+    (_R.REQUESTED, _RE.DRAFTER_LOST): _R.LOST,
+    (_R.REQUESTED, _RE.OVERTAKEN): _R.STALE,
+    (_R.RECEIVED, _RE.ENQUEUED): _R.QUEUED,
+    (_R.RECEIVED, _RE.OVERTAKEN): _R.STALE,
+    (_R.QUEUED, _RE.DISPATCHED): _R.VERIFYING,
+    (_R.QUEUED, _RE.OVERTAKEN): _R.STALE,
+    (_R.QUEUED, _RE.VERIFIER_LOST): _R.LOST,
+    (_R.VERIFYING, _RE.VERIFIED): _R.COMMITTED,
+    (_R.VERIFYING, _RE.UNFINISHED): _R.QUEUED,
+    (_R.VERIFYING, _RE.UNDECIDED): _R.RESOLVING,
+    (_R.VERIFYING, _RE.OVERTAKEN): _R.STALE,
+    (_R.VERIFYING, _RE.VERIFIER_LOST): _R.LOST,
+    (_R.RESOLVING, _RE.RESOLVED): _R.VERIFYING,
+    (_R.RESOLVING, _RE.DRAFTER_LOST): _R.LOST,
+    (_R.RESOLVING, _RE.VERIFIER_LOST): _R.LOST,
+}
+
+
+def next_generation_state(state: GenerationState, event: GenerationEvent) -> GenerationState:
+    """Follow the table.
+
+    Raises:
+        IllegalTransitionError: the event cannot happen in this state.
+    """
+    try:
+        return GENERATION_TRANSITIONS[state, event]
+    except KeyError:
+        raise IllegalTransitionError(f"a generation that is {state} cannot take {event}") from None
+
+
+def next_round_state(state: RoundState, event: RoundEvent) -> RoundState:
+    """Follow the table.
+
+    Raises:
+        IllegalTransitionError: the event cannot happen in this state.
+    """
+    try:
+        return ROUND_TRANSITIONS[state, event]
+    except KeyError:
+        raise IllegalTransitionError(f"a round that is {state} cannot take {event}") from None
+
+
+class Generation:
+    """One response: its committed tokens, its open rounds, whether it has ended.
+
+    Plain state without I/O; the coordinator drives it and acts on what it returns.
+    """
+
+    def __init__(self, request: GenerationRequest, *, eos_token_ids: Sequence[int], max_context_tokens: int) -> None:
+        """Start NEW, with what a resumed request brings along. ``max_context_tokens`` bounds prompt and output."""
+        self.request = request
+        self.state = GenerationState.NEW
+        self.stats = request.stats
+        self.output_ids: list[int] = list(request.output_ids)
+        self.prefix_hash = extend_prefix_hash(EMPTY_PREFIX_HASH, (*request.prompt_ids, *request.output_ids))
+        self.correction_by = request.correction_by  # the draft model a device of which is to draw the next token
+        self.unverified: tuple[int, ...] = ()  # committed tokens the verifier has not been told of
+        self._verifier_prefix_hash = self.prefix_hash  # meant while there are unverified ones
+        self.open_rounds: dict[int, RoundState] = {}
+        self._next_round = 0
+        self._eos = frozenset() if request.ignore_eos else frozenset(eos_token_ids)
+        self._params = request.params
+        if self._eos and request.min_tokens > 0:
+            self._params = replace(
+                request.params,
+                withheld_ids=tuple(sorted(self._eos)),
+                withheld_until=len(request.prompt_ids) + request.min_tokens,
+            )
+        self._max_output = min(request.max_tokens, max_context_tokens - len(request.prompt_ids))
+
+    @property
+    def name(self) -> GenerationId:
+        """Its id."""
+        return self.request.generation
+
+    @property
+    def position(self) -> int:
+        """Committed tokens, prompt included."""
+        return len(self.request.prompt_ids) + len(self.output_ids)
+
+    @property
+    def verifier_position(self) -> int:
+        """Committed tokens the verifier knows of."""
+        return self.position - len(self.unverified)
+
+    @property
+    def verifier_prefix_hash(self) -> int:
+        """Hash of these."""
+        return self._verifier_prefix_hash if self.unverified else self.prefix_hash
+
+    def opening(self) -> OpenGeneration:
+        """What an engine needs to hold this response as it now stands."""
+        request = self.request
+        return OpenGeneration(
+            generation=self.name,
+            prompt_ids=request.prompt_ids,
+            params=self._params,
+            output_ids=tuple(self.output_ids),
+            logprobs=request.logprobs,
+            prompt_logprobs=request.prompt_logprobs and self.stats.rounds == 0,
+        )
+
+    @property
+    def last_position(self) -> int:
+        """Absolute position of the last token the response may have."""
+        return len(self.request.prompt_ids) + self._max_output - 1
+
+    @property
+    def end_ids(self) -> tuple[int, ...]:
+        """Tokens that end the response."""
+        return tuple(sorted(self._eos))
+
+    @property
+    def remaining_tokens(self) -> int:
+        """Tokens the response may still take. A draft longer than this less one would be wasted."""
+        return max(0, self._max_output - len(self.output_ids))
+
+    def happened(self, event: GenerationEvent) -> None:
+        """Move the generation along its table; when it ends, its open rounds go with it."""
+        self.state = next_generation_state(self.state, event)
+        if self.state is not GenerationState.ACTIVE:
+            self.open_rounds.clear()
+
+    def begin_round(self, *, drafting: bool) -> int:
+        """Number a new round; without a drafter it needs no block and starts as received."""
+        number = self._next_round
+        self._next_round += 1
+        self.open_rounds[number] = RoundState.REQUESTED if drafting else RoundState.RECEIVED
+        return number
+
+    def round_happened(self, number: int, event: RoundEvent) -> RoundState:
+        """Move one round along its table; a round that is over is forgotten.
+
+        Raises:
+            IllegalTransitionError: no such open round, or the event cannot happen to it now.
+        """
+        if number not in self.open_rounds:
+            raise IllegalTransitionError(f"round {number} of {self.name} is not open and cannot take {event}")
+        state = next_round_state(self.open_rounds[number], event)
+        if state in (RoundState.COMMITTED, RoundState.STALE, RoundState.LOST):
+            del self.open_rounds[number]
+        else:
+            self.open_rounds[number] = state
+        return state
+
+    def commit_correction(self, token_id: int) -> Committed:
+        """Take a token the device drew in place of a rejected one; the verifier is told with the next block.
+
+        It may be sent at once if the target could have said it: the verifier has no more to say of it.
+        """
+        assert self.correction_by is not None, "a device draws a token only where one was deferred"
+        self.correction_by = None
+        self._verifier_prefix_hash = self.prefix_hash
+        committed = self._take([token_id], [TokenOrigin.CORRECTION])
+        self.unverified = committed.token_ids
+        return committed
+
+    def forgo_correction(self) -> None:
+        """Nobody is left who could draw the deferred token from its residual: the target draws it, inexactly."""
+        self.correction_by = None
+        self.stats += RoundStats(inexact_rounds=1)
+
+    def verifier_lost(self) -> None:
+        """The verifier is to be opened again, with all that is committed."""
+        self.unverified = ()
+
+    def commit(
+        self,
+        outcome: Verified,
+        draft: Sequence[int],
+        forced: Sequence[int] = (),
+        parents: Sequence[int] | None = None,
+        *,
+        protocol: ProtocolName | None = None,
+        draft_model: str | None = None,
+        exact: bool = True,
+    ) -> Committed:
+        """Take a verified round's tokens into the response, up to its end.
+
+        ``draft`` and ``parents`` are the block's; ``forced`` are those of its forced tokens that are not committed yet.
+        Tokens behind an end-of-sequence token or ``max_tokens`` are dropped. ``protocol`` and ``draft_model`` brought
+        the draft, and ``exact`` says whether they keep the target's distribution.
+        """
+        self.round_happened(outcome.round, RoundEvent.VERIFIED)
+        self.unverified = ()
+        accepted = [draft[i] for i in outcome.accepted_path]
+        after = [] if outcome.next_token is None else [outcome.next_token]
+        last = outcome.accepted_path[-1] if outcome.accepted_path else -1
+        rejected = outcome.accepted_len < len(draft) if parents is None else last in parents
+        origins = [TokenOrigin.CORRECTION] * len(forced) + [TokenOrigin.ACCEPTED] * len(accepted)
+        origins += [TokenOrigin.CORRECTION if rejected else TokenOrigin.VERIFIER] * len(after)
+        committed = self._take([*forced, *accepted, *after], origins)
+        deferred = outcome.deferred is not None and committed.finish is None
+        self.correction_by = (draft_model or self.correction_by) if deferred else None
+        self.stats += RoundStats(
+            rounds=1,
+            speculative_rounds=int(bool(draft)),
+            drafted_tokens=len(draft),
+            accepted_tokens=committed.origins.count(TokenOrigin.ACCEPTED),
+            cached_tokens=outcome.cached_tokens if self.stats.rounds == 0 else 0,
+            inexact_rounds=int(not exact),
+            protocols=((protocol, 1),) if draft and protocol is not None else (),
+        )
+        logprobs = outcome.logprobs[: len(committed.token_ids)]
+        return replace(committed, logprobs=logprobs, prompt_logprobs=outcome.prompt_logprobs)
+
+    def late(self, cause: ViolationCause) -> None:
+        """A round was slower than promised."""
+        queue = cause is ViolationCause.QUEUE
+        self.stats += RoundStats(late_queue_rounds=int(queue), late_compute_rounds=int(not queue))
+
+    def exchanged(self, up_bits: int, down_bits: int) -> None:
+        """Count a message from a drafter and one to it."""
+        self.stats += RoundStats(payload_up_bits=up_bits, payload_down_bits=down_bits)
+
+    def _take(self, token_ids: list[int], origins: list[TokenOrigin]) -> Committed:
+        taken, finish = self._until_end(token_ids)
+        self.output_ids += taken
+        self.prefix_hash = extend_prefix_hash(self.prefix_hash, taken)
+        return Committed(token_ids=tuple(taken), finish=finish, origins=tuple(origins[: len(taken)]))
+
+    def swallowed(self, origins: Sequence[TokenOrigin]) -> None:
+        """Take back from the statistics what a stop string has cut off behind the committed text."""
+        accepted = self.stats.accepted_tokens - list(origins).count(TokenOrigin.ACCEPTED)
+        self.stats = replace(self.stats, accepted_tokens=accepted)
+
+    def _until_end(self, token_ids: list[int]) -> tuple[list[int], FinishReason | None]:
+        room = self.remaining_tokens
+        for count, token_id in enumerate(token_ids[:room], start=1):
+            if token_id in self._eos:
+                return token_ids[:count], FinishReason.STOP
+        if len(token_ids) >= room:
+            return token_ids[:room], FinishReason.LENGTH
+        return token_ids, None

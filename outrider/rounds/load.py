@@ -1,0 +1,36 @@
+"""How busy a coordinator and its verifier are, as the choice of a round sees it: running averages of what was."""
+
+from outrider.contracts.cost import LinearCostModel
+from outrider.rounds.timing import RoundTiming
+from outrider.selection.situation import VerifierView
+
+_WEIGHT = 0.1  # of the newest round
+
+
+class PresentLoad:
+    """Running averages over rounds and batches."""
+
+    def __init__(self) -> None:
+        """Begin as an idle service."""
+        self._queue_s = 0.0
+        self._orchestration_s = 0.0
+        self._batch_blocks = 1.0
+
+    def round(self, timing: RoundTiming) -> None:
+        """A round was committed."""
+        self._queue_s += _WEIGHT * (timing.queue_s - self._queue_s)
+        self._orchestration_s += _WEIGHT * (max(0.0, timing.orchestration_s) - self._orchestration_s)
+
+    def batch(self, blocks: int) -> None:
+        """A batch of so many blocks came back from the verifier."""
+        if blocks:
+            self._batch_blocks += _WEIGHT * (blocks - self._batch_blocks)
+
+    def view(self, cost_model: LinearCostModel) -> VerifierView:
+        """Now."""
+        return VerifierView(
+            cost_model=cost_model,
+            queue_s=self._queue_s,
+            batch_blocks=self._batch_blocks,
+            fixed_s=self._orchestration_s,
+        )

@@ -1,0 +1,50 @@
+"""Where a round's time went. Collected for every round, read by benches."""
+
+from dataclasses import dataclass
+
+from outrider.contracts.requests import ProtocolName
+from outrider.scheduling.attribution import ViolationCause
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTiming:
+    """Seconds of one round, from the decision to draft until its tokens are committed.
+
+    ``orchestration_s`` is what is left: Ray calls to the verifier, planning, commit, waiting for the event loop.
+
+    Attributes:
+        slo_class: of its response, where it was promised a speed and this round had to keep it; else None.
+        late: taken alone it was slower than promised, and why.
+        behind: with it the response as a whole fell behind.
+    """
+
+    protocol: ProtocolName | None  # None: nothing was drafted
+    drafted_tokens: int
+    accepted_tokens: int
+    committed_tokens: int
+    draft_s: float  # inside the drafter, waiting for other generations' steps included
+    link_s: float  # the rest of the exchange with the drafter
+    queue_s: float  # the block was ready, the verifier was not
+    verify_s: float  # inside the engine; several passes if the prefix was computed in chunks
+    total_s: float
+    up_bits: int = 0  # of the drafter's message
+    down_bits: int = 0  # of the message to it
+    slo_class: str | None = None
+    late: ViolationCause | None = None
+    behind: bool = False
+
+    @property
+    def orchestration_s(self) -> float:
+        """Everything else."""
+        return self.total_s - self.draft_s - self.link_s - self.queue_s - self.verify_s
+
+    @property
+    def phases_s(self) -> dict[str, float]:
+        """Seconds by phase; they add up to ``total_s``. A round without a drafter has neither draft nor link."""
+        drafting = {"draft": self.draft_s, "link": self.link_s} if self.draft_s or self.link_s else {}
+        return {
+            **drafting,
+            "queue": self.queue_s,
+            "verify": self.verify_s,
+            "orchestration": max(0.0, self.orchestration_s),
+        }

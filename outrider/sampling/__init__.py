@@ -1,0 +1,1 @@
+"""From logits to the token that is chosen: truncation, rounding, noise, the draw."""

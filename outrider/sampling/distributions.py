@@ -1,0 +1,121 @@
+"""The arithmetic of ratio sampling, on probabilities in float64: what drafter, device and verifier must agree on.
+
+Both sides compute with exactly the numbers that crossed the link, so each function here has one definition for all of
+them. Rows are one-dimensional numpy arrays over the vocabulary (dense) or over some of its tokens (sparse).
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from outrider.contracts.errors import ParameterError
+
+Probs = npt.NDArray[np.float64]
+
+_MIN_BITS, _MAX_BITS = 8, 32
+
+
+def softmax(logits: npt.NDArray[np.floating]) -> Probs:
+    """Probabilities of a row of logits, or of each row of a matrix; -inf has none.
+
+    Raises:
+        ParameterError: a row has no finite logit, or one that is NaN or +inf.
+    """
+    rows = np.asarray(logits, dtype=np.float64)
+    largest = rows.max(axis=-1, keepdims=True, initial=-np.inf)
+    if not np.isfinite(largest).all():
+        raise ParameterError("logits", "a finite largest value in each row", logits)
+    weights = np.exp(rows - largest)
+    probs: Probs = weights / weights.sum(axis=-1, keepdims=True)
+    return probs
+
+
+def draw(probs: Probs, uniform: float) -> int:
+    """Index drawn by inverting the cumulative sum: a pure function of (probs, uniform).
+
+    Args:
+        probs: ``[n]``, non-negative, any positive sum.
+        uniform: in the open interval (0, 1).
+
+    Returns:
+        An index with a positive probability.
+
+    Raises:
+        ParameterError: nothing has a positive probability.
+    """
+    return int(draws(probs, np.array([uniform]))[0])
+
+
+def draws(probs: Probs, numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """One ``draw`` with each of the uniforms ``numbers``."""
+    cumulative = np.cumsum(probs)
+    total = cumulative[-1] if cumulative.size else 0.0
+    if not total > 0.0:
+        raise ParameterError("probabilities", "a positive sum", float(total))
+    # side="right" skips indices of probability 0; the last one with any is the bound for rounding at the end.
+    indices = np.searchsorted(cumulative, numbers * total, side="right")
+    return np.minimum(indices, np.searchsorted(cumulative, total, side="left")).astype(np.int64)
+
+
+def acceptance_probability(target_prob: float, draft_prob: float) -> float:
+    """min(1, p / q) without overflow (WISP eq. 1; DSSD and TSLT print the inverse ratio).
+
+    0 where q is 0: a token that cannot have been drawn is not accepted.
+    """
+    return min(target_prob, draft_prob) / draft_prob if draft_prob > 0.0 else 0.0
+
+
+def candidate_acceptance(target: Probs, draft: Probs) -> Probs:
+    """max(0, 1 - q / p) for draws from p: those accepted are distributed as the residual. 0 where p is 0."""
+    rest: Probs = np.maximum(target - draft, 0.0)
+    return np.divide(rest, target, out=np.zeros_like(rest), where=target > 0.0)
+
+
+def residual(target: Probs, draft: Probs) -> Probs:
+    """norm(max(0, p - q)): what is drawn from after a rejection (TSLT eq. 25).
+
+    Where rounding leaves nothing of it (p and q equal to the last bit), the target itself: a rejection then has a
+    probability of the order of the rounding.
+    """
+    rest: Probs = np.maximum(target - draft, 0.0)
+    total = rest.sum()
+    chosen: Probs = rest / total if total > 0.0 else target / target.sum()
+    return chosen
+
+
+def without(probs: Probs, index: int) -> Probs:
+    """A distribution after one of its outcomes was drawn and is not to be drawn again; zeros if nothing is left."""
+    rest: Probs = probs.copy()
+    rest[index] = 0.0
+    total = rest.sum()
+    if total > 0.0:
+        rest /= total
+    return rest
+
+
+def fixed_point(probs: Probs, bits: int) -> npt.NDArray[np.int64]:
+    """Round a distribution to multiples of ``2**-bits`` that add up to exactly 1 (largest remainders first).
+
+    A token whose probability rounds to 0 cannot be drawn any more; that is a truncation like any other.
+
+    Args:
+        probs: ``[n]``, sums to 1 up to rounding.
+        bits: 8..32.
+
+    Returns:
+        ``[n]`` numerators that sum to ``2**bits``.
+    """
+    if not _MIN_BITS <= bits <= _MAX_BITS:
+        raise ParameterError("scalar_bits", f"an integer in {_MIN_BITS}..{_MAX_BITS}", bits)
+    scaled = probs * (2.0**bits / probs.sum())
+    numerators: npt.NDArray[np.int64] = np.floor(scaled).astype(np.int64)
+    missing = 2**bits - int(numerators.sum())
+    if missing > 0:
+        numerators[np.argpartition(numerators - scaled, missing - 1)[:missing]] += 1
+    elif missing < 0:  # float64 rounding of a 32-bit sum
+        numerators[np.argmax(numerators)] += missing
+    return numerators
+
+
+def total_variation(one: Probs, other: Probs) -> float:
+    """Half the L1 distance (TSLT eq. 16)."""
+    return 0.5 * float(np.abs(one - other).sum())

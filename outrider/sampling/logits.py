@@ -1,0 +1,240 @@
+"""From the model's logits to the logits a request samples from.
+
+One ragged batch holds the rows of many generations; every edit is one vectorised operation over the rows that ask for
+it, and rows that ask for nothing are neither copied nor sorted. A row's result never depends on its batch mates.
+
+Order (``SamplingParams``): logit bias, repetition penalty, presence and frequency penalties, withheld tokens,
+temperature, top-k, top-p, min-p. Each truncation looks at what the one before it kept, and keeps every token tied with
+the last one kept: ties cannot be broken by the order a sort happens to give.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from outrider.contracts.errors import ParameterError, ShapeError
+from outrider.contracts.requests import SamplingParams
+from outrider.sampling.device_tensors import index_tensor
+
+_REMOVED = float("-inf")
+_TOP_P_FIRST_CANDIDATES = 64
+_TOP_P_GROWTH = 8
+
+
+class TokenCounts:
+    """What penalties need of one generation: which tokens occurred, and how often in its output."""
+
+    def __init__(self, vocab_size: int, prompt_ids: Sequence[int], output_ids: Sequence[int] = ()) -> None:
+        """Count a prompt and the output committed so far (a resumed generation has some)."""
+        self.seen = np.zeros(vocab_size, dtype=np.bool_)  # [vocab], in prompt or output
+        self.output = np.zeros(vocab_size, dtype=np.int32)  # [vocab], occurrences in the output
+        self.seen[np.asarray(prompt_ids, dtype=np.int64)] = True
+        self.append(output_ids)
+
+    def append(self, token_ids: Sequence[int]) -> None:
+        """Count committed output tokens."""
+        ids = np.asarray(token_ids, dtype=np.int64)
+        self.seen[ids] = True
+        np.add.at(self.output, ids, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """The consecutive logits rows of one generation in a ragged batch; row i is conditioned on ``path[:i]``.
+
+    Attributes:
+        params: the request's.
+        position: absolute position of the token row 0 predicts: the number of tokens before it.
+        counts: tokens before ``path``; may be None unless ``params.penalised``.
+        path: draft tokens.
+        rows: logits rows, at most ``len(path) + 1``.
+
+    Raises:
+        ShapeError: rows without the draft tokens they are conditioned on, or penalties without counts.
+    """
+
+    params: SamplingParams
+    position: int
+    counts: TokenCounts | None
+    path: tuple[int, ...]
+    rows: int
+
+    def __post_init__(self) -> None:
+        """Refuse a group whose rows are not all determined."""
+        if not 0 <= self.rows <= len(self.path) + 1:
+            raise ShapeError(
+                f"a row group of {len(self.path)} draft tokens needs 0..{len(self.path) + 1} rows, found {self.rows}; "
+                "pass the draft tokens every row is conditioned on"
+            )
+        if self.params.penalised and self.counts is None:
+            raise ShapeError("a row group with penalties needs token counts, found None; pass a TokenCounts")
+
+    @property
+    def withheld_rows(self) -> int:
+        """How many leading rows may not choose ``params.withheld_ids``."""
+        params = self.params
+        return min(self.rows, max(0, params.withheld_until - self.position)) if params.withheld_ids else 0
+
+
+def check_rows(logits: Tensor, groups: Sequence[RowGroup]) -> None:
+    """Check that ``groups`` describe every row of ``logits``.
+
+    Raises:
+        ShapeError: they do not.
+    """
+    rows = sum(group.rows for group in groups)
+    if logits.ndim != 2 or logits.shape[0] != rows:
+        raise ShapeError(f"logits need shape [{rows}, vocab] (the rows of all groups), found {list(logits.shape)}")
+
+
+def per_row(groups: Sequence[RowGroup]) -> list[RowGroup]:
+    """The group of each of the R rows."""
+    return [group for group in groups for _ in range(group.rows)]
+
+
+def adjust_logits(logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:
+    """Apply each request's bias, penalties, withheld tokens, temperature and truncation.
+
+    Args:
+        logits: ``[R, vocab]``, any float type; never written to.
+        groups: describe the rows in order. Greedy groups get neither temperature nor truncation.
+
+    Returns:
+        ``[R, vocab]`` float32, defined up to a constant per row, removed tokens -inf. It is ``logits`` itself if
+        those are float32 and nothing is to be done.
+
+    Raises:
+        ShapeError: the groups' rows do not add up to R.
+        ParameterError: a logit bias names a token outside the vocabulary.
+    """
+    check_rows(logits, groups)
+    adjusted = logits.float()
+    if not any(map(edits, groups)):
+        return adjusted
+    if adjusted is logits:
+        adjusted = logits.clone()
+    start = 0
+    for group in groups:
+        rows = adjusted[start : start + group.rows]
+        start += group.rows
+        _add_bias(rows, group.params)
+        if group.counts is not None and group.params.penalised:
+            _penalise(rows, group, group.counts)
+        _withhold(rows[: group.withheld_rows], group.params.withheld_ids)
+    sampled = [(row, group.params) for row, group in enumerate(per_row(groups)) if not group.params.greedy]
+    vocab = logits.shape[1]
+    _edit_rows(adjusted, [(row, params.temperature) for row, params in sampled if params.temperature != 1.0], _scale)
+    _edit_rows(adjusted, [(row, params.top_k) for row, params in sampled if 0 < params.top_k < vocab], _top_k)
+    _edit_rows(adjusted, [(row, params.top_p) for row, params in sampled if params.top_p < 1.0], _top_p)
+    _edit_rows(adjusted, [(row, params.min_p) for row, params in sampled if params.min_p > 0.0], _min_p)
+    return adjusted
+
+
+def edits(group: RowGroup) -> bool:
+    """Whether ``adjust_logits`` changes any of these rows."""
+    params = group.params
+    shaped = params.temperature != 1.0 or params.top_k > 0 or params.top_p < 1.0 or params.min_p > 0.0
+    edited = bool(params.logit_bias) or params.penalised or (shaped and not params.greedy)
+    return bool(group.rows) and (edited or group.withheld_rows > 0)
+
+
+def _add_bias(rows: Tensor, params: SamplingParams) -> None:
+    if not params.logit_bias:
+        return
+    ids, biases = zip(*params.logit_bias, strict=True)
+    if max(ids) >= rows.shape[1]:
+        raise ParameterError("logit_bias", f"token ids below the vocabulary's size {rows.shape[1]}", max(ids))
+    bias = torch.zeros(rows.shape[1]).index_add_(0, torch.tensor(ids), torch.tensor(biases, dtype=torch.float32))
+    rows += bias.to(rows.device)
+
+
+def _penalise(rows: Tensor, group: RowGroup, counts: TokenCounts) -> None:
+    """Edit only the tokens that occurred; row i counts prompt, output and ``path[:i]``."""
+    conditioned_on = np.asarray(group.path[: max(group.rows - 1, 0)], dtype=np.int64)
+    ids = np.union1d(np.flatnonzero(counts.seen), conditioned_on)  # [n], sorted
+    drafted = np.zeros((group.rows, ids.size), dtype=np.int32)
+    drafted[np.arange(1, conditioned_on.size + 1), np.searchsorted(ids, conditioned_on)] = 1
+    drafted = drafted.cumsum(axis=0, dtype=np.int32)  # [rows, n]: row i counts path[:i]
+    output = counts.output[ids] + drafted
+    seen = torch.from_numpy(counts.seen[ids] | (drafted > 0)).to(rows.device)
+    params = group.params
+    penalty = params.frequency_penalty * output + params.presence_penalty * (output > 0)
+    columns = torch.from_numpy(ids).to(rows.device)
+    values = rows[:, columns]  # a copy
+    repetition = params.repetition_penalty
+    values = torch.where(seen, torch.where(values > 0, values / repetition, values * repetition), values)
+    rows[:, columns] = values - torch.from_numpy(penalty.astype(np.float32)).to(rows.device)
+
+
+def _withhold(rows: Tensor, token_ids: Sequence[int]) -> None:
+    """Remove tokens. An id outside the vocabulary cannot be chosen anyway: a model may name more ends than it has."""
+    if rows.shape[0]:
+        rows[:, [token_id for token_id in token_ids if 0 <= token_id < rows.shape[1]]] = _REMOVED
+
+
+def _edit_rows(adjusted: Tensor, settings: Sequence[tuple[int, float]], edit: Callable[[Tensor, Tensor], None]) -> None:
+    """Run ``edit(rows, limits)`` in place on the rows named in ``settings``; limits are a float64 column on the CPU."""
+    if not settings:
+        return
+    limits = torch.tensor([limit for _, limit in settings], dtype=torch.float64)[:, None]
+    if len(settings) == adjusted.shape[0]:
+        edit(adjusted, limits)
+        return
+    index = index_tensor([row for row, _ in settings], adjusted.device)
+    rows = adjusted[index]
+    edit(rows, limits)
+    adjusted[index] = rows
+
+
+def _scale(rows: Tensor, temperatures: Tensor) -> None:
+    # The largest logit moves to 0 first: any temperature is then safe from overflow.
+    rows -= rows.amax(dim=-1, keepdim=True)
+    rows /= temperatures.float().clamp_min(torch.finfo(torch.float32).tiny).to(rows.device)
+
+
+def _top_k(rows: Tensor, top_k: Tensor) -> None:
+    best = rows.topk(int(top_k.max()), dim=-1).values
+    _remove_below(rows, best.gather(1, (top_k.long() - 1).to(rows.device)))
+
+
+def _top_p(rows: Tensor, top_p: Tensor) -> None:
+    """Keep the smallest set of most probable tokens whose mass reaches top_p (TSLT eq. 14, corrected).
+
+    Sorts only as many candidates as the least certain row needs. A device with its own queue sorts all: asking how
+    many are needed would make the host wait for it.
+    """
+    vocab = rows.shape[1]
+    top_p = top_p.to(rows.device)
+    confidence = rows.softmax(dim=-1).amax(dim=-1, keepdim=True).double()
+    least = torch.empty_like(confidence, dtype=torch.float32)  # [n, 1], logit of the last token kept
+    pending = torch.arange(rows.shape[0], device=rows.device)
+    candidates = _TOP_P_FIRST_CANDIDATES if rows.device.type == "cpu" else vocab
+    while pending.numel():
+        undecided = rows if pending.numel() == rows.shape[0] else rows[pending]
+        best = undecided.topk(min(candidates, vocab), dim=-1).values
+        mass = ((best - best[:, :1]).exp() * confidence[pending]).cumsum(dim=-1)
+        kept = (mass < top_p[pending]).sum(dim=-1, keepdim=True)  # tokens before the one that reaches top_p
+        least[pending] = best.gather(1, kept.clamp_max(best.shape[1] - 1))
+        if candidates >= vocab:
+            break
+        pending = pending[kept[:, 0] == best.shape[1]]
+        candidates *= _TOP_P_GROWTH
+    _remove_below(rows, least)
+
+
+def _min_p(rows: Tensor, min_p: Tensor) -> None:
+    _remove_below(rows, rows.amax(dim=-1, keepdim=True) + min_p.log().float().to(rows.device))
+
+
+def _remove_below(rows: Tensor, least: Tensor) -> None:
+    """Set what is below ``least`` (``[n, 1]``) to -inf; what equals it stays."""
+    if rows.device.type != "cpu":
+        rows.masked_fill_(rows < least, _REMOVED)
+        return
+    # threshold_ removes what is equal, too; on a CPU it takes a fortieth of the time of masked_fill_.
+    removed = least.nextafter(torch.full_like(least, _REMOVED))
+    for row, limit in zip(rows, removed.flatten().tolist(), strict=True):
+        torch.threshold_(row, limit, _REMOVED)

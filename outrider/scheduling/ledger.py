@@ -1,0 +1,117 @@
+"""A response's ledger: what it was promised, what it was given, and by when it needs its next tokens.
+
+A promise is about the response, not the round (WISP judges each round alone, eq. 4 and 6): tokens that came early are
+credit for rounds that come late.
+
+    behind at t         iff  tokens since the anchor < speed * (t - anchor)
+    a round's deadline  =    anchor + (tokens since the anchor + the round's expected tokens) / speed
+
+The anchor is the first token. Two corrections keep the ledger useful to a scheduler. *Credit is capped*: a response
+that is far ahead may not be left waiting for as long as it is ahead, as a reader would see the pause. *Who fell behind
+begins anew*: it is counted as behind once and re-anchored, so that it competes for its promised speed again, instead of
+being hopeless for ever (then nobody would serve it) or first for ever (then it would starve the others).
+
+Times are absolute on one clock; a ``LedgerRecord`` carries durations only, for a response that goes on on another one.
+"""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from outrider.contracts.slo import LedgerRecord
+
+CREDIT_CAP_S = 1.0
+
+
+class DeadlineRule(StrEnum):
+    """What a block's deadline comes from."""
+
+    LEDGER = "ledger"  # all the response was given so far
+    ROUND = "round"  # this round alone, as in the papers
+
+
+def round_deadline_at_s(began_at_s: float, expected_tokens: float, tokens_per_s: float) -> float:
+    """By when a round that began then has to be committed to be no slower than promised (WISP eq. 6, 12)."""
+    return began_at_s + expected_tokens / tokens_per_s
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """One response's account.
+
+    Attributes:
+        tokens_per_s: promised; 0 promises nothing.
+        first_at_s: when its first tokens were committed; None before.
+        last_at_s: when its last tokens were.
+        tokens: committed after the first commit: what the speed is measured by, as all after it took time.
+        anchor_at_s: where the pace is counted from.
+        anchored_tokens: committed since then.
+        times_behind: commits that came too late.
+    """
+
+    tokens_per_s: float = 0.0
+    first_at_s: float | None = None
+    last_at_s: float = 0.0
+    tokens: int = 0
+    anchor_at_s: float = 0.0
+    anchored_tokens: int = 0
+    times_behind: int = 0
+
+    def deadline_at_s(self, expected_tokens: float) -> float:
+        """When a round that commits so many tokens has to be committed; infinity where nothing is owed yet."""
+        if self.tokens_per_s == 0.0 or self.first_at_s is None:
+            return float("inf")
+        return self.anchor_at_s + (self.anchored_tokens + expected_tokens) / self.tokens_per_s
+
+    def credit_s(self, now_s: float) -> float:
+        """Time until it is behind, negative if it is; infinity where nothing is owed."""
+        return self.deadline_at_s(0.0) - now_s
+
+    def committed(self, tokens: int, now_s: float) -> "Ledger":
+        """After a commit. One without tokens changes nothing."""
+        if tokens == 0:
+            return self
+        if self.first_at_s is None:
+            return replace(self, first_at_s=now_s, last_at_s=now_s, anchor_at_s=now_s)
+        ledger = replace(
+            self, tokens=self.tokens + tokens, anchored_tokens=self.anchored_tokens + tokens, last_at_s=now_s
+        )
+        if self.tokens_per_s == 0.0:
+            return ledger
+        credit_s = ledger.credit_s(now_s)
+        if credit_s < 0.0:
+            return replace(ledger, anchor_at_s=now_s, anchored_tokens=0, times_behind=self.times_behind + 1)
+        if credit_s > CREDIT_CAP_S:
+            return replace(ledger, anchor_at_s=now_s + CREDIT_CAP_S, anchored_tokens=0)
+        return ledger
+
+    def swallowed(self, tokens: int) -> "Ledger":
+        """After the last so many tokens turned out not to be part of the response: a stop string came before them."""
+        return replace(self, tokens=max(0, self.tokens - tokens))
+
+    @property
+    def kept(self) -> bool:
+        """Whether the response as a whole came at its promised speed, so far: what a user feels."""
+        record = self.record()
+        achieved = None if record is None else record.tokens_per_s
+        return achieved is None or achieved >= self.tokens_per_s
+
+    def record(self) -> LedgerRecord | None:
+        """What a resumed response needs to know of it; None before the first commit."""
+        if self.first_at_s is None:
+            return None
+        credit_s = 0.0 if self.tokens_per_s == 0.0 else self.credit_s(self.last_at_s)
+        return LedgerRecord(self.tokens, self.last_at_s - self.first_at_s, credit_s, self.times_behind)
+
+
+def resumed_ledger(tokens_per_s: float, record: LedgerRecord | None, now_s: float) -> Ledger:
+    """The account of a response whose last commit was just now, or that has had none (None)."""
+    if record is None:
+        return Ledger(tokens_per_s)
+    return Ledger(
+        tokens_per_s=tokens_per_s,
+        first_at_s=now_s - record.elapsed_s,
+        last_at_s=now_s,
+        tokens=record.tokens,
+        anchor_at_s=now_s + record.credit_s,
+        times_behind=record.times_behind,
+    )

@@ -1,0 +1,247 @@
+"""What both ends remember of a generation, so that orders are small: the drafter's last block, the last plan.
+
+An order is told relative to the last block only if the coordinator has decoded that block as the answer to its last
+order: then the drafter has it too. Everything else (the first order, an answer that was lost, a drafter that lacked
+the prefix) is told by position and tokens. Which tokens are committed is never taken on trust: the checksum of every
+order covers a hash of the whole committed sequence, and that of its answer the same hash.
+
+Whoever gets a ``MessageError`` here has the session as it was before, and goes on with the next good message.
+"""
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from outrider.contracts.drafting import Draft, DraftAnswer, DraftPlan, DraftRequest, NeedsPrefix, NeedsRow
+from outrider.contracts.errors import ChecksumError, MessageError, ParameterError
+from outrider.contracts.exchanged import Candidates, WireFormat
+from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
+from outrider.contracts.requests import GenerationId
+from outrider.protocols.registry import codec
+from outrider.session.orders import Accepted, Committed, Order, read_order, write_order
+from outrider.session.verdicts import SentBlock
+from outrider.wire.bits import BitReader, BitWriter
+from outrider.wire.envelope import Kind, check, round_low, seal, unseal
+
+
+def payload_bits(data: bytes) -> int:
+    """What a message costs on the link, transport overhead aside."""
+    return len(data) * 8
+
+
+@dataclass(frozen=True, slots=True)
+class _SentOrder:
+    request: DraftRequest
+    data: bytes
+
+
+class CoordinatorSession:
+    """The coordinator's end of one generation's messages with one drafter."""
+
+    def __init__(self, wire: WireFormat, generation: GenerationId) -> None:
+        self._wire = _checked(wire)
+        self._generation = generation
+        self._sent: _SentOrder | None = None
+        self._block: SentBlock | None = None  # the answer to the last order, once decoded
+
+    def encode_order(self, request: DraftRequest) -> bytes:
+        """The message that asks for a block; asked again for an equal request, the same bytes.
+
+        Raises:
+            MessageError: it is another generation's, or holds what messages do not carry.
+        """
+        if self._sent is not None and self._sent.request == request:
+            return self._sent.data
+        if request.generation != self._generation or request.want_hidden:
+            raise MessageError(
+                f"needs a request of generation {self._generation} without hidden states, which no message carries; "
+                f"found {request.generation} with want_hidden={request.want_hidden}"
+            )
+        block = self._relative_to(request)
+        order = self._order(request, block)
+        writer = BitWriter()
+        write_order(writer, order, self._wire, block.elements if block else 0)
+        kind = Kind.ORDER if block else Kind.ABSOLUTE_ORDER
+        data = seal(kind, request.round, writer.to_bytes(), request.prefix_hash)
+        self._sent, self._block = _SentOrder(request, data), None
+        return data
+
+    def decode_answer(self, data: bytes, request: DraftRequest) -> DraftAnswer:
+        """The drafter's answer to the last order, with its request's generation and round.
+
+        Raises:
+            ChecksumError: it was damaged, or answers for another prefix.
+            MessageError: it is no answer to this request, or the request is not the last one encoded.
+        """
+        if self._sent is None or (self._sent.request is not request and self._sent.request != request):
+            raise MessageError(f"needs the request of the last order to decode its answer, found round {request.round}")
+        message = unseal(data)
+        if message.kind not in _ANSWERS or message.round_low != round_low(request.round):
+            raise MessageError(
+                f"needs an answer to round {round_low(request.round)} (mod 256), found {message.kind.name} of "
+                f"{message.round_low}"
+            )
+        check(message, request.prefix_hash)
+        reader = BitReader(message.body)
+        if message.kind is Kind.BLOCK:
+            draft = _read_block(reader, request, self._wire)
+            self._block = SentBlock.of(draft)
+            return draft
+        reader.finish()
+        if message.kind is Kind.NEEDS_ROW:
+            if not isinstance(request.correction, Candidates):
+                raise MessageError("found an answer that asks for the row, but no candidates were sent")
+            self._block = None
+            return NeedsRow(request.generation, request.round)
+        self._sent, self._block = None, None  # asked again, the order has to be told anew
+        return NeedsPrefix(request.generation, request.round)
+
+    def _relative_to(self, request: DraftRequest) -> SentBlock | None:
+        """The last block, if the request's feedback starts where it did."""
+        if self._sent is None or self._block is None:
+            return None
+        last = self._sent.request
+        starts_there = request.feedback_position == last.feedback_position + len(last.feedback)
+        return self._block if starts_there else None
+
+    def _order(self, request: DraftRequest, block: SentBlock | None) -> Order:
+        plan: DraftPlan | None = request.plan
+        verdict: Accepted | Committed = Committed(request.feedback_position, request.feedback)
+        if block is not None:
+            element = block.accepted(request.feedback)
+            verdict = Accepted(element, request.feedback[len(block.tokens_to(element)) :])
+            if self._sent is not None and self._sent.request.plan == plan:
+                plan = None
+        return Order(verdict, plan, request.correction, request.stop)
+
+
+class DrafterSession:
+    """The drafter's end. Its memory of the committed sequence is what makes checksums mean something."""
+
+    def __init__(self, wire: WireFormat, generation: GenerationId, token_ids: Sequence[int]) -> None:
+        """``token_ids``: the committed tokens the generation was opened with."""
+        self._wire = _checked(wire)
+        self._generation = generation
+        self._token_ids = array("q", token_ids)
+        self._hashes = array("Q", [EMPTY_PREFIX_HASH])  # of each prefix, so that an order costs its own tokens only
+        self._hashes.extend(_hashes(EMPTY_PREFIX_HASH, token_ids))
+        self._order_data: bytes | None = None
+        self._request: DraftRequest | None = None
+        self._answer_data: bytes | None = None
+        self._block: SentBlock | None = None  # of the last answer
+
+    def repeated(self, data: bytes) -> bytes | None:
+        """The answer given before, if this is the last order once more and it has been answered."""
+        return self._answer_data if data == self._order_data else None
+
+    def decode_order(self, data: bytes) -> DraftRequest:
+        """The request; its round is the low 8 bits of the coordinator's. The same bytes again are the same request.
+
+        Raises:
+            ChecksumError: it was damaged, or the two sides disagree about the committed tokens.
+            MessageError: it is no order.
+        """
+        if self._request is not None and data == self._order_data:
+            return self._request
+        message = unseal(data)
+        if message.kind not in _ORDERS:
+            raise MessageError(f"needs an order, found {message.kind.name}")
+        relative = message.kind is Kind.ORDER
+        if relative and self._block is None:
+            raise ChecksumError("the order is told relative to a block that was never sent; open the generation again")
+        elements = self._block.elements if relative and self._block else None
+        order = read_order(BitReader(message.body), self._wire, elements)
+        position, feedback = self._committed(order.verdict)
+        hashes = _hashes(self._hashes[position], feedback)
+        prefix_hash = hashes[-1] if hashes else self._hashes[position]
+        check(message, prefix_hash)
+        plan = order.plan or (self._request.plan if relative and self._request else None)
+        if plan is None:
+            raise MessageError("an order told by position needs a plan of its own, found none")
+        del self._token_ids[position:], self._hashes[position + 1 :]
+        self._token_ids.extend(feedback)
+        self._hashes.extend(hashes)
+        self._order_data, self._answer_data, self._block = data, None, None
+        self._request = DraftRequest(
+            generation=self._generation,
+            round=message.round_low,
+            feedback_position=position,
+            feedback=feedback,
+            prefix_hash=prefix_hash,
+            plan=plan,
+            correction=order.correction,
+            stop=order.stop,
+        )
+        return self._request
+
+    def encode_answer(self, answer: DraftAnswer) -> bytes:
+        """The message that answers the last order.
+
+        Raises:
+            MessageError: it is not an answer to that, or holds what the format cannot carry.
+        """
+        request = self._request
+        if request is None or (answer.generation, answer.round) != (self._generation, request.round):
+            raise MessageError(f"needs an answer to the last order, found one of {answer.generation}/{answer.round}")
+        writer = BitWriter()
+        block: SentBlock | None = None
+        if isinstance(answer, Draft):
+            kind = Kind.BLOCK
+            _write_block(writer, answer, request, self._wire)
+            block = SentBlock.of(answer)
+        else:
+            kind = Kind.NEEDS_ROW if isinstance(answer, NeedsRow) else Kind.NEEDS_PREFIX
+        data = seal(kind, request.round, writer.to_bytes(), request.prefix_hash)
+        self._answer_data, self._block = data, block
+        return data
+
+    def _committed(self, verdict: Accepted | Committed) -> tuple[int, tuple[int, ...]]:
+        """Position and tokens of a verdict."""
+        held = len(self._token_ids)
+        if isinstance(verdict, Accepted):
+            assert self._block is not None
+            return held, (*self._block.tokens_to(verdict.element), *verdict.appended)
+        if verdict.position > held:
+            raise ChecksumError(
+                f"the order starts at position {verdict.position}, this side has {held} tokens; open the generation "
+                "again"
+            )
+        return verdict.position, verdict.token_ids
+
+
+_ORDERS = frozenset({Kind.ORDER, Kind.ABSOLUTE_ORDER})
+_ANSWERS = frozenset(Kind) - _ORDERS
+
+
+def _write_block(writer: BitWriter, draft: Draft, request: DraftRequest, wire: WireFormat) -> None:
+    position = request.feedback_position + len(request.feedback)
+    if draft.position != position or (draft.correction is None) != (request.correction is None):
+        raise MessageError(
+            f"needs a block at position {position} with a correction iff one was asked for, found position "
+            f"{draft.position} and correction {draft.correction}"
+        )
+    if draft.correction is not None:
+        writer.ids([draft.correction], wire.vocab_size)
+    codec(request.plan.protocol).encode(writer, draft, request.plan, wire)
+
+
+def _read_block(reader: BitReader, request: DraftRequest, wire: WireFormat) -> Draft:
+    correction = int(reader.ids(1, wire.vocab_size)[0]) if request.correction is not None else None
+    draft = codec(request.plan.protocol).decode(reader, request, wire)
+    reader.finish()
+    return replace(draft, correction=correction)
+
+
+def _hashes(prefix_hash: int, token_ids: Sequence[int]) -> list[int]:
+    """Of the prefix continued by one token, by two, and so on."""
+    hashes: list[int] = []
+    for token_id in token_ids:
+        prefix_hash = extend_prefix_hash(prefix_hash, (token_id,))
+        hashes.append(prefix_hash)
+    return hashes
+
+
+def _checked(wire: WireFormat) -> WireFormat:
+    if wire.vocab_size < 2:
+        raise ParameterError("wire.vocab_size", "at least 2 tokens", wire.vocab_size)
+    return wire

@@ -1,0 +1,161 @@
+"""A device whose rounds are chosen one by one, by the product's own selection policies.
+
+The policy sees what the product's coordinator would: acceptance learned from verdicts (one book for a group), the
+load of the verifier as running averages, the response's credit. The state of a link is taken as known; of one that
+changes over time, as it begins.
+"""
+
+from outrider.contracts.cost import CostModel, LinearCostModel
+from outrider.contracts.drafting import DraftPlan
+from outrider.contracts.errors import ParameterError
+from outrider.contracts.link import Csi
+from outrider.contracts.requests import SamplingParams
+from outrider.link.state import profile_csi
+from outrider.link.trace import profile_at
+from outrider.selection.acceptance import AcceptanceBook, GenerationAcceptance
+from outrider.selection.plans import rule_for
+from outrider.selection.situation import (
+    DrafterView,
+    Promise,
+    RoundChoice,
+    RoundSituation,
+    SelectionPolicy,
+    VerifierView,
+)
+from outrider.simulation.acceptance_models import DraftShape, draft_shape
+from outrider.simulation.drafted_rounds import (
+    NO_DRAFT,
+    Draft,
+    GroupDrafts,
+    ModelledDevice,
+    Response,
+    accepted_of,
+    message_sizes,
+)
+
+_WEIGHT = 0.1  # of the newest round or batch in running averages
+_PARAMS = SamplingParams()
+
+
+class ObservedLoad:
+    """How busy the verifier was lately."""
+
+    def __init__(self) -> None:
+        """Begin as an idle one."""
+        self.queue_s, self.batch_blocks = 0.0, 1.0
+
+    def round(self, queue_s: float) -> None:
+        """A round was committed that waited so long."""
+        self.queue_s += _WEIGHT * (queue_s - self.queue_s)
+
+    def batch(self, blocks: int) -> None:
+        """A batch of so many blocks was sent."""
+        self.batch_blocks += _WEIGHT * (blocks - self.batch_blocks)
+
+
+class GroupChoices:
+    """What the devices of a group share: policy, acceptance book, tables of plans, the view of the verifier."""
+
+    def __init__(self, drafts: GroupDrafts, policy: SelectionPolicy, cost_model: CostModel, load: ObservedLoad) -> None:
+        """Begin with nothing learned.
+
+        Raises:
+            ParameterError: a cost model that selection cannot compute with.
+        """
+        if not isinstance(cost_model, LinearCostModel):
+            raise ParameterError("verifier.planner_cost_model", "a linear model, as selection is used", cost_model)
+        self.group, self.policy = drafts.group, policy
+        self.book = AcceptanceBook()
+        self.rule = rule_for(self.group.protocol, _PARAMS, self.group.wire)
+        link = self.group.link
+        self.csi: Csi | None = None if link is None else profile_csi(profile_at(link, 0.0))
+        self._cost_model, self._load = cost_model, load
+        self._shapes: dict[DraftPlan, tuple[DraftShape, tuple[int, int]]] = {}
+
+    @property
+    def verifier(self) -> VerifierView:
+        """As it was lately."""
+        return VerifierView(self._cost_model, self._load.queue_s, self._load.batch_blocks, 0.0)
+
+    def shape(self, plan: DraftPlan) -> tuple[DraftShape, tuple[int, int]]:
+        """A plan's shape and message sizes."""
+        if plan not in self._shapes:
+            group = self.group
+            shape = draft_shape(group.acceptance, plan.window, plan.expansion, group.sibling_factor, group.node_share)
+            self._shapes[plan] = shape, message_sizes(group, plan)
+        return self._shapes[plan]
+
+
+class ChoosingDevice(ModelledDevice):
+    """A device of a group with a selection policy."""
+
+    def __init__(
+        self, drafts: GroupDrafts, choices: GroupChoices, device: int, seed: int, responses: int | None
+    ) -> None:
+        """``choices`` are shared by its group."""
+        super().__init__(drafts, device, seed, responses, speculates=True, remote=True)
+        self._choices = choices
+        self._acceptance: GenerationAcceptance | None = None
+        self._previous: RoundChoice | None = None
+        self._unlearned: tuple[DraftPlan, int, int] | None = None  # plan, start and accepted of the last round
+        self._prompt_tokens = 0
+
+    def begin(self) -> Response | None:
+        """See ``Workload.begin``."""
+        self._learn()
+        response = super().begin()
+        self._acceptance, self._previous = self._choices.book.generation(), None
+        if response is not None:
+            self._prompt_tokens = response.prompt_tokens
+        return response
+
+    def draft(self, committed_tokens: int, remaining_tokens: int, credit_s: float) -> Draft:
+        """See ``Workload.draft``."""
+        self._learn()
+        choices = self._choices
+        assert self._acceptance is not None
+        group = choices.group
+        situation = RoundSituation(
+            params=_PARAMS,
+            wire=group.wire,
+            position=self._prompt_tokens + committed_tokens,
+            remaining_tokens=remaining_tokens,
+            k_max=group.window,
+            drafter=DrafterView(choices.csi, self.step_s, group.exchange_s, group.node_share),
+            verifier=choices.verifier,
+            acceptance=self._acceptance.view(),
+            protocols=(group.protocol,),
+            window=None,
+            promise=Promise(group.slo.tokens_per_s, credit_s) if group.slo.tokens_per_s > 0.0 else None,
+        )
+        self._previous = choices.policy.choose(situation, self._previous)
+        plan = self._previous.chosen.plan
+        if plan is None:
+            self._acceptance.observe(choices.rule, 0, 0)
+            return NO_DRAFT
+        shape, bits = choices.shape(plan)
+        accepted = accepted_of(self.luck, committed_tokens, shape.passes, plan.window)
+        self._unlearned = plan, committed_tokens, accepted
+        expected = self._previous.chosen.expected_tokens
+        return Draft(shape.nodes[-1], plan.window, accepted, shape.steps[-1] * self.step_s, expected, bits)
+
+    def _learn(self) -> None:
+        """The last round's verdict is known."""
+        if self._unlearned is None or self._acceptance is None:
+            return
+        (plan, start, accepted), self._unlearned = self._unlearned, None
+        rule = self._choices.rule
+        if not plan.expansion:
+            self._acceptance.observe(rule, accepted, plan.window)
+            return
+        offered = plan.expansion[: accepted + 1]
+        winners = [self._winner(depth, self.luck[start + depth]) for depth in range(accepted)]
+        self._acceptance.observe_tree(rule, offered, winners)
+
+    def _winner(self, depth: int, luck: float) -> int:
+        """The sibling that was accepted: the chance that it or one before it is grows with its number."""
+        group = self._choices.group
+        first, rejected, sibling = group.acceptance.at(depth), 1.0, 0
+        while luck >= 1.0 - (rejected := rejected * (1.0 - first * group.sibling_factor**sibling)):
+            sibling += 1
+        return sibling

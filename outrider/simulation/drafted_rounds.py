@@ -1,0 +1,185 @@
+"""What a device does: how long its responses are, what it drafts in each round and what is accepted of it."""
+
+from collections.abc import Sequence
+from math import exp, log
+from statistics import NormalDist
+from typing import NamedTuple, Protocol
+
+from outrider.contracts.drafting import DraftPlan
+from outrider.selection.payload import answer_bits, order_bits
+from outrider.selection.yields import expected_tokens
+from outrider.simulation.acceptance_models import Predictor, draft_shape
+from outrider.simulation.chance import uniforms
+from outrider.simulation.scenario import DeviceGroup
+
+_LENGTHS, _TOKENS, _FLAGS = 0, 1, 2  # purposes of chance
+_NORMAL = NormalDist()
+
+
+class Response(NamedTuple):
+    """One response to be made: after a pause, this long."""
+
+    pause_s: float
+    prompt_tokens: int
+    output_tokens: int
+
+
+class Draft(NamedTuple):
+    """One round's draft.
+
+    Attributes:
+        nodes: drafted tokens that are verified; 0 is a round of the verifier alone.
+        depth: on their longest path.
+        accepted: of these.
+        draft_s: the device computes.
+        expected_tokens: that the round should commit, correction or bonus token included, as known before it.
+        bits: down and up; None if nothing is exchanged with the device.
+    """
+
+    nodes: int
+    depth: int
+    accepted: int
+    draft_s: float
+    expected_tokens: float
+    bits: tuple[int, int] | None
+
+
+NO_DRAFT = Draft(0, 0, 0, 0.0, 1.0, None)
+
+
+class Workload(Protocol):
+    """One device's work, in order."""
+
+    def begin(self) -> Response | None:
+        """Its next response; None if it is done."""
+        ...
+
+    def draft(self, committed_tokens: int, remaining_tokens: int, credit_s: float) -> Draft:
+        """Its next round; the one before it is committed.
+
+        Args:
+            committed_tokens: of the response so far, >= 1.
+            remaining_tokens: that it may still take, >= 1.
+            credit_s: time until it is behind its promise (``Ledger.credit_s``).
+        """
+        ...
+
+
+class GroupDrafts:
+    """What is the same for all drafts of a group, by depth: made once."""
+
+    def __init__(self, group: DeviceGroup) -> None:
+        """Write the tables."""
+        self.group = group
+        self.shape = draft_shape(
+            group.acceptance, group.window, group.expansion, group.sibling_factor, group.node_share
+        )
+        depths = range(1, len(self.shape.passes) + 1)
+        self.bits = [message_sizes(group, DraftPlan(group.protocol, 0))]
+        self.bits += [message_sizes(group, DraftPlan(group.protocol, n, group.expansion[:n])) for n in depths]
+        self.expected = [expected_tokens(self.shape.passes[:depth]) for depth in (0, *depths)]
+        self.expected_passed, self.expected_flagged = self.expected, self.expected
+        if group.predictor is not None:
+            self.expected_passed, self.expected_flagged = _seen_by(group.predictor, self.shape.passes)
+
+
+class ModelledDevice:
+    """A device of a group. Draws its chance response by response."""
+
+    def __init__(
+        self, drafts: GroupDrafts, device: int, seed: int, responses: int | None, *, speculates: bool, remote: bool
+    ) -> None:
+        """Begin at the beginning.
+
+        Args:
+            drafts: its group's.
+            device: its number.
+            seed: of the run.
+            responses: after so many it is done; None goes on.
+            speculates: if not, its rounds are the verifier's alone.
+            remote: it drafts itself; if not, drafting costs it no time and nothing is exchanged.
+        """
+        group = drafts.group
+        self._group, self._device, self._seed, self._responses = group, device, seed, responses
+        self._drafts, self._predictor = drafts, group.predictor
+        self._number = 0
+        stagger, speed = uniforms(seed, device, 0, _LENGTHS, 2)
+        self._stagger_s = group.stagger_s * stagger
+        spread = group.step_spread * _NORMAL.inv_cdf(max(speed, 1e-12)) if group.step_spread else 0.0
+        self.step_s = group.step_s * exp(spread) if remote else 0.0
+        self._bits: list[tuple[int, int] | None] = [*drafts.bits] if remote else [None] * len(drafts.bits)
+        self._longest = len(drafts.shape.passes) if speculates else 0
+        self.luck: list[float] = []
+        self._flags: list[float] = []
+
+    def begin(self) -> Response | None:
+        """See ``Workload.begin``."""
+        if self._number == self._responses:
+            return None
+        self._number += 1
+        group = self._group
+        prompt, output, pause = uniforms(self._seed, self._device, self._number, _LENGTHS, 3)
+        pause_s = self._stagger_s if self._number == 1 else -group.pause_s * log(1.0 - pause)
+        response = Response(pause_s, group.prompt_tokens.at(prompt), group.output_tokens.at(output))
+        self.luck = uniforms(self._seed, self._device, self._number, _TOKENS, response.output_tokens)
+        if self._predictor is not None:
+            self._flags = uniforms(self._seed, self._device, self._number, _FLAGS, response.output_tokens)
+        return response
+
+    def draft(self, committed_tokens: int, remaining_tokens: int, credit_s: float) -> Draft:  # noqa: ARG002 (a choice's)
+        """See ``Workload.draft``."""
+        drafts, predictor = self._drafts, self._predictor
+        depth = min(self._longest, remaining_tokens - 1)
+        if depth == 0:
+            return NO_DRAFT
+        shape = drafts.shape
+        if predictor is None:
+            accepted = accepted_of(self.luck, committed_tokens, shape.passes, depth)
+            draft_s = shape.steps[depth - 1] * self.step_s
+            return Draft(shape.nodes[depth - 1], depth, accepted, draft_s, drafts.expected[depth], self._bits[depth])
+        steps, flagged = self._until_flagged(predictor, committed_tokens, depth)
+        sent = steps if predictor.sends_flagged or not flagged else steps - 1
+        expected = drafts.expected_flagged if flagged and predictor.sends_flagged else drafts.expected_passed
+        accepted = accepted_of(self.luck, committed_tokens, shape.passes, sent)
+        return Draft(sent, sent, accepted, shape.steps[steps - 1] * self.step_s, expected[sent], self._bits[sent])
+
+    def _until_flagged(self, predictor: Predictor, start: int, depth: int) -> tuple[int, bool]:
+        """Steps made, and whether the last one's token was flagged."""
+        luck, flags, passes = self.luck, self._flags, self._drafts.shape.passes
+        for index in range(depth):
+            good = luck[start + index] < passes[index]
+            if flags[start + index] >= (predictor.recall if good else predictor.false_positive_rate):
+                return index + 1, True
+        return depth, False
+
+
+def accepted_of(luck: Sequence[float], start: int, passes: Sequence[float], depth: int) -> int:
+    """Leading positions of a draft of this depth, from ``start`` of the response on, that are accepted."""
+    accepted = 0
+    while accepted < depth and luck[start + accepted] < passes[accepted]:
+        accepted += 1
+    return accepted
+
+
+def message_sizes(group: DeviceGroup, plan: DraftPlan) -> tuple[int, int]:
+    """Payload bits of an order and of its answer."""
+    return order_bits(group.wire), answer_bits(plan, group.wire, group.wire.vocab_size)
+
+
+def _seen_by(predictor: Predictor, passes: Sequence[float]) -> tuple[list[float], list[float]]:
+    """Expected tokens by depth of drafts a predictor has seen: all passed it; all but the last did."""
+    recall, false_rate = predictor.recall, predictor.false_positive_rate
+    passed = [_posterior(chance, recall, false_rate) for chance in passes]
+    flagged = [_posterior(chance, 1.0 - recall, 1.0 - false_rate) for chance in passes]
+    lengths = range(1, len(passes) + 1)
+    return (
+        [1.0, *(expected_tokens(passed[:length]) for length in lengths)],
+        [1.0, *(expected_tokens([*passed[: length - 1], flagged[length - 1]]) for length in lengths)],
+    )
+
+
+def _posterior(accepted: float, if_accepted: float, if_rejected: float) -> float:
+    """Chance of acceptance, given what was seen and how likely that is either way."""
+    joint = accepted * if_accepted
+    total = joint + (1.0 - accepted) * if_rejected
+    return joint / total if total > 0.0 else 0.0

@@ -1,0 +1,1 @@
+"""From committed tokens to the text that may be shown."""

@@ -1,0 +1,1 @@
+"""Make a drafter for a target from the target's own layers."""

@@ -1,0 +1,1 @@
+"""The API as an ASGI application."""

@@ -1,0 +1,99 @@
+"""The HTTP API as an ASGI application over a ``Service``: how a response is asked for. Knows no Ray."""
+
+import asyncio
+import secrets
+import time
+import uuid
+
+from fastapi import FastAPI, Request
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+
+from outrider.text.stops import backend_of
+from outrider.text.token_names import TokenTable
+from serve_app.api.http.edge import Edge, error_response
+from serve_app.api.http.generation import GenerationResponse
+from serve_app.api.http.reads import reads
+from serve_app.api.http_errors import BodyTooLargeError, MediaTypeError, MethodError, UnknownPathError, answer_for
+from serve_app.api.openai.generation import to_choices
+from serve_app.api.openai.prompts import read_prompts
+from serve_app.api.openai.requests import ChatBody, CompletionBody, parse_body
+from serve_app.api.openai.responses import ResponseForm
+from serve_app.api.service import Service
+
+
+def make_api(service: Service, *, returns_request_id: bool = True) -> FastAPI:
+    """The API as an ASGI application.
+
+    Args:
+        service: what makes the responses.
+        returns_request_id: whether to set ``X-Request-Id`` on responses; not behind a server that does.
+    """
+    api = FastAPI(title="Outrider", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    api.add_middleware(Edge, returns_request_id=returns_request_id)
+    table = TokenTable(backend_of(service.tokenizer))
+
+    @api.exception_handler(HTTPException)
+    async def no_route(request: Request, error: HTTPException) -> Response:
+        where = f"{request.method} {request.url.path:.200}"
+        if error.status_code != 405:
+            return error_response(answer_for(UnknownPathError(f"needs a URL of this API, found {where}")))
+        allowed = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))
+        response = error_response(answer_for(MethodError(f"needs the method {allowed} for this URL, found {where}")))
+        response.headers["Allow"] = allowed
+        return response
+
+    api.include_router(reads(service))
+
+    @api.post("/v1/completions")
+    async def completions(request: Request) -> Response:
+        return await _respond(service, table, request, CompletionBody)
+
+    @api.post("/v1/chat/completions")
+    async def chat_completions(request: Request) -> Response:
+        return await _respond(service, table, request, ChatBody)
+
+    return api
+
+
+async def _respond(
+    service: Service, table: TokenTable, request: Request, kind: type[CompletionBody | ChatBody]
+) -> Response:
+    """Read and check a request; the response it returns makes the generations when it is sent."""
+    content = await _read_json_body(request, service.settings.max_body_bytes)
+    body = parse_body(content, kind, service.limits)
+    prompts = await asyncio.to_thread(read_prompts, body, service.tokenizer, service.limits)
+    chat = isinstance(body, ChatBody)
+    name = f"{'chatcmpl' if chat else 'cmpl'}-{uuid.uuid4().hex}"
+    choices = to_choices(
+        body,
+        prompts,
+        service.limits,
+        name=name,
+        request_id=request.state.record.request_id,
+        default_seed=secrets.randbits(64),
+    )
+    form = ResponseForm(
+        id=name,
+        model=service.limits.model_name,
+        created_s=int(time.time()),
+        chat=chat,
+        table=table,
+        logprobs=body.alternatives is not None,
+        spans=body.outrider.spans,
+        usage_in_stream=body.stream_options.include_usage,
+        usage_in_events=body.stream_options.continuous_usage_stats,
+    )
+    return GenerationResponse(service, choices, form, stream=body.stream)
+
+
+async def _read_json_body(request: Request, max_bytes: int) -> bytes:
+    media_type = request.headers.get("content-type", "")
+    if media_type.partition(";")[0].strip().lower() != "application/json":
+        raise MediaTypeError(f"needs Content-Type: application/json, found {media_type or 'none'}")
+    content = bytearray()
+    async for part in request.stream():
+        content += part
+        if len(content) > max_bytes:
+            raise BodyTooLargeError(f"needs a body of at most {max_bytes} bytes, found more; shorten the prompt")
+    return bytes(content)

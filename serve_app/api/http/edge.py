@@ -1,0 +1,71 @@
+"""The outermost layer of the HTTP API: each request gets an id, every error an answer, and the log a line."""
+
+import asyncio
+import uuid
+
+from fastapi.responses import JSONResponse, Response
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from serve_app.api.http.record import RequestRecord
+from serve_app.api.http_errors import ErrorAnswer
+
+_MAX_REQUEST_ID_CHARS = 128
+_REQUEST_ID_CHARS = frozenset(map(chr, range(0x20, 0x7F)))
+
+
+class Edge:
+    """Outermost layer; the layers below find the request's ``RequestRecord`` in its state, as ``record``."""
+
+    def __init__(self, app: ASGIApp, *, returns_request_id: bool) -> None:
+        self._app = app
+        self._returns_request_id = returns_request_id
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, as ASGI has it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        record = RequestRecord(_request_id(Headers(scope=scope).get("x-request-id", "")), scope["path"])
+        scope.setdefault("state", {})["record"] = record
+
+        tagged_send = self._tagging(send, record, has_body=scope["method"] != "HEAD")
+        try:
+            await self._app(scope, receive, tagged_send)
+        except ClientDisconnect:
+            record.left = True
+        except asyncio.CancelledError:
+            record.left = True  # Serve cancels a request when its client leaves
+            raise
+        except Exception as error:
+            answer = record.told(error)
+            if record.status is not None:
+                raise
+            await error_response(answer)(scope, receive, tagged_send)
+        finally:
+            if scope["method"] == "POST":
+                record.ended()
+
+    def _tagging(self, send: Send, record: RequestRecord, *, has_body: bool) -> Send:
+        async def tagged_send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                record.status = message["status"]
+                if self._returns_request_id:
+                    MutableHeaders(scope=message)["x-request-id"] = record.request_id
+            elif not has_body:
+                message = {**message, "body": b""}
+            await send(message)
+
+        return tagged_send
+
+
+def error_response(answer: ErrorAnswer) -> Response:
+    """The answer as an HTTP response."""
+    return JSONResponse(answer.body, status_code=answer.status, headers=answer.headers)
+
+
+def _request_id(given: str) -> str:
+    """The client's id, less what is no printable ASCII and what is too long; a new one if nothing is left."""
+    printable = "".join(char for char in given if char in _REQUEST_ID_CHARS)
+    return printable.strip()[:_MAX_REQUEST_ID_CHARS] or uuid.uuid4().hex

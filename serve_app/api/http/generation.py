@@ -1,0 +1,136 @@
+"""An HTTP response made while it is sent, as one JSON document or as server-sent events.
+
+A client that leaves cancels its response, streamed or not, whether the server cancels the request (Serve's proxy) or
+only reports the disconnect (uvicorn): leaving closes the chunk iterators, which cancels the coordinators' generators.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+
+from fastapi.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from outrider.contracts.errors import GenerationFailedError
+from outrider.contracts.requests import FinishReason, GenerationChunk
+from serve_app.api.http.merge import merged, with_deadlines
+from serve_app.api.http.record import RequestRecord
+from serve_app.api.openai.choices import ChoiceReader, Delta, joined
+from serve_app.api.openai.generation import Choice
+from serve_app.api.openai.responses import ResponseForm, usage_of
+from serve_app.api.service import Service
+
+_EVENT_STREAM_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+_Chunks = AsyncIterator[tuple[int, GenerationChunk]]  # of all choices, each with its choice's index
+
+
+class GenerationResponse(Response):
+    """Makes all choices of a response at once while sending it, as one JSON document or as server-sent events.
+
+    Nothing is sent before the first chunk, so that an error until then is an HTTP error; a later one is an event of
+    its own, after which the stream ends without ``[DONE]``. Any choice's error is the response's.
+    """
+
+    def __init__(self, service: Service, choices: Sequence[Choice], form: ResponseForm, *, stream: bool) -> None:
+        super().__init__()
+        self._service = service
+        self._readers = [ChoiceReader(choice, form.table) for choice in choices]
+        self._form = form
+        self._stream = stream
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Make the response and send it, unless the client leaves."""
+        record: RequestRecord = scope["state"]["record"]
+        work = asyncio.ensure_future(self._make(scope, receive, send))
+        left = asyncio.ensure_future(_disconnected(receive))
+        try:
+            await asyncio.wait((work, left), return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                work.result()
+            else:
+                record.left = True
+        finally:
+            left.cancel()
+            work.cancel()
+            await asyncio.gather(work, left, return_exceptions=True)
+            record.facts |= self._facts()
+
+    async def _make(self, scope: Scope, receive: Receive, send: Send) -> None:
+        generations = [self._service.generate(reader.choice.request) for reader in self._readers]
+        in_time = [with_deadlines(chunks, self._service.settings) for chunks in generations]
+        async with aclosing(merged(in_time)) as chunks:
+            if self._stream:
+                await self._send_events(chunks, send, scope["state"]["record"])
+            else:
+                await JSONResponse(await self._document(chunks))(scope, receive, send)
+
+    async def _document(self, chunks: _Chunks) -> dict[str, object]:
+        deltas: list[list[Delta]] = [[] for _ in self._readers]
+        async for index, chunk in chunks:  # to its end, so that no generator is cancelled that has said all
+            deltas[index] += self._readers[index].read(chunk)
+        wholes = [joined(pieces) for pieces in deltas]
+        return self._form.whole(list(zip(wholes, self._reasons(), strict=True)), usage_of(self._readers))
+
+    async def _send_events(self, chunks: _Chunks, send: Send, record: RequestRecord) -> None:
+        started = False
+        try:
+            async for event in self._events(chunks):
+                if not started:
+                    started = True
+                    await send({"type": "http.response.start", "status": 200, "headers": _EVENT_STREAM_HEADERS})
+                await _send_event(send, event)
+            await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
+        except Exception as error:
+            if not started:
+                raise
+            await _send_event(send, record.told(error).body)
+            await send({"type": "http.response.body", "body": b""})
+
+    async def _events(self, chunks: _Chunks) -> AsyncIterator[dict[str, object]]:
+        async for event in self._choice_events(chunks):
+            yield event | {"usage": usage_of(self._readers)} if self._form.usage_in_events else event
+        self._reasons()
+        if self._form.usage_in_stream:
+            yield self._form.usage_event(usage_of(self._readers))
+
+    async def _choice_events(self, chunks: _Chunks) -> AsyncIterator[dict[str, object]]:
+        form, opened = self._form, set[int]()
+        async for index, chunk in chunks:
+            reader = self._readers[index]
+            if form.chat and index not in opened:
+                yield form.role_event(index)
+            opened.add(index)
+            for delta in reader.read(chunk):
+                yield form.delta_event(index, delta)
+            if reader.finish_reason is not None:
+                yield form.last_event(index, reader.finish_reason)
+
+    def _reasons(self) -> list[FinishReason]:
+        """Why each choice ended."""
+        reasons = [reader.finish_reason for reader in self._readers if reader.finish_reason is not None]
+        if len(reasons) < len(self._readers):
+            unfinished = [reader.choice.request.generation for reader in self._readers if reader.finish_reason is None]
+            raise GenerationFailedError(f"{', '.join(unfinished)} ended without a finish reason")
+        return reasons
+
+    def _facts(self) -> dict[str, object]:
+        """For the log."""
+        readers = self._readers
+        return {
+            "prompt_tokens": sum(len(r.choice.request.prompt_ids) for r in readers if r.choice.first_of_prompt),
+            "completion_tokens": sum(reader.completion_tokens for reader in readers),
+            "finish_reasons": [reader.finish_reason for reader in readers],
+            "choices": len(readers),
+            "stream": self._stream,
+        }
+
+
+async def _send_event(send: Send, content: dict[str, object]) -> None:
+    data = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    await send({"type": "http.response.body", "body": f"data: {data}\n\n".encode(), "more_body": True})
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

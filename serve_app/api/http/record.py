@@ -1,0 +1,61 @@
+"""What is logged of a request: ids and numbers, never what was said."""
+
+import logging
+import time
+import traceback
+from dataclasses import dataclass, field
+
+from outrider.events import event
+from serve_app.api.http_errors import ErrorAnswer, answer_for, cause_of
+
+_MAX_PATH_CHARS = 200
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class RequestRecord:
+    """One HTTP request, from its arrival on. The layers it passes add what they learn.
+
+    Attributes:
+        request_id: the client's, or one made for it.
+        path: of its URL.
+        status: of HTTP, once answered.
+        error: OpenAI's code of the error it was told of, if any.
+        left: whether the client went away.
+        facts: of the response: token counts and the like.
+        began_at_s: on the monotonic clock.
+    """
+
+    request_id: str
+    path: str
+    status: int | None = None
+    error: str | None = None
+    left: bool = False
+    facts: dict[str, object] = field(default_factory=dict)
+    began_at_s: float = field(default_factory=time.monotonic)
+
+    def told(self, error: Exception) -> ErrorAnswer:
+        """The answer to an error; what the client did not cause is logged."""
+        answer = answer_for(error)
+        self.error = answer.code
+        if answer.status >= 500:
+            event(
+                log,
+                "request_failed",
+                logging.ERROR,
+                **self._named(),
+                code=answer.code,
+                error=type(cause_of(error)).__name__,
+                traceback="".join(traceback.format_exception(error)),
+            )
+        return answer
+
+    def ended(self) -> None:
+        """Log that it is over."""
+        name = "request_cancelled" if self.left else "request_finished"
+        seconds = round(time.monotonic() - self.began_at_s, 6)
+        event(log, name, **self._named(), status=self.status, code=self.error, seconds=seconds, **self.facts)
+
+    def _named(self) -> dict[str, str]:
+        return {"request_id": self.request_id, "path": self.path[:_MAX_PATH_CHARS]}

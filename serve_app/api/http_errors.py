@@ -1,0 +1,175 @@
+"""Every error a client may see: one table from type to HTTP status, in OpenAI's form.
+
+What a client did wrong is explained to it. What is wrong with the service is logged under the request's id; the
+client learns only whether trying again may help.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ray.exceptions import RayError, RayTaskError
+from ray.serve.exceptions import BackPressureError, RayServeException
+
+from outrider.contracts.errors import (
+    BusyError,
+    ContextTooLongError,
+    DrafterBrokenError,
+    DrafterLostError,
+    EngineUnavailableError,
+    FleetUnavailableError,
+    GenerationFailedError,
+    ModelUnavailableError,
+    OutriderError,
+    ParameterError,
+    VerifierLostError,
+)
+
+_RETRY_AFTER_S = 1
+_MAX_MESSAGE_CHARS = 600  # a message ends with the value found, which may be as long as a request
+_MAX_PARAM_CHARS = 100
+
+
+class FieldError(OutriderError):
+    """A field of a request cannot be taken. ``field`` is its path, as in ``messages[0].content``."""
+
+    def __init__(self, field: str, message: str) -> None:
+        self.field = field
+        super().__init__(message)
+
+
+class UnknownFieldError(FieldError):
+    """No such field in this API."""
+
+
+class UnsupportedFieldError(FieldError):
+    """A field or value of OpenAI's API that is not supported yet."""
+
+
+class MissingFieldError(FieldError):
+    """A field that must be there is not."""
+
+
+class PromptTooLongError(FieldError, ContextTooLongError):
+    """Prompt, or prompt and output together, exceed the context."""
+
+
+class UnknownModelError(FieldError):
+    """The request names a model that is not served."""
+
+
+class MalformedBodyError(OutriderError):
+    """The body is no JSON object."""
+
+
+class BodyTooLargeError(OutriderError):
+    """The body has more bytes than are taken."""
+
+
+class MediaTypeError(OutriderError):
+    """The body is of another type than JSON."""
+
+
+class UnknownPathError(OutriderError):
+    """No such URL."""
+
+
+class MethodError(OutriderError):
+    """The URL exists, but not for this method."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorKind:
+    """What a client is told about one type of error.
+
+    Attributes:
+        status: of HTTP.
+        type: OpenAI's coarse kind.
+        code: OpenAI's fine kind.
+        message: instead of the error's own, where that would tell of our insides.
+        retry: whether the same request may succeed soon.
+    """
+
+    status: int
+    type: str
+    code: str
+    message: str | None = None
+    retry: bool = False
+
+
+_INVALID, _SERVER = "invalid_request_error", "server_error"
+_BUSY = ErrorKind(
+    429, "rate_limit_error", "busy", "as many responses as possible are being made; try again later", retry=True
+)
+_UNAVAILABLE = ErrorKind(
+    503, _SERVER, "unavailable", "the model lost one of its processes; it is being replaced, try again", retry=True
+)
+_INTERNAL = ErrorKind(500, _SERVER, "internal_error", "internal error; it is logged under the X-Request-Id returned")
+
+# The nearest class in an error's method resolution order decides.
+ERROR_KINDS: Mapping[type[BaseException], ErrorKind] = {
+    ParameterError: ErrorKind(400, _INVALID, "invalid_value"),
+    MissingFieldError: ErrorKind(400, _INVALID, "missing_required_parameter"),
+    UnknownFieldError: ErrorKind(400, _INVALID, "unknown_parameter"),
+    UnsupportedFieldError: ErrorKind(400, _INVALID, "unsupported_parameter"),
+    ContextTooLongError: ErrorKind(400, _INVALID, "context_length_exceeded"),
+    MalformedBodyError: ErrorKind(400, _INVALID, "invalid_json"),
+    UnknownModelError: ErrorKind(404, _INVALID, "model_not_found"),
+    UnknownPathError: ErrorKind(404, _INVALID, "unknown_url"),
+    MethodError: ErrorKind(405, _INVALID, "method_not_allowed"),
+    BodyTooLargeError: ErrorKind(413, _INVALID, "request_too_large"),
+    MediaTypeError: ErrorKind(415, _INVALID, "unsupported_media_type"),
+    BusyError: _BUSY,
+    BackPressureError: _BUSY,
+    GenerationFailedError: _UNAVAILABLE,
+    VerifierLostError: _UNAVAILABLE,
+    DrafterLostError: _UNAVAILABLE,
+    DrafterBrokenError: _UNAVAILABLE,
+    FleetUnavailableError: _UNAVAILABLE,
+    ModelUnavailableError: _UNAVAILABLE,
+    EngineUnavailableError: _UNAVAILABLE,
+    RayError: _UNAVAILABLE,
+    RayServeException: _UNAVAILABLE,
+    TimeoutError: ErrorKind(504, _SERVER, "timeout", "the model did not answer in time; try again", retry=True),
+    Exception: _INTERNAL,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorAnswer:
+    """An HTTP answer: status, OpenAI's code, JSON body ``{"error": {...}}`` and headers besides the usual."""
+
+    status: int
+    code: str
+    body: dict[str, object]
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+def cause_of(error: Exception) -> Exception:
+    """The error as it was raised, if Ray carried it here from another process.
+
+    Ray's copy is an instance of the original's class too, but its message is a traceback.
+    """
+    while isinstance(error, RayTaskError) and isinstance(error.cause, Exception):
+        error = error.cause
+    return error
+
+
+def answer_for(error: Exception) -> ErrorAnswer:
+    """What to tell a client of an error; any error has an answer."""
+    error = cause_of(error)
+    kind = next(ERROR_KINDS[cls] for cls in type(error).__mro__ if cls in ERROR_KINDS)
+    if isinstance(error, RayTaskError):  # its cause could not be read, so it is none of ours
+        kind = _INTERNAL
+    param = getattr(error, "field", None) if kind.status < 500 else None
+    content = {
+        "message": _shortened(kind.message or str(error), _MAX_MESSAGE_CHARS),
+        "type": kind.type,
+        "param": None if param is None else _shortened(str(param), _MAX_PARAM_CHARS),
+        "code": kind.code,
+    }
+    headers = {"Retry-After": str(_RETRY_AFTER_S)} if kind.retry else {}
+    return ErrorAnswer(kind.status, kind.code, {"error": content}, headers)
+
+
+def _shortened(text: str, max_chars: int) -> str:
+    return text if len(text) <= max_chars else text[: max_chars - 3] + "..."

@@ -1,0 +1,1 @@
+"""OpenAI's request and response bodies as data. No HTTP, no Ray, no clock."""

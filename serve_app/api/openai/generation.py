@@ -1,0 +1,198 @@
+"""What a parsed request body asks of the coordinators: one generation for each choice of each prompt.
+
+Parameters are checked against the model's limits here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from itertools import accumulate
+from operator import mul
+
+from outrider.contracts.errors import ParameterError
+from outrider.contracts.requests import TREE_PROTOCOLS, GenerationId, GenerationRequest, ProtocolName, SamplingParams
+from outrider.contracts.slo import SloClass, slo_class_named
+from serve_app.api.http_errors import PromptTooLongError
+from serve_app.api.openai.prompts import Prompt
+from serve_app.api.openai.requests import ChatBody, CompletionBody, RequestLimits
+
+_DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's
+_INT64 = range(-(2**63), 2**63)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of a response's choices, and the generation that makes it.
+
+    Attributes:
+        index: OpenAI's: choice i of prompt j has ``j * n + i``.
+        request: what a coordinator is asked for.
+        first_of_prompt: whether it is choice 0 of its prompt; ``usage`` counts a prompt once.
+        echo: the prompt's text, if the choice's text is to begin with it.
+        shows_output: False for ``max_tokens: 0``, which only echoes: one token is made and not shown.
+    """
+
+    index: int
+    request: GenerationRequest
+    first_of_prompt: bool = True
+    echo: str | None = None
+    shows_output: bool = True
+
+
+def to_choices(
+    body: CompletionBody | ChatBody,
+    prompts: Sequence[Prompt],
+    limits: RequestLimits,
+    *,
+    name: GenerationId,
+    request_id: str,
+    default_seed: int,
+) -> list[Choice]:
+    """What coordinators are asked for, in the order of the choices' indices.
+
+    Args:
+        body: a parsed body.
+        prompts: from ``read_prompts``.
+        limits: of the served model.
+        name: of the response, fresh; generations are named by it and their index.
+        request_id: of the HTTP request.
+        default_seed: unsigned 64 bit, for a request that names none.
+
+    Raises:
+        ParameterError: a value is out of range.
+        PromptTooLongError: prompt and ``max_tokens`` together exceed the context.
+    """
+    params = _params(body, limits, default_seed)
+    seeds = [choice_seed(params.seed, i) for i in range(body.n)]
+    completion = body if isinstance(body, CompletionBody) else None
+    echo = completion is not None and completion.echo
+    choices: list[Choice] = []
+    for prompt in prompts:
+        max_tokens = _max_tokens(body, len(prompt.token_ids), limits)
+        request = GenerationRequest(
+            generation=name,
+            prompt_ids=prompt.token_ids,
+            params=params,
+            max_tokens=max(max_tokens, 1),
+            stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop),
+            min_tokens=_min_tokens(body, max_tokens),
+            ignore_eos=body.ignore_eos,
+            logprobs=body.alternatives,
+            prompt_logprobs=echo and body.alternatives is not None,
+            window=_window(body, limits),
+            protocol=_protocol(body, params),
+            expansion=_expansion(body, limits),
+            reproducible=body.seed is not None,
+            explain=body.outrider.explain,
+            slo=_slo_class(body, limits),
+            request_id=request_id,
+        )
+        for i, seed in enumerate(seeds):
+            index = len(choices)
+            own = replace(request, generation=f"{name}-{index}", params=replace(params, seed=seed))
+            choices.append(Choice(index, own, i == 0, prompt.text if echo else None, shows_output=max_tokens > 0))
+    return choices
+
+
+def choice_seed(seed: int, choice: int) -> int:
+    """The seed of one of ``n`` choices: the request's own for choice 0.
+
+    For the others BLAKE2b of seed and choice (unsigned, little endian, 8 bytes each), its first 8 bytes.
+    """
+    if choice == 0:
+        return seed
+    digest = blake2b(seed.to_bytes(8, "little") + choice.to_bytes(8, "little"), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
+
+
+def _params(body: CompletionBody | ChatBody, limits: RequestLimits, default_seed: int) -> SamplingParams:
+    seed = default_seed if body.seed is None else body.seed
+    if body.seed is not None and body.seed not in _INT64:
+        raise ParameterError("seed", f"an integer in {_INT64.start}..{_INT64.stop - 1}", body.seed)
+    return SamplingParams(
+        temperature=body.temperature,
+        top_k=0 if body.top_k == -1 or body.top_k >= limits.vocab_size else body.top_k,  # -1 is vLLM's for all
+        top_p=body.top_p,
+        min_p=body.min_p,
+        repetition_penalty=body.repetition_penalty,
+        presence_penalty=body.presence_penalty,
+        frequency_penalty=body.frequency_penalty,
+        logit_bias=_logit_bias(body.logit_bias, limits.vocab_size),
+        seed=seed % 2**64,
+    )
+
+
+def _window(body: CompletionBody | ChatBody, limits: RequestLimits) -> int | None:
+    window = body.outrider.window
+    if window is not None and not 0 <= window <= limits.k_max:
+        raise ParameterError("outrider.window", f"an integer in 0..{limits.k_max}", window)
+    return window
+
+
+def _protocol(body: CompletionBody | ChatBody, params: SamplingParams) -> ProtocolName | None:
+    name = body.outrider.protocol
+    if name is None:
+        return None
+    if name not in set(ProtocolName):
+        raise ParameterError("outrider.protocol", f"one of {', '.join(ProtocolName)}", name)
+    if body.seed is not None and not params.greedy and name != ProtocolName.TOKEN_IDS:
+        raise ParameterError("outrider.protocol", "token_ids where a seed is named, for the tokens it stands for", name)
+    return ProtocolName(name)
+
+
+def _expansion(body: CompletionBody | ChatBody, limits: RequestLimits) -> tuple[int, ...]:
+    options = body.outrider
+    if not options.expansion:
+        return ()
+    if options.protocol not in TREE_PROTOCOLS:
+        raise ParameterError("outrider.expansion", "outrider.protocol tslt_tree or token_ids", options.protocol)
+    if len(options.expansion) != options.window or min(options.expansion) < 1:
+        needed = f"as many numbers >= 1 as outrider.window ({options.window})"
+        raise ParameterError("outrider.expansion", needed, options.expansion)
+    if (nodes := sum(accumulate(options.expansion, mul))) > limits.k_max:
+        raise ParameterError("outrider.expansion", f"a tree of at most {limits.k_max} tokens", nodes)
+    return tuple(options.expansion)
+
+
+def _slo_class(body: CompletionBody | ChatBody, limits: RequestLimits) -> SloClass:
+    name = body.outrider.slo_class
+    return limits.slo_classes[0] if name is None else slo_class_named(name, limits.slo_classes)
+
+
+def _min_tokens(body: CompletionBody | ChatBody, max_tokens: int) -> int:
+    if not 0 <= body.min_tokens <= max_tokens:
+        raise ParameterError("min_tokens", f"an integer in 0..{max_tokens} (max_tokens)", body.min_tokens)
+    return body.min_tokens
+
+
+def _max_tokens(body: CompletionBody | ChatBody, prompt_len: int, limits: RequestLimits) -> int:
+    room = limits.max_context_tokens - prompt_len
+    most = min(room, limits.max_output_tokens)
+    field, asked, least = "max_tokens", body.max_tokens, 1
+    if isinstance(body, CompletionBody) and body.echo:
+        least = 0
+    if isinstance(body, ChatBody) and body.max_completion_tokens is not None:
+        if asked not in (None, body.max_completion_tokens):
+            raise ParameterError("max_tokens", "to equal max_completion_tokens, or be left out", asked)
+        field, asked = "max_completion_tokens", body.max_completion_tokens
+    if asked is None:
+        return most if isinstance(body, ChatBody) else min(_DEFAULT_COMPLETION_TOKENS, most)
+    if not least <= asked <= limits.max_output_tokens:
+        raise ParameterError(field, f"an integer in {least}..{limits.max_output_tokens}", asked)
+    if asked > room:
+        raise PromptTooLongError(
+            field,
+            f"{field} needs at most {room} (a context of {limits.max_context_tokens} tokens, {prompt_len} of them "
+            f"prompt), found {asked}; lower it or shorten the prompt",
+        )
+    return asked
+
+
+def _logit_bias(biases: Mapping[str, float], vocab_size: int) -> tuple[tuple[int, float], ...]:
+    bias_by_id = {}
+    for key, bias in biases.items():
+        token_id = int(key) if key.isascii() and key.isdigit() and len(key) <= len(str(vocab_size)) else vocab_size
+        if token_id >= vocab_size or str(token_id) != key:
+            raise ParameterError("logit_bias", f"token ids in 0..{vocab_size - 1} as keys", key)
+        bias_by_id[token_id] = float(bias)
+    return tuple(sorted(bias_by_id.items()))

@@ -1,0 +1,109 @@
+"""The prompts of a parsed request body, in tokens.
+
+Prompts are tokenised as vLLM does: a chat is rendered by the model's template, then tokenised as one text. Text that
+spells a special token, such as ``<|im_end|>``, therefore becomes that token, in message contents too.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jinja2 import TemplateError
+from transformers import PreTrainedTokenizerBase
+
+from outrider.contracts.errors import ParameterError
+from outrider.text.stops import backend_of
+from serve_app.api.http_errors import PromptTooLongError, UnsupportedFieldError
+from serve_app.api.openai.requests import ChatBody, CompletionBody, Message, RequestLimits
+
+_MAX_CHOICES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One prompt. ``text`` is the very text that was sent, or what the ids spell, special tokens included."""
+
+    token_ids: tuple[int, ...]
+    text: str
+
+
+def read_prompts(
+    body: CompletionBody | ChatBody, tokenizer: PreTrainedTokenizerBase, limits: RequestLimits
+) -> list[Prompt]:
+    """Tokenise the prompts, at least one; may be called from any thread.
+
+    Raises:
+        PromptTooLongError: one leaves no room for a token of output.
+        ParameterError: one is empty or holds ids the model does not have, the chat template refuses the messages, or
+            there are more than 64 choices to make.
+        UnsupportedFieldError: a chat for a model without a chat template.
+    """
+    if isinstance(body, ChatBody):
+        text = _rendered(body.messages, tokenizer)
+        ids = _tokenised(text, "messages", tokenizer, limits, add_special_tokens=False)
+        return [_checked(Prompt(tuple(ids), text), "messages", limits)]
+    given = _given(body.prompt)
+    if len(given) * body.n > _MAX_CHOICES:
+        needed = f"at most {_MAX_CHOICES // body.n} prompts with n: {body.n} ({_MAX_CHOICES} choices in all)"
+        raise ParameterError("prompt", needed, len(given))
+    return [_checked(_completion_prompt(item, field, tokenizer, limits), field, limits) for field, item in given]
+
+
+def _given(prompt: str | list[int] | list[str] | list[list[int]]) -> list[tuple[str, str | list[int]]]:
+    """Each prompt, and the path of its field."""
+    if isinstance(prompt, str):
+        return [("prompt", prompt)]
+    ids = [item for item in prompt if isinstance(item, int)]
+    several = [item for item in prompt if isinstance(item, str | list)]
+    return [(f"prompt[{i}]", item) for i, item in enumerate(several)] or [("prompt", ids)]
+
+
+def _completion_prompt(
+    given: str | list[int], field: str, tokenizer: PreTrainedTokenizerBase, limits: RequestLimits
+) -> Prompt:
+    if isinstance(given, str):
+        return Prompt(tuple(_tokenised(given, field, tokenizer, limits, add_special_tokens=True)), given)
+    if len(given) >= limits.max_context_tokens:
+        raise _too_long(field, len(given), limits)
+    for i, token_id in enumerate(given):
+        if not 0 <= token_id < limits.vocab_size:
+            raise ParameterError(f"{field}[{i}]", f"a token id in 0..{limits.vocab_size - 1}", token_id)
+    return Prompt(tuple(given), backend_of(tokenizer).decode(given, skip_special_tokens=False))
+
+
+def _checked(prompt: Prompt, field: str, limits: RequestLimits) -> Prompt:
+    if not prompt.token_ids:
+        raise ParameterError(field, "at least one token", "")
+    if len(prompt.token_ids) >= limits.max_context_tokens:
+        raise _too_long(field, len(prompt.token_ids), limits)
+    return prompt
+
+
+def _rendered(messages: Sequence[Message], tokenizer: PreTrainedTokenizerBase) -> str:
+    if tokenizer.chat_template is None:
+        raise UnsupportedFieldError(
+            "messages", "chat is not supported by this model (no template); use /v1/completions"
+        )
+    chat = [{"role": message.role, "content": message.text} for message in messages]
+    try:
+        return str(tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False))
+    except (TemplateError, TypeError, ValueError, LookupError, AttributeError) as error:
+        roles = ", ".join(message.role for message in messages)
+        raise ParameterError("messages", f"what the model's chat template takes ({error})", roles) from error
+
+
+def _tokenised(
+    text: str, field: str, tokenizer: PreTrainedTokenizerBase, limits: RequestLimits, *, add_special_tokens: bool
+) -> list[int]:
+    if len(text) > limits.max_prompt_chars:
+        raise PromptTooLongError(
+            field, f"{field} needs at most {limits.max_prompt_chars} characters, found {len(text)}; shorten the text"
+        )
+    # Of the backend's ways to encode, the one that lets other threads run meanwhile.
+    (encoding,) = backend_of(tokenizer).encode_batch_fast([text], add_special_tokens=add_special_tokens)
+    return list(encoding.ids)
+
+
+def _too_long(field: str, found_tokens: int, limits: RequestLimits) -> PromptTooLongError:
+    most = limits.max_context_tokens - 1
+    needed = f"at most {most} tokens (a context of {most + 1}, one of it for output)"
+    return PromptTooLongError(field, f"{field} needs {needed}, found {found_tokens} tokens; shorten it")

@@ -1,0 +1,167 @@
+"""OpenAI's API as data: response bodies, stream events, ``usage`` and the model's card. No HTTP, no Ray, no clock."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import floor
+
+from outrider.contracts.requests import FinishReason, ProtocolName, RoundStats
+from outrider.scheduling.attribution import response_cause
+from outrider.text.token_names import TokenTable
+from serve_app.api.openai.choices import ChoiceReader, Delta
+from serve_app.api.openai.logprobs import chat_logprobs, completion_logprobs
+from serve_app.api.openai.requests import RequestLimits
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseForm:
+    """Writes one response in the form of its endpoint.
+
+    Attributes:
+        id: of the response.
+        model: as it is served.
+        created_s: Unix time.
+        chat: which of the two endpoints.
+        table: of the target's tokenizer.
+        logprobs: whether they were asked for.
+        spans: whether to tell of each piece of text who proposed it.
+        usage_in_stream: whether a stream ends with its usage.
+        usage_in_events: whether every event of a stream has the usage so far.
+    """
+
+    id: str
+    model: str
+    created_s: int
+    chat: bool
+    table: TokenTable
+    logprobs: bool = False
+    spans: bool = False
+    usage_in_stream: bool = False
+    usage_in_events: bool = False
+
+    def whole(self, choices: Sequence[tuple[Delta, FinishReason]], usage: Mapping[str, object]) -> dict[str, object]:
+        """All of it at once: each choice's text and why it ended."""
+        written = []
+        for index, (delta, reason) in enumerate(choices):
+            message = {"role": "assistant", "content": delta.text, "refusal": None}
+            content: dict[str, object] = {"message": message} if self.chat else {"text": delta.text}
+            logprobs = self._logprobs(delta) if self.logprobs else None
+            choice = {"index": index, **content, "logprobs": logprobs, "finish_reason": reason}
+            written.append(choice | self._spans(delta))
+        return self._framed("chat.completion", written) | {"usage": usage}
+
+    def role_event(self, index: int) -> dict[str, object]:
+        """What a choice of a streamed chat opens with."""
+        return self._event(index, {"delta": {"role": "assistant", "content": ""}})
+
+    def delta_event(self, index: int, delta: Delta) -> dict[str, object]:
+        """A piece of a choice."""
+        content: dict[str, object] = {"delta": {"content": delta.text}} if self.chat else {"text": delta.text}
+        logprobs = self._logprobs(delta) if delta.tokens else None
+        return self._event(index, content | self._spans(delta), logprobs=logprobs)
+
+    def last_event(self, index: int, reason: FinishReason) -> dict[str, object]:
+        """Why a choice ended."""
+        return self._event(index, {"delta": {}} if self.chat else {"text": ""}, reason)
+
+    def usage_event(self, usage: Mapping[str, object]) -> dict[str, object]:
+        """What it cost, if that was asked for."""
+        return self._framed("chat.completion.chunk", []) | {"usage": usage}
+
+    def _event(
+        self,
+        index: int,
+        content: Mapping[str, object],
+        reason: FinishReason | None = None,
+        logprobs: Mapping[str, object] | None = None,
+    ) -> dict[str, object]:
+        choice = {"index": index, **content, "logprobs": logprobs, "finish_reason": reason}
+        usage = {"usage": None} if self.usage_in_stream else {}  # OpenAI: null on all chunks but the last
+        return self._framed("chat.completion.chunk", [choice]) | usage
+
+    def _logprobs(self, delta: Delta) -> dict[str, object]:
+        return (chat_logprobs if self.chat else completion_logprobs)(delta.tokens, self.table)
+
+    def _spans(self, delta: Delta) -> dict[str, object]:
+        if not self.spans or not delta.text:
+            return {}
+        return {"outrider": {"spans": [{"text": span.text, "origin": span.origin} for span in delta.spans]}}
+
+    def _framed(self, chat_object: str, choices: list[dict[str, object]]) -> dict[str, object]:
+        return {
+            "id": self.id,
+            "object": chat_object if self.chat else "text_completion",
+            "created": self.created_s,
+            "model": self.model,
+            "choices": choices,
+        }
+
+
+def usage_of(readers: Sequence[ChoiceReader]) -> dict[str, object]:
+    """OpenAI's ``usage``, and ``usage.outrider``: how the response was made, summed over its choices.
+
+    A prompt's tokens are counted once however many choices it has, cached ones as its first choice found them.
+    """
+    firsts = [reader for reader in readers if reader.choice.first_of_prompt]
+    prompt_tokens = sum(len(reader.choice.request.prompt_ids) for reader in firsts)
+    completion_tokens = sum(reader.completion_tokens for reader in readers)
+    stats = sum((reader.stats for reader in readers), RoundStats())
+    rounds: dict[str, int] = {**dict(stats.protocols), "none": stats.rounds - stats.speculative_rounds}
+    choices = [asdict(choice) for reader in readers for choice in reader.choices]
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": sum(reader.stats.cached_tokens for reader in firsts)},
+        "completion_tokens_details": {
+            "accepted_prediction_tokens": stats.accepted_tokens,
+            "rejected_prediction_tokens": stats.drafted_tokens - stats.accepted_tokens,
+        },
+        "outrider": {
+            "rounds": stats.rounds,
+            "speculative_rounds": stats.speculative_rounds,
+            "drafted_tokens": stats.drafted_tokens,
+            "accepted_tokens": stats.accepted_tokens,
+            "protocols": {name: count for name, count in rounds.items() if count},
+            "payload_bits": {"up": stats.payload_up_bits, "down": stats.payload_down_bits},
+            "lossless": stats.inexact_rounds == 0,
+            "slo": _slo_usage(readers, stats),
+            **({"choices": choices} if choices else {}),
+        },
+    }
+
+
+def _slo_usage(readers: Sequence[ChoiceReader], stats: RoundStats) -> dict[str, object]:
+    """What the response was promised and given: of several choices, the slowest counts.
+
+    A speed is that of the tokens behind a choice's first ones; None while there are none.
+    """
+    slo = readers[0].choice.request.slo
+    ledgers = [reader.ledger for reader in readers if reader.ledger is not None]
+    speeds = [speed for ledger in ledgers if (speed := ledger.tokens_per_s) is not None]
+    achieved = min(speeds, default=None)
+    kept = achieved is None or achieved >= slo.tokens_per_s
+    return {
+        "class": slo.name,
+        "promised_tokens_per_s": slo.tokens_per_s or None,
+        "achieved_tokens_per_s": None if achieved is None else floor(achieved * 1e3) / 1e3,  # never up to the promise
+        "kept": kept,
+        "cause": None if kept else response_cause(stats.late_queue_rounds, stats.late_compute_rounds),
+        "times_behind": sum(ledger.times_behind for ledger in ledgers),
+        "late_rounds": {"queue": stats.late_queue_rounds, "compute": stats.late_compute_rounds},
+    }
+
+
+def model_card(limits: RequestLimits, created_s: int) -> dict[str, object]:
+    """One entry of ``/v1/models``; ``max_model_len`` is vLLM's name for the context."""
+    return {
+        "id": limits.model_name,
+        "object": "model",
+        "created": created_s,
+        "owned_by": "outrider",
+        "max_model_len": limits.max_context_tokens,
+        "outrider": {
+            "max_window": limits.k_max,
+            "protocols": list(ProtocolName),
+            "slo_classes": {slo.name: slo.tokens_per_s or None for slo in limits.slo_classes},
+        },
+    }

@@ -1,0 +1,78 @@
+"""The fields of OpenAI's and vLLM's APIs that are not supported yet, and the values of theirs that ask for nothing.
+
+A table, applied by ``requests``. A field that gets supported leaves it and joins a request body there; one
+that only one endpoint supports stays, for the other.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class NotYet:
+    """A field of OpenAI's or vLLM's API that is refused unless its value asks for nothing."""
+
+    advice: str
+    neutral: tuple[object, ...] = ()
+
+
+_NO_TOOLS = "describe the tools in the prompt and parse the answer"
+TEXT_ONLY = "send and expect text only"
+_PLAIN = "ask for the format in the prompt"
+_LEAVE_OUT = "leave it out"
+_NO_HOSTED = "send everything the model is to read in the prompt"
+NOT_YET: Mapping[str, NotYet] = {
+    "best_of": NotYet("use n and choose among the choices", (1,)),
+    "use_beam_search": NotYet(_LEAVE_OUT, (False,)),
+    "length_penalty": NotYet(_LEAVE_OUT, (1, 1.0)),
+    "early_stopping": NotYet(_LEAVE_OUT, (False,)),
+    "top_logprobs": NotYet("give the number as logprobs, or use /v1/chat/completions", (0,)),
+    "prompt_logprobs": NotYet("use echo and logprobs of /v1/completions"),
+    "return_token_ids": NotYet(_LEAVE_OUT, (False,)),
+    "echo": NotYet("use /v1/completions", (False,)),
+    "suffix": NotYet("put what follows into the prompt", ("",)),
+    "tools": NotYet(_NO_TOOLS, ([],)),
+    "tool_choice": NotYet(_NO_TOOLS, ("none", "auto")),
+    "tool_calls": NotYet(_NO_TOOLS, ([],)),
+    "tool_call_id": NotYet(_NO_TOOLS),
+    "functions": NotYet(_NO_TOOLS, ([],)),
+    "function_call": NotYet(_NO_TOOLS, ("none", "auto")),
+    "parallel_tool_calls": NotYet(_NO_TOOLS, (True, False)),
+    "web_search_options": NotYet(_NO_HOSTED),
+    "documents": NotYet(_NO_HOSTED, ([],)),
+    "response_format": NotYet(_PLAIN, ({"type": "text"},)),
+    "structured_outputs": NotYet(_PLAIN),
+    "guided_json": NotYet(_PLAIN),
+    "guided_regex": NotYet(_PLAIN),
+    "guided_choice": NotYet(_PLAIN),
+    "guided_grammar": NotYet(_PLAIN),
+    "verbosity": NotYet(_PLAIN),
+    "reasoning_effort": NotYet(_LEAVE_OUT, ("none",)),
+    "audio": NotYet(TEXT_ONLY),
+    "modalities": NotYet(TEXT_ONLY, (["text"],)),
+    "prediction": NotYet(_LEAVE_OUT),
+    "store": NotYet("keep the response yourself", (False,)),
+    "metadata": NotYet("keep it yourself", ({},)),
+    "service_tier": NotYet(_LEAVE_OUT, ("auto", "default")),
+    "prompt_cache_key": NotYet("leave it out; equal prefixes are cached anyway"),
+    "prompt_cache_retention": NotYet(_LEAVE_OUT),
+    "priority": NotYet(_LEAVE_OUT, (0,)),
+    "stop_token_ids": NotYet("use stop", ([],)),
+    "bad_words": NotYet("use logit_bias", ([],)),
+    "allowed_token_ids": NotYet("use logit_bias"),
+    "logits_processors": NotYet("use logit_bias"),
+    "include_stop_str_in_output": NotYet("append the stop string yourself", (False,)),
+    "skip_special_tokens": NotYet("special tokens have no text", (True,)),
+    "spaces_between_special_tokens": NotYet("special tokens have no text", (True,)),
+    "detokenize": NotYet("text is always sent", (True,)),
+    "truncate_prompt_tokens": NotYet("shorten the prompt yourself"),
+    "add_special_tokens": NotYet("send token ids to /v1/completions"),
+    "add_generation_prompt": NotYet("send the text to /v1/completions", (True,)),
+    "continue_final_message": NotYet("send the text to /v1/completions", (False,)),
+    "chat_template": NotYet("send the text to /v1/completions"),
+    "chat_template_kwargs": NotYet("send the text to /v1/completions", ({},)),
+    "name": NotYet("put the name into the content"),
+    "refusal": NotYet("put it into the content"),
+    "annotations": NotYet(_LEAVE_OUT, ([],)),
+    "include_obfuscation": NotYet("nothing is obfuscated", (False,)),
+}

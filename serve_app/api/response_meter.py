@@ -1,0 +1,102 @@
+"""What an ingress measures of each response, as its client sees it."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from outrider.contracts.requests import FinishReason, GenerationChunk, RoundStats
+from outrider.contracts.slo import BEST_EFFORT, LedgerRecord, SloClass
+from outrider.scheduling.attribution import response_cause
+from serve_app import metrics
+from serve_app.api.http_errors import answer_for
+from serve_app.metrics import Sink
+
+
+class MeteredResponse:
+    """One response being made."""
+
+    def __init__(self, sink: Sink, clock: Callable[[], float], prompt_tokens: int, slo: SloClass) -> None:
+        """Begin now."""
+        self._sink = sink
+        self._slo = slo
+        self._clock = clock
+        self._prompt_tokens = prompt_tokens
+        self._began_at_s = clock()
+        self._last_chunk_at_s: float | None = None
+        self.finish: FinishReason | None = None
+
+    def chunk(self, chunk: GenerationChunk) -> None:
+        """A chunk has come. One without tokens, that only keeps the record up to date, is nothing its client sees."""
+        if not chunk.token_ids and chunk.finish_reason is None:
+            return
+        now_s, sink, tokens = self._clock(), self._sink, len(chunk.token_ids)
+        if self._last_chunk_at_s is None:
+            sink.record(metrics.TTFT_S, now_s - self._began_at_s)
+            sink.record(metrics.PROMPT_TOKENS, self._prompt_tokens)
+            sink.record(metrics.CACHED_TOKENS, chunk.stats.cached_tokens)
+        else:
+            for _ in range(tokens):
+                sink.record(metrics.INTER_TOKEN_S, (now_s - self._last_chunk_at_s) / tokens)
+        sink.record(metrics.GENERATION_TOKENS, tokens)
+        self._last_chunk_at_s = now_s
+        self.finish = chunk.finish_reason
+        if self.finish is not None:
+            sink.record(metrics.E2E_S, now_s - self._began_at_s)
+            self._promise(chunk.ledger, chunk.stats)
+
+    def _promise(self, ledger: LedgerRecord | None, stats: RoundStats) -> None:
+        """Whether the promised speed was kept, of a response that had more than its first tokens."""
+        speed = None if ledger is None else ledger.tokens_per_s
+        if speed is None:
+            return
+        self._sink.record(metrics.RESPONSE_SPEED, speed, slo_class=self._slo.name)
+        if self._slo.tokens_per_s:
+            kept = speed >= self._slo.tokens_per_s
+            self._sink.record(metrics.SLO_RESPONSES, slo_class=self._slo.name, kept="yes" if kept else "no")
+            if not kept:
+                cause = response_cause(stats.late_queue_rounds, stats.late_compute_rounds)
+                self._sink.record(metrics.SLO_BROKEN, slo_class=self._slo.name, cause=cause)
+
+    def waited_s(self) -> float:
+        """Seconds since the last chunk, or since the request."""
+        since_s = self._began_at_s if self._last_chunk_at_s is None else self._last_chunk_at_s
+        return self._clock() - since_s
+
+    def resumed(self) -> None:
+        """Its coordinator was lost, and another goes on."""
+        self._sink.record(metrics.RESUMED)
+
+
+class ResponseMeter:
+    """All responses of one ingress."""
+
+    def __init__(self, sink: Sink, clock: Callable[[], float], deadline_s: float) -> None:
+        """``clock`` is monotonic, in seconds; ``deadline_s`` is the shortest after which a late chunk is given up."""
+        self._sink = sink
+        self._clock = clock
+        self._deadline_s = deadline_s
+        self._running = 0
+
+    @contextmanager
+    def response(self, prompt_tokens: int, slo: SloClass = BEST_EFFORT) -> Iterator[MeteredResponse]:
+        """Meter one response, however it ends."""
+        metered = MeteredResponse(self._sink, self._clock, prompt_tokens, slo)
+        self._run(+1)
+        end = "failed"
+        try:
+            yield metered
+            end = metered.finish or "failed"
+        except (asyncio.CancelledError, GeneratorExit):
+            # A deadline cancels as well as a client that leaves.
+            end = metered.finish or ("failed" if metered.waited_s() >= self._deadline_s else "cancelled")
+            raise
+        except Exception as error:
+            end = "failed" if answer_for(error).status >= 500 else "refused"
+            raise
+        finally:
+            self._run(-1)
+            self._sink.record(metrics.RESPONSES, end=str(end))
+
+    def _run(self, change: int) -> None:
+        self._running += change
+        self._sink.record(metrics.RUNNING, self._running)

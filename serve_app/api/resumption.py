@@ -1,0 +1,142 @@
+"""How a response goes on when the coordinator that made it is lost.
+
+The ingress keeps a resume record, a ``GenerationRequest`` that grows with every chunk it has received. Another
+coordinator that is given the record goes on behind the last received token: what the first one committed but never
+delivered is chosen again. With shared noise and at temperature 0 it is the same, as every token is a function of its
+prefix and the request; ratio protocols draw it by the same law.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import replace
+
+from ray.exceptions import RayError, RayTaskError, TaskCancelledError, UnserializableException
+from ray.serve.exceptions import BackPressureError, RayServeException
+
+from outrider.contracts.errors import BusyError, GenerationFailedError, VerifierLostError
+from outrider.contracts.requests import GenerationChunk, GenerationRequest
+from outrider.events import event
+from serve_app.api.http_errors import cause_of
+
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 2.0
+_MOST_FAILED_ATTEMPTS = 3
+
+log = logging.getLogger(__name__)
+
+
+async def resumed(
+    request: GenerationRequest,
+    attempt: Callable[[GenerationRequest], AsyncGenerator[GenerationChunk, None]],
+    *,
+    max_failures: int,
+    on_resume: Callable[[], None],
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> AsyncGenerator[GenerationChunk, None]:
+    """Make a response by as many attempts as it takes. Closing the generator closes the attempt under way.
+
+    Args:
+        request: the response to make.
+        attempt: asks some coordinator to go on from a record.
+        max_failures: in a row, without a chunk between them.
+        on_resume: told before each attempt but the first.
+        pause: waits so many seconds.
+        clock: monotonic, in seconds.
+
+    Raises:
+        Exception: what ended the last attempt, if nobody else may go on or ``max_failures`` is exceeded.
+    """
+    record, attempts, failures, finished, last_at_s = request, 0, 0, False, clock()
+    while True:
+        try:
+            async with aclosing(attempt(record)) as chunks:
+                async for chunk in chunks:
+                    record, failures, last_at_s = advanced(record, chunk), 0, clock()
+                    finished = chunk.finish_reason is not None
+                    yield chunk
+        except Exception as error:  # noqa: BLE001 (judged below)
+            failure = error
+        else:
+            failure = GenerationFailedError(f"{record.generation} ended without a finish reason")
+        if finished:
+            return  # if the coordinator was lost then, it had said everything
+        failures += 1
+        if failures > most_failures(failure, max_failures) or not may_resume(failure, begun=bool(record.stats.rounds)):
+            raise failure
+        attempts += 1
+        event(
+            log,
+            "response_resumed",
+            logging.WARNING,
+            request_id=request.request_id,
+            generation=record.generation,
+            attempt=attempts,
+            tokens=len(record.output_ids),
+            reason=type(cause_of(failure)).__name__,
+        )
+        on_resume()
+        await pause(pause_s(failures))
+        now_s = clock()
+        record = next_attempt(record, request.generation, attempts, now_s - last_at_s)
+        last_at_s = now_s
+
+
+def advanced(record: GenerationRequest, chunk: GenerationChunk) -> GenerationRequest:
+    """The record after a chunk was received."""
+    return replace(
+        record,
+        output_ids=record.output_ids + chunk.token_ids,
+        stats=chunk.stats,
+        correction_by=chunk.correction_by,
+        ledger=chunk.ledger,
+    )
+
+
+def next_attempt(record: GenerationRequest, name: str, attempt: int, gap_s: float) -> GenerationRequest:
+    """The record under a new generation id: what is left of the old one anywhere cannot be mistaken for it.
+
+    ``gap_s`` seconds went by since its last chunk; they count against its promised speed.
+    """
+    ledger = None if record.ledger is None else record.ledger.delayed(gap_s)
+    return replace(record, generation=f"{name}.{attempt}", ledger=ledger)
+
+
+def may_resume(error: Exception, *, begun: bool) -> bool:
+    """Whether another coordinator, or the same one later, may go on with the response.
+
+    Args:
+        error: what ended the stream.
+        begun: whether the client has been answered. Until then an overload is its to know; afterwards a place has to
+            be waited for.
+    """
+    cause = cause_of(error)
+    if isinstance(cause, BusyError | BackPressureError):
+        return begun
+    if isinstance(cause, VerifierLostError | GenerationFailedError):
+        return True
+    if isinstance(cause, RayTaskError | UnserializableException) or type(cause) is RayError:
+        return False  # the coordinator is well, and failed at this request with an error that cannot travel
+    if isinstance(cause, TaskCancelledError):
+        return False  # nobody waits for it any more
+    return isinstance(cause, RayError | RayServeException)
+
+
+def most_failures(error: Exception, max_failures: int) -> float:
+    """Failures in a row after which to give up.
+
+    A full coordinator is no failure: how long a response may wait is the deadlines' to say. One that lost its verifier
+    again and again has tried already, and others might lose theirs over the same request.
+    """
+    cause = cause_of(error)
+    if isinstance(cause, BusyError | BackPressureError):
+        return float("inf")
+    return _MOST_FAILED_ATTEMPTS if isinstance(cause, VerifierLostError | GenerationFailedError) else max_failures
+
+
+def pause_s(failures: int) -> float:
+    """Seconds to wait after so many failures in a row."""
+    return float(min(_FIRST_PAUSE_S * 2.0 ** (failures - 1), _LONGEST_PAUSE_S))

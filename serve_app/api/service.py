@@ -1,0 +1,88 @@
+"""What the HTTP layer stands on: the contract of whatever makes the responses, and its settings."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Protocol
+
+from transformers import PreTrainedTokenizerBase
+
+from outrider.config.schema import Config
+from outrider.contracts.requests import GenerationChunk, GenerationRequest
+from outrider.contracts.slo import BEST_EFFORT, SloClass
+from serve_app.api.openai.requests import RequestLimits
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    """The ingress's piece of the configuration."""
+
+    model_name: str
+    target: str  # name or path, for its tokenizer
+    max_output_tokens: int
+    k_max: int
+    max_body_bytes: int = 4 * 2**20
+    start_deadline_s: float = 300.0
+    first_chunk_deadline_s: float = 400.0
+    next_chunk_deadline_s: float = 400.0
+    namespace: str = "outrider"  # of the fleet
+    slo_classes: tuple[SloClass, ...] = (BEST_EFFORT,)
+    max_failures: int = 100  # of a response in a row, without a chunk between them
+
+    @classmethod
+    def from_config(cls, config: Config) -> "ServiceSettings":
+        """Take what concerns the ingress."""
+        return cls(
+            model_name=config.model.public_name,
+            target=config.model.target,
+            max_output_tokens=config.limits.max_output_tokens,
+            k_max=config.speculation.k_max,
+            max_body_bytes=config.limits.max_body_mib * 2**20,
+            start_deadline_s=config.limits.verifier_start_deadline_s + config.limits.verifier_deadline_s,
+            first_chunk_deadline_s=config.limits.first_chunk_deadline_s,
+            next_chunk_deadline_s=config.limits.next_chunk_deadline_s,
+            namespace=config.cluster.namespace,
+            slo_classes=config.slo.slo_classes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyReport:
+    """Whether requests can be served; ``detail`` is shown to whoever asks."""
+
+    ready: bool
+    detail: dict[str, object]
+
+
+class Service(Protocol):
+    """What the HTTP layer needs: the contract of a coordinator, and the facts about the model."""
+
+    @property
+    def settings(self) -> ServiceSettings:
+        """Deadlines and body limit."""
+        ...
+
+    @property
+    def limits(self) -> RequestLimits:
+        """What the model allows."""
+        ...
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The target's."""
+        ...
+
+    def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
+        """Make a response; closing the generator cancels it."""
+        ...
+
+    async def ready(self) -> ReadyReport:
+        """Ask whether responses can be made now."""
+        ...
+
+    async def status(self) -> dict[str, object]:
+        """What the service is doing: its coordinators and drafters, with counters since their start."""
+        ...
+
+    def metrics(self) -> bytes:
+        """This ingress's metrics in Prometheus's text format."""
+        ...

@@ -1,0 +1,144 @@
+"""The coordinator: one Serve replica per verifier. Owns that verifier and its generations; tells the fleet of both."""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import asdict
+
+from actors.messages import FleetSettings
+from outrider.config.schema import Config
+from outrider.contracts.requests import GenerationChunk, GenerationRequest
+from outrider.costs.profiles import CostProfile
+from outrider.events import event, write_events
+from outrider.models.registry import load_tokenizer
+from outrider.models.token_map import token_map
+from outrider.rounds.timing import RoundTiming
+from outrider.text.token_names import token_texts
+from serve_app.coordination.generations import Generations
+from serve_app.coordination.ray_ports import RayFleet, VerifierPort
+from serve_app.coordination.statistics import CoordinatorStats
+from serve_app.metrics import RaySink
+
+_BEAT_S = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class Coordinator:
+    """Serve deployment class; ``serve_app.app`` sets its options."""
+
+    async def __init__(  # type: ignore[misc]  # Serve awaits the constructor
+        self, config: Config, profiles: Sequence[CostProfile] = ()
+    ) -> None:
+        """Create the verifier and wait until it has loaded its model; drafters come up meanwhile.
+
+        ``profiles`` are the configuration's, read already: their files need not be on this node.
+        """
+        write_events()
+        self._id = uuid.uuid4().hex[:12]
+        self._verifier = VerifierPort(config)
+        self._generations: Generations | None = None  # until the verifier has loaded its model
+        self._verifier_answers = False
+        self._closing: set[asyncio.Task[None]] = set()
+        tokenizer = await asyncio.to_thread(load_tokenizer, config.model.target)
+        settings = FleetSettings(
+            config.drafters, config.model.target, token_map(tokenizer).sha256(), since_s=time.time()
+        )
+        self._fleet = RayFleet(self._id, settings, config.cluster.namespace)
+        sink = RaySink()
+        self._stats = CoordinatorStats(self._id, sink, time.monotonic)
+        self._beating = asyncio.create_task(self._beat_for_ever())
+        self._card = card = await self._verifier.card()
+        self._verifier_answers = True
+        texts = await asyncio.to_thread(token_texts, tokenizer.backend_tokenizer, card.vocab_size)
+        self._generations = Generations(
+            config,
+            card,
+            tokenizer,
+            texts,
+            self._verifier,
+            self._await_verifier,
+            self._fleet,
+            self._stats,
+            sink,
+            profiles=profiles,
+        )
+        event(log, "coordinator_ready", coordinator=self._id, model=card.name, positions=card.max_context_tokens)
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
+        """Make one response, chunk by chunk as rounds are committed.
+
+        Raises:
+            BusyError: as many generations are active and queued as the limits allow.
+            ContextTooLongError: the prompt does not fit.
+            GenerationFailedError: the verifier was lost for good.
+        """
+        chunks = self._ready_generations().generate(request)
+        stream = asyncio.current_task()
+        assert stream is not None
+        # A stream cancelled between two chunks is dropped without being closed, but its task ends.
+        stream.add_done_callback(lambda _: self._close_soon(chunks))
+        async for chunk in chunks:
+            yield chunk
+
+    def _close_soon(self, chunks: AsyncGenerator[GenerationChunk, None]) -> None:
+        closing = asyncio.get_running_loop().create_task(chunks.aclose())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+    async def ready(self) -> dict[str, object]:
+        """Whether this replica can serve, and what it serves with."""
+        alive = await self._verifier.alive()
+        usage, generations = self._stats.usage, self._ready_generations()
+        return {
+            "ready": alive,
+            "verifier": "answers" if alive else "does not answer",
+            "max_context_tokens": self._card.max_context_tokens,
+            "generations": generations.admitted,
+            "queued_blocks": generations.batcher.queued_blocks,
+            "kv": None if usage is None else asdict(usage),
+            "verifier_idle_s": self._stats.idle_s,
+        }
+
+    async def recent_timings(self) -> list[RoundTiming]:
+        """The last rounds' timings, oldest first; they are forgotten by this."""
+        return self._ready_generations().take_timings()
+
+    async def check_health(self) -> None:
+        """Serve's probe: fails when the verifier is gone for good, so that the replica is replaced.
+
+        One that restarts, however long it loads its model, is no reason: its generations wait for it.
+        """
+        await self._verifier.check_not_gone()
+
+    def _ready_generations(self) -> Generations:
+        assert self._generations is not None, "Serve calls a replica only once its constructor has returned"
+        return self._generations
+
+    async def _await_verifier(self) -> None:
+        self._verifier_answers = False
+        await self._verifier.card()
+        self._verifier_answers = True
+
+    async def _beat_for_ever(self) -> None:
+        """Tell the fleet what is held here, and set the gauges."""
+        while True:
+            generations = self._generations
+            report = self._stats.report(
+                verifier="ready" if self._verifier_answers else "restarting",
+                admitted=generations.admitted if generations else 0,
+                running=generations.running if generations else 0,
+                queued_blocks=generations.batcher.queued_blocks if generations else 0,
+                idle=generations is None or generations.batcher.idle,
+            )
+            try:
+                status = await self._fleet.beat(report)
+                if status is not None:
+                    self._stats.fleet(status)
+                if generations is not None:
+                    self._stats.links(generations.book.links(time.monotonic()))
+            except Exception:  # a beat that fails must not be the last
+                log.exception("beat_failed")
+            await asyncio.sleep(_BEAT_S)

@@ -1,0 +1,69 @@
+"""What a coordinator knows of the drafters it works with: their links, their speed, how often they are right.
+
+One entry per drafter, shared by all generations that lease it; acceptance is kept per draft model, as drafters of one
+model are alike.
+"""
+
+from dataclasses import dataclass, field
+
+from actors.messages import DrafterId
+from outrider.contracts.link import Csi
+from outrider.link.state import LinkEstimate, LinkSample, LinkState
+from outrider.selection.acceptance import AcceptanceBook
+from outrider.selection.situation import DrafterView
+
+_WEIGHT = 0.2  # of the newest exchange
+_UNMEASURED_STEP_S = 0.02  # until a first block was drafted
+
+
+@dataclass(slots=True)
+class DrafterRecord:
+    """One drafter: the state of its link and its speed at its present load."""
+
+    link: LinkState = field(default_factory=LinkState)
+    step_s: float | None = None  # per draft step, None until one was measured
+    probing: bool = False
+
+    def observe(self, sample: LinkSample, steps: int) -> None:
+        """An exchange has come to its end; ``steps`` forward passes of the drafter were for it."""
+        self.link.observe(sample)
+        if steps:
+            step_s = sample.peer_s / steps
+            self.step_s = step_s if self.step_s is None else self.step_s + _WEIGHT * (step_s - self.step_s)
+
+    def probed(self) -> None:
+        """A probe has come to its end, or was given up."""
+        self.probing = False
+
+    def view(self, now_s: float) -> DrafterView:
+        """As the choice of a round sees it."""
+        estimate: LinkEstimate | None = self.link.estimate(now_s)
+        step_s = _UNMEASURED_STEP_S if self.step_s is None else self.step_s
+        return DrafterView(csi=None if estimate is None else estimate.csi, step_s=step_s, fixed_s=0.0)
+
+
+class DrafterBook:
+    """All of one coordinator's drafters."""
+
+    def __init__(self, models: dict[str, str]) -> None:
+        """``models``: the draft model of each drafter group."""
+        self._models = models
+        self._records: dict[DrafterId, DrafterRecord] = {}
+        self._acceptance: dict[str, AcceptanceBook] = {}
+
+    def record(self, drafter: DrafterId) -> DrafterRecord:
+        """Of one drafter."""
+        return self._records.setdefault(drafter, DrafterRecord())
+
+    def acceptance(self, drafter: DrafterId) -> AcceptanceBook:
+        """Of all drafters with this one's model."""
+        return self._acceptance.setdefault(self.model(drafter), AcceptanceBook())
+
+    def model(self, drafter: DrafterId) -> str:
+        """Name of a drafter's model."""
+        return self._models.get(drafter.group, drafter.group)
+
+    def links(self, now_s: float) -> dict[DrafterId, Csi]:
+        """What is known of each drafter's link."""
+        estimates = {drafter: record.link.estimate(now_s) for drafter, record in self._records.items()}
+        return {drafter: estimate.csi for drafter, estimate in estimates.items() if estimate is not None}

@@ -1,0 +1,317 @@
+"""One generation's way to a drafter: lease one, bring its KV up to date, exchange rounds, replace it when it is lost.
+
+Leasing and prefill run in the background; until they are done ``ready`` is False and the rounds go on without a
+drafter. So neither the first token nor a recovery ever waits for a device.
+"""
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+from actors.messages import DrafterId
+from actors.transport import DrafterTransport
+from actors.waiting import within
+from outrider.contracts.drafting import Draft, DraftPlan, DraftRequest, DraftTerms, NeedsPrefix, NeedsRow
+from outrider.contracts.errors import ContextTooLongError, DrafterBrokenError, MessageError, OutriderError
+from outrider.contracts.exchanged import CorrectionSource, WireFormat
+from outrider.contracts.requests import GenerationId, ProtocolName
+from outrider.events import event
+from outrider.link.latency import down_s
+from outrider.link.state import LinkSample, ProbeRequest
+from outrider.rounds.generation import Generation
+from outrider.selection.acceptance import AcceptanceBook
+from outrider.selection.situation import DrafterView
+from outrider.session.answers import draft_fault, drafted_layers
+from outrider.session.session import CoordinatorSession, payload_bits
+from serve_app.coordination.drafter_book import DrafterBook, DrafterRecord
+
+LINK_PATIENCE = 3.0  # times what the link is expected to take, added to a drafter's deadline
+_MOST_FORGOTTEN = 5
+_PREFILL_ROUND = -1  # round number of the window-0 exchange that computes a drafter's prefix
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterPort:
+    """A leased drafter and how to reach it."""
+
+    drafter: DrafterId
+    transport: DrafterTransport
+
+
+class FleetPort(Protocol):
+    """The fleet, as a coordinator sees it. Calls have their own deadlines."""
+
+    async def lease(self, generation: GenerationId, exclude: frozenset[DrafterId]) -> DrafterPort | None:
+        """Lease a drafter; None if there is none now, or the fleet does not answer."""
+        ...
+
+    def release(self, generation: GenerationId) -> None:
+        """End the lease; nobody waits for that."""
+        ...
+
+    def report_lost(self, drafter: DrafterId) -> None:
+        """Tell the fleet that a drafter does not answer; nobody waits for that."""
+        ...
+
+    def report_broken(self, drafter: DrafterId, fault: str) -> None:
+        """Tell the fleet that a drafter answers nonsense; nobody waits for that."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSettings:
+    """Deadlines of exchanges with a drafter, and how its messages are written."""
+
+    draft_deadline_s: float
+    prefill_deadline_s: float
+    retry_s: float  # pause before asking for a drafter again when there was none
+    wire: WireFormat
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A drafter's answer, where its time went, and the sizes of the messages."""
+
+    answer: Draft | NeedsRow
+    draft_s: float
+    link_s: float
+    up_bits: int
+    down_bits: int
+    model: str  # the draft model
+
+
+class DrafterLink:
+    """The drafter of one generation, if it has one."""
+
+    def __init__(
+        self,
+        generation: Generation,
+        fleet: FleetPort,
+        settings: LinkSettings,
+        book: DrafterBook,
+        stop_ids: tuple[int, ...] = (),
+    ) -> None:
+        """Nothing is leased before ``start``. ``stop_ids`` are tokens that complete a stop string by themselves."""
+        self._generation = generation
+        self._fleet = fleet
+        self._settings = settings
+        self._book = book
+        self._end_ids = (*generation.end_ids, *stop_ids)
+        self._session = CoordinatorSession(settings.wire, generation.name)
+        self._port: DrafterPort | None = None
+        self._known_tokens = 0  # committed tokens the drafter has
+        self._excluded: frozenset[DrafterId] = frozenset()  # for now: it failed, and may be restarted
+        self._too_small: frozenset[DrafterId] = frozenset()  # for good: the generation does not fit
+        self._forgotten = 0  # exchanges in a row for which a drafter lacked the prefix it had been given
+        self._acquiring: asyncio.Task[None] | None = None
+        self._probing: asyncio.Task[None] | None = None
+        self._is_ready = asyncio.Event()
+        self.losses = 0  # drafters that failed this generation
+
+    @property
+    def ready(self) -> bool:
+        """Whether a drafter is leased and its KV is up to date."""
+        return self._is_ready.is_set()
+
+    async def wait_ready(self, deadline_s: float) -> bool:
+        """Wait for a drafter; False if there is none by then."""
+        try:
+            await within(deadline_s, self._is_ready.wait())
+        except TimeoutError:
+            return False
+        return True
+
+    @property
+    def view(self) -> DrafterView | None:
+        """The leased drafter, as the choice of a round sees it; None if there is none that is ready."""
+        if self._port is None or not self.ready:
+            return None
+        return self._book.record(self._port.drafter).view(time.monotonic())
+
+    @property
+    def model(self) -> str | None:
+        """The leased drafter's draft model."""
+        return None if self._port is None else self._book.model(self._port.drafter)
+
+    @property
+    def acceptance(self) -> AcceptanceBook | None:
+        """How often drafters of the leased one's model are right."""
+        return None if self._port is None else self._book.acceptance(self._port.drafter)
+
+    def start(self) -> None:
+        """Begin to get a drafter ready, in the background."""
+        self._is_ready.clear()
+        self._acquiring = asyncio.get_running_loop().create_task(self._acquire())
+
+    def close(self) -> None:
+        """Give the drafter back; it forgets the generation."""
+        for task in (self._acquiring, self._probing):
+            if task is not None:
+                task.cancel()
+        if self._port is not None:
+            self._port.transport.close(self._generation.name)
+        self._fleet.release(self._generation.name)
+
+    async def draft(
+        self, number: int, plan: DraftPlan, correction: CorrectionSource | None, allowed_s: float
+    ) -> Exchange | None:
+        """Have one block drafted; None if the drafter was lost or lacks the prefix (a replacement is on its way).
+
+        Args:
+            number: of the round.
+            plan: what to draft.
+            correction: what the device is to draw the next token from, if that is its to draw.
+            allowed_s: seconds the exchange is expected to take on a slow link, beyond the usual deadline.
+        """
+        assert self._port is not None, "draft() needs ready"
+        port, request = self._port, self._request(number, plan, correction)
+        try:
+            exchange = await self._exchange(port, request, self._settings.draft_deadline_s + allowed_s)
+            if exchange is None:
+                self._forgotten += 1
+                if self._forgotten > _MOST_FORGOTTEN:
+                    raise DrafterBrokenError(f"drafter {port.drafter.actor_name} forgets what it is given")
+                # Whichever drafter is leased next, this one is not to keep what it may still have.
+                port.transport.close(self._generation.name)
+                self._port = None
+                self.start()
+                return None
+        except OutriderError as error:
+            self._give_up(port, error)
+            self.start()
+            return None
+        self._forgotten = 0
+        self._probe_if_due(port)
+        return exchange
+
+    async def _exchange(self, port: DrafterPort, request: DraftRequest, deadline_s: float) -> Exchange | None:
+        """One order and its answer, checked; None if the drafter lacks the prefix."""
+        order = self._session.encode_order(request)
+        record = self._book.record(port.drafter)
+        sent_at_s = time.monotonic()
+        csi = record.view(sent_at_s).csi
+        if csi is not None:
+            deadline_s += LINK_PATIENCE * down_s(csi, payload_bits(order))  # it may carry a whole row
+        reply = await port.transport.exchange(self._generation.name, order, deadline_s)
+        elapsed_s = time.monotonic() - sent_at_s
+        if not reply.data:
+            return None
+        try:
+            answer = self._session.decode_answer(reply.data, request)
+        except MessageError as error:
+            raise DrafterBrokenError(f"drafter {port.drafter.actor_name} sent what cannot be read: {error}") from error
+        if isinstance(answer, NeedsPrefix):
+            return None
+        if isinstance(answer, Draft):
+            greedy = self._generation.request.params.greedy
+            fault = draft_fault(answer, request, self._settings.wire.vocab_size, greedy=greedy)
+            if fault is not None:
+                raise DrafterBrokenError(f"drafter {port.drafter.actor_name} {fault}")
+        drafter_s = min(reply.drafter_s, elapsed_s)
+        up_bits, down_bits = payload_bits(reply.data), payload_bits(order)
+        self._generation.exchanged(up_bits, down_bits)
+        steps = drafted_layers(answer) if isinstance(answer, Draft) else 0
+        record.observe(LinkSample(sent_at_s + elapsed_s, down_bits, up_bits, elapsed_s, drafter_s), steps)
+        self._known_tokens = request.feedback_position + len(request.feedback)
+        model = self._book.model(port.drafter)
+        return Exchange(answer, drafter_s, elapsed_s - drafter_s, up_bits, down_bits, model)
+
+    def _request(self, number: int, plan: DraftPlan, correction: CorrectionSource | None) -> DraftRequest:
+        generation = self._generation
+        prompt_tokens = len(generation.request.prompt_ids)
+        return DraftRequest(
+            generation=generation.name,
+            round=number,
+            feedback_position=self._known_tokens,
+            feedback=tuple(generation.output_ids[self._known_tokens - prompt_tokens :]),
+            prefix_hash=generation.prefix_hash,
+            plan=plan,
+            correction=correction,
+        )
+
+    def _probe_if_due(self, port: DrafterPort) -> None:
+        """Measure the link in the background, if what is known of it is old."""
+        record = self._book.record(port.drafter)
+        if record.probing:
+            return
+        probe = record.link.probe_due(time.monotonic())
+        if probe is None:
+            return
+        record.probing = True
+        self._probing = asyncio.get_running_loop().create_task(self._probe(port, record, probe))
+        self._probing.add_done_callback(lambda _: record.probed())  # cancelled ones may never have begun
+
+    async def _probe(self, port: DrafterPort, record: DrafterRecord, probe: ProbeRequest) -> None:
+        try:
+            sent_at_s = time.monotonic()
+            deadline_s = self._settings.prefill_deadline_s
+            sent = bytes(probe.down_bits // 8)
+            answer = await port.transport.probe(sent, probe.up_bits // 8, deadline_s)
+            elapsed_s = time.monotonic() - sent_at_s
+            sample = LinkSample(
+                sent_at_s + elapsed_s, probe.down_bits, probe.up_bits, elapsed_s, min(answer.drafter_s, elapsed_s)
+            )
+            record.link.observe(sample)
+        except OutriderError as error:
+            # A drafter that is lost will be noticed by the rounds.
+            event(log, "probe_failed", logging.WARNING, **self._named(port), reason=str(error))
+
+    async def _acquire(self) -> None:
+        """Lease, open and prefill a drafter, and try others, until one is ready."""
+        while True:
+            port = await self._fleet.lease(self._generation.name, self._excluded | self._too_small)
+            if port is None:
+                # A drafter that failed once may have been restarted by now.
+                self._excluded = frozenset()
+                await asyncio.sleep(self._settings.retry_s)
+                continue
+            if self._generation.correction_by not in (None, self._book.model(port.drafter)):
+                # Another model cannot draw what is owed. Asked again, the fleet leases another drafter.
+                self._excluded |= {port.drafter}
+                continue
+            try:
+                await self._prepare(port)
+            except OutriderError as error:
+                self._give_up(port, error)
+            else:
+                self._is_ready.set()
+                event(log, "drafter_leased", **self._named(port))
+                return
+
+    async def _prepare(self, port: DrafterPort) -> None:
+        settings, generation = self._settings, self._generation
+        self._port, self._known_tokens = port, generation.position
+        self._session = CoordinatorSession(settings.wire, generation.name)
+        terms = DraftTerms(settings.wire, self._end_ids, generation.last_position)
+        await port.transport.open(generation.opening(), terms, settings.prefill_deadline_s)
+        request = self._request(_PREFILL_ROUND, DraftPlan(ProtocolName.TOKEN_IDS, 0), None)
+        if await self._exchange(port, request, settings.prefill_deadline_s) is None:
+            raise DrafterBrokenError(f"drafter {port.drafter.actor_name} does not hold what it was just given")
+
+    def _give_up(self, port: DrafterPort, error: OutriderError) -> None:
+        """Part with a drafter, and tell the fleet if it is the drafter's fault."""
+        event(log, "drafter_given_up", logging.WARNING, **self._named(port), reason=str(error))
+        port.transport.close(self._generation.name)
+        self._port = None
+        self._is_ready.clear()
+        if isinstance(error, ContextTooLongError):
+            self._too_small |= {port.drafter}
+            return
+        self._excluded |= {port.drafter}
+        self.losses += 1
+        if isinstance(error, DrafterBrokenError):
+            self._fleet.report_broken(port.drafter, str(error))
+        else:
+            self._fleet.report_lost(port.drafter)
+
+    def _named(self, port: DrafterPort) -> dict[str, str]:
+        request = self._generation.request
+        return {
+            "request_id": request.request_id,
+            "generation": request.generation,
+            "drafter": port.drafter.actor_name,
+        }

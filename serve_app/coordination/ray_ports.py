@@ -1,0 +1,183 @@
+"""Every Ray call a coordinator makes: to its verifier and to the fleet. Each has a deadline and typed errors."""
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.actor import ActorHandle
+from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayError
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from actors.fleet import fleet_handle
+from actors.messages import (
+    CoordinatorReport,
+    DrafterId,
+    FleetSettings,
+    FleetStatus,
+    Heartbeat,
+    ModelCard,
+    VerifyCall,
+    VerifyReply,
+)
+from actors.transport import RayDrafterTransport
+from actors.verifier import VerifierActor
+from actors.waiting import within
+from outrider.assembly.verifiers import process_variables, verifier_spec
+from outrider.config.schema import Config
+from outrider.contracts.errors import VerifierLostError
+from outrider.contracts.requests import GenerationId
+from outrider.events import event
+from serve_app.coordination.drafter_link import DrafterPort
+
+_PROBE_DEADLINE_S = 2.0
+_PROBE_PAUSE_S = 0.2
+_FLEET_DEADLINE_S = 5.0
+
+log = logging.getLogger(__name__)
+
+
+class VerifierPort:
+    """The coordinator's own verifier actor: created in its placement group, restarted by Ray when it dies."""
+
+    def __init__(self, config: Config) -> None:
+        """Create the actor in the second bundle of the replica's placement group."""
+        verifiers = config.verifiers
+        spec = verifier_spec(config.model, verifiers)
+        group = ray.util.get_current_placement_group()
+        placement = {} if group is None else {"scheduling_strategy": PlacementGroupSchedulingStrategy(group, 1)}
+        actor: Any = ray.remote(VerifierActor).options(
+            num_cpus=verifiers.num_cpus,
+            num_gpus=verifiers.num_gpus,
+            resources=dict(verifiers.resources),
+            max_restarts=-1,
+            runtime_env={"env_vars": process_variables(spec, Path(sys.prefix))},
+            **placement,
+        )
+        self._handle: ActorHandle[Any] = actor.remote(spec)
+        self._deadline_s = config.limits.verifier_deadline_s
+        self._start_deadline_s = config.limits.verifier_start_deadline_s
+
+    async def verify(self, call: VerifyCall) -> VerifyReply:
+        """Make one call.
+
+        Raises:
+            VerifierLostError: the actor died, broke, or missed its deadline (it is then killed, and restarts).
+        """
+        try:
+            reply: VerifyReply = await within(self._deadline_s, self._handle.verify.remote(call))
+        except TimeoutError:
+            event(log, "verifier_hung", logging.ERROR, deadline_s=self._deadline_s)
+            ray.kill(self._handle, no_restart=False)
+            raise VerifierLostError(f"the verifier did not answer within {self._deadline_s:g} s") from None
+        except RayActorError as error:
+            raise VerifierLostError(f"the verifier is gone: {type(error).__name__}") from error
+        except RayError as error:
+            event(log, "verifier_call_failed", logging.ERROR, reason=str(error))
+            raise VerifierLostError(f"a verifier call failed: {type(error).__name__}") from error
+        return reply
+
+    async def card(self) -> ModelCard:
+        """Who the verifier is; waits while it loads its model or restarts.
+
+        Raises:
+            VerifierLostError: it did not come up within its start deadline.
+        """
+        loop = asyncio.get_running_loop()
+        give_up_at_s = loop.time() + self._start_deadline_s
+        while True:
+            try:
+                card: ModelCard = await within(give_up_at_s - loop.time(), self._handle.card.remote())
+            except TimeoutError:
+                raise VerifierLostError(
+                    f"the verifier did not come up within {self._start_deadline_s:g} s; see its log"
+                ) from None
+            except ActorUnavailableError:
+                await asyncio.sleep(_PROBE_PAUSE_S)
+            except RayActorError as error:
+                reason = str(error).strip().splitlines()[-1]  # behind the traceback of the actor's constructor
+                event(log, "verifier_cannot_start", logging.ERROR, reason=reason)
+                raise VerifierLostError(f"the verifier cannot be started: {reason}") from error
+            else:
+                return card
+
+    async def check_not_gone(self) -> None:
+        """Tell a verifier that Ray will not restart from one that is busy, loading or restarting.
+
+        Raises:
+            VerifierLostError: it is gone for good.
+        """
+        try:
+            await within(_PROBE_DEADLINE_S, self._handle.card.remote())
+        except ActorDiedError as error:
+            raise VerifierLostError(f"the verifier is gone for good: {error}") from error
+        except (TimeoutError, RayError):
+            return
+
+    async def alive(self) -> bool:
+        """Whether the verifier answers now."""
+        try:
+            await within(_PROBE_DEADLINE_S, self._handle.card.remote())
+        except (TimeoutError, RayError):
+            return False
+        return True
+
+
+class RayFleet:
+    """The fleet actor (``FleetPort``). If it cannot be reached, generations simply go on without a drafter."""
+
+    def __init__(self, owner: str, settings: FleetSettings, namespace: str) -> None:
+        """Find the fleet or create it. ``owner`` is the coordinator's id, under which its leases are kept."""
+        self._owner = owner
+        self._settings = settings
+        self._namespace = namespace
+        self._handle = self._fleet()
+        self._held: dict[GenerationId, DrafterId | None] = {}
+
+    async def beat(self, report: CoordinatorReport) -> FleetStatus | None:
+        """Tell the fleet what this coordinator does and holds; None if it does not answer, as while it restarts."""
+        heartbeat = Heartbeat(report, self._settings, dict(self._held))
+        try:
+            status: FleetStatus = await within(_FLEET_DEADLINE_S, self._handle.beat.remote(heartbeat))
+        except ActorDiedError:
+            self._handle = self._fleet()
+            return None
+        except (TimeoutError, RayError):
+            return None
+        return status
+
+    async def lease(self, generation: GenerationId, exclude: frozenset[DrafterId]) -> DrafterPort | None:
+        """See ``FleetPort.lease``."""
+        self._held[generation] = None
+        try:
+            lease: tuple[DrafterId, ActorHandle[Any]] | None = await within(
+                _FLEET_DEADLINE_S, self._handle.lease.remote(generation, exclude, self._owner)
+            )
+        except (TimeoutError, RayError) as error:
+            self._held.pop(generation, None)
+            event(log, "lease_failed", logging.WARNING, generation=generation, reason=type(error).__name__)
+            return None
+        if lease is None:
+            self._held.pop(generation, None)
+            return None
+        drafter, handle = lease
+        self._held[generation] = drafter
+        return DrafterPort(drafter, RayDrafterTransport(drafter.actor_name, handle))
+
+    def release(self, generation: GenerationId) -> None:
+        """See ``FleetPort.release``."""
+        self._held.pop(generation, None)
+        self._handle.release.remote(generation)
+
+    def report_lost(self, drafter: DrafterId) -> None:
+        """See ``FleetPort.report_lost``."""
+        self._handle.report_lost.remote(drafter)
+
+    def report_broken(self, drafter: DrafterId, fault: str) -> None:
+        """See ``FleetPort.report_broken``."""
+        self._handle.report_broken.remote(drafter, fault)
+
+    def _fleet(self) -> "ActorHandle[Any]":
+        return fleet_handle(self._namespace)

@@ -1,0 +1,82 @@
+"""Sends a generation to the coordinator that has most of its prefix in KV memory, unless that one is overloaded.
+
+Runs inside each ingress, as the request router of its handle to the coordinators. Load is counted when a request is
+sent, not when the replica reports it: a burst would otherwise all go to one.
+
+Of requests that wait to be routed at the same moment, Serve gives the first choice to the first in line, whosever
+prefix it was made for: calls within one HTTP request share their id, so that they cannot be told apart.
+"""
+
+from collections import Counter
+
+from ray.serve._private.common import ReplicaID  # the public interface names it in its signatures only
+from ray.serve._private.replica_result import ReplicaResult
+from ray.serve.request_router import FIFOMixin, PendingRequest, RequestRouter, RunningReplica
+
+from outrider.contracts.requests import GenerationRequest
+from outrider.routing.prefix_index import PrefixIndex, leading_digests
+from outrider.routing.scores import ranked
+
+_BLOCK_TOKENS = 16
+_MAX_BLOCKS = 100_000  # about 10 MiB
+
+
+class PrefixRouter(FIFOMixin, RequestRouter):
+    """Serve's request router, ranking replicas by ``outrider.routing.scores``. All of it runs on one event loop."""
+
+    def initialize_state(self, **_: object) -> None:
+        """Called by Serve instead of a constructor."""
+        self._index: PrefixIndex[ReplicaID] = PrefixIndex(_MAX_BLOCKS)
+        self._dispatched: Counter[ReplicaID] = Counter()
+        self._ongoing: Counter[ReplicaID] = Counter()
+
+    async def choose_replicas(
+        self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
+    ) -> list[list[RunningReplica]]:
+        """Every replica in a rank of its own: the next one is asked only if those before it are full."""
+        if pending_request is not None:
+            pending_request.routing_context.should_backoff = True  # all are offered at once
+        replicas = {replica.replica_id: replica for replica in candidate_replicas}
+        blocks = self._index.matches(_digests(pending_request) or [])
+        order = ranked(
+            sorted(replicas, key=str),
+            cached_tokens={replica: count * _BLOCK_TOKENS for replica, count in blocks.items()},
+            ongoing={r: max(self._ongoing[r], self.replica_queue_len_cache.get(r) or 0) for r in replicas},
+            dispatched=self._dispatched,
+            # The last place is for telling by name that there is none (see ``serve_app.app``).
+            capacity={r: replica.max_ongoing_requests - 1 for r, replica in replicas.items()},
+        )
+        return [[replicas[replica]] for replica in order]
+
+    def on_send_request(self, replica_id: ReplicaID) -> None:
+        """Count a request; Serve tells of each one's completion, accepted or not."""
+        super().on_send_request(replica_id)
+        self._ongoing[replica_id] += 1
+
+    def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
+        """The request is no longer under way."""
+        super().on_request_completed(replica_id, internal_request_id)
+        self._ongoing[replica_id] = max(0, self._ongoing[replica_id] - 1)
+
+    def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: ReplicaResult) -> None:
+        """Remember where a prefix will be."""
+        super().on_request_routed(pending_request, replica_id, result)
+        digests = _digests(pending_request)
+        if digests is not None:
+            self._dispatched[replica_id] += 1
+            self._index.insert(digests, replica_id)
+
+    def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
+        """What it held is gone."""
+        super().on_replica_actor_died(replica_id)
+        self._index.forget(replica_id)
+        self._ongoing.pop(replica_id, None)
+        self._dispatched.pop(replica_id, None)
+
+
+def _digests(request: PendingRequest | None) -> list[bytes] | None:
+    """Of a generation's prefix; None for calls that are no generation."""
+    first = request.args[0] if request is not None and request.args else None
+    if not isinstance(first, GenerationRequest):
+        return None
+    return leading_digests((*first.prompt_ids, *first.output_ids), _BLOCK_TOKENS)

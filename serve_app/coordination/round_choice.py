@@ -1,0 +1,114 @@
+"""What one generation does in its next round: the situation as its coordinator sees it, put to the policy.
+
+A choice depends on committed tokens and past verdicts only, never on the noise of positions that are not committed:
+this is what keeps every mixture of protocols exact.
+"""
+
+from outrider.contracts.drafting import DraftPlan
+from outrider.contracts.exchanged import Deferral
+from outrider.contracts.requests import ChoiceReport, PlanEstimate, ProtocolName
+from outrider.contracts.verifying import Block, Verified
+from outrider.protocols.registry import codec
+from outrider.rounds.blocks import tree_verdict
+from outrider.rounds.generation import Generation
+from outrider.selection.acceptance import AcceptanceBook, GenerationAcceptance
+from outrider.selection.candidates import deferral_for
+from outrider.selection.plans import rule_for
+from outrider.selection.situation import Estimate, Promise, RoundChoice, RoundSituation, SelectionPolicy, VerifierView
+from serve_app.coordination.drafter_link import DrafterLink
+from serve_app.coordination.speculation import Speculation
+
+_NOTHING_KNOWN = AcceptanceBook()
+
+
+def allowed_protocols(generation: Generation, speculation: Speculation) -> tuple[ProtocolName, ...]:
+    """What a request may be drafted by.
+
+    The one it names; else those of the configuration that keep the target's distribution, and where it names a seed
+    that keep its very tokens.
+    """
+    request = generation.request
+    if request.protocol is not None:
+        return (request.protocol,)
+    exact = tuple(name for name in speculation.protocols if codec(name).lossless(speculation.wire))
+    if request.reproducible and not request.params.greedy:
+        return tuple(name for name in exact if name is ProtocolName.TOKEN_IDS)
+    return exact
+
+
+class RoundChooser:
+    """The choices of one generation."""
+
+    def __init__(self, generation: Generation, speculation: Speculation, policy: SelectionPolicy) -> None:
+        """Take the request's wishes into account once."""
+        request = generation.request
+        self._generation = generation
+        self._speculation = speculation
+        self._policy = policy
+        self._protocols = allowed_protocols(generation, speculation)
+        self._window = speculation.window if request.window is None else request.window
+        self._expansion = request.expansion or (speculation.expansion if request.window is None else ())
+        self._previous: RoundChoice | None = None
+        self._acceptance: GenerationAcceptance | None = None
+        self._situation: RoundSituation | None = None
+
+    @property
+    def may_draft(self) -> bool:
+        """Whether a drafter can be of use at all."""
+        return bool(self._protocols) and self._window != 0 and self._speculation.has_drafters
+
+    def choose(self, link: DrafterLink, verifier: VerifierView, promise: Promise | None) -> RoundChoice:
+        """Decide the next round; ``promise`` is what it has to keep."""
+        generation, speculation = self._generation, self._speculation
+        if self._acceptance is None and link.acceptance is not None:
+            self._acceptance = link.acceptance.generation()
+        acceptance = self._acceptance or _NOTHING_KNOWN
+        self._situation = RoundSituation(
+            params=generation.request.params,
+            wire=speculation.wire,
+            position=generation.position,
+            remaining_tokens=generation.remaining_tokens - (generation.correction_by is not None),
+            k_max=speculation.k_max,
+            drafter=link.view if self.may_draft else None,
+            verifier=verifier,
+            acceptance=acceptance.view(),
+            protocols=self._protocols,
+            window=self._window,
+            expansion=self._expansion,
+            promise=promise,
+        )
+        self._previous = self._policy.choose(self._situation, self._previous)
+        return self._previous
+
+    def deferral(self, plan: DraftPlan | None) -> Deferral | None:
+        """What the verifier is to leave to the device after a rejection."""
+        greedy = self._generation.request.params.greedy
+        return None if plan is None or self._situation is None or greedy else deferral_for(plan, self._situation)
+
+    def learn(self, plan: DraftPlan | None, block: Block, outcome: Verified) -> None:
+        """A block was verified."""
+        if self._acceptance is None:
+            return
+        protocol = ProtocolName.TOKEN_IDS if plan is None else plan.protocol
+        rule = rule_for(protocol, self._generation.request.params, self._speculation.wire)
+        if block.parents is None:
+            self._acceptance.observe(rule, outcome.accepted_len, len(block.draft))
+        else:
+            self._acceptance.observe_tree(rule, *tree_verdict(block.parents, outcome.accepted_path))
+
+
+def report(choice: RoundChoice) -> ChoiceReport:
+    """As a client sees it."""
+    runner_up = choice.runner_up
+    return ChoiceReport(_told(choice.chosen), None if runner_up is None else _told(runner_up), choice.reason)
+
+
+def _told(estimate: Estimate) -> PlanEstimate:
+    plan = estimate.plan
+    return PlanEstimate(
+        protocol=None if plan is None else plan.protocol,
+        window=0 if plan is None else plan.window,
+        expansion=() if plan is None else plan.expansion,
+        seconds_per_token=estimate.seconds_per_token,
+        expected_tokens=estimate.expected_tokens,
+    )

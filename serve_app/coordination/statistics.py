@@ -1,0 +1,155 @@
+"""What a coordinator counts: one record per round and per batch, into its report to the fleet and into the metrics."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from actors.messages import CoordinatorReport, DrafterId, FleetStatus, SloRounds
+from outrider.contracts.link import Csi
+from outrider.contracts.verifying import KvUsage
+from outrider.rounds.timing import RoundTiming
+from outrider.scheduling.attribution import ViolationCause
+from outrider.scheduling.policy import StopReason
+from serve_app import metrics
+from serve_app.metrics import Sink
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRecord:
+    """One verifier call that came back."""
+
+    blocks: int
+    reason: StopReason  # why the batch stopped growing
+    predicted_s: float
+    engine_s: float
+    idle_s: float  # of the verifier, before
+    usage: KvUsage
+
+
+class CoordinatorStats:
+    """Counters since the coordinator's start."""
+
+    def __init__(self, coordinator_id: str, sink: Sink, clock: Callable[[], float]) -> None:
+        """Begin at zero; ``clock`` is monotonic, in seconds."""
+        self._id = coordinator_id
+        self._sink = sink
+        self._clock = clock
+        self._started_at_s = clock()
+        self._counts: Counter[str] = Counter()
+        self._phase_s: Counter[str] = Counter()
+        self._slo: dict[str, SloRounds] = {}
+        self._gauged: set[tuple[str, str]] = set()
+        self._last_reply_at_s = self._started_at_s
+        self.idle_s = 0.0
+        self.usage: KvUsage | None = None
+
+    def round(self, timing: RoundTiming) -> None:
+        """A round was committed."""
+        drafted, accepted, sink = timing.drafted_tokens, timing.accepted_tokens, self._sink
+        self._counts.update(
+            rounds=1, speculative=min(drafted, 1), drafted=drafted, accepted=accepted, committed=timing.committed_tokens
+        )
+        protocol = timing.protocol or "none"
+        sink.record(metrics.ROUNDS, protocol=protocol)
+        for direction, bits in (("up", timing.up_bits), ("down", timing.down_bits)):
+            if bits:
+                sink.record(metrics.PAYLOAD_BITS, bits, protocol=protocol, direction=direction)
+        if drafted:
+            sink.record(metrics.DRAFTS)
+            sink.record(metrics.DRAFT_TOKENS, drafted)
+            sink.record(metrics.ACCEPTED_TOKENS, accepted)
+            sink.record(metrics.WASTED_DRAFT_S, timing.draft_s * (drafted - accepted) / drafted)
+        self._slo_round(timing)
+        for phase, seconds in timing.phases_s.items():
+            self._phase_s[phase] += seconds  # type: ignore[assignment]  # a Counter adds floats as well
+            sink.record(metrics.PHASE_S, seconds, phase=phase)
+
+    def _slo_round(self, timing: RoundTiming) -> None:
+        name, late, sink = timing.slo_class, timing.late, self._sink
+        if name is None:
+            return
+        sink.record(metrics.SLO_ROUNDS, slo_class=name)
+        if late is not None:
+            sink.record(metrics.SLO_LATE_ROUNDS, slo_class=name, cause=late)
+        if timing.behind:
+            sink.record(metrics.SLO_BEHIND, slo_class=name)
+        counted = self._slo.get(name, SloRounds())
+        self._slo[name] = SloRounds(
+            counted.rounds + 1,
+            counted.late_queue + (late is ViolationCause.QUEUE),
+            counted.late_compute + (late is ViolationCause.COMPUTE),
+            counted.behind + timing.behind,
+        )
+
+    def batch(self, record: BatchRecord) -> None:
+        """A batch came back from the verifier."""
+        evictions = record.usage.evictions - (self.usage.evictions if self.usage else 0)
+        self.usage = record.usage
+        self.idle_s += record.idle_s
+        self._last_reply_at_s = self._clock()
+        sink = self._sink
+        sink.record(metrics.VERIFIER_IDLE_S, record.idle_s)
+        sink.record(metrics.KV_EVICTIONS, max(0, evictions))  # a restarted verifier counts from zero
+        if record.blocks:
+            sink.record(metrics.BATCHES, reason=record.reason)
+            sink.record(metrics.BATCH_BLOCKS, record.blocks)
+            error_s = abs(record.predicted_s - record.engine_s)
+            sink.record(metrics.COST_ERROR, error_s / max(record.engine_s, 1e-6))
+
+    def report(
+        self, *, verifier: str, admitted: int, running: int, queued_blocks: int, idle: bool = False
+    ) -> CoordinatorReport:
+        """The present state, told to the fleet and set in the gauges.
+
+        ``idle``: no call to the verifier is under way; the time since the last one is then part of its idle time, which
+        the verifier itself will tell with its next reply.
+        """
+        queued, usage, sink = admitted - running, self.usage, self._sink
+        sink.record(metrics.GENERATIONS, running, state="running")
+        sink.record(metrics.GENERATIONS, queued, state="queued")
+        sink.record(metrics.QUEUED_BLOCKS, queued_blocks)
+        if usage is not None:
+            free = usage.total_blocks - usage.used_blocks - usage.cached_blocks
+            for state, blocks in (("used", usage.used_blocks), ("cached", usage.cached_blocks), ("free", free)):
+                sink.record(metrics.KV_BLOCKS, blocks, state=state)
+        counts = self._counts
+        return CoordinatorReport(
+            id=self._id,
+            verifier=verifier,
+            uptime_s=self._clock() - self._started_at_s,
+            generations=running,
+            queued_generations=queued,
+            queued_blocks=queued_blocks,
+            rounds=counts["rounds"],
+            speculative_rounds=counts["speculative"],
+            drafted_tokens=counts["drafted"],
+            accepted_tokens=counts["accepted"],
+            committed_tokens=counts["committed"],
+            verifier_idle_s=self.idle_s + (self._clock() - self._last_reply_at_s if idle else 0.0),
+            kv=usage,
+            phase_seconds=dict(self._phase_s),
+            slo=dict(self._slo),
+        )
+
+    def links(self, estimates: Mapping[DrafterId, Csi]) -> None:
+        """Set the gauges of the links, the worst of each group."""
+        by_group: dict[str, list[Csi]] = {}
+        for drafter, csi in estimates.items():
+            by_group.setdefault(drafter.group, []).append(csi)
+        for group, links in by_group.items():
+            self._sink.record(metrics.LINK_RTT_S, max(csi.rtt_s for csi in links), group=group)
+            up_bps, down_bps = min(csi.up_bps for csi in links), min(csi.down_bps for csi in links)
+            for direction, rate_bps in (("up", up_bps), ("down", down_bps)):
+                self._sink.record(metrics.LINK_RATE_BPS, rate_bps, group=group, direction=direction)
+
+    def fleet(self, status: FleetStatus) -> None:
+        """Set the gauges of the fleet. Every coordinator does: take the maximum over them."""
+        states = Counter((drafter.group, str(drafter.state)) for drafter in status.drafters)
+        leases: Counter[str] = Counter()
+        for drafter in status.drafters:
+            leases[drafter.group] += drafter.generations
+        self._gauged |= set(states)
+        for group, state in self._gauged:  # a state nobody is in any more has to be told as well
+            self._sink.record(metrics.DRAFTERS, states[group, state], group=group, state=state)
+        for group in {group for group, _ in self._gauged}:  # nor a group that is gone
+            self._sink.record(metrics.LEASES, leases[group], group=group)

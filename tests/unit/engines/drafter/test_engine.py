@@ -1,0 +1,190 @@
+"""The drafter engine: the same tokens whatever the window, company, memory or order of feedback."""
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from outrider.contracts.drafting import Draft, DraftPlan, DraftRequest, NeedsPrefix
+from outrider.contracts.errors import ContextTooLongError, ParameterError, UnsupportedBlockError
+from outrider.contracts.requests import ProtocolName, SamplingParams
+from tests.unit.engines.conftest import VOCAB, tiny_llama, torch_drafter
+from tests.unit.engines.drafter_device import (
+    GREEDY,
+    PENALISED,
+    PROMPT,
+    SAMPLED,
+    TERMS,
+    Device,
+    Passes,
+    answer_to,
+    answers_of,
+    draft_of,
+)
+from tests.unit.engines.reference import target_alone
+
+WITHHELD = SamplingParams(
+    temperature=0.9, seed=3, withheld_ids=tuple(range(0, VOCAB, 2)), withheld_until=len(PROMPT) + 9
+)
+
+
+@pytest.mark.parametrize("params", [GREEDY, SAMPLED, WITHHELD], ids=["greedy", "sampled", "withheld"])
+def test_token_ids_are_the_models_own_choice_with_the_shared_noise(params: SamplingParams) -> None:
+    engine, device, rng = torch_drafter(tiny_llama()), Device("a", params), random.Random(1)
+    engine.open(device.opening(), TERMS)
+    for window in (3, 1, 16, 0, 5):
+        draft = draft_of(engine, device.request(window))
+        assert draft.token_ids == device.truth(window)
+        assert (draft.position, len(draft.features)) == (len(device.tokens), window)
+        assert (draft.parents, draft.correction, draft.distribution) == (None, None, None)
+        accepted = rng.randint(0, window)
+        device.tokens += [*draft.token_ids[:accepted], rng.randrange(VOCAB)]
+
+
+def test_penalties_count_drafted_tokens_too() -> None:
+    engine, device = torch_drafter(tiny_llama()), Device("a", PENALISED)
+    engine.open(device.opening(), TERMS)
+    truth = target_alone(tiny_llama(), PROMPT, PENALISED, 12)
+    draft = draft_of(engine, device.request(6))
+    assert list(draft.token_ids) == truth[:6]
+    device.tokens += truth[:4]
+    assert list(draft_of(engine, device.request(8)).token_ids) == truth[4:]
+
+
+def test_accepted_tokens_are_not_computed_again() -> None:
+    model = tiny_llama()
+    engine, device, passes = torch_drafter(model), Device("a", GREEDY), Passes(model)
+    engine.open(device.opening(), TERMS)
+    draft = draft_of(engine, device.request(4))
+    assert passes.taken() == len(PROMPT) + 3
+    device.tokens += [*draft.token_ids[:2], 9]
+    draft_of(engine, device.request(1))
+    assert passes.taken() == 1, "the two accepted tokens are resident"
+
+
+def test_feedback_may_take_back_committed_tokens() -> None:
+    engine, device = torch_drafter(tiny_llama()), Device("a", GREEDY)
+    engine.open(device.opening(), TERMS)
+    device.tokens.append(9)
+    draft = draft_of(engine, device.request(4))
+    device.tokens[-1:] = [*draft.token_ids[:2]]  # what followed the token taken back, without it
+    assert draft.token_ids[0] != 9
+    device.known = len(PROMPT)
+    assert draft_of(engine, device.request(4)).token_ids == device.truth(4)
+
+
+def test_company_and_scarce_memory_do_not_change_a_draft() -> None:
+    engine = torch_drafter(tiny_llama(), blocks=26)
+    rng = random.Random(2)
+    devices = [
+        Device(f"d{i}", SAMPLED if i % 2 else GREEDY, tuple(rng.randrange(VOCAB) for _ in range(rng.randint(5, 40))))
+        for i in range(5)
+    ]
+    for device in devices:
+        engine.open(device.opening(), TERMS)
+    for _ in range(3):
+        expected = {}
+        for device in devices:
+            window = rng.randint(1, 6)
+            expected[device.name] = device.truth(window)
+            engine.submit(device.request(window))
+        answers = answers_of(engine)
+        for device in devices:
+            answer = answers[device.name]
+            assert isinstance(answer, Draft)
+            assert answer.token_ids == expected[device.name]
+            device.tokens += [*answer.token_ids[: rng.randint(0, 3)], rng.randrange(VOCAB)]
+    assert engine.usage().evictions > 0
+    for device in devices:
+        engine.close(device.name)
+    assert engine.usage().used_blocks == 0
+
+
+def test_a_block_joins_while_another_is_being_drafted() -> None:
+    engine, first, second = torch_drafter(tiny_llama()), Device("a", GREEDY), Device("b", SAMPLED)
+    for device in (first, second):
+        engine.open(device.opening(), TERMS)
+    engine.submit(first.request(8))
+    assert engine.step() == []
+    engine.submit(second.request(2))
+    order = []
+    while engine.busy:
+        order += [answer.generation for answer in engine.step()]
+    assert order == ["b", "a"], "the shorter block does not wait for the longer one"
+
+
+@pytest.mark.parametrize("protocol", ProtocolName)
+def test_a_repeated_request_returns_the_same_draft_without_a_pass(protocol: ProtocolName) -> None:
+    model = tiny_llama()
+    engine, device, passes = torch_drafter(model), Device("a", SAMPLED, protocol=protocol), Passes(model)
+    engine.open(device.opening(), TERMS)
+    first = draft_of(engine, device.request(4))
+    device.tokens += [*first.token_ids[:2], 9]
+    request = device.request(4)
+    draft = draft_of(engine, request)
+    passes.taken()
+    assert draft_of(engine, request) == draft
+    assert passes.taken() == 0
+    assert draft_of(engine, replace(request, want_hidden=True)).token_ids == draft.token_ids, "even if drafted anew"
+    assert passes.taken() > 0
+
+
+def test_a_new_request_replaces_the_old() -> None:
+    engine, device = torch_drafter(tiny_llama()), Device("a", GREEDY)
+    engine.open(device.opening(), TERMS)
+    engine.submit(device.request(8))
+    engine.step()
+    engine.submit(device.request(2))
+    answers = [answer for _ in range(4) for answer in engine.step()]
+    assert [(answer.round, answer.generation) for answer in answers] == [(2, "a")]
+    assert not engine.busy
+
+
+def test_what_the_drafter_does_not_hold_needs_its_prefix() -> None:
+    engine, device = torch_drafter(tiny_llama()), Device("a", GREEDY)
+    assert answer_to(engine, device.request(2)) == NeedsPrefix("a", 1)
+    engine.open(device.opening(), TERMS)
+    device.tokens += [1, 2]
+    device.known = len(device.tokens)  # the coordinator believes that the drafter has these already
+    device.tokens += [3]
+    assert answer_to(engine, device.request(2)) == NeedsPrefix("a", 2)
+    plan = DraftPlan(ProtocolName.TOKEN_IDS, 1)
+    assert answer_to(engine, DraftRequest("a", 3, len(PROMPT), (1, 2), 12345, plan)) == NeedsPrefix("a", 3)
+
+
+@pytest.mark.parametrize("protocol", ProtocolName)
+def test_hidden_states_are_those_the_tokens_were_drawn_from(protocol: ProtocolName) -> None:
+    engine, device, model = torch_drafter(tiny_llama()), Device("a", GREEDY, protocol=protocol), tiny_llama()
+    engine.open(device.opening(), TERMS)
+    draft = draft_of(engine, device.request(3, want_hidden=True))
+    with torch.inference_mode():
+        output = model.model(input_ids=torch.tensor([[*PROMPT, *draft.token_ids]]))
+    assert draft.hidden is not None
+    np.testing.assert_allclose(draft.hidden, output.last_hidden_state[0, len(PROMPT) - 1 : -1].numpy(), atol=1e-4)
+
+
+def test_a_nearly_full_context_shortens_the_block() -> None:
+    engine, device = torch_drafter(tiny_llama()), Device("a", GREEDY, (1,) * 252)
+    engine.open(device.opening(), TERMS)
+    assert len(draft_of(engine, device.request(16)).token_ids) == 4
+    device.tokens += [7] * 6
+    assert draft_of(engine, device.request(16)).token_ids == ()
+    with pytest.raises(ContextTooLongError, match="drafter limit of 256"):
+        engine.open(Device("b", GREEDY, (1,) * 256).opening(), TERMS)
+
+
+def test_plans_that_make_no_sense_are_refused() -> None:
+    engine, device = torch_drafter(tiny_llama()), Device("a", GREEDY)
+    engine.open(device.opening(), TERMS)
+    request = device.request(2)
+    with pytest.raises(UnsupportedBlockError, match="dssd drafts chains"):
+        engine.submit(replace(request, plan=DraftPlan(ProtocolName.DSSD, 2, (2, 2))))
+    with pytest.raises(ParameterError, match="3 integers >= 1"):
+        engine.submit(replace(request, plan=DraftPlan(ProtocolName.TSLT_TREE, 3, (2, 2))))
+    with pytest.raises(ParameterError, match="2 integers >= 1"):
+        engine.submit(replace(request, plan=DraftPlan(ProtocolName.TSLT_TREE, 2, (2, 0))))
+    with pytest.raises(ParameterError, match="an integer >= 0"):
+        engine.submit(replace(request, plan=DraftPlan(ProtocolName.TSLT, -1)))
+    assert not engine.busy

@@ -1,0 +1,247 @@
+"""Corrections drawn by the device (DSSD): from the row the rejected token was drawn from, once and for all."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from transformers import PreTrainedModel
+
+from outrider.contracts.drafting import DraftTerms, NeedsRow
+from outrider.contracts.errors import ParameterError
+from outrider.contracts.exchanged import Candidates, CorrectionSource, TargetRow
+from outrider.contracts.requests import ProtocolName, SamplingParams
+from outrider.engines.drafter.engine import TorchDrafter
+from outrider.sampling.distributions import fixed_point, softmax
+from outrider.verification.correction import draw_correction
+from tests.unit.engines.conftest import VOCAB, tiny_llama, torch_drafter
+from tests.unit.engines.drafter_device import (
+    GREEDY,
+    PENALISED,
+    PROMPT,
+    SAMPLED,
+    TERMS,
+    Device,
+    Passes,
+    answer_to,
+    draft_of,
+)
+
+DSSD = ProtocolName.DSSD
+KEPT_OR_NOT = pytest.mark.parametrize("restarted", [False, True], ids=["kept", "recomputed"])
+
+
+def dense_row(seed: int) -> TargetRow:
+    probs = np.random.default_rng(seed).dirichlet(np.full(VOCAB, 0.1))
+    return TargetRow(None, probs.astype(np.float32))
+
+
+def sparse_row(seed: int) -> TargetRow:
+    rng = np.random.default_rng(seed)
+    token_ids = np.sort(rng.choice(VOCAB, 9, replace=False))
+    return TargetRow(token_ids, rng.dirichlet(np.ones(9)).astype(np.float32))
+
+
+def passing_candidates(seed: int) -> Candidates:
+    """Of probability 1: a test fails only with the draft's probability of the token."""
+    token_ids = np.random.default_rng(seed).integers(0, VOCAB, 16)
+    return Candidates(token_ids, np.ones(16, dtype=np.float32))
+
+
+def failing_candidates() -> Candidates:
+    """The target's probability of each is smaller than the draft's of any token."""
+    return Candidates(np.arange(8), np.full(8, 1e-30, dtype=np.float32))
+
+
+SOURCES: dict[str, Callable[[int], CorrectionSource]] = {
+    "dense": dense_row,
+    "sparse": sparse_row,
+    "candidates": passing_candidates,
+}
+
+
+def expected_token(device: Device, source: CorrectionSource) -> int | None:
+    bits = TERMS.wire.scalar_bits
+    probs = fixed_point(softmax(device.logits()), bits) / 2.0**bits
+    return draw_correction(source, probs, device.params.seed, len(device.tokens))
+
+
+@pytest.mark.parametrize("make", SOURCES.values(), ids=SOURCES.keys())
+@pytest.mark.parametrize("params", [SAMPLED, PENALISED], ids=["sampled", "penalised"])
+def test_kept_and_recomputed_rows_draw_the_same(
+    make: Callable[[int], CorrectionSource], params: SamplingParams
+) -> None:
+    model = tiny_llama()
+    engine, device, passes = torch_drafter(model), Device("a", params, protocol=DSSD), Passes(model)
+    engine.open(device.opening(), TERMS)
+    accepted = [0, 2, 3, 1]
+    draft = draft_of(engine, device.request(4))
+    for i, length in enumerate(accepted):
+        device.tokens += draft.token_ids[:length]
+        source = make(i)
+        token_id = expected_token(device, source)
+        assert token_id is not None
+        restarted = torch_drafter(tiny_llama())
+        restarted.open(device.opening(), TERMS)
+        twin = Device("a", device.params, protocol=DSSD)
+        twin.tokens, twin.known = list(device.tokens), len(device.tokens)
+        again = draft_of(restarted, twin.request(4, correction=source))
+        passes.taken()
+        draft = draft_of(engine, device.request(4, correction=source))
+        assert passes.taken() == 4, "the correction and three of the four tokens: its row was kept"
+        assert (draft.correction, draft.position) == (token_id, len(device.tokens))
+        assert (again.correction, again.token_ids) == (token_id, draft.token_ids)
+        assert len(draft.features) == 4
+        device.tokens.append(token_id)
+        assert draft.token_ids == tuple(chain_after(device, 4)), "the block is drafted behind the correction"
+
+
+def chain_after(device: Device, window: int) -> list[int]:
+    engine = torch_drafter(tiny_llama())
+    engine.open(device.opening(), TERMS)
+    twin = Device(device.name, device.params, protocol=DSSD)
+    twin.tokens, twin.known = list(device.tokens), len(device.tokens)
+    return list(draft_of(engine, twin.request(window)).token_ids)
+
+
+@pytest.mark.parametrize("known", [0, 1], ids=["before the correction", "behind the correction"])
+def test_the_correction_joins_the_drafters_sequence(known: int) -> None:
+    model = tiny_llama()
+    engine, device, passes = torch_drafter(model), Device("a", SAMPLED, protocol=DSSD), Passes(model)
+    engine.open(device.opening(), TERMS)
+    device.tokens += draft_of(engine, device.request(3)).token_ids[:1]
+    draft = draft_of(engine, device.request(3, correction=dense_row(1)))
+    assert draft.correction is not None
+    device.known += known
+    device.tokens += [draft.correction, *draft.token_ids[:2], 13]
+    passes.taken()
+    following = draft_of(engine, device.request(3))
+    assert passes.taken() == 3, "correction and accepted tokens are resident"
+    assert list(following.token_ids) == chain_after(device, 3)
+
+
+def rejected_block(
+    terms: DraftTerms = TERMS, *, restarted: bool = False, model: PreTrainedModel | None = None
+) -> tuple[Device, TorchDrafter]:
+    """A device whose first block was rejected at its second token, and its drafter."""
+    engine, device = torch_drafter(model or tiny_llama()), Device("a", SAMPLED, protocol=DSSD)
+    engine.open(device.opening(), terms)
+    device.tokens += draft_of(engine, device.request(3)).token_ids[:1]
+    if restarted:
+        engine = torch_drafter(model or tiny_llama())
+        engine.open(device.opening(), terms)
+        device.known = len(device.tokens)
+    return device, engine
+
+
+@KEPT_OR_NOT
+def test_when_all_candidates_fail_the_row_is_asked_for(restarted: bool) -> None:
+    model = tiny_llama()
+    passes = Passes(model)
+    device, engine = rejected_block(restarted=restarted, model=model)
+    request = device.request(3, correction=failing_candidates())
+    for _ in range(2):
+        assert answer_to(engine, request) == NeedsRow("a", request.round)
+    source = dense_row(5)
+    passes.taken()
+    draft = draft_of(engine, replace(request, correction=source))
+    assert passes.taken() == 3, "the correction and two of the three tokens: its row was kept, or is now"
+    assert draft.correction == expected_token(device, source)
+    assert draft.round == request.round
+    assert draft_of(engine, replace(request, correction=source)) == draft
+    assert draft_of(engine, replace(request, correction=source, want_hidden=True)).token_ids == draft.token_ids
+
+
+@KEPT_OR_NOT
+def test_a_window_of_0_sends_the_correction_alone(restarted: bool) -> None:
+    device, engine = rejected_block(restarted=restarted)
+    source = sparse_row(2)
+    draft = draft_of(engine, device.request(0, correction=source))
+    assert (draft.correction, draft.token_ids) == (expected_token(device, source), ())
+    assert draft.correction is not None
+    device.tokens.append(draft.correction)
+    assert list(draft_of(engine, device.request(2)).token_ids) == chain_after(device, 2)
+
+
+@KEPT_OR_NOT
+def test_nothing_is_drafted_behind_the_last_token(restarted: bool) -> None:
+    device, _ = rejected_block()
+    source = dense_row(3)
+    token_id = expected_token(device, source)
+    assert token_id is not None
+    at = len(device.tokens)
+    others = tuple({0, 1, 2} - {token_id})
+    for terms, ends in (
+        (replace(TERMS, end_ids=(token_id,)), True),
+        (replace(TERMS, last_position=at), True),
+        (replace(TERMS, last_position=at - 1), True),
+        (replace(TERMS, end_ids=others, last_position=at + 1), False),
+    ):
+        device, engine = rejected_block(terms, restarted=restarted)
+        draft = draft_of(engine, device.request(3, correction=source))
+        assert draft.correction == token_id
+        assert len(draft.token_ids) == (0 if ends else 3)
+
+
+def test_another_protocol_may_follow_a_correction() -> None:
+    for protocol in ProtocolName:
+        device, engine = rejected_block()
+        device.protocol = protocol
+        source = dense_row(4)
+        draft = draft_of(engine, device.request(2, correction=source))
+        assert draft.correction == expected_token(device, source)
+        assert len(draft.token_ids) == 2
+
+
+def test_a_tree_may_follow_a_correction() -> None:
+    device, engine = rejected_block()
+    device.protocol = ProtocolName.TSLT_TREE
+    source = dense_row(4)
+    draft = draft_of(engine, device.request(expansion=(2, 2), correction=source))
+    assert draft.correction == expected_token(device, source)
+    assert draft.parents == (-1, -1, 0, 0, 1, 1)
+
+
+def test_corrections_of_a_greedy_request_avoid_its_argmax() -> None:
+    engine, device = torch_drafter(tiny_llama()), Device("a", GREEDY, protocol=DSSD)
+    engine.open(device.opening(), TERMS)
+    (best, *_) = draft_of(engine, device.request(2)).token_ids
+    row = np.zeros(VOCAB, dtype=np.float32)
+    row[[best, 3]] = 0.9, 0.1
+    assert draft_of(engine, device.request(2, correction=TargetRow(None, row))).correction == 3
+
+
+def test_the_context_may_end_behind_a_correction() -> None:
+    engine, device = torch_drafter(tiny_llama()), Device("a", SAMPLED, (1,) * 254, DSSD)
+    engine.open(device.opening(), TERMS)
+    draft = draft_of(engine, device.request(4))
+    assert len(draft.token_ids) == 2
+    device.tokens += draft.token_ids[:1]
+    last = draft_of(engine, device.request(4, correction=dense_row(6)))
+    assert last.correction is not None
+    assert last.token_ids == ()
+
+
+NAN = np.full(VOCAB, np.nan, dtype=np.float32)
+ONE = np.ones(1, dtype=np.float32)
+BAD: dict[str, tuple[CorrectionSource, str]] = {
+    "a row of another vocabulary": (TargetRow(None, np.ones(VOCAB - 1, dtype=np.float32)), r"shape \(97,\)"),
+    "an id behind the vocabulary": (TargetRow(np.array([VOCAB]), ONE), r"ids in 0\.\.96, found 97"),
+    "a negative id": (Candidates(np.array([-1]), ONE), r"ids in 0\.\.96, found -1"),
+    "ids that descend": (TargetRow(np.array([4, 3]), np.ones(2, dtype=np.float32)), "strictly ascending"),
+    "fewer ids than probabilities": (Candidates(np.array([3]), np.ones(2, dtype=np.float32)), "one for each"),
+    "no candidates": (Candidates(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32)), "at least one"),
+    "not a number": (TargetRow(None, NAN), "finite numbers"),
+    "nothing to draw": (TargetRow(None, np.zeros(VOCAB, dtype=np.float32)), "not all 0"),
+    "a negative probability": (Candidates(np.array([3]), -ONE), "finite numbers"),
+}
+
+
+@pytest.mark.parametrize(("source", "message"), BAD.values(), ids=BAD.keys())
+def test_a_source_that_is_no_distribution_is_refused(source: CorrectionSource, message: str) -> None:
+    device, engine = rejected_block()
+    with pytest.raises(ParameterError, match=message):
+        draft_of(engine, device.request(2, correction=source))
+    assert not engine.busy
+    device.known = len(PROMPT)  # nothing was taken from the request that was refused
+    assert draft_of(engine, device.request(2, correction=dense_row(0))).correction is not None

@@ -1,0 +1,48 @@
+"""What a drafter answers is what its message says: through real bytes, and past the coordinator's checks."""
+
+from dataclasses import replace
+
+import pytest
+
+from outrider.contracts.drafting import Draft
+from outrider.contracts.exchanged import TargetRow
+from outrider.contracts.requests import ProtocolName, SamplingParams
+from outrider.sampling.rounding import round_floats
+from outrider.session.answers import draft_fault
+from outrider.session.session import CoordinatorSession, DrafterSession
+from tests.unit.engines.conftest import VOCAB, tiny_llama, torch_drafter
+from tests.unit.engines.drafter_device import GREEDY, SAMPLED, TERMS, Device, draft_of
+
+SCALARS = (ProtocolName.DSSD, ProtocolName.DSSD_CANDIDATES)
+PLANS: list[tuple[ProtocolName, int, tuple[int, ...]]] = [
+    *((protocol, 3, ()) for protocol in ProtocolName),
+    (ProtocolName.TSLT_TREE, 0, (2, 3)),
+    (ProtocolName.TOKEN_IDS, 0, (3, 1)),
+]
+
+
+@pytest.mark.parametrize("params", [SAMPLED, GREEDY], ids=["sampled", "greedy"])
+@pytest.mark.parametrize(("protocol", "window", "expansion"), PLANS, ids=str)
+def test_answers_survive_their_messages(
+    protocol: ProtocolName, window: int, expansion: tuple[int, ...], params: SamplingParams
+) -> None:
+    engine, device = torch_drafter(tiny_llama()), Device("a", params, protocol=protocol)
+    engine.open(device.opening(), TERMS)
+    coordinator = CoordinatorSession(TERMS.wire, "a")
+    drafter = DrafterSession(TERMS.wire, "a", device.tokens)
+    deferred = None
+    for _ in range(4):
+        request = device.request(window, expansion, correction=deferred)
+        draft = draft_of(engine, drafter.decode_order(coordinator.encode_order(request)))
+        decoded = coordinator.decode_answer(drafter.encode_answer(draft), request)
+        assert decoded == replace(draft, features=())
+        assert draft_fault(decoded, request, VOCAB, greedy=params.greedy) is None
+        assert isinstance(decoded, Draft)
+        if decoded.correction is not None:
+            device.tokens.append(decoded.correction)
+        device.tokens += decoded.token_ids[:1]
+        if protocol in SCALARS:
+            probs = round_floats([1.0 / VOCAB] * VOCAB, TERMS.wire.row_field)
+            deferred = TargetRow(None, probs)
+        else:
+            device.tokens.append(7)

@@ -1,0 +1,112 @@
+"""Noise is a pure function of (seed, position, purpose).
+
+Statistical tests are seeded and state their false-alarm rate.
+"""
+
+import math
+import subprocess
+import sys
+from itertools import combinations
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outrider.contracts.requests import MAX_SEED
+from outrider.sampling.noise import Purpose, gumbel_noise, uniforms
+
+words = st.integers(0, MAX_SEED)
+SECOND_PURPOSE = cast("Purpose", 1)
+GOLDEN = [
+    0.20429112262964877,
+    0.3134745033737568,
+    0.026755731961463858,
+    0.823174371095721,
+    0.30858675441982986,
+    0.8313299058950491,
+]
+
+
+@given(seed=words, position=words, count=st.integers(1, 300))
+def test_a_draw_depends_on_its_arguments_alone(seed: int, position: int, count: int) -> None:
+    first = gumbel_noise(seed, position, Purpose.TARGET_TOKEN, count)
+    gumbel_noise(seed ^ 1, position ^ 1, Purpose.TARGET_TOKEN, 7)
+    np.random.Generator(np.random.PCG64(seed)).random()
+    assert np.array_equal(first, gumbel_noise(seed, position, Purpose.TARGET_TOKEN, count))
+
+
+@given(seed=words, position=words, short=st.integers(1, 200), longer=st.integers(0, 200))
+def test_a_larger_vocabulary_extends_the_draw(seed: int, position: int, short: int, longer: int) -> None:
+    whole = uniforms(seed, position, Purpose.TARGET_TOKEN, short + longer)
+    assert np.array_equal(whole[:short], uniforms(seed, position, Purpose.TARGET_TOKEN, short))
+
+
+def test_another_process_draws_the_same() -> None:
+    code = (
+        "import sys; from outrider.sampling.noise import Purpose, gumbel_noise;"
+        "sys.stdout.write(gumbel_noise(2**64 - 1, 12345, Purpose.TARGET_TOKEN, 1000).tobytes().hex())"
+    )
+    root = Path(__file__).parents[2]
+    other = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=root)
+    assert other.stdout == gumbel_noise(2**64 - 1, 12345, Purpose.TARGET_TOKEN, 1000).tobytes().hex()
+
+
+def test_the_stream_is_fixed_between_releases() -> None:
+    """A drafter of another release must draw the same: these numbers are part of the contract."""
+    drawn = uniforms(7, 1000, Purpose.TARGET_TOKEN, 6)
+    assert drawn.tolist() == pytest.approx(GOLDEN, rel=1e-15)
+
+
+def test_streams_of_different_keys_are_uncorrelated() -> None:
+    """False-alarm rate 1e-6: |r| of n independent pairs passes sqrt(2 ln(2 m / 1e-6) / n) with rate 1e-6 / m."""
+    keys = [(0, 0), (0, 1), (0, 2), (1, 0), (2, 0), (1, 1), (2**32, 0), (0, 2**32), (2**63, 0), (0, 2**63)]
+    streams = [uniforms(seed, at, Purpose.TARGET_TOKEN, 20_000) for seed, at in keys]
+    streams += [uniforms(seed, at, SECOND_PURPOSE, 20_000) for seed, at in keys]
+    pairs = list(combinations(range(len(streams)), 2))
+    limit = math.sqrt(2 * math.log(2 * len(pairs) / 1e-6) / 20_000)
+    correlation = np.corrcoef(np.stack(streams))
+    assert max(abs(correlation[pair]) for pair in pairs) < limit
+
+
+def test_consecutive_positions_are_independent_of_each_other_token_by_token() -> None:
+    """A request's own draws, one token's noise over positions; false-alarm rate 1e-6 as above."""
+    drawn = np.stack([uniforms(3, at, Purpose.TARGET_TOKEN, 16) for at in range(10_000)])
+    lagged = [np.corrcoef(drawn[:-lag, token], drawn[lag:, token])[0, 1] for lag in (1, 2, 3) for token in range(16)]
+    assert np.abs(lagged).max() < math.sqrt(2 * math.log(2 * 48 / 1e-6) / 9_997)
+
+
+@pytest.mark.parametrize("axis", ["seed", "position"])
+def test_uniforms_are_uniform(axis: str) -> None:
+    """Chi-square over 64 cells, along one draw per key; false-alarm rate 1e-6 (Laurent and Massart 2000, lemma 1)."""
+    keys = [(i, 5) if axis == "seed" else (5, i) for i in range(2000)]
+    drawn = np.concatenate([uniforms(seed, at, Purpose.TARGET_TOKEN, 32) for seed, at in keys])
+    counts, expected = np.bincount((drawn * 64).astype(np.int64), minlength=64), drawn.size / 64
+    statistic = float(((counts - expected) ** 2).sum() / expected)
+    x = math.log(1e6)
+    assert statistic < 63 + 2 * math.sqrt(63 * x) + 2 * x
+
+
+@given(seed=words, position=words)
+def test_gumbel_noise_is_the_gumbel_quantile_of_the_uniforms(seed: int, position: int) -> None:
+    drawn = uniforms(seed, position, Purpose.TARGET_TOKEN, 500)
+    noise = gumbel_noise(seed, position, Purpose.TARGET_TOKEN, 500)
+    assert noise.dtype == np.float32
+    assert np.all((drawn > 0) & (drawn < 1))
+    assert np.exp(-np.exp(-noise.astype(np.float64))) == pytest.approx(drawn, abs=2e-6)
+
+
+def test_the_extreme_uniforms_give_finite_noise() -> None:
+    """The smallest and largest numbers ``uniforms`` can return; both lie inside (0, 1)."""
+    low, high = 0.5 * 2.0**-52, (2.0**52 - 0.5) * 2.0**-52
+    assert 0 < low < high < 1
+    assert -np.log(-np.log(low)) == pytest.approx(-3.6, abs=0.1)
+    assert -np.log(-np.log(high)) == pytest.approx(36.7, abs=0.1)
+
+
+@pytest.mark.parametrize(("seed", "position"), [(-1, 0), (0, -1), (2**64, 0), (0, 2**64)])
+def test_words_outside_64_bits_are_refused(seed: int, position: int) -> None:
+    with pytest.raises(OverflowError):
+        gumbel_noise(seed, position, Purpose.TARGET_TOKEN, 4)

@@ -1,0 +1,226 @@
+"""Verifier and coordinator in this process: real engines, batcher and round loop, without Ray."""
+
+import asyncio
+import functools
+import random
+from collections.abc import AsyncGenerator, Container, Sequence
+from contextlib import aclosing
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+from actors.messages import VerifyCall, VerifyReply
+from outrider.contracts.cost import LinearCostModel, VerifyCost
+from outrider.contracts.errors import OutriderError, VerifierLostError
+from outrider.contracts.requests import GenerationChunk, GenerationId, GenerationRequest, ProtocolName, SamplingParams
+from outrider.contracts.verifying import VerifierEngine
+from outrider.costs.estimator import OnlineEstimator
+from outrider.rounds.generation import Generation
+from outrider.rounds.load import PresentLoad
+from outrider.rounds.timing import RoundTiming
+from outrider.scheduling.attribution import SpikeDetector
+from outrider.scheduling.fcfs import Fcfs
+from outrider.scheduling.ledger import DeadlineRule
+from outrider.scheduling.policy import BatchLimits, SchedulingPolicy
+from outrider.selection.fixed import Fixed
+from outrider.text.stops import IncrementalText, tokens_that_stop
+from serve_app.coordination.batcher import Batcher
+from serve_app.coordination.drafter_book import DrafterBook
+from serve_app.coordination.drafter_link import DrafterLink
+from serve_app.coordination.round_loop import RoundLoop, RoundServices
+from serve_app.coordination.speculation import Speculation
+from serve_app.coordination.statistics import BatchRecord
+from tests.unit.engines.conftest import BLOCK_TOKENS, VOCAB, tiny_llama, torch_drafter, torch_verifier
+from tests.unit.engines.reference import target_alone
+from tests.unit.serve_app.coordination.in_memory import (
+    GREEDY,
+    PROMPT,
+    SAMPLED,
+    SETTINGS,
+    WIRE,
+    EngineTransport,
+    Gate,
+    MemoryFleet,
+    RecordingSink,
+    until,
+)
+
+PENALISED = SamplingParams(temperature=1.0, seed=4, repetition_penalty=1.2, frequency_penalty=0.5)
+PARAMS = {"greedy": GREEDY, "sampled": SAMPLED, "penalised": PENALISED}
+CHUNK = 16
+LONG_PROMPT = tuple(random.Random(7).randrange(VOCAB) for _ in range(60))  # four chunks
+LENGTH = 24
+
+
+def tiny_tokenizer() -> PreTrainedTokenizerFast:
+    """One word per token, ``w0 .. w96``."""
+    raw = Tokenizer(models.WordLevel({f"w{i}": i for i in range(VOCAB)}, unk_token="w0"))  # noqa: S106 (no password)
+    raw.pre_tokenizer = pre_tokenizers.Whitespace()
+    return PreTrainedTokenizerFast(tokenizer_object=raw)
+
+
+TOKENIZER = tiny_tokenizer()
+
+
+def draft_model() -> LlamaForCausalLM:
+    """Like the target, but not quite: right for a while, then wrong."""
+    model = tiny_llama()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(torch.randn_like(weight), alpha=0.03)
+    return model
+
+
+def drafter() -> EngineTransport:
+    return EngineTransport(torch_drafter(draft_model()))
+
+
+class LocalVerifier:
+    """A real verifier engine in this process; calls are applied one after the other, as ``VerifierActor`` does."""
+
+    def __init__(self, blocks: int = 200) -> None:
+        self._blocks = blocks
+        self.max_context_tokens = min(256, blocks * BLOCK_TOKENS)
+        self.engine = self._empty()
+        self.calls: list[VerifyCall] = []
+        self.computed: list[tuple[VerifyCost, ...]] = []  # by each call that verified something
+        self.gates: dict[int, Gate] = {}  # by number of the call
+        self.dies_before: Container[int] = ()  # numbers of calls
+        self.dies_after: Container[int] = ()  # the call is applied, but nobody learns of it
+        self.answer_lost: Container[int] = ()  # the call is applied, and the engine goes on
+        self.forgets_before: Container[int] = ()  # restarts in silence: its generations are unknown then
+        self.restarting: Gate | None = None
+        self._one_at_a_time = asyncio.Lock()
+
+    async def verify(self, call: VerifyCall) -> VerifyReply:
+        """Apply one call."""
+        async with self._one_at_a_time:
+            await asyncio.sleep(0)
+            number = len(self.calls)
+            self.calls.append(call)
+            if number in self.gates:
+                await self.gates[number].wait()
+            if number in self.dies_before or number in self.forgets_before:
+                self.engine = self._empty()
+            if number in self.dies_before:
+                raise VerifierLostError("died")
+            reply = self._apply(call)
+            if number in self.dies_after:
+                self.engine = self._empty()
+            if number in self.dies_after or number in self.answer_lost:
+                raise VerifierLostError("died")
+            return reply
+
+    async def awaited(self) -> None:
+        """It answers again."""
+        if self.restarting is not None:
+            await self.restarting.wait()
+
+    @property
+    def empty(self) -> bool:
+        """Whether it holds nothing."""
+        usage = self.engine.usage()
+        return (usage.generations, usage.used_blocks) == (0, 0)
+
+    def _empty(self) -> VerifierEngine:
+        return torch_verifier(tiny_llama(), blocks=self._blocks, prefill_chunk_tokens=CHUNK)
+
+    def _apply(self, call: VerifyCall) -> VerifyReply:
+        for closing in call.closings:
+            self.engine.close(closing.generation, keep_cache=closing.keep_cache)
+        refused: dict[GenerationId, str] = {}
+        for opening in call.openings:
+            try:
+                self.engine.open(opening)
+            except OutriderError as error:
+                refused[opening.generation] = str(error)
+        outcomes = tuple(self.engine.verify(call.blocks, call.resolutions))
+        computed = self.engine.last_pass()
+        self.computed += [computed] if call.blocks else []
+        return VerifyReply(outcomes, refused, 0.001, 0.0, 0.0, self.engine.usage(), computed)
+
+
+class Service:
+    """What a coordinator has, over local engines."""
+
+    def __init__(
+        self,
+        *drafters: EngineTransport,
+        blocks: int = 200,
+        staged: bool = False,
+        eos_token_ids: tuple[int, ...] = (),
+        protocols: tuple[ProtocolName, ...] = (ProtocolName.TOKEN_IDS,),
+        scheduling: SchedulingPolicy | None = None,
+        deadline_rule: DeadlineRule = DeadlineRule.LEDGER,
+    ) -> None:
+        self.verifier = LocalVerifier(blocks)
+        self.fleet = MemoryFleet(*drafters)
+        self.book = DrafterBook({})
+        self.sink = RecordingSink()
+        self.timings: list[RoundTiming] = []
+        self.batches: list[BatchRecord] = []
+        self.generations: dict[GenerationId, Generation] = {}
+        self._eos_token_ids = eos_token_ids
+        # A batch that is expected to take no time has the next one staged behind it at once; a slow one never.
+        cost_model = LinearCostModel(0.0, 0.0, 0.0, 1e-6 if staged else 1e3)
+        limits = BatchLimits(max_blocks=4, max_new_tokens=64, prefill_chunk_tokens=CHUNK)
+        self.services = RoundServices(
+            batcher=Batcher(
+                self.verifier.verify,
+                scheduling or Fcfs(),
+                limits,
+                OnlineEstimator(cost_model),
+                self.batches.append,
+                BLOCK_TOKENS,
+            ),
+            await_verifier=self.verifier.awaited,
+            speculation=Speculation(
+                protocols=protocols, k_max=16, window=5, expansion=(), wire=WIRE, has_drafters=bool(drafters)
+            ),
+            policy=Fixed(),
+            deadline_rule=deadline_rule,
+            spikes=SpikeDetector(),
+            load=PresentLoad(),
+            correction_deadline_s=5.0,
+            observe=self.timings.append,
+            sink=self.sink,
+        )
+
+    def chunks(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
+        """One response, as ``Coordinator`` makes it."""
+        most = self.verifier.max_context_tokens
+        generation = Generation(request, eos_token_ids=self._eos_token_ids, max_context_tokens=most)
+        self.generations[request.generation] = generation
+        stop_ids = tokens_that_stop([f"w{i}" for i in range(VOCAB)], request.stop)
+        link = DrafterLink(generation, self.fleet, SETTINGS, self.book, stop_ids)
+        text = IncrementalText(TOKENIZER, request.stop, request.output_ids, request.min_tokens)
+        return RoundLoop(generation, link, text, self.services).run()
+
+    async def response(self, request: GenerationRequest) -> list[GenerationChunk]:
+        """All chunks of one response."""
+        async with aclosing(self.chunks(request)) as chunks:
+            return [chunk async for chunk in chunks]
+
+    async def idle(self) -> None:
+        """Nothing is held any more, by the verifier or a drafter."""
+        await until(lambda: self.verifier.empty and self.fleet.empty)
+
+
+def request_for(
+    name: str = "g", prompt: tuple[int, ...] = PROMPT, params: SamplingParams = GREEDY, window: int | None = None
+) -> GenerationRequest:
+    return GenerationRequest(name, prompt, params, max_tokens=LENGTH, window=window)
+
+
+def truth_of(request: GenerationRequest) -> list[int]:
+    return list(_truth(request.prompt_ids, request.params, request.max_tokens))
+
+
+@functools.cache
+def _truth(prompt: tuple[int, ...], params: SamplingParams, length: int) -> tuple[int, ...]:
+    return tuple(target_alone(tiny_llama(), prompt, params, length))
+
+
+def tokens_of(chunks: Sequence[GenerationChunk]) -> list[int]:
+    return [token_id for chunk in chunks for token_id in chunk.token_ids]

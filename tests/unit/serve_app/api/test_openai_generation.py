@@ -1,0 +1,210 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outrider.contracts.errors import ParameterError
+from outrider.contracts.requests import GenerationRequest, ProtocolName, SamplingParams
+from outrider.contracts.slo import SloClass
+from serve_app.api.openai.generation import choice_seed
+from tests.unit.serve_app.api.text_service import LIMITS, TOKENIZER
+from tests.unit.serve_app.coordination.choosing import SEED, choices, generation
+
+IDS = TOKENIZER.encode("Once upon")
+
+
+def test_a_bare_request_takes_openais_defaults() -> None:
+    assert generation() == GenerationRequest(
+        generation="g-0",
+        prompt_ids=tuple(IDS),
+        params=SamplingParams(seed=SEED),
+        max_tokens=16,
+        reproducible=False,
+        request_id="r",
+    )
+
+
+def test_every_parameter_arrives() -> None:
+    params = SamplingParams(
+        temperature=0.5,
+        top_k=7,
+        top_p=0.25,
+        min_p=0.125,
+        repetition_penalty=1.5,
+        presence_penalty=-1.0,
+        frequency_penalty=2,
+        logit_bias=((7, -100.0), (50, 1.5)),
+        seed=12,
+    )
+    asked = generation(
+        temperature=0.5,
+        top_k=7,
+        top_p=0.25,
+        min_p=0.125,
+        repetition_penalty=1.5,
+        presence_penalty=-1,
+        frequency_penalty=2,
+        logit_bias={"50": 1.5, "7": -100},
+        seed=12,
+        max_tokens=9,
+        stop=["a", "b\n"],
+        min_tokens=9,
+        ignore_eos=True,
+        logprobs=20,
+        outrider={
+            "window": 3,
+            "protocol": "token_ids",
+            "expansion": [2, 1, 1],
+            "slo_class": "speed_6",
+            "explain": True,
+        },
+        user="someone",
+    )
+    assert asked == replace(
+        generation(),
+        params=params,
+        max_tokens=9,
+        stop=("a", "b\n"),
+        min_tokens=9,
+        ignore_eos=True,
+        logprobs=20,
+        window=3,
+        protocol=ProtocolName.TOKEN_IDS,
+        expansion=(2, 1, 1),
+        explain=True,
+        slo=SloClass("speed_6", 6.0),
+        reproducible=True,
+    )
+
+
+@pytest.mark.parametrize("slo", LIMITS.slo_classes, ids=lambda slo: slo.name)
+def test_every_choice_is_promised_the_speed_of_the_class_that_is_named(slo: SloClass) -> None:
+    made = choices(prompt=["Once upon", "A"], n=2, outrider={"slo_class": slo.name})
+    assert [choice.request.slo for choice in made] == [slo] * 4
+    assert generation(chat=True, outrider={"slo_class": slo.name}).slo == slo
+
+
+def test_who_names_no_class_has_the_first_one() -> None:
+    assert {choice.request.slo for choice in choices(n=2)} == {LIMITS.slo_classes[0]}
+    assert generation(outrider={"slo_class": None}).slo == generation().slo == LIMITS.slo_classes[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"protocol": "carrier_pigeon"}, r"outrider.protocol needs one of token_ids, dsd, .* found 'carrier_pigeon'"),
+        ({"expansion": [2, 2], "window": 2}, r"outrider.expansion needs outrider.protocol tslt_tree or token_ids"),
+        ({"protocol": "tslt_tree", "expansion": [2, 2]}, r"as many numbers >= 1 as outrider.window \(None\)"),
+        ({"protocol": "tslt_tree", "expansion": [2, 0], "window": 2}, r"as many numbers >= 1 .* found \[2, 0\]"),
+        ({"protocol": "tslt_tree", "expansion": [4, 4], "window": 2}, r"a tree of at most 16 tokens, found 20"),
+    ],
+)
+def test_what_cannot_be_drafted_is_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        generation(outrider=options)
+
+
+def test_a_named_seed_asks_for_the_targets_own_tokens() -> None:
+    with pytest.raises(ParameterError, match=r"outrider.protocol needs token_ids where a seed is named, .* 'tslt'"):
+        generation(seed=3, outrider={"protocol": "tslt"})
+    assert generation(seed=3, temperature=0, outrider={"protocol": "tslt"}).protocol is ProtocolName.TSLT
+    assert generation(seed=3).reproducible
+    assert not generation().reproducible
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_every_signed_seed_is_taken_as_its_64_bits(seed: int) -> None:
+    taken = generation(seed=seed).params.seed
+    assert taken.to_bytes(8, "big") == seed.to_bytes(8, "big", signed=True)
+
+
+def test_more_top_k_than_tokens_keeps_them_all() -> None:
+    assert generation(top_k=LIMITS.vocab_size - 1).params.top_k == LIMITS.vocab_size - 1
+    assert generation(top_k=LIMITS.vocab_size).params.top_k == 0
+    assert generation(top_k=10**300).params.top_k == 0
+
+
+@pytest.mark.parametrize("prompt", ["Once upon", ["Once upon"], IDS, [IDS]])
+def test_a_prompt_is_a_text_or_tokens(prompt: object) -> None:
+    assert generation(prompt=prompt).prompt_ids == tuple(IDS)
+
+
+@pytest.mark.parametrize("text", ["Hello", "two\nlines", "漢字 🦊", "spelt <|im_end|> special", " x ", ""])
+def test_chats_are_tokenised_as_the_model_was_trained(text: str) -> None:
+    messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": text}]
+    expected = TOKENIZER.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+    assert generation(messages=messages).prompt_ids == tuple(expected)
+
+
+def test_parts_of_a_message_are_joined_by_newlines() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    in_parts = generation(messages=[{"role": "user", "content": parts}])
+    assert in_parts == generation(messages=[{"role": "user", "content": "a\nb"}])
+
+
+def test_a_chat_may_fill_the_context_and_a_completion_has_16_tokens() -> None:
+    room = LIMITS.max_context_tokens - len(generation(chat=True).prompt_ids)
+    assert generation(chat=True).max_tokens == min(room, LIMITS.max_output_tokens)
+    long_prompt = [5] * (LIMITS.max_context_tokens - 2)
+    assert generation(prompt=long_prompt).max_tokens == 2
+    assert generation(chat=True, max_completion_tokens=4).max_tokens == 4
+    assert generation(chat=True, max_completion_tokens=4, max_tokens=4).max_tokens == 4
+
+
+def test_choices_are_prompt_major_and_each_has_its_own_name_and_seed() -> None:
+    made = choices(prompt=["Once upon", "A"], n=3, seed=7)
+    assert [choice.index for choice in made] == list(range(6))
+    assert [choice.request.generation for choice in made] == [f"g-{i}" for i in range(6)]
+    assert [choice.request.prompt_ids for choice in made] == [tuple(IDS)] * 3 + [tuple(TOKENIZER.encode("A"))] * 3
+    assert [choice.request.params.seed for choice in made] == [choice_seed(7, i) for i in range(3)] * 2
+    assert [choice.first_of_prompt for choice in made] == [True, False, False] * 2
+    assert made[0].request == generation(seed=7)
+    alike = [replace(choice.request, generation="g-0", params=made[0].request.params) for choice in made[:3]]
+    assert alike == [made[0].request] * 3
+
+
+def test_as_many_choices_as_allowed() -> None:
+    assert len(choices(prompt=["a"] * 4, n=16)) == len(choices(prompt=[[5]] * 64)) == 64
+    assert len(choices(n=2, best_of=2)) == len(choices(n=2, best_of=1)) == len(choices(chat=1, n=2)) == 2
+
+
+@given(st.integers(0, 2**64 - 1))
+def test_choices_differ_in_their_seeds(seed: int) -> None:
+    seeds = [choice_seed(seed, i) for i in range(16)]
+    assert seeds[0] == seed
+    assert len(set(seeds)) == 16
+    assert all(0 <= other < 2**64 for other in seeds)
+
+
+def test_seeds_of_choices_do_not_change_with_versions() -> None:
+    assert choice_seed(5, 1) == 6170373840279617265
+
+
+def test_logprobs_are_asked_for_by_each_endpoint_in_its_way() -> None:
+    assert generation().logprobs is None
+    assert generation(logprobs=0).logprobs == 0
+    assert generation(chat=1, logprobs=False).logprobs is None
+    assert generation(chat=1, logprobs=True).logprobs == 0
+    assert generation(chat=1, logprobs=True, top_logprobs=5).logprobs == 5
+
+
+@pytest.mark.parametrize(("logprobs", "scored"), [(None, False), (0, True), (2, True)])
+def test_an_echo_is_scored_if_logprobs_are_asked_for(logprobs: int | None, *, scored: bool) -> None:
+    (choice,) = choices(echo=True, logprobs=logprobs)
+    assert (choice.echo, choice.request.prompt_logprobs) == ("Once upon", scored)
+    assert not generation(logprobs=logprobs).prompt_logprobs
+
+
+@pytest.mark.parametrize(
+    ("prompt", "text"), [("<|im_end|> x", "<|im_end|> x"), ([2, *IDS], "<|im_end|>Once upon"), ([10813], "\ufffd")]
+)
+def test_an_echo_is_the_text_as_sent_or_what_the_ids_spell(prompt: object, text: str) -> None:
+    (choice,) = choices(prompt=prompt, echo=True)
+    assert choice.echo == text
+
+
+def test_an_echo_alone_makes_a_token_that_is_not_shown() -> None:
+    (only_echo,) = choices(echo=True, max_tokens=0)
+    assert (only_echo.shows_output, only_echo.request.max_tokens) == (False, 1)
+    assert choices(echo=True, max_tokens=1)[0].shows_output

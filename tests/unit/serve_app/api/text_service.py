@@ -1,0 +1,160 @@
+"""A second implementation of the coordinator's contract: it says a fixed text, three tokens to a round."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field
+
+from transformers import PreTrainedTokenizerBase
+
+from outrider.config.schema import SloConfig
+from outrider.contracts.requests import (
+    FinishReason,
+    GenerationChunk,
+    GenerationRequest,
+    ProtocolName,
+    RoundStats,
+    TextSpan,
+    TokenLogprobs,
+    TokenOrigin,
+)
+from outrider.contracts.slo import LedgerRecord
+from outrider.models.registry import load_tokenizer
+from outrider.text.stops import IncrementalText
+from serve_app.api.openai.requests import RequestLimits
+from serve_app.api.service import ReadyReport, ServiceSettings
+
+TOKENIZER = load_tokenizer("smollm2-135m-instruct")
+MODEL = "smollm2"
+LIMITS = RequestLimits(
+    model_name=MODEL,
+    max_context_tokens=256,
+    max_output_tokens=100,
+    vocab_size=len(TOKENIZER),
+    k_max=16,
+    max_prompt_chars=20_000,
+    slo_classes=SloConfig().slo_classes,
+)
+SETTINGS = ServiceSettings(
+    model_name=MODEL,
+    target="smollm2-135m-instruct",
+    max_output_tokens=LIMITS.max_output_tokens,
+    k_max=LIMITS.k_max,
+    max_body_bytes=50_000,
+)
+TEXT = "The quick 🦊 jumps over 漢字 and the lazy dog. " * 4
+TOKENS_PER_ROUND = 3
+ROUND_S = 0.25  # of the first request's rounds, by their ledger; twice that of the second one's, and so on
+ALTERNATIVE_ID = 1000  # what is always second
+
+
+@dataclass
+class TextService:
+    """Says the first of ``texts`` to the first request, and so on around; a prompt's tokens are scored as a text's.
+
+    At the token ``trouble_at`` it raises ``error``, or hangs if there is none; unless ``trouble_with`` says that only
+    one of its requests has trouble. ``floor`` is the logarithm of what comes second.
+    """
+
+    settings: ServiceSettings = SETTINGS
+    limits: RequestLimits = LIMITS
+    tokenizer: PreTrainedTokenizerBase = TOKENIZER
+    texts: Sequence[str] = (TEXT,)
+    trouble_at: int | None = None
+    trouble_with: int | None = None
+    error: Exception | None = None
+    floor: float = -100.0
+    is_ready: bool = True
+    said_all: int = 0
+    cancelled: int = 0
+    requests: list[GenerationRequest] = field(default_factory=list)
+    hanging: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
+        """Say as much of the text as is asked for."""
+        number = len(self.requests)
+        self.requests.append(request)
+        ids = TOKENIZER.encode(self.texts[number % len(self.texts)])[: request.max_tokens]
+        text = IncrementalText(TOKENIZER, request.stop, min_tokens=request.min_tokens)
+        stopped = False
+        try:
+            for first in range(0, len(ids), TOKENS_PER_ROUND):
+                if self.trouble_at == first and self.trouble_with in (None, number):
+                    await self._trouble()
+                await asyncio.sleep(0)  # others have their turn
+                taken: list[int] = []
+                spans: list[TextSpan] = []
+                for token_id in ids[first : first + TOKENS_PER_ROUND]:
+                    piece = text.push([token_id])
+                    stopped = piece.stopped
+                    taken.append(token_id)
+                    spans.append(TextSpan(piece.text, _origin(first, len(taken))))
+                    if stopped:
+                        break
+                last = stopped or first + TOKENS_PER_ROUND >= len(ids)
+                if last:
+                    spans.append(TextSpan(text.finish(), spans[-1].origin))
+                rounds = 1 + first // TOKENS_PER_ROUND
+                yield GenerationChunk(
+                    token_ids=tuple(taken),
+                    spans=tuple(span for span in spans if span.text),
+                    stats=RoundStats(
+                        *(rounds, rounds - 1, 2 * rounds, rounds, 5 + number, 80 * rounds, 64 * rounds),
+                        late_queue_rounds=rounds // 2,
+                        late_compute_rounds=rounds // 4,
+                        protocols=((ProtocolName.TOKEN_IDS, rounds - 1),) if rounds > 1 else (),
+                    ),
+                    shown_tokens=text.shown_tokens,
+                    logprobs=tuple(score(request, i, self.floor) for i in taken)
+                    if request.logprobs is not None
+                    else (),
+                    prompt_logprobs=prompt_scores(request, self.floor) if first == 0 else (),
+                    finish_reason=FinishReason.STOP if stopped else FinishReason.LENGTH if last else None,
+                    ledger=LedgerRecord(
+                        tokens=first + len(taken) - TOKENS_PER_ROUND if first else 0,
+                        elapsed_s=ROUND_S * (number + 1) * (rounds - 1),
+                        times_behind=number,
+                    ),
+                )
+                if last:
+                    break
+            self.said_all += 1
+        except (asyncio.CancelledError, GeneratorExit):
+            self.cancelled += 1
+            raise
+
+    async def ready(self) -> ReadyReport:
+        """As told."""
+        return ReadyReport(self.is_ready, {"verifier": "answers" if self.is_ready else "does not answer"})
+
+    async def status(self) -> dict[str, object]:
+        """How many requests came."""
+        return {"requests": len(self.requests)}
+
+    def metrics(self) -> bytes:
+        """The same as a metric."""
+        return f"requests_total {len(self.requests)}.0\n".encode()
+
+    async def _trouble(self) -> None:
+        if self.error is not None:
+            raise self.error
+        self.hanging.set()
+        await asyncio.Event().wait()
+
+
+def score(request: GenerationRequest, token_id: int, floor: float) -> TokenLogprobs:
+    """What the service says of any token: the logarithm is minus its id, in thousandths."""
+    top = ((token_id, -token_id / 1000), (ALTERNATIVE_ID, floor), *((i, floor - i) for i in range(100, 200)))
+    return TokenLogprobs(token_id, -token_id / 1000, top[: request.logprobs])
+
+
+def prompt_scores(request: GenerationRequest, floor: float) -> tuple[TokenLogprobs | None, ...]:
+    """The same of the prompt, if asked for."""
+    if not request.prompt_logprobs:
+        return ()
+    return (None, *(score(request, token_id, floor) for token_id in request.prompt_ids[1:]))
+
+
+def _origin(first: int, count: int) -> TokenOrigin:
+    if first == 0:
+        return TokenOrigin.VERIFIER
+    return TokenOrigin.CORRECTION if count == TOKENS_PER_ROUND else TokenOrigin.ACCEPTED

@@ -1,0 +1,204 @@
+"""What a coordinator counts, told twice: in its report and in the metrics."""
+
+import json
+from dataclasses import asdict, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.messages import DrafterId, DrafterState, DrafterStatus, FleetStatus, SloRounds
+from outrider.contracts.link import Csi
+from outrider.contracts.requests import ProtocolName
+from outrider.contracts.verifying import KvUsage
+from outrider.rounds.timing import RoundTiming
+from outrider.scheduling.attribution import ViolationCause
+from outrider.scheduling.policy import StopReason
+from serve_app import metrics
+from serve_app.coordination.statistics import BatchRecord, CoordinatorStats
+from tests.unit.serve_app.coordination.in_memory import RecordingSink
+
+ALONE = RoundTiming(None, 0, 0, 1, draft_s=0.0, link_s=0.0, queue_s=0.25, verify_s=1.0, total_s=1.5)
+DRAFTED = RoundTiming(
+    ProtocolName.TSLT,
+    4,
+    3,
+    4,
+    draft_s=2.0,
+    link_s=0.5,
+    queue_s=0.25,
+    verify_s=1.0,
+    total_s=4.0,
+    up_bits=80,
+    down_bits=64,
+)
+USAGE = KvUsage(block_tokens=16, total_blocks=10, used_blocks=3, cached_blocks=2, generations=1, evictions=0)
+BATCH = BatchRecord(3, StopReason.MAX_BLOCKS, predicted_s=1.0, engine_s=0.8, idle_s=0.5, usage=USAGE)
+
+
+class HandDrivenClock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def made() -> tuple[CoordinatorStats, RecordingSink, HandDrivenClock]:
+    sink, clock = RecordingSink(), HandDrivenClock()
+    return CoordinatorStats("c", sink, clock), sink, clock
+
+
+def test_rounds_add_up_in_report_and_metrics() -> None:
+    stats, sink, clock = made()
+    for timing in (ALONE, DRAFTED, DRAFTED):
+        stats.round(timing)
+    clock.now_s += 7.0
+    report = stats.report(verifier="ready", admitted=5, running=3, queued_blocks=2)
+    assert (report.id, report.verifier, report.uptime_s) == ("c", "ready", 7.0)
+    assert (report.generations, report.queued_generations, report.queued_blocks) == (3, 2, 2)
+    assert (report.rounds, report.speculative_rounds, report.committed_tokens) == (3, 2, 9)
+    assert (report.drafted_tokens, report.accepted_tokens) == (8, 6)
+    assert report.phase_seconds == pytest.approx(
+        {"draft": 4.0, "link": 1.0, "queue": 0.75, "verify": 3.0, "orchestration": 0.75}
+    )
+    assert (sink.of(metrics.ROUNDS, "none"), sink.of(metrics.ROUNDS, "tslt")) == ([1], [1, 1])
+    assert sink.of(metrics.DRAFTS) == [1, 1]
+    assert (sink.of(metrics.DRAFT_TOKENS), sink.of(metrics.ACCEPTED_TOKENS)) == ([4, 4], [3, 3])
+    assert sink.of(metrics.WASTED_DRAFT_S) == [0.5, 0.5], "a quarter of the drafted tokens was rejected"
+    assert sink.of(metrics.PHASE_S, "draft") == [2.0, 2.0], "a round without a draft has no such phase"
+    assert sink.of(metrics.PHASE_S, "verify") == [1.0, 1.0, 1.0]
+    assert sink.of(metrics.PAYLOAD_BITS, "tslt", "up") == [80, 80]
+    assert sink.of(metrics.PAYLOAD_BITS, "tslt", "down") == [64, 64]
+    assert sink.of(metrics.PAYLOAD_BITS, "none", "up") == []
+
+
+JUDGED = st.lists(
+    st.builds(
+        replace,
+        st.just(ALONE),
+        slo_class=st.sampled_from([None, "speed_2", "speed_8"]),
+        late=st.none() | st.sampled_from(ViolationCause),
+        behind=st.booleans(),
+    ),
+    max_size=12,
+)
+
+
+@given(timings=JUDGED)
+def test_promises_are_counted_by_class_and_cause_and_told_twice(timings: list[RoundTiming]) -> None:
+    stats, sink, _ = made()
+    for timing in timings:
+        stats.round(timing)
+    promised = [timing for timing in timings if timing.slo_class is not None]
+    slo = stats.report(verifier="ready", admitted=0, running=0, queued_blocks=0).slo
+    assert set(slo) == {timing.slo_class for timing in promised}, "best effort is not judged"
+    for name, told in slo.items():
+        rounds = [timing for timing in promised if timing.slo_class == name]
+        late = [timing.late for timing in rounds]
+        queue, compute = late.count(ViolationCause.QUEUE), late.count(ViolationCause.COMPUTE)
+        assert told == SloRounds(len(rounds), queue, compute, sum(timing.behind for timing in rounds))
+        counted = [
+            sum(sink.of(metrics.SLO_ROUNDS, name)),
+            sum(sink.of(metrics.SLO_LATE_ROUNDS, name, "queue")),
+            sum(sink.of(metrics.SLO_LATE_ROUNDS, name, "compute")),
+            sum(sink.of(metrics.SLO_BEHIND, name)),
+        ]
+        assert counted == [told.rounds, told.late_queue, told.late_compute, told.behind]
+    assert sum(len(v) for key, v in sink.values.items() if key[0] == metrics.SLO_ROUNDS.name) == len(promised)
+
+
+def test_of_a_groups_links_the_worst_is_told() -> None:
+    stats, sink, _ = made()
+    near, far = Csi(20e6, 9e6, 0.0, 0.0, 0.001), Csi(30e6, 5e6, 0.0, 0.0, 0.05)
+    stats.links({DrafterId("edge", 0): near, DrafterId("edge", 1): far, DrafterId("lab", 0): near})
+    assert sink.of(metrics.LINK_RTT_S, "edge") == [0.05]
+    assert (sink.of(metrics.LINK_RATE_BPS, "edge", "up"), sink.of(metrics.LINK_RATE_BPS, "edge", "down")) == (
+        [20e6],
+        [5e6],
+    )
+    assert sink.of(metrics.LINK_RTT_S, "lab") == [0.001]
+
+
+@pytest.mark.parametrize("timings", [[], [ALONE], [DRAFTED]], ids=["none", "alone", "drafted"])
+def test_a_report_of_few_rounds_is_made_of_numbers(timings: list[RoundTiming]) -> None:
+    stats, _, _ = made()
+    for timing in timings:
+        stats.round(timing)
+    report = asdict(stats.report(verifier="restarting", admitted=0, running=0, queued_blocks=0))
+    assert report["kv"] is None
+    assert not any(isinstance(value, bool) for value in report.values()), "which JSON would tell as true and false"
+    assert json.loads(json.dumps(report)) == report
+
+
+def test_batches_tell_idleness_prediction_and_evictions() -> None:
+    stats, sink, _ = made()
+    for evictions in (2, 2, 5, 1):  # then it restarted
+        stats.batch(replace(BATCH, usage=replace(USAGE, evictions=evictions)))
+    assert sink.of(metrics.KV_EVICTIONS) == [2, 0, 3, 0]
+    assert sink.of(metrics.VERIFIER_IDLE_S) == [0.5] * 4
+    assert stats.idle_s == 2.0
+    assert sink.of(metrics.BATCHES, "max_blocks") == [1] * 4
+    assert sink.of(metrics.BATCH_BLOCKS) == [3] * 4
+    assert sink.of(metrics.COST_ERROR) == pytest.approx([0.25] * 4)
+    assert stats.usage == replace(USAGE, evictions=1)
+    assert stats.report(verifier="ready", admitted=0, running=0, queued_blocks=0).verifier_idle_s == 2.0
+
+
+def test_a_call_without_blocks_is_no_batch() -> None:
+    stats, sink, _ = made()
+    stats.batch(replace(BATCH, blocks=0, engine_s=0.0))
+    told = {metrics.VERIFIER_IDLE_S.name, metrics.KV_EVICTIONS.name}
+    assert {key[0] for key in sink.values} == told
+    stats.batch(replace(BATCH, engine_s=0.0))
+    assert sink.of(metrics.COST_ERROR) == [1e6], "an engine that took no time divides nothing by zero"
+
+
+def test_a_report_sets_the_gauges() -> None:
+    stats, sink, _ = made()
+    stats.report(verifier="ready", admitted=5, running=3, queued_blocks=2)
+    assert sink.of(metrics.KV_BLOCKS, "used") == [], "before the first batch nobody knows"
+    stats.batch(BATCH)
+    assert stats.report(verifier="ready", admitted=4, running=4, queued_blocks=1).kv == USAGE
+    assert (sink.of(metrics.GENERATIONS, "running"), sink.of(metrics.GENERATIONS, "queued")) == ([3, 4], [2, 0])
+    assert sink.of(metrics.QUEUED_BLOCKS) == [2, 1]
+    assert [sink.of(metrics.KV_BLOCKS, state) for state in ("used", "cached", "free")] == [[3], [2], [5]]
+
+
+def fleet_of(*drafters: tuple[str, DrafterState, int]) -> FleetStatus:
+    return FleetStatus(
+        tuple(DrafterStatus(f"d{i}", group, state, None, n, 8) for i, (group, state, n) in enumerate(drafters)), ()
+    )
+
+
+DRAFTERS = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(DrafterState), st.integers(0, 8)), max_size=6)
+
+
+@given(history=st.lists(DRAFTERS, min_size=1, max_size=5))
+def test_the_fleets_gauges_are_the_last_statuss_and_zero_for_what_is_gone(
+    history: list[list[tuple[str, DrafterState, int]]],
+) -> None:
+    stats, sink, _ = made()
+    for drafters in history:
+        stats.fleet(fleet_of(*drafters))
+    last = history[-1]
+    for drafters in history:
+        for group, state, _ in drafters:
+            expected = sum((g, s) == (group, state) for g, s, _ in last)
+            assert sink.of(metrics.DRAFTERS, group, state)[-1] == expected
+            leases = sum(n for g, _, n in last if g == group)
+            assert sink.of(metrics.LEASES, group)[-1] == leases
+
+
+@given(
+    parts=st.tuples(*[st.floats(0.0, 100.0)] * 5),
+    drafted=st.integers(1, 8),
+)
+def test_a_rounds_phases_add_up_to_its_time(parts: tuple[float, ...], drafted: int) -> None:
+    draft_s, link_s, queue_s, verify_s, rest_s = parts
+    timing = RoundTiming(None, drafted, 0, 1, draft_s, link_s, queue_s, verify_s, total_s=sum(parts))
+    assert sum(timing.phases_s.values()) == pytest.approx(timing.total_s)
+    assert timing.phases_s["orchestration"] == pytest.approx(rest_s, abs=1e-9)
+    alone = RoundTiming(None, 0, 0, 1, 0.0, 0.0, queue_s, verify_s, total_s=queue_s + verify_s + rest_s)
+    assert sum(alone.phases_s.values()) == pytest.approx(alone.total_s)
+    assert sorted(alone.phases_s) == ["orchestration", "queue", "verify"]

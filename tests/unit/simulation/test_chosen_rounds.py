@@ -1,0 +1,60 @@
+from dataclasses import replace
+
+import pytest
+
+from outrider.contracts.errors import ParameterError
+from outrider.contracts.requests import ProtocolName
+from outrider.contracts.slo import SloClass
+from outrider.selection.cheapest import Cheapest
+from outrider.selection.cost_aware import CostAware
+from outrider.selection.fixed import Fixed as FixedPlan
+from outrider.simulation.acceptance_models import ConstantAcceptance
+from outrider.simulation.lengths import Fixed
+from outrider.simulation.recorded import MeasuredTimes
+from outrider.simulation.run import simulate
+from outrider.simulation.scenario import DeviceGroup
+from tests.unit.simulation.scenarios import TENTH, group, scenario, verifier
+
+
+def choosing(**changes: object) -> DeviceGroup:
+    fields = {
+        "selection": Cheapest(), "acceptance": ConstantAcceptance(0.8), "output_tokens": Fixed(300), "window": 6
+    }  # fmt: skip
+    return group(**(fields | changes))
+
+
+def test_a_fast_drafter_drafts_and_a_slow_one_leaves_it_to_the_verifier() -> None:
+    fast, slow = (simulate(scenario(choosing(step_s=step_s))).devices[0] for step_s in (0.005, 0.5))
+    assert fast.drafted_tokens > 4 * fast.rounds
+    assert slow.drafted_tokens < 0.05 * slow.rounds
+    assert fast.committed_tokens == slow.committed_tokens == 300
+
+
+def test_a_fixed_choice_is_the_fixed_window() -> None:
+    chosen = simulate(scenario(choosing(selection=FixedPlan())))
+    fixed = simulate(scenario(choosing(selection=None)))
+    assert chosen.batch_log == fixed.batch_log
+
+
+def test_trees_are_chosen_learned_and_committed() -> None:
+    trees = choosing(
+        protocol=ProtocolName.TSLT_TREE, step_s=0.02, acceptance=ConstantAcceptance(0.5), selection=CostAware()
+    )
+    results = simulate(scenario(replace(trees, slo=SloClass("slow", 1.0))))
+    device = results.devices[0]
+    assert device.committed_tokens == 300 == device.accepted_tokens + device.rounds + 1
+    assert max(entry.new_tokens for entry in results.batch_log[1:]) > 7  # more than a chain of the longest window
+    assert not device.late
+
+
+def test_what_verdicts_show_is_learned() -> None:
+    poor = simulate(scenario(choosing(step_s=0.03, acceptance=ConstantAcceptance(0.1), output_tokens=Fixed(1000))))
+    good = simulate(scenario(choosing(step_s=0.03, acceptance=ConstantAcceptance(0.9), output_tokens=Fixed(1000))))
+    drafted = [results.devices[0].drafted_tokens / results.rounds for results in (poor, good)]
+    assert drafted[0] < 1.0
+    assert drafted[1] > 4.0
+
+
+def test_selection_needs_a_linear_model() -> None:
+    with pytest.raises(ParameterError, match="planner_cost_model"):
+        simulate(scenario(choosing(), verifier=verifier(planner_cost_model=MeasuredTimes(TENTH))))

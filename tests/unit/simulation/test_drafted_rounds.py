@@ -1,0 +1,91 @@
+import pytest
+
+from outrider.simulation.acceptance_models import ConstantAcceptance, PositionAcceptance, Predictor
+from outrider.simulation.drafted_rounds import NO_DRAFT, Draft, GroupDrafts, ModelledDevice
+from outrider.simulation.lengths import Fixed, Lognormal
+from outrider.simulation.scenario import DeviceGroup
+from tests.unit.simulation.scenarios import group
+
+TOKENS = 60_000
+
+
+def rounds(drafting: DeviceGroup, seed: int = 1) -> list[Draft]:
+    """Every round of one long response."""
+    device = ModelledDevice(GroupDrafts(drafting), 0, seed, None, speculates=True, remote=True)
+    response = device.begin()
+    assert response is not None
+    made, committed = [], 1
+    while committed < response.output_tokens:
+        made.append(device.draft(committed, response.output_tokens - committed, 0.0))
+        committed += made[-1].accepted + 1
+    assert committed == response.output_tokens  # a draft never runs past the end
+    return made
+
+
+def mean_tokens(made: list[Draft]) -> float:
+    return sum(draft.accepted + 1 for draft in made) / len(made)
+
+
+@pytest.mark.parametrize(("chance", "window"), [(0.5, 2), (0.8, 4), (0.95, 8)])
+def test_chains_commit_the_closed_form(chance: float, window: int) -> None:
+    made = rounds(group(acceptance=ConstantAcceptance(chance), window=window, output_tokens=Fixed(TOKENS)))
+    assert mean_tokens(made) == pytest.approx((1 - chance ** (window + 1)) / (1 - chance), rel=0.02)
+    assert {draft.depth for draft in made[:-9]} == {window}
+
+
+def test_positions_and_trees_commit_what_their_shape_expects() -> None:
+    for changes in ({"acceptance": PositionAcceptance((0.9, 0.6, 0.3))}, {"expansion": (3, 2, 1)}):
+        drafting = group(**({"acceptance": ConstantAcceptance(0.7), "output_tokens": Fixed(TOKENS)} | changes))
+        expected = GroupDrafts(drafting).shape.expected_tokens
+        assert mean_tokens(rounds(drafting)) == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.parametrize("sends_flagged", [True, False])
+def test_a_predictor_stops_drafts_as_its_rates_say(*, sends_flagged: bool) -> None:
+    chance, recall, window = 0.8, 0.8, 6
+    predictor = Predictor(recall, 0.425, sends_flagged=sends_flagged)
+    made = rounds(
+        group(acceptance=ConstantAcceptance(chance), predictor=predictor, window=window, output_tokens=Fixed(TOKENS))
+    )
+    both = chance * recall  # good and let pass; the last good one may be flagged if it is sent
+    accepted = sum(both**k * (1.0 if not sends_flagged else chance / both) for k in range(1, window + 1))
+    assert mean_tokens(made) == pytest.approx(1.0 + accepted, rel=0.02)
+    assert mean_tokens(made) == pytest.approx(sum(draft.expected_tokens for draft in made) / len(made), rel=0.02)
+
+
+def test_a_withheld_token_was_drafted_all_the_same() -> None:
+    made = rounds(group(acceptance=ConstantAcceptance(0.8), predictor=Predictor(sends_flagged=False), window=4))
+    assert all(draft.draft_s >= 0.05 * draft.nodes for draft in made)
+    assert all(draft.bits is not None for draft in made if draft.draft_s > 0.0)
+    never = Predictor(recall=0.0, false_positive_rate=0.0, sends_flagged=False)
+    first = rounds(group(predictor=never))[0]
+    assert (first.nodes, first.draft_s) == (0, 0.05)
+
+
+def test_luck_belongs_to_the_position() -> None:
+    short, long, tree = (
+        rounds(group(acceptance=ConstantAcceptance(0.8), output_tokens=Fixed(500), **changes))
+        for changes in ({"window": 2}, {"window": 6}, {"expansion": (2, 1)})
+    )
+    # The first window and the first tree begin at the same place, so what the short chain got the others get too.
+    assert long[0].accepted >= short[0].accepted
+    assert tree[0].accepted >= short[0].accepted
+    again = rounds(group(acceptance=ConstantAcceptance(0.8), output_tokens=Fixed(500), window=2))
+    other = rounds(group(acceptance=ConstantAcceptance(0.8), output_tokens=Fixed(500), window=2), seed=2)
+    assert again == short != other
+
+
+def test_devices_differ_in_speed_and_every_response_in_length() -> None:
+    drafting = GroupDrafts(group(count=200, step_spread=0.3, output_tokens=Lognormal(50.0, 0.5)))
+    devices = [ModelledDevice(drafting, number, 1, 1, speculates=True, remote=True) for number in range(200)]
+    steps = sorted(device.step_s for device in devices)
+    assert steps[100] == pytest.approx(0.05, rel=0.1)
+    assert steps[168] / steps[100] == pytest.approx(1.35, rel=0.15)  # one standard deviation
+    assert len({response.output_tokens for device in devices if (response := device.begin())}) > 20
+    assert all(device.begin() is None for device in devices)
+
+
+def test_without_drafts_rounds_are_the_verifiers_alone() -> None:
+    device = ModelledDevice(GroupDrafts(group()), 0, 1, None, speculates=False, remote=False)
+    device.begin()
+    assert device.draft(1, 8, 0.0) == NO_DRAFT
