@@ -102,7 +102,7 @@ def test_engines_agree_and_are_different_machines(folder: Path) -> None:
     torch_built = build_verifier(spec_of(target=str(folder)))
     program = (
         "import sys\n"
-        "from tests.unit.engines.test_configured import build_verifier, first_token, spec_of\n"
+        "from tests.unit.assembly.test_verifiers import build_verifier, first_token, spec_of\n"
         "built = build_verifier(spec_of('verifiers.engine=vllm', 'verifiers.kv_budget_mib=16', target=sys.argv[1]))\n"
         "print(built.machine.engine, built.machine.engine_version, built.facts.model_hash, first_token(built))"
     )

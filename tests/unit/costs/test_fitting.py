@@ -106,7 +106,9 @@ def test_the_guard_is_what_nine_in_ten_unseen_batches_stay_below() -> None:
     fitted = fit(measured(TRUTH, PLAN.train, 0.05), bootstraps=0)
     unseen = measured(TRUTH, PLAN.test, 0.1, seed=1)
     model = fitted.guarded(unseen)
-    late = [s for s in unseen if s.median_s > model.predict_s(s.blocks) + model.guard_s(model.predict_s(s.blocks))]
+    # The sample that sets the guard lies on it, but for the last bits of two ways to add the same terms up.
+    allowed_s = [(1.0 + 1e-9) * (1.0 + model.relative_guard) * model.predict_s(s.blocks) for s in unseen]
+    late = [s for s, most_s in zip(unseen, allowed_s, strict=True) if s.median_s > most_s]
     assert 0 < len(late) <= 0.1 * len(unseen)
     assert fitted.guarded([]) == fitted.model
 
