@@ -24,8 +24,9 @@ from outrider.contracts.exchanged import (
     WireFormat,
 )
 from outrider.contracts.requests import SPLIT_PROTOCOLS, TREE_PROTOCOLS, ProtocolName, SamplingParams
+from outrider.sampling.choosing import noisy_scores
 from outrider.sampling.distributions import Probs, draw, fixed_point, softmax, without
-from outrider.sampling.noise import Purpose, gumbel_noise, uniforms
+from outrider.sampling.noise import Purpose, uniforms
 from outrider.sampling.rounding import rounded_logits, truncated
 
 
@@ -69,8 +70,7 @@ def draw_rows(logits: npt.NDArray[np.float32], rule: RowRule) -> list[DrawnRow]:
     """Draw from adjusted logits, ``[n, vocab]`` float32, -inf where removed: the rows of one depth."""
     params, position = rule.params, rule.position
     if rule.protocol is ProtocolName.TOKEN_IDS and not params.greedy:
-        noise = gumbel_noise(params.seed, position, Purpose.TARGET_TOKEN, logits.shape[1])
-        return [DrawnRow(_best(row + noise, rule.children)) for row in logits]
+        return [DrawnRow(_best(row, rule.children)) for row in noisy_scores(logits, params.seed, position)]
     if params.greedy:
         return [_greedy(row, rule) for row in logits]
     numbers = uniforms(params.seed, position, Purpose.DRAFT_TOKEN, rule.children).tolist()

@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from hypothesis import given
@@ -11,9 +12,8 @@ from hypothesis import strategies as st
 
 from outrider.contracts.errors import ShapeError
 from outrider.contracts.requests import SamplingParams
-from outrider.sampling.choosing import choose_along, choose_tokens, target_probs
+from outrider.sampling.choosing import choose_along, choose_tokens, noisy_scores, target_probs
 from outrider.sampling.logits import RowGroup, TokenCounts
-from outrider.sampling.noise import Purpose, gumbel_noise
 
 GREEDY = SamplingParams(temperature=0.0)
 
@@ -69,11 +69,40 @@ def test_choices_over_seeds_and_over_positions_follow_target_probs(params: Sampl
     assert statistic < freedom + 2 * math.sqrt(freedom * x) + 2 * x
 
 
+def float64_noise(seed: int, position: int, vocab: int) -> npt.NDArray[np.float64]:
+    """Gumbel noise by its definition: Philox keyed by the seed, counted by position and purpose 0."""
+    words = np.random.Philox(key=[seed, 0], counter=[0, position, 0, 0]).random_raw(vocab)
+    uniforms: npt.NDArray[np.float64] = ((words >> np.uint64(12)) + 0.5) * 2.0**-52
+    return -np.log(-np.log(uniforms))
+
+
 def test_row_i_draws_with_the_noise_of_its_own_position() -> None:
     logits = torch.randn(3, 50, generator=torch.Generator().manual_seed(1))
     chosen = choose_tokens(logits, [RowGroup(SamplingParams(seed=9), 100, None, (1, 2), 3)])
-    noise = np.stack([gumbel_noise(9, 100 + i, Purpose.TARGET_TOKEN, 50) for i in range(3)])
+    noise = np.stack([float64_noise(9, 100 + i, 50) for i in range(3)])
     assert chosen.tolist() == (logits.numpy() + noise).argmax(axis=1).tolist()
+
+
+@pytest.mark.parametrize("level", [0.0, 300.0, -300.0, 3000.0])
+def test_choices_flip_in_less_than_one_of_a_million_draws_however_large_the_logits(level: float) -> None:
+    """Against float64, whatever a row's logits have in common.
+
+    The first two tokens' scores differ by a logistic number, whose density is at most 1/4: they come within ``near`` of
+    each other in at most ``near / 2`` of the draws. Here they always do; how often the choice is another one then,
+    times that, is how often it is at all.
+    """
+    near, rounds = 1e-3, 2000
+    noise = [float64_noise(seed, 7, 2) for seed in range(rounds)]
+    gaps = np.random.default_rng(1).uniform(-near, near, rounds)
+    first = np.full(rounds, level)
+    logits = np.stack([first, first + [g[0] - g[1] for g in noise] + gaps], axis=1).astype(np.float32)
+    groups = [RowGroup(SamplingParams(seed=seed), 7, None, (), 1) for seed in range(rounds)]
+    chosen = choose_tokens(torch.from_numpy(logits), groups).numpy()
+    flipped = chosen != (logits.astype(np.float64) + noise).argmax(axis=1)
+    assert 0.4 < chosen.mean() < 0.6
+    assert near / 2 * flipped.mean() < 1e-6
+    drafted = [noisy_scores(row, seed, 7).argmax() for seed, row in enumerate(logits)]
+    assert drafted == chosen.tolist(), "a drafter has the same numbers"
 
 
 def test_a_greedy_choice_is_the_lowest_id_among_the_largest_logits() -> None:
