@@ -26,7 +26,8 @@ from outrider.contracts.cost import CostModel, LinearCostModel
 from outrider.contracts.requests import GenerationRequest, SamplingParams
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.policy import BatchLimits, BatchPlan, PendingVerification, SchedulingPolicy
-from serve_app.coordination.generations import Generations, VerifierCalls, configured_policy
+from outrider.scheduling.registry import SCHEDULING
+from serve_app.coordination.generations import Generations, VerifierCalls
 from serve_app.coordination.statistics import CoordinatorStats
 from serve_app.metrics import Sinks
 
@@ -136,10 +137,10 @@ async def run_cell(
     emulated = [EmulatedDevice(spec, responses) for spec in devices]
     fleet = EmulatedFleet(emulated)
     verifier = NotedVerifier(server.verifier, keeps_kv=setting.keeps_kv, clock=clock)
-    config = replace(server.config, scheduling=replace(server.config.scheduling, policy=setting.scheduling))
-    policy = NotedPolicy(configured_policy(config))
+    scheduling = SCHEDULING[setting.scheduling]
+    policy = NotedPolicy(scheduling.policy)
     generations = Generations(
-        config,
+        server.config,
         server.card,
         server.tokenizer,
         server.texts,
@@ -148,7 +149,7 @@ async def run_cell(
         fleet,
         _Stats(cell, clock),
         Sinks(),
-        policy=policy,
+        scheduling=replace(scheduling, policy=policy),
     )
     made: list[_Response] = []
     asking = [asyncio.create_task(_use(generations, cell, plan, made, clock)) for plan in users]

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle
-from typing import Literal
 
 import numpy as np
 
@@ -11,8 +10,7 @@ from bench.capacity_log import Cell
 from bench.recorded_drafts import RecordedResponse
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.slo import SloClass
-
-SchedulingName = Literal["slo_aware", "wisp", "fcfs"]
+from outrider.scheduling.registry import SCHEDULING
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +22,13 @@ class PolicySetting:
         keeps_kv: whether the verifier keeps what it computed from one round to the next.
     """
 
-    scheduling: SchedulingName
+    scheduling: str
     keeps_kv: bool
 
 
 POLICIES = {
     "sled": PolicySetting("fcfs", keeps_kv=False),
-    "fcfs": PolicySetting("fcfs", keeps_kv=True),
-    "wisp": PolicySetting("wisp", keeps_kv=True),
-    "slo_aware": PolicySetting("slo_aware", keeps_kv=True),
+    **{name: PolicySetting(name, keeps_kv=True) for name in SCHEDULING},
 }
 
 

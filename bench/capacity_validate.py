@@ -23,16 +23,14 @@ from bench.capacity_tables import percent
 from bench.capacity_workload import workload
 from bench.json_file import write_json
 from bench.text_table import print_table
-from outrider.config.schema import Config, SchedulingConfig
 from outrider.contracts.cost import CostModel, LinearCostModel
 from outrider.costs.fit_figures import BatchSample, FitFigures, Regime, assess
 from outrider.costs.fitting import fit_offsets
-from outrider.scheduling.ledger import DeadlineRule
 from outrider.scheduling.policy import SchedulingPolicy
+from outrider.scheduling.registry import SCHEDULING
 from outrider.simulation.recorded import ReplayComparison, WorkloadRecord, compared, measured_times, replay
 from outrider.simulation.results import SimulationResults
 from outrider.simulation.scenario import VerifierModel
-from serve_app.coordination.generations import configured_policy
 
 _AIM = 0.1  # largest relative error wanted
 
@@ -113,7 +111,7 @@ def validated(log: CellLog, run: Run, verifier: FittedVerifier) -> CellValidatio
         measured=compared(record, exact),
         phases_s=_phases_s(record, results),
         decisions=len(log.decisions),
-        same_decisions=same_decisions(log, policy_of(log)),
+        same_decisions=same_decisions(log, SCHEDULING[POLICIES[log.cell.policy].scheduling].policy),
         repeatable=results.batch_log == again.batch_log,
     )
 
@@ -128,11 +126,6 @@ def same_decisions(log: CellLog, policy: SchedulingPolicy) -> int:
         ]
         same += all(tuple((p.generation, p.round) for p in plan.batch) == made.batch for plan in plans)
     return same
-
-
-def policy_of(log: CellLog) -> SchedulingPolicy:
-    """As the cell's coordinator had it."""
-    return configured_policy(Config(scheduling=SchedulingConfig(policy=POLICIES[log.cell.policy].scheduling)))
 
 
 def _slowed(model: LinearCostModel, slowness: float, guard: float) -> LinearCostModel:
@@ -164,8 +157,7 @@ def _replayed(
         dispatch_s=verifier.overhead_s / 2.0,
         reply_s=verifier.overhead_s / 2.0,
     )
-    rule = DeadlineRule.ROUND if setting.scheduling == "wisp" else DeadlineRule.LEDGER
-    return replay(record, model, policy_of(log), rule, keeps_kv=setting.keeps_kv)
+    return replay(record, model, SCHEDULING[setting.scheduling], keeps_kv=setting.keeps_kv)
 
 
 def _first_half(log: CellLog) -> tuple[BatchEntry, ...]:

@@ -15,12 +15,9 @@ from rich.console import Console
 from rich.table import Table
 
 from outrider.contracts.cost import LinearCostModel, VerifyCost
-from outrider.scheduling.fcfs import Fcfs
 from outrider.scheduling.policy import BatchLimits, PendingVerification, SchedulingPolicy
-from outrider.scheduling.slo_aware import SloAware
-from outrider.scheduling.wisp import Wisp
+from outrider.scheduling.registry import SCHEDULING
 
-_POLICIES: dict[str, SchedulingPolicy] = {"fcfs": Fcfs(), "wisp": Wisp(), "slo_aware": SloAware()}
 _COSTS = LinearCostModel(3.314e-5, 3.45e-8, 4.62e-6, 1.486e-2, relative_guard=0.05)
 _LIMITS = BatchLimits(max_blocks=256, max_new_tokens=8192, prefill_chunk_tokens=512, max_memory_blocks=16_384)
 
@@ -66,11 +63,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     now_s = 10.0
     table = Table("policy", "pending", "in the batch", "least, ms", "median, ms", title="Planning one batch")
-    for name, policy in _POLICIES.items():
+    for name, scheduling in SCHEDULING.items():
         for blocks in arguments.pending:
             queue = mixed_queue(blocks, now_s)
-            members = len(policy.plan(queue, now_s, _LIMITS, _COSTS).batch)
-            took_s = planning_s(policy, queue, now_s, arguments.plans)
+            members = len(scheduling.policy.plan(queue, now_s, _LIMITS, _COSTS).batch)
+            took_s = planning_s(scheduling.policy, queue, now_s, arguments.plans)
             table.add_row(name, str(blocks), str(members), f"{min(took_s) * 1e3:.3f}", f"{median(took_s) * 1e3:.3f}")
     Console().print(table)
 

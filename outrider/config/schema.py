@@ -19,7 +19,10 @@ from outrider.contracts.errors import ConfigError
 from outrider.contracts.exchanged import FloatField, WireFormat
 from outrider.contracts.requests import ProtocolName
 from outrider.contracts.slo import DEFAULT_CLASSES, SloClass
+from outrider.documents.names import NameIn
 from outrider.link.profiles import PROFILES
+from outrider.scheduling.registry import SCHEDULING
+from outrider.selection.registry import SELECTION
 
 Text = Annotated[str, Field(strict=True, min_length=1)]
 Name = Annotated[
@@ -46,6 +49,7 @@ DType = Literal["float32", "bfloat16", "float16"]
 Device = Literal["cpu", "cuda"]
 Engine = Literal["torch", "vllm"]
 Resources = Mapping[Text, Quantity]  # Ray's custom resources
+SchedulingName = Annotated[str, NameIn(SCHEDULING)]
 
 _FORBID = ConfigDict(extra="forbid")
 
@@ -178,7 +182,7 @@ class VerifierConfig:
 class SpeculationConfig:
     """What drafters draft in each round, and who decides it."""
 
-    policy: Literal["cheapest", "cost_aware", "fixed"] = "cheapest"
+    policy: Annotated[str, NameIn(SELECTION)] = "cheapest"
     protocols: Annotated[tuple[ProtocolName, ...], Field(min_length=1)] = tuple(ProtocolName)
     k_max: Annotated[int, Field(strict=True, ge=1, le=64)] = 16
     window: Window | None = None
@@ -188,8 +192,8 @@ class SpeculationConfig:
         """Refuse a window past the engines' limit, a fixed choice that is none, and a tree that is not one."""
         if self.window is not None and self.window > self.k_max:
             raise ConfigError("window", f"at most k_max ({self.k_max})", self.window)
-        if self.policy == "fixed" and self.window is None:
-            raise ConfigError("window", "a number where policy is fixed", self.window)
+        if SELECTION[self.policy].needs_window and self.window is None:
+            raise ConfigError("window", f"a number where policy is {self.policy}", self.window)
         if self.expansion and len(self.expansion) != self.window:
             raise ConfigError("expansion", f"as many numbers as window ({self.window})", list(self.expansion))
         if sum(accumulate(self.expansion, mul)) > self.k_max:
@@ -256,7 +260,7 @@ class SloConfig:
 class SchedulingConfig:
     """Which pending blocks form the next verification batch, and what is known of its time beforehand."""
 
-    policy: Literal["slo_aware", "wisp", "fcfs"] = "slo_aware"
+    policy: SchedulingName = "slo_aware"
     cost_profiles: tuple[Text, ...] = ()
 
 

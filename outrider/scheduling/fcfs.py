@@ -2,37 +2,28 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from outrider.contracts.cost import CostModel
+from outrider.scheduling.admission import GrowingBatch
 from outrider.scheduling.policy import BatchLimits, BatchPlan, PendingVerification, StopReason
+from outrider.scheduling.waiting_arrays import waiting_arrays
 
 
 class Fcfs:
-    """Order of arrival, ties by generation id and round; the order of the input list does not matter."""
+    """Order of arrival; the first block that does not fit ends the batch, so none is overtaken."""
 
     def plan(
         self,
         pending: Sequence[PendingVerification],
         now_s: float,  # noqa: ARG002 (the policy interface; arrival order needs no clock)
         limits: BatchLimits,
-        cost_model: CostModel,  # noqa: ARG002 (the policy interface; arrival order needs no prediction)
+        cost_model: CostModel,
     ) -> BatchPlan:
-        """Take blocks in order of arrival; the first that does not fit ends the batch, so none is overtaken.
-
-        A cold block counts with the chunk of its prefix that one pass computes.
-        """
-        ordered = sorted(pending, key=lambda p: (p.arrived_at_s, p.generation, p.round))
-        most_memory_blocks = float("inf") if limits.max_memory_blocks is None else limits.max_memory_blocks
-        new_tokens = memory_blocks = 0
-        for index, candidate in enumerate(ordered):
-            new_tokens += min(candidate.cost.new_tokens, limits.prefill_chunk_tokens)
-            memory_blocks += candidate.memory_blocks
-            if index == limits.max_blocks:
-                reason = StopReason.MAX_BLOCKS
-            elif index > 0 and new_tokens > limits.max_new_tokens:
-                reason = StopReason.MAX_NEW_TOKENS
-            elif index > 0 and memory_blocks > most_memory_blocks:
-                reason = StopReason.MEMORY
-            else:
-                continue
-            return BatchPlan(tuple(ordered[:index]), tuple(ordered[index:]), reason)
-        return BatchPlan(tuple(ordered), (), StopReason.QUEUE_EMPTY)
+        """See ``SchedulingPolicy.plan``."""
+        if not pending:
+            return BatchPlan((), (), StopReason.QUEUE_EMPTY)
+        batch = GrowingBatch(waiting_arrays(pending, limits), np.full(len(pending), np.inf), limits, cost_model)
+        batch.force(0)
+        batch.admit(np.arange(1, len(pending)), stop_at_first=True)
+        return batch.plan()

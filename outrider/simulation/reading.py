@@ -1,9 +1,7 @@
 """Scenario files: YAML to one ``Scenario`` for each system to compare. All problems are reported together."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -14,10 +12,8 @@ from outrider.contracts.slo import DEFAULT_CLASSES, SloClass, slo_class_named
 from outrider.costs.profiles import read_profile, shipped_profile
 from outrider.documents.problems import ConfigFileError, explain, read_text
 from outrider.documents.yaml_text import parse_yaml
-from outrider.scheduling.fcfs import Fcfs
-from outrider.scheduling.policy import BatchLimits, SchedulingPolicy
-from outrider.scheduling.slo_aware import SloAware
-from outrider.scheduling.wisp import Wisp
+from outrider.scheduling.policy import BatchLimits
+from outrider.scheduling.registry import SCHEDULING
 from outrider.simulation.acceptance_models import PositionAcceptance, Predictor
 from outrider.simulation.lengths import Fixed, Lengths, Lognormal, Uniform
 from outrider.simulation.roofline import HARDWARE, MODELS, RooflineCostModel
@@ -25,9 +21,6 @@ from outrider.simulation.scenario import DeviceGroup, Scenario, System, Verifier
 from outrider.simulation.scenario_schema import CostConfig, DeviceGroupConfig, LengthsConfig, ScenarioFile, ServerConfig
 
 _ADAPTER = TypeAdapter(ScenarioFile)
-_POLICIES: Mapping[str, type[Fcfs] | type[Wisp] | type[SloAware]] = MappingProxyType(
-    {"fcfs": Fcfs, "wisp": Wisp, "slo_aware": SloAware}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +67,11 @@ def parse_scenario(text: str, source: str, seed: int | None = None) -> ReadScena
     classes = [SloClass(one.name, one.tokens_per_s) for one in file.slo_classes] or DEFAULT_CLASSES
     groups = tuple(_group(config, index, classes) for index, config in enumerate(file.devices))
     verifier = _verifier(file.server)
-    policy = _POLICIES[file.policy]() if file.policy else None
     return ReadScenario(
         name=file.name,
         groups=groups,
         verifier=verifier,
-        scenarios=tuple(_scenario(file, system, groups, verifier, policy, seed) for system in file.systems),
+        scenarios=tuple(_scenario(file, system, groups, verifier, seed) for system in file.systems),
         epsilon=file.epsilon,
         cost_source=_cost_source(file.server.cost),
         measured=file.server.cost.roofline is None,
@@ -91,7 +83,6 @@ def _scenario(
     system: System,
     groups: tuple[DeviceGroup, ...],
     verifier: VerifierModel,
-    policy: SchedulingPolicy | None,
     seed: int | None,
 ) -> Scenario:
     return Scenario(
@@ -102,7 +93,7 @@ def _scenario(
         duration_s=file.duration_s,
         warmup_s=file.warmup_s,
         seed=file.seed if seed is None else seed,
-        policy=policy,
+        scheduling=SCHEDULING[file.policy] if file.policy else None,
     )
 
 

@@ -21,8 +21,7 @@ from outrider.contracts.slo import BEST_EFFORT, SloClass
 from outrider.documents.problems import read_text
 from outrider.link.emulator import LinkEmulator
 from outrider.link.profiles import LinkProfile
-from outrider.scheduling.ledger import DeadlineRule
-from outrider.scheduling.policy import SchedulingPolicy
+from outrider.scheduling.registry import Scheduling
 from outrider.simulation.device import SimulatedDevice
 from outrider.simulation.drafted_rounds import Draft, Response
 from outrider.simulation.results import SimulationResults
@@ -212,8 +211,7 @@ def measured_times(record: WorkloadRecord, otherwise: CostModel) -> MeasuredTime
 def replay(
     record: WorkloadRecord,
     verifier: VerifierModel,
-    policy: SchedulingPolicy,
-    deadlines: DeadlineRule = DeadlineRule.LEDGER,
+    scheduling: Scheduling,
     *,
     keeps_kv: bool = True,
     seed: int = 0,
@@ -223,12 +221,11 @@ def replay(
     Args:
         record: what they do.
         verifier: cost model, limits and overheads; ``measured_times`` makes one that takes what was measured.
-        policy: as on the cluster.
-        deadlines: likewise.
+        scheduling: as on the cluster.
         keeps_kv: likewise.
         seed: of the verifier's noise.
     """
-    rules = SystemRules(policy, deadlines, keeps_kv=keeps_kv)
+    rules = SystemRules(scheduling, keeps_kv=keeps_kv)
     devices = []
     for number, device in enumerate(record.devices):
         link = None if device.link is None else LinkEmulator(device.link, device.link_seed)

@@ -15,8 +15,8 @@ from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.requests import ProtocolName
 from outrider.contracts.slo import BEST_EFFORT, SloClass
 from outrider.link.trace import LinkSource
-from outrider.scheduling.ledger import DeadlineRule
-from outrider.scheduling.policy import BatchLimits, SchedulingPolicy
+from outrider.scheduling.policy import BatchLimits
+from outrider.scheduling.registry import Scheduling
 from outrider.selection.situation import SelectionPolicy
 from outrider.simulation.acceptance_models import AcceptanceModel, Predictor
 from outrider.simulation.lengths import Lengths
@@ -147,15 +147,14 @@ class Scenario:
 
     Attributes:
         name: in results.
-        system: its policy, deadlines and KV rule, unless the three fields of these names replace them.
+        system: its scheduling and KV rule, unless the two fields of these names replace them.
         groups: of devices.
         verifier: the server they share.
         duration_s: when it ends, unless every device is done before.
         seed: of all chance.
         warmup_s: what was committed before is left out of the results.
         responses_per_device: after so many a device is done; None goes on.
-        policy: in place of the system's.
-        deadlines: in place of the system's.
+        scheduling: in place of the system's.
         keeps_kv: in place of the system's.
         first_token_grace_s: a device that waits longer for a first token is late from then on.
         max_active_responses: made at once; who asks beyond that waits for its turn, first come first served, as the
@@ -175,8 +174,7 @@ class Scenario:
     seed: int = 0
     warmup_s: float = 0.0
     responses_per_device: int | None = None
-    policy: SchedulingPolicy | None = None
-    deadlines: DeadlineRule | None = None
+    scheduling: Scheduling | None = None
     keeps_kv: bool | None = None
     first_token_grace_s: float = 5.0
     max_active_responses: int | None = None

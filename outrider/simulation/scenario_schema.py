@@ -3,12 +3,12 @@
 ``outrider.simulation.reading`` reads files by it and makes scenarios of what they say.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from outrider.config.schema import LinkConfig, Name, Number, PositiveNumber, Text
+from outrider.config.schema import LinkConfig, Name, Number, PositiveNumber, SchedulingName, Text
 from outrider.contracts.errors import ConfigError
 from outrider.contracts.requests import TREE_PROTOCOLS, ProtocolName
 from outrider.simulation.roofline import HARDWARE, MODELS
@@ -161,7 +161,7 @@ class ScenarioFile:
     server: ServerConfig
     name: Text = "scenario"
     systems: Annotated[tuple[System, ...], Field(min_length=1)] = (System.OUTRIDER,)
-    policy: Literal["fcfs", "wisp", "slo_aware"] | None = None
+    policy: SchedulingName | None = None
     slo_classes: tuple[ClassConfig, ...] = ()
     duration_s: Seconds = 120.0
     warmup_s: SecondsOrNone = 20.0

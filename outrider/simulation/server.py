@@ -84,7 +84,7 @@ class SimulatedServer:
         if not self._queue or self.due_at_s > now_s:
             return None
         pending = [device.pending for device in self._queue.values() if device.pending is not None]
-        plan = self._rules.policy.plan(pending, now_s, self._limits, self._model.planner)
+        plan = self._rules.scheduling.policy.plan(pending, now_s, self._limits, self._model.planner)
         return self._dispatch(plan, now_s)
 
     @property
@@ -207,6 +207,6 @@ class SimulatedServer:
         tokens_per_s = device.slo.tokens_per_s
         if tokens_per_s == 0.0 or device.first_at_s is None:
             return inf
-        if self._rules.deadlines is DeadlineRule.ROUND:
+        if self._rules.scheduling.deadlines is DeadlineRule.ROUND:
             return round_deadline_at_s(device.began_at_s, expected_tokens, tokens_per_s)
         return device.ledger.deadline_at_s(expected_tokens)

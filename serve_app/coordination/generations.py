@@ -21,15 +21,9 @@ from outrider.rounds.generation import Generation
 from outrider.rounds.load import PresentLoad
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import SpikeDetector
-from outrider.scheduling.fcfs import Fcfs
-from outrider.scheduling.ledger import DeadlineRule
-from outrider.scheduling.policy import BatchLimits, SchedulingPolicy
-from outrider.scheduling.slo_aware import SloAware
-from outrider.scheduling.wisp import Wisp
-from outrider.selection.cheapest import Cheapest
-from outrider.selection.cost_aware import CostAware
-from outrider.selection.fixed import Fixed
-from outrider.selection.situation import SelectionPolicy
+from outrider.scheduling.policy import BatchLimits
+from outrider.scheduling.registry import SCHEDULING, Scheduling
+from outrider.selection.registry import SELECTION
 from outrider.text.stops import IncrementalText, tokens_that_stop
 from serve_app.coordination.batcher import Batcher
 from serve_app.coordination.cost_estimator import cost_estimator
@@ -40,8 +34,6 @@ from serve_app.coordination.speculation import Speculation
 from serve_app.coordination.statistics import BatchRecord, CoordinatorStats
 from serve_app.metrics import Sink
 
-_POLICIES: dict[str, type[SchedulingPolicy]] = {"slo_aware": SloAware, "wisp": Wisp, "fcfs": Fcfs}
-_SELECTION: dict[str, type[SelectionPolicy]] = {"cheapest": Cheapest, "cost_aware": CostAware, "fixed": Fixed}
 _KEPT_TIMINGS = 20_000
 _KEPT_STOPS = 64
 _LEASE_RETRY_S = 1.0
@@ -73,7 +65,7 @@ class Generations:
         fleet: FleetPort,
         stats: CoordinatorStats,
         sink: Sink,
-        policy: SchedulingPolicy | None = None,
+        scheduling: Scheduling | None = None,
         profiles: Sequence[CostProfile] = (),
     ) -> None:
         """Begin with none.
@@ -88,7 +80,7 @@ class Generations:
             fleet: leases drafters.
             stats: told of rounds and batches.
             sink: of metrics.
-            policy: plans the batches; None: the configured one.
+            scheduling: plans the batches; None: as configured.
             profiles: of verification times, of which the first that fits the target's machine is used.
         """
         self._limits = config.limits
@@ -105,9 +97,10 @@ class Generations:
         self.admitted = 0
         self.running = 0
         speculation = Speculation.from_config(config, card.vocab_size)
+        scheduling = scheduling or SCHEDULING[config.scheduling.policy]
         self.batcher = Batcher(
             verifier.verify,
-            policy or configured_policy(config),
+            scheduling.policy,
             _batch_limits(config.verifiers),
             cost_estimator(profiles, card.machine),
             self._note_batch,
@@ -117,8 +110,8 @@ class Generations:
             batcher=self.batcher,
             await_verifier=await_verifier,
             speculation=speculation,
-            policy=_SELECTION[config.speculation.policy](),
-            deadline_rule=DeadlineRule.ROUND if config.scheduling.policy == "wisp" else DeadlineRule.LEDGER,
+            policy=SELECTION[config.speculation.policy].policy,
+            deadline_rule=scheduling.deadlines,
             spikes=SpikeDetector(),
             load=self._load,
             correction_deadline_s=config.limits.drafter_open_deadline_s,
@@ -179,11 +172,6 @@ class Generations:
     def _note_batch(self, record: BatchRecord) -> None:
         self._stats.batch(record)
         self._load.batch(record.blocks)
-
-
-def configured_policy(config: Config) -> SchedulingPolicy:
-    """What plans the batches."""
-    return _POLICIES[config.scheduling.policy]()
 
 
 def _batch_limits(verifiers: VerifierConfig) -> BatchLimits:

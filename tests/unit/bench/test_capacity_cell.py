@@ -9,10 +9,11 @@ from bench.capacity_figures import figures
 from bench.capacity_log import Cell, CellLog
 from bench.capacity_plan import speed_classes, user_plans
 from bench.capacity_run import Run, RunSettings, read_run, write_run
-from bench.capacity_validate import fitted_verifier, policy_of, same_decisions, validated
+from bench.capacity_validate import fitted_verifier, same_decisions, validated
 from bench.capacity_workload import workload
 from outrider.contracts.errors import ParameterError
 from outrider.scheduling.policy import BatchPlan, StopReason
+from outrider.scheduling.registry import SCHEDULING
 from outrider.simulation.recorded import read_record, write_record
 from tests.unit.bench.recorded_tiny import TOKENS, tiny_responses, tiny_server
 from tests.unit.serve_app.api.in_memory_service import LocalVerifier
@@ -107,7 +108,7 @@ async def test_a_policy_that_heeds_the_order_of_the_list_is_found_out() -> None:
     log = await cell("fcfs")
     twice = [decision for decision in log.decisions if len(decision.pending) > 1]
     assert same_decisions(replace(log, decisions=tuple(twice)), LastFirst()) == 0
-    assert same_decisions(log, policy_of(log)) == len(log.decisions)
+    assert same_decisions(log, SCHEDULING["fcfs"].policy) == len(log.decisions)
 
 
 def test_a_file_that_is_no_run_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 import pickle
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from outrider.contracts.errors import ConfigError
 from outrider.contracts.slo import DEFAULT_CLASSES, SloClass
 from outrider.documents.problems import ConfigFileError
 from outrider.link.profiles import PROFILES
+from outrider.scheduling.registry import SCHEDULING
+from outrider.selection.registry import SELECTION
 
 TEXTS = st.text(st.characters(exclude_categories=["C", "Zl", "Zp"]), min_size=1)
 NAMES = st.from_regex(r"[a-z0-9][a-z0-9_-]{0,62}", fullmatch=True)
@@ -80,7 +83,7 @@ CONFIGS = st.builds(
     slo=SLOS,
     scheduling=st.builds(
         SchedulingConfig,
-        policy=st.sampled_from(["slo_aware", "wisp", "fcfs"]),
+        policy=st.sampled_from(sorted(SCHEDULING)),
         cost_profiles=st.lists(TEXTS, max_size=2).map(tuple),
     ),
     limits=st.builds(LimitsConfig, drafter_deadline_s=SECONDS, verifier_deadline_s=st.floats(0.1, 100)),
@@ -137,9 +140,17 @@ def test_classes_are_the_operators_and_the_default_comes_first() -> None:
     assert config.slo.slo_classes == (SloClass("b", 10.5), SloClass("a", 20.0), SloClass("c"))
 
 
-@pytest.mark.parametrize("policy", ["slo_aware", "wisp", "fcfs"])
-def test_every_scheduling_policy_has_a_name(policy: str) -> None:
-    assert parse_config(f"scheduling: {{policy: {policy}}}", "text").scheduling.policy == policy
+@pytest.mark.parametrize(("section", "registry"), [("scheduling", SCHEDULING), ("speculation", SELECTION)])
+def test_policies_are_named_as_in_their_registry(
+    section: str, registry: Mapping[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(registry, "new", registry["slo_aware" if section == "scheduling" else "cheapest"])
+    for name in registry:
+        text = f"{section}: {{policy: {name}{', window: 3' if section == 'speculation' else ''}}}"
+        assert getattr(parse_config(text, "text"), section).policy == name
+    for mistake in ("lottery", "[fcfs]", "1"):
+        with pytest.raises(ConfigError, match=f"{section}.policy needs one of {', '.join(registry)}, found "):
+            parse_config(f"{section}: {{policy: {mistake}}}", "text")
 
 
 @pytest.mark.parametrize(

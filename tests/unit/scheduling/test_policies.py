@@ -6,13 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.scheduling.fcfs import Fcfs
 from outrider.scheduling.policy import BatchLimits, PendingVerification, SchedulingPolicy, StopReason
-from outrider.scheduling.slo_aware import SloAware
-from outrider.scheduling.wisp import Wisp
+from outrider.scheduling.registry import SCHEDULING
 from tests.unit.scheduling.queues import COSTS, GUARDED_COSTS, INFINITY, NOW_S, ROOMY, block, limits, pass_costs, queues
 
-POLICIES = pytest.mark.parametrize("policy", [Fcfs(), Wisp(), SloAware()], ids=["fcfs", "wisp", "slo_aware"])
+POLICIES = pytest.mark.parametrize("policy", [entry.policy for entry in SCHEDULING.values()], ids=SCHEDULING.keys())
 
 
 @POLICIES

@@ -8,6 +8,7 @@ from outrider.contracts.cost import CostModel
 from outrider.contracts.slo import BEST_EFFORT, SloClass
 from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.policy import BatchLimits, BatchPlan, PendingVerification, StopReason
+from outrider.scheduling.registry import Scheduling
 from outrider.simulation.lengths import Fixed
 from outrider.simulation.results import SimulationResults
 from outrider.simulation.run import simulate
@@ -50,7 +51,7 @@ def test_a_promise_just_kept_and_one_just_broken() -> None:
 def starving(**changes: object) -> SimulationResults:
     """Two devices of which the second gets no first token."""
     endless = promised(2.0, count=2, output_tokens=Fixed(100_000), window=0)
-    fields = {"system": System.CENTRALIZED, "policy": NeverTheSecond(), "duration_s": 60.0} | changes
+    fields = {"system": System.CENTRALIZED, "scheduling": Scheduling(NeverTheSecond()), "duration_s": 60.0} | changes
     return simulate(scenario(endless, **fields))
 
 
@@ -69,7 +70,9 @@ def test_a_device_starved_in_the_middle_is_late_too() -> None:
     early = promised(2.0, output_tokens=Fixed(100_000), window=0, name="early")
     late = promised(2.0, output_tokens=Fixed(100_000), window=0, name="late", stagger_s=20.0)
     first, second = simulate(
-        scenario(late, early, system=System.CENTRALIZED, policy=NeverTheSecond(), duration_s=200.0, seed=2)
+        scenario(
+            late, early, system=System.CENTRALIZED, scheduling=Scheduling(NeverTheSecond()), duration_s=200.0, seed=2
+        )
     ).devices
     assert not first.late
     assert second.paced_tokens > 0

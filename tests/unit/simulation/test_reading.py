@@ -3,13 +3,16 @@ from pathlib import Path
 import pytest
 
 from outrider.contracts.errors import ConfigError
-from outrider.scheduling.fcfs import Fcfs
+from outrider.scheduling.ledger import DeadlineRule
+from outrider.scheduling.registry import SCHEDULING, Scheduling
+from outrider.scheduling.slo_aware import SloAware
 from outrider.simulation.acceptance_models import PositionAcceptance, Predictor
 from outrider.simulation.lengths import Fixed, Lognormal, Uniform
 from outrider.simulation.published import TABLE_12
 from outrider.simulation.reading import load_scenario, parse_scenario
 from outrider.simulation.roofline import HARDWARE, MODELS, RooflineCostModel
 from outrider.simulation.scenario import System
+from outrider.simulation.systems import rules_of
 
 DEVICE = """
   - name: jetson
@@ -31,7 +34,7 @@ def test_a_file_becomes_a_scenario() -> None:
     found = parse_scenario(f"systems: [sled, outrider]\nseed: 4\npolicy: fcfs\n{FILE}", "test")
     assert [scenario.system for scenario in found.scenarios] == [System.SLED, System.OUTRIDER]
     assert [scenario.seed for scenario in found.scenarios] == [4, 4]
-    assert isinstance(found.scenarios[1].policy, Fcfs)
+    assert found.scenarios[1].scheduling is SCHEDULING["fcfs"]
     group = found.groups[0]
     assert (group.count, group.step_s) == (3, 0.025)
     assert group.acceptance == PositionAcceptance((0.8, 0.7))
@@ -40,6 +43,24 @@ def test_a_file_becomes_a_scenario() -> None:
     assert group.slo.tokens_per_s == 0.0
     assert found.measured
     assert found.verifier.limits.max_memory_blocks is None
+
+
+def test_a_policy_brings_its_own_deadlines() -> None:
+    text = FILE.replace("    count: 3\n", "    count: 3\n    slo: speed_8\n")
+    scenarios = [
+        parse_scenario(f"policy: {policy}\nduration_s: 30\n{text}", "test").scenarios[0] for policy in SCHEDULING
+    ]
+    assert [rules_of(one).scheduling for one in scenarios] == list(SCHEDULING.values())
+    wisp = parse_scenario(f"policy: wisp\n{text}", "test").scenarios[0]
+    assert rules_of(wisp).scheduling.deadlines is DeadlineRule.ROUND
+
+
+def test_a_policy_in_the_registry_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    hurried = Scheduling(SloAware(longest_s=0.1))
+    monkeypatch.setitem(SCHEDULING, "hurried", hurried)
+    assert parse_scenario(f"policy: hurried\n{FILE}", "test").scenarios[0].scheduling is hurried
+    with pytest.raises(ConfigError, match=r"policy needs one of slo_aware, wisp, fcfs, hurried or null, found 'late'"):
+        parse_scenario(f"policy: late\n{FILE}", "test")
 
 
 def test_a_seed_given_replaces_the_files() -> None:

@@ -10,7 +10,7 @@ from outrider.contracts.link import Direction
 from outrider.contracts.slo import SloClass
 from outrider.link.emulator import LinkEmulator
 from outrider.link.profiles import LinkProfile
-from outrider.scheduling.fcfs import Fcfs
+from outrider.scheduling.registry import SCHEDULING
 from outrider.simulation.recorded import (
     RecordedBatch,
     RecordedDevice,
@@ -35,7 +35,7 @@ RECORD = WorkloadRecord("try", (DEVICE,), (RecordedBatch((VerifyCost(10, 0),), 0
 
 
 def test_a_device_does_again_what_it_did() -> None:
-    results = replay(RECORD, verifier(), Fcfs())
+    results = replay(RECORD, verifier(), SCHEDULING["fcfs"])
     exchange_s = 200 / 2e6 + 100 / 1e6 + 0.02 + 0.001
     assert results.measured_s == pytest.approx(0.5 + 4 * 0.1 + 0.15 + 0.2 + 2 * exchange_s)
     assert [(e.new_tokens, e.cached_tokens) for e in results.batch_log] == [(10, 0), (4, 10), (1, 13), (4, 14)]
@@ -46,7 +46,7 @@ def test_a_device_does_again_what_it_did() -> None:
 
 def test_the_link_is_the_one_that_was_emulated() -> None:
     rough = LinkProfile(1e6, 1e6, 0.05, 0.1, 0.1, 0.01)
-    results = replay(replace(RECORD, devices=(replace(DEVICE, link=rough),)), verifier(), Fcfs())
+    results = replay(replace(RECORD, devices=(replace(DEVICE, link=rough),)), verifier(), SCHEDULING["fcfs"])
     emulator = LinkEmulator(rough, 7)
     at_s = emulator.deliver(Direction.UP, 100, emulator.deliver(Direction.DOWN, 200, 0.6) + 0.151)
     assert results.batch_log[1].planned_at_s == pytest.approx(at_s)
@@ -54,10 +54,10 @@ def test_the_link_is_the_one_that_was_emulated() -> None:
 
 def test_several_responses_follow_with_their_pauses() -> None:
     device = replace(DEVICE, responses=(*DEVICE.responses, RecordedResponse(2.0, 20, ROUNDS[:1])))
-    results = replay(replace(RECORD, devices=(device, device)), verifier(), Fcfs())
+    results = replay(replace(RECORD, devices=(device, device)), verifier(), SCHEDULING["fcfs"])
     assert [device.responses for device in results.devices] == [2, 2]
     assert [device.committed_tokens for device in results.devices] == [13, 13]
-    assert results == replay(replace(RECORD, devices=(device, device)), verifier(), Fcfs())
+    assert results == replay(replace(RECORD, devices=(device, device)), verifier(), SCHEDULING["fcfs"])
 
 
 def test_measured_batches_come_before_the_model() -> None:
@@ -66,12 +66,12 @@ def test_measured_batches_come_before_the_model() -> None:
     assert times.predict_work_s(BatchWork(4, 56, 10)) == pytest.approx(0.1)
     assert times.predict_works_s(np.array([[10.0, 100.0, 0.0], [4.0, 56.0, 10.0]])) == pytest.approx([0.25, 0.1])
     assert times.guard_s(1.0) == TENTH.guard_s(1.0)
-    log = replay(RECORD, verifier(cost_model=times, planner_cost_model=TENTH), Fcfs()).batch_log
+    log = replay(RECORD, verifier(cost_model=times, planner_cost_model=TENTH), SCHEDULING["fcfs"]).batch_log
     assert [entry.took_s for entry in log] == pytest.approx([0.25, 0.1, 0.1, 0.1])
 
 
 def test_a_comparison() -> None:
-    comparison = compared(RECORD, replay(RECORD, verifier(), Fcfs()))
+    comparison = compared(RECORD, replay(RECORD, verifier(), SCHEDULING["fcfs"]))
     assert (comparison.rounds, comparison.measured_p50_s) == (3, 0.28)
     assert comparison.p50_error == pytest.approx(0.2712 / 0.28 - 1.0, abs=1e-3)
     assert abs(comparison.p99_error) < 0.1

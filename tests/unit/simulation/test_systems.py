@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from outrider.contracts.cost import LinearCostModel
-from outrider.scheduling.fcfs import Fcfs
 from outrider.scheduling.ledger import DeadlineRule
+from outrider.scheduling.registry import SCHEDULING, Scheduling
+from outrider.scheduling.slo_aware import SloAware
 from outrider.simulation.lengths import Fixed
 from outrider.simulation.run import simulate
 from outrider.simulation.scenario import System
@@ -15,11 +16,10 @@ from tests.unit.simulation.scenarios import DRAFT_MODEL, LINK, TABLE_12, TENTH, 
 
 
 def test_a_scenario_replaces_single_rules() -> None:
-    policy = Fcfs()
-    rules = rules_of(scenario(system=System.OUTRIDER, policy=policy, deadlines=DeadlineRule.ROUND, keeps_kv=False))
-    assert (rules.policy, rules.deadlines, rules.keeps_kv) == (policy, DeadlineRule.ROUND, False)
+    rules = rules_of(scenario(system=System.OUTRIDER, scheduling=SCHEDULING["fcfs"], keeps_kv=False))
+    assert (rules.scheduling, rules.keeps_kv) == (SCHEDULING["fcfs"], False)
     assert rules_of(scenario(system=System.SLED)).keeps_kv is False
-    assert rules_of(scenario(system=System.WISP)).deadlines is DeadlineRule.ROUND
+    assert rules_of(scenario(system=System.WISP)).scheduling.deadlines is DeadlineRule.ROUND
 
 
 def test_sled_computes_the_whole_prefix_every_time() -> None:
@@ -71,10 +71,8 @@ def test_kept_kv_beats_recomputing_and_drafts_beat_decoding_with_the_papers_cost
 def test_round_deadlines_and_ledger_deadlines_reach_the_policy() -> None:
     late = crowd(30, 8.0, step_s=0.05)
     served = verifier(cost_model=TENTH)
+    rules = [Scheduling(SloAware(), rule) for rule in DeadlineRule]
     runs = [
-        simulate(
-            scenario(late, system=System.OUTRIDER, deadlines=rule, verifier=served, responses_per_device=3)
-        ).batch_log
-        for rule in DeadlineRule
+        simulate(scenario(late, scheduling=one, verifier=served, responses_per_device=3)).batch_log for one in rules
     ]
     assert runs[0] != runs[1]

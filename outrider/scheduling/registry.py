@@ -1,0 +1,25 @@
+"""The scheduling policies there are, by the names that configuration and scenarios call them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from outrider.scheduling.fcfs import Fcfs
+from outrider.scheduling.ledger import DeadlineRule
+from outrider.scheduling.policy import SchedulingPolicy
+from outrider.scheduling.slo_aware import SloAware
+from outrider.scheduling.wisp import Wisp
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduling:
+    """A policy, and what the deadlines it plans by come from."""
+
+    policy: SchedulingPolicy
+    deadlines: DeadlineRule = DeadlineRule.LEDGER
+
+
+SCHEDULING: Mapping[str, Scheduling] = {
+    "slo_aware": Scheduling(SloAware()),
+    "wisp": Scheduling(Wisp(), DeadlineRule.ROUND),
+    "fcfs": Scheduling(Fcfs()),
+}

@@ -1,0 +1,24 @@
+"""The selection policies there are, by the names that configuration calls them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from outrider.selection.cheapest import Cheapest
+from outrider.selection.cost_aware import CostAware
+from outrider.selection.fixed import Fixed
+from outrider.selection.situation import SelectionPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A policy, and whether it has to be told the window."""
+
+    policy: SelectionPolicy
+    needs_window: bool = False
+
+
+SELECTION: Mapping[str, Selection] = {
+    "cheapest": Selection(Cheapest()),
+    "cost_aware": Selection(CostAware()),
+    "fixed": Selection(Fixed(), needs_window=True),
+}
