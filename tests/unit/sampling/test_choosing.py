@@ -72,8 +72,8 @@ def test_choices_over_seeds_and_over_positions_follow_target_probs(params: Sampl
 def float64_noise(seed: int, position: int, vocab: int) -> npt.NDArray[np.float64]:
     """Gumbel noise by its definition: Philox keyed by the seed, counted by position and purpose 0."""
     words = np.random.Philox(key=[seed, 0], counter=[0, position, 0, 0]).random_raw(vocab)
-    uniforms: npt.NDArray[np.float64] = ((words >> np.uint64(12)) + 0.5) * 2.0**-52
-    return -np.log(-np.log(uniforms))
+    noise: npt.NDArray[np.float64] = -np.log(-np.log(((words >> np.uint64(12)) + 0.5) * 2.0**-52))
+    return noise
 
 
 def test_row_i_draws_with_the_noise_of_its_own_position() -> None:
