@@ -23,7 +23,7 @@ from bench.capacity_plan import POLICIES
 from bench.capacity_run import Run, RunSettings, measure, read_run, write_run
 from bench.capacity_validate import validate
 from bench.capacity_workload import workload
-from bench.json_file import write_json
+from cluster.reports.json_file import write_json
 from outrider.contracts.errors import ParameterError
 from outrider.link.profiles import PROFILES
 from outrider.simulation.recorded import write_record

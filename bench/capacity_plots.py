@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.capacity_figures import Figures
-from bench.paper_output import COLOURS, describe, figure, save
+from cluster.reports.plots import COLOURS, describe, figure, save
 from outrider.scheduling.attribution import ViolationCause
 
 

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from bench.capacity_figures import Figures
-from bench.text_table import print_table
+from cluster.reports.tables import show_table
 from outrider.simulation.results import ClassResults
 
 
 def print_figures(figures: Sequence[Figures]) -> None:
     """Every policy and number of users in turn."""
-    print_table(
+    show_table(
         "Late rounds, responses and devices; goodput in tokens/s; times in ms",
         (
             "users",
@@ -49,7 +49,7 @@ def print_figures(figures: Sequence[Figures]) -> None:
             for one in figures
         ],
     )
-    print_table(
+    show_table(
         "By promised speed",
         (
             "users",

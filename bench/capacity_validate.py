@@ -21,8 +21,8 @@ from bench.capacity_plan import POLICIES
 from bench.capacity_run import Run
 from bench.capacity_tables import percent
 from bench.capacity_workload import workload
-from bench.json_file import write_json
-from bench.text_table import print_table
+from cluster.reports.json_file import write_json
+from cluster.reports.tables import show_table
 from outrider.contracts.cost import CostModel, LinearCostModel
 from outrider.costs.fit_figures import BatchSample, FitFigures, Regime, assess
 from outrider.costs.fitting import fit_offsets
@@ -205,7 +205,7 @@ def _print(verifier: FittedVerifier, cells: Sequence[CellValidation]) -> None:
                 "yes" if cell.repeatable else "no",
             )
         )
-    print_table(
+    show_table(
         "Round times in ms, measured and simulated; errors with the fitted model, and with measured batch times",
         (
             "cell",
@@ -226,7 +226,7 @@ def _print(verifier: FittedVerifier, cells: Sequence[CellValidation]) -> None:
         rows,
     )
     phases = list(cells[0].phases_s)
-    print_table(
+    show_table(
         "Mean ms of a round's phases, measured / simulated",
         ("cell", *phases),
         [

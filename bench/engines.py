@@ -36,7 +36,7 @@ from bench.engines_rounds import read_samples
 from bench.engines_served import Load, measured
 from bench.engines_servers import ServingOptions, all_servers, vllm_process_variables
 from bench.engines_tables import print_alone, print_rounds, print_served
-from bench.json_file import write_json
+from cluster.reports.json_file import write_json
 from outrider.config.reading import load_config
 from outrider.models.embedded import DRAFTER_NAME, embedded_drafter_path
 from outrider.models.registry import EMBEDDED, resolve_folder

@@ -6,7 +6,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 
 from bench.engines_figures import RoundFigures, ServedFigures, Spread
-from bench.paper_output import COLOURS, describe, figure, save
+from cluster.reports.plots import COLOURS, describe, figure, save
 
 _MARKERS = "o^sDvPX*"
 

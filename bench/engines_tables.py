@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from bench.engines_figures import BARE, AloneFigures, RoundFigures, ServedFigures, Spread
-from bench.text_table import print_table
+from cluster.reports.tables import show_table
 
 
 def print_rounds(figures: Sequence[RoundFigures]) -> None:
@@ -29,7 +29,7 @@ def _print_rounds(title: str, group: Sequence[RoundFigures]) -> None:
         )
         for one in group
     ]
-    print_table(title, header, rows)
+    show_table(title, header, rows)
     for arm in (arm for arm in arms if arm != BARE):
         ratios = sorted(one.over_bare[arm] for one in group if arm in one.over_bare)
         if ratios:
@@ -53,7 +53,7 @@ def print_alone(figures: Sequence[AloneFigures]) -> None:
         )
         for one in figures
     ]
-    print_table("engines alone, drafts at no cost: output tokens per second", header, rows)
+    show_table("engines alone, drafts at no cost: output tokens per second", header, rows)
     _print_failures({one.arm: one.failure for one in figures if one.failure})
 
 
@@ -73,7 +73,7 @@ def print_served(title: str, figures: Sequence[ServedFigures]) -> None:
         )
         for one in sorted(figures, key=lambda one: one.clients)
     ]
-    print_table(f"{title}: median [smallest-largest] over repeats", header, rows)
+    show_table(f"{title}: median [smallest-largest] over repeats", header, rows)
     _print_failures({one.arm: one.failure for one in figures if one.failure})
 
 

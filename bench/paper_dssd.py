@@ -12,7 +12,6 @@ from pathlib import Path
 from bench.coupling import Scheme
 from bench.dssd_reconstruction import implied_llm_s, reconstruct_table_2, table_1_max_difference_ms, table_1_ms
 from bench.dssd_results import Condition, Result, Sampling, conditions, results
-from bench.json_file import write_json
 from bench.measured import measure
 from bench.pair_rows import add_pair_options, load_pair, measure_steps, pair_rows
 from bench.paper_dssd_plots import plot_conditions, plot_table_1
@@ -29,7 +28,8 @@ from bench.paper_published import (
     DSSD_VOCAB,
 )
 from bench.rounds import formula_shape
-from bench.text_table import print_table
+from cluster.reports.json_file import write_json
+from cluster.reports.tables import show_table
 from outrider.contracts.requests import SamplingParams
 
 _WINDOWS = (4, 6, 8)
@@ -81,7 +81,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _print_table_1() -> None:
-    print_table(
+    show_table(
         "DSSD Table 1: T_comm in ms by eq. 9 (as printed); T_down 8 ms, T_NTT 20 ms",
         ("gamma", *(f"alpha {alpha}" for alpha in DSSD_ALPHAS)),
         [
@@ -94,7 +94,7 @@ def _print_table_1() -> None:
 
 def _print_table_2() -> None:
     rows = reconstruct_table_2()
-    print_table(
+    show_table(
         "DSSD Table 2, OPT-6.7B, taken apart: as printed / from the rounds that DSSD's T_com over NTT implies, with "
         f"fp32 rows of OPT's vocabulary,\nc = {DSSD_STEP_RATIO['6.7B']} and the T_LLM of {implied_llm_s() * 1e3:.0f} "
         "ms that DSD's speed-ups imply. DSSD a: T_com as printed; b: the row charged, eq. 9",
@@ -130,7 +130,7 @@ def _print_acceptance(name: str, sampling: Sampling) -> dict[str, object]:
         f"and 0.53), shared noise {noise}"
     )
     shapes = {window: (sampling.ratio.shape(window), formula_shape(ratio.mean, window)) for window in _WINDOWS}
-    print_table(
+    show_table(
         "Rounds: along the recorded responses / by eq. 8 and 9 with the mean acceptance",
         ("gamma", "tokens per round", "share with a rejection", "shared noise: tokens per round"),
         [
@@ -167,7 +167,7 @@ def _print_results(name: str, found: Sequence[Result]) -> None:
         ("Speed-up with step times measured here", "speed_up", published[1]),
         (f"Speed-up with {fitted}", "speed_up_paper", published[1]),
     ):
-        print_table(
+        show_table(
             f"{title}; {name}",
             ("NTT, rate, gamma", *protocols, *beside),
             [

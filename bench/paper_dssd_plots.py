@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 
 from bench.dssd_results import Condition, Result
-from bench.paper_output import COLOURS, describe, figure, save
 from bench.paper_published import (
     DSSD_ALPHAS,
     DSSD_COMM_MS,
@@ -15,6 +14,7 @@ from bench.paper_published import (
     DSSD_NTT_S,
 )
 from bench.rounds import dssd_comm_s, formula_shape
+from cluster.reports.plots import COLOURS, describe, figure, save
 
 
 def plot_table_1(file: Path) -> None:

@@ -13,12 +13,10 @@ import numpy as np
 
 from bench.bootstrap import estimate
 from bench.coupling import Scheme
-from bench.json_file import write_json
 from bench.measured import measure
 from bench.pair_rows import StepTimes, add_pair_options, load_pair, measure_steps, pair_rows
 from bench.paper_published import TSLT_KEPT_SHARES, TSLT_LLM_S, TSLT_STEP_RATIO
 from bench.paper_tslt_plots import plot_acceptance, plot_mass, plot_speed_up
-from bench.text_table import print_table
 from bench.tslt_results import (
     DEPTH,
     LOGIT_BITS,
@@ -34,6 +32,8 @@ from bench.tslt_results import (
     speed_up_curves,
     truncations,
 )
+from cluster.reports.json_file import write_json
+from cluster.reports.tables import show_table
 from outrider.contracts.requests import SamplingParams
 from outrider.wire.bits import id_bits
 
@@ -91,7 +91,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _print_truncations(rows: Sequence[Truncation]) -> None:
-    print_table(
+    show_table(
         "Top-K truncation at temperature 1 (TSLT figures 3 and 4; eq. 3, 15, 39)",
         ("K", "of |V|", "bits/row", "mass", "mass, greedy", *(scheme.value for scheme in RATIO_SCHEMES)),
         [
@@ -99,7 +99,7 @@ def _print_truncations(rows: Sequence[Truncation]) -> None:
             for row in rows
         ],
     )
-    print_table(
+    show_table(
         f"Tokens per round of a chain of {DEPTH}, and TSLT eq. 20",
         ("K", "eq. 8", "recorded", "least of sigma - |change of acceptance|"),
         [
@@ -110,7 +110,7 @@ def _print_truncations(rows: Sequence[Truncation]) -> None:
 
 
 def _print_bits(rows: Sequence[ProtocolBits], vocab: int) -> None:
-    print_table(
+    show_table(
         f"Bits at temperature 1, chains of {DEPTH} (token id {id_bits(vocab)}, logit {LOGIT_BITS}, scalar "
         f"{SCALAR_BITS}, target probability {PROB_BITS} bits; no headers)",
         ("protocol", "acceptance", "up/drafted token", "down/round", "tokens/round", "bits/committed token"),
@@ -137,7 +137,7 @@ def _print_steps(steps: StepTimes) -> None:
 
 
 def _print_speed_ups(curves: Sequence[Curve], vocab: int) -> None:
-    print_table(
+    show_table(
         "Speed-up over the target alone, by uplink rate (TSLT figures 5 and 6)",
         ("times", "scheme", "K", "tokens/round", *(f"{rate / 1e6:,.0f} Mb/s" for rate in _PRINTED_BPS)),
         [

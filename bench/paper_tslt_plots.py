@@ -8,9 +8,9 @@ import numpy.typing as npt
 
 from bench.coupling import Scheme
 from bench.measured import Measured
-from bench.paper_output import COLOURS, describe, figure, save
 from bench.paper_published import TSLT_TOP_MASS
 from bench.tslt_results import Curve
+from cluster.reports.plots import COLOURS, describe, figure, save
 
 _SCHEME_NAMES = {
     Scheme.SINGLE: "one candidate",

@@ -15,7 +15,6 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.json_file import write_json
 from bench.protocols_bits import Bits, bits
 from bench.protocols_costs import measured_costs
 from bench.protocols_figures import Comparison, Figures, compare, figures, seconds
@@ -26,6 +25,7 @@ from bench.protocols_plot import plot
 from bench.protocols_rounds import Levels, Response, levels
 from bench.protocols_tables import print_bits, print_comparisons, print_figures, print_grid, print_levels
 from cluster.local import running
+from cluster.reports.json_file import write_json
 from outrider.config.reading import load_config, override
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError

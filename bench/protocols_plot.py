@@ -5,9 +5,9 @@ from pathlib import Path
 
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from bench.paper_output import COLOURS, figure, save
 from bench.protocols_figures import Figures
 from bench.protocols_plan import CHEAPEST, METHODS, NO_DRAFT
+from cluster.reports.plots import COLOURS, figure, save
 
 
 def plot(file: Path, found: Sequence[Figures]) -> None:

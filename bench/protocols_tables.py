@@ -8,7 +8,7 @@ from bench.protocols_bits import GOAL_BITS, Bits
 from bench.protocols_figures import Comparison, Figures, plan_name
 from bench.protocols_grid import GridPoint
 from bench.protocols_rounds import Levels
-from bench.text_table import print_table
+from cluster.reports.tables import show_table
 from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.requests import ProtocolName
 
@@ -36,16 +36,16 @@ def print_figures(found: Sequence[Figures]) -> None:
             for one in found
             if one.cell == cell
         ]
-        print_table(f"{cell.name} ({rows and found[0].responses} responses per method)", header, rows)
+        show_table(f"{cell.name} ({rows and found[0].responses} responses per method)", header, rows)
 
 
 def print_levels(usual: Levels) -> None:
     """Usual times of the parts of a round."""
-    print_table("medians, ms: drafter", ("plan", "ms"), [(plan_name(p), _number(s)) for p, s in usual.draft_s.items()])
+    show_table("medians, ms: drafter", ("plan", "ms"), [(plan_name(p), _number(s)) for p, s in usual.draft_s.items()])
     verify = [(drafted, "device" if defers else "target", _number(s)) for (drafted, defers), s in _sorted(usual)]
-    print_table("medians, ms: verifier", ("drafted", "corrections by", "ms"), verify)
+    show_table("medians, ms: verifier", ("drafted", "corrections by", "ms"), verify)
     other = [("with a draft" if asked else "without", _number(s)) for asked, s in sorted(usual.other_s.items())]
-    print_table("medians, ms: queue and orchestration", ("round", "ms"), other)
+    show_table("medians, ms: queue and orchestration", ("round", "ms"), other)
 
 
 def print_comparisons(kind: str, found: Sequence[Comparison]) -> None:
@@ -57,7 +57,7 @@ def print_comparisons(kind: str, found: Sequence[Comparison]) -> None:
         )
         for one in found
     ]
-    print_table(f"cheapest by {kind}", ("cell", "best fixed", "ms/token", "cheapest", "ratio", "within 10 %"), rows)
+    show_table(f"cheapest by {kind}", ("cell", "best fixed", "ms/token", "cheapest", "ratio", "within 10 %"), rows)
 
 
 def print_bits(found: Sequence[Bits], wire: WireFormat, entropy_bits: float | None) -> None:
@@ -76,7 +76,7 @@ def print_bits(found: Sequence[Bits], wire: WireFormat, entropy_bits: float | No
         for one in found
     ]
     known = "" if entropy_bits is None else f", entropy of the draft {entropy_bits:.2f}"
-    print_table(f"payload bits per committed token (an id is {log2(wire.vocab_size):.2f} bits{known})", header, rows)
+    show_table(f"payload bits per committed token (an id is {log2(wire.vocab_size):.2f} bits{known})", header, rows)
     for one in found:
         if one.method == ProtocolName.TOKEN_IDS and not one.greedy:
             verdict = "under" if one.both.mean < GOAL_BITS else "NOT under"
@@ -95,7 +95,7 @@ def print_grid(points: Sequence[GridPoint]) -> None:
         for point in points
     ]
     header = ("link", "best fixed plan", "ms/token", "best draft", "ms/token", "cheapest", "ratio", "chosen")
-    print_table("virtual time, measured costs", header, rows)
+    show_table("virtual time, measured costs", header, rows)
 
 
 def _sorted(usual: Levels) -> list[tuple[tuple[int, bool], float]]:

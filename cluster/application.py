@@ -13,7 +13,7 @@ from ray.serve.context import _get_global_client  # Serve tells its own HTTP add
 from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
 
 from actors.fleet import fleet_handle
-from cluster.room import Resources
+from cluster.capacity_check import Resources
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError, GenerationFailedError
 from serve_app.app import SHUTDOWN_GRACE_S, build_app

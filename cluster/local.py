@@ -14,7 +14,7 @@ import ray
 from ray.serve.config import ProxyLocation
 
 from cluster.application import APP_NAME, alive_nodes, await_drafters, bring_up, node_resources
-from cluster.room import drafter_claims, misfit, service_claims
+from cluster.capacity_check import drafter_claims, misfit, service_claims
 from outrider.assembly.verifiers import check_engine
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError

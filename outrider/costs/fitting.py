@@ -23,6 +23,7 @@ from outrider.costs.fit_figures import (
     assess,
     figures,
     medians_of,
+    noise_floor_mape,
     works_of,
 )
 
@@ -85,6 +86,20 @@ class FittedModel:
             return self.model
         short = medians_of(unseen) / self.model.predict_works_s(works_of(unseen)) - 1.0
         return replace(self.model, relative_guard=max(0.0, float(np.quantile(short, _GUARD_QUANTILE, method="higher"))))
+
+    def quality(self, train: Sequence[BatchSample], test: Sequence[BatchSample]) -> dict[str, float | None]:
+        """What a profile says of itself: how ``model`` does on the samples it was fitted to, and on the others."""
+        report = self.reports[FitKind.OFFSETS]
+        verification = [sample for sample in test if sample.regime is Regime.VERIFICATION]
+        return {
+            "train_r2": report.train.r2,
+            "train_mape": report.train.mape,
+            "test_r2": report.test.r2 if report.test else None,
+            "test_mape": report.test.mape if report.test else None,
+            "test_mape_verification": assess(report.model, verification).mape if verification else None,
+            "noise_floor_mape": noise_floor_mape((*train, *test)),
+            "largest_measured_s": float(medians_of((*train, *test)).max()),
+        }
 
 
 _COEFFICIENTS = ("seconds_per_token", "seconds_per_interaction", "seconds_per_cached_token", "seconds_per_batch")

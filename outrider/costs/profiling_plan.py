@@ -37,6 +37,11 @@ class Configuration:
     regime: Regime
     blocks: tuple[VerifyCost, ...]
 
+    @property
+    def new_tokens(self) -> int:
+        """Of all blocks."""
+        return sum(block.new_tokens for block in self.blocks)
+
 
 @dataclass(frozen=True, slots=True)
 class ProfilingPlan:

@@ -8,7 +8,7 @@ from outrider.simulation.capacity import capacity
 from outrider.simulation.planning import Draft, outlook, resident_devices, target_alone
 from outrider.simulation.results import ClassResults, PlanePoint, SimulationResults
 from outrider.simulation.run import simulate
-from outrider.simulation.settings import Costs, Rung, Settings, drafted_by, group_of, scenario_of, verifier_of
+from outrider.simulation.settings import Costs, Settings, Variant, drafted_by, group_of, scenario_of, verifier_of
 
 _MOST_DEVICES = 1024
 _PLANE_POINTS = 1000
@@ -33,7 +33,7 @@ class Cell:
     costs_name: str
     settings: Settings
     costs: Costs
-    rung: Rung
+    variant: Variant
     speeds_tokens_per_s: tuple[float, ...]
     measure: Measure = Measure.RESPONSE
     seed: int = 0
@@ -57,7 +57,7 @@ class CellResult:
     """
 
     costs_name: str
-    rung: Rung
+    variant: Variant
     speeds_tokens_per_s: tuple[float, ...]
     measure: Measure
     devices: int
@@ -101,7 +101,7 @@ def run_cell(cell: Cell) -> CellResult:
     results = runs[shown]
     return CellResult(
         costs_name=cell.costs_name,
-        rung=cell.rung,
+        variant=cell.variant,
         speeds_tokens_per_s=cell.speeds_tokens_per_s,
         measure=cell.measure,
         devices=found.devices,
@@ -121,7 +121,9 @@ def run_cell(cell: Cell) -> CellResult:
 def run(cell: Cell, devices: int) -> SimulationResults:
     """One simulation of a cell."""
     return simulate(
-        scenario_of(cell.settings, cell.costs, cell.rung, cell.speeds_tokens_per_s, devices, cell.seed, cell.responses)
+        scenario_of(
+            cell.settings, cell.costs, cell.variant, cell.speeds_tokens_per_s, devices, cell.seed, cell.responses
+        )
     )
 
 
@@ -129,23 +131,23 @@ def first_guess(cell: Cell) -> int:
     """Where to begin the search: what the closed forms say, within memory."""
     verifier = verifier_of(cell.settings, cell.costs)
     speed = sum(cell.speeds_tokens_per_s) / len(cell.speeds_tokens_per_s)
-    group = drafted_by(cell.rung, group_of(cell.settings, SloClass("mean", speed), 1), verifier)
-    if cell.rung is Rung.CENTRALIZED:
+    group = drafted_by(cell.variant, group_of(cell.settings, SloClass("mean", speed), 1), verifier)
+    if cell.variant is Variant.CENTRALIZED:
         devices = target_alone(group, verifier, speed).devices
     else:
         devices = outlook(group, verifier, Draft(group.window, group.expansion), speed).devices
     most = resident_devices(group, verifier)
-    return max(1, int(min(devices if cell.rung is not Rung.SLED else devices / 5, most)))
+    return max(1, int(min(devices if cell.variant is not Variant.SLED else devices / 5, most)))
 
 
 def drafts_of(cell: Cell) -> str:
     """What the devices of each class draft."""
-    if cell.rung is Rung.CENTRALIZED:
+    if cell.variant is Variant.CENTRALIZED:
         return "none"
     verifier = verifier_of(cell.settings, cell.costs)
     drafts = []
     for speed in cell.speeds_tokens_per_s:
-        group = drafted_by(cell.rung, group_of(cell.settings, SloClass("class", speed), 1), verifier)
+        group = drafted_by(cell.variant, group_of(cell.settings, SloClass("class", speed), 1), verifier)
         stops = ", predictor" if group.predictor else ""
         drafts.append(str(Draft(group.window, group.expansion)) + stops)
     return "; ".join(dict.fromkeys(drafts))
@@ -160,7 +162,7 @@ class LoadResult:
         plane: a sample of verifications (WISP Figure 8).
     """
 
-    rung: Rung
+    variant: Variant
     devices: int
     by_class: tuple[ClassResults, ...]
     goodput_tokens_per_s: float
@@ -176,7 +178,7 @@ def run_load(work: tuple[Cell, int]) -> LoadResult:
     cell, devices = work
     found = run(cell, devices)
     return LoadResult(
-        rung=cell.rung,
+        variant=cell.variant,
         devices=devices,
         by_class=found.by_class(),
         goodput_tokens_per_s=found.goodput_tokens_per_s,

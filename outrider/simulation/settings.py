@@ -1,8 +1,7 @@
 """What a capacity experiment leaves open, and the scenarios it asks for: one system, one promised speed, N devices.
 
 The same settings are run through every system, so a difference is the system's. A file of them is frozen: the settings
-of WISP's Table 2 were found on two of its columns (``outrider simulate capacity --fit``) and are not touched when the
-others are run.
+of WISP's Table 2 were found on two of its columns (docs/experiments.md) and are not touched when the others are run.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -85,8 +84,8 @@ class Settings:
         return (expected_tokens((self.token_acceptance,) * self.window) - 1.0) / self.window
 
 
-class Rung(StrEnum):
-    """The systems compared. The first six are a ladder: each adds one thing to the one before."""
+class Variant(StrEnum):
+    """The systems compared. The first six are an ablation: each adds one thing to the one before."""
 
     SLED = "sled"
     KV = "+ kv"
@@ -100,24 +99,26 @@ class Rung(StrEnum):
     COLOCATED = "colocated"
 
 
-LADDER = (Rung.SLED, Rung.KV, Rung.SCHEDULER, Rung.ADMISSION, Rung.CHAINS, Rung.TREES)
-_ADMITTING = frozenset({Rung.ADMISSION, Rung.CHAINS, Rung.TREES})
+ABLATION = (Variant.SLED, Variant.KV, Variant.SCHEDULER, Variant.ADMISSION, Variant.CHAINS, Variant.TREES)
+_ADMITTING = frozenset({Variant.ADMISSION, Variant.CHAINS, Variant.TREES})
 
-_SYSTEMS: Mapping[Rung, System] = MappingProxyType(
+_SYSTEMS: Mapping[Variant, System] = MappingProxyType(
     {
-        Rung.SLED: System.SLED,
-        Rung.KV: System.SLED_KV,
-        Rung.SCHEDULER: System.OUTRIDER,
-        Rung.ADMISSION: System.OUTRIDER,
-        Rung.CHAINS: System.OUTRIDER,
-        Rung.TREES: System.OUTRIDER,
-        Rung.WISP: System.WISP,
-        Rung.PREDICTOR: System.SLED_KV,
-        Rung.CENTRALIZED: System.CENTRALIZED,
-        Rung.COLOCATED: System.COLOCATED,
+        Variant.SLED: System.SLED,
+        Variant.KV: System.SLED_KV,
+        Variant.SCHEDULER: System.OUTRIDER,
+        Variant.ADMISSION: System.OUTRIDER,
+        Variant.CHAINS: System.OUTRIDER,
+        Variant.TREES: System.OUTRIDER,
+        Variant.WISP: System.WISP,
+        Variant.PREDICTOR: System.SLED_KV,
+        Variant.CENTRALIZED: System.CENTRALIZED,
+        Variant.COLOCATED: System.COLOCATED,
     }
 )
-_CANDIDATES: Mapping[Rung, Callable[[], tuple[Draft, ...]]] = MappingProxyType({Rung.CHAINS: chains, Rung.TREES: trees})
+_CANDIDATES: Mapping[Variant, Callable[[], tuple[Draft, ...]]] = MappingProxyType(
+    {Variant.CHAINS: chains, Variant.TREES: trees}
+)
 
 
 @plain_dataclass(frozen=True, slots=True)
@@ -159,20 +160,20 @@ def group_of(settings: Settings, slo: SloClass, count: int) -> DeviceGroup:
     )
 
 
-def drafted_by(rung: Rung, group: DeviceGroup, verifier: VerifierModel) -> DeviceGroup:
+def drafted_by(variant: Variant, group: DeviceGroup, verifier: VerifierModel) -> DeviceGroup:
     """The group with what a system lets its devices draft: WISP's predictor, or the draft that serves most of them."""
-    if rung in {Rung.WISP, Rung.PREDICTOR}:
+    if variant in {Variant.WISP, Variant.PREDICTOR}:
         return replace(group, predictor=Predictor())
-    if rung not in _CANDIDATES:
+    if variant not in _CANDIDATES:
         return group
-    best = best_draft(group, verifier, group.slo.tokens_per_s, _CANDIDATES[rung]()).draft
+    best = best_draft(group, verifier, group.slo.tokens_per_s, _CANDIDATES[variant]()).draft
     return replace(group, window=best.window, expansion=best.expansion)
 
 
 def scenario_of(
     settings: Settings,
     costs: Costs,
-    rung: Rung,
+    variant: Variant,
     speeds_tokens_per_s: Sequence[float],
     devices: int,
     seed: int = 0,
@@ -183,7 +184,7 @@ def scenario_of(
     Args:
         settings: what is open.
         costs: what passes take.
-        rung: the system.
+        variant: the system.
         speeds_tokens_per_s: promised, one class each.
         devices: in all, >= the number of speeds.
         seed: of all chance.
@@ -199,14 +200,14 @@ def scenario_of(
     response_s = settings.output_tokens / min(speeds_tokens_per_s)
     warmup_s = 0.75 * response_s
     return Scenario(
-        name=f"{rung} {'/'.join(f'{speed:g}' for speed in speeds_tokens_per_s)} x{devices}",
-        system=_SYSTEMS[rung],
-        groups=tuple(drafted_by(rung, group, verifier) for group in groups),
+        name=f"{variant} {'/'.join(f'{speed:g}' for speed in speeds_tokens_per_s)} x{devices}",
+        system=_SYSTEMS[variant],
+        groups=tuple(drafted_by(variant, group, verifier) for group in groups),
         verifier=verifier,
         duration_s=warmup_s + responses * response_s,
         seed=seed,
         warmup_s=warmup_s,
-        max_active_responses=admitted(groups, verifier) if rung in _ADMITTING else None,
+        max_active_responses=admitted(groups, verifier) if variant in _ADMITTING else None,
         keep_responses=False,
     )
 

@@ -10,7 +10,7 @@ import yaml
 from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.serve.schema import ServeDeploySchema
 
-from cluster.room import drafter_claims, misfit, place, service_claims
+from cluster.capacity_check import drafter_claims, misfit, place, service_claims
 from outrider.config.reading import load_config
 from outrider.config.schema import Config
 from serve_app.app import config_of

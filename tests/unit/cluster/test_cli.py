@@ -6,12 +6,16 @@ from pathlib import Path
 from subprocess import PIPE, Popen, run
 
 import pytest
+from setuptools.config.pyprojecttoml import read_configuration
 
 from cluster.cli import main
 from outrider import __version__
 from outrider.config.reading import parse_config, to_yaml
 from outrider.config.schema import Config
 from outrider.training.distillation.distill import DistillConfig
+
+ROOT = Path(__file__).parents[3]
+PRODUCT = ("outrider", "actors", "serve_app", "cluster")
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,11 +118,31 @@ def test_an_interrupt_exits_silently_with_status_130(tmp_path: Path) -> None:
         assert (process.returncode, errors) == (130, b"")
 
 
-def test_a_tool_without_its_extra_says_what_to_install() -> None:
+def test_plots_without_their_extra_say_what_to_install() -> None:
     """In a process of its own, where matplotlib cannot be imported."""
     code = "import sys; sys.modules['matplotlib'] = None; from cluster.cli import main; sys.exit(main(sys.argv[1:]))"
-    ended = run([sys.executable, "-c", code, "bench", "interference"], capture_output=True, text=True, check=False)
+    arguments = ["simulate", "capacity", "--plots", "figures"]
+    ended = run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
     assert ended.returncode == 2
     assert ended.stderr == (
-        "outrider: error: interference needs matplotlib (pip install 'outrider[bench]'), found 'no such package'\n"
+        "outrider: error: --plots needs matplotlib (pip install 'outrider[bench]'), found 'no such package'\n"
     )
+
+
+def test_a_wheel_holds_every_package_but_benchmarks() -> None:
+    """As setuptools finds them for a build."""
+    found = read_configuration(ROOT / "pyproject.toml")["tool"]["setuptools"]["packages"]
+    folders = {path.parent.relative_to(ROOT) for name in PRODUCT for path in (ROOT / name).rglob("__init__.py")}
+    assert set(found) == {".".join(folder.parts) for folder in folders}
+    assert {"cluster.commands", "cluster.scenarios", "outrider.simulation"} <= set(found)
+
+
+def test_an_installed_wheel_says_that_benchmarks_need_a_checkout(tmp_path: Path) -> None:
+    """With the wheel's packages alone, as ``site-packages`` would hold them."""
+    for name in PRODUCT:
+        (tmp_path / name).symlink_to(ROOT / name)
+    command = [sys.executable, "-m", "cluster.cli", "bench", "engine"]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    ended = run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("outrider: error: outrider bench needs a source checkout")

@@ -7,18 +7,18 @@ from outrider.simulation.experiment import Cell, Measure, first_guess, run, run_
 from outrider.simulation.lengths import Fixed
 from outrider.simulation.published import TABLE_12
 from outrider.simulation.roofline import HARDWARE, MODELS, RooflineCostModel
-from outrider.simulation.settings import Costs, Rung, admitted, group_of, preset, scenario_of, verifier_of
+from outrider.simulation.settings import Costs, Variant, admitted, group_of, preset, scenario_of, verifier_of
 
 COSTS = Costs(TABLE_12, RooflineCostModel(MODELS["qwen3-0.6b"], HARDWARE["a100-80gb"]))
 SETTINGS = replace(preset("wisp_table_2"), output_tokens=48)
 
 
-def cell(rung: Rung, speeds: tuple[float, ...] = (8.0,), responses: float = 1.0) -> Cell:
-    return Cell("table 12", SETTINGS, COSTS, rung, speeds, responses=responses, resolution=0.1)
+def cell(variant: Variant, speeds: tuple[float, ...] = (8.0,), responses: float = 1.0) -> Cell:
+    return Cell("table 12", SETTINGS, COSTS, variant, speeds, responses=responses, resolution=0.1)
 
 
 def test_a_search_ends_between_what_holds_and_what_does_not() -> None:
-    found = run_cell(cell(Rung.CENTRALIZED))
+    found = run_cell(cell(Variant.CENTRALIZED))
     assert found.devices == pytest.approx(41, rel=0.2), "WISP Table 2, centralized at 8 tokens/s"
     eps = SETTINGS.epsilon
     assert all(rate <= eps for devices, rate in found.tried if devices == found.devices)
@@ -28,25 +28,25 @@ def test_a_search_ends_between_what_holds_and_what_does_not() -> None:
 
 
 def test_the_same_cell_gives_the_same_result() -> None:
-    assert run_cell(cell(Rung.SLED)) == run_cell(cell(Rung.SLED))
+    assert run_cell(cell(Variant.SLED)) == run_cell(cell(Variant.SLED))
 
 
 def test_kept_kv_serves_more_than_recomputing() -> None:
-    assert run_cell(cell(Rung.KV)).devices > 2 * run_cell(cell(Rung.SLED)).devices
+    assert run_cell(cell(Variant.KV)).devices > 2 * run_cell(cell(Variant.SLED)).devices
 
 
 def test_the_guess_is_within_memory() -> None:
-    small = replace(cell(Rung.KV), settings=replace(SETTINGS, kv_tokens=6000))
+    small = replace(cell(Variant.KV), settings=replace(SETTINGS, kv_tokens=6000))
     assert first_guess(small) <= 6000 / SETTINGS.prompt_tokens
 
 
 def test_nobody_served_is_said_so() -> None:
-    hopeless = replace(cell(Rung.KV), settings=replace(SETTINGS, draft_tokens_per_s=1.0))
+    hopeless = replace(cell(Variant.KV), settings=replace(SETTINGS, draft_tokens_per_s=1.0))
     assert run_cell(hopeless).devices == 0
 
 
 def test_a_load_reports_every_class() -> None:
-    found = run_load((cell(Rung.SCHEDULER, (4.0, 8.0)), 8))
+    found = run_load((cell(Variant.SCHEDULER, (4.0, 8.0)), 8))
     assert [one.slo.tokens_per_s for one in found.by_class] == [4.0, 8.0]
     assert sum(one.devices for one in found.by_class) == found.devices == 8
 
@@ -58,10 +58,10 @@ def test_responses_wait_for_a_place_where_as_many_are_made_as_fit() -> None:
     assert most is not None
     assert 10 < most < 12_000 / 525
     free = replace(SETTINGS, kv_tokens=12_000)
-    crowded = run(replace(cell(Rung.SCHEDULER), settings=free), 40)
-    admitting = run(replace(cell(Rung.ADMISSION), settings=free), 40)
-    assert scenario_of(free, COSTS, Rung.ADMISSION, (8.0,), 40).max_active_responses == most
-    assert scenario_of(free, COSTS, Rung.SCHEDULER, (8.0,), 40).max_active_responses is None
+    crowded = run(replace(cell(Variant.SCHEDULER), settings=free), 40)
+    admitting = run(replace(cell(Variant.ADMISSION), settings=free), 40)
+    assert scenario_of(free, COSTS, Variant.ADMISSION, (8.0,), 40).max_active_responses == most
+    assert scenario_of(free, COSTS, Variant.SCHEDULER, (8.0,), 40).max_active_responses is None
     assert admitting.evictions < crowded.evictions
     assert admitting.first_token_times.p50_s > crowded.first_token_times.p50_s
     assert admitting.goodput_tokens_per_s > crowded.goodput_tokens_per_s

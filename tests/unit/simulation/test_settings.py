@@ -5,7 +5,7 @@ from outrider.simulation.planning import chains, trees
 from outrider.simulation.published import ACCEPTED_FRACTIONS, TABLE_12
 from outrider.simulation.roofline import HARDWARE, MODELS, RooflineCostModel
 from outrider.simulation.scenario import System
-from outrider.simulation.settings import Costs, Rung, Settings, parse_settings, preset, scenario_of
+from outrider.simulation.settings import Costs, Settings, Variant, parse_settings, preset, scenario_of
 
 COSTS = Costs(TABLE_12, RooflineCostModel(MODELS["qwen3-0.6b"], HARDWARE["a100-80gb"]))
 
@@ -42,27 +42,27 @@ def test_a_mistake_is_named(change: str, message: str) -> None:
 
 
 def test_devices_are_spread_over_the_classes() -> None:
-    scenario = scenario_of(preset("wisp_table_2"), COSTS, Rung.KV, (2.0, 4.0, 8.0), 8)
+    scenario = scenario_of(preset("wisp_table_2"), COSTS, Variant.KV, (2.0, 4.0, 8.0), 8)
     assert [group.count for group in scenario.groups] == [3, 3, 2]
     assert [group.slo.tokens_per_s for group in scenario.groups] == [2.0, 4.0, 8.0]
-    few = scenario_of(preset("wisp_table_2"), COSTS, Rung.KV, (2.0, 4.0, 8.0), 2)
+    few = scenario_of(preset("wisp_table_2"), COSTS, Variant.KV, (2.0, 4.0, 8.0), 2)
     assert [group.slo.tokens_per_s for group in few.groups] == [2.0, 4.0]
 
 
 def test_each_rung_changes_what_its_name_says() -> None:
     settings = preset("wisp_table_2")
 
-    def made(rung: Rung) -> tuple[System, int, tuple[int, ...], bool]:
-        scenario = scenario_of(settings, COSTS, rung, (8.0,), 4)
+    def made(variant: Variant) -> tuple[System, int, tuple[int, ...], bool]:
+        scenario = scenario_of(settings, COSTS, variant, (8.0,), 4)
         group = scenario.groups[0]
         return scenario.system, group.window, group.expansion, group.predictor is not None
 
     fixed = settings.window
-    assert made(Rung.SLED) == (System.SLED, fixed, (), False)
-    assert made(Rung.KV) == (System.SLED_KV, fixed, (), False)
-    assert made(Rung.SCHEDULER) == (System.OUTRIDER, fixed, (), False)
-    assert made(Rung.WISP) == (System.WISP, fixed, (), True)
-    assert made(Rung.CENTRALIZED)[0] is System.CENTRALIZED
-    assert made(Rung.COLOCATED)[0] is System.COLOCATED
-    assert made(Rung.CHAINS)[1] in {draft.window for draft in chains()}
-    assert made(Rung.TREES)[2] in {draft.expansion for draft in trees()}
+    assert made(Variant.SLED) == (System.SLED, fixed, (), False)
+    assert made(Variant.KV) == (System.SLED_KV, fixed, (), False)
+    assert made(Variant.SCHEDULER) == (System.OUTRIDER, fixed, (), False)
+    assert made(Variant.WISP) == (System.WISP, fixed, (), True)
+    assert made(Variant.CENTRALIZED)[0] is System.CENTRALIZED
+    assert made(Variant.COLOCATED)[0] is System.COLOCATED
+    assert made(Variant.CHAINS)[1] in {draft.window for draft in chains()}
+    assert made(Variant.TREES)[2] in {draft.expansion for draft in trees()}

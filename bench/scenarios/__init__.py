@@ -1,1 +1,0 @@
-"""Scenarios to begin with, for ``outrider simulate`` and ``outrider plan``."""

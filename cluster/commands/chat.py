@@ -1,0 +1,166 @@
+"""Talk to a service in the terminal, and see by colour who proposed each piece of an answer."""
+
+import argparse
+import os
+import time
+from contextlib import closing, suppress
+from dataclasses import dataclass
+
+import httpx
+from rich.console import Console
+from rich.text import Text
+
+from cluster.chat_stream import ChatError, ChatOptions, Message, Usage, ask, ask_model
+from cluster.options import add_url_option
+from outrider.contracts.requests import TextSpan, TokenOrigin
+
+_STYLES = {TokenOrigin.ACCEPTED: "green", TokenOrigin.CORRECTION: "yellow", TokenOrigin.VERIFIER: "cyan"}
+_LEGEND = {
+    TokenOrigin.ACCEPTED: "accepted draft",
+    TokenOrigin.CORRECTION: "correction",
+    TokenOrigin.VERIFIER: "the verifier's own",
+}
+_HELP = "/reset forgets the conversation, /quit or Ctrl-D leaves, Ctrl-C cancels an answer"
+_CONTROLS = {
+    code: "�" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"
+}  # could steer the terminal
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds from the request to the first text, and to the end."""
+
+    first_s: float | None
+    end_s: float
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Which service, what is asked, and how it is to answer."""
+    add_url_option(parser)
+    add = parser.add_argument
+    add("--model", help="name of the model (default: the one the service has)")
+    add("--temperature", type=float, help="0 is greedy")
+    add("--seed", type=int, help="the same seed gives the same answer")
+    add("--max-tokens", type=int, help="length limit of an answer")
+    add("--window", type=int, help="draft tokens per round (default: the service chooses)")
+    add("--protocol", help="what crosses the link, such as token_ids or tslt (default: the service chooses)")
+    add("--slo-class", help="whose token speed to be promised (default: the service's)")
+    add("--system", metavar="TEXT", help="system message")
+    add("prompt", nargs="?", metavar="PROMPT", help="ask this and exit (default: a conversation)")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """One turn if a prompt is given, else a conversation.
+
+    Raises:
+        ChatError: the service cannot be reached or, with a prompt, does not answer it.
+    """
+    url = arguments.url.rstrip("/")
+    with httpx.Client() as client:
+        options = ChatOptions(
+            model=arguments.model or ask_model(client, url),
+            temperature=arguments.temperature,
+            seed=arguments.seed,
+            max_tokens=arguments.max_tokens,
+            window=arguments.window,
+            protocol=arguments.protocol,
+            slo_class=arguments.slo_class,
+        )
+        conversation = Chat(client, url, options, arguments.system, make_console())
+        conversation.show_legend()
+        if arguments.prompt is None:
+            conversation.talk()
+        else:
+            conversation.turn(arguments.prompt)
+
+
+def make_console() -> Console:
+    """Write to standard output: without any escape codes where ``NO_COLOR`` is set or it is no terminal."""
+    return Console(color_system=None) if os.environ.get("NO_COLOR") else Console()
+
+
+class Chat:
+    """One conversation."""
+
+    def __init__(self, client: httpx.Client, url: str, options: ChatOptions, system: str | None, out: Console) -> None:
+        """Begin a conversation with the service at ``url``."""
+        self._client, self._url, self._options, self._out = client, url, options, out
+        self._opening: list[Message] = [] if system is None else [{"role": "system", "content": system}]
+        self._messages = list(self._opening)
+
+    def show_legend(self) -> None:
+        """Say what the colours mean, where there are any."""
+        if self._out.color_system is not None:
+            parts = [(f"{_LEGEND[origin]}  ", style) for origin, style in _STYLES.items()]
+            self._out.print(Text.assemble(*parts))
+
+    def turn(self, prompt: str) -> None:
+        """Ask, stream the answer, and remember both; an answer that fails or is cancelled is forgotten.
+
+        Raises:
+            ChatError: the service cannot be reached, refuses the request, or fails on the way.
+            KeyboardInterrupt: cancelled.
+        """
+        messages: list[Message] = [*self._messages, {"role": "user", "content": prompt}]
+        started_at_s = time.monotonic()
+        first_s: float | None = None
+        usage: Usage | None = None
+        answer = ""
+        try:
+            with closing(ask(self._client, self._url, self._options, messages)) as pieces:
+                for piece in pieces:
+                    if isinstance(piece, TextSpan):
+                        first_s = first_s or time.monotonic() - started_at_s
+                        answer += piece.text
+                        self._out.print(_drawn(piece), end="", soft_wrap=True)
+                    else:
+                        usage = piece
+        finally:
+            self._out.print()
+        self._messages = [*messages, {"role": "assistant", "content": answer}]
+        if usage is not None:
+            self._out.print(Text(summary(usage, Timing(first_s, time.monotonic() - started_at_s)), "dim"))
+
+    def talk(self) -> None:
+        """Read prompts until the user leaves: by ``/quit``, Ctrl-D, or Ctrl-C twice."""
+        self._out.print(Text(_HELP, "dim"))
+        with suppress(KeyboardInterrupt):  # the second, before the next prompt is there
+            self._talk()
+
+    def _talk(self) -> None:
+        interrupted = False
+        while True:
+            try:
+                prompt = self._out.input("> ", markup=False).strip()
+                if prompt == "/quit":
+                    return
+                if prompt == "/reset":
+                    self._messages = list(self._opening)
+                elif prompt:
+                    self.turn(prompt)
+                interrupted = False
+            except EOFError:
+                self._out.print()
+                return
+            except KeyboardInterrupt:
+                if interrupted:
+                    return
+                interrupted = True
+                self._out.print(Text("cancelled; Ctrl-C once more leaves", "dim"))
+            except ChatError as error:
+                self._out.print(Text(str(error), "red"))
+
+
+def summary(usage: Usage, timing: Timing) -> str:
+    """What an answer cost, in a line."""
+    parts = [f"{usage.completion_tokens} tokens", f"{usage.completion_tokens / max(timing.end_s, 1e-9):.1f} tokens/s"]
+    if timing.first_s is not None:
+        parts.append(f"TTFT {timing.first_s:.2f} s")
+    if usage.drafted_tokens:
+        share = usage.accepted_tokens / usage.drafted_tokens
+        parts.append(f"accepted {usage.accepted_tokens} of {usage.drafted_tokens} drafted ({share:.0%})")
+    return ", ".join([*parts, f"{usage.rounds} rounds"])
+
+
+def _drawn(span: TextSpan) -> Text:
+    return Text(span.text.translate(_CONTROLS), _STYLES[span.origin])

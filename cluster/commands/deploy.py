@@ -1,0 +1,21 @@
+"""Put the service on a running Ray cluster, update it, or remove it."""
+
+import argparse
+
+from cluster.options import add_config_options, checked_config, read_config
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Where to, and which configuration."""
+    parser.add_argument("--address", required=True, help="of the cluster: auto, host:6379 or ray://host:10001")
+    parser.add_argument("--remove", action="store_true", help="take the service away")
+    add_config_options(parser)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Deploy or remove."""
+    config = read_config(arguments) if arguments.remove else checked_config(arguments)
+    from cluster.remote import deploy, remove
+
+    act = remove if arguments.remove else deploy
+    act(config, arguments.address, show=lambda line: print(line, flush=True))

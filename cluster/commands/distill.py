@@ -1,0 +1,43 @@
+"""Make a drafter for a target from the target's own layers."""
+
+import argparse
+from pathlib import Path
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Only what is given is passed on: the defaults are those of ``DistillConfig``."""
+    parser.argument_default = argparse.SUPPRESS
+    add = parser.add_argument
+    add("--target", required=True, help="the embedded target's name, or a directory in Hugging Face format")
+    add("--out", type=Path, required=True, help="file to write, ending in .safetensors")
+    add("--steps", type=int, help="of the optimiser")
+    add("--layers", type=int, help="how many of the target's first layers the drafter gets")
+    add("--batch", type=int, help="traces per step")
+    add("--learning-rate", type=float, help="peak; less where --init-from is given")
+    add("--vocab-k", type=int, help="train on so many of the most frequent tokens")
+    add("--hidden-weight", type=float, help="of the loss on the final hidden state")
+    add("--seed", type=int, help="of the traces and of the order of batches")
+    add("--traces", type=Path, help="training data made before; without it, the target makes it")
+    add("--trace-count", type=int, help="responses to make")
+    add("--prompts", type=Path, help="text file, one prompt a line, to make responses to")
+    add("--max-new-tokens", type=int, help="length limit of a response")
+    add("--resume", action=argparse.BooleanOptionalAction, help="go on from the checkpoint, if there is one")
+    add("--checkpoint-every-steps", type=int, help="steps between two checkpoints")
+    add("--init-from", type=Path, help="a drafter of this target to begin from")
+    add("--dtype", choices=("float32", "bfloat16"), help="of the target while training")
+    add("--device", help="cpu, cuda or another torch device")
+    add("--threads", type=int, help="of computation")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Distil, and print the acceptance before and after."""
+    from outrider.training.distillation.distill import DistillConfig, distill
+
+    flags = vars(arguments)
+    del flags["run"]
+    report = distill(DistillConfig(**flags))
+    print(f"{report.out}: {report.steps} steps on {report.trained_tokens} tokens, last loss {report.last_loss:.4f}")
+    print("acceptance on held-out responses, before -> after:")
+    for measure in ("greedy", "overlap", "shared_noise"):
+        values = [getattr(moment, measure) for moment in (report.before, report.after)]
+        print(f"  {measure}: " + " -> ".join("not measured" if value is None else f"{value:.3f}" for value in values))

@@ -1,0 +1,213 @@
+"""Measure this machine's verification times and fit the cost model to them (WISP Appendix C).
+
+Runs the paper's five kinds of batches and the row counts of speculation on the live engine, in an order that spreads
+the machine's moods over all of them; prints how well eq. 19, and eq. 19 with row offsets, predict batches they were not
+fitted to; writes the profile that ``outrider serve`` loads, and the raw samples beside it.
+"""
+
+import argparse
+import csv
+import os
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+import yaml
+from tqdm import tqdm
+
+from cluster.options import check_plots
+from cluster.reports.profile import show_profile
+from outrider.assembly.verifiers import VerifierSpec, build_verifier, check_engine
+from outrider.config.schema import Device, VerifierConfig
+from outrider.contracts.errors import ParameterError
+from outrider.costs.batch_runs import BatchRunner, UniquePrompts, measure
+from outrider.costs.fit_figures import BatchSample, works_of
+from outrider.costs.fitting import FittedModel, fit
+from outrider.costs.profiles import profile_of, to_json
+from outrider.costs.profiling_plan import Configuration, ProfilingPlan, profiling_plan
+from outrider.engines.limits import EngineLimits
+from outrider.engines.torch.model import configured_kv_bytes_per_token
+from outrider.models.registry import load_target_facts, resolve_folder, torch_dtype
+from outrider.models.target_folder import read_config
+
+_LARGEST_TOKENS = {"cpu": 256, "cuda": 2000}
+_QUICK_LARGEST_TOKENS, _QUICK_SHARE, _QUICK_REPEATS = 128, 0.25, 2
+_SPARE_BLOCKS = 4  # what an engine keeps for itself
+_CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What is measured, how much of it, and where it goes."""
+    add = parser.add_argument
+    add("--target", default="embedded", help="model.target of the service (default: %(default)s)")
+    dtypes = ("float32", "bfloat16", "float16")
+    add("--dtype", default="float32", choices=dtypes, help="model.dtype (default: %(default)s)")
+    add("--engine", default="torch", choices=("torch", "vllm"), help="verifiers.engine (default: %(default)s)")
+    add("--device", default="cpu", help="verifiers.device (default: %(default)s)")
+    add("--tensor-parallel-size", type=_from(1), default=1, help="that of verifiers (default: %(default)s)")
+    options = "that of verifiers, such as '{quantization: fp8}'"
+    add("--vllm-options", type=_mapping, default={}, metavar="YAML", help=options)
+    add("--threads", type=_from(1), default=1, help="verifiers.threads (default: %(default)s)")
+    add("--largest-tokens", type=int, help="of one batch; the paper's is 2000 (default: 256 on a CPU)")
+    add("--repeats", type=_from(1), default=3, help="measured runs of each configuration (default: %(default)s)")
+    add("--warmups", type=_from(0), default=1, help="discarded passes before its first run (default: %(default)s)")
+    clock = "cpu leaves out what other processes took (one thread on a CPU): to see which errors are their noise"
+    add("--clock", default="wall", choices=tuple(_CLOCKS), help=clock)
+    add("--seed", type=_from(0), default=0, help="of the random configurations (default: %(default)s)")
+    add("--out", type=Path, default=Path("cost_profile.json"), help="the profile; samples go beside it")
+    add("--plots", type=Path, metavar="FOLDER", help="draw the fit and its errors (needs the extra `bench`)")
+    add("--quick", action="store_true", help="a quarter of the configurations, smaller, twice: about a minute")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Measure, fit, print and write.
+
+    Raises:
+        ParameterError: what is asked for could not be measured or written.
+    """
+    _check_engine(arguments)
+    _check_files(arguments)
+    torch.set_num_threads(arguments.threads)
+    plan = _plan(arguments)
+    built = build_verifier(_spec(arguments, plan))
+    prompts = UniquePrompts(built.facts.vocab_size, arguments.seed, _block_tokens(arguments))
+    runner = BatchRunner(built.engine, prompts, _CLOCKS[arguments.clock])
+    repeats = min(arguments.repeats, _QUICK_REPEATS) if arguments.quick else arguments.repeats
+    with tqdm(total=repeats * len((*plan.train, *plan.test)), desc="batches", disable=None) as bar:
+        warmups, seed = arguments.warmups, arguments.seed
+        train, test = measure(runner, plan, repeats=repeats, warmups=warmups, seed=seed, on_batch=bar.update)
+    fitted = fit(train, test, arguments.seed)
+    machine = built.machine
+    threads = f", {machine.threads} thread(s)" if machine.device == "cpu" else ""
+    engine = f"{machine.engine} {machine.engine_version}"
+    print(f"{machine.model} {machine.dtype} on {machine.hardware}{threads}, {engine}, {arguments.clock} clock")
+    show_profile(train, test, fitted)
+    name = f"{machine.model}-{machine.dtype}-{machine.engine}-{machine.device}-{machine.threads}"
+    date = datetime.now(UTC).date().isoformat()
+    profile = profile_of(name, fitted.guarded(test), machine, date, fitted.quality(train, test))
+    arguments.out.write_text(to_json(profile), encoding="utf-8")
+    samples = arguments.out.with_suffix(".samples.csv")
+    write_samples(samples, train, test, fitted)
+    print(f"\nwrote {arguments.out} and {samples}")
+    if arguments.plots is not None:
+        from cluster.reports.profile_plots import plot_profile
+
+        plot_profile(arguments.plots, train, test, fitted)
+
+
+def write_samples(file: Path, train: Sequence[BatchSample], test: Sequence[BatchSample], fitted: FittedModel) -> None:
+    """One row for each configuration: what it was, what it took, what was predicted."""
+    predicted = {
+        kind: report.model.predict_works_s(works_of((*train, *test))) for kind, report in fitted.reports.items()
+    }
+    with file.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream)
+        sums = ("new_tokens", "interactions", "cached_tokens")
+        writer.writerow(("set", "regime", "blocks", *sums, "median_s", "variation", "seconds", *predicted))
+        for index, sample in enumerate((*train, *test)):
+            work = sample.work
+            writer.writerow(
+                (
+                    "train" if index < len(train) else "test",
+                    sample.regime.value,
+                    " ".join(f"{block.new_tokens}+{block.cached_tokens}" for block in sample.blocks),
+                    work.new_tokens,
+                    work.interactions,
+                    work.cached_tokens,
+                    f"{sample.median_s:.6f}",
+                    f"{sample.variation:.4f}",
+                    " ".join(f"{seconds:.6f}" for seconds in sample.seconds),
+                    *(f"{column[index]:.6f}" for column in predicted.values()),
+                )
+            )
+
+
+def _check_engine(arguments: argparse.Namespace) -> None:
+    """Refuse, before minutes of measuring, what no engine can do; likewise ``_check_files``, what cannot be written."""
+    check_engine(arguments.engine)
+    device, kind = arguments.device, arguments.device.partition(":")[0]
+    if arguments.engine == "torch" and (arguments.tensor_parallel_size > 1 or arguments.vllm_options):
+        raise ParameterError("--tensor-parallel-size above 1 and --vllm-options", "--engine vllm", arguments.engine)
+    if arguments.engine == "vllm" and device not in _LARGEST_TOKENS:
+        raise ParameterError("--device", "cpu or cuda with --engine vllm", device)
+    if kind not in _LARGEST_TOKENS:
+        raise ParameterError("--device", "cpu, cuda or cuda:N", device)
+    if device != "cpu" and not torch.cuda.is_available():
+        raise ParameterError(f"--device {device}", "a GPU and a CUDA build of torch", "none")
+    if arguments.clock == "cpu" and (arguments.threads > 1 or device != "cpu"):
+        needed = "--threads 1 and --device cpu: it adds up the seconds of all threads"
+        raise ParameterError("--clock cpu", needed, f"{arguments.threads} on {device}")
+
+
+def _check_files(arguments: argparse.Namespace) -> None:
+    check_plots(arguments.plots)
+    for folder in filter(None, (arguments.out.parent, arguments.plots)):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ParameterError("--out and --plots", "a folder to write to", f"{folder}: {error.strerror}") from error
+    out = arguments.out
+    if out.is_dir() or not os.access(out if out.exists() else out.parent, os.W_OK):
+        raise ParameterError("--out", "a file that can be written", str(out))
+
+
+def _plan(arguments: argparse.Namespace) -> ProfilingPlan:
+    usual = _QUICK_LARGEST_TOKENS if arguments.quick else _LARGEST_TOKENS[arguments.device.partition(":")[0]]
+    largest_tokens = usual if arguments.largest_tokens is None else arguments.largest_tokens
+    plan = profiling_plan(largest_tokens, arguments.seed, _QUICK_SHARE if arguments.quick else 1.0)
+    context_tokens = load_target_facts(arguments.target).max_context_tokens
+    if largest_tokens >= context_tokens:
+        needed = f"less than the target's context of {context_tokens} tokens"
+        raise ParameterError("largest_tokens", needed, largest_tokens)
+    return plan
+
+
+def _spec(arguments: argparse.Namespace, plan: ProfilingPlan) -> VerifierSpec:
+    """An engine that holds every batch of the plan, and computes it in one pass."""
+    configurations, block_tokens = (*plan.train, *plan.test), _block_tokens(arguments)
+    config = read_config(resolve_folder(arguments.target))
+    bytes_per_token = configured_kv_bytes_per_token(config, torch_dtype(arguments.dtype))
+    blocks = max(_kv_blocks(one, block_tokens) for one in configurations) + _SPARE_BLOCKS
+    most_cached = max(block.cached_tokens for one in configurations for block in one.blocks)
+    pass_tokens = max(one.new_tokens for one in configurations) + most_cached
+    return VerifierSpec(
+        engine=arguments.engine,
+        target=arguments.target,
+        dtype=arguments.dtype,
+        device=arguments.device,
+        threads=arguments.threads,
+        limits=EngineLimits(blocks * block_tokens * bytes_per_token, block_tokens, pass_tokens),
+        max_pass_tokens=pass_tokens,
+        tensor_parallel_size=arguments.tensor_parallel_size,
+        vllm_options=arguments.vllm_options,
+    )
+
+
+def _block_tokens(arguments: argparse.Namespace) -> int:
+    device: Device = "cpu" if arguments.device == "cpu" else "cuda"
+    return VerifierConfig(engine=arguments.engine, device=device, num_gpus=1.0).block_tokens
+
+
+def _kv_blocks(configuration: Configuration, block_tokens: int) -> int:
+    return sum((block.new_tokens + block.cached_tokens) // block_tokens + 2 for block in configuration.blocks)
+
+
+def _mapping(text: str) -> dict[str, object]:
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise argparse.ArgumentTypeError(f"needs YAML, found {text!r}: {error}") from error
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"needs a YAML mapping, found {text!r}")
+    return value
+
+
+def _from(least: int) -> Callable[[str], int]:
+    def integer(text: str) -> int:
+        if (value := int(text)) < least:
+            raise argparse.ArgumentTypeError(f"needs at least {least}, found {value}")
+        return value
+
+    return integer

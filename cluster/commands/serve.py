@@ -1,0 +1,18 @@
+"""Start a cluster on this machine and serve the API until Ctrl-C."""
+
+import argparse
+
+from cluster.options import add_config_options, checked_config
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Which configuration."""
+    add_config_options(parser)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Serve."""
+    config = checked_config(arguments)
+    from cluster.local import serve_locally
+
+    serve_locally(config)

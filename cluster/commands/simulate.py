@@ -1,0 +1,153 @@
+"""Run scenarios on a virtual clock: of a file, or ``capacity``, the WISP paper's tables beside ours.
+
+A scenario names devices, links, promised speeds, a server and the systems to compare on them. Time is virtual;
+policies, ledger and link are the product's own. What comes out is as good as the cost model that goes in: the header
+says which one it was.
+
+``capacity`` says how many devices each system serves at a promised speed (WISP's Tables 1, 2 and 3). The settings WISP
+leaves open were found on two columns of its Table 2 and are frozen; every system is run with exactly these. Beside
+WISP's coefficients stand a roofline and this machine's: multiples depend on the cost model more than on the system.
+Violations are counted per response unless said otherwise.
+"""
+
+import argparse
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TypeVar
+
+from tqdm import tqdm
+
+from cluster.options import add_output_options, check_plots
+from cluster.reports.capacity import show_capacity
+from cluster.reports.json_file import write_json
+from cluster.reports.tables import percent, show_table
+from cluster.scenarios import SCENARIOS, scenario_file
+from outrider.contracts.errors import ParameterError
+from outrider.simulation.cases import CapacityFigures, Case, capacity_cells, cases, mixed_cells
+from outrider.simulation.experiment import Cell, CellResult, LoadResult, run_cell, run_load
+from outrider.simulation.reading import ReadScenario, load_scenario
+from outrider.simulation.results import SimulationResults
+from outrider.simulation.run import simulate
+
+_CAPACITY = "capacity"
+_LOAD_STEPS = (0.5, 0.65, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 1.8)  # of what first come first served can take
+_HEADER = ("system", "class", "promised", "devices", "achieved", "late devices", "late responses", "late rounds")
+_TOTALS = ("system", "goodput", "rounds/s", "round p50", "p99", "queue p99", "first token p99", "blocks", "busy")
+
+Work = TypeVar("Work")
+Result = TypeVar("Result")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What to simulate, and where figures go."""
+    add = parser.add_argument
+    add("file", metavar="SCENARIO", help=f"a YAML file, {', '.join(SCENARIOS)}; or {_CAPACITY}")
+    add("--seed", type=int, default=None, help="in place of the file's (capacity: of 0)")
+    add("--workers", type=int, default=1, help="processes")
+    add_output_options(parser, "draw speeds or capacities, lateness and the queue-compute plane")
+    add("--quick", action="store_true", help="capacity: the fastest speed only, shorter runs: a look, no result")
+    add("--profile", type=Path, default=None, metavar="FILE", help="capacity: of `outrider profile`, in place of ours")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Simulate every system and print what each class got.
+
+    Raises:
+        ConfigError: the file is none, or has mistakes; or the profile.
+        ParameterError: plots are asked for without matplotlib, or an option of capacity with a file.
+    """
+    check_plots(arguments.plots)
+    if arguments.file == _CAPACITY:
+        _run_capacity(arguments)
+        return
+    if arguments.quick or arguments.profile is not None:
+        raise ParameterError("--quick and --profile", f"`outrider simulate {_CAPACITY}`", arguments.file)
+    scenario = load_scenario(scenario_file(arguments.file), arguments.seed)
+    print(f"{scenario.name}: {sum(group.count for group in scenario.groups)} devices; costs: {scenario.cost_source}")
+    results = list(_each(simulate, scenario.scenarios, arguments.workers, "systems"))
+    _show(scenario, results)
+    if arguments.json is not None:
+        write_json(arguments.json, {"scenario": scenario.name, "costs": scenario.cost_source, "results": results})
+    if arguments.plots is not None:
+        from cluster.reports.simulation_plots import plot_scenario
+
+        plot_scenario(arguments.plots, results)
+
+
+def _each(function: Callable[[Work], Result], work: Sequence[Work], workers: int, label: str) -> Iterator[Result]:
+    """Results in the order of the work, under a progress bar; several workers are processes of their own."""
+    if workers == 1:
+        yield from map(function, tqdm(work, desc=label, disable=None))
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        yield from tqdm(pool.map(function, work), desc=label, total=len(work), disable=None)
+
+
+def _show(scenario: ReadScenario, results: Sequence[SimulationResults]) -> None:
+    rows = []
+    for found in results:
+        for one in found.by_class():
+            achieved = "-" if one.achieved_tokens_per_s is None else f"{one.achieved_tokens_per_s:.2f}"
+            rates = (one.device_violation_rate, one.response_violation_rate, one.round_violation_rate)
+            rows.append(
+                (found.system, one.slo.name, f"{one.slo.tokens_per_s:g}", one.devices, achieved, *map(percent, rates))
+            )
+    show_table("tokens per second by class, and who was late", _HEADER, rows)
+    totals = [
+        (
+            found.system,
+            f"{found.goodput_tokens_per_s:.1f}",
+            f"{found.rounds / found.measured_s:.1f}",
+            *(f"{1e3 * seconds:.0f} ms" for seconds in (found.round_times.p50_s, found.round_times.p99_s)),
+            *(f"{1e3 * seconds:.0f} ms" for seconds in (found.queue_times.p99_s, found.first_token_times.p99_s)),
+            f"{found.mean_batch_blocks:.1f}",
+            percent(found.busy_share),
+        )
+        for found in results
+    ]
+    note = "" if scenario.measured else "A roofline was asked, not a machine: compare systems, trust no time."
+    show_table("the server", _TOTALS, totals, note)
+
+
+def _run_capacity(arguments: argparse.Namespace) -> None:
+    began_at_s = time.monotonic()
+    seed, chosen = arguments.seed or 0, cases(arguments.profile, quick=arguments.quick)
+    cells = [cell for case in chosen for cell in capacity_cells(case, seed, quick=arguments.quick)]
+    results = _each(run_cell, cells, arguments.workers, "capacities")
+    found = {(one.costs_name, one.variant, one.speeds_tokens_per_s[0]): one for one in results}
+    figures = CapacityFigures(tuple(chosen), found, *_mixed(chosen[0], seed, arguments))
+    show_capacity(figures)
+    print(f"\n{time.monotonic() - began_at_s:.0f} s with {arguments.workers} worker(s), seed {seed}")
+    if arguments.json is not None:
+        content = {
+            "seed": seed,
+            "quick": arguments.quick,
+            "settings": {case.name: case.settings for case in chosen},
+            "sources": {case.name: case.source for case in chosen},
+            "capacity": list(found.values()),
+            "mixed": figures.mixed,
+            "loads": [replace(load, plane=()) for load in figures.loads],
+        }
+        write_json(arguments.json, content)
+    if arguments.plots is not None:
+        from cluster.reports.simulation_plots import plot_capacity
+
+        plot_capacity(arguments.plots, figures)
+
+
+def _mixed(
+    case: Case, seed: int, arguments: argparse.Namespace
+) -> tuple[dict[str, list[CellResult]], tuple[LoadResult, ...]]:
+    """All classes at once: capacity with and without the limit of KV memory, and violations over devices without."""
+    limited = mixed_cells(case, seed, quick=arguments.quick, memory=True)
+    free = mixed_cells(case, seed, quick=arguments.quick, memory=False)
+    results = list(_each(run_cell, [*limited, *free], arguments.workers, "mixed classes"))
+    mixed = {"with the memory limit": results[: len(limited)], "without it": results[len(limited) :]}
+    most = max(4, results[len(limited)].devices)
+    counts = sorted({round(most * step) for step in _LOAD_STEPS[:: 2 if arguments.quick else 1]})
+    work: list[tuple[Cell, int]] = [(cell, count) for cell in free for count in counts]
+    return mixed, tuple(_each(run_load, work, arguments.workers, "violations over devices"))

@@ -1,0 +1,72 @@
+"""Options that several commands have. What they need is imported when they are read."""
+
+import argparse
+import os
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from outrider.contracts.errors import ParameterError
+
+if TYPE_CHECKING:
+    from outrider.config.schema import Config
+
+
+def add_config_options(parser: argparse.ArgumentParser) -> None:
+    """``--config`` and ``--set``, for ``read_config``."""
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        default=os.environ.get("OUTRIDER_CONFIG"),
+        help="YAML file (default: $OUTRIDER_CONFIG, else the built-in configuration)",
+    )
+    parser.add_argument(
+        "--set",
+        dest="assignments",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="override one field, such as verifiers.threads=2; may be repeated",
+    )
+
+
+def read_config(arguments: argparse.Namespace) -> "Config":
+    """The configuration asked for.
+
+    Raises:
+        ConfigError: it cannot be read, or has mistakes.
+    """
+    from outrider.config.reading import load_config, override
+
+    return override(load_config(arguments.config), arguments.assignments)
+
+
+def checked_config(arguments: argparse.Namespace) -> "Config":
+    """``read_config``, with the files it names: a mistake in one is found before anything starts."""
+    from outrider.costs.profiles import read_profile
+
+    config = read_config(arguments)
+    for path in config.scheduling.cost_profiles:
+        read_profile(path)
+    return config
+
+
+def add_url_option(parser: argparse.ArgumentParser) -> None:
+    """``--url``."""
+    parser.add_argument("--url", default="http://127.0.0.1:8000", help="of the service (default: %(default)s)")
+
+
+def add_output_options(parser: argparse.ArgumentParser, plots: str) -> None:
+    """``--json`` and ``--plots``; ``plots`` says what is drawn."""
+    parser.add_argument("--json", type=Path, default=None, metavar="FILE", help="write every figure")
+    parser.add_argument("--plots", type=Path, default=None, metavar="FOLDER", help=plots)
+
+
+def check_plots(folder: Path | None) -> None:
+    """Say at once, not after minutes, that plots need a package.
+
+    Raises:
+        ParameterError: it is missing.
+    """
+    if folder is not None and find_spec("matplotlib") is None:
+        raise ParameterError("--plots", "matplotlib (pip install 'outrider[bench]')", "no such package")

@@ -1,0 +1,185 @@
+"""Put the application on a running Ray cluster, update it in place, or take it away.
+
+What is deployed outlives this process: Serve's controller and the fleet are detached. A second deployment replaces the
+first, replica by replica, and its coordinators tell the fleet which drafters are to run from then on.
+"""
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable
+from ipaddress import ip_address
+from typing import Any
+
+import ray
+from ray import serve
+from ray._private.services import canonicalize_bootstrap_address
+from ray.exceptions import GetTimeoutError, RayError
+from ray.serve.config import ProxyLocation
+from ray.util import list_named_actors
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from actors.fleet import FLEET_NAME
+from cluster.application import APP_NAME, HEAD_RESOURCE, alive_nodes, await_drafters, bring_up, node_resources
+from cluster.capacity_check import drafter_claims, misfit, place, service_claims, written
+from outrider import __version__
+from outrider.config.schema import Config
+from outrider.contracts.errors import OutriderError
+
+_CONNECT_DEADLINE_S = 5.0
+_VERSIONS_DEADLINE_S = 60.0
+_GONE_DEADLINE_S = 30.0
+_POLL_S = 0.2
+
+Show = Callable[[str], None]
+
+
+class ClusterError(OutriderError):
+    """The Ray cluster cannot be reached, or cannot run this version of Outrider."""
+
+
+def deploy(config: Config, address: str, show: Show) -> None:
+    """Deploy or update the application and wait until it serves.
+
+    Args:
+        config: what to run.
+        address: of the cluster, as ``ray.init`` takes it: ``auto``, ``host:6379`` or ``ray://host:10001``.
+        show: told in a line what is being done; the last one has the URL.
+
+    Raises:
+        ClusterError: no cluster there, or other versions of Ray, Python or Outrider.
+        ConfigError: the cluster has no room for ingress, coordinators and verifiers, or Serve listens elsewhere.
+        GenerationFailedError: the application did not come up.
+    """
+    _connect(address, config.cluster.namespace)
+    try:
+        nodes = node_resources()
+        show(f"Cluster: {len(nodes)} node(s) at {address}")
+        _check_versions(show)
+        error = misfit(service_claims(config), nodes)
+        if error is not None:
+            raise error
+        absent = place(drafter_claims(config), nodes)
+        for claim in dict.fromkeys(f"{claim.who} waits for a node with {written(claim.resources)}" for claim in absent):
+            show(f"Note: a {claim}")
+        updates = APP_NAME in serve.status().applications
+        show("Serve: updating the application" if updates else "Serve: starting the application")
+        bring_up(config, ProxyLocation.HeadOnly if _is_loopback(config.http.host) else ProxyLocation.EveryNode, show)
+        ready = await_drafters(config, config.drafter_count - len(absent))
+        show(f"Drafters: {ready} of {config.drafter_count} ready")
+        show(f"Ready: {config.model.public_name} at {_url(config)}/v1")
+    finally:
+        _disconnect()
+
+
+def remove(config: Config, address: str, show: Show) -> None:
+    """Take the application, its fleet and its drafters away; Serve too, if nothing else runs on it.
+
+    Raises:
+        ClusterError: no cluster there, or an actor does not end.
+    """
+    _connect(address, config.cluster.namespace)
+    try:
+        if APP_NAME in serve.status().applications:
+            show("Serve: removing the application, once the responses under way have ended")
+            serve.delete(APP_NAME)
+        else:
+            show("Serve: the application does not run here")
+        _end_actors(config.cluster.namespace, show)
+        if not serve.status().applications:
+            end_serve: Any = serve.shutdown  # untyped
+            end_serve()
+        show("Removed")
+    finally:
+        _disconnect()
+
+
+def _connect(address: str, namespace: str) -> None:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)  # what it does is told by ``show``
+    try:
+        _check_listens(address)
+        ray.init(address=address, namespace=namespace, log_to_driver=False, logging_level=logging.ERROR)
+    except (OSError, ValueError, RuntimeError, RayError, SystemExit) as error:  # Ray exits where it cannot connect
+        reason = "Ray did not connect" if isinstance(error, SystemExit) else error
+        raise ClusterError(
+            f"needs a running Ray cluster with the versions and the token of this machine at {address}, "
+            f"found: {reason}. Away from the cluster's nodes, connect to ray://HEAD:10001"
+        ) from error
+
+
+def _disconnect() -> None:
+    shutdown: Any = ray.shutdown  # untyped
+    shutdown()
+
+
+def _check_listens(address: str) -> None:
+    """Ray itself takes two minutes to notice that nobody is there."""
+    if address == "auto":
+        address = canonicalize_bootstrap_address(address) or address  # may be a cluster that is gone
+    host, colon, port = address.removeprefix("ray://").partition("/")[0].rpartition(":")
+    if colon and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_DEADLINE_S).close()
+
+
+def _check_versions(show: Show) -> None:
+    """Every node must run this version of Outrider; Ray compares its own and Python's when it connects."""
+
+    def version() -> str:  # nested, so that it travels by value to nodes that may not know this module
+        from outrider import __version__ as found  # noqa: PLC0415
+
+        return found
+
+    asked = {
+        node["NodeManagerAddress"]: ray.remote(version)
+        .options(num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
+        .remote()
+        for node in alive_nodes()
+    }
+    give_up_at_s = time.monotonic() + _VERSIONS_DEADLINE_S
+    for node, answer in asked.items():
+        try:
+            found = ray.get(answer, timeout=max(0.0, give_up_at_s - time.monotonic()))
+        except GetTimeoutError:
+            show(f"Note: node {node} did not say within {_VERSIONS_DEADLINE_S:g} s which version it has")
+            continue
+        except RayError as error:
+            found = str(error).strip().splitlines()[-1]
+        if found != __version__:
+            raise ClusterError(f"needs Outrider {__version__} on every node, found on {node}: {found}")
+
+
+def _end_actors(namespace: str, show: Show) -> None:
+    """The fleet first: it would start its drafters again."""
+    for prefix in (FLEET_NAME, "drafter-"):
+        names = _named(namespace, prefix)
+        for name in names:
+            ray.kill(ray.get_actor(name, namespace=namespace), no_restart=True)
+        give_up_at_s = time.monotonic() + _GONE_DEADLINE_S
+        while left := _named(namespace, prefix):
+            if time.monotonic() > give_up_at_s:
+                raise ClusterError(f"needs {', '.join(left)} to end, found running after {_GONE_DEADLINE_S:g} s")
+            time.sleep(_POLL_S)
+        if names:
+            show(f"Ended: {', '.join(names)}")
+
+
+def _named(namespace: str, prefix: str) -> list[str]:
+    actors: list[dict[str, str]] = list_named_actors(all_namespaces=True)
+    return sorted(a["name"] for a in actors if a["namespace"] == namespace and a["name"].startswith(prefix))
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _url(config: Config) -> str:
+    """Where clients reach the API: by the head node's address, if it listens on all interfaces."""
+    host = config.http.host
+    if host in {"0.0.0.0", "::"}:  # noqa: S104 (a comparison)
+        host = next(node["NodeManagerAddress"] for node in alive_nodes() if HEAD_RESOURCE in node["Resources"])
+    return f"http://[{host}]:{config.http.port}" if ":" in host else f"http://{host}:{config.http.port}"

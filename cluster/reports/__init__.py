@@ -1,0 +1,1 @@
+"""Figures for people and programs: tables, plots (which need matplotlib) and JSON files."""

@@ -1,0 +1,28 @@
+"""What all plots have in common."""
+
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe and Ito: told apart by everyone
+
+
+def figure(width_in: float, height_in: float) -> Figure:
+    """An empty figure that keeps labels inside."""
+    return Figure(figsize=(width_in, height_in), layout="constrained")
+
+
+def describe(axes: Axes, title: str, x: str, y: str) -> None:
+    """Title, axis labels and a light grid."""
+    axes.set_title(title, fontsize=10)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.grid(visible=True, alpha=0.3)
+
+
+def save(drawn: Figure, file: Path) -> None:
+    """Write a PNG."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    drawn.savefig(file, dpi=150)
+    print(f"wrote {file}")

@@ -1,0 +1,162 @@
+"""The capacity experiment: the cost models put side by side, each with the settings it is run with, and its figures."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from outrider.contracts.cost import DEFAULT_COST_MODEL, LinearCostModel
+from outrider.costs.profiles import read_profile
+from outrider.simulation.experiment import Cell, CellResult, LoadResult
+from outrider.simulation.published import SPEEDS_TOKENS_PER_S, TABLE_12
+from outrider.simulation.roofline import HARDWARE, MODELS, RooflineCostModel
+from outrider.simulation.settings import ABLATION, Costs, Settings, Variant, preset
+
+_A100 = HARDWARE["a100-80gb"]
+_DRAFTER = RooflineCostModel(MODELS["qwen3-1.7b"], _A100)  # colocated: nobody has published its cost
+_MIXED_VARIANTS = (Variant.KV, Variant.WISP, Variant.SCHEDULER, Variant.CHAINS)
+_WITHOUT_LIMIT = 100_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A cost model with what it is run with.
+
+    Attributes:
+        source: where its figures come from, for the reader.
+    """
+
+    name: str
+    source: str
+    settings: Settings
+    costs: Costs
+    speeds_tokens_per_s: tuple[float, ...]
+    variants: tuple[Variant, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityFigures:
+    """What the experiment found.
+
+    Attributes:
+        cases: the first is WISP's own.
+        found: by case, system and promised speed.
+        mixed: of the first case with all classes at once, by what KV memory is had; likewise ``loads``, over devices.
+    """
+
+    cases: tuple[Case, ...]
+    found: Mapping[tuple[str, Variant, float], CellResult]
+    mixed: Mapping[str, Sequence[CellResult]]
+    loads: tuple[LoadResult, ...]
+
+    def devices(self, case: Case, variant: Variant, speed: float) -> int:
+        """Capacity in a cell."""
+        return self.found[case.name, variant, speed].devices
+
+    def multiple(self, case: Case, variant: Variant, over: Variant, speed: float) -> float | None:
+        """How many times as many; None if the other serves nobody."""
+        base = self.devices(case, over, speed)
+        return self.devices(case, variant, speed) / base if base else None
+
+    def nearest_load(self, published: Sequence[float]) -> LoadResult | None:
+        """The run of first come first served whose rates of late rounds are nearest to these; None if there is none."""
+        runs = [load for load in self.loads if load.variant is Variant.KV and len(load.by_class) == len(published)]
+
+        def distance(load: LoadResult) -> float:
+            rates = [one.round_violation_rate for one in load.by_class]
+            return sum((ours - theirs) ** 2 for ours, theirs in zip(rates, published, strict=True))
+
+        return min(runs, key=distance, default=None)
+
+
+def cases(profile: Path | None, *, quick: bool) -> list[Case]:
+    """All of them, WISP's published coefficients first.
+
+    Raises:
+        ConfigError: the profile cannot be read.
+    """
+    settings = preset("wisp_table_2")
+    compared = (Variant.SLED, Variant.KV, Variant.CHAINS, Variant.TREES, Variant.WISP, Variant.CENTRALIZED)
+    roofline = RooflineCostModel(MODELS["qwen3-32b"], _A100)
+    own, source = DEFAULT_COST_MODEL, "the built-in model of the embedded pair on one CPU core; no profile was given"
+    if profile is not None:
+        own, source = read_profile(profile).model, f"measured here: {profile.name}"
+    return [
+        Case(
+            "table 12",
+            "WISP Table 12: coefficients its authors fitted on their engine, one A100, Qwen3-32B",
+            settings,
+            Costs(TABLE_12, _DRAFTER),
+            (8.0,) if quick else SPEEDS_TOKENS_PER_S,
+            (*ABLATION, Variant.WISP, Variant.PREDICTOR, Variant.CENTRALIZED, Variant.COLOCATED),
+        ),
+        Case(
+            "table 12, memory free",
+            "WISP Table 12 again, with KV memory for everybody: what time alone allows",
+            replace(settings, kv_tokens=_WITHOUT_LIMIT),
+            Costs(TABLE_12, _DRAFTER),
+            (8.0,),
+            (*ABLATION, Variant.WISP, Variant.PREDICTOR, Variant.CENTRALIZED),
+        ),
+        Case(
+            "roofline",
+            "a roofline of Qwen3-32B on one A100, from data sheets: nothing of it was measured",
+            settings,
+            Costs(roofline, _DRAFTER),
+            (8.0,) if quick else (8.0, 16.0, 24.0),
+            compared,
+        ),
+        Case(
+            "this machine",
+            source,
+            preset("embedded"),
+            Costs(own, _quarter(own)),
+            (1.0,) if quick else (0.5, 1.0, 2.0),
+            compared,
+        ),
+    ]
+
+
+def capacity_cells(case: Case, seed: int, *, quick: bool) -> list[Cell]:
+    """Every system at every speed."""
+    return [
+        Cell(
+            case.name,
+            case.settings,
+            case.costs,
+            variant,
+            (speed,),
+            seed=seed,
+            responses=1.0 if quick else 2.0,
+            resolution=0.05 if quick else 0.015,
+        )
+        for variant in case.variants
+        for speed in case.speeds_tokens_per_s
+    ]
+
+
+def mixed_cells(case: Case, seed: int, *, quick: bool, memory: bool) -> list[Cell]:
+    """All classes at once, as many devices each; with or without the limit of KV memory."""
+    settings = case.settings if memory else replace(case.settings, kv_tokens=_WITHOUT_LIMIT)
+    return [
+        Cell(
+            case.name,
+            settings,
+            case.costs,
+            variant,
+            SPEEDS_TOKENS_PER_S,
+            seed=seed,
+            responses=0.75 if quick else 1.5,
+            resolution=0.05 if quick else 0.02,
+        )
+        for variant in _MIXED_VARIANTS
+    ]
+
+
+def _quarter(model: LinearCostModel) -> LinearCostModel:
+    """The drafter on the server: a quarter of the target's time, as its layers are (docs/experiments.md)."""
+    return LinearCostModel(
+        model.seconds_per_token / 4,
+        model.seconds_per_interaction / 4,
+        model.seconds_per_cached_token / 4,
+        model.seconds_per_batch / 4,
+    )

@@ -1,0 +1,142 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cluster.cli import main
+from cluster.reports.capacity import show_capacity
+from cluster.reports.simulation_plots import plot_capacity
+from outrider.contracts.slo import SloClass
+from outrider.scheduling.attribution import ViolationCause
+from outrider.simulation.cases import CapacityFigures, cases
+from outrider.simulation.experiment import CellResult, LoadResult, Measure
+from outrider.simulation.published import SPEEDS_TOKENS_PER_S as SPEEDS
+from outrider.simulation.results import ClassResults, PlanePoint
+from outrider.simulation.settings import Variant
+
+SCENARIO = """
+name: two systems
+systems: [sled_kv, outrider]
+duration_s: 20
+warmup_s: 4
+slo_classes: [{name: brisk, tokens_per_s: 6}]
+server:
+  cost: {profile: wisp_table_12}
+devices:
+  - name: jetson
+    slo: brisk
+    count: 4
+    draft_tokens_per_s: 50
+    acceptance: [0.8]
+    prompt: {tokens: 60}
+    output: {tokens: 30}
+    link: {profile: wifi_2m}
+"""
+
+
+def test_a_scenario_prints_every_system_and_class(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, figures = tmp_path / "scenario.yaml", tmp_path / "figures.json"
+    file.write_text(SCENARIO, encoding="utf-8")
+    assert main(["simulate", str(file), "--json", str(figures), "--seed", "3"]) == 0
+    printed = capsys.readouterr().out
+    assert "two systems: 4 devices; costs: the cost profile wisp_table_12" in printed
+    for system in ("sled_kv", "outrider"):
+        assert f"{system}   brisk" in " ".join(printed.split()).replace(f"{system} brisk", f"{system}   brisk")
+    written = json.loads(figures.read_text(encoding="utf-8"))
+    assert [result["seed"] for result in written["results"]] == [3, 3]
+
+
+def test_workers_find_what_one_process_finds(tmp_path: Path) -> None:
+    file = tmp_path / "scenario.yaml"
+    file.write_text(SCENARIO, encoding="utf-8")
+    written = []
+    for workers in ("1", "2"):
+        assert main(["simulate", str(file), "--workers", workers, "--json", str(tmp_path / workers)]) == 0
+        written.append((tmp_path / workers).read_text(encoding="utf-8"))
+    assert written[0] == written[1]
+
+
+def test_a_mistake_in_a_scenario_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "scenario.yaml"
+    file.write_text(SCENARIO.replace("count: 4", "count: four"), encoding="utf-8")
+    assert main(["simulate", str(file)]) == 2
+    assert "devices[0].count needs an integer" in capsys.readouterr().err
+
+
+def test_options_of_capacity_are_not_for_scenarios(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "a100_mixed", "--quick"]) == 2
+    assert "--quick and --profile needs `outrider simulate capacity`, found 'a100_mixed'" in capsys.readouterr().err
+
+
+def test_plots_of_a_scenario(tmp_path: Path) -> None:
+    file = tmp_path / "scenario.yaml"
+    file.write_text(SCENARIO, encoding="utf-8")
+    assert main(["simulate", str(file), "--plots", str(tmp_path)]) == 0
+    assert sorted(drawn.name for drawn in tmp_path.glob("*.png")) == ["plane.png", "speeds.png"]
+
+
+def figures() -> CapacityFigures:
+    """Of the quick experiment, as if the systems served 10, 11, 12, ... devices."""
+    chosen = cases(None, quick=True)
+    rates = {measure.value: 0.01 for measure in Measure}
+    results = {
+        (case.name, variant, speed): CellResult(
+            case.name,
+            variant,
+            (speed,),
+            Measure.RESPONSE,
+            10 + index,
+            "chain 4",
+            (),
+            False,
+            rates,
+            1.0,
+            1.0,
+            1.0,
+            0,
+            1.0,
+            1,
+        )
+        for case in chosen
+        for index, variant in enumerate(case.variants)
+        for speed in case.speeds_tokens_per_s
+    }
+    mixed = (Variant.KV, Variant.WISP, Variant.SCHEDULER, Variant.CHAINS)
+    found = [results["table 12", variant, 8.0] for variant in mixed]
+    classes = [
+        tuple(ClassResults(SloClass("a", speed), 9, 1, 30, 3, 100, late, 0, 400, 200, 300, speed) for speed in SPEEDS)
+        for late in (20, 60)
+    ]
+    plane = (PlanePoint(0.1, 0.2, 8.0, None), PlanePoint(0.3, 0.2, 8.0, ViolationCause.QUEUE))
+    loads = tuple(
+        LoadResult(variant, devices, by_class, 100.0, 0.5, 0.1, 0.2, 0.3, plane)
+        for variant in mixed
+        for devices, by_class in zip((50, 90), classes, strict=True)
+    )
+    return CapacityFigures(tuple(chosen), results, {"without it": found}, loads)
+
+
+def test_capacity_prints_ours_beside_the_published(capsys: pytest.CaptureFixture[str]) -> None:
+    show_capacity(figures())
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "sled 10 (21)" in printed, "devices at 8 tokens/s, WISP's in brackets"
+    assert "chains over centralized >= 2.3 0.78 missed" in printed, "14 over 18"
+    assert "Table 1: rounds slower than promised (published), at the 90 devices nearest to its fcfs row" in printed
+    assert "fcfs 60.0 % (0.0 %)" in printed
+
+
+def test_capacity_draws_three_plots(tmp_path: Path) -> None:
+    plot_capacity(tmp_path, figures())
+    assert sorted(drawn.name for drawn in tmp_path.glob("*.png")) == ["capacity.png", "plane.png", "violations.png"]
+
+
+def test_no_base_no_multiple() -> None:
+    found = figures()
+    none = {key: replace(one, devices=0) for key, one in found.found.items()}
+    assert found.multiple(found.cases[0], Variant.KV, Variant.SLED, 8.0) == 1.1
+    assert replace(found, found=none).multiple(found.cases[0], Variant.KV, Variant.SLED, 8.0) is None
+
+
+def test_the_nearest_load_needs_runs() -> None:
+    assert replace(figures(), loads=()).nearest_load((0.1, 0.2, 0.3, 0.4)) is None
