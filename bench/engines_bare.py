@@ -12,28 +12,18 @@ from typing import Any
 
 from torch import Tensor
 
-from outrider.contracts.errors import UnsupportedModelError
-from outrider.engines.forward_model import BlockCopy, ForwardModel, Move, PassResult, Segment, TreeLayout
+from outrider.engines.forward_model import BlockCopy, PassResult, Segment
+from outrider.engines.vllm.model import VllmForward
 
 
 class PassRecorder:
-    """A ``ForwardModel`` that passes everything on and keeps the passes since ``begin``."""
+    """A ``BranchModel`` that passes everything on and keeps the passes since ``begin``."""
 
-    def __init__(self, model: ForwardModel) -> None:
+    def __init__(self, model: VllmForward) -> None:
         """Stand before a model."""
         self.model = model
         self.passes: list[tuple[Segment, ...]] = []
         self.recording = False
-
-    @property
-    def trees(self) -> TreeLayout:
-        """The model's."""
-        return self.model.trees
-
-    @property
-    def gives_hidden(self) -> bool:
-        """The model's."""
-        return self.model.gives_hidden
 
     @property
     def total_blocks(self) -> int:
@@ -58,32 +48,19 @@ class PassRecorder:
     def forward(
         self, segments: Sequence[Segment], copies: Sequence[BlockCopy] = (), *, want_hidden: bool = False
     ) -> PassResult:
-        """See ``ForwardModel.forward``."""
+        """The model's."""
         if self.recording:  # block lists go on changing
             self.passes.append(tuple(replace(segment, blocks=tuple(segment.blocks)) for segment in segments))
         return self.model.forward(segments, copies, want_hidden=want_hidden)
-
-    def move(self, moves: Sequence[Move]) -> None:
-        """See ``ForwardModel.move``."""
-        self.model.move(moves)
 
 
 class BareStep:
     """Gives recorded passes to the model runner itself."""
 
-    def __init__(self, model: ForwardModel) -> None:
-        """Reach for the runner of ``model``.
-
-        Raises:
-            UnsupportedModelError: ``model`` is not the vLLM engine proper.
-        """
-        from outrider.engines.vllm.model import VllmForward  # noqa: PLC0415 (vLLM may not be installed)
+    def __init__(self, model: VllmForward) -> None:
+        """Reach for the runner of ``model``."""
         from outrider.engines.vllm.runner import schedule  # noqa: PLC0415 (imports vLLM)
 
-        if not isinstance(model, VllmForward):
-            raise UnsupportedModelError(
-                f"the bare step needs vLLM's model runner, found {type(model).__name__} in its place"
-            )
         self._schedule = schedule
         self._driver: Any = model._runner  # noqa: SLF001 (the runner's book of requests has to be kept for it)
         [self._runner] = self._driver._core.collective_rpc(_runner_of)  # noqa: SLF001

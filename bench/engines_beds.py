@@ -17,6 +17,7 @@ from outrider.engines.limits import EngineLimits, kept_rows_bytes
 from outrider.engines.torch.model import configured_kv_bytes_per_token, kv_bytes_per_token
 from outrider.engines.torch.verifier import TorchVerifier
 from outrider.engines.verifier.engine import PagedVerifier
+from outrider.engines.vllm.model import VllmForward
 from outrider.engines.vllm.settings import VllmSettings
 from outrider.models.registry import load_target, load_target_facts, resolve_folder, torch_dtype
 from outrider.models.target_folder import read_config
@@ -99,8 +100,6 @@ def torch_bed(options: RoundOptions) -> Bed:
 
 def vllm_bed(options: RoundOptions) -> Bed:
     """The vLLM engine, with a recorder of its passes."""
-    from outrider.engines.vllm.engine import open_model  # noqa: PLC0415 (vLLM may not be installed)
-
     facts = load_target_facts(options.target)
     folder = resolve_folder(options.target)
     kv_bytes = configured_kv_bytes_per_token(read_config(folder), torch_dtype(options.dtype))
@@ -115,7 +114,7 @@ def vllm_bed(options: RoundOptions) -> Bed:
         max_pass_tokens=options.prefill_chunk_tokens + max(options.grid.generations) * (max(options.grid.drafts) + 1),
         threads=options.threads,
     )
-    recorder = PassRecorder(open_model(settings))
+    recorder = PassRecorder(VllmForward(settings))
     engine = PagedVerifier(
         recorder,
         vocab_size=facts.vocab_size,

@@ -92,7 +92,7 @@ def process_variables(spec: VerifierSpec, prefix: Path) -> dict[str, str]:
 
 
 def check_engine(engine: Engine) -> None:
-    """Find out in milliseconds that an engine is not installed on this machine.
+    """Find out in milliseconds that an engine, or the version of it that is driven here, is not installed.
 
     Raises:
         EngineUnavailableError: says what to install.
@@ -109,7 +109,7 @@ def build_verifier(spec: VerifierSpec) -> BuiltVerifier:
     Raises:
         ParameterError: a value that engine or model cannot take.
         ModelUnavailableError: the model can neither be found nor loaded.
-        EngineUnavailableError: vLLM is not installed, or not one this engine knows.
+        EngineUnavailableError: the vLLM this engine drives is not installed, or does not start.
         UnsupportedModelError: the engine does not compute this model as it was made.
     """
     return _vllm_verifier(spec) if spec.engine == "vllm" else _torch_verifier(spec)
@@ -122,15 +122,13 @@ def _torch_verifier(spec: VerifierSpec) -> BuiltVerifier:
     from outrider.models.registry import load_target  # noqa: PLC0415
 
     loaded = load_target(spec.target, dtype=spec.dtype, device=spec.device, max_context_tokens=spec.max_context_tokens)
-    return BuiltVerifier(
-        TorchVerifier(loaded, spec.limits), loaded, _machine(spec, loaded.name, spec.engine, torch.__version__)
-    )
+    return BuiltVerifier(TorchVerifier(loaded, spec.limits), loaded, _machine(spec, loaded.name, torch.__version__))
 
 
 def _vllm_verifier(spec: VerifierSpec) -> BuiltVerifier:
-    from outrider.engines.vllm.engine import vllm_verifier  # noqa: PLC0415
-    from outrider.engines.vllm.install import installed_version  # noqa: PLC0415
+    from outrider.engines.vllm.install import SUPPORTED_VERSION  # noqa: PLC0415
     from outrider.engines.vllm.settings import VllmSettings  # noqa: PLC0415
+    from outrider.engines.vllm.verifier import vllm_verifier  # noqa: PLC0415
     from outrider.models.registry import load_target_facts, resolve_folder  # noqa: PLC0415
 
     facts = load_target_facts(spec.target, max_context_tokens=spec.max_context_tokens)
@@ -148,11 +146,10 @@ def _vllm_verifier(spec: VerifierSpec) -> BuiltVerifier:
         options=spec.vllm_options,
     )
     engine = vllm_verifier(settings, spec.limits.prefill_chunk_tokens)
-    name = spec.engine if engine.gives_hidden else f"{spec.engine}-public"  # its times are others
-    return BuiltVerifier(engine, facts, _machine(spec, facts.name, name, installed_version() or "unknown"))
+    return BuiltVerifier(engine, facts, _machine(spec, facts.name, SUPPORTED_VERSION))
 
 
-def _machine(spec: VerifierSpec, model: str, engine: str, engine_version: str) -> "ProfiledOn":
+def _machine(spec: VerifierSpec, model: str, engine_version: str) -> "ProfiledOn":
     from outrider.costs.machine import this_machine  # noqa: PLC0415
 
     quantization = spec.vllm_options.get("quantization")
@@ -161,7 +158,7 @@ def _machine(spec: VerifierSpec, model: str, engine: str, engine_version: str) -
         spec.dtype if quantization is None else f"{spec.dtype}+{quantization}",
         spec.device,
         spec.threads,
-        engine=engine,
+        engine=spec.engine,
         engine_version=engine_version,
         devices=spec.tensor_parallel_size,
     )

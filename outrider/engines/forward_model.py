@@ -6,19 +6,11 @@ The verifier decides which block holds what; the model only reads and writes the
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
 from outrider.contracts.tree import node_depths
-
-
-class TreeLayout(StrEnum):
-    """How a token tree goes through a pass."""
-
-    MASKED = "masked"  # one segment: a slot for each node, a mask hides what is not its ancestor
-    BRANCHES = "branches"  # one segment for each leaf's path, over shared blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +24,6 @@ class Segment:
         logit_rows: how many of the last tokens want logits, 0 .. len(token_ids).
         parents: if the sequence ends in a masked token tree, the parent of each of its nodes as in ``Block.parents``.
             The nodes are the sequence's last tokens, these new ones included; the first may be resident already.
-        before: the ``start`` tokens before these, for models that may have to compute them again; others need none.
     """
 
     token_ids: Sequence[int]
@@ -40,7 +31,6 @@ class Segment:
     blocks: Sequence[int]
     logit_rows: int
     parents: Sequence[int] = ()
-    before: Sequence[int] = ()
 
     @property
     def stop(self) -> int:
@@ -88,16 +78,6 @@ class ForwardModel(Protocol):
     """A causal LM and the KV of a block pool. Knows tokens, positions and blocks, nothing of generations."""
 
     @property
-    def trees(self) -> TreeLayout:
-        """How it takes token trees."""
-        ...
-
-    @property
-    def gives_hidden(self) -> bool:
-        """Whether ``want_hidden`` may be asked for."""
-        ...
-
-    @property
     def total_blocks(self) -> int:
         """KV blocks, named 0 .. total - 1."""
         ...
@@ -112,15 +92,28 @@ class ForwardModel(Protocol):
         """``[0, vocab]``: the rows of a pass that wants none, in the dtype and on the device of all others."""
         ...
 
-    def forward(
-        self, segments: Sequence[Segment], copies: Sequence[BlockCopy] = (), *, want_hidden: bool = False
-    ) -> PassResult:
-        """Copy blocks, compute the segments' KV in place, and the logits they want.
+    def forward(self, segments: Sequence[Segment], *, want_hidden: bool = False) -> PassResult:
+        """Compute the segments' KV in place, and the logits they want.
 
         A pass may be split into several, as long as segments are computed in their order.
         """
         ...
 
+
+@runtime_checkable
+class MaskedModel(ForwardModel, Protocol):
+    """Takes a token tree as one segment: a slot for each node, a mask hides what is not its ancestor."""
+
     def move(self, moves: Sequence[Move]) -> None:
-        """Copy KV between slots (masked trees only); every source is read before any target is written."""
+        """Copy KV between slots; every source is read before any target is written."""
+        ...
+
+
+class BranchModel(ForwardModel, Protocol):
+    """Takes a token tree as one segment for each leaf's path, over shared blocks; ``Segment.parents`` are empty."""
+
+    def forward(
+        self, segments: Sequence[Segment], copies: Sequence[BlockCopy] = (), *, want_hidden: bool = False
+    ) -> PassResult:
+        """The same, after whole blocks have been copied."""
         ...

@@ -21,7 +21,7 @@ from transformers import AttentionInterface, PretrainedConfig, PreTrainedModel
 
 from outrider.contracts.errors import UnsupportedModelError
 from outrider.contracts.tree import ancestors
-from outrider.engines.forward_model import BlockCopy, Move, PassResult, Segment, TreeLayout
+from outrider.engines.forward_model import Move, PassResult, Segment
 
 ATTENTION_NAME = "outrider_paged"
 # What other attention functions of transformers take into account and this one does not.
@@ -98,10 +98,7 @@ AttentionInterface.register(ATTENTION_NAME, _paged_attention)
 
 
 class PagedModel:
-    """A causal LM and the KV tensors of a block pool. Knows positions and blocks, nothing of generations."""
-
-    trees = TreeLayout.MASKED
-    gives_hidden = True
+    """A ``MaskedModel``: a causal LM and the KV tensors of a block pool."""
 
     def __init__(self, model: PreTrainedModel, total_blocks: int, block_tokens: int) -> None:
         """Take over ``model`` (its attention is replaced) and allocate the pool on its device in its dtype.
@@ -129,14 +126,11 @@ class PagedModel:
         return torch.empty(0, width, dtype=self._model.dtype, device=self._model.device)
 
     @torch.inference_mode()
-    def forward(
-        self, segments: Sequence[Segment], copies: Sequence[BlockCopy] = (), *, want_hidden: bool = False
-    ) -> PassResult:
-        """Compute the segments' KV in place and the logits they want; masked trees need no ``copies``.
+    def forward(self, segments: Sequence[Segment], *, want_hidden: bool = False) -> PassResult:
+        """Compute the segments' KV in place and the logits they want.
 
         ``want_hidden`` adds the final-norm hidden state of each logits row.
         """
-        assert not copies, "only branches of a tree copy blocks"
         device = self._model.device
         packed = [token for segment in segments for token in segment.token_ids]
         positions = [position for segment in segments for position in segment.positions()]

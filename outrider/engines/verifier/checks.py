@@ -9,13 +9,12 @@ from outrider.contracts.exchanged import DenseDraft, SparseDraft
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.tree import node_depths
 from outrider.contracts.verifying import RATIO_RULES, AcceptanceRule, Block
-from outrider.engines.verifier.two_steps import wants_hidden
 from outrider.verification.decision import children_by_row
 from outrider.verification.semantic import MismatchJudge, hidden_fault
 from outrider.verification.speculative import check_block
 
 
-def check_supported(block: Block, params: SamplingParams, vocab_size: int, *, judged: bool, gives_hidden: bool) -> None:
+def check_supported(block: Block, params: SamplingParams, vocab_size: int, *, judged: bool) -> None:
     """Refuse what this engine does not implement, or what would change the request's output.
 
     Args:
@@ -23,7 +22,6 @@ def check_supported(block: Block, params: SamplingParams, vocab_size: int, *, ju
         params: the request's.
         vocab_size: token ids are below it.
         judged: the engine was given a judge of mismatches.
-        gives_hidden: its model gives hidden states.
 
     Raises:
         UnsupportedBlockError: names the block and what it asks for.
@@ -35,7 +33,6 @@ def check_supported(block: Block, params: SamplingParams, vocab_size: int, *, ju
         ("the semantic rule, for which it was given no judge", semantic and not judged),
         ("the semantic rule for a token tree", semantic and block.parents is not None),
         ("a deferred correction under the semantic rule", semantic and block.deferral is not None),
-        ("hidden states, which its model does not give", wants_hidden(block) and not gives_hidden),
         ("the greedy rule for a sampled generation", block.rule is AcceptanceRule.GREEDY and not greedy),
         (f"the {block.rule} rule for a greedy generation", ratio and greedy),
         ("a deferred correction under the shared-noise rule", noise and block.deferral is not None),
@@ -43,7 +40,7 @@ def check_supported(block: Block, params: SamplingParams, vocab_size: int, *, ju
         if wrong:
             raise UnsupportedBlockError(
                 f"block {block.generation}/{block.round} asks for {asked}; this engine verifies greedy generations by "
-                "the greedy rule (chains by the semantic one too, with a judge and hidden states) and sampled ones by "
+                "the greedy rule (chains by the semantic one too, with a judge) and sampled ones by "
                 "shared noise or the ratio rules, the latter with deferral"
             )
     if ratio:

@@ -23,7 +23,7 @@ from outrider.contracts.verifying import (
     Unknown,
     Verified,
 )
-from outrider.engines.forward_model import ForwardModel, Segment, TreeLayout
+from outrider.engines.forward_model import BranchModel, MaskedModel, Segment
 from outrider.engines.kv.store import KvStore, SequenceKv
 from outrider.engines.verifier.checks import check_supported, fault, outside
 from outrider.engines.verifier.decision import Decision, decide
@@ -47,7 +47,7 @@ class PagedVerifier:
 
     def __init__(
         self,
-        model: ForwardModel,
+        model: MaskedModel | BranchModel,
         *,
         vocab_size: int,
         max_context_tokens: int,
@@ -66,6 +66,8 @@ class PagedVerifier:
             judge: of mismatches; without one there is no semantic rule.
         """
         self._model = model
+        self._masked = model if isinstance(model, MaskedModel) else None
+        self._branching = None if isinstance(model, MaskedModel) else model
         self._judge = judge
         self._vocab_size = vocab_size
         self._prefill_chunk_tokens = prefill_chunk_tokens
@@ -107,11 +109,10 @@ class PagedVerifier:
         names = [block.generation for block in blocks]
         if len(set(names)) < len(names):
             raise ValueError(f"a batch needs at most one block per generation, found {names}")
-        judged, gives_hidden = self._judge is not None, self._model.gives_hidden
         for block in blocks:
             generation = self._generations.get(block.generation)
             if generation is not None:
-                check_supported(block, generation.params, self._vocab_size, judged=judged, gives_hidden=gives_hidden)
+                check_supported(block, generation.params, self._vocab_size, judged=self._judge is not None)
         resolved = [self._resolve(resolution) for resolution in resolutions]
         for name in names:
             if name in self._generations:
@@ -144,11 +145,6 @@ class PagedVerifier:
     def last_pass(self) -> tuple[VerifyCost, ...]:
         """What the last ``verify`` computed; see ``VerifierEngine.last_pass``."""
         return self._last_pass
-
-    @property
-    def gives_hidden(self) -> bool:
-        """Whether ``Detail.HIDDEN`` and the semantic rule may be asked for."""
-        return self._model.gives_hidden
 
     @property
     def kept_row_bytes(self) -> int:
@@ -198,7 +194,7 @@ class PagedVerifier:
 
     def _branches(self, block: Block) -> Branches | None:
         """The paths of its tree, if the model takes trees so."""
-        if self._model.trees is TreeLayout.MASKED:
+        if self._branching is None:
             return None
         return branches_of(block, block.position + len(block.forced))
 
@@ -251,14 +247,14 @@ class PagedVerifier:
         if taken:
             # Rows are the last of a segment, so those that score tokens bring all behind them along.
             logit_rows = stop - min([stop - own_rows, *(rows.start for _, rows in scored)])
-            tokens, before = need.token_ids[start:stop], need.token_ids[:start]
+            tokens = need.token_ids[start:stop]
             parents = () if remaining else block.parents or ()
             if branches is not None:
                 path, context = branches.paths[0], need.token_ids[: branches.length]
                 tokens, parents = [*context[start:], *(block.draft[node] for node in path)], ()
                 logit_rows -= len(block.draft) - len(path)
                 forked = fork_paths(branches, kv, context, block.draft, start, self._model.block_tokens)
-            segment = Segment(tokens, start, kv.blocks, logit_rows, parents, before)
+            segment = Segment(tokens, start, kv.blocks, logit_rows, parents)
             kv.check_writable(start, segment.stop)
         return Work(
             index=index,
@@ -293,10 +289,11 @@ class PagedVerifier:
         outcomes = {work.index: self._go_on(work) for work in works if work.remaining_tokens}
         decided = [work for work in works if not work.remaining_tokens]
         answers = list(zip(decided, decide(logits, hidden, works, self._judge), strict=True))
-        decided_paths = [(work, answer.block.path) for work, answer in answers if isinstance(answer, Decision)]
-        moves = [move for work, path in decided_paths if (move := work.move(path)) is not None]
-        if moves:
-            self._model.move(moves)
+        if self._masked is not None:
+            decided_paths = [(work, answer.block.path) for work, answer in answers if isinstance(answer, Decision)]
+            moves = [move for work, path in decided_paths if (move := work.move(path)) is not None]
+            if moves:
+                self._masked.move(moves)
         return outcomes | {work.index: self._conclude(work, answer) for work, answer in answers}
 
     def _go_on(self, work: Work) -> Outcome:
@@ -325,9 +322,12 @@ class PagedVerifier:
         self._last_pass = tuple(VerifyCost(len(segment.token_ids), segment.start) for segment in segments)
         if not segments:
             return self._no_logits[:, : self._vocab_size], None
-        copies = [copy for work in works for path in work.forked for copy in path.copies]
         wanted = any(work.own_rows and wants_hidden(work.block) for work in works)
-        result = self._model.forward(segments, copies, want_hidden=wanted)
+        if self._branching is None:
+            result = self._model.forward(segments, want_hidden=wanted)
+        else:
+            copies = [copy for work in works for path in work.forked for copy in path.copies]
+            result = self._branching.forward(segments, copies, want_hidden=wanted)
         logits = result.logits[:, : self._vocab_size]  # padding lies behind it
         hidden, order = result.hidden, rows_in_order(works)
         if order is None:

@@ -1,4 +1,4 @@
-"""A token tree as one continuation for each leaf's path, for models that take no mask (``TreeLayout.BRANCHES``).
+"""A token tree as one continuation for each leaf's path, for models that take no mask (``BranchModel``).
 
 The first leaf's path goes on in the sequence's own blocks, like a chain. Every other path has blocks of its own from
 the one on in which the tree begins; the full blocks before it are shared. What of that first block is resident already
@@ -96,7 +96,7 @@ def fork_paths(
     for path, new in zip(branches.paths[1:], branches.new_nodes()[1:], strict=True):
         private = kv.fork(branches.length, branches.length + len(path))
         tokens = [*context[resident:], *(draft[node] for node in path)]
-        segment = Segment(tokens, resident, [*kv.blocks[:first], *private], len(new), before=context[:resident])
+        segment = Segment(tokens, resident, [*kv.blocks[:first], *private], len(new))
         copies = (BlockCopy(kv.blocks[first], private[0]),) if resident > begin else ()
         forked.append(ForkedPath(segment, private, copies))
     return forked

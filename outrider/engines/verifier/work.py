@@ -168,7 +168,7 @@ class Work:
     def move(self, path: Sequence[int]) -> Move | None:
         """What brings a masked tree's accepted path to the slots of its positions; None if it lies there already."""
         sources, targets = list(path), list(range(len(path)))
-        if sources == targets or self.branches is not None:
+        if sources == targets:
             return None
         base = self.position
         return Move(self.generation.kv.blocks, [base + node for node in sources], [base + depth for depth in targets])

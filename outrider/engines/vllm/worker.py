@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from outrider.engines.vllm.live import LiveRunner, describe
+from outrider.engines.vllm.kv_layout import KvLayout, describe
 from outrider.sampling.device_tensors import index_tensor
 
 
@@ -70,8 +70,8 @@ class PassWorker:
         if self.model_runner.device.type == "cuda":
             torch.cuda.current_stream().synchronize()
 
-    def outrider_describe(self) -> LiveRunner:
-        """What this worker's runner turned out to be."""
+    def outrider_describe(self) -> KvLayout:
+        """What KV this worker's runner has."""
         return describe(self.model_runner)
 
 

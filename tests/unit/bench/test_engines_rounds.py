@@ -6,14 +6,12 @@ from pathlib import Path
 import pytest
 
 from bench.engines_alone import alone_sample
-from bench.engines_bare import BareStep, PassRecorder
+from bench.engines_bare import PassRecorder
 from bench.engines_beds import Bed, bed_of
 from bench.engines_driver import GREEDY, MODES, SAMPLED, Driver, RoundFailedError, random_tokens
 from bench.engines_figures import BARE, AloneSample, RoundCell, RoundSample
 from bench.engines_rounds import cold_samples, read_samples, warm_samples
-from outrider.contracts.errors import UnsupportedModelError
 from outrider.contracts.verifying import VerifierEngine
-from outrider.engines.torch.model import PagedModel
 from outrider.engines.verifier.engine import PagedVerifier
 from tests.unit.bench.recorded_tiny import TOKENS, tiny_responses
 from tests.unit.engines.conftest import BLOCK_TOKENS, VOCAB, tiny_llama, torch_verifier
@@ -115,11 +113,6 @@ def test_a_cold_round_and_its_bare_steps_take_the_same_chunks() -> None:
     computed = sum(len(segment.token_ids) for passed in bed.recorder.passes for segment in passed)
     assert len(bed.recorder.passes) > 1
     assert computed == COLD.generations * (COLD.prefix + COLD.draft)
-
-
-def test_the_bare_step_wants_vllm() -> None:
-    with pytest.raises(UnsupportedModelError, match="needs vLLM's model runner, found PagedModel"):
-        BareStep(PagedModel(tiny_llama(), 8, BLOCK_TOKENS))
 
 
 @pytest.mark.parametrize("window", [0, 2, 5])

@@ -9,7 +9,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from outrider.engines.drafter.engine import TorchDrafter
-from outrider.engines.forward_model import BlockCopy, ForwardModel, Move, PassResult, Segment, TreeLayout
+from outrider.engines.forward_model import BlockCopy, BranchModel, Move, PassResult, Segment
 from outrider.engines.limits import EngineLimits, kept_rows_bytes
 from outrider.engines.torch.model import PagedModel, kv_bytes_per_token
 from outrider.engines.torch.verifier import TorchVerifier
@@ -60,10 +60,12 @@ def torch_verifier(
     return TorchVerifier(TinyModel(model), EngineLimits(budget, BLOCK_TOKENS, prefill_chunk_tokens), judge)
 
 
-class BranchedModel(PagedModel):
+class BranchedModel:
     """The torch model as one that takes trees path by path, and copies whole blocks."""
 
-    trees = TreeLayout.BRANCHES
+    def __init__(self, model: PreTrainedModel, blocks: int) -> None:
+        self._model = PagedModel(model, blocks, BLOCK_TOKENS)
+        self.total_blocks, self.block_tokens, self.no_logits = blocks, BLOCK_TOKENS, self._model.no_logits
 
     def forward(
         self, segments: Sequence[Segment], copies: Sequence[BlockCopy] = (), *, want_hidden: bool = False
@@ -72,12 +74,12 @@ class BranchedModel(PagedModel):
         assert not any(segment.parents for segment in segments)
         size = self.block_tokens
         if copies:
-            self.move([Move([one.source, one.target], range(size), range(size, 2 * size)) for one in copies])
-        return super().forward(segments, want_hidden=want_hidden)
+            self._model.move([Move([one.source, one.target], range(size), range(size, 2 * size)) for one in copies])
+        return self._model.forward(segments, want_hidden=want_hidden)
 
 
 def verifier_over(
-    forward: ForwardModel,
+    forward: BranchModel,
     model: PreTrainedModel,
     *,
     blocks: int,
@@ -100,7 +102,7 @@ def branched_verifier(
     model: PreTrainedModel, *, blocks: int = 200, prefill_chunk_tokens: int = 16, judge: MismatchJudge | None = None
 ) -> PagedVerifier:
     """The paged engine over a model without tree masks."""
-    forward = BranchedModel(model, blocks, BLOCK_TOKENS)
+    forward = BranchedModel(model, blocks)
     return verifier_over(forward, model, blocks=blocks, prefill_chunk_tokens=prefill_chunk_tokens, judge=judge)
 
 

@@ -8,9 +8,8 @@ from tempfile import TemporaryDirectory
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from outrider.engines.forward_model import BlockCopy, ForwardModel, Move, PassResult, Segment, TreeLayout
+from outrider.engines.forward_model import BlockCopy, BranchModel, PassResult, Segment
 from outrider.engines.torch.model import kv_bytes_per_token
-from outrider.engines.vllm.engine import open_model
 from outrider.engines.vllm.model import VllmForward
 from outrider.engines.vllm.settings import VllmSettings
 
@@ -47,9 +46,7 @@ class VllmModels:
                     max_pass_tokens=256,
                     max_pass_segments=24,
                 )
-                started = open_model(settings)
-            assert isinstance(started, VllmForward), "the installed vLLM has other hooks than the engine drives"
-            self._running[digest] = started
+                self._running[digest] = VllmForward(settings)
         return self._running[digest]
 
     def stop(self) -> None:
@@ -73,18 +70,10 @@ def _digest(model: PreTrainedModel) -> str:
 class FirstBlocks:
     """A model that has fewer KV blocks than there are, for verifiers with little memory; it does not own the model."""
 
-    def __init__(self, model: ForwardModel, blocks: int) -> None:
+    def __init__(self, model: BranchModel, blocks: int) -> None:
         assert blocks <= model.total_blocks, f"a test asks for {blocks} of {model.total_blocks} blocks"
         self._model = model
         self._blocks = blocks
-
-    @property
-    def trees(self) -> TreeLayout:
-        return self._model.trees
-
-    @property
-    def gives_hidden(self) -> bool:
-        return self._model.gives_hidden
 
     @property
     def total_blocks(self) -> int:
@@ -104,6 +93,3 @@ class FirstBlocks:
         named = {block for segment in segments for block in segment.blocks}
         assert named <= set(range(self._blocks)), "a verifier names only its blocks"
         return self._model.forward(segments, copies, want_hidden=want_hidden)
-
-    def move(self, moves: Sequence[Move]) -> None:
-        self._model.move(moves)

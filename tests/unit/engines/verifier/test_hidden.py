@@ -6,15 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from outrider.contracts.errors import UnsupportedBlockError
 from outrider.contracts.exchanged import Deferral, DraftDistribution
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import AcceptanceRule, Block, Detail, Verified
-from outrider.engines.torch.model import PagedModel
-from tests.unit.engines.conftest import MakeVerifier, tiny_llama, verifier_over
+from tests.unit.engines.conftest import MakeVerifier, tiny_llama
 from tests.unit.engines.fake_device import FakeDevice
 from tests.unit.engines.reference import Client, paths_of, plain_logits_of, verify_until_done
-from tests.unit.engines.semantic_device import ThresholdJudge, draft_with, plain_rows, semantic_block
+from tests.unit.engines.semantic_device import draft_with, plain_rows
 
 GREEDY = SamplingParams(temperature=0.0)
 SAMPLED = SamplingParams(temperature=0.8, top_p=0.9, seed=5)
@@ -126,22 +124,3 @@ def test_the_same_round_again_and_a_copy_of_it_are_equal(make_verifier: MakeVeri
     assert outcome.hidden is not None
     assert replace(outcome, hidden=outcome.hidden + 1) != outcome
     assert replace(outcome, hidden=None) != outcome
-
-
-class BlindModel(PagedModel):
-    """A model that tells logits only."""
-
-    gives_hidden = False
-
-
-def test_a_model_that_does_not_tell_them_is_found_out_before_anything_runs() -> None:
-    model = tiny_llama()
-    engine = verifier_over(BlindModel(model, 50, 4), model, blocks=50, prefill_chunk_tokens=16, judge=ThresholdJudge())
-    client, other = Client("a", PROMPT, GREEDY), Client("b", PROMPT, GREEDY)
-    for one in (client, other):
-        engine.open(one.opening())
-    for block in (replace(client.block([1]), details=HIDDEN), semantic_block(client, [1])):
-        with pytest.raises(UnsupportedBlockError, match="hidden states, which its model does not give"):
-            engine.verify([other.block(), block])
-    assert engine.usage().used_blocks == 0
-    assert isinstance(engine.verify([client.block([1])])[0], Verified)

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import LlamaForCausalLM
 
 from outrider.contracts.errors import EngineUnavailableError, ParameterError
-from outrider.engines.forward_model import BlockCopy, Segment, TreeLayout
+from outrider.engines.forward_model import BlockCopy, Segment
 from outrider.engines.vllm.model import VllmForward
 from tests.unit.engines.vllm.conftest import BLOCK_TOKENS, HIDDEN, KV_BYTES_PER_TOKEN, VOCAB, MakeSettings
 
@@ -90,7 +90,6 @@ def test_branches_over_shared_blocks(forward: VllmForward, tiny: LlamaForCausalL
         ],
         [BlockCopy(31, 32), BlockCopy(31, 33)],
     )
-    assert forward.trees is TreeLayout.BRANCHES
     expected = [rows_of(tiny, [*prefix, *path], len(path)) for path in paths]
     assert_close(result.logits, torch.cat(expected))
     onward = tokens_of(26, 5)

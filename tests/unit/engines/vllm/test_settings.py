@@ -1,8 +1,11 @@
 """Settings are refused where they are made, before vLLM is imported."""
 
+from dataclasses import fields
+
 import pytest
 
 from outrider.contracts.errors import ParameterError
+from outrider.engines.vllm.settings import OWNED_OPTIONS, UNSUPPORTED_OPTIONS
 from tests.unit.engines.vllm.conftest import MakeSettings
 
 
@@ -21,3 +24,9 @@ from tests.unit.engines.vllm.conftest import MakeSettings
 def test_what_cannot_be_is_refused(make_settings: MakeSettings, changes: dict[str, object], message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         make_settings(**changes)
+
+
+def test_every_option_refused_is_one_of_vllms() -> None:
+    from vllm.engine.arg_utils import EngineArgs  # noqa: PLC0415 (seconds)
+
+    assert {field.name for field in fields(EngineArgs)} >= OWNED_OPTIONS | UNSUPPORTED_OPTIONS

@@ -1,7 +1,6 @@
 """Which model a verifier gets, and which it is refused."""
 
 import json
-import logging
 import shutil
 from pathlib import Path
 
@@ -12,9 +11,8 @@ from transformers import LlamaForCausalLM
 from outrider.contracts.errors import UnsupportedModelError
 from outrider.contracts.requests import SamplingParams
 from outrider.engines.forward_model import Segment
-from outrider.engines.vllm.engine import open_model, vllm_verifier
 from outrider.engines.vllm.model import VllmForward
-from outrider.engines.vllm.public import PublicForward
+from outrider.engines.vllm.verifier import vllm_verifier
 from tests.unit.engines.reference import Client, generate, target_alone
 from tests.unit.engines.vllm.conftest import MakeSettings, tiny_llama
 
@@ -28,19 +26,6 @@ def test_the_verifier_says_what_the_target_alone_would(make_settings: MakeSettin
     assert client.output == truth[: len(client.output)]
 
 
-def test_other_internals_are_driven_through_the_public_interface(
-    make_settings: MakeSettings, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING):
-        model = open_model(make_settings(), lambda: ("the runner went to the moon",))
-    assert isinstance(model, PublicForward)
-    assert not model.gives_hidden
-    [record] = [record for record in caplog.records if record.getMessage() == "vllm_public_interface_only"]
-    assert record.__dict__["fields"]["differences"] == "the runner went to the moon"
-    assert model.forward([Segment([1, 2, 3], 0, [0], 2)]).logits.shape[0] == 2
-    model.close()
-
-
 def test_a_sliding_window_serves_within_its_window_only(
     tmp_path: Path, tiny: LlamaForCausalLM, tiny_folder: Path, make_settings: MakeSettings
 ) -> None:
@@ -50,9 +35,8 @@ def test_a_sliding_window_serves_within_its_window_only(
     config |= {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 64}
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(UnsupportedModelError, match="64 positions at most"):
-        open_model(make_settings(folder=folder, max_context_tokens=96))
-    model = open_model(make_settings(folder=folder, max_context_tokens=64))
-    assert isinstance(model, VllmForward)
+        VllmForward(make_settings(folder=folder, max_context_tokens=96))
+    model = VllmForward(make_settings(folder=folder, max_context_tokens=64))
     tokens = list(range(64))
     model.forward([Segment(tokens[:50], 0, [3, 1], 0)])
     found = model.forward([Segment(tokens[50:], 50, [3, 1], 14)]).logits

@@ -1,0 +1,71 @@
+"""The KV that a model has on vLLM, and whether one set of blocks keeps it. Only a started runner knows."""
+
+from dataclasses import dataclass
+from typing import Any
+
+# All of them keep the KV of every position we keep, in blocks named alike.
+_KEPT_KINDS = frozenset({"FullAttentionSpec", "MLAAttentionSpec", "SlidingWindowSpec"})
+
+
+@dataclass(frozen=True, slots=True)
+class KvLayout:
+    """Facts of a model runner, as its worker reports them.
+
+    Attributes:
+        kinds: of KV, over all cache groups.
+        groups: of caches; each would have block tables of its own.
+        window_tokens: the smallest sliding or chunked attention window; None if attention is full.
+        blocks: how many, the null block among them.
+        block_tokens: positions per block.
+        max_context_tokens: positions the runner's buffers are made for.
+        unfed: what the model has that a pass here cannot feed.
+    """
+
+    kinds: tuple[str, ...]
+    groups: int
+    window_tokens: int | None
+    blocks: int
+    block_tokens: int
+    max_context_tokens: int
+    unfed: tuple[str, ...]
+
+    def fault(self, context_tokens: int) -> str | None:
+        """Why this model's KV cannot be kept in one set of blocks, or None.
+
+        Within its window, sliding attention is full attention.
+        """
+        if self.unfed:
+            return f"has {', '.join(self.unfed)}"
+        if self.groups != 1 or set(self.kinds) - _KEPT_KINDS:
+            return f"has {self.groups} groups of KV ({', '.join(self.kinds) or 'none'})"
+        if self.window_tokens is not None and self.window_tokens < context_tokens:
+            return f"attends to {self.window_tokens} positions at most"
+        return None
+
+
+def describe(runner: Any) -> KvLayout:
+    """Read a ``GPUModelRunner``. Runs in its worker."""
+    groups = runner.kv_cache_config.kv_cache_groups
+    specs = [
+        inner
+        for group in groups
+        for inner in getattr(group.kv_cache_spec, "kv_cache_specs", {"": group.kv_cache_spec}).values()
+    ]
+    windows = [getattr(spec, name, None) for spec in specs for name in ("sliding_window", "attention_chunk_size")]
+    model = runner.model_config
+    features = {
+        "pooling": runner.is_pooling_model,
+        "multimodal rotary positions": runner.uses_mrope,
+        "an encoder": model.is_encoder_decoder,
+        "recurrent state": model.is_hybrid or model.is_attention_free,
+        "token lookback": runner.lookback_token_ids is not None,
+    }
+    return KvLayout(
+        kinds=tuple(sorted({type(spec).__name__ for spec in specs})),
+        groups=len(groups),
+        window_tokens=min((window for window in windows if window is not None), default=None),
+        blocks=runner.kv_cache_config.num_blocks,
+        block_tokens=min((spec.block_size for spec in specs), default=0),
+        max_context_tokens=runner.max_model_len,
+        unfed=tuple(name for name, present in features.items() if present),
+    )
