@@ -29,7 +29,7 @@ from outrider.contracts.errors import ParameterError
 from outrider.contracts.requests import ProtocolName
 from outrider.link.profiles import PROFILES, LinkProfile
 from outrider.models.registry import load_tokenizer
-from outrider.text.token_names import token_texts
+from outrider.text.tokens import token_texts
 from serve_app.coordination.ray_ports import VerifierPort
 
 _OBJECT_STORE_BYTES = 100 * 2**20

@@ -29,7 +29,7 @@ from outrider.events import write_events
 from outrider.models.registry import load_tokenizer, resolve_folder
 from outrider.models.target_folder import read_config
 from outrider.models.token_map import token_map, usable_vocab_size
-from outrider.text.stops import backend_of
+from outrider.text.tokens import backend_of
 from serve_app.api.http.application import make_api
 from serve_app.api.openai.requests import RequestLimits
 from serve_app.api.response_meter import ResponseMeter

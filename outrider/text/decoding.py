@@ -7,12 +7,12 @@ knowledge of how it works; its cost grows only while a character stays incomplet
 
 from codecs import getincrementaldecoder
 from collections import deque
-from functools import cache
 from typing import Protocol
 
 from tokenizers import Tokenizer
 from tokenizers.decoders import ByteLevel
-from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+from outrider.text.tokens import TokenTable
 
 REPLACEMENT = "\ufffd"  # stands for bytes that are no character
 
@@ -34,42 +34,30 @@ class TextDecoder(Protocol):
 
 def text_decoder(backend: Tokenizer) -> TextDecoder:
     """The decoder for a tokenizer."""
-    return ByteLevelDecoder(backend) if isinstance(backend.decoder, ByteLevel) else AnyDecoder(backend)
+    table = TokenTable(backend)
+    return ByteLevelDecoder(table) if isinstance(backend.decoder, ByteLevel) else AnyDecoder(backend, table)
 
 
 class ByteLevelDecoder:
     """For vocabularies whose tokens are bytes, written as one printable character each."""
 
-    def __init__(self, backend: Tokenizer) -> None:
-        self._backend = backend
+    def __init__(self, table: TokenTable) -> None:
+        self._table = table
         self._utf8 = getincrementaldecoder("utf-8")("replace")
         self._characters = 0
         self.ends: deque[int] = deque()
 
     def push(self, token_id: int) -> str:
-        """See ``TextDecoder``."""
-        text = self._utf8.decode(self._bytes_of(token_id))
+        """The characters that the token's bytes complete."""
+        text = self._utf8.decode(self._table.data(token_id) or b"")
         self._characters += len(text)
         held = self._utf8.getstate()[0]  # comes out as this many characters, whatever follows
         self.ends.append(self._characters + len(held.decode("utf-8", "replace")))
         return text
 
     def finish(self) -> str:
-        """See ``TextDecoder``."""
-        text = self._utf8.decode(b"", final=True)
-        self._characters += len(text)
-        return text
-
-    def _bytes_of(self, token_id: int) -> bytes:
-        text = self._backend.decode([token_id], skip_special_tokens=True)
-        if REPLACEMENT not in text:
-            return text.encode()
-        token = self._backend.id_to_token(token_id)
-        assert token is not None, "a token with text has a name"
-        try:
-            return bytes(map(_byte_of_character().__getitem__, token))
-        except KeyError:  # an added token, written as it is
-            return token.encode()
+        """The bytes held; the ends of their tokens are known already."""
+        return self._utf8.decode(b"", final=True)
 
 
 class AnyDecoder:
@@ -79,9 +67,9 @@ class AnyDecoder:
     out stays as it is.
     """
 
-    def __init__(self, backend: Tokenizer) -> None:
+    def __init__(self, backend: Tokenizer, table: TokenTable) -> None:
         self._backend = backend
-        self._special = {id_ for id_, token in backend.get_added_tokens_decoder().items() if token.special}
+        self._table = table
         self._context: list[int] = []  # the tokens whose text came out last
         self._known = 0  # characters they are decoded to
         self._waiting: list[int] = []  # since then; their last character is incomplete
@@ -89,8 +77,8 @@ class AnyDecoder:
         self.ends: deque[int] = deque()
 
     def push(self, token_id: int) -> str:
-        """See ``TextDecoder``."""
-        if token_id in self._special and not self._waiting:
+        """What the waiting tokens are decoded to with this one, unless its last character is incomplete."""
+        if self._table.special(token_id) is not None and not self._waiting:
             self.ends.append(self._characters)
             return ""
         self._waiting.append(token_id)
@@ -98,7 +86,7 @@ class AnyDecoder:
         return "" if not text or text.endswith(REPLACEMENT) else self._give(text)
 
     def finish(self) -> str:
-        """See ``TextDecoder``."""
+        """What the waiting tokens are decoded to as they are."""
         return self._give(self._decode())
 
     def _decode(self) -> str:
@@ -111,8 +99,3 @@ class AnyDecoder:
             self._context, self._waiting = self._waiting, []
             self._known = len(self._backend.decode(self._context, skip_special_tokens=True))
         return text
-
-
-@cache
-def _byte_of_character() -> dict[str, int]:
-    return {character: byte for byte, character in bytes_to_unicode().items()}

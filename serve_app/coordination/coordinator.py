@@ -15,7 +15,7 @@ from outrider.events import event, write_events
 from outrider.models.registry import load_tokenizer
 from outrider.models.token_map import token_map
 from outrider.rounds.timing import RoundTiming
-from outrider.text.token_names import token_texts
+from outrider.text.tokens import token_texts
 from serve_app.coordination.generations import Generations
 from serve_app.coordination.ray_ports import RayFleet, VerifierPort
 from serve_app.coordination.statistics import CoordinatorStats

@@ -24,7 +24,8 @@ from outrider.scheduling.attribution import SpikeDetector
 from outrider.scheduling.policy import BatchLimits
 from outrider.scheduling.registry import SCHEDULING, Scheduling
 from outrider.selection.registry import SELECTION
-from outrider.text.stops import IncrementalText, tokens_that_stop
+from outrider.text.shown import IncrementalText
+from outrider.text.stops import tokens_that_stop
 from serve_app.coordination.batcher import Batcher
 from serve_app.coordination.cost_estimator import cost_estimator
 from serve_app.coordination.drafter_book import DrafterBook

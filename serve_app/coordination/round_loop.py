@@ -28,8 +28,7 @@ from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import SpikeDetector
 from outrider.scheduling.ledger import DeadlineRule
 from outrider.selection.situation import SelectionPolicy
-from outrider.text.shown import shown
-from outrider.text.stops import IncrementalText
+from outrider.text.shown import IncrementalText, shown
 from serve_app import metrics
 from serve_app.coordination.batcher import Batcher, VerifyResult, block_tokens
 from serve_app.coordination.drafter_link import LINK_PATIENCE, DrafterLink, Exchange

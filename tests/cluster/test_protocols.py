@@ -21,7 +21,7 @@ from outrider.link.profiles import LinkProfile
 from outrider.models.registry import LoadedModel
 from outrider.protocols.registry import codec
 from outrider.rounds.timing import RoundTiming
-from outrider.text.token_names import TokenTable
+from outrider.text.tokens import TokenTable
 from serve_app.metrics import LINK_RTT_S, PAYLOAD_BITS
 from tests.cluster.conftest import DRAFTERS, Service
 from tests.cluster.prompts import CHATS

@@ -11,7 +11,7 @@ import torch
 from bench.prompts import chat_ids
 from outrider.contracts.requests import SamplingParams
 from outrider.models.registry import LoadedModel
-from outrider.text.token_names import TokenTable
+from outrider.text.tokens import TokenTable
 from serve_app.metrics import KV_BLOCKS
 from tests.cluster.prompts import CHATS, COMPLETIONS
 from tests.cluster.reference import greedy, sampled, shown

@@ -9,8 +9,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-from outrider.text.stops import backend_of
-from outrider.text.token_names import TokenTable
+from outrider.text.tokens import TokenTable, backend_of
 from serve_app.api.http.edge import Edge, error_response
 from serve_app.api.http.generation import GenerationResponse
 from serve_app.api.http.reads import reads

@@ -11,7 +11,7 @@ from itertools import groupby
 
 from outrider.contracts.requests import ChoiceReport, FinishReason, GenerationChunk, RoundStats, TextSpan, TokenLogprobs
 from outrider.contracts.slo import LedgerRecord
-from outrider.text.token_names import TextOffsets, TokenTable
+from outrider.text.tokens import TextOffsets, TokenTable
 from serve_app.api.openai.generation import Choice
 
 _KEPT_CHOICES = 256

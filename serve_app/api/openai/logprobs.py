@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from outrider.text.token_names import TokenTable
+from outrider.text.tokens import TokenTable
 from serve_app.api.openai.choices import ShownToken
 
 _LEAST = -9999.0  # what OpenAI writes for a token that cannot occur; JSON has no infinity

@@ -11,7 +11,7 @@ from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from outrider.contracts.errors import ParameterError
-from outrider.text.stops import backend_of
+from outrider.text.tokens import backend_of
 from serve_app.api.http_errors import PromptTooLongError, UnsupportedFieldError
 from serve_app.api.openai.requests import ChatBody, CompletionBody, Message, RequestLimits
 

@@ -6,7 +6,7 @@ from math import floor
 
 from outrider.contracts.requests import FinishReason, ProtocolName, RoundStats
 from outrider.scheduling.attribution import response_cause
-from outrider.text.token_names import TokenTable
+from outrider.text.tokens import TokenTable
 from serve_app.api.openai.choices import ChoiceReader, Delta
 from serve_app.api.openai.logprobs import chat_logprobs, completion_logprobs
 from serve_app.api.openai.requests import RequestLimits

@@ -9,9 +9,10 @@ from tokenizers import AddedToken, Tokenizer, decoders, models
 
 from outrider.models.registry import load_tokenizer
 from outrider.text.decoding import REPLACEMENT, AnyDecoder, ByteLevelDecoder, TextDecoder, text_decoder
-from outrider.text.stops import backend_of
+from outrider.text.tokens import TokenTable, backend_of
 
 BYTE_LEVEL = backend_of(load_tokenizer("smollm2-135m-instruct"))
+TABLE = TokenTable(BYTE_LEVEL)
 SPECIAL = 1
 WORDS = ("▁", "▁the", "cat", "a", "é", "▁x")
 
@@ -47,11 +48,7 @@ def read(decoder: TextDecoder, ids: Sequence[int]) -> str:
 
 def byte_token(byte: int) -> int:
     """The byte-level token of one byte."""
-    return next(
-        id_
-        for id_ in range(BYTE_LEVEL.get_vocab_size())
-        if ByteLevelDecoder(BYTE_LEVEL)._bytes_of(id_) == bytes([byte])  # noqa: SLF001 (tokens have no other name)
-    )
+    return next(id_ for id_ in range(BYTE_LEVEL.get_vocab_size()) if TABLE.data(id_) == bytes([byte]))
 
 
 BYTES = [0x20, 0x41, 0xC3, 0xA9, 0x80, 0xBF, 0xE6, 0xBC, 0xA2, 0xED, 0xA0, 0xEF, 0xBD, 0xF0, 0x9F, 0x91]
@@ -92,7 +89,7 @@ def test_any_bytes_become_what_the_tokenizer_makes_of_them(token_of_byte: dict[i
 
 @given(st.lists(st.integers(0, BYTE_LEVEL.get_vocab_size() - 1) | st.integers(0, 400), max_size=30))
 def test_the_general_decoder_reads_byte_level_tokens_too(ids: list[int]) -> None:
-    decoder = AnyDecoder(BYTE_LEVEL)
+    decoder = AnyDecoder(BYTE_LEVEL, TABLE)
     assert read(decoder, ids) == decode(BYTE_LEVEL, ids)
     assert len(decoder.ends) == len(ids)
 

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from outrider.contracts.committed import Committed
 from outrider.contracts.requests import FinishReason, TextSpan, TokenOrigin
-from outrider.text.shown import Shown, shown
-from outrider.text.stops import IncrementalText
+from outrider.text.shown import IncrementalText, Shown, shown
 from tests.unit.engines.conftest import VOCAB
 from tests.unit.serve_app.api.in_memory_service import TOKENIZER
 

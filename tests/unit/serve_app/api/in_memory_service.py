@@ -24,7 +24,8 @@ from outrider.scheduling.fcfs import Fcfs
 from outrider.scheduling.ledger import DeadlineRule
 from outrider.scheduling.policy import BatchLimits, SchedulingPolicy
 from outrider.selection.fixed import Fixed
-from outrider.text.stops import IncrementalText, tokens_that_stop
+from outrider.text.shown import IncrementalText
+from outrider.text.stops import tokens_that_stop
 from serve_app.coordination.batcher import Batcher
 from serve_app.coordination.drafter_book import DrafterBook
 from serve_app.coordination.drafter_link import DrafterLink

@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from transformers import PreTrainedTokenizerBase
 
 from outrider.config.schema import SloConfig
+from outrider.contracts.committed import Committed
 from outrider.contracts.requests import (
     FinishReason,
     GenerationChunk,
     GenerationRequest,
     ProtocolName,
     RoundStats,
-    TextSpan,
     TokenLogprobs,
     TokenOrigin,
 )
 from outrider.contracts.slo import LedgerRecord
 from outrider.models.registry import load_tokenizer
-from outrider.text.stops import IncrementalText
+from outrider.text.shown import IncrementalText, shown
 from serve_app.api.openai.requests import RequestLimits
 from serve_app.api.service import ReadyReport, ServiceSettings
 
@@ -75,28 +75,19 @@ class TextService:
         self.requests.append(request)
         ids = TOKENIZER.encode(self.texts[number % len(self.texts)])[: request.max_tokens]
         text = IncrementalText(TOKENIZER, request.stop, min_tokens=request.min_tokens)
-        stopped = False
         try:
             for first in range(0, len(ids), TOKENS_PER_ROUND):
                 if self.trouble_at == first and self.trouble_with in (None, number):
                     await self._trouble()
                 await asyncio.sleep(0)  # others have their turn
-                taken: list[int] = []
-                spans: list[TextSpan] = []
-                for token_id in ids[first : first + TOKENS_PER_ROUND]:
-                    piece = text.push([token_id])
-                    stopped = piece.stopped
-                    taken.append(token_id)
-                    spans.append(TextSpan(piece.text, _origin(first, len(taken))))
-                    if stopped:
-                        break
-                last = stopped or first + TOKENS_PER_ROUND >= len(ids)
-                if last:
-                    spans.append(TextSpan(text.finish(), spans[-1].origin))
+                made = tuple(ids[first : first + TOKENS_PER_ROUND])
+                finish = FinishReason.LENGTH if first + TOKENS_PER_ROUND >= len(ids) else None
+                piece = shown(text, Committed(made, finish, tuple(_origin(first, i) for i in range(len(made)))))
+                taken = made[: piece.consumed]
                 rounds = 1 + first // TOKENS_PER_ROUND
                 yield GenerationChunk(
-                    token_ids=tuple(taken),
-                    spans=tuple(span for span in spans if span.text),
+                    token_ids=taken,
+                    spans=piece.spans,
                     stats=RoundStats(
                         *(rounds, rounds - 1, 2 * rounds, rounds, 5 + number, 80 * rounds, 64 * rounds),
                         late_queue_rounds=rounds // 2,
@@ -108,14 +99,14 @@ class TextService:
                     if request.logprobs is not None
                     else (),
                     prompt_logprobs=prompt_scores(request, self.floor) if first == 0 else (),
-                    finish_reason=FinishReason.STOP if stopped else FinishReason.LENGTH if last else None,
+                    finish_reason=piece.finish,
                     ledger=LedgerRecord(
                         tokens=first + len(taken) - TOKENS_PER_ROUND if first else 0,
                         elapsed_s=ROUND_S * (number + 1) * (rounds - 1),
                         times_behind=number,
                     ),
                 )
-                if last:
+                if piece.finish is not None:
                     break
             self.said_all += 1
         except (asyncio.CancelledError, GeneratorExit):
@@ -154,7 +145,7 @@ def prompt_scores(request: GenerationRequest, floor: float) -> tuple[TokenLogpro
     return (None, *(score(request, token_id, floor) for token_id in request.prompt_ids[1:]))
 
 
-def _origin(first: int, count: int) -> TokenOrigin:
+def _origin(first: int, at: int) -> TokenOrigin:
     if first == 0:
         return TokenOrigin.VERIFIER
-    return TokenOrigin.CORRECTION if count == TOKENS_PER_ROUND else TokenOrigin.ACCEPTED
+    return TokenOrigin.CORRECTION if at == TOKENS_PER_ROUND - 1 else TokenOrigin.ACCEPTED

@@ -5,8 +5,7 @@ from tokenizers import AddedToken, Tokenizer
 from tokenizers.decoders import ByteFallback, Fuse, Metaspace, Replace, Sequence, Strip, WordPiece
 from tokenizers.models import BPE, WordLevel
 
-from outrider.text.stops import backend_of
-from outrider.text.token_names import TextOffsets, TokenTable
+from outrider.text.tokens import TextOffsets, TokenTable, backend_of
 from tests.unit.serve_app.api.text_service import TOKENIZER
 
 BACKEND = backend_of(TOKENIZER)

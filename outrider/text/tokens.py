@@ -10,10 +10,29 @@ import json
 import re
 
 from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerBase
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
+from outrider.contracts.errors import ModelUnavailableError
+
+_BYTE_OF = {char: byte for byte, char in bytes_to_unicode().items()}  # GPT-2's letters for bytes
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _BEFORE = "a"  # a token to stand before another, so that it is decoded as amid a text
+
+
+def backend_of(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
+    """The Rust tokenizer inside: safe to share between threads, unlike what wraps it.
+
+    Raises:
+        ModelUnavailableError: it has none.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if not isinstance(backend, Tokenizer):
+        raise ModelUnavailableError(
+            f"needs a tokenizer with a tokenizers backend, found {type(tokenizer).__name__}; "
+            "add a tokenizer.json to the model's folder"
+        )
+    return backend
 
 
 class TokenTable:
@@ -28,7 +47,7 @@ class TokenTable:
         self._special = {i: token.content for i, token in backend.get_added_tokens_decoder().items() if token.special}
         decoder = backend.decoder
         kinds = set() if decoder is None else _kinds(json.loads(decoder.__getstate__()))
-        self._byte_of = {char: byte for byte, char in bytes_to_unicode().items()} if "ByteLevel" in kinds else None
+        self._byte_level = "ByteLevel" in kinds
         self._byte_tokens = "ByteFallback" in kinds
 
     def special(self, token_id: int) -> str | None:
@@ -45,9 +64,9 @@ class TokenTable:
         token = self._backend.id_to_token(token_id)
         if token is None or token_id in self._special:
             return None if token is None else b""
-        if self._byte_of is not None:
-            known = all(char in self._byte_of for char in token)
-            return bytes(self._byte_of[char] for char in token) if known else token.encode()
+        if self._byte_level:
+            spelled = all(char in _BYTE_OF for char in token)  # an added token is written as it is
+            return bytes(map(_BYTE_OF.__getitem__, token)) if spelled else token.encode()
         if self._byte_tokens and (match := _BYTE_TOKEN.fullmatch(token)):
             return bytes.fromhex(match[1])
         if self._backend.decoder is None:
