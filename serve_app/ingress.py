@@ -30,11 +30,10 @@ from outrider.models.registry import load_tokenizer, resolve_folder
 from outrider.models.target_folder import read_config
 from outrider.models.token_map import token_map, usable_vocab_size
 from outrider.text.tokens import backend_of
-from serve_app.api.http.application import make_api
-from serve_app.api.openai.requests import RequestLimits
+from serve_app.api.http.routes import make_api
 from serve_app.api.response_meter import ResponseMeter
 from serve_app.api.resumption import resumed
-from serve_app.api.service import ReadyReport, ServiceSettings
+from serve_app.api.service import ReadyReport, RequestLimits, ServiceSettings
 from serve_app.metrics import PrometheusSink, RaySink, Sinks
 
 __all__ = ["CoordinatorService", "Ingress", "ServiceSettings"]

@@ -4,9 +4,10 @@ Frozen data only. Token ids are plain ints, probabilities float32, times seconds
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from math import isfinite
+from typing import Annotated, get_type_hints
 
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.slo import BEST_EFFORT, LedgerRecord, SloClass
@@ -16,23 +17,45 @@ MAX_SEED = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True)
+class Range:
+    """The numbers that a sampling parameter may be: ``low`` to ``high``, both included unless ``low_open``."""
+
+    low: float
+    high: float
+    low_open: bool = False
+    needed: str = ""  # instead of the range in numbers
+
+    def check(self, field: str, value: float) -> None:
+        """Refuse what lies outside.
+
+        Raises:
+            ParameterError: names the field, the range and the value.
+        """
+        if not ((self.low < value if self.low_open else self.low <= value) and value <= self.high):
+            numbers = f"a number in {'(' if self.low_open else '['}{self.low:g}, {self.high:g}]"
+            raise ParameterError(field, self.needed or numbers, value)
+
+
+@dataclass(frozen=True, slots=True)
 class SamplingParams:
     """The distribution a request samples from, and the seed that fixes the sample.
 
     Applied in this order: logit bias, repetition penalty, presence and frequency penalties, withheld tokens,
     temperature, top-k, top-p, min-p. ``temperature == 0`` is greedy: the argmax after bias and penalties.
 
+    A field with a ``Range`` is a parameter of the API under its own name, and at its default asks for nothing.
+
     Raises:
         ParameterError: a field is out of range (the message names it, its range and the value).
     """
 
-    temperature: float = 1.0  # 0 is greedy
-    top_k: int = 0  # 0 keeps all
-    top_p: float = 1.0  # smallest set of tokens whose mass reaches top_p
-    min_p: float = 0.0  # drop tokens below min_p * (largest probability)
-    repetition_penalty: float = 1.0  # prompt and output; positive logits divided, negative multiplied
-    presence_penalty: float = 0.0  # output only, once per token that occurred
-    frequency_penalty: float = 0.0  # output only, times its count
+    temperature: Annotated[float, Range(0.0, 2.0)] = 1.0  # 0 is greedy
+    top_p: Annotated[float, Range(0.0, 1.0, low_open=True)] = 1.0  # smallest set of tokens whose mass reaches top_p
+    top_k: Annotated[int, Range(0, float("inf"), needed="an integer >= 0 (0 keeps all tokens)")] = 0
+    min_p: Annotated[float, Range(0.0, 1.0)] = 0.0  # drop tokens below min_p * (largest probability)
+    repetition_penalty: Annotated[float, Range(0.0, 10.0, low_open=True)] = 1.0  # divides logits > 0, multiplies others
+    presence_penalty: Annotated[float, Range(-2.0, 2.0)] = 0.0  # output only, once per token that occurred
+    frequency_penalty: Annotated[float, Range(-2.0, 2.0)] = 0.0  # output only, times its count
     logit_bias: tuple[tuple[int, float], ...] = ()
     withheld_ids: tuple[int, ...] = ()  # cannot be chosen at positions below withheld_until (what min_tokens comes to)
     withheld_until: int = 0  # absolute position
@@ -40,20 +63,14 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         """Refuse what has no meaning, naming field, range and value."""
-        _in_range("temperature", self.temperature, 0.0, 2.0)
-        _in_range("top_p", self.top_p, 0.0, 1.0, low_open=True)
-        _in_range("min_p", self.min_p, 0.0, 1.0)
-        _in_range("repetition_penalty", self.repetition_penalty, 0.0, 10.0, low_open=True)
-        _in_range("presence_penalty", self.presence_penalty, -2.0, 2.0)
-        _in_range("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
-        if self.top_k < 0:
-            raise ParameterError("top_k", "an integer >= 0 (0 keeps all tokens)", self.top_k)
+        for name, allowed in SAMPLING_RANGES.items():
+            allowed.check(name, getattr(self, name))
         if not 0 <= self.seed <= MAX_SEED:
             raise ParameterError("seed", f"an integer in 0..{MAX_SEED}", self.seed)
         for token_id, bias in self.logit_bias:
             if token_id < 0:
                 raise ParameterError("logit_bias", "token ids >= 0", token_id)
-            _in_range(f"logit_bias[{token_id}]", bias, -100.0, 100.0)
+            _BIAS.check(f"logit_bias[{token_id}]", bias)
 
     @property
     def greedy(self) -> bool:
@@ -66,11 +83,12 @@ class SamplingParams:
         return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
 
 
-def _in_range(field: str, value: float, low: float, high: float, *, low_open: bool = False) -> None:
-    inside = isfinite(value) and (low < value if low_open else low <= value) and value <= high
-    if not inside:
-        bracket = "(" if low_open else "["
-        raise ParameterError(field, f"a number in {bracket}{low:g}, {high:g}]", value)
+SAMPLING_RANGES: Mapping[str, Range] = {
+    name: extra
+    for name, hint in get_type_hints(SamplingParams, include_extras=True).items()
+    for extra in getattr(hint, "__metadata__", ())
+}
+_BIAS = Range(-100.0, 100.0)
 
 
 class ProtocolName(StrEnum):

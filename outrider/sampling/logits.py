@@ -8,8 +8,9 @@ temperature, top-k, top-p, min-p. Each truncation looks at what the one before i
 the last one kept: ties cannot be broken by the order a sort happens to give.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -116,27 +117,30 @@ def adjust_logits(logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:
         return adjusted
     if adjusted is logits:
         adjusted = logits.clone()
-    start = 0
-    for group in groups:
+    placed = list(zip(accumulate((group.rows for group in groups), initial=0), groups, strict=False))
+    for start, group in placed:
         rows = adjusted[start : start + group.rows]
-        start += group.rows
         _add_bias(rows, group.params)
         if group.counts is not None and group.params.penalised:
             _penalise(rows, group, group.counts)
         _withhold(rows[: group.withheld_rows], group.params.withheld_ids)
-    sampled = [(row, group.params) for row, group in enumerate(per_row(groups)) if not group.params.greedy]
-    vocab = logits.shape[1]
-    _edit_rows(adjusted, [(row, params.temperature) for row, params in sampled if params.temperature != 1.0], _scale)
-    _edit_rows(adjusted, [(row, params.top_k) for row, params in sampled if 0 < params.top_k < vocab], _top_k)
-    _edit_rows(adjusted, [(row, params.top_p) for row, params in sampled if params.top_p < 1.0], _top_p)
-    _edit_rows(adjusted, [(row, params.min_p) for row, params in sampled if params.min_p > 0.0], _min_p)
+    sampled = [(start, group) for start, group in placed if not group.params.greedy]
+    for name, shape in _SHAPES.items():
+        neutral = getattr(_NEUTRAL, name)
+        asked = [
+            (row, limit)
+            for start, group in sampled
+            if (limit := getattr(group.params, name)) != neutral
+            for row in range(start, start + group.rows)
+        ]
+        _edit_rows(adjusted, asked, shape)
     return adjusted
 
 
 def edits(group: RowGroup) -> bool:
     """Whether ``adjust_logits`` changes any of these rows."""
     params = group.params
-    shaped = params.temperature != 1.0 or params.top_k > 0 or params.top_p < 1.0 or params.min_p > 0.0
+    shaped = any(getattr(params, name) != getattr(_NEUTRAL, name) for name in _SHAPES)
     edited = bool(params.logit_bias) or params.penalised or (shaped and not params.greedy)
     return bool(group.rows) and (edited or group.withheld_rows > 0)
 
@@ -196,6 +200,7 @@ def _scale(rows: Tensor, temperatures: Tensor) -> None:
 
 
 def _top_k(rows: Tensor, top_k: Tensor) -> None:
+    top_k = top_k.clamp_max(rows.shape[1])
     best = rows.topk(int(top_k.max()), dim=-1).values
     _remove_below(rows, best.gather(1, (top_k.long() - 1).to(rows.device)))
 
@@ -227,6 +232,16 @@ def _top_p(rows: Tensor, top_p: Tensor) -> None:
 
 def _min_p(rows: Tensor, min_p: Tensor) -> None:
     _remove_below(rows, rows.amax(dim=-1, keepdim=True) + min_p.log().float().to(rows.device))
+
+
+# What shapes the rows that are sampled from: by parameter, in the order of application.
+_SHAPES: Mapping[str, Callable[[Tensor, Tensor], None]] = {
+    "temperature": _scale,
+    "top_k": _top_k,
+    "top_p": _top_p,
+    "min_p": _min_p,
+}
+_NEUTRAL = SamplingParams()  # asks for nothing
 
 
 def _remove_below(rows: Tensor, least: Tensor) -> None:

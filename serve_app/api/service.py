@@ -9,7 +9,19 @@ from transformers import PreTrainedTokenizerBase
 from outrider.config.schema import Config
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from outrider.contracts.slo import BEST_EFFORT, SloClass
-from serve_app.api.openai.requests import RequestLimits
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """What the served model allows of a request."""
+
+    model_name: str
+    max_context_tokens: int  # prompt and output together
+    max_output_tokens: int
+    vocab_size: int
+    k_max: int
+    max_prompt_chars: int  # a longer text is refused without the cost of tokenising it
+    slo_classes: tuple[SloClass, ...] = (BEST_EFFORT,)  # the first is that of requests that name none
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,6 @@ def test_penalties_and_bias_stay_exact_under_speculation(service: Service, targe
         "frequency_penalty": 0.3,
         "logit_bias": {"28": -5, "339": 2.5},
     }
-    params = SamplingParams(0.8, 50, 1.0, 0.02, 1.1, 0.4, 0.3, ((28, -5.0), (339, 2.5)), seed=3)
+    params = SamplingParams(0.8, 1.0, 50, 0.02, 1.1, 0.4, 0.3, ((28, -5.0), (339, 2.5)), seed=3)
     expected = shown(target, sampled(target, prompt, params, TOKENS))
     assert [answer(service, prompt, window, **extra)[0] for window in (0, 1, 5, 16)] == [expected] * 4

@@ -1,104 +1,208 @@
-"""One choice of a response being made: a coordinator's chunks in, what the client is to see of them out.
+"""What a parsed request body asks of the coordinators: one generation for each choice of each prompt.
 
-A token's log-probability comes with the text that shows all of the token; of a token that a stop string swallowed it
-never comes.
+Parameters are checked against the model's limits here.
 """
 
-from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from itertools import accumulate
+from operator import mul
 
-from outrider.contracts.requests import ChoiceReport, FinishReason, GenerationChunk, RoundStats, TextSpan, TokenLogprobs
-from outrider.contracts.slo import LedgerRecord
-from outrider.text.tokens import TextOffsets, TokenTable
-from serve_app.api.openai.generation import Choice
+from outrider.contracts.errors import ParameterError
+from outrider.contracts.requests import (
+    SAMPLING_RANGES,
+    TREE_PROTOCOLS,
+    GenerationId,
+    GenerationRequest,
+    ProtocolName,
+    SamplingParams,
+)
+from outrider.contracts.slo import SloClass, slo_class_named
+from serve_app.api.http_errors import PromptTooLongError
+from serve_app.api.openai.bodies import ChatBody, CompletionBody
+from serve_app.api.openai.prompts import Prompt
+from serve_app.api.service import RequestLimits
 
-_KEPT_CHOICES = 256
+_DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's
+_INT64 = range(-(2**63), 2**63)
 
 
 @dataclass(frozen=True, slots=True)
-class ShownToken:
-    """A token whose log-probability may be told.
+class Choice:
+    """One of a response's choices, and the generation that makes it.
 
-    ``logprobs`` is None for the first of a prompt. ``text_offset`` counts characters of the choice's text.
+    Attributes:
+        index: OpenAI's: choice i of prompt j has ``j * n + i``.
+        request: what a coordinator is asked for.
+        first_of_prompt: whether it is choice 0 of its prompt; ``usage`` counts a prompt once.
+        echo: the prompt's text, if the choice's text is to begin with it.
+        shows_output: False for ``max_tokens: 0``, which only echoes: one token is made and not shown.
     """
 
-    token_id: int
-    text_offset: int
-    logprobs: TokenLogprobs | None
+    index: int
+    request: GenerationRequest
+    first_of_prompt: bool = True
+    echo: str | None = None
+    shows_output: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Delta:
-    """A piece of a choice. ``spans`` are the generated part of ``text``: all, unless it is a prompt echoed."""
+def to_choices(
+    body: CompletionBody | ChatBody,
+    prompts: Sequence[Prompt],
+    limits: RequestLimits,
+    *,
+    name: GenerationId,
+    request_id: str,
+    default_seed: int,
+) -> list[Choice]:
+    """What coordinators are asked for, in the order of the choices' indices.
 
-    text: str
-    spans: tuple[TextSpan, ...] = ()
-    tokens: tuple[ShownToken, ...] = ()
+    Args:
+        body: a parsed body.
+        prompts: from ``read_prompts``.
+        limits: of the served model.
+        name: of the response, fresh; generations are named by it and their index.
+        request_id: of the HTTP request.
+        default_seed: unsigned 64 bit, for a request that names none.
+
+    Raises:
+        ParameterError: a value is out of range.
+        PromptTooLongError: prompt and ``max_tokens`` together exceed the context.
+    """
+    params = _params(body, limits, default_seed)
+    echo = isinstance(body, CompletionBody) and body.echo
+    choices: list[Choice] = []
+    for prompt in prompts:
+        max_tokens = _max_tokens(body, len(prompt.token_ids), limits)
+        request = _request(body, prompt, params, limits, max_tokens)
+        for i in range(body.n):
+            own = replace(
+                request,
+                generation=f"{name}-{len(choices)}",
+                params=replace(params, seed=choice_seed(params.seed, i)),
+                prompt_logprobs=echo and body.alternatives is not None,
+                request_id=request_id,
+            )
+            text = prompt.text if echo else None
+            choices.append(Choice(len(choices), own, i == 0, text, shows_output=max_tokens > 0))
+    return choices
 
 
-def joined(deltas: Sequence[Delta]) -> Delta:
-    """Several pieces in a row as one; neighbouring spans of one origin become one."""
-    return Delta(
-        text="".join(delta.text for delta in deltas),
-        spans=_merged(span for delta in deltas for span in delta.spans),
-        tokens=tuple(token for delta in deltas for token in delta.tokens),
+def _request(
+    body: CompletionBody | ChatBody, prompt: Prompt, params: SamplingParams, limits: RequestLimits, max_tokens: int
+) -> GenerationRequest:
+    """What all choices of a prompt have in common."""
+    return GenerationRequest(
+        generation="",
+        prompt_ids=prompt.token_ids,
+        params=params,
+        max_tokens=max(max_tokens, 1),
+        stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop),
+        min_tokens=_min_tokens(body, max_tokens),
+        ignore_eos=body.ignore_eos,
+        logprobs=body.alternatives,
+        window=_window(body, limits),
+        protocol=_protocol(body, params),
+        expansion=_expansion(body, limits),
+        reproducible=body.seed is not None,
+        explain=body.outrider.explain,
+        slo=_slo_class(body, limits),
     )
 
 
-class ChoiceReader:
-    """Reads the chunks of one choice.
+def choice_seed(seed: int, choice: int) -> int:
+    """The seed of one of ``n`` choices: the request's own for choice 0.
 
-    Attributes:
-        finish_reason: None until the last chunk was read.
-        completion_tokens: so far.
-        stats: of what was read so far.
-        ledger: how far the promised speed was kept; None before the first chunk.
-        choices: why rounds were made as they were, as far as it was told; the last ``_KEPT_CHOICES``.
+    For the others BLAKE2b of seed and choice (unsigned, little endian, 8 bytes each), its first 8 bytes.
     """
-
-    def __init__(self, choice: Choice, table: TokenTable) -> None:
-        self.choice = choice
-        self.finish_reason: FinishReason | None = None
-        self.completion_tokens = 0
-        self.stats = RoundStats()
-        self.ledger: LedgerRecord | None = None
-        self.choices: deque[ChoiceReport] = deque(maxlen=_KEPT_CHOICES)
-        self._table = table
-        self._offsets = TextOffsets(table, start=len(choice.echo or ""))
-        self._echoed = choice.echo is None
-        self._held: list[TokenLogprobs] = []  # of committed tokens that are not shown yet
-        self._told = 0  # tokens that are
-
-    def read(self, chunk: GenerationChunk) -> list[Delta]:
-        """What a chunk adds, the echo of the prompt apart; nothing empty."""
-        deltas = [] if self._echoed else [self._echo(chunk)]
-        self._echoed = True
-        self.stats, self.finish_reason = chunk.stats, chunk.finish_reason
-        self.ledger = chunk.ledger
-        self.choices += chunk.choices
-        if self.choice.shows_output:
-            self.completion_tokens += len(chunk.token_ids)
-            deltas.append(Delta(chunk.text, _merged(chunk.spans), self._shown(chunk)))
-        elif chunk.finish_reason is not None:
-            self.finish_reason = FinishReason.LENGTH
-        return [delta for delta in deltas if delta.text or delta.tokens]
-
-    def _echo(self, chunk: GenerationChunk) -> Delta:
-        text = self.choice.echo or ""
-        offsets = TextOffsets(self._table, spelled=text)
-        reported = zip(self.choice.request.prompt_ids, chunk.prompt_logprobs, strict=False)  # none unless asked for
-        return Delta(text, tokens=tuple(ShownToken(i, offsets.next(i), logprobs) for i, logprobs in reported))
-
-    def _shown(self, chunk: GenerationChunk) -> tuple[ShownToken, ...]:
-        self._held += chunk.logprobs
-        shown = self._held[: chunk.shown_tokens - self._told]
-        del self._held[: len(shown)]
-        self._told += len(shown)
-        return tuple(ShownToken(item.token_id, self._offsets.next(item.token_id), item) for item in shown)
+    if choice == 0:
+        return seed
+    digest = blake2b(seed.to_bytes(8, "little") + choice.to_bytes(8, "little"), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
 
 
-def _merged(spans: Iterable[TextSpan]) -> tuple[TextSpan, ...]:
-    by_origin = groupby(spans, lambda span: span.origin)
-    return tuple(TextSpan("".join(span.text for span in run), origin) for origin, run in by_origin)
+def _params(body: CompletionBody | ChatBody, limits: RequestLimits, default_seed: int) -> SamplingParams:
+    seed = default_seed if body.seed is None else body.seed
+    if body.seed is not None and body.seed not in _INT64:
+        raise ParameterError("seed", f"an integer in {_INT64.start}..{_INT64.stop - 1}", body.seed)
+    asked = {name: getattr(body, name) for name in SAMPLING_RANGES}
+    if asked["top_k"] == -1 or asked["top_k"] >= limits.vocab_size:  # -1 is vLLM's for all
+        asked["top_k"] = 0
+    return SamplingParams(**asked, logit_bias=_logit_bias(body.logit_bias, limits.vocab_size), seed=seed % 2**64)
+
+
+def _window(body: CompletionBody | ChatBody, limits: RequestLimits) -> int | None:
+    window = body.outrider.window
+    if window is not None and not 0 <= window <= limits.k_max:
+        raise ParameterError("outrider.window", f"an integer in 0..{limits.k_max}", window)
+    return window
+
+
+def _protocol(body: CompletionBody | ChatBody, params: SamplingParams) -> ProtocolName | None:
+    name = body.outrider.protocol
+    if name is None:
+        return None
+    if name not in set(ProtocolName):
+        raise ParameterError("outrider.protocol", f"one of {', '.join(ProtocolName)}", name)
+    if body.seed is not None and not params.greedy and name != ProtocolName.TOKEN_IDS:
+        raise ParameterError("outrider.protocol", "token_ids where a seed is named, for the tokens it stands for", name)
+    return ProtocolName(name)
+
+
+def _expansion(body: CompletionBody | ChatBody, limits: RequestLimits) -> tuple[int, ...]:
+    options = body.outrider
+    if not options.expansion:
+        return ()
+    if options.protocol not in TREE_PROTOCOLS:
+        raise ParameterError("outrider.expansion", "outrider.protocol tslt_tree or token_ids", options.protocol)
+    if len(options.expansion) != options.window or min(options.expansion) < 1:
+        needed = f"as many numbers >= 1 as outrider.window ({options.window})"
+        raise ParameterError("outrider.expansion", needed, options.expansion)
+    if (nodes := sum(accumulate(options.expansion, mul))) > limits.k_max:
+        raise ParameterError("outrider.expansion", f"a tree of at most {limits.k_max} tokens", nodes)
+    return tuple(options.expansion)
+
+
+def _slo_class(body: CompletionBody | ChatBody, limits: RequestLimits) -> SloClass:
+    name = body.outrider.slo_class
+    return limits.slo_classes[0] if name is None else slo_class_named(name, limits.slo_classes)
+
+
+def _min_tokens(body: CompletionBody | ChatBody, max_tokens: int) -> int:
+    if not 0 <= body.min_tokens <= max_tokens:
+        raise ParameterError("min_tokens", f"an integer in 0..{max_tokens} (max_tokens)", body.min_tokens)
+    return body.min_tokens
+
+
+def _max_tokens(body: CompletionBody | ChatBody, prompt_len: int, limits: RequestLimits) -> int:
+    room = limits.max_context_tokens - prompt_len
+    most = min(room, limits.max_output_tokens)
+    field, asked, least = "max_tokens", body.max_tokens, 1
+    if isinstance(body, CompletionBody) and body.echo:
+        least = 0
+    if isinstance(body, ChatBody) and body.max_completion_tokens is not None:
+        if asked not in (None, body.max_completion_tokens):
+            raise ParameterError("max_tokens", "to equal max_completion_tokens, or be left out", asked)
+        field, asked = "max_completion_tokens", body.max_completion_tokens
+    if asked is None:
+        return most if isinstance(body, ChatBody) else min(_DEFAULT_COMPLETION_TOKENS, most)
+    if not least <= asked <= limits.max_output_tokens:
+        raise ParameterError(field, f"an integer in {least}..{limits.max_output_tokens}", asked)
+    if asked > room:
+        raise PromptTooLongError(
+            field,
+            f"{field} needs at most {room} (a context of {limits.max_context_tokens} tokens, {prompt_len} of them "
+            f"prompt), found {asked}; lower it or shorten the prompt",
+        )
+    return asked
+
+
+def _logit_bias(biases: Mapping[str, float], vocab_size: int) -> tuple[tuple[int, float], ...]:
+    bias_by_id = {}
+    for key, bias in biases.items():
+        token_id = int(key) if key.isascii() and key.isdigit() and len(key) <= len(str(vocab_size)) else vocab_size
+        if token_id >= vocab_size or str(token_id) != key:
+            raise ParameterError("logit_bias", f"token ids in 0..{vocab_size - 1} as keys", key)
+        bias_by_id[token_id] = float(bias)
+    return tuple(sorted(bias_by_id.items()))

@@ -13,7 +13,8 @@ from transformers import PreTrainedTokenizerBase
 from outrider.contracts.errors import ParameterError
 from outrider.text.tokens import backend_of
 from serve_app.api.http_errors import PromptTooLongError, UnsupportedFieldError
-from serve_app.api.openai.requests import ChatBody, CompletionBody, Message, RequestLimits
+from serve_app.api.openai.bodies import ChatBody, CompletionBody, Message
+from serve_app.api.service import RequestLimits
 
 _MAX_CHOICES = 64
 

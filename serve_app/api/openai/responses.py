@@ -7,9 +7,10 @@ from math import floor
 from outrider.contracts.requests import FinishReason, ProtocolName, RoundStats
 from outrider.scheduling.attribution import response_cause
 from outrider.text.tokens import TokenTable
-from serve_app.api.openai.choices import ChoiceReader, Delta
-from serve_app.api.openai.logprobs import chat_logprobs, completion_logprobs
-from serve_app.api.openai.requests import RequestLimits
+from serve_app.api.openai.choice_reader import ChoiceReader, Delta, ShownToken
+from serve_app.api.service import RequestLimits
+
+_LEAST = -9999.0  # what OpenAI writes for a token that cannot occur; JSON has no infinity
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class ResponseForm:
         return self._framed("chat.completion.chunk", [choice]) | usage
 
     def _logprobs(self, delta: Delta) -> dict[str, object]:
-        return (chat_logprobs if self.chat else completion_logprobs)(delta.tokens, self.table)
+        return (_chat_logprobs if self.chat else _completion_logprobs)(delta.tokens, self.table)
 
     def _spans(self, delta: Delta) -> dict[str, object]:
         if not self.spans or not delta.text:
@@ -94,6 +95,45 @@ class ResponseForm:
             "model": self.model,
             "choices": choices,
         }
+
+
+def _chat_logprobs(tokens: Sequence[ShownToken], table: TokenTable) -> dict[str, object]:
+    """``choices[].logprobs`` of a chat."""
+    content = [
+        _entry(item.token_id, item.logprobs.logprob, table)
+        | {"top_logprobs": [_entry(token_id, logprob, table) for token_id, logprob in item.logprobs.top]}
+        for item in tokens
+        if item.logprobs is not None
+    ]
+    return {"content": content, "refusal": None}
+
+
+def _completion_logprobs(tokens: Sequence[ShownToken], table: TokenTable) -> dict[str, object]:
+    """``choices[].logprobs`` of a completion. ``top_logprobs`` has the token itself as well, as OpenAI's."""
+    return {
+        "tokens": [table.name(item.token_id) for item in tokens],
+        "token_logprobs": [None if item.logprobs is None else max(item.logprobs.logprob, _LEAST) for item in tokens],
+        "top_logprobs": [_by_name(item, table) for item in tokens],
+        "text_offset": [item.text_offset for item in tokens],
+    }
+
+
+def _entry(token_id: int, logprob: float, table: TokenTable) -> dict[str, object]:
+    data = table.data(token_id)
+    return {
+        "token": table.name(token_id),
+        "logprob": max(logprob, _LEAST),
+        "bytes": None if data is None else list(data),
+    }
+
+
+def _by_name(item: ShownToken, table: TokenTable) -> dict[str, float] | None:
+    if item.logprobs is None:
+        return None
+    named: dict[str, float] = {}
+    for token_id, logprob in (*item.logprobs.top, (item.token_id, item.logprobs.logprob)):
+        named.setdefault(table.name(token_id), max(logprob, _LEAST))  # of two tokens with one name the likelier
+    return named
 
 
 def usage_of(readers: Sequence[ChoiceReader]) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """The fields of OpenAI's and vLLM's APIs that are not supported yet, and the values of theirs that ask for nothing.
 
-A table, applied by ``requests``. A field that gets supported leaves it and joins a request body there; one
-that only one endpoint supports stays, for the other.
+A table, applied by ``parsing``. A field that gets supported leaves it and joins a request body; one that only one
+endpoint supports stays, for the other.
 """
 
 from collections.abc import Mapping

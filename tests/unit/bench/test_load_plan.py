@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from bench.load_client import streaming
 from bench.load_plan import PlannedRequest, plan_load
-from serve_app.api.openai.requests import ChatBody, CompletionBody, RequestLimits, parse_body
+from serve_app.api.openai.bodies import ChatBody, CompletionBody
+from serve_app.api.openai.parsing import parse_body
+from serve_app.api.service import RequestLimits
 
 LIMITS = RequestLimits(
     model_name="m", max_context_tokens=8192, max_output_tokens=4096, vocab_size=49152, k_max=16, max_prompt_chars=10**6

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import httpx
 from starlette.types import Message
 
-from serve_app.api.http.application import make_api
+from serve_app.api.http.routes import make_api
 from tests.unit.serve_app.api.text_service import MODEL, TEXT, TOKENIZER, TextService
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ from openai.types import Model
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from outrider.config.reading import parse_config
-from serve_app.api.http.application import make_api
+from serve_app.api.http.routes import make_api
 from serve_app.api.service import ServiceSettings
 from tests.unit.serve_app.api.asking import COMPLETION, JSON, ask, error_of, post, within
 from tests.unit.serve_app.api.text_service import MODEL, SETTINGS, TextService

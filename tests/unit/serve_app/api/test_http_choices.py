@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from outrider.contracts.errors import BusyError, GenerationFailedError
-from serve_app.api.http.application import make_api
+from serve_app.api.http.routes import make_api
 from tests.unit.serve_app.api.asking import ALL_TEXT, CHAT, COMPLETION, Connection, error_of, events_of, post, within
 from tests.unit.serve_app.api.text_service import TextService
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from serve_app.api.openai.requests import ChatBody, CompletionBody, OutriderOptions
+from serve_app.api.openai.bodies import ChatBody, CompletionBody, OutriderOptions
 from serve_app.api.openai.unsupported import NOT_YET
 from tests.unit.serve_app.api.asking import CHAT, COMPLETION, JSON, ask, error_of, events_of, post
 from tests.unit.serve_app.api.text_service import TextService

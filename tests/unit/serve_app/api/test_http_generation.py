@@ -9,7 +9,7 @@ from ray.serve.exceptions import BackPressureError
 
 from outrider.contracts.errors import BusyError, ContextTooLongError, GenerationFailedError
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
-from serve_app.api.http.application import make_api
+from serve_app.api.http.routes import make_api
 from tests.unit.serve_app.api.asking import ALL_TEXT, CHAT, COMPLETION, Connection, error_of, events_of, post, within
 from tests.unit.serve_app.api.text_service import MODEL, SETTINGS, TEXT, TOKENIZER, TextService
 

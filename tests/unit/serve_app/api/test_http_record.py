@@ -7,7 +7,7 @@ import pytest
 
 from outrider.contracts.errors import GenerationFailedError
 from outrider.events import JsonLines
-from serve_app.api.http.application import make_api
+from serve_app.api.http.routes import make_api
 from tests.unit.serve_app.api.asking import CHAT, COMPLETION, Connection, ask, post, within
 from tests.unit.serve_app.api.text_service import TextService
 

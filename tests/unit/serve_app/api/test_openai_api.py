@@ -11,8 +11,9 @@ from serve_app.api.http_errors import (
     UnknownModelError,
     UnsupportedFieldError,
 )
+from serve_app.api.openai.bodies import ChatBody, CompletionBody
+from serve_app.api.openai.parsing import parse_body
 from serve_app.api.openai.prompts import read_prompts
-from serve_app.api.openai.requests import ChatBody, CompletionBody, parse_body
 from tests.unit.serve_app.api.text_service import LIMITS, TOKENIZER
 from tests.unit.serve_app.coordination.choosing import CHAT, generation
 

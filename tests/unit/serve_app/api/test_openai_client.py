@@ -8,7 +8,7 @@ import pytest
 from openai import AsyncOpenAI, BadRequestError, NotFoundError, RateLimitError
 
 from outrider.contracts.errors import BusyError
-from serve_app.api.http.application import make_api
+from serve_app.api.http.routes import make_api
 from tests.unit.serve_app.api.asking import ALL_TEXT, T, within
 from tests.unit.serve_app.api.text_service import MODEL, TEXT, TOKENIZER, TextService
 

@@ -20,8 +20,7 @@ from outrider.contracts.requests import (
 from outrider.contracts.slo import LedgerRecord
 from outrider.models.registry import load_tokenizer
 from outrider.text.shown import IncrementalText, shown
-from serve_app.api.openai.requests import RequestLimits
-from serve_app.api.service import ReadyReport, ServiceSettings
+from serve_app.api.service import ReadyReport, RequestLimits, ServiceSettings
 
 TOKENIZER = load_tokenizer("smollm2-135m-instruct")
 MODEL = "smollm2"

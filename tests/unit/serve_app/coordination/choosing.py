@@ -3,9 +3,10 @@
 import json
 
 from outrider.contracts.requests import GenerationRequest
-from serve_app.api.openai.generation import Choice, to_choices
+from serve_app.api.openai.bodies import ChatBody, CompletionBody
+from serve_app.api.openai.choices import Choice, to_choices
+from serve_app.api.openai.parsing import parse_body
 from serve_app.api.openai.prompts import read_prompts
-from serve_app.api.openai.requests import ChatBody, CompletionBody, parse_body
 from tests.unit.serve_app.api.text_service import LIMITS, MODEL, TOKENIZER
 
 SEED = 2**64 - 5

@@ -16,8 +16,8 @@ from outrider.contracts.errors import GenerationFailedError
 from outrider.contracts.requests import FinishReason, GenerationChunk
 from serve_app.api.http.merge import merged, with_deadlines
 from serve_app.api.http.record import RequestRecord
-from serve_app.api.openai.choices import ChoiceReader, Delta, joined
-from serve_app.api.openai.generation import Choice
+from serve_app.api.openai.choice_reader import ChoiceReader, Delta, joined
+from serve_app.api.openai.choices import Choice
 from serve_app.api.openai.responses import ResponseForm, usage_of
 from serve_app.api.service import Service
 

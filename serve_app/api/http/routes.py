@@ -1,24 +1,34 @@
-"""The HTTP API as an ASGI application over a ``Service``: how a response is asked for. Knows no Ray."""
+"""The HTTP API as an ASGI application over a ``Service``: what can be read, and how a response is asked for."""
 
 import asyncio
 import secrets
 import time
 import uuid
 
-from fastapi import FastAPI, Request
-from fastapi.responses import Response
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.responses import JSONResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
 from outrider.text.tokens import TokenTable, backend_of
 from serve_app.api.http.edge import Edge, error_response
-from serve_app.api.http.generation import GenerationResponse
-from serve_app.api.http.reads import reads
-from serve_app.api.http_errors import BodyTooLargeError, MediaTypeError, MethodError, UnknownPathError, answer_for
-from serve_app.api.openai.generation import to_choices
+from serve_app.api.http.response import GenerationResponse
+from serve_app.api.http_errors import (
+    BodyTooLargeError,
+    MediaTypeError,
+    MethodError,
+    UnknownModelError,
+    UnknownPathError,
+    answer_for,
+)
+from serve_app.api.openai.bodies import ChatBody, CompletionBody
+from serve_app.api.openai.choices import to_choices
+from serve_app.api.openai.parsing import parse_body
 from serve_app.api.openai.prompts import read_prompts
-from serve_app.api.openai.requests import ChatBody, CompletionBody, parse_body
-from serve_app.api.openai.responses import ResponseForm
+from serve_app.api.openai.responses import ResponseForm, model_card
 from serve_app.api.service import Service
+
+_READ = ["GET", "HEAD"]
 
 
 def make_api(service: Service, *, returns_request_id: bool = True) -> FastAPI:
@@ -42,7 +52,7 @@ def make_api(service: Service, *, returns_request_id: bool = True) -> FastAPI:
         response.headers["Allow"] = allowed
         return response
 
-    api.include_router(reads(service))
+    api.include_router(_reads(service))
 
     @api.post("/v1/completions")
     async def completions(request: Request) -> Response:
@@ -51,6 +61,41 @@ def make_api(service: Service, *, returns_request_id: bool = True) -> FastAPI:
     @api.post("/v1/chat/completions")
     async def chat_completions(request: Request) -> Response:
         return await _respond(service, table, request, ChatBody)
+
+    return api
+
+
+def _reads(service: Service) -> APIRouter:
+    """The routes for GET and HEAD."""
+    api = APIRouter(redirect_slashes=False)
+    card = model_card(service.limits, created_s=int(time.time()))
+
+    @api.api_route("/health", methods=_READ)
+    async def health() -> Response:
+        return JSONResponse({"status": "ok"})
+
+    @api.api_route("/ready", methods=_READ)
+    async def ready() -> Response:
+        report = await service.ready()
+        return JSONResponse({"ready": report.ready, **report.detail}, status_code=200 if report.ready else 503)
+
+    @api.api_route("/status", methods=_READ)
+    async def status() -> Response:
+        return JSONResponse(await service.status())
+
+    @api.api_route("/metrics", methods=_READ)
+    async def metrics() -> Response:
+        return Response(service.metrics(), headers={"content-type": CONTENT_TYPE_LATEST})
+
+    @api.api_route("/v1/models", methods=_READ)
+    async def models() -> Response:
+        return JSONResponse({"object": "list", "data": [card]})
+
+    @api.api_route("/v1/models/{model:path}", methods=_READ)
+    async def model(model: str) -> Response:
+        if model != card["id"]:
+            raise UnknownModelError("model", f"model needs one of: {card['id']}; found {model!r}")
+        return JSONResponse(card)
 
     return api
 

@@ -1,0 +1,130 @@
+"""OpenAI's API as data: request bodies. Ranges that are not given here are ``SamplingParams``' and ``to_choices``'."""
+
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from outrider.contracts.requests import SAMPLING_RANGES, SamplingParams
+
+MAX_STOP_STRINGS = 16
+MAX_STOP_CHARS = 1024
+MAX_N = 16
+MAX_TOP_LOGPROBS = 20  # OpenAI's
+
+_STRICT = ConfigDict(strict=True, extra="forbid", frozen=True)
+_Body = TypeVar("_Body", bound=BaseModel)
+# One error is told, so no more are looked for: a list may have a million items.
+_TokenIds = Annotated[list[int], Field(fail_fast=True)]
+_Texts = Annotated[list[str], Field(fail_fast=True)]
+_ListsOfTokenIds = Annotated[list[_TokenIds], Field(fail_fast=True)]
+_StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARS)]
+
+
+class StreamOptions(BaseModel):
+    """``stream_options``. ``continuous_usage_stats`` (vLLM's) puts the usage so far on every event."""
+
+    model_config = _STRICT
+    include_usage: bool = False
+    continuous_usage_stats: bool = False
+
+
+class OutriderOptions(BaseModel):
+    """``outrider``: our own options.
+
+    Attributes:
+        window: fixes the draft tokens per round; 0 drafts nothing.
+        protocol: fixes what crosses the link in every round with a draft.
+        expansion: fixes the shape of token trees, children per node by depth, ``window`` numbers.
+        slo_class: whose speed the response is promised.
+        explain: whether ``usage`` is to tell why each round was made as it was.
+        spans: whether to tell of each piece of text who proposed it.
+    """
+
+    model_config = _STRICT
+    window: int | None = None
+    protocol: str | None = None
+    expansion: Annotated[list[int], Field(fail_fast=True, max_length=64)] = []
+    slo_class: str | None = None
+    explain: bool = False
+    spans: bool = False
+
+
+class TextPart(BaseModel):
+    """One part of a message's content."""
+
+    model_config = _STRICT
+    type: Literal["text"]
+    text: str
+
+
+class Message(BaseModel):
+    """One message of a chat. Its parts are joined by newlines, as vLLM does."""
+
+    model_config = _STRICT
+    role: Literal["system", "user", "assistant"]
+    content: str | list[TextPart]
+
+    @property
+    def text(self) -> str:
+        """The content as one text."""
+        return self.content if isinstance(self.content, str) else "\n".join(part.text for part in self.content)
+
+
+def _with_sampling_parameters(kind: type[_Body]) -> type[_Body]:
+    """``kind`` and a field for each parameter that ``SamplingParams`` declares, of its type and default."""
+    types, defaults = get_type_hints(SamplingParams), SamplingParams()
+    declared: dict[str, Any] = {name: (types[name], getattr(defaults, name)) for name in SAMPLING_RANGES}
+    return create_model(kind.__name__, __base__=kind, __doc__=kind.__doc__, **declared)
+
+
+@_with_sampling_parameters
+class SampledBody(BaseModel):
+    """Which model is to say how much, how often; and how it is sampled."""
+
+    model_config = _STRICT
+    model: str
+    stream: bool = False
+    stream_options: StreamOptions = StreamOptions()
+    n: Annotated[int, Field(ge=1, le=MAX_N)] = 1
+    max_tokens: int | None = None
+    min_tokens: int = 0
+    stop: _StopString | Annotated[list[_StopString], Field(max_length=MAX_STOP_STRINGS)] = []
+
+
+class GenerationBody(SampledBody):
+    """What completions and chats have in common."""
+
+    logit_bias: dict[str, float] = {}
+    seed: int | None = None
+    ignore_eos: bool = False
+    user: str | None = None  # who asks; of no meaning to a response
+    safety_identifier: str | None = None  # the same, newer
+    outrider: OutriderOptions = OutriderOptions()
+
+
+class CompletionBody(GenerationBody):
+    """``POST /v1/completions``."""
+
+    prompt: str | _TokenIds | _Texts | _ListsOfTokenIds
+    best_of: int | None = None
+    echo: bool = False
+    logprobs: int | None = None
+
+    @property
+    def alternatives(self) -> int | None:
+        """How many alternatives to report with each token's log-probability; None reports nothing."""
+        return self.logprobs
+
+
+class ChatBody(GenerationBody):
+    """``POST /v1/chat/completions``. ``max_completion_tokens`` is the newer name of ``max_tokens``."""
+
+    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
+    max_completion_tokens: int | None = None
+    logprobs: bool = False
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] = 0
+
+    @property
+    def alternatives(self) -> int | None:
+        """The same, of which chats give switch and number apart."""
+        return self.top_logprobs if self.logprobs else None

@@ -1,0 +1,104 @@
+"""One choice of a response being made: a coordinator's chunks in, what the client is to see of them out.
+
+A token's log-probability comes with the text that shows all of the token; of a token that a stop string swallowed it
+never comes.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from outrider.contracts.requests import ChoiceReport, FinishReason, GenerationChunk, RoundStats, TextSpan, TokenLogprobs
+from outrider.contracts.slo import LedgerRecord
+from outrider.text.tokens import TextOffsets, TokenTable
+from serve_app.api.openai.choices import Choice
+
+_KEPT_CHOICES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class ShownToken:
+    """A token whose log-probability may be told.
+
+    ``logprobs`` is None for the first of a prompt. ``text_offset`` counts characters of the choice's text.
+    """
+
+    token_id: int
+    text_offset: int
+    logprobs: TokenLogprobs | None
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """A piece of a choice. ``spans`` are the generated part of ``text``: all, unless it is a prompt echoed."""
+
+    text: str
+    spans: tuple[TextSpan, ...] = ()
+    tokens: tuple[ShownToken, ...] = ()
+
+
+def joined(deltas: Sequence[Delta]) -> Delta:
+    """Several pieces in a row as one; neighbouring spans of one origin become one."""
+    return Delta(
+        text="".join(delta.text for delta in deltas),
+        spans=_merged(span for delta in deltas for span in delta.spans),
+        tokens=tuple(token for delta in deltas for token in delta.tokens),
+    )
+
+
+class ChoiceReader:
+    """Reads the chunks of one choice.
+
+    Attributes:
+        finish_reason: None until the last chunk was read.
+        completion_tokens: so far.
+        stats: of what was read so far.
+        ledger: how far the promised speed was kept; None before the first chunk.
+        choices: why rounds were made as they were, as far as it was told; the last ``_KEPT_CHOICES``.
+    """
+
+    def __init__(self, choice: Choice, table: TokenTable) -> None:
+        self.choice = choice
+        self.finish_reason: FinishReason | None = None
+        self.completion_tokens = 0
+        self.stats = RoundStats()
+        self.ledger: LedgerRecord | None = None
+        self.choices: deque[ChoiceReport] = deque(maxlen=_KEPT_CHOICES)
+        self._table = table
+        self._offsets = TextOffsets(table, start=len(choice.echo or ""))
+        self._echoed = choice.echo is None
+        self._held: list[TokenLogprobs] = []  # of committed tokens that are not shown yet
+        self._told = 0  # tokens that are
+
+    def read(self, chunk: GenerationChunk) -> list[Delta]:
+        """What a chunk adds, the echo of the prompt apart; nothing empty."""
+        deltas = [] if self._echoed else [self._echo(chunk)]
+        self._echoed = True
+        self.stats, self.finish_reason = chunk.stats, chunk.finish_reason
+        self.ledger = chunk.ledger
+        self.choices += chunk.choices
+        if self.choice.shows_output:
+            self.completion_tokens += len(chunk.token_ids)
+            deltas.append(Delta(chunk.text, _merged(chunk.spans), self._shown(chunk)))
+        elif chunk.finish_reason is not None:
+            self.finish_reason = FinishReason.LENGTH
+        return [delta for delta in deltas if delta.text or delta.tokens]
+
+    def _echo(self, chunk: GenerationChunk) -> Delta:
+        text = self.choice.echo or ""
+        offsets = TextOffsets(self._table, spelled=text)
+        reported = zip(self.choice.request.prompt_ids, chunk.prompt_logprobs, strict=False)  # none unless asked for
+        return Delta(text, tokens=tuple(ShownToken(i, offsets.next(i), logprobs) for i, logprobs in reported))
+
+    def _shown(self, chunk: GenerationChunk) -> tuple[ShownToken, ...]:
+        self._held += chunk.logprobs
+        shown = self._held[: chunk.shown_tokens - self._told]
+        del self._held[: len(shown)]
+        self._told += len(shown)
+        return tuple(ShownToken(item.token_id, self._offsets.next(item.token_id), item) for item in shown)
+
+
+def _merged(spans: Iterable[TextSpan]) -> tuple[TextSpan, ...]:
+    by_origin = groupby(spans, lambda span: span.origin)
+    return tuple(TextSpan("".join(span.text for span in run), origin) for origin, run in by_origin)
