@@ -18,7 +18,7 @@ from outrider.contracts.drafting import DraftAnswer, DrafterEngine, DraftRequest
 from outrider.contracts.errors import ChecksumError, OutriderError
 from outrider.contracts.link import Direction
 from outrider.contracts.requests import GenerationId
-from outrider.contracts.verifying import OpenGeneration
+from outrider.contracts.verifying import KvUsage, OpenGeneration
 from outrider.engines.limits import EngineLimits
 from outrider.events import write_events
 from outrider.link.profiles import LinkProfile
@@ -115,6 +115,10 @@ class DrafterActor:
     async def held(self) -> tuple[GenerationId, ...]:
         """The generations it holds."""
         return tuple(self._sessions)
+
+    async def usage(self) -> KvUsage:
+        """Its engine's memory, between two steps."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._engine.usage)
 
     async def close(self, generation: GenerationId) -> None:
         """Forget a generation; a block it still waits for is cancelled."""

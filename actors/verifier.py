@@ -14,7 +14,7 @@ from actors.messages import ModelCard, VerifyCall, VerifyReply
 from outrider.assembly.verifiers import VerifierSpec, build_verifier
 from outrider.contracts.errors import OutriderError, VerifierLostError
 from outrider.contracts.requests import GenerationId
-from outrider.contracts.verifying import VerifierEngine
+from outrider.contracts.verifying import KvUsage, VerifierEngine
 from outrider.events import event, write_events
 
 log = logging.getLogger(__name__)
@@ -43,6 +43,10 @@ class VerifierActor:
         """Apply one call: forget, open, verify."""
         arrived_at_s = time.monotonic()
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._apply, call, arrived_at_s)
+
+    async def usage(self) -> KvUsage:
+        """Its engine's memory, once the calls before this one are done."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._engine.usage)
 
     def _apply(self, call: VerifyCall, arrived_at_s: float) -> VerifyReply:
         from torch import AcceleratorError  # noqa: PLC0415 (as above)

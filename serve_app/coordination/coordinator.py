@@ -102,6 +102,17 @@ class Coordinator:
             "verifier_idle_s": self._stats.idle_s,
         }
 
+    async def held(self) -> dict[str, int]:
+        """What it and its verifier hold for responses, asked now: nothing but zeros once none is being made."""
+        usage, generations = await self._verifier.usage(), self._ready_generations()
+        return {
+            "generations": generations.admitted,
+            "queued_blocks": generations.batcher.queued_blocks,
+            "leases": self._fleet.leases,
+            "verifier_generations": usage.generations,
+            "verifier_blocks": usage.used_blocks,
+        }
+
     async def recent_timings(self) -> list[RoundTiming]:
         """The last rounds' timings, oldest first; they are forgotten by this."""
         return self._ready_generations().take_timings()

@@ -294,7 +294,8 @@ class DrafterLink:
 
     def _give_up(self, port: DrafterPort, error: OutriderError) -> None:
         """Part with a drafter, and tell the fleet if it is the drafter's fault."""
-        event(log, "drafter_given_up", logging.WARNING, **self._named(port), reason=str(error))
+        owed = self._generation.correction_by is not None
+        event(log, "drafter_given_up", logging.WARNING, **self._named(port), reason=str(error), correction_owed=owed)
         port.transport.close(self._generation.name)
         self._port = None
         self._is_ready.clear()

@@ -29,6 +29,7 @@ from outrider.assembly.verifiers import process_variables, verifier_spec
 from outrider.config.schema import Config
 from outrider.contracts.errors import VerifierLostError
 from outrider.contracts.requests import GenerationId
+from outrider.contracts.verifying import KvUsage
 from outrider.events import event
 from serve_app.coordination.drafter_link import DrafterPort
 
@@ -103,6 +104,15 @@ class VerifierPort:
             else:
                 return card
 
+    async def usage(self) -> KvUsage:
+        """Its memory now; waits for the calls under way.
+
+        Raises:
+            RayError: it is gone or restarts.
+        """
+        usage: KvUsage = await within(self._deadline_s, self._handle.usage.remote())
+        return usage
+
     async def check_not_gone(self) -> None:
         """Tell a verifier that Ray will not restart from one that is busy, loading or restarting.
 
@@ -135,6 +145,11 @@ class RayFleet:
         self._namespace = namespace
         self._handle = self._fleet()
         self._held: dict[GenerationId, DrafterId | None] = {}
+
+    @property
+    def leases(self) -> int:
+        """Generations that have leased a drafter, or are about to."""
+        return len(self._held)
 
     async def beat(self, report: CoordinatorReport) -> FleetStatus | None:
         """Tell the fleet what this coordinator does and holds; None if it does not answer, as while it restarts."""

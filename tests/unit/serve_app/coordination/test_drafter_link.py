@@ -261,7 +261,13 @@ async def test_a_drafter_that_fails_keeps_nothing_and_is_reported_as_what_it_is(
     await assert_drafts_well(generation, link)
     given_up = [vars(record)["fields"] for record in caplog.records if record.message == "drafter_given_up"]
     assert given_up == [
-        {"request_id": "r", "generation": "g", "drafter": "drafter-edge-0", "reason": str(error)},
+        {
+            "request_id": "r",
+            "generation": "g",
+            "drafter": "drafter-edge-0",
+            "reason": str(error),
+            "correction_owed": False,
+        }
     ]
 
 
