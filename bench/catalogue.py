@@ -4,43 +4,43 @@ from collections.abc import Callable
 
 
 def _capacity(argv: list[str]) -> None:
-    from bench.capacity import main
+    from bench.capacity.command import main
 
     main(argv)
 
 
 def _engine(argv: list[str]) -> None:
-    from bench.engine import main
+    from bench.engines.against_bare import main
 
     main(argv)
 
 
 def _engines(argv: list[str]) -> None:
-    from bench.engines import main
+    from bench.engines.command import main
 
     main(argv)
 
 
 def _load(argv: list[str]) -> None:
-    from bench.load import main
+    from bench.load.command import main
 
     main(argv)
 
 
 def _overhead(argv: list[str]) -> None:
-    from bench.overhead import main
+    from bench.load.overhead import main
 
     main(argv)
 
 
 def _paper(argv: list[str]) -> None:
-    from bench.paper import main
+    from bench.papers.command import main
 
     main(argv)
 
 
 def _protocols(argv: list[str]) -> None:
-    from bench.protocols import main
+    from bench.protocols.command import main
 
     main(argv)
 

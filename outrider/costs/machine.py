@@ -26,7 +26,7 @@ def this_machine(
         devices: that share the model; several are another hardware than one.
     """
     kind = torch.device(device).type
-    name = torch.cuda.get_device_name(device) if kind == "cuda" else _cpu_name()
+    name = torch.cuda.get_device_name(device) if kind == "cuda" else cpu_name()
     return ProfiledOn(
         hardware=name if devices == 1 else f"{devices} x {name}",
         device=kind,
@@ -48,7 +48,8 @@ def cpu_name_in(cpu_info: str) -> str | None:
     return None
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
+    """This machine's processor."""
     try:
         found = cpu_name_in(_CPU_INFO.read_text(encoding="utf-8"))
     except OSError:

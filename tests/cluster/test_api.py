@@ -8,7 +8,7 @@ import pytest
 import torch
 from openai import OpenAI
 
-from bench.prompts import chat_ids
+from bench.harness.prompts import chat_ids
 from outrider.contracts.requests import SamplingParams
 from outrider.models.registry import LoadedModel
 from tests.cluster.conftest import Service

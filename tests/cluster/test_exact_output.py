@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench.prompts import chat_ids
+from bench.harness.prompts import chat_ids
 from outrider.contracts.requests import SamplingParams
 from outrider.models.registry import LoadedModel
 from tests.cluster.conftest import K_MAX, Service

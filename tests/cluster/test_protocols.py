@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from ray import serve
 
 from actors.messages import DrafterId
-from bench.prompts import chat_ids
+from bench.harness.prompts import chat_ids
 from cluster.local import APP_NAME
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.requests import ProtocolName

@@ -8,7 +8,7 @@ import httpx
 import pytest
 import torch
 
-from bench.prompts import chat_ids
+from bench.harness.prompts import chat_ids
 from outrider.contracts.requests import SamplingParams
 from outrider.models.registry import LoadedModel
 from outrider.text.tokens import TokenTable

@@ -3,9 +3,9 @@
 from functools import cache
 
 from actors.messages import ModelCard
-from bench.capacity_cell import Server
-from bench.capacity_run import RunSettings, configured
-from bench.recorded_drafts import RecordedResponse, greedy_drafts, greedy_responses
+from bench.capacity.cell import Server
+from bench.capacity.run import RunSettings, configured
+from bench.harness.recorded_drafts import RecordedResponse, greedy_drafts, greedy_responses
 from tests.unit.engines.conftest import VOCAB, tiny_llama, torch_drafter, torch_verifier
 from tests.unit.serve_app.api.in_memory_service import TOKENIZER, LocalVerifier, draft_model
 

@@ -1,0 +1,197 @@
+"""Runs one cell of ``outrider bench capacity``: users with emulated devices against a real coordinator's core.
+
+The core (``serve_app.coordination.generations``) runs in this process without Serve and HTTP; its verifier is what it
+always is.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import aclosing
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from actors.messages import ModelCard
+from bench.capacity.emulated_devices import DeviceSpec, EmulatedDevice, EmulatedFleet, generation_name
+from bench.capacity.log import Cell, CellLog, DecisionEntry, ResponseEntry, RoundEntry
+from bench.capacity.noted_verifier import NotedVerifier
+from bench.capacity.plan import POLICIES, UserPlan
+from bench.harness.recorded_drafts import RecordedResponse
+from outrider.config.schema import Config
+from outrider.contracts.cost import CostModel, LinearCostModel
+from outrider.contracts.requests import GenerationRequest, SamplingParams
+from outrider.rounds.timing import RoundTiming
+from outrider.scheduling.policy import BatchLimits, BatchPlan, PendingVerification, SchedulingPolicy
+from outrider.scheduling.registry import SCHEDULING
+from serve_app.coordination.generations import Generations, VerifierCalls
+from serve_app.coordination.statistics import CoordinatorStats
+from serve_app.metrics import Sinks
+
+_GREEDY = SamplingParams(temperature=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What all cells of a run share."""
+
+    config: Config
+    card: ModelCard
+    tokenizer: PreTrainedTokenizerBase
+    texts: Sequence[str]
+    verifier: VerifierCalls
+    await_verifier: Callable[[], Coroutine[Any, Any, None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Of a cell, in seconds."""
+
+    warmup_s: float
+    measured_s: float
+
+
+@dataclass(slots=True, eq=False)
+class _Response:
+    """A response being made."""
+
+    plan: UserPlan
+    number: int
+    recorded: RecordedResponse
+    asked_at_s: float
+    rounds: list[RoundEntry] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+    ended_at_s: float | None = None
+
+    def entry(self) -> ResponseEntry:
+        """As it now stands."""
+        return ResponseEntry(
+            user=self.plan.user,
+            number=self.number,
+            slo=self.plan.slo,
+            prompt_tokens=len(self.recorded.prompt_ids),
+            asked_at_s=self.asked_at_s,
+            rounds=tuple(self.rounds),
+            ended_at_s=self.ended_at_s,
+            as_recorded=tuple(self.token_ids) == self.recorded.output_ids[: len(self.token_ids)],
+        )
+
+
+# The response a user's task waits for: a round's timing is told by that very task, and does not say whose it is.
+_MAKING: ContextVar[_Response] = ContextVar("response being made")
+
+
+class _Stats(CoordinatorStats):
+    """A coordinator's, which also gives every round to its response."""
+
+    def __init__(self, cell: Cell, clock: Callable[[], float]) -> None:
+        super().__init__(cell.name, Sinks(), clock)
+        self._now_s = clock
+
+    def round(self, timing: RoundTiming) -> None:
+        """See ``CoordinatorStats.round``."""
+        super().round(timing)
+        _MAKING.get().rounds.append(RoundEntry(self._now_s(), timing))
+
+
+class NotedPolicy:
+    """A policy that remembers its decisions, with what they were made on."""
+
+    def __init__(self, policy: SchedulingPolicy) -> None:
+        """Decide as ``policy`` does."""
+        self._policy = policy
+        self.decisions: list[DecisionEntry] = []
+
+    def plan(
+        self, pending: Sequence[PendingVerification], now_s: float, limits: BatchLimits, cost_model: CostModel
+    ) -> BatchPlan:
+        """See ``SchedulingPolicy.plan``."""
+        plan = self._policy.plan(pending, now_s, limits, cost_model)
+        assert isinstance(cost_model, LinearCostModel), "the batcher plans with its estimator's model"
+        chosen = tuple((p.generation, p.round) for p in plan.batch)
+        self.decisions.append(DecisionEntry(now_s, tuple(pending), limits, cost_model, chosen, plan.reason))
+        return plan
+
+
+async def run_cell(
+    server: Server,
+    cell: Cell,
+    users: Sequence[UserPlan],
+    devices: Sequence[DeviceSpec],
+    times: Times,
+) -> CellLog:
+    """Let the users ask for ``times.warmup_s + times.measured_s`` seconds, then break everything off.
+
+    Raises:
+        OutriderError: a response failed.
+    """
+    setting, began_at_s = POLICIES[cell.policy], time.monotonic()
+
+    def clock() -> float:
+        return time.monotonic() - began_at_s
+
+    responses = {response.prompt_ids: response for user in users for response in user.responses}
+    emulated = [EmulatedDevice(spec, responses) for spec in devices]
+    fleet = EmulatedFleet(emulated)
+    verifier = NotedVerifier(server.verifier, keeps_kv=setting.keeps_kv, clock=clock)
+    scheduling = SCHEDULING[setting.scheduling]
+    policy = NotedPolicy(scheduling.policy)
+    generations = Generations(
+        server.config,
+        server.card,
+        server.tokenizer,
+        server.texts,
+        verifier,
+        server.await_verifier,
+        fleet,
+        _Stats(cell, clock),
+        Sinks(),
+        scheduling=replace(scheduling, policy=policy),
+    )
+    made: list[_Response] = []
+    asking = [asyncio.create_task(_use(generations, cell, plan, made, clock)) for plan in users]
+    done, _ = await asyncio.wait(asking, timeout=times.warmup_s + times.measured_s, return_when=asyncio.FIRST_EXCEPTION)
+    entries, ended_at_s = tuple(response.entry() for response in made), clock()
+    batches, decisions = tuple(verifier.batches), tuple(policy.decisions)
+    for task in asking:
+        task.cancel()
+    await asyncio.gather(*asking, return_exceptions=True)
+    for task in done:
+        task.result()  # users ask for ever: one that has ended has failed
+    await verifier.forget_all()
+    return CellLog(
+        cell=cell,
+        warmup_s=times.warmup_s,
+        ended_at_s=ended_at_s,
+        responses=entries,
+        batches=batches,
+        decisions=decisions,
+        strays=sum(device.strays for device in emulated),
+        faults=tuple(fleet.faults),
+    )
+
+
+async def _use(
+    generations: Generations, cell: Cell, plan: UserPlan, made: list[_Response], clock: Callable[[], float]
+) -> None:
+    """One user: response after response, with pauses between them."""
+    await asyncio.sleep(plan.starts_at_s)
+    for number, (recorded, pause_s) in zip(count(), plan.requests(), strict=False):
+        response = _Response(plan, number, recorded, clock())
+        made.append(response)
+        _MAKING.set(response)
+        request = GenerationRequest(
+            generation=generation_name(cell.name, plan.user, number),
+            prompt_ids=recorded.prompt_ids,
+            params=_GREEDY,
+            max_tokens=len(recorded.output_ids),
+            slo=plan.slo,
+        )
+        async with aclosing(generations.generate(request)) as chunks:
+            async for chunk in chunks:
+                response.token_ids += chunk.token_ids
+        response.ended_at_s = response.rounds[-1].committed_at_s
+        await asyncio.sleep(pause_s)

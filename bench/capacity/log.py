@@ -1,0 +1,120 @@
+"""What a cell of ``outrider bench capacity`` leaves: every response, round, batch and decision. Plain data.
+
+Times are seconds since the cell's begin.
+"""
+
+from dataclasses import dataclass
+
+from outrider.contracts.cost import LinearCostModel, VerifyCost
+from outrider.contracts.requests import GenerationId
+from outrider.contracts.slo import SloClass
+from outrider.rounds.timing import RoundTiming
+from outrider.scheduling.policy import BatchLimits, PendingVerification, StopReason
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One measurement: so many users under one policy.
+
+    Attributes:
+        policy: of the batches; see ``bench.capacity.plan.POLICIES``.
+        repeat: what users ask for is a function of it, and the same under every policy.
+    """
+
+    policy: str
+    users: int
+    repeat: int
+
+    @property
+    def name(self) -> str:
+        """Short and unique."""
+        return f"{self.policy}-{self.users}-{self.repeat}"
+
+
+@dataclass(frozen=True, slots=True)
+class RoundEntry:
+    """A committed round. ``committed_at_s``: when its tokens were."""
+
+    committed_at_s: float
+    timing: RoundTiming
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseEntry:
+    """A response, finished or not.
+
+    Attributes:
+        user: whose; its device's number.
+        ended_at_s: when its last token was committed; None while it goes on.
+        as_recorded: whether its tokens are those of the recording, so that drafts were what the drafter drafts.
+    """
+
+    user: int
+    number: int
+    slo: SloClass
+    prompt_tokens: int
+    asked_at_s: float
+    rounds: tuple[RoundEntry, ...]
+    ended_at_s: float | None
+    as_recorded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEntry:
+    """One call to the verifier.
+
+    Attributes:
+        sent_at_s: to the verifier; ``replied_at_s``: its answer was here.
+        members: generation, round, and what was really computed of its block.
+        engine_s: in the engine.
+        waited_s: for the engine, behind the call before.
+    """
+
+    sent_at_s: float
+    replied_at_s: float
+    members: tuple[tuple[GenerationId, int, VerifyCost], ...]
+    engine_s: float
+    waited_s: float
+
+    @property
+    def costs(self) -> tuple[VerifyCost, ...]:
+        """Of its blocks."""
+        return tuple(cost for _, _, cost in self.members)
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionEntry:
+    """What a policy was given and what it chose. Times are the coordinator's own: exactly what the policy saw."""
+
+    now_s: float
+    pending: tuple[PendingVerification, ...]
+    limits: BatchLimits
+    cost_model: LinearCostModel
+    batch: tuple[tuple[GenerationId, int], ...]
+    reason: StopReason
+
+
+@dataclass(frozen=True, slots=True)
+class CellLog:
+    """One cell.
+
+    Attributes:
+        warmup_s: what was committed before does not count.
+        ended_at_s: when it was broken off.
+        strays: drafts asked for behind tokens that were not recorded.
+        faults: what the coordinator found wrong with devices.
+    """
+
+    cell: Cell
+    warmup_s: float
+    ended_at_s: float
+    responses: tuple[ResponseEntry, ...]
+    batches: tuple[BatchEntry, ...]
+    decisions: tuple[DecisionEntry, ...]
+    strays: int
+    faults: tuple[str, ...]
+
+    @property
+    def measured_s(self) -> float:
+        """Seconds that count."""
+        return self.ended_at_s - self.warmup_s

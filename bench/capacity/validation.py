@@ -1,0 +1,245 @@
+"""Does the simulator tell the truth? A measured run, replayed.
+
+The batch times the simulator works with are fitted to the first half of every cell's batches, and scaled by how fast
+the machine was during that half of the cell at hand; devices do again what they did. Each cell is replayed twice: with
+that model and its noise, and with the median time measured for a batch of the very same work, where there was one. If
+only the first misses, the cost model is to blame; if both do, what is modelled of the coordinator: it plans with an
+estimate that every batch corrects, the replay with a model that stays.
+
+Policies are asked again as well, every decision on what it was made on, in the order given and in the reverse one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, median
+
+import numpy as np
+
+from bench.capacity.log import BatchEntry, CellLog
+from bench.capacity.plan import POLICIES
+from bench.capacity.run import Run
+from bench.capacity.tables import percent
+from bench.capacity.workload import workload
+from cluster.reports.json_file import write_json
+from cluster.reports.tables import show_table
+from outrider.contracts.cost import CostModel, LinearCostModel
+from outrider.costs.fit_figures import BatchSample, FitFigures, Regime, assess
+from outrider.costs.fitting import fit_offsets
+from outrider.scheduling.policy import SchedulingPolicy
+from outrider.scheduling.registry import SCHEDULING
+from outrider.simulation.recorded import ReplayComparison, WorkloadRecord, compared, measured_times, replay
+from outrider.simulation.results import SimulationResults
+from outrider.simulation.scenario import VerifierModel
+
+_AIM = 0.1  # largest relative error wanted
+
+
+@dataclass(frozen=True, slots=True)
+class FittedVerifier:
+    """What a replay knows of the verifier.
+
+    Attributes:
+        overhead_s: of a call beyond the engine, both ways.
+        unseen: how well batches that were not fitted to are predicted.
+    """
+
+    model: LinearCostModel
+    overhead_s: float
+    unseen: FitFigures
+
+
+@dataclass(frozen=True, slots=True)
+class CellValidation:
+    """One cell.
+
+    Attributes:
+        slowness: of the machine during the cell: a batch's time over what the model predicts, geometric mean over the
+            first half; ``noise``: standard deviation of the logarithm.
+        fitted: by the fitted model; ``measured`` by measured batch times.
+        phases_s: mean seconds of a round's phase, as measured and as simulated with the fitted model.
+        decisions: made; ``same_decisions`` of these when asked again.
+        repeatable: whether the same replay gives the same batches.
+    """
+
+    cell: str
+    slowness: float
+    noise: float
+    fitted: ReplayComparison
+    measured: ReplayComparison
+    phases_s: dict[str, tuple[float, float]]
+    decisions: int
+    same_decisions: int
+    repeatable: bool
+
+
+def validate(run: Run, json_file: Path | None) -> None:
+    """Replay every cell and print what comes of it."""
+    verifier = fitted_verifier(run)
+    cells = [validated(log, run, verifier) for log in run.logs]
+    _print(verifier, cells)
+    if json_file is not None:
+        write_json(json_file, {"verifier": verifier, "cells": cells})
+
+
+def fitted_verifier(run: Run) -> FittedVerifier:
+    """From the first half of each cell's batches; the second half is what it is judged on."""
+    seen = [batch for log in run.logs for batch in _first_half(log)]
+    unseen = [batch for log in run.logs for batch in log.batches[len(_first_half(log)) :]]
+    model = fit_offsets(_samples(seen))
+    overheads_s = [batch.replied_at_s - batch.sent_at_s - batch.waited_s - batch.engine_s for batch in seen]
+    return FittedVerifier(
+        model=model,
+        overhead_s=max(0.0, median(overheads_s)),
+        unseen=assess(model, _samples(unseen)),
+    )
+
+
+def validated(log: CellLog, run: Run, verifier: FittedVerifier) -> CellValidation:
+    """One cell against its replays."""
+    record = workload(log, run.settings)
+    ratios = [batch.engine_s / verifier.model.predict_s(batch.costs) for batch in _first_half(log)]
+    slowness, noise = float(np.exp(np.mean(np.log(ratios)))), float(np.std(np.log(ratios)))
+    model = _slowed(verifier.model, slowness, median(made.cost_model.relative_guard for made in log.decisions))
+    results, again = (_replayed(record, log, model, model, verifier, noise) for _ in range(2))
+    exact = _replayed(record, log, measured_times(record, model), model, verifier, 0.0)
+    return CellValidation(
+        cell=log.cell.name,
+        slowness=slowness,
+        noise=noise,
+        fitted=compared(record, results),
+        measured=compared(record, exact),
+        phases_s=_phases_s(record, results),
+        decisions=len(log.decisions),
+        same_decisions=same_decisions(log, SCHEDULING[POLICIES[log.cell.policy].scheduling].policy),
+        repeatable=results.batch_log == again.batch_log,
+    )
+
+
+def same_decisions(log: CellLog, policy: SchedulingPolicy) -> int:
+    """Decisions that come out the same, whichever way round the pending blocks are given."""
+    same = 0
+    for made in log.decisions:
+        plans = [
+            policy.plan(pending, made.now_s, made.limits, made.cost_model)
+            for pending in (made.pending, made.pending[::-1])
+        ]
+        same += all(tuple((p.generation, p.round) for p in plan.batch) == made.batch for plan in plans)
+    return same
+
+
+def _slowed(model: LinearCostModel, slowness: float, guard: float) -> LinearCostModel:
+    """The model on a machine whose times are so many times as long, with the guard that plans were made with."""
+    return LinearCostModel(
+        seconds_per_token=slowness * model.seconds_per_token,
+        seconds_per_interaction=slowness * model.seconds_per_interaction,
+        seconds_per_cached_token=slowness * model.seconds_per_cached_token,
+        seconds_per_batch=slowness * model.seconds_per_batch,
+        row_offsets_s=tuple(slowness * offset_s for offset_s in model.row_offsets_s),
+        relative_guard=guard,
+    )
+
+
+def _replayed(
+    record: WorkloadRecord,
+    log: CellLog,
+    cost_model: CostModel,
+    planner: LinearCostModel,
+    verifier: FittedVerifier,
+    noise: float,
+) -> SimulationResults:
+    setting = POLICIES[log.cell.policy]
+    model = VerifierModel(
+        cost_model=cost_model,
+        limits=log.decisions[-1].limits,
+        planner_cost_model=planner,
+        noise=noise,
+        dispatch_s=verifier.overhead_s / 2.0,
+        reply_s=verifier.overhead_s / 2.0,
+    )
+    return replay(record, model, SCHEDULING[setting.scheduling], keeps_kv=setting.keeps_kv)
+
+
+def _first_half(log: CellLog) -> tuple[BatchEntry, ...]:
+    return log.batches[: len(log.batches) // 2]
+
+
+def _samples(batches: Sequence[BatchEntry]) -> list[BatchSample]:
+    return [BatchSample(Regime.VERIFICATION, batch.costs, (batch.engine_s,)) for batch in batches]
+
+
+def _phases_s(record: WorkloadRecord, results: SimulationResults) -> dict[str, tuple[float, float]]:
+    rounds = [each for device in record.devices for response in device.responses for each in response.rounds]
+    firsts = [response.first_token_s for device in record.devices for response in device.responses]
+    return {
+        "round": (mean(each.round_s for each in rounds), results.round_times.mean_s),
+        "draft": (mean(each.draft_s for each in rounds), results.draft_times.mean_s),
+        "queue": (mean(each.queue_s for each in rounds), results.queue_times.mean_s),
+        "verify": (mean(each.verify_s for each in rounds), results.verify_times.mean_s),
+        "first token": (mean(firsts), results.first_token_times.mean_s),
+    }
+
+
+def _print(verifier: FittedVerifier, cells: Sequence[CellValidation]) -> None:
+    unseen = verifier.unseen
+    print(
+        f"batch times: MAPE {percent(unseen.mape)} on {unseen.samples} batches not fitted to; "
+        f"{verifier.overhead_s * 1e3:.1f} ms of a call beyond the engine"
+    )
+    rows = []
+    for cell in cells:
+        fitted, exact = cell.fitted, cell.measured
+        rows.append(
+            (
+                cell.cell,
+                fitted.rounds,
+                f"{cell.slowness:.2f}",
+                f"{cell.noise:.2f}",
+                *(f"{seconds * 1e3:.0f}" for seconds in (fitted.measured_p50_s, fitted.simulated_p50_s)),
+                _signed(fitted.p50_error),
+                _signed(exact.p50_error),
+                *(f"{seconds * 1e3:.0f}" for seconds in (fitted.measured_p99_s, fitted.simulated_p99_s)),
+                _signed(fitted.p99_error),
+                _signed(exact.p99_error),
+                f"{cell.same_decisions} of {cell.decisions}",
+                "yes" if cell.repeatable else "no",
+            )
+        )
+    show_table(
+        "Round times in ms, measured and simulated; errors with the fitted model, and with measured batch times",
+        (
+            "cell",
+            "rounds",
+            "slowness",
+            "noise",
+            "p50",
+            "simulated",
+            "error",
+            "m. times",
+            "p99",
+            "simulated",
+            "error",
+            "m. times",
+            "same batches",
+            "repeatable",
+        ),
+        rows,
+    )
+    phases = list(cells[0].phases_s)
+    show_table(
+        "Mean ms of a round's phases, measured / simulated",
+        ("cell", *phases),
+        [
+            (cell.cell, *(" / ".join(f"{seconds * 1e3:.0f}" for seconds in cell.phases_s[phase]) for phase in phases))
+            for cell in cells
+        ],
+    )
+    within = [
+        sum(abs(error) <= _AIM for error in errors)
+        for errors in ([cell.fitted.p50_error for cell in cells], [cell.fitted.p99_error for cell in cells])
+    ]
+    print(f"within {percent(_AIM)}: p50 of {within[0]} and p99 of {within[1]} of {len(cells)} cells")
+
+
+def _signed(share: float) -> str:
+    return f"{100.0 * share:+.1f} %"

@@ -1,0 +1,44 @@
+"""The record of a run: its command, machine, date and versions beside its figures, as JSON."""
+
+import os
+import platform
+import shlex
+import sys
+from argparse import Namespace
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from cluster.reports.json_file import write_json
+from outrider import __version__
+from outrider.costs.machine import cpu_name
+
+_PACKAGES = ("ray", "torch", "transformers", "vllm")
+
+
+def write_record(file: Path, settings: Namespace | Mapping[str, object], content: Mapping[str, object]) -> None:
+    """Write what was asked for (settings), on what, and what came out."""
+    asked = vars(settings) if isinstance(settings, Namespace) else settings
+    shown = {name: str(value) if isinstance(value, Path) else value for name, value in asked.items()}
+    write_json(file, {"run": described(), "settings": shown, **content})
+
+
+def described() -> dict[str, object]:
+    """This run: command, machine, date and versions."""
+    return {
+        "command": shlex.join(sys.argv),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": {"cpu": cpu_name(), "cores": os.cpu_count(), "system": platform.platform()},
+        "versions": {"outrider": __version__, "python": platform.python_version(), **_versions()},
+    }
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

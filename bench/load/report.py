@@ -1,0 +1,245 @@
+"""From answers to figures: what is measured of each request, and how a rate is summed up. No I/O, no clock.
+
+Of each request that was completed:
+
+- time to first token (TTFT): from sending to the first event that carries a token;
+- inter-token latency (ITL): per token, the time since the event before divided by the tokens the event carries, so an
+  event of three tokens after 90 ms counts as three of 30 ms. The first event's tokens are TTFT's. Where the service
+  tells no running token count, each event with text is taken for one token, and the rest is shared by characters;
+- end to end (e2e): from sending to the end of the stream.
+
+Sending late is the client's own fault and is reported as client lag, not as latency.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from statistics import median
+
+import numpy as np
+
+COMPLETED = "completed"
+REFUSED = "http_429"
+LATE_S = 0.01  # a request sent later than this counts as late
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event of a stream: when, how much text, and the output tokens so far where the service counts along."""
+
+    at_s: float
+    chars: int
+    tokens_so_far: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one response, as its ``usage`` tells."""
+
+    prompt: int
+    output: int
+    cached: int = 0
+    accepted: int = 0
+    rejected: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of one request. Times in seconds since the load's start.
+
+    Attributes:
+        due_s: when it should have been sent.
+        sent_s: when it was.
+        ended_s: end of the stream, or the moment it failed.
+        outcome: ``completed``; ``http_<status>``; ``timeout``; ``unreachable`` (no connection); ``disconnected``
+            (broken off, or ended before ``[DONE]``); ``error_event`` (told within the stream); ``malformed``.
+        events: those that carry a choice, up to the end or the failure.
+        usage: None where the stream did not get as far.
+        detail: of a failure, as the service or the HTTP client told it.
+    """
+
+    path: str
+    due_s: float
+    sent_s: float
+    ended_s: float
+    outcome: str
+    events: tuple[Event, ...] = ()
+    usage: Usage | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """Of a set of times, in seconds."""
+
+    p50: float
+    p90: float
+    p99: float
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One rate. Rates count from the load's start to the last answer's end; ``None``: nothing to measure.
+
+    Attributes:
+        errors: how many by outcome, completed and refused (429) ones apart.
+        itl_counted: whether ITL rests on the service's own token counts; False: on an estimate.
+        acceptance: accepted over drafted tokens.
+    """
+
+    rate_per_s: float
+    offered: int
+    offered_per_s: float
+    completed: int
+    completed_per_s: float
+    refused: int
+    errors: Mapping[str, int]
+    elapsed_s: float
+    sent_late: int
+    client_lag_p99_s: float | None
+    ttft_s: Percentiles | None
+    itl_s: Percentiles | None
+    itl_counted: bool
+    e2e_s: Percentiles | None
+    prompt_tokens: int
+    output_tokens: int
+    output_tokens_per_s: float
+    cached_tokens: int
+    drafted_tokens: int
+    acceptance: float | None
+
+
+def summarise(rate_per_s: float, span_s: float, answers: Sequence[Answer]) -> Summary:
+    """Sum up one rate.
+
+    Args:
+        rate_per_s: aimed at.
+        span_s: in which the requests were to be sent.
+        answers: one per request.
+    """
+    outcomes = Counter(answer.outcome for answer in answers)
+    done = [answer for answer in answers if answer.outcome == COMPLETED]
+    usages = [answer.usage for answer in done if answer.usage is not None]
+    elapsed_s = max((answer.ended_s for answer in answers), default=0.0)
+    lags_s = [answer.sent_s - answer.due_s for answer in answers]
+    gaps = [gap for answer in done for gap in token_gaps(answer)]
+    output = sum(usage.output for usage in usages)
+    accepted, rejected = sum(usage.accepted for usage in usages), sum(usage.rejected for usage in usages)
+    return Summary(
+        rate_per_s=rate_per_s,
+        offered=len(answers),
+        offered_per_s=_ratio(len(answers), span_s) or 0.0,
+        completed=len(done),
+        completed_per_s=_ratio(len(done), elapsed_s) or 0.0,
+        refused=outcomes[REFUSED],
+        errors={kind: n for kind, n in sorted(outcomes.items()) if kind not in (COMPLETED, REFUSED)},
+        elapsed_s=elapsed_s,
+        sent_late=sum(lag_s > LATE_S for lag_s in lags_s),
+        client_lag_p99_s=float(np.percentile(lags_s, 99)) if lags_s else None,
+        ttft_s=percentiles([ttft_s for answer in done if (ttft_s := time_to_first_token_s(answer)) is not None]),
+        itl_s=weighted_percentiles(gaps),
+        itl_counted=all(_counts_along(answer) for answer in done),
+        e2e_s=percentiles([answer.ended_s - answer.sent_s for answer in done]),
+        prompt_tokens=sum(usage.prompt for usage in usages),
+        output_tokens=output,
+        output_tokens_per_s=_ratio(output, elapsed_s) or 0.0,
+        cached_tokens=sum(usage.cached for usage in usages),
+        drafted_tokens=accepted + rejected,
+        acceptance=_ratio(accepted, accepted + rejected),
+    )
+
+
+def time_to_first_token_s(answer: Answer) -> float | None:
+    """From sending to the first event with a token; None without one."""
+    carrying = (event.at_s for event, tokens in zip(answer.events, _event_tokens(answer), strict=True) if tokens > 0)
+    first_s = next(carrying, None)
+    return None if first_s is None else first_s - answer.sent_s
+
+
+def token_gaps(answer: Answer) -> list[tuple[float, float]]:
+    """``(seconds per token, tokens)`` of each event with tokens after the first. Tokens are fractions if estimated."""
+    events = zip(answer.events, _event_tokens(answer), strict=True)
+    carrying = [(event.at_s, tokens) for event, tokens in events if tokens > 0]
+    return [((at_s - before_s) / tokens, tokens) for (before_s, _), (at_s, tokens) in pairwise(carrying)]
+
+
+def request_tokens_per_s(answers: Sequence[Answer]) -> float | None:
+    """Output tokens of a request over its time from sending to its end; median over completed requests."""
+    rates = [
+        answer.usage.output / (answer.ended_s - answer.sent_s)
+        for answer in answers
+        if answer.outcome == COMPLETED and answer.usage is not None
+    ]
+    return median(rates) if rates else None
+
+
+def request_tpot_s(answers: Sequence[Answer]) -> float | None:
+    """Seconds per output token after the first; median over completed requests of several tokens."""
+    times_s = [
+        (answer.ended_s - answer.sent_s - ttft_s) / (answer.usage.output - 1)
+        for answer in answers
+        if answer.outcome == COMPLETED and answer.usage is not None and answer.usage.output > 1
+        if (ttft_s := time_to_first_token_s(answer)) is not None
+    ]
+    return median(times_s) if times_s else None
+
+
+def percentiles(values: Sequence[float]) -> Percentiles | None:
+    """Interpolated linearly."""
+    return Percentiles(*map(float, np.percentile(values, (50, 90, 99)))) if values else None
+
+
+def weighted_percentiles(weighted: Sequence[tuple[float, float]]) -> Percentiles | None:
+    """Of ``(value, weight)``: the smallest value at or below which that share of the weight lies."""
+    if not weighted:
+        return None
+    values, weights = zip(*weighted, strict=True)
+    return Percentiles(*map(float, np.percentile(values, (50, 90, 99), weights=weights, method="inverted_cdf")))
+
+
+def _counts_along(answer: Answer) -> bool:
+    return any(event.tokens_so_far is not None for event in answer.events)
+
+
+def _event_tokens(answer: Answer) -> list[float]:
+    """Tokens that each event carries."""
+    if _counts_along(answer):
+        so_far = [0, *accumulate((event.tokens_so_far or 0 for event in answer.events), max)]
+        return [float(after - before) for before, after in pairwise(so_far)]
+    chars, texts = sum(event.chars for event in answer.events), sum(event.chars > 0 for event in answer.events)
+    if answer.usage is None or not texts:
+        return [0.0] * len(answer.events)
+    at_least = min(1.0, answer.usage.output / texts)
+    per_char = (answer.usage.output - at_least * texts) / chars
+    return [at_least + event.chars * per_char if event.chars else 0.0 for event in answer.events]
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole else None
+
+
+def as_text(summary: Summary) -> str:
+    """The lines that are printed for a rate."""
+    errors = "".join(f", {kind} {n}" for kind, n in summary.errors.items()) or ", no other errors"
+    requests = (
+        f"{summary.rate_per_s:g} requests/s: offered {summary.offered} ({summary.offered_per_s:.2f}/s), "
+        f"completed {summary.completed} ({summary.completed_per_s:.2f}/s over {summary.elapsed_s:.1f} s), "
+        f"refused (429) {summary.refused}{errors}"
+    )
+    lag = "-" if summary.client_lag_p99_s is None else f"{summary.client_lag_p99_s * 1e3:.1f} ms"
+    client = f"  client lag p99 {lag}, sent more than {LATE_S * 1e3:.0f} ms late: {summary.sent_late}"
+    acceptance = "-" if summary.acceptance is None else f"{summary.acceptance:.2f}"
+    tokens = (
+        f"  {summary.output_tokens_per_s:.1f} output tokens/s; {summary.output_tokens} output, {summary.prompt_tokens} "
+        f"prompt ({summary.cached_tokens} cached), {summary.drafted_tokens} drafted, acceptance {acceptance}"
+    )
+    head = f"  {'ms':<6} {'p50':>9} {'p90':>9} {'p99':>9}"
+    itl = _row("ITL", summary.itl_s) + ("" if summary.itl_counted else "  (tokens per event estimated)")
+    return "\n".join((requests, client, head, _row("TTFT", summary.ttft_s), itl, _row("e2e", summary.e2e_s), tokens))
+
+
+def _row(name: str, times: Percentiles | None) -> str:
+    if times is None:
+        return f"  {name:<6} {'-':>9} {'-':>9} {'-':>9}"
+    return f"  {name:<6} {times.p50 * 1e3:>9.1f} {times.p90 * 1e3:>9.1f} {times.p99 * 1e3:>9.1f}"

@@ -1,0 +1,104 @@
+"""Takes the measurements: warms up, then cell by cell every method in turn on the same prompts."""
+
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from bench.harness.prompts import PROMPTS
+from bench.load.client import open_client
+from bench.protocols.plan import CHEAPEST, METHODS, NO_DRAFT, Cell, Turn, options, turns
+from bench.protocols.rounds import Response
+from bench.protocols.service import MeasuredService
+from outrider.config.schema import Config
+from outrider.contracts.drafting import DraftPlan
+from outrider.contracts.requests import ProtocolName
+
+_WARM = Cell(20.0, 0.0, 1.0)
+_SETTLING_TOKENS = 24  # more exchanges with large messages than half of what is remembered of a link
+_PILOT_TOKENS = 16
+_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """How much is measured: responses of so many tokens, to each prompt so many times, by every method."""
+
+    tokens: int
+    prompts: int
+    repeats: int
+
+
+async def measure(
+    url: str, config: Config, chosen: Sequence[Cell], amount: Amount
+) -> AsyncGenerator[list[Response], None]:
+    """One request at a time; yields each cell's responses.
+
+    Raises:
+        ServiceUnusableError: an answer is refused or incomplete.
+    """
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    async with open_client(url, _TIMEOUT_S) as client:
+        service = MeasuredService(client, config)
+        with Progress(*columns, TimeRemainingColumn()) as progress:
+            per_cell = len(METHODS) * amount.prompts * amount.repeats
+            task = progress.add_task("warming up", total=len(chosen) * per_cell)
+            await _warm_up(service)
+            link: tuple[float, float] | None = None
+            for cell in chosen:
+                progress.update(task, description=f"{cell.name}: settling")
+                if link != (link := (cell.rate_mbps, cell.rtt_ms)):
+                    await _settle(service, cell)
+                plans = {method: await _pilot(service, cell, method) for method in METHODS}
+                show = partial(progress.update, task, advance=1)
+                yield await _cell(service, cell, amount, plans, show)
+
+
+async def _cell(
+    service: MeasuredService,
+    cell: Cell,
+    amount: Amount,
+    plans: dict[str, DraftPlan | None],
+    show: Callable[..., object],
+) -> list[Response]:
+    found = []
+    for turn in turns(amount.repeats, amount.prompts):
+        asked = options(turn.method, plans[turn.method])
+        found.append(await service.ask(cell, turn, PROMPTS[turn.prompt], amount.tokens, asked))
+        show(description=f"{cell.name}: {turn.method}")
+    return found
+
+
+async def _warm_up(service: MeasuredService) -> None:
+    """Code paths, and the acceptance statistics of all rules: what ``cheapest`` chooses by."""
+    await service.emulate(_WARM.profile)
+    for temperature in (0.0, 1.0):
+        cell = Cell(_WARM.rate_mbps, _WARM.rtt_ms, temperature)
+        for number, method in enumerate(METHODS):
+            asked = options(method, DraftPlan(ProtocolName.TOKEN_IDS, 2))
+            await service.ask(cell, Turn(0, number, method), PROMPTS[-1 - number], _PILOT_TOKENS, asked)
+
+
+async def _settle(service: MeasuredService, cell: Cell) -> None:
+    """Change the link, and send enough over it for the coordinator to know: rows up (dsd) and down (dssd)."""
+    await service.emulate(cell.profile)
+    sampled = Cell(cell.rate_mbps, cell.rtt_ms, 1.0)
+    for protocol in (ProtocolName.DSD, ProtocolName.DSSD):
+        asked = options(protocol, DraftPlan(protocol, 1))
+        await service.ask(sampled, Turn(0, 0, protocol), PROMPTS[-1], _SETTLING_TOKENS, asked)
+
+
+async def _pilot(service: MeasuredService, cell: Cell, method: str) -> DraftPlan | None:
+    """The plan to hold a method to: what the service chose most often when the protocol was named and the window free.
+
+    A draft of one token if it chose none; None for methods that are held to nothing.
+    """
+    if method in (NO_DRAFT, CHEAPEST):
+        return None
+    protocol = ProtocolName(method)
+    answer = await service.ask(cell, Turn(0, 0, method), PROMPTS[-2], _PILOT_TOKENS, options(method))
+    counts = Counter(choice.plan for choice in answer.choices if choice.plan is not None)
+    single = DraftPlan(protocol, 1, (1,) if protocol is ProtocolName.TSLT_TREE else ())
+    return counts.most_common(1)[0][0] if counts else single
