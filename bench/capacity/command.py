@@ -10,7 +10,7 @@ With ``--record`` the run is kept; ``--validate`` replays a kept run in the simu
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,11 @@ from bench.capacity.run import Run, RunSettings, measure, read_run, write_run
 from bench.capacity.tables import show_figures
 from bench.capacity.validation import validate
 from bench.capacity.workload import workload
-from cluster.reports.json_file import write_json
+from bench.harness.options import positive_int
+from bench.harness.record import write_record
 from outrider.contracts.errors import ParameterError
 from outrider.link.profiles import PROFILES
-from outrider.simulation.recorded import write_record
+from outrider.simulation.recorded import write_record as write_workload
 
 _DEFAULT = RunSettings()
 
@@ -53,7 +54,7 @@ def main(argv: Sequence[str]) -> None:
     if args.workloads is not None:
         args.workloads.mkdir(parents=True, exist_ok=True)
         for log in run.logs:
-            write_record(workload(log, settings), args.workloads / f"{log.cell.name}.json")
+            write_workload(workload(log, settings), args.workloads / f"{log.cell.name}.json")
     _report(run, args.json, args.plots)
 
 
@@ -62,7 +63,7 @@ def _report(run: Run, json_file: Path | None, plots: Path | None) -> None:
     found = [_figures(run, policy, users) for users in settings.users for policy in settings.policies]
     show_figures(found)
     if json_file is not None:
-        write_json(json_file, {"settings": settings, "figures": [_without_plane(one) for one in found]})
+        write_record(json_file, asdict(settings), {"figures": [_without_plane(one) for one in found]})
     if plots is not None:
         from bench.capacity.plots import plot_over_users, plot_plane  # noqa: PLC0415 (matplotlib comes with an extra)
 
@@ -88,8 +89,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="outrider bench capacity", description=__doc__)
     add = parser.add_argument
     add("--policies", nargs="+", choices=tuple(POLICIES), default=_DEFAULT.policies, help="(default: all)")
-    add("--users", type=_positive_int, nargs="+", default=_DEFAULT.users, help="numbers of (default: %(default)s)")
-    add("--repeats", type=_positive_int, default=_DEFAULT.repeats, help="of everything (default: %(default)s)")
+    add("--users", type=positive_int, nargs="+", default=_DEFAULT.users, help="numbers of (default: %(default)s)")
+    add("--repeats", type=positive_int, default=_DEFAULT.repeats, help="of everything (default: %(default)s)")
     add("--warmup-s", type=float, default=_DEFAULT.warmup_s, help="of a cell (default: %(default)s)")
     add("--measured-s", type=float, default=_DEFAULT.measured_s, help="of a cell after that (default: %(default)s)")
     add("--speeds", type=float, nargs="+", default=_DEFAULT.speeds, help="promised, in turns (default: %(default)s)")
@@ -106,8 +107,8 @@ def _parser() -> argparse.ArgumentParser:
         "--pause-s", type=float, default=_DEFAULT.pause_s, help="a user's mean between responses (default: %(default)s)"
     )
     add("--stagger-s", type=float, default=_DEFAULT.stagger_s, help="users begin within this (default: %(default)s)")
-    add("--prompts", type=_positive_int, default=_DEFAULT.prompts, help="recorded (default: %(default)s)")
-    add("--tokens", type=_positive_int, default=_DEFAULT.tokens, help="of a response at most (default: %(default)s)")
+    add("--prompts", type=positive_int, default=_DEFAULT.prompts, help="recorded (default: %(default)s)")
+    add("--tokens", type=positive_int, default=_DEFAULT.tokens, help="of a response at most (default: %(default)s)")
     add("--least-tokens", type=int, default=_DEFAULT.least_tokens, help="shorter ones unused (default: %(default)s)")
     add("--grace-s", type=float, default=_DEFAULT.grace_s, help="for a first token (default: %(default)s)")
     add("--seed", type=int, default=_DEFAULT.seed, help="of links, pauses and orders (default: %(default)s)")
@@ -119,10 +120,3 @@ def _parser() -> argparse.ArgumentParser:
     add("--workloads", type=Path, metavar="FOLDER", help="write each cell as a workload the simulator can replay")
     add("--validate", type=Path, metavar="FILE", help="replay a kept run in the simulator, measure nothing")
     return parser
-
-
-def _positive_int(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"needs an integer of at least 1, found {text}")
-    return value

@@ -1,4 +1,4 @@
-"""Means with confidence intervals over positions that come in responses."""
+"""Means with 95 % intervals over responses, whose positions and rounds resemble each other."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,10 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+_RESAMPLES = 2000
+
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean over positions and its 95 % interval."""
+    """A mean and its 95 % interval."""
 
     mean: float
     low: float
@@ -17,21 +19,39 @@ class Estimate:
 
     def __str__(self) -> str:
         """``0.412 [0.380, 0.441]``."""
-        return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
+        return self.shown()
+
+    def shown(self, scale: float = 1.0, digits: int = 3) -> str:
+        """The same in other units."""
+        mean, low, high = (f"{scale * value:.{digits}f}" for value in (self.mean, self.low, self.high))
+        return f"{mean} [{low}, {high}]"
 
 
-def estimate(responses: Sequence[npt.NDArray[np.float64]], resamples: int = 2000, seed: int = 0) -> Estimate:
-    """Mean of all positions; percentile bootstrap that redraws whole responses.
-
-    Positions of one response resemble each other, so redrawing them one by one would make the interval too narrow.
+def estimate(responses: Sequence[npt.NDArray[np.float64]]) -> Estimate:
+    """Mean of all positions, whole responses redrawn.
 
     Raises:
         ValueError: no position at all.
     """
-    sums = np.array([float(response.sum()) for response in responses])
-    counts = np.array([len(response) for response in responses])
-    if not counts.sum():
-        raise ValueError("needs at least one position, found none")
-    picks = np.random.default_rng(seed).integers(len(sums), size=(resamples, len(sums)))
-    low, high = np.quantile(sums[picks].sum(1) / np.maximum(counts[picks].sum(1), 1), (0.025, 0.975))
-    return Estimate(float(sums.sum() / counts.sum()), float(low), float(high))
+    return ratio([float(response.sum()) for response in responses], [len(response) for response in responses])
+
+
+def ratio(tops: Sequence[float], bottoms: Sequence[float]) -> Estimate:
+    """Sum over sum, with a percentile bootstrap that redraws pairs.
+
+    Raises:
+        ValueError: the bottoms add up to 0.
+    """
+    top, bottom = np.array(tops, dtype=np.float64), np.array(bottoms, dtype=np.float64)
+    if not bottom.sum():
+        raise ValueError("needs a positive sum to divide by, found 0")
+    redrawn = picks(len(top))
+    below = bottom[redrawn].sum(1)
+    rates = top[redrawn].sum(1)[below > 0] / below[below > 0]
+    low, high = np.quantile(rates, (0.025, 0.975))
+    return Estimate(float(top.sum() / bottom.sum()), float(low), float(high))
+
+
+def picks(count: int) -> npt.NDArray[np.int64]:
+    """``[resamples, count]``: which of so many are drawn in each resample, the same every time."""
+    return np.random.default_rng(0).integers(count, size=(_RESAMPLES, count))

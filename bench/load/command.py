@@ -6,13 +6,14 @@ can be repeated. What is measured is defined in ``bench.load.report``.
 
 import argparse
 import asyncio
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from tqdm import tqdm
 
+from bench.harness.options import positive, positive_int
+from bench.harness.record import write_record
 from bench.load import report as load_report
 from bench.load.client import counts_along, drive, open_client, served_model
 from bench.load.plan import LoadPlan, plan_load
@@ -31,30 +32,16 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--url", default="http://127.0.0.1:8000", help="of the service")
     add("--model", default=None, help="default: the first one served")
-    add("--rate", type=_positive, nargs="+", default=[1.0], help="requests per second, one run for each")
+    add("--rate", type=positive, nargs="+", default=[1.0], help="requests per second, one run for each")
     length = parser.add_mutually_exclusive_group()
-    length.add_argument("--duration-s", type=_positive, default=None, help=f"of each run (default: {_DURATION_S:g})")
-    length.add_argument("--requests", type=_positive_int, default=None, help="of each run")
+    length.add_argument("--duration-s", type=positive, default=None, help=f"of each run (default: {_DURATION_S:g})")
+    length.add_argument("--requests", type=positive_int, default=None, help="of each run")
     add("--seed", type=int, default=0, help="of arrivals and requests")
-    add("--max-tokens", type=_positive_int, default=128, help="the longest output; the median is a third of it")
+    add("--max-tokens", type=positive_int, default=128, help="the longest output; the median is a third of it")
     add("--window", type=int, default=None, help="draft tokens per round (default: the service's choice)")
-    add("--timeout-s", type=_positive, default=300.0, help="from sending a request to the end of its answer")
+    add("--timeout-s", type=positive, default=300.0, help="from sending a request to the end of its answer")
     add("--json", type=Path, default=None, metavar="FILE", help="write settings, figures and every request")
     return parser
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"needs a number above 0, found {text}")
-    return value
-
-
-def _positive_int(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"needs an integer of at least 1, found {text}")
-    return value
 
 
 async def _run(args: argparse.Namespace) -> None:
@@ -81,9 +68,8 @@ async def _run(args: argparse.Namespace) -> None:
             print(as_text(summary), flush=True)
             runs.append(_run_json(summary, plan, answers))
             if args.json is not None:  # after each rate, so that an interrupt loses one
-                settings = {**vars(args), "model": model, "json": str(args.json)}
-                content = {"settings": settings, "definitions": load_report.__doc__, "runs": runs}
-                args.json.write_text(json.dumps(content, indent=1))
+                content = {"definitions": load_report.__doc__, "runs": runs}
+                write_record(args.json, {**vars(args), "model": model}, content)
 
 
 def _run_json(summary: Summary, plan: LoadPlan, answers: Sequence[Answer]) -> dict[str, object]:

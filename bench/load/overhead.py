@@ -8,73 +8,78 @@ machine, plain ``generate`` of transformers and ``generate(assistant_model=...)`
 import argparse
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import torch
 from ray import serve
 from transformers import GenerationConfig
 
-from bench.harness.prompts import PROMPTS, chat_ids
+from bench.harness.prompts import PROMPTS
+from bench.harness.record import write_record
+from bench.load.client import ServiceUnusableError, closed_loop, open_client
+from bench.load.plan import PlannedRequest
+from bench.load.report import COMPLETED
 from cluster.local import APP_NAME, running
+from cluster.reports.tables import show_table
 from outrider.config.reading import load_config
 from outrider.config.schema import Config
 from outrider.models.registry import LoadedModel, load_drafter, load_target
 from outrider.rounds.timing import RoundTiming
+from outrider.training.traces import prompt_ids
 
-_PHASES: dict[str, Callable[[RoundTiming], float]] = {
-    "draft": lambda t: t.draft_s,
-    "link": lambda t: t.link_s,
-    "queue": lambda t: t.queue_s,
-    "verify": lambda t: t.verify_s,
-    "orchestration": lambda t: t.orchestration_s,
-    "total": lambda t: t.total_s,
-}
+_PHASES = ("draft", "link", "queue", "verify", "orchestration", "total")
+_TIMEOUT_S = 600.0
 
 
 def main(argv: Sequence[str]) -> None:
     """Run the bench and print its tables."""
     parser = argparse.ArgumentParser(prog="outrider bench overhead", description=__doc__)
-    parser.add_argument("--config", type=Path, default=None, help="needs drafters, and one verifier")
-    parser.add_argument("--generations", type=int, nargs="+", default=[1, 4, 16])
-    parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--prompts", type=int, default=16, help="prompts sent at each number of generations")
-    parser.add_argument("--temperature", type=float, default=0.0)
-    parser.add_argument("--windows", type=int, nargs="+", default=[2], help="draft windows (default: %(default)s)")
+    add = parser.add_argument
+    add("--config", type=Path, default=None, help="needs drafters, and one verifier")
+    add("--generations", type=int, nargs="+", default=[1, 4, 16])
+    add("--tokens", type=int, default=64)
+    add("--prompts", type=int, default=16, help="prompts sent at each number of generations")
+    add("--temperature", type=float, default=0.0)
+    add("--windows", type=int, nargs="+", default=[2], help="draft windows (default: %(default)s)")
+    add("--json", type=Path, default=None, metavar="FILE", help="write what is printed")
     args = parser.parse_args(argv)
     config = load_config(args.config)
-    _baselines(config, args.tokens, args.prompts)
+    baselines = _baselines(config, args.tokens, args.prompts)
     with running(config) as url:
-        for window in args.windows:
-            for generations in args.generations:
-                load = _Load(config.model.public_name, generations, args.prompts, args.tokens, args.temperature, window)
-                asyncio.run(_measure(url, load))
+        found = [
+            asyncio.run(_measured(url, config.model.public_name, generations, window, args))
+            for window in args.windows
+            for generations in args.generations
+        ]
+    if args.json is not None:
+        write_record(args.json, args, {"baselines_tokens_per_s": baselines, "service": found})
 
 
-def _baselines(config: Config, tokens: int, prompts: int) -> None:
+def _baselines(config: Config, tokens: int, prompts: int) -> dict[str, float]:
+    """Output tokens per second of transformers' own ``generate``, one request at a time."""
     torch.set_num_threads(config.verifiers.threads)
-    target = load_target(config.model.target, dtype=config.model.dtype, device=config.verifiers.device)
-    drafter = load_drafter(
-        config.drafters[0].model, config.model.target, dtype=config.model.dtype, device=config.verifiers.device
-    )
-    print(f"transformers, greedy, {config.model.dtype}, {config.verifiers.threads} thread(s), one request at a time")
+    dtype, device = config.model.dtype, config.verifiers.device
+    target = load_target(config.model.target, dtype=dtype, device=device)
+    drafter = load_drafter(config.drafters[0].model, config.model.target, dtype=dtype, device=device)
+    print(f"transformers, greedy, {dtype}, {config.verifiers.threads} thread(s), one request at a time")
+    found = {}
     for name, assistant in (("generate", None), ("generate(assistant_model)", drafter)):
-        rate = _generate_rate(target, assistant, tokens, prompts)
-        print(f"  {name:<28} {rate:6.1f} tokens/s", flush=True)
+        found[name] = _generate_rate(target, assistant, tokens, prompts)
+        print(f"  {name:<28} {found[name]:6.1f} tokens/s", flush=True)
+    return found
 
 
 def _generate_rate(target: LoadedModel, assistant: LoadedModel | None, tokens: int, prompts: int) -> float:
-    """Output tokens per second of transformers' own generate."""
     made, elapsed_s = 0, 0.0
     generate: Any = target.model.generate
     options = GenerationConfig(max_new_tokens=tokens, do_sample=False, eos_token_id=None, pad_token_id=0)
     for prompt in islice(cycle(PROMPTS), prompts):
-        ids = torch.tensor([chat_ids(target.tokenizer, prompt)], device=target.model.device)
+        ids = torch.tensor([prompt_ids(target.tokenizer, prompt)], device=target.model.device)
         began_at_s = time.perf_counter()
         output = generate(
             ids,
@@ -87,64 +92,49 @@ def _generate_rate(target: LoadedModel, assistant: LoadedModel | None, tokens: i
     return made / elapsed_s
 
 
-@dataclass(frozen=True, slots=True)
-class _Load:
-    """What is sent at once, and how it is to be answered."""
+async def _measured(url: str, model: str, generations: int, window: int, args: argparse.Namespace) -> dict[str, object]:
+    """One number of generations at once and one window; printed, and returned.
 
-    model: str
-    generations: int
-    prompts: int
-    tokens: int
-    temperature: float
-    window: int
-
-
-async def _measure(url: str, load: _Load) -> None:
+    Raises:
+        ServiceUnusableError: a request was not completed.
+    """
     coordinator = serve.get_deployment_handle("Coordinator", APP_NAME)
-    async with httpx.AsyncClient(base_url=url, timeout=600) as client:
-        await _send(client, load, PROMPTS[0])  # warm: connections, code paths
+    body = {"max_tokens": args.tokens, "temperature": args.temperature, "seed": 1, "ignore_eos": True}
+    requests = [
+        PlannedRequest(
+            0.0,
+            "/v1/chat/completions",
+            {**body, "messages": [{"role": "user", "content": prompt}], "outrider": {"window": window}},
+        )
+        for prompt in islice(cycle(PROMPTS), args.prompts)
+    ]
+    async with open_client(url, _TIMEOUT_S) as client:
+        send = partial(closed_loop, client, model=model, counting=False, timeout_s=_TIMEOUT_S)
+        await send(requests[:1], clients=1)  # warm: connections, code paths
         await coordinator.recent_timings.remote()
-        queue = list(islice(cycle(PROMPTS), load.prompts))
-        began_at_s = time.perf_counter()
-
-        async def worker() -> None:
-            while queue:
-                await _send(client, load, queue.pop())
-
-        await asyncio.gather(*(worker() for _ in range(load.generations)))
-        elapsed_s = time.perf_counter() - began_at_s
+        answers = await send(requests, clients=generations)
+    failed = next((one for one in answers if one.outcome != COMPLETED), None)
+    if failed is not None:
+        raise ServiceUnusableError(f"needs every chat completed, found {failed.outcome}: {failed.detail}")
     timings: list[RoundTiming] = await coordinator.recent_timings.remote()
-    _report(load, load.prompts * load.tokens / elapsed_s, timings)
+    tokens_per_s = args.prompts * args.tokens / max(one.ended_s for one in answers)
+    phases_ms, accepted = _phases_ms(timings)
+    title = f"{generations} generation(s), window {window}: {tokens_per_s:.1f} tokens/s, {accepted}; ms per round"
+    show_table(title, ("", "p50", "p99"), [(name, *(f"{ms:.2f}" for ms in both)) for name, both in phases_ms.items()])
+    return {"generations": generations, "window": window, "tokens_per_s": tokens_per_s, "phases_ms": phases_ms}
 
 
-async def _send(client: httpx.AsyncClient, load: _Load, prompt: str) -> None:
-    body = {
-        "model": load.model,
-        "messages": [{"role": "user", "content": prompt}],
-        "max_tokens": load.tokens,
-        "temperature": load.temperature,
-        "seed": 1,
-        "ignore_eos": True,
-        "stream": True,
-        "outrider": {"window": load.window},
-    }
-    async with client.stream("POST", "/v1/chat/completions", json=body) as response:
-        response.raise_for_status()
-        async for _ in response.aiter_bytes():
-            pass
-
-
-def _report(load: _Load, tokens_per_s: float, timings: Sequence[RoundTiming]) -> None:
+def _phases_ms(timings: Sequence[RoundTiming]) -> tuple[dict[str, tuple[float, float]], str]:
+    """p50 and p99 of each phase of the rounds with a draft, or of all if there is none; and what was accepted."""
     rounds = [timing for timing in timings if timing.drafted_tokens > 0]
-    drafted = sum(timing.drafted_tokens for timing in rounds)
-    accepted = sum(timing.committed_tokens - 1 for timing in rounds)
-    print(f"\n{load.generations} generation(s), window {load.window}: {tokens_per_s:.1f} tokens/s", flush=True)
-    if not rounds:
-        rounds = list(timings)
-        print(f"  {len(rounds)} rounds without a drafter")
+    if rounds:
+        accepted = sum(timing.accepted_tokens for timing in rounds)
+        drafted = sum(timing.drafted_tokens for timing in rounds)
+        text = f"{len(rounds)} speculative of {len(timings)} rounds, accepted fraction {accepted / drafted:.2f}"
     else:
-        print(f"  {len(rounds)} speculative of {len(timings)} rounds, accepted fraction {accepted / drafted:.2f}")
-    print(f"  {'ms per round':<26} {'p50':>8} {'p99':>8}")
-    for name, phase in _PHASES.items():
-        values = np.array([phase(timing) for timing in rounds]) * 1e3
-        print(f"  {name:<26} {np.percentile(values, 50):8.2f} {np.percentile(values, 99):8.2f}", flush=True)
+        text = f"{len(timings)} rounds without a drafter"
+    found = {}
+    for name in _PHASES:
+        values_ms = [1e3 * float(getattr(timing, f"{name}_s")) for timing in rounds or timings]
+        found[name] = (float(np.percentile(values_ms, 50)), float(np.percentile(values_ms, 99)))
+    return found, text

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log2
 
-from bench.harness.statistics import Estimate
-from bench.protocols.figures import ratio
+from bench.harness.statistics import Estimate, ratio
 from bench.protocols.rounds import Response
 from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.requests import ProtocolName

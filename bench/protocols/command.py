@@ -6,31 +6,25 @@ protocol and window every round. A fixed protocol is held to the plan the servic
 protocol was named. Methods take turns prompt by prompt; there is one request at a time.
 
 Judged is *charged* time: the link as modelled for the bits really sent, and measured computation (see
-``bench.protocols.rounds``). From the same measurements: the whole grid of links under virtual time, and payload bits
-per committed token against their limits.
+``bench.protocols.rounds``); payload bits per committed token stand beside their limits.
 """
 
 import argparse
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 
+from bench.harness.record import write_record
 from bench.protocols.bits import Bits, bits
-from bench.protocols.costs import measured_costs
 from bench.protocols.figures import Comparison, Figures, compare, figures, seconds
-from bench.protocols.grid import GridPoint, grid_cells, grid_point
 from bench.protocols.measure import Amount, measure
 from bench.protocols.plan import METHODS, NO_DRAFT, Cell, cells
-from bench.protocols.plots import plot
-from bench.protocols.rounds import Levels, Response, levels
-from bench.protocols.tables import print_bits, print_comparisons, print_figures, print_grid, print_levels
+from bench.protocols.rounds import Response, levels
+from bench.protocols.tables import show_bits, show_comparisons, show_figures, show_levels
 from cluster.local import running
-from cluster.reports.json_file import write_json
-from outrider.config.reading import load_config, override
+from cluster.options import add_config_options, add_output_options, check_plots, read_config
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
 from outrider.contracts.exchanged import WireFormat
-from outrider.contracts.requests import ProtocolName
 from outrider.models.registry import load_tokenizer
 
 
@@ -41,14 +35,14 @@ def main(argv: Sequence[str]) -> None:
         ConfigError: the configuration has no drafter, or already emulates a link.
     """
     args = _parser().parse_args(argv)
-    config = override(load_config(args.config), args.assignments)
+    check_plots(args.plots)
+    config = read_config(args)
     if config.drafter_count == 0 or any(group.link is not None for group in config.drafters):
         raise ConfigError("drafters", "at least one, and link: null (the bench sets the links itself)", config.drafters)
     chosen, amount = cells(args.cells), Amount(args.tokens, args.prompts, args.repeats)
     with running(config) as url:
         found = asyncio.run(_measured(url, config, chosen, amount))
-    wire = config.wire.format(len(load_tokenizer(config.model.target)))
-    report(found, wire, config, args.entropy, args.out, args.plot)
+    _report(found, config.wire.format(len(load_tokenizer(config.model.target))), args)
 
 
 async def _measured(url: str, config: Config, chosen: Sequence[Cell], amount: Amount) -> list[Response]:
@@ -57,46 +51,42 @@ async def _measured(url: str, config: Config, chosen: Sequence[Cell], amount: Am
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="outrider bench protocols", description=__doc__)
+    add_config_options(parser)
     add = parser.add_argument
-    add("--config", type=Path, default=None, help="needs drafters, and one verifier")
-    add("--set", dest="assignments", action="append", default=[], metavar="KEY=VALUE", help="override one field")
     add("--cells", nargs="*", default=[], metavar="NAME", help="beginnings of names such as 20mbps-50ms-t1")
     add("--tokens", type=int, default=20, help="of each response (default: %(default)s)")
     add("--prompts", type=int, default=4, help="different ones in each cell (default: %(default)s)")
     add("--repeats", type=int, default=1, help="of each prompt by each method (default: %(default)s)")
     add("--entropy", type=float, default=None, metavar="BITS", help="of the draft's distribution at temperature 1")
-    add("--out", type=Path, default=Path("protocols.json"), help="figures (default: %(default)s)")
-    add("--plot", type=Path, default=Path("protocols.png"), help="seconds per token (default: %(default)s)")
+    add_output_options(parser, "draw seconds per token by method")
     return parser
 
 
-def report(
-    found: Sequence[Response], wire: WireFormat, config: Config, entropy_bits: float | None, out: Path, image: Path
-) -> None:
+def _report(found: Sequence[Response], wire: WireFormat, args: argparse.Namespace) -> None:
     """Everything that follows from the measured responses."""
     usual = levels(found)
     of = seconds(found, usual)
-    here = tuple(dict.fromkeys(one.cell for one in found))
     table: list[Figures] = []
     charged: list[Comparison] = []
     levelled: list[Comparison] = []
-    for cell in here:
+    for cell in dict.fromkeys(one.cell for one in found):
         mine = [one for one in found if one.cell == cell]
         table += [figures([one for one in mine if one.method == method], of) for method in METHODS]
         charged.append(compare(cell, mine, of, lambda spent: spent.charged_s))
         levelled.append(compare(cell, mine, of, lambda spent: spent.levelled_s))
-    print_figures(table)
-    print_levels(usual)
-    print_comparisons("charged seconds", charged)
-    print_comparisons("levelled seconds (every kind of round at its usual time)", levelled)
-    spent = _bits(found, wire, entropy_bits)
-    print_bits(spent, wire, entropy_bits)
-    points = _grid(found, usual, wire, config)
-    print_grid(points)
-    content: dict[str, object] = {"figures": table, "charged": charged, "levelled": levelled}
-    content |= {"bits": spent, "grid": points, "entropy_bits": entropy_bits}
-    write_json(out, content)
-    plot(image, table)
+    spent = _bits(found, wire, args.entropy)
+    show_figures(table)
+    show_levels(usual)
+    show_comparisons("charged seconds", charged)
+    show_comparisons("levelled seconds (every kind of round at its usual time)", levelled)
+    show_bits(spent, wire, args.entropy)
+    if args.json is not None:
+        content = {"figures": table, "charged": charged, "levelled": levelled, "bits": spent}
+        write_record(args.json, args, content)
+    if args.plots is not None:
+        from bench.protocols.plots import plot  # noqa: PLC0415 (needs matplotlib)
+
+        plot(args.plots / "protocols.png", table)
 
 
 def _bits(found: Sequence[Response], wire: WireFormat, entropy_bits: float | None) -> list[Bits]:
@@ -108,14 +98,3 @@ def _bits(found: Sequence[Response], wire: WireFormat, entropy_bits: float | Non
             if method != NO_DRAFT and drafted:
                 table.append(bits(drafted, wire, entropy_bits))
     return table
-
-
-def _grid(found: Sequence[Response], usual: Levels, wire: WireFormat, config: Config) -> list[GridPoint]:
-    measured = {one.cell.greedy for one in found}
-    costs = {greedy: measured_costs(found, usual, wire, greedy=greedy) for greedy in measured}
-    protocols = tuple(ProtocolName)
-    return [
-        grid_point(cell, costs[cell.greedy], config.speculation.k_max, protocols)
-        for cell in grid_cells()
-        if cell.greedy in measured
-    ]

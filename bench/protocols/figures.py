@@ -7,12 +7,11 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
-from bench.harness.statistics import Estimate
+from bench.harness.statistics import Estimate, picks, ratio
 from bench.protocols.plan import CHEAPEST, FIXED, NO_DRAFT, Cell
 from bench.protocols.rounds import Levels, Response
 from outrider.contracts.drafting import DraftPlan
 
-_RESAMPLES = 2000
 Floats = npt.NDArray[np.float64]
 
 
@@ -133,10 +132,10 @@ def compare(
         made[response.method][turn] += response.tokens
     measured = {method: spent[method].sum() / made[method].sum() for method in FIXED if made[method].sum()}
     best = min(measured, key=measured.__getitem__)
-    picks = _picks(len(turns))
+    redrawn = picks(len(turns))
 
     def resampled(method: str) -> Floats:
-        rates: Floats = spent[method][picks].sum(1) / made[method][picks].sum(1)
+        rates: Floats = spent[method][redrawn].sum(1) / made[method][redrawn].sum(1)
         return rates
 
     cheapest_s = float(spent[CHEAPEST].sum() / made[CHEAPEST].sum())
@@ -144,22 +143,6 @@ def compare(
     return Comparison(
         cell, best, measured[best], cheapest_s, Estimate(cheapest_s / measured[best], float(low), float(high))
     )
-
-
-def ratio(tops: Sequence[float], bottoms: Sequence[float]) -> Estimate:
-    """Sum over sum, with a percentile bootstrap that redraws pairs.
-
-    Raises:
-        ValueError: the bottoms add up to 0.
-    """
-    top, bottom = np.array(tops, dtype=np.float64), np.array(bottoms, dtype=np.float64)
-    if not bottom.sum():
-        raise ValueError("needs a positive sum to divide by, found 0")
-    picks = _picks(len(top))
-    below = bottom[picks].sum(1)
-    rates = top[picks].sum(1)[below > 0] / below[below > 0]
-    low, high = np.quantile(rates, (0.025, 0.975))
-    return Estimate(float(top.sum() / bottom.sum()), float(low), float(high))
 
 
 def plan_name(plan: DraftPlan | None) -> str:
@@ -174,10 +157,6 @@ def _bits(response: Response) -> tuple[int, int]:
     up = sum(one.timing.up_bits for one in response.rounds)
     down = sum(one.timing.down_bits for one in response.rounds)
     if response.row_requests:  # candidates that were not taken are in no timing
-        up += max(response.sent[0] - response.told[1], 0)
-        down += max(response.sent[1] - response.told[2], 0)
+        up += max(response.sent[0] - response.timed[1], 0)
+        down += max(response.sent[1] - response.timed[2], 0)
     return up, down
-
-
-def _picks(count: int) -> npt.NDArray[np.int64]:
-    return np.random.default_rng(0).integers(count, size=(_RESAMPLES, count))

@@ -10,7 +10,6 @@ from outrider.contracts.requests import ProtocolName
 from outrider.link.profiles import LinkProfile
 
 RATES_MBPS, RTTS_MS, TEMPERATURES = (1.0, 20.0, 500.0), (0.0, 50.0), (0.0, 1.0)
-GRID_RATES_MBPS, GRID_RTTS_MS = (1.0, 10.0, 20.0, 100.0, 500.0), (0.0, 5.0, 20.0, 50.0)
 NO_DRAFT, CHEAPEST = "no_draft", "cheapest"
 FIXED = (NO_DRAFT, *map(str, ProtocolName))  # methods without a choice of protocol
 METHODS = (*FIXED, CHEAPEST)

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from bench.protocols.plan import NO_DRAFT, Cell
 from outrider.contracts.drafting import DraftPlan
-from outrider.contracts.requests import SPLIT_PROTOCOLS, TREE_PROTOCOLS, ProtocolName
+from outrider.contracts.requests import SPLIT_PROTOCOLS, ProtocolName
 from outrider.link.latency import exchange_s
 from outrider.link.state import profile_csi
 from outrider.rounds.timing import RoundTiming
@@ -61,9 +61,9 @@ class Response:
         elapsed_s: from the request to the end of the answer, as the client saw it.
         rounds: where the method was at work.
         row_requests: rows asked for again, because no candidate for a correction was taken.
-        told: seconds, and bits up and down, that the timings of all rounds tell of.
+        timed: seconds, and bits up and down, of all rounds that have timings.
         sent: bits up and down of all messages.
-        choices: of ``rounds``; fewer where the service did not tell of some.
+        choices: of ``rounds``; fewer where the service did not report some.
     """
 
     cell: Cell
@@ -74,7 +74,7 @@ class Response:
     output_tokens: int
     rounds: tuple[Round, ...]
     row_requests: int
-    told: tuple[float, int, int]
+    timed: tuple[float, int, int]
     sent: tuple[int, int]
     choices: tuple[Choice, ...]
 
@@ -86,12 +86,12 @@ class Response:
     @property
     def hidden_s(self) -> float:
         """Seconds outside all timed rounds: HTTP, and rounds that came to nothing."""
-        return max(self.elapsed_s - self.told[0], 0.0)
+        return max(self.elapsed_s - self.timed[0], 0.0)
 
 
-def parse_choices(told: Sequence[Mapping[str, object]]) -> tuple[Choice, ...]:
+def parse_choices(reports: Sequence[Mapping[str, object]]) -> tuple[Choice, ...]:
     """From ``usage.outrider.choices``."""
-    return tuple(_choice(str(one["reason"]), one["chosen"]) for one in told)
+    return tuple(_choice(str(one["reason"]), one["chosen"]) for one in reports)
 
 
 def _choice(reason: str, chosen: object) -> Choice:
@@ -136,13 +136,11 @@ class Levels:
 
     Attributes:
         draft_s: by plan.
-        step_s: of one forward pass of the drafter, by protocol.
         verify_s: by (tokens drafted, whether devices draw corrections).
         other_s: queue and orchestration, by whether a drafter was asked.
     """
 
     draft_s: Mapping[DraftPlan, float]
-    step_s: Mapping[ProtocolName, float]
     verify_s: Mapping[tuple[int, bool], float]
     other_s: Mapping[bool, float]
 
@@ -158,18 +156,12 @@ def levels(responses: Sequence[Response]) -> Levels:
     rounds = [one for response in responses for one in response.rounds]
     drafted = [(one.plan, one.timing.draft_s) for one in rounds if one.plan is not None]
     return Levels(
-        draft_s=_medians([(plan, seconds) for plan, seconds in drafted]),
-        step_s=_medians([(plan.protocol, seconds / plan.window) for plan, seconds in drafted]),
+        draft_s=_medians(drafted),
         verify_s=_medians([(_verify_kind(one.timing), one.timing.verify_s) for one in rounds]),
         other_s=_medians(
             [(one.exchanged, one.timing.queue_s + max(one.timing.orchestration_s, 0.0)) for one in rounds]
         ),
     )
-
-
-def siblings_of(plan: DraftPlan) -> tuple[int, ...]:
-    """Children of a node at each depth."""
-    return plan.expansion if plan.protocol in TREE_PROTOCOLS and plan.expansion else (1,) * plan.window
 
 
 def _verify_kind(timing: RoundTiming) -> tuple[int, bool]:

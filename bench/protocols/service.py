@@ -59,8 +59,8 @@ class MeasuredService:
         elapsed_s = time.perf_counter() - began_at_s
         if not answer.is_success or answer.json()["usage"]["completion_tokens"] != tokens:
             raise ServiceUnusableError(f"needs {tokens} tokens by {options}, found {answer.text[:500]}; see its log")
-        timings, told = await self._timings(), answer.json()["usage"]["outrider"]
-        rounds, choices = at_work(turn.method, timings, parse_choices(told.get("choices", ())))
+        timings, usage = await self._timings(), answer.json()["usage"]["outrider"]
+        rounds, choices = at_work(turn.method, timings, parse_choices(usage.get("choices", ())))
         return Response(
             cell=cell,
             method=turn.method,
@@ -69,9 +69,9 @@ class MeasuredService:
             elapsed_s=elapsed_s,
             output_tokens=tokens,
             rounds=rounds,
-            row_requests=max(int(told["rounds"]) - len(timings), 0),
-            told=(sum(t.total_s for t in timings), sum(t.up_bits for t in timings), sum(t.down_bits for t in timings)),
-            sent=(int(told["payload_bits"]["up"]), int(told["payload_bits"]["down"])),
+            row_requests=max(int(usage["rounds"]) - len(timings), 0),
+            timed=(sum(t.total_s for t in timings), sum(t.up_bits for t in timings), sum(t.down_bits for t in timings)),
+            sent=(int(usage["payload_bits"]["up"]), int(usage["payload_bits"]["down"])),
             choices=choices,
         )
 

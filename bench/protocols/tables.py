@@ -3,17 +3,15 @@
 from collections.abc import Sequence
 from math import log2
 
-from bench.harness.statistics import Estimate
 from bench.protocols.bits import GOAL_BITS, Bits
 from bench.protocols.figures import Comparison, Figures, plan_name
-from bench.protocols.grid import GridPoint
 from bench.protocols.rounds import Levels
 from cluster.reports.tables import show_table
 from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.requests import ProtocolName
 
 
-def print_figures(found: Sequence[Figures]) -> None:
+def show_figures(found: Sequence[Figures]) -> None:
     """One table per cell."""
     header = (
         *("method", "drafts", "ms/token charged", "levelled", "wall", "bits up/token", "down/token"),
@@ -24,9 +22,9 @@ def print_figures(found: Sequence[Figures]) -> None:
             (
                 one.method,
                 ", ".join(f"{plan_name(plan)} {share:.0%}" for plan, share in one.plans[:2]),
-                _ms(one.charged_s),
+                one.charged_s.shown(1e3, 1),
                 f"{one.levelled_s.mean * 1e3:.1f}",
-                _ms(one.wall_s),
+                one.wall_s.shown(1e3, 1),
                 f"{one.up_bits.mean:.0f}",
                 f"{one.down_bits.mean:.0f}",
                 "-" if one.accepted_fraction is None else f"{one.accepted_fraction.mean:.2f}",
@@ -39,16 +37,19 @@ def print_figures(found: Sequence[Figures]) -> None:
         show_table(f"{cell.name} ({rows and found[0].responses} responses per method)", header, rows)
 
 
-def print_levels(usual: Levels) -> None:
+def show_levels(usual: Levels) -> None:
     """Usual times of the parts of a round."""
     show_table("medians, ms: drafter", ("plan", "ms"), [(plan_name(p), _number(s)) for p, s in usual.draft_s.items()])
-    verify = [(drafted, "device" if defers else "target", _number(s)) for (drafted, defers), s in _sorted(usual)]
+    verify = [
+        (drafted, "device" if defers else "target", _number(s))
+        for (drafted, defers), s in sorted(usual.verify_s.items())
+    ]
     show_table("medians, ms: verifier", ("drafted", "corrections by", "ms"), verify)
     other = [("with a draft" if asked else "without", _number(s)) for asked, s in sorted(usual.other_s.items())]
     show_table("medians, ms: queue and orchestration", ("round", "ms"), other)
 
 
-def print_comparisons(kind: str, found: Sequence[Comparison]) -> None:
+def show_comparisons(kind: str, found: Sequence[Comparison]) -> None:
     """``cheapest`` against the best fixed method of each cell."""
     rows = [
         (
@@ -60,7 +61,7 @@ def print_comparisons(kind: str, found: Sequence[Comparison]) -> None:
     show_table(f"cheapest by {kind}", ("cell", "best fixed", "ms/token", "cheapest", "ratio", "within 10 %"), rows)
 
 
-def print_bits(found: Sequence[Bits], wire: WireFormat, entropy_bits: float | None) -> None:
+def show_bits(found: Sequence[Bits], wire: WireFormat, entropy_bits: float | None) -> None:
     """Bits per committed token of rounds with a draft, on all links together."""
     header = (
         *("method", "temperature", "up", "down", "both", "= envelope", "+ ids", "+ distribution", "+ rest"),
@@ -68,7 +69,13 @@ def print_bits(found: Sequence[Bits], wire: WireFormat, entropy_bits: float | No
     )
     rows = [
         (
-            *(one.method, "0" if one.greedy else "1", f"{one.up.mean:.1f}", f"{one.down.mean:.1f}", _one(one.both)),
+            *(
+                one.method,
+                "0" if one.greedy else "1",
+                f"{one.up.mean:.1f}",
+                f"{one.down.mean:.1f}",
+                one.both.shown(digits=1),
+            ),
             *(f"{part:.1f}" for part in (one.envelope, one.ids, one.distribution, one.rest)),
             *(f"{one.drafted:.2f}", f"{one.id_limit:.1f}"),
             "-" if one.entropy_limit is None else f"{one.entropy_limit:.1f}",
@@ -83,32 +90,5 @@ def print_bits(found: Sequence[Bits], wire: WireFormat, entropy_bits: float | No
             print(f"token_ids at temperature 1: {one.both.mean:.1f} bits, {verdict} {GOAL_BITS:g}")
 
 
-def print_grid(points: Sequence[GridPoint]) -> None:
-    """The whole grid under virtual time."""
-    rows = [
-        (
-            *(point.cell.name, plan_name(point.best_plan), _number(point.best_s)),
-            *(plan_name(point.best_draft[0]), _number(point.best_draft[1]), _number(point.cheapest_s)),
-            f"{point.ratio:.3f}",
-            ", ".join(f"{plan_name(plan)} {share:.0%}" for plan, share in point.chosen[:3]),
-        )
-        for point in points
-    ]
-    header = ("link", "best fixed plan", "ms/token", "best draft", "ms/token", "cheapest", "ratio", "chosen")
-    show_table("virtual time, measured costs", header, rows)
-
-
-def _sorted(usual: Levels) -> list[tuple[tuple[int, bool], float]]:
-    return sorted(usual.verify_s.items())
-
-
 def _number(seconds: float) -> str:
     return f"{seconds * 1e3:.1f}"
-
-
-def _ms(spent: Estimate) -> str:
-    return f"{spent.mean * 1e3:.1f} [{spent.low * 1e3:.1f}, {spent.high * 1e3:.1f}]"
-
-
-def _one(value: Estimate) -> str:
-    return f"{value.mean:.1f} [{value.low:.1f}, {value.high:.1f}]"

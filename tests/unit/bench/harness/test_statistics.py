@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from bench.harness.statistics import estimate
+from bench.harness.statistics import Estimate, estimate, ratio
 
 
 def test_intervals_redraw_whole_responses() -> None:
@@ -10,5 +12,24 @@ def test_intervals_redraw_whole_responses() -> None:
     assert (estimate(apart).mean, estimate(apart).low, estimate(apart).high) == (0.5, 0.0, 1.0)
     assert (estimate(mixed).mean, estimate(mixed).low, estimate(mixed).high) == (0.5, 0.5, 0.5)
     assert estimate([np.ones(1), np.zeros(3)]).mean == 0.25  # positions count alike, not responses
-    with pytest.raises(ValueError, match="at least one position"):
+    with pytest.raises(ValueError, match="needs a positive sum"):
         estimate([np.zeros(0)])
+
+
+@given(pairs=st.lists(st.tuples(st.floats(0.0, 10.0), st.integers(1, 9)), min_size=1, max_size=8))
+def test_a_ratio_lies_in_its_interval_unless_responses_are_all_alike(pairs: list[tuple[float, int]]) -> None:
+    tops, bottoms = [top for top, _ in pairs], [float(bottom) for _, bottom in pairs]
+    found = ratio(tops, bottoms)
+    each = [top / bottom for top, bottom in zip(tops, bottoms, strict=True)]
+    assert found.mean == pytest.approx(sum(tops) / sum(bottoms))
+    assert min(each) - 1e-9 <= found.low <= found.high <= max(each) + 1e-9
+
+
+def test_a_ratio_to_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs a positive sum"):
+        ratio([1.0], [0.0])
+
+
+def test_an_estimate_is_shown_in_any_unit() -> None:
+    assert str(Estimate(0.4123, 0.38, 0.441)) == "0.412 [0.380, 0.441]"
+    assert Estimate(0.4123, 0.38, 0.441).shown(1e3, 1) == "412.3 [380.0, 441.0]"

@@ -1,27 +1,11 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from bench.protocols.figures import compare, figures, plan_name, ratio, seconds
+from bench.protocols.figures import compare, figures, plan_name, seconds
 from bench.protocols.plan import CHEAPEST, NO_DRAFT
 from bench.protocols.rounds import levels
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.requests import ProtocolName
 from tests.unit.bench.protocols.made_rounds import CELL, PAIR, response, timing
-
-
-@given(pairs=st.lists(st.tuples(st.floats(0.0, 10.0), st.integers(1, 9)), min_size=1, max_size=8))
-def test_a_ratio_lies_in_its_interval_unless_responses_are_all_alike(pairs: list[tuple[float, int]]) -> None:
-    tops, bottoms = [top for top, _ in pairs], [float(bottom) for _, bottom in pairs]
-    found = ratio(tops, bottoms)
-    each = [top / bottom for top, bottom in zip(tops, bottoms, strict=True)]
-    assert found.mean == pytest.approx(sum(tops) / sum(bottoms))
-    assert min(each) - 1e-9 <= found.low <= found.high <= max(each) + 1e-9
-
-
-def test_a_ratio_to_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="needs a positive sum"):
-        ratio([1.0], [0.0])
 
 
 def test_figures_are_per_committed_token() -> None:

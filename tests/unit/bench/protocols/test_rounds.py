@@ -7,7 +7,7 @@ from outrider.contracts.requests import ProtocolName
 from tests.unit.bench.protocols.made_rounds import CELL, PAIR, response, timing
 
 
-def told(
+def report(
     reason: str, protocol: str | None = None, window: int = 0, expansion: tuple[int, ...] = ()
 ) -> dict[str, object]:
     chosen = {"protocol": protocol, "window": window, "expansion": list(expansion), "seconds_per_token": 0.1}
@@ -15,7 +15,7 @@ def told(
 
 
 def test_choices_are_read_from_usage() -> None:
-    choices = parse_choices([told("no_drafter"), told("cheapest", "token_ids", 2, (2, 1))])
+    choices = parse_choices([report("no_drafter"), report("cheapest", "token_ids", 2, (2, 1))])
     assert choices == (
         Choice("no_drafter", None, 0.1),
         Choice("cheapest", DraftPlan(ProtocolName.TOKEN_IDS, 2, (2, 1)), 0.1),
@@ -23,8 +23,8 @@ def test_choices_are_read_from_usage() -> None:
 
 
 def test_rounds_without_a_drafter_and_the_last_token_are_left_out() -> None:
-    tree = told("cheapest", "token_ids", 1, (2,))
-    choices = parse_choices([told("no_drafter"), told("no_drafter"), tree, told("kept"), told("last_token")])
+    tree = report("cheapest", "token_ids", 1, (2,))
+    choices = parse_choices([report("no_drafter"), report("no_drafter"), tree, report("kept"), report("last_token")])
     timings = [timing(0), timing(0), timing(2), timing(0), timing(0)]
     rounds, chosen = at_work(CHEAPEST, timings, choices)
     assert [one.plan for one in rounds] == [DraftPlan(ProtocolName.TOKEN_IDS, 1, (2,)), None]
@@ -32,13 +32,13 @@ def test_rounds_without_a_drafter_and_the_last_token_are_left_out() -> None:
 
 
 def test_without_drafts_only_the_prefill_is_left_out() -> None:
-    rounds, _ = at_work(NO_DRAFT, [timing(0)] * 4, parse_choices([told("no_drafter")] * 4))
+    rounds, _ = at_work(NO_DRAFT, [timing(0)] * 4, parse_choices([report("no_drafter")] * 4))
     assert len(rounds) == 3
 
 
-def test_plans_follow_from_the_drafts_where_choices_were_not_told() -> None:
+def test_plans_follow_from_the_drafts_where_choices_were_not_report() -> None:
     timings = [timing(0), timing(2, protocol=ProtocolName.DSSD), timing(1, 0, ProtocolName.DSSD)]
-    rounds, _ = at_work("dssd", timings, parse_choices([told("no_drafter"), told("fixed", "dssd", 2)]))
+    rounds, _ = at_work("dssd", timings, parse_choices([report("no_drafter"), report("fixed", "dssd", 2)]))
     assert [one.plan for one in rounds] == [DraftPlan(ProtocolName.DSSD, 2), DraftPlan(ProtocolName.DSSD, 1)]
 
 
@@ -53,4 +53,3 @@ def test_levelled_time_takes_the_median_of_rounds_alike() -> None:
     usual = levels(responses)
     busy = responses[0].rounds[2]
     assert usual.levelled_s(busy, CELL) == pytest.approx(0.02 + 0.06 + 0.01 + 0.055)
-    assert usual.step_s == {ProtocolName.TOKEN_IDS: pytest.approx(0.01)}
