@@ -13,6 +13,10 @@ from outrider.contracts.verifying import KvUsage
 from outrider.engines.kv.blocks import BlockPool
 
 
+class SharedKvError(Exception):
+    """KV that other generations may read was about to be written over."""
+
+
 class SequenceKv:
     """KV of one sequence: its blocks in order, and how many leading positions are computed."""
 
@@ -114,9 +118,17 @@ class SequenceKv:
         self.computed_tokens = computed_tokens
 
     def check_writable(self, start: int, stop: int) -> None:
-        """Assert that positions ``start .. stop - 1`` may be written: private, unpublished blocks."""
+        """See that positions ``start .. stop - 1`` lie in private, unpublished blocks, before a pass writes them.
+
+        Raises:
+            SharedKvError: one does not, and another generation would read what is written.
+        """
         for block in self.blocks[start // self._block_tokens : -(-stop // self._block_tokens)]:
-            assert self._pool.writable(block), f"KV block {block} is shared and must not be written"
+            if not self._pool.writable(block):
+                raise SharedKvError(
+                    f"needs private KV blocks for positions {start}..{stop - 1}, found block {block} shared; this is "
+                    "the engine's own error: restart it"
+                )
 
     def _release_forks(self) -> None:
         for blocks in self._forks:

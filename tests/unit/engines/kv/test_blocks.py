@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from outrider.engines.kv.blocks import BlockPool
-from outrider.engines.kv.store import KvStore, SequenceKv
+from outrider.engines.kv.store import KvStore, SequenceKv, SharedKvError
 
 BLOCK = 4
 
@@ -178,3 +178,21 @@ def test_rolling_back_into_a_published_block_forgets_it_whole() -> None:
     assert sequence.computed_tokens == 4
     sequence.grow(8)
     sequence.check_writable(4, 8)
+
+
+def test_what_others_may_read_is_not_written_over() -> None:
+    """Bookkeeping gone wrong: positions of a shared block, then of one's own published block, are taken for new."""
+    store = KvStore(4, BLOCK)
+    first, second = store.open("a"), store.open("b")
+    store.reserve(first, 8, set())
+    first.check_writable(0, 8)
+    first.computed_tokens = 8
+    first.publish([1] * 8, 4)
+    with pytest.raises(SharedKvError, match=r"positions 0\.\.7, found block \d shared"):
+        first.check_writable(0, 8)
+    assert second.restore([1] * 8) == 4
+    first.drop(keep_cache=True)
+    with pytest.raises(SharedKvError, match=r"positions 3\.\.3"):
+        second.check_writable(3, 4)
+    store.reserve(second, 8, set())
+    second.check_writable(4, 8)
