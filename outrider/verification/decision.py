@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from outrider.contracts.errors import ShapeError
 from outrider.contracts.exchanged import CorrectionSource
+from outrider.contracts.tree import node_paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,21 +32,35 @@ class BlockDecision:
         return len(self.path)
 
 
-def children_by_row(nodes: int, parents: Sequence[int] | None) -> list[list[int]]:
-    """The draft's nodes by the target row that predicts them, siblings in the order they were drawn.
+@dataclass(frozen=True, slots=True)
+class DraftShape:
+    """How the K tokens of a draft hang together. ``shape_of`` makes them, so this is a chain or a tree indeed.
 
-    Args:
-        nodes: K, tokens in the draft.
+    Attributes:
         parents: None for a chain; else ``[K]``, -1 for a child of the prefix.
+        children: nodes by the target row that predicts them, ``K + 1`` lists; siblings in the order they were drawn.
+    """
 
-    Returns:
-        ``K + 1`` lists.
+    parents: tuple[int, ...] | None
+    children: list[list[int]]
+
+    def leaf_paths(self) -> list[tuple[int, ...]]:
+        """The nodes from the root to each leaf; one empty path if nothing was drafted."""
+        nodes = len(self.children) - 1
+        if self.parents is None or not nodes:
+            return [tuple(range(nodes))]
+        paths = node_paths(self.parents)
+        return [paths[node] for node in range(nodes) if not self.children[1 + node]]
+
+
+def shape_of(nodes: int, parents: Sequence[int] | None) -> DraftShape:
+    """Parse ``Block.parents`` of a draft of K ``nodes``.
 
     Raises:
         ShapeError: ``parents`` has another length, or a parent does not come before its child.
     """
     if parents is None:
-        return [*([node] for node in range(nodes)), []]
+        return DraftShape(None, [*([node] for node in range(nodes)), []])
     if len(parents) != nodes or any(not -1 <= parent < node for node, parent in enumerate(parents)):
         raise ShapeError(
             f"a tree of {nodes} nodes needs one parent each, -1 or an earlier node; found {tuple(parents)}"
@@ -53,4 +68,4 @@ def children_by_row(nodes: int, parents: Sequence[int] | None) -> list[list[int]
     children: list[list[int]] = [[] for _ in range(nodes + 1)]
     for node, parent in enumerate(parents):
         children[1 + parent].append(node)
-    return children
+    return DraftShape(tuple(parents), children)

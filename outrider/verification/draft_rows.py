@@ -14,7 +14,7 @@ class DraftRows:
 
         Args:
             distribution: of the block; its rows are those that have children, in order.
-            children: nodes by row, as ``decision.children_by_row`` tells them.
+            children: nodes by row, ``DraftShape.children``.
             vocab_size: length of a dense row.
         """
         self._distribution = distribution

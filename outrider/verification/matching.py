@@ -24,32 +24,32 @@ Which of the two it is lies in the choices (``outrider.sampling.choosing.choose_
 from collections.abc import Sequence
 
 from outrider.contracts.errors import ShapeError
-from outrider.verification.decision import BlockDecision, children_by_row
+from outrider.verification.decision import BlockDecision, DraftShape, shape_of
 
 
 def match(
-    choices: Sequence[int], draft: Sequence[int], parents: Sequence[int] | None = None, *, bonus: bool = True
+    choices: Sequence[int], draft: Sequence[int], shape: DraftShape | None = None, *, bonus: bool = True
 ) -> BlockDecision:
     """Follow the draft from the prefix as long as some child is the target's choice (the first one, if several are).
 
     Args:
         choices: the target's token at each row (see ``decision``): K or K + 1 for a chain, K + 1 for a tree.
         draft: K tokens.
-        parents: None for a chain; else as ``Block.parents``.
+        shape: of the draft; None for a chain.
         bonus: whether the choice behind a node without children counts. A chain of K rows has none there.
 
     Raises:
-        ShapeError: another number of choices, or parents that are no tree.
+        ShapeError: another number of choices.
     """
     nodes = len(draft)
-    if len(choices) != nodes + 1 and (parents is not None or len(choices) != nodes):
-        rows = f"{nodes + 1} rows" if parents is not None else f"{nodes} rows, or {nodes + 1} with a bonus token"
+    shape = shape or shape_of(nodes, None)
+    if len(choices) != nodes + 1 and (shape.parents is not None or len(choices) != nodes):
+        rows = f"{nodes + 1} rows" if shape.parents is not None else f"{nodes} rows, or {nodes + 1} with a bonus token"
         raise ShapeError(f"a draft of {nodes} tokens needs {rows}; found {len(choices)}")
-    children = children_by_row(nodes, parents)
     path: list[int] = []
     row = 0
-    while (node := next((node for node in children[row] if draft[node] == choices[row]), None)) is not None:
+    while (node := next((node for node in shape.children[row] if draft[node] == choices[row]), None)) is not None:
         path.append(node)
         row = 1 + node
-    wanted = row < len(choices) and (bonus or bool(children[row]))
+    wanted = row < len(choices) and (bonus or bool(shape.children[row]))
     return BlockDecision(tuple(path), choices[row] if wanted else None)

@@ -7,7 +7,7 @@ at t; a bonus token is the target's own choice by shared noise.
 """
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 import numpy as np
@@ -29,19 +29,20 @@ from outrider.sampling.distributions import Probs, draw
 from outrider.sampling.noise import Purpose, uniforms
 from outrider.sampling.rounding import round_floats
 from outrider.verification.correction import correction_source
-from outrider.verification.decision import BlockDecision, children_by_row
+from outrider.verification.decision import BlockDecision, DraftShape, shape_of
 from outrider.verification.draft_rows import DraftRows
 from outrider.verification.tree import walk
 
 
 @dataclass(frozen=True, slots=True)
 class RatioBlock:
-    """One block to decide by the ratio rule; fields as in ``engines.base.Block``.
+    """One block that the ratio rule can decide: to make one is to check it. Fields as in ``contracts.verifying.Block``.
 
     Attributes:
         distinct: the siblings of a tree were drawn without replacement.
         seed: the request's.
         position: absolute position of the token row 0 predicts.
+        shape: of the draft.
     """
 
     draft: tuple[int, ...]
@@ -52,6 +53,45 @@ class RatioBlock:
     deferral: Deferral | None
     seed: int
     position: int
+    shape: DraftShape = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Refuse what the rule cannot decide.
+
+        Raises:
+            UnsupportedBlockError: what was sent of the draft distribution does not allow what is asked for.
+            ShapeError: the distribution's rows are not those of the draft; parents are no tree.
+        """
+        if (found := _undecidable(self)) is not None:
+            raise UnsupportedBlockError(f"the ratio rule found {found}")
+        nodes, sent = len(self.draft), self.distribution
+        object.__setattr__(self, "shape", shape_of(nodes, self.parents))
+        if sent is not None and nodes > 0:
+            rows = sum(map(bool, self.shape.children)) if isinstance(sent, SparseDraft) else nodes
+            found_rows = len(sent.numerators if isinstance(sent, ScalarDraft) else sent.logits)
+            if found_rows != rows:
+                raise ShapeError(f"a draft of {nodes} tokens needs {rows} draft rows, found {found_rows}")
+
+
+def _undecidable(block: RatioBlock) -> str | None:
+    """What of a block's form leaves the rule without an answer; None if nothing does."""
+    sent, deferral, drafted, tree = block.distribution, block.deferral, bool(block.draft), block.parents is not None
+    for wrong, found in (
+        (drafted and sent is None, "no draft distribution; the rule needs what the draft was sampled from"),
+        (tree and isinstance(sent, ScalarDraft | DenseDraft), "a tree without sparse rows; send one for each parent"),
+        (
+            drafted and isinstance(sent, ScalarDraft) and deferral is None,
+            "scalars without a deferral; the residual of a rejection is known to the device alone",
+        ),
+        (tree and deferral is not None, "a tree with a deferral; corrections can be deferred for chains only"),
+        (
+            deferral is not None and deferral.row_field is FloatField.INT8,
+            "an int8 target row; send it as fp32, fp16 or bf16",
+        ),
+    ):
+        if wrong:
+            return found
+    return None
 
 
 def rows_of(block: RatioBlock | Block) -> int:
@@ -63,40 +103,6 @@ def rows_of(block: RatioBlock | Block) -> int:
     nodes = len(block.draft)
     asks_row = nodes == 0 and block.deferral is not None
     return nodes + (block.bonus or block.parents is not None or asks_row)
-
-
-def check_block(block: RatioBlock | Block, vocab_size: int) -> None:
-    """Refuse a block the ratio rule cannot decide. ``verify_ratio`` does so for all its blocks before anything else.
-
-    Raises:
-        UnsupportedBlockError: what was sent of the draft distribution does not allow what is asked for.
-        ShapeError: the distribution's rows are not those of the draft; parents are no tree.
-    """
-    sent, nodes, tree = block.distribution, len(block.draft), block.parents is not None
-    deferral = block.deferral
-    for wrong, found in (
-        (nodes > 0 and sent is None, "no draft distribution; the rule needs what the draft was sampled from"),
-        (tree and isinstance(sent, ScalarDraft | DenseDraft), "a tree without sparse rows; send one for each parent"),
-        (
-            isinstance(sent, ScalarDraft) and nodes > 0 and deferral is None,
-            "scalars without a deferral; the residual of a rejection is known to the device alone",
-        ),
-        (tree and deferral is not None, "a tree with a deferral; corrections can be deferred for chains only"),
-        (
-            deferral is not None and deferral.row_field is FloatField.INT8,
-            "an int8 target row; send it as fp32, fp16 or bf16",
-        ),
-    ):
-        if wrong:
-            raise UnsupportedBlockError(f"the ratio rule found {found}")
-    children = children_by_row(nodes, block.parents)
-    if sent is not None and nodes > 0:
-        rows = sum(map(bool, children)) if isinstance(sent, SparseDraft) else nodes
-        found_rows = len(sent.numerators if isinstance(sent, ScalarDraft) else sent.logits)
-        if found_rows != rows:
-            raise ShapeError(f"a draft of {nodes} tokens needs {rows} draft rows, found {found_rows}")
-    if isinstance(sent, DenseDraft) and sent.logits.shape[1:] != (vocab_size,):
-        raise ShapeError(f"dense draft rows need {vocab_size} logits each, found {sent.logits.shape[1:]}")
 
 
 def verify_ratio(
@@ -113,12 +119,8 @@ def verify_ratio(
         choices: ``[R]``, the target's own choice at each row by shared noise; only those of bonus tokens are looked at.
 
     Raises:
-        UnsupportedBlockError: see ``check_block``.
-        ShapeError: likewise, or the rows do not add up to R.
+        ShapeError: the rows do not add up to R.
     """
-    vocab_size = target_probs.shape[1]
-    for block in blocks:
-        check_block(block, vocab_size)
     starts = [0, *accumulate(map(rows_of, blocks))]
     if not target_probs.shape[0] == len(choices) == starts[-1]:
         raise ShapeError(
@@ -129,7 +131,7 @@ def verify_ratio(
         choices = choices.tolist() if any(block.bonus for block in blocks) else [0] * len(choices)
     first_probs = _first_probs(target_probs, blocks, starts)
     walks = [
-        _decide(block, probs, choices[start : start + rows_of(block)], vocab_size)
+        _decide(block, probs, choices[start : start + rows_of(block)], target_probs.shape[1])
         for block, probs, start in zip(blocks, first_probs, starts, strict=False)
     ]
     decisions: dict[int, BlockDecision] = {}
@@ -180,7 +182,7 @@ def _decide(
     """The decision; yields the target rows it needs (of this block's) and is sent them."""
     if not block.draft and block.deferral is not None and not block.bonus:
         return _defer(block, block.deferral, (), (yield 0))
-    children = children_by_row(len(block.draft), block.parents)
+    children = block.shape.children
 
     def accept_uniforms(depth: int, count: int) -> Probs:
         return uniforms(block.seed, block.position + depth, Purpose.ACCEPT, count)

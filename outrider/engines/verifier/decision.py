@@ -10,8 +10,8 @@ from torch import Tensor
 
 from outrider.contracts.exchanged import FloatRow
 from outrider.contracts.requests import TokenLogprobs
-from outrider.contracts.tree import leaves, node_paths
-from outrider.contracts.verifying import RATIO_RULES, AcceptanceRule, Detail
+from outrider.contracts.tree import node_paths
+from outrider.contracts.verifying import AcceptanceRule, Detail
 from outrider.engines.verifier.two_steps import OpenRound, wants_hidden
 from outrider.engines.verifier.work import Work
 from outrider.sampling.choosing import choose_along, choose_tokens, target_probs
@@ -21,7 +21,7 @@ from outrider.verification.decision import BlockDecision
 from outrider.verification.logprobs import LogprobsQuery, token_logprobs
 from outrider.verification.matching import match
 from outrider.verification.semantic import MismatchJudge, mismatches, semantic_decision
-from outrider.verification.speculative import RatioBlock, rows_of, verify_ratio
+from outrider.verification.speculative import rows_of, verify_ratio
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,20 +48,12 @@ def decide(
     rows, decided = _block_rows(logits, works), [work for work in works if not work.remaining_tokens]
     starts = [0, *accumulate(rows_of(work.block) for work in decided)]
     states = _own_hidden(hidden, works)
-    by_rule: tuple[list[int], list[int]] = ([], [])
-    for index, work in enumerate(decided):
-        by_rule[work.block.rule in RATIO_RULES].append(index)
-    parts = []
-    for indices in by_rule:
-        part = rows
-        if len(indices) < len(decided):
-            at = [row for index in indices for row in range(starts[index], starts[index + 1])]
-            part = rows[index_tensor(at, rows.device)]
-        parts.append(part)
-    chosen, ratio = by_rule
+    ratio = [index for index, work in enumerate(decided) if work.checked.ratio is not None]
+    chosen = [index for index, work in enumerate(decided) if work.checked.ratio is None]
+    some = [(decided[index], states[index]) for index in chosen]
     answers: dict[int, BlockDecision | OpenRound] = {}
-    answers |= zip(chosen, _by_choice(parts[0], [(decided[i], states[i]) for i in chosen], judge), strict=True)
-    answers |= zip(ratio, _by_ratio(parts[1], [decided[i] for i in ratio]), strict=True)
+    answers |= zip(chosen, _by_choice(_rows_of_some(rows, chosen, starts), some, judge), strict=True)
+    answers |= zip(ratio, _by_ratio(_rows_of_some(rows, ratio, starts), [decided[i] for i in ratio]), strict=True)
     in_order = [answers[index] for index in range(len(decided))]
     logprobs = _logprobs(rows, decided, in_order, starts)
     decisions: list[Decision | OpenRound] = []
@@ -69,9 +61,16 @@ def decide(
         if isinstance(answer, OpenRound):
             decisions.append(replace(answer, logprobs=entries))
             continue
-        kept = rows[start + _row_behind(answer.path, work)].clone() if answer.deferred is not None else None
+        kept = rows[start + _row_behind(answer.path)].clone() if answer.deferred is not None else None
         decisions.append(Decision(answer, entries, kept, state if Detail.HIDDEN in work.block.details else None))
     return decisions
+
+
+def _rows_of_some(rows: Tensor, indices: Sequence[int], starts: Sequence[int]) -> Tensor:
+    """Of all decided blocks' rows those of a few blocks; ``rows`` itself if these are all."""
+    if len(indices) == len(starts) - 1:
+        return rows
+    return rows[index_tensor([row for i in indices for row in range(starts[i], starts[i + 1])], rows.device)]
 
 
 def _block_rows(logits: Tensor, works: Sequence[Work]) -> Tensor:
@@ -119,7 +118,7 @@ def _by_choice(
             continue
         # A greedy target leaves a device nothing to draw: its row has one token, which is then the answer.
         bonus = block.bonus or (not block.draft and block.deferral is not None)
-        decisions.append(match(own, block.draft, block.parents, bonus=bonus))
+        decisions.append(match(own, block.draft, work.checked.shape, bonus=bonus))
     return decisions
 
 
@@ -144,25 +143,13 @@ def _by_ratio(rows: Tensor, works: Sequence[Work]) -> list[BlockDecision]:
     if not works:
         return []
     probs = target_probs(rows, [group for work in works for group in _row_groups(work)])
-    blocks = [
-        RatioBlock(
-            draft=work.block.draft,
-            parents=work.block.parents,
-            distribution=work.block.distribution,
-            distinct=work.block.rule is AcceptanceRule.RATIO_DISTINCT,
-            bonus=work.block.bonus,
-            deferral=work.block.deferral,
-            seed=work.generation.params.seed,
-            position=work.position,
-        )
-        for work in works
-    ]
+    blocks = [work.checked.ratio for work in works if work.checked.ratio is not None]
     last: list[int] = []
     groups: list[RowGroup] = []
     for work, end in zip(works, accumulate(map(rows_of, blocks)), strict=True):
         if work.block.bonus:
-            paths = _bonus_paths(work)
-            last += [end - rows_of(work.block) + _row_behind(path, work) for path in paths]
+            paths = work.checked.shape.leaf_paths()  # behind these stands no draft token
+            last += [end - rows_of(work.block) + _row_behind(path) for path in paths]
             groups += [_path_group(work, path) for path in paths]
     choices = torch.zeros(rows.shape[0], dtype=torch.int64, device=rows.device)
     if last:
@@ -187,18 +174,8 @@ def _path_group(work: Work, path: tuple[int, ...]) -> RowGroup:
     return RowGroup(generation.params, work.position + len(path), counts, (), 1)
 
 
-def _bonus_paths(work: Work) -> list[tuple[int, ...]]:
-    """Paths behind which no draft token stands."""
-    draft, parents = work.block.draft, work.block.parents
-    if parents is None or not draft:
-        return [tuple(range(len(draft)))]
-    paths = node_paths(parents)
-    return [paths[node] for node in leaves(parents)]
-
-
-def _row_behind(path: Sequence[int], work: Work) -> int:
-    """Which of the block's rows predicts what follows a path."""
-    assert all(0 <= node < len(work.block.draft) for node in path), "a path names nodes of its draft"
+def _row_behind(path: Sequence[int]) -> int:
+    """Which of a block's rows predicts what follows a path of its nodes."""
     return 1 + path[-1] if path else 0
 
 

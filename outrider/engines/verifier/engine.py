@@ -23,15 +23,16 @@ from outrider.contracts.verifying import (
     Unknown,
     Verified,
 )
-from outrider.engines.forward_model import BranchModel, MaskedModel, Segment
-from outrider.engines.kv.store import KvStore, SequenceKv
-from outrider.engines.verifier.checks import check_supported, fault, outside
+from outrider.engines.forward_model import BranchModel, MaskedModel
+from outrider.engines.kv.store import KvStore
+from outrider.engines.verifier.checked_block import CheckedBlock, Door, outside
 from outrider.engines.verifier.decision import Decision, decide
+from outrider.engines.verifier.generation import HeldGeneration
 from outrider.engines.verifier.kept_rows import KeptRows
+from outrider.engines.verifier.pass_plan import PassPlan
 from outrider.engines.verifier.token_scores import TokenScores
-from outrider.engines.verifier.tree_branches import Branches, ForkedPath, branches_of, fork_paths
 from outrider.engines.verifier.two_steps import OpenRound, open_bytes, wants_hidden
-from outrider.engines.verifier.work import HeldGeneration, Need, Work, need_of, rows_in_order, score_rows
+from outrider.engines.verifier.work import Work, rows_in_order, score_rows
 from outrider.sampling.device_tensors import index_tensor
 from outrider.sampling.logits import TokenCounts
 from outrider.verification.semantic import MismatchJudge, hidden_fault
@@ -77,6 +78,8 @@ class PagedVerifier:
         self._generations: dict[GenerationId, HeldGeneration] = {}
         self._last_pass: tuple[VerifyCost, ...] = ()
         self.max_context_tokens = min(max_context_tokens, self._store.capacity_tokens)
+        branching, pool = self._branching is not None, (model.total_blocks, model.block_tokens)
+        self._door = Door(vocab_size, self.max_context_tokens, *pool, branching, judge)
 
     def open(self, request: OpenGeneration) -> None:
         """Hold a generation; see ``VerifierEngine.open``."""
@@ -109,27 +112,23 @@ class PagedVerifier:
         names = [block.generation for block in blocks]
         if len(set(names)) < len(names):
             raise ValueError(f"a batch needs at most one block per generation, found {names}")
-        for block in blocks:
-            generation = self._generations.get(block.generation)
-            if generation is not None:
-                check_supported(block, generation.params, self._vocab_size, judged=self._judge is not None)
+        verdicts = [self._verdict(block) for block in blocks]
         resolved = [self._resolve(resolution) for resolution in resolutions]
         for name in names:
             if name in self._generations:
                 self._store.touch(self._generations[name].kv)
         outcomes: dict[int, Outcome] = {}
-        works: list[Work] = []
-        admitted: set[SequenceKv] = set()
-        chunk_left = self._prefill_chunk_tokens
-        for index, block in enumerate(blocks):
-            planned = self._plan(index, block, chunk_left, admitted)
-            if isinstance(planned, Work):
-                works.append(planned)
-                admitted.add(planned.generation.kv)
-                chunk_left -= planned.prefix_tokens
-            else:
-                outcomes[index] = planned
-        outcomes |= self._run(works)
+        plan = PassPlan(self._store, self._prefill_chunk_tokens)
+        for index, (block, verdict) in enumerate(zip(blocks, verdicts, strict=True)):
+            outcome = self._settled(block)
+            if outcome is None and isinstance(verdict, CheckedBlock):
+                generation = self._generations[block.generation]
+                outcome = plan.add(index, verdict, generation, self._rows.get(block.generation))
+            elif not isinstance(verdict, CheckedBlock):
+                outcome = outcome or verdict
+            if outcome is not None:
+                outcomes[index] = outcome
+        outcomes |= self._run(plan.works)
         return [outcomes[index] for index in range(len(blocks))] + resolved
 
     def close(self, generation: GenerationId, *, keep_cache: bool) -> None:
@@ -152,8 +151,18 @@ class PagedVerifier:
         waiting = [generation.open_round for generation in self._generations.values()]
         return self._rows.kept_bytes + open_bytes(waiting)
 
+    def _verdict(self, block: Block) -> CheckedBlock | Refused | Unknown:
+        """What the door says of a block; one that was begun was let in before."""
+        generation = self._generations.get(block.generation)
+        if generation is None:
+            return Unknown(block.generation, block.round)
+        if generation.begun is not None and generation.begun.block == block:
+            return generation.begun
+        checked = self._door.check(block, generation.params)
+        return checked if isinstance(checked, CheckedBlock) else Refused(block.generation, block.round, checked)
+
     def _settled(self, block: Block) -> Outcome | None:
-        """The outcome of a block that needs no forward pass: repeated, out of date, or impossible."""
+        """The outcome of a block that is repeated or out of date."""
         name, number = block.generation, block.round
         generation = self._generations.get(name)
         if generation is None:
@@ -165,14 +174,7 @@ class PagedVerifier:
             return open_round.undecided if number == open_round.block.round else Stale(name, number)
         if block.position != len(generation.token_ids) or block.prefix_hash != generation.prefix_hash:
             return Stale(name, number)
-        capacity = self._store.capacity_tokens
-        reason = fault(block, generation.params, self._vocab_size, self.max_context_tokens, capacity, self._judge)
-        if reason is None and (branches := self._branches(block)) is not None:
-            needed = branches.blocks_needed(self._model.block_tokens)
-            if needed > self._model.total_blocks:
-                found = self._model.total_blocks
-                reason = f"needs {needed} KV blocks for a tree's paths, found {found}; send a smaller tree"
-        return None if reason is None else Refused(name, number, reason)
+        return None
 
     def _resolve(self, resolution: Resolution) -> Outcome:
         """Apply the second half of a two-step outcome."""
@@ -191,95 +193,6 @@ class PagedVerifier:
         self._store.touch(generation.kv)
         logprobs = open_round.logprobs_of(decision)
         return self._commit(open_round.block, generation, Decision(decision, logprobs, hidden=open_round.hidden))
-
-    def _branches(self, block: Block) -> Branches | None:
-        """The paths of its tree, if the model takes trees so."""
-        if self._branching is None:
-            return None
-        return branches_of(block, block.position + len(block.forced))
-
-    def _plan(self, index: int, block: Block, chunk_left: int, admitted: set[SequenceKv]) -> Work | Outcome:
-        """Decide what a block contributes to the pass, or what its outcome is without one."""
-        settled = self._settled(block)
-        if settled is not None:
-            return settled
-        generation, kept_row = self._generations[block.generation], self._rows.get(block.generation)
-        if block != generation.unfinished:
-            generation.begin(block, kept_row)
-        if generation.forced_scores.impossible:
-            return self._refuse_correction(generation, block)
-        need, kv = need_of(generation, block, kept_row), generation.kv
-        start = self._resident(generation, block, need)
-        lacking = max(0, len(need.token_ids) - start)
-        # The block's own rows always go together; what lies before them is prefill, and chunked.
-        prefill = max(0, lacking - need.own_rows)
-        chunk = min(prefill, chunk_left)
-        taken = lacking if chunk == prefill else chunk
-        kv.busy = True
-        if taken == 0 and lacking > 0:
-            return Unfinished(block.generation, block.round, lacking)
-        branches = self._branches(block) if taken == lacking and need.own_rows else None
-        positions = start + taken if branches is None else branches.own_positions()
-        forked_blocks = 0 if branches is None else sum(branches.fork_blocks(self._model.block_tokens))
-        if not self._store.reserve(kv, positions, admitted, forked_blocks):
-            return Unfinished(block.generation, block.round, lacking, waits_for_memory=True)
-        return self._work(index, block, need, taken, branches)
-
-    def _resident(self, generation: HeldGeneration, block: Block, need: Need) -> int:
-        """Slots whose KV is there, less those whose rows are needed; shares what the prefix cache has."""
-        kv = generation.kv
-        if not need.token_ids:
-            return kv.computed_tokens
-        kv.rollback(need.first_row)
-        restored = kv.restore([*generation.token_ids, *block.forced][: need.first_row + 1])
-        if generation.cached_tokens is None:
-            generation.cached_tokens = restored
-        return kv.computed_tokens
-
-    def _work(self, index: int, block: Block, need: Need, taken: int, branches: Branches | None) -> Work:
-        generation = self._generations[block.generation]
-        kv = generation.kv
-        start, stop = kv.computed_tokens, kv.computed_tokens + taken
-        remaining = max(0, len(need.token_ids) - stop)
-        own_rows = 0 if remaining else need.own_rows
-        scored = [(scores, rows) for scores in generation.open_scores if (rows := scores.unscored(start, stop))]
-        segment, forked = None, list[ForkedPath]()
-        if taken:
-            # Rows are the last of a segment, so those that score tokens bring all behind them along.
-            logit_rows = stop - min([stop - own_rows, *(rows.start for _, rows in scored)])
-            tokens = need.token_ids[start:stop]
-            parents = () if remaining else block.parents or ()
-            if branches is not None:
-                path, context = branches.paths[0], need.token_ids[: branches.length]
-                tokens, parents = [*context[start:], *(block.draft[node] for node in path)], ()
-                logit_rows -= len(block.draft) - len(path)
-                forked = fork_paths(branches, kv, context, block.draft, start, self._model.block_tokens)
-            segment = Segment(tokens, start, kv.blocks, logit_rows, parents)
-            kv.check_writable(start, segment.stop)
-        return Work(
-            index=index,
-            block=block,
-            generation=generation,
-            segment=segment,
-            own_rows=own_rows,
-            head=need.head,
-            scored=tuple(scored),
-            computed_tokens=stop,
-            remaining_tokens=remaining,
-            branches=branches,
-            forked=tuple(forked),
-        )
-
-    def _refuse_correction(self, generation: HeldGeneration, block: Block) -> Refused:
-        generation.unfinished = None
-        generation.kv.rollback(len(generation.token_ids))
-        generation.kv.busy = False
-        return Refused(
-            block.generation,
-            block.round,
-            f"needs a correction the target could have said at position {block.position}, found token "
-            f"{block.forced[0]}, whose probability there is 0; draw it from the row that was sent",
-        )
 
     def _run(self, works: Sequence[Work]) -> dict[int, Outcome]:
         logits, hidden = self._forward(works)
@@ -300,7 +213,7 @@ class PagedVerifier:
         """A block that needs another pass."""
         generation, block = work.generation, work.block
         if generation.forced_scores.impossible:
-            return self._refuse_correction(generation, block)
+            return generation.refuse_correction(block)
         generation.kv.publish([*generation.token_ids, *block.forced], work.computed_tokens)
         return Unfinished(block.generation, block.round, work.remaining_tokens)
 
@@ -308,7 +221,7 @@ class PagedVerifier:
         """A block whose rows are there."""
         generation, block = work.generation, work.block
         if generation.forced_scores.impossible:
-            return self._refuse_correction(generation, block)
+            return generation.refuse_correction(block)
         if isinstance(answer, OpenRound):
             generation.open_round = answer
             generation.kv.busy = False  # its device is waited for, and its KV is not needed to decide it
@@ -351,7 +264,7 @@ class PagedVerifier:
         kv.publish(generation.token_ids, kv.computed_tokens)
         kv.busy = False
         scores, forced = generation.prompt_scores, generation.forced_scores.entries
-        generation.unfinished = generation.open_round = generation.prompt_scores = None
+        generation.begun = generation.open_round = generation.prompt_scores = None
         generation.last_outcome = Verified(
             generation=block.generation,
             round=block.round,

@@ -9,8 +9,6 @@ once, from the first.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outrider.contracts.tree import leaves, node_paths
-from outrider.contracts.verifying import Block
 from outrider.engines.forward_model import BlockCopy, Segment
 from outrider.engines.kv.store import SequenceKv
 
@@ -57,14 +55,6 @@ class Branches:
     def carrier(self, accepted: Sequence[int]) -> int:
         """The first path that an accepted one is the beginning of."""
         return next(i for i, path in enumerate(self.paths) if path[: len(accepted)] == tuple(accepted))
-
-
-def branches_of(block: Block, length: int) -> Branches | None:
-    """The paths of a tree; None for a chain and for a block without a draft."""
-    if block.parents is None or not block.draft:
-        return None
-    paths = node_paths(block.parents)
-    return Branches(tuple(paths[leaf] for leaf in leaves(block.parents)), length)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a paged verifier holds of a generation, and what a block needs and contributes to one forward pass.
+"""What a block needs and contributes to one forward pass.
 
 Row ``s`` stands for the logits behind the token in slot ``s``. A block with committed and forced tokens in slots
 ``0 .. c - 1`` is decided by its *own rows*: row ``c - 1``, then those of its draft tokens. Row ``c - 1`` may be known
@@ -7,74 +7,19 @@ a block that wants hidden states has its head computed again.
 """
 
 from collections.abc import Sequence
-from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
 
 from torch import Tensor
 
-from outrider.contracts.prefix import extend_prefix_hash
-from outrider.contracts.requests import SamplingParams
-from outrider.contracts.verifying import Block, Detail, Verified
+from outrider.contracts.verifying import Block, Detail
 from outrider.engines.forward_model import Move, Segment
-from outrider.engines.kv.store import SequenceKv
+from outrider.engines.verifier.checked_block import CheckedBlock
+from outrider.engines.verifier.generation import HeldGeneration
 from outrider.engines.verifier.token_scores import ScoredRows, TokenScores, score
 from outrider.engines.verifier.tree_branches import Branches, ForkedPath
-from outrider.engines.verifier.two_steps import OpenRound, wants_hidden
-from outrider.sampling.logits import RowGroup, TokenCounts
+from outrider.engines.verifier.two_steps import wants_hidden
 from outrider.verification.speculative import rows_of
-
-
-@dataclass(slots=True, eq=False)
-class HeldGeneration:
-    """One open generation. ``token_ids`` is the committed sequence; its last token has KV only if ``deferred``."""
-
-    params: SamplingParams
-    token_ids: list[int]
-    prefix_hash: int
-    kv: SequenceKv
-    counts: TokenCounts | None
-    logprobs: int | None  # alternatives to report with each token; None reports nothing
-    prompt_scores: TokenScores | None  # until they are reported
-    last_outcome: Verified | None = None
-    cached_tokens: int | None = None  # known once the prefix cache was asked
-    deferred: bool = False  # the next token is the device's to draw
-    unfinished: Block | None = None  # the block that was begun
-    open_round: OpenRound | None = None  # that block's, once only its resolution is missing
-    forced_scores: TokenScores = field(default_factory=lambda: TokenScores(1, (), 0))  # of that block's forced tokens
-
-    def begin(self, block: Block, kept_row: Tensor | None) -> None:
-        """Take up a block that is not the one begun before; what was computed for that one is forgotten."""
-        position = len(self.token_ids)
-        self.kv.rollback(position)
-        self.unfinished, self.open_round = block, None
-        drawn_by_device = self.deferred and bool(block.forced)
-        scored = block.forced if self.logprobs is not None else block.forced[: int(drawn_by_device)]
-        check = RowGroup(self.params, position, self.counts, (), 1) if drawn_by_device else None
-        self.forced_scores = TokenScores(position, scored, self.logprobs or 0, check)
-        if kept_row is not None and scored:
-            score(kept_row[None], [ScoredRows(self.forced_scores, 0, 1)])
-
-    def commit(self, token_ids: Sequence[int]) -> None:
-        """Append tokens."""
-        self.token_ids += token_ids
-        self.prefix_hash = extend_prefix_hash(self.prefix_hash, token_ids)
-        if self.counts is not None:
-            self.counts.append(token_ids)
-
-    def counts_behind(self, token_ids: Sequence[int]) -> TokenCounts | None:
-        """What penalties need behind the committed tokens and these."""
-        if self.counts is None or not token_ids:
-            return self.counts
-        counts = deepcopy(self.counts)
-        counts.append(token_ids)
-        return counts
-
-    @property
-    def open_scores(self) -> list[TokenScores]:
-        """What still has tokens to score, in the order of their positions."""
-        held = [self.forced_scores] if self.prompt_scores is None else [self.prompt_scores, self.forced_scores]
-        return [scores for scores in held if not scores.complete]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +62,7 @@ class Work:
     """What one block contributes to this forward pass."""
 
     index: int  # of the block in the batch
-    block: Block
+    checked: CheckedBlock
     generation: HeldGeneration
     segment: Segment | None  # None: nothing left to compute
     own_rows: int  # the last of its logits rows, as ``Need.own_rows``; 0 while it is unfinished
@@ -129,9 +74,14 @@ class Work:
     forked: tuple[ForkedPath, ...] = ()  # its paths but the first, which is in ``segment``
 
     @property
+    def block(self) -> Block:
+        """As it was asked."""
+        return self.checked.block
+
+    @property
     def position(self) -> int:
-        """Committed and forced tokens: the position of the first draft token."""
-        return len(self.generation.token_ids) + len(self.block.forced)
+        """Of the first draft token."""
+        return self.checked.position
 
     @property
     def segments(self) -> list[Segment]:

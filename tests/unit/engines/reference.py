@@ -14,7 +14,7 @@ from outrider.contracts.requests import SamplingParams, TokenLogprobs
 from outrider.contracts.verifying import AcceptanceRule, Block, OpenGeneration, Unfinished, Verified, VerifierEngine
 from outrider.sampling.choosing import choose_tokens, target_probs
 from outrider.sampling.logits import RowGroup, TokenCounts
-from outrider.verification.decision import BlockDecision
+from outrider.verification.decision import BlockDecision, shape_of
 from outrider.verification.matching import match
 from outrider.verification.speculative import RatioBlock, rows_of, verify_ratio
 from tests.unit.engines.conftest import VOCAB
@@ -152,7 +152,7 @@ def plain_decision(logits_of: LogitsOf, client: Client, block: Block) -> BlockDe
     ]
     choices = choose_tokens(logits, groups)
     if block.rule in {AcceptanceRule.GREEDY, AcceptanceRule.SHARED_NOISE}:
-        return match(choices.tolist(), block.draft, block.parents, bonus=block.bonus)
+        return match(choices.tolist(), block.draft, shape_of(len(block.draft), block.parents), bonus=block.bonus)
     distinct = block.rule is AcceptanceRule.RATIO_DISTINCT
     ratio = RatioBlock(
         block.draft,

@@ -30,9 +30,8 @@ from outrider.contracts.requests import ProtocolName
 from outrider.sampling.distributions import Probs, candidate_acceptance, draws, fixed_point, softmax, without
 from outrider.sampling.rounding import round_floats, rounded_logits, truncated
 from outrider.verification.correction import correction_probs
-from outrider.verification.decision import children_by_row
 from outrider.verification.draft_rows import DraftRows
-from outrider.verification.speculative import RatioBlock, check_block, verify_ratio
+from outrider.verification.speculative import RatioBlock, verify_ratio
 from outrider.verification.tree import Halt, walk
 from tests.unit.verification.over_the_wire import GENERATION, PROMPT, ROUND, sent_correction, sent_draft
 
@@ -253,8 +252,7 @@ def endings(case: Case, draft: Draft) -> Iterator[Ending]:
     vocab, sent = case.wire.vocab_size, draft.token_ids
     deferral = Deferral(case.wire.row_field) if case.protocol in SCALARS else None
     distinct = case.wire.distinct_siblings
-    check_block(RatioBlock(sent, draft.parents, draft.distribution, distinct, True, deferral, 0, 0), vocab)
-    children = children_by_row(len(sent), draft.parents)
+    children = RatioBlock(sent, draft.parents, draft.distribution, distinct, True, deferral, 0, 0).shape.children
     above = draft.parents if draft.parents is not None else range(-1, len(sent) - 1)
     paths: list[tuple[int, ...]] = [()]
     for parent, token in zip(above, sent, strict=True):

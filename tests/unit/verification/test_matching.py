@@ -13,7 +13,7 @@ from outrider.contracts.errors import ShapeError
 from outrider.contracts.requests import SamplingParams
 from outrider.sampling.choosing import choose_tokens
 from outrider.sampling.logits import RowGroup, TokenCounts
-from outrider.verification.decision import BlockDecision
+from outrider.verification.decision import BlockDecision, shape_of
 from outrider.verification.matching import match
 
 VOCAB = 5
@@ -36,16 +36,21 @@ def test_the_accepted_part_of_a_chain_is_the_longest_common_prefix(chosen: list[
 
 def test_window_zero_yields_the_targets_own_token() -> None:
     assert match([4], ()) == BlockDecision((), 4)
-    assert match([], ()) == match([4], (), bonus=False) == match([4], (), (), bonus=False) == BlockDecision((), None)
+    assert (
+        match([], ())
+        == match([4], (), bonus=False)
+        == match([4], (), shape_of(0, ()), bonus=False)
+        == BlockDecision((), None)
+    )
 
 
 @given(st.data())
 def test_a_chain_written_as_a_tree_is_the_same(data: st.DataObject) -> None:
     drafted = data.draw(st.lists(st.integers(0, 1), max_size=4))
     chosen = data.draw(st.lists(st.integers(0, 1), min_size=len(drafted) + 1, max_size=len(drafted) + 1))
-    parents = tuple(range(-1, len(drafted) - 1))
+    tree = shape_of(len(drafted), range(-1, len(drafted) - 1))
     for bonus in (True, False):
-        assert match(chosen, drafted, parents, bonus=bonus) == match(chosen, drafted, bonus=bonus)
+        assert match(chosen, drafted, tree, bonus=bonus) == match(chosen, drafted, bonus=bonus)
 
 
 @given(st.data())
@@ -62,7 +67,7 @@ def test_a_tree_commits_the_targets_choices_along_the_deepest_agreeing_path(data
         draft.append(token)
     chosen = data.draw(st.lists(st.integers(0, 2), min_size=count + 1, max_size=count + 1))
     bonus = data.draw(st.booleans())
-    decision = match(chosen, draft, parents, bonus=bonus)
+    decision = match(chosen, draft, shape_of(count, parents), bonus=bonus)
     row, expected = 0, list[int]()
     while found := [n for n in range(count) if parents[n] == row - 1 and draft[n] == chosen[row]]:
         expected += found
@@ -73,16 +78,16 @@ def test_a_tree_commits_the_targets_choices_along_the_deepest_agreeing_path(data
 
 
 def test_of_repeated_siblings_the_first_is_taken() -> None:
-    assert match([2, 0, 0, 0], (2, 2, 1), (-1, -1, 1)) == BlockDecision((0,), 0)
+    assert match([2, 0, 0, 0], (2, 2, 1), shape_of(3, (-1, -1, 1))) == BlockDecision((0,), 0)
 
 
 def test_what_is_emitted_is_the_targets_own_for_every_draft_and_every_choice() -> None:
     """So its law is that of the choices: total variation 0 for greedy and shared noise, whoever drafts."""
-    parents = (-1, -1, 0, 0, 1)
+    shape = shape_of(5, (-1, -1, 0, 0, 1))
     for choice in product(range(3), repeat=2):  # what the target chooses at each depth
         for draft in product(range(3), repeat=5):
             depth = (0, 1, 1, 2, 2, 2)  # of the rows
-            decision = match([(*choice, 2)[d] for d in depth], draft, parents)
+            decision = match([(*choice, 2)[d] for d in depth], draft, shape)
             emitted = (*(draft[node] for node in decision.path), decision.token_after)
             assert emitted == (*choice, 2)[: len(emitted)]
 
@@ -177,8 +182,8 @@ def test_disagreeing_shapes_are_refused() -> None:
     with pytest.raises(ShapeError, match="2 tokens needs 2 rows, or 3 with a bonus token; found 1"):
         match([1], (1, 2))
     with pytest.raises(ShapeError, match="2 tokens needs 3 rows; found 2"):
-        match([1, 2], (1, 2), (-1, 0))
+        match([1, 2], (1, 2), shape_of(2, (-1, 0)))
     with pytest.raises(ShapeError, match=r"one parent each, -1 or an earlier node; found \(-1, 1\)"):
-        match([1, 2, 0], (1, 2), (-1, 1))
+        shape_of(2, (-1, 1))
     with pytest.raises(ShapeError, match="2 nodes needs one parent each"):
-        match([1, 2, 0], (1, 2), (-1,))
+        shape_of(2, (-1,))

@@ -1,6 +1,7 @@
 """The ratio rule decides as its algorithm says with the documented noise, whatever stands in the batch."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -182,7 +183,7 @@ def test_rows_of_each_kind_of_block() -> None:
     assert rows_of(replace(CHAIN, bonus=False)) == 2
     assert rows_of(replace(CHAIN, draft=(), bonus=False)) == 1
     assert rows_of(replace(CHAIN, draft=(), bonus=False, deferral=None)) == 0
-    assert rows_of(replace(CHAIN, parents=(-1, -1), bonus=False)) == 3
+    assert rows_of(replace(CHAIN, parents=(-1, 0), distribution=SPARSE, deferral=None, bonus=False)) == 3
     assert rows_of(Block("g", 1, 5, 0, draft=(1,), bonus=True)) == 2
 
 
@@ -244,34 +245,33 @@ SPARSE = SparseDraft((np.array([1, 2]),) * 2, (np.zeros(2, dtype=np.float32),) *
 
 
 @pytest.mark.parametrize(
-    ("block", "said"),
+    ("changes", "said"),
     [
-        (replace(CHAIN, distribution=None), "no draft distribution"),
-        (replace(CHAIN, deferral=None), "scalars without a deferral"),
-        (replace(CHAIN, parents=(-1, -1)), "a tree without sparse rows"),
-        (replace(CHAIN, parents=(-1, 0), distribution=SPARSE), "a tree with a deferral"),
-        (replace(CHAIN, deferral=Deferral(FloatField.INT8)), "an int8 target row"),
+        ({"distribution": None}, "no draft distribution"),
+        ({"deferral": None}, "scalars without a deferral"),
+        ({"parents": (-1, -1)}, "a tree without sparse rows"),
+        ({"parents": (-1, 0), "distribution": SPARSE}, "a tree with a deferral"),
+        ({"deferral": Deferral(FloatField.INT8)}, "an int8 target row"),
     ],
 )
-def test_what_the_rule_cannot_decide_is_refused_before_anything_else(block: RatioBlock, said: str) -> None:
+def test_a_block_the_rule_cannot_decide_is_never_made(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(UnsupportedBlockError, match=said):
-        verify_ratio(torch.zeros(0, VOCAB), [block], [])
+        replace(CHAIN, **changes)
 
 
 @pytest.mark.parametrize(
-    ("block", "rows", "said"),
+    ("changes", "said"),
     [
-        (CHAIN, 2, "1 blocks need 3 target rows and choices, found 2 and 2"),
-        (replace(CHAIN, distribution=uniform_scalars(1)), 3, "2 tokens needs 2 draft rows, found 1"),
-        (
-            replace(CHAIN, parents=(-1, -1), distribution=SPARSE, deferral=None),
-            3,
-            "2 tokens needs 1 draft rows, found 2",
-        ),
-        (replace(CHAIN, distribution=DenseDraft(np.zeros((2, 4), dtype=np.float32))), 3, "5 logits each, found"),
-        (replace(CHAIN, parents=(-1, 1), distribution=SPARSE, deferral=None), 3, "-1 or an earlier node"),
+        ({"distribution": uniform_scalars(1)}, "2 tokens needs 2 draft rows, found 1"),
+        ({"parents": (-1, -1), "distribution": SPARSE, "deferral": None}, "2 tokens needs 1 draft rows, found 2"),
+        ({"parents": (-1, 1), "distribution": SPARSE, "deferral": None}, "-1 or an earlier node"),
     ],
 )
-def test_disagreeing_shapes_are_refused(block: RatioBlock, rows: int, said: str) -> None:
+def test_disagreeing_shapes_are_never_made(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ShapeError, match=said):
-        verify_ratio(torch.zeros(rows, VOCAB), [block], [0] * rows)
+        replace(CHAIN, **changes)
+
+
+def test_target_rows_are_those_of_the_blocks() -> None:
+    with pytest.raises(ShapeError, match="1 blocks need 3 target rows and choices, found 2 and 2"):
+        verify_ratio(torch.zeros(2, VOCAB), [CHAIN], [0, 0])

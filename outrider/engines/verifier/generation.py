@@ -1,0 +1,80 @@
+"""What a paged verifier holds of one generation."""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from outrider.contracts.prefix import extend_prefix_hash
+from outrider.contracts.requests import SamplingParams
+from outrider.contracts.verifying import Block, Refused, Verified
+from outrider.engines.kv.store import SequenceKv
+from outrider.engines.verifier.checked_block import CheckedBlock
+from outrider.engines.verifier.token_scores import ScoredRows, TokenScores, score
+from outrider.engines.verifier.two_steps import OpenRound
+from outrider.sampling.logits import RowGroup, TokenCounts
+
+
+@dataclass(slots=True, eq=False)
+class HeldGeneration:
+    """One open generation. ``token_ids`` is the committed sequence; its last token has KV only if ``deferred``."""
+
+    params: SamplingParams
+    token_ids: list[int]
+    prefix_hash: int
+    kv: SequenceKv
+    counts: TokenCounts | None
+    logprobs: int | None  # alternatives to report with each token; None reports nothing
+    prompt_scores: TokenScores | None  # until they are reported
+    last_outcome: Verified | None = None
+    cached_tokens: int | None = None  # known once the prefix cache was asked
+    deferred: bool = False  # the next token is the device's to draw
+    begun: CheckedBlock | None = None  # the block that is not decided yet
+    open_round: OpenRound | None = None  # that block's, once only its resolution is missing
+    forced_scores: TokenScores = field(default_factory=lambda: TokenScores(1, (), 0))  # of that block's forced tokens
+
+    def begin(self, checked: CheckedBlock, kept_row: Tensor | None) -> None:
+        """Take up a block that is not the one begun before; what was computed for that one is forgotten."""
+        block, position = checked.block, len(self.token_ids)
+        self.kv.rollback(position)
+        self.begun, self.open_round = checked, None
+        drawn_by_device = self.deferred and bool(block.forced)
+        scored = block.forced if self.logprobs is not None else block.forced[: int(drawn_by_device)]
+        check = RowGroup(self.params, position, self.counts, (), 1) if drawn_by_device else None
+        self.forced_scores = TokenScores(position, scored, self.logprobs or 0, check)
+        if kept_row is not None and scored:
+            score(kept_row[None], [ScoredRows(self.forced_scores, 0, 1)])
+
+    def refuse_correction(self, block: Block) -> Refused:
+        """Drop a block that forces a token the target could not have said."""
+        self.begun = None
+        self.kv.rollback(len(self.token_ids))
+        self.kv.busy = False
+        return Refused(
+            block.generation,
+            block.round,
+            f"needs a correction the target could have said at position {block.position}, found token "
+            f"{block.forced[0]}, whose probability there is 0; draw it from the row that was sent",
+        )
+
+    def commit(self, token_ids: Sequence[int]) -> None:
+        """Append tokens."""
+        self.token_ids += token_ids
+        self.prefix_hash = extend_prefix_hash(self.prefix_hash, token_ids)
+        if self.counts is not None:
+            self.counts.append(token_ids)
+
+    def counts_behind(self, token_ids: Sequence[int]) -> TokenCounts | None:
+        """What penalties need behind the committed tokens and these."""
+        if self.counts is None or not token_ids:
+            return self.counts
+        counts = deepcopy(self.counts)
+        counts.append(token_ids)
+        return counts
+
+    @property
+    def open_scores(self) -> list[TokenScores]:
+        """What still has tokens to score, in the order of their positions."""
+        held = [self.forced_scores] if self.prompt_scores is None else [self.prompt_scores, self.forced_scores]
+        return [scores for scores in held if not scores.complete]

@@ -1,0 +1,123 @@
+"""What each block of a batch contributes to its one forward pass: chunks of prefixes, memory, the rows it wants."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from outrider.contracts.verifying import Outcome, Unfinished
+from outrider.engines.forward_model import Segment
+from outrider.engines.kv.store import KvStore, SequenceKv
+from outrider.engines.verifier.checked_block import CheckedBlock
+from outrider.engines.verifier.generation import HeldGeneration
+from outrider.engines.verifier.tree_branches import Branches, ForkedPath, fork_paths
+from outrider.engines.verifier.work import Need, Work, need_of
+
+
+@dataclass(slots=True)
+class PassPlan:
+    """The pass that is being put together.
+
+    Attributes:
+        store: of all KV.
+        chunk_left: prefix positions that may still be computed in it.
+        works: what was added, in order.
+    """
+
+    store: KvStore
+    chunk_left: int
+    works: list[Work] = field(default_factory=list)
+
+    def add(
+        self, index: int, checked: CheckedBlock, generation: HeldGeneration, kept_row: Tensor | None
+    ) -> Outcome | None:
+        """Add a block's work; its outcome if it contributes nothing.
+
+        Args:
+            index: of the block in its batch.
+            checked: the block.
+            generation: its own, of which it is the next block.
+            kept_row: ``[vocab]``, the logits row behind the committed tokens, if it is still known.
+        """
+        block, kv = checked.block, generation.kv
+        if checked is not generation.begun:
+            generation.begin(checked, kept_row)
+        if generation.forced_scores.impossible:
+            return generation.refuse_correction(block)
+        need = need_of(generation, block, kept_row)
+        start = _resident(generation, need, block.forced)
+        lacking = max(0, len(need.token_ids) - start)
+        # The block's own rows always go together; what lies before them is prefill, and chunked.
+        prefill = max(0, lacking - need.own_rows)
+        chunk = min(prefill, self.chunk_left)
+        taken = lacking if chunk == prefill else chunk
+        kv.busy = True
+        if taken == 0 and lacking > 0:
+            return Unfinished(block.generation, block.round, lacking)
+        branches = checked.branches if taken == lacking and need.own_rows else None
+        if not self._reserve(kv, start + taken, branches):
+            return Unfinished(block.generation, block.round, lacking, waits_for_memory=True)
+        work = self._work(index, checked, generation, need, taken, branches)
+        self.works.append(work)
+        self.chunk_left -= work.prefix_tokens
+        return None
+
+    def _reserve(self, kv: SequenceKv, positions: int, branches: Branches | None) -> bool:
+        admitted = {work.generation.kv for work in self.works}
+        if branches is None:
+            return self.store.reserve(kv, positions, admitted)
+        forked_blocks = sum(branches.fork_blocks(self.store.block_tokens))
+        return self.store.reserve(kv, branches.own_positions(), admitted, forked_blocks)
+
+    def _work(
+        self,
+        index: int,
+        checked: CheckedBlock,
+        generation: HeldGeneration,
+        need: Need,
+        taken: int,
+        branches: Branches | None,
+    ) -> Work:
+        kv, block = generation.kv, checked.block
+        start, stop = kv.computed_tokens, kv.computed_tokens + taken
+        remaining = max(0, len(need.token_ids) - stop)
+        own_rows = 0 if remaining else need.own_rows
+        scored = [(scores, rows) for scores in generation.open_scores if (rows := scores.unscored(start, stop))]
+        segment, forked = None, list[ForkedPath]()
+        if taken:
+            # Rows are the last of a segment, so those that score tokens bring all behind them along.
+            logit_rows = stop - min([stop - own_rows, *(rows.start for _, rows in scored)])
+            tokens = need.token_ids[start:stop]
+            parents = () if remaining else block.parents or ()
+            if branches is not None:
+                path, context = branches.paths[0], need.token_ids[: branches.length]
+                tokens, parents = [*context[start:], *(block.draft[node] for node in path)], ()
+                logit_rows -= len(block.draft) - len(path)
+                forked = fork_paths(branches, kv, context, block.draft, start, self.store.block_tokens)
+            segment = Segment(tokens, start, kv.blocks, logit_rows, parents)
+            kv.check_writable(start, segment.stop)
+        return Work(
+            index=index,
+            checked=checked,
+            generation=generation,
+            segment=segment,
+            own_rows=own_rows,
+            head=need.head,
+            scored=tuple(scored),
+            computed_tokens=stop,
+            remaining_tokens=remaining,
+            branches=branches,
+            forked=tuple(forked),
+        )
+
+
+def _resident(generation: HeldGeneration, need: Need, forced: Sequence[int]) -> int:
+    """Slots whose KV is there, less those whose rows are needed; shares what the prefix cache has."""
+    kv = generation.kv
+    if not need.token_ids:
+        return kv.computed_tokens
+    kv.rollback(need.first_row)
+    restored = kv.restore([*generation.token_ids, *forced][: need.first_row + 1])
+    if generation.cached_tokens is None:
+        generation.cached_tokens = restored
+    return kv.computed_tokens
