@@ -25,6 +25,7 @@ from bench.capacity.validation import validate
 from bench.capacity.workload import workload
 from bench.harness.options import positive_int
 from bench.harness.record import write_record
+from cluster.options import add_output_options, check_plots
 from outrider.contracts.errors import ParameterError
 from outrider.link.profiles import PROFILES
 from outrider.simulation.recorded import write_record as write_workload
@@ -35,6 +36,7 @@ _DEFAULT = RunSettings()
 def main(argv: Sequence[str]) -> None:
     """Run the bench, or validate the simulator against a run."""
     args = _parser().parse_args(argv)
+    check_plots(args.plots)
     if args.validate is not None:
         validate(read_run(args.validate), args.json)
         return
@@ -44,11 +46,11 @@ def main(argv: Sequence[str]) -> None:
     print(f"{settings.total_s / 60:.1f} minutes of measurements, and a minute or two for models", flush=True)
     with tqdm(total=round(settings.total_s), unit="s", disable=None) as bar:
 
-        def told(log: CellLog) -> None:
+        def show(log: CellLog) -> None:
             bar.update(round(settings.warmup_s + settings.measured_s))
             bar.set_postfix_str(log.cell.name)
 
-        run = measure(settings, told)
+        run = measure(settings, show)
     if args.record is not None:
         write_run(args.record, run)
     if args.workloads is not None:
@@ -65,10 +67,10 @@ def _report(run: Run, json_file: Path | None, plots: Path | None) -> None:
     if json_file is not None:
         write_record(json_file, asdict(settings), {"figures": [_without_plane(one) for one in found]})
     if plots is not None:
-        from bench.capacity.plots import plot_over_users, plot_plane  # noqa: PLC0415 (matplotlib comes with an extra)
+        from bench.capacity.plots import plot_over_users, plot_planes  # noqa: PLC0415 (matplotlib comes with an extra)
 
         plot_over_users(plots / "capacity.png", found)
-        plot_plane(plots / "capacity-plane.png", found)
+        plot_planes(plots / "capacity-plane.png", found)
 
 
 def _figures(run: Run, policy: str, users: int) -> Figures:
@@ -85,38 +87,47 @@ def _settings(args: argparse.Namespace) -> RunSettings:
     return RunSettings(**given | {name: tuple(given[name]) for name in ("policies", "users", "speeds")})
 
 
+_HELP = {
+    "policies": "of batches",
+    "users": "numbers of",
+    "repeats": "of everything",
+    "warmup_s": "of a cell",
+    "measured_s": "of a cell after that",
+    "speeds": "promised, in turns",
+    "window": "draft tokens of a round",
+    "step_s": "a device's per draft token",
+    "prefill_token_s": "a device's per prompt token",
+    "link": "of each device",
+    "pause_s": "a user's mean between responses",
+    "stagger_s": "users begin within this",
+    "prompts": "recorded",
+    "tokens": "of a response at most",
+    "least_tokens": "shorter ones are not used",
+    "grace_s": "for a first token",
+    "seed": "of links, pauses and orders",
+    "target": "name or path",
+    "drafter": "name or path",
+}
+_CHOICES = {"policies": tuple(POLICIES), "link": tuple(PROFILES)}
+_COUNTED = ("users", "repeats", "prompts", "tokens")
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="outrider bench capacity", description=__doc__)
     add = parser.add_argument
-    add("--policies", nargs="+", choices=tuple(POLICIES), default=_DEFAULT.policies, help="(default: all)")
-    add("--users", type=positive_int, nargs="+", default=_DEFAULT.users, help="numbers of (default: %(default)s)")
-    add("--repeats", type=positive_int, default=_DEFAULT.repeats, help="of everything (default: %(default)s)")
-    add("--warmup-s", type=float, default=_DEFAULT.warmup_s, help="of a cell (default: %(default)s)")
-    add("--measured-s", type=float, default=_DEFAULT.measured_s, help="of a cell after that (default: %(default)s)")
-    add("--speeds", type=float, nargs="+", default=_DEFAULT.speeds, help="promised, in turns (default: %(default)s)")
-    add("--window", type=int, default=_DEFAULT.window, help="draft tokens of a round (default: %(default)s)")
-    add("--step-s", type=float, default=_DEFAULT.step_s, help="a device's per draft token (default: %(default)s)")
-    add(
-        "--prefill-token-s",
-        type=float,
-        default=_DEFAULT.prefill_token_s,
-        help="per prompt token (default: %(default)s)",
-    )
-    add("--link", choices=tuple(PROFILES), default=_DEFAULT.link, help="of each device (default: %(default)s)")
-    add(
-        "--pause-s", type=float, default=_DEFAULT.pause_s, help="a user's mean between responses (default: %(default)s)"
-    )
-    add("--stagger-s", type=float, default=_DEFAULT.stagger_s, help="users begin within this (default: %(default)s)")
-    add("--prompts", type=positive_int, default=_DEFAULT.prompts, help="recorded (default: %(default)s)")
-    add("--tokens", type=positive_int, default=_DEFAULT.tokens, help="of a response at most (default: %(default)s)")
-    add("--least-tokens", type=int, default=_DEFAULT.least_tokens, help="shorter ones unused (default: %(default)s)")
-    add("--grace-s", type=float, default=_DEFAULT.grace_s, help="for a first token (default: %(default)s)")
-    add("--seed", type=int, default=_DEFAULT.seed, help="of links, pauses and orders (default: %(default)s)")
-    add("--target", default=_DEFAULT.target, help="name or path (default: %(default)s)")
-    add("--drafter", default=_DEFAULT.drafter, help="name or path (default: %(default)s)")
-    add("--json", type=Path, metavar="FILE", help="write settings and figures")
-    add("--plots", type=Path, metavar="FOLDER", help="write capacity.png and capacity-plane.png")
+    for name, text in _HELP.items():
+        default = getattr(_DEFAULT, name)
+        one = default[0] if isinstance(default, tuple) else default
+        add(
+            f"--{name.replace('_', '-')}",
+            type=positive_int if name in _COUNTED else type(one),
+            nargs="+" if isinstance(default, tuple) else None,
+            choices=_CHOICES.get(name),
+            default=default,
+            help=f"{text} (default: %(default)s)",
+        )
     add("--record", type=Path, metavar="FILE", help="keep the run (gzipped JSON)")
     add("--workloads", type=Path, metavar="FOLDER", help="write each cell as a workload the simulator can replay")
     add("--validate", type=Path, metavar="FILE", help="replay a kept run in the simulator, measure nothing")
+    add_output_options(parser, "draw lateness and goodput over users, and the plane")
     return parser

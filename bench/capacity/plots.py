@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bench.capacity.figures import Figures
 from cluster.reports.plots import COLOURS, describe, figure, save
-from outrider.scheduling.attribution import ViolationCause
+from cluster.reports.simulation_plots import plot_plane
 
 
 def plot_over_users(file: Path, figures: Sequence[Figures]) -> None:
@@ -31,29 +31,14 @@ def plot_over_users(file: Path, figures: Sequence[Figures]) -> None:
     save(drawn, file)
 
 
-def plot_plane(file: Path, figures: Sequence[Figures]) -> None:
-    """Waiting and verification of every promised round, by what made it late (Figure 8); one panel a measurement."""
+def plot_planes(file: Path, figures: Sequence[Figures]) -> None:
+    """Waiting and verification of every promised round (Figure 8); one panel a measurement."""
     users, policies = sorted({one.users for one in figures}), _policies(figures)
-    drawn = figure(2.6 * len(policies) + 0.8, 2.3 * len(users) + 0.8)
+    drawn = figure(3.4 * len(policies), 3.0 * len(users))
     panels = drawn.subplots(len(users), len(policies), squeeze=False, sharex="row", sharey="row")
-    kinds = {None: ("in time", COLOURS[2]), ViolationCause.QUEUE: ("late: queue", COLOURS[0])}
-    kinds[ViolationCause.COMPUTE] = ("late: compute", COLOURS[1])
     for one in figures:
         axes = panels[users.index(one.users)][policies.index(one.policy)]
-        for cause, (label, colour) in kinds.items():
-            points = [point for point in one.plane if point.cause is cause]
-            axes.plot(
-                [point.queue_s for point in points],
-                [point.verify_s for point in points],
-                ".",
-                markersize=2,
-                color=colour,
-                label=label,
-            )
-        describe(axes, f"{one.policy}, {one.users} users", "", "")
-    drawn.supxlabel("waited for a batch (s)")
-    drawn.supylabel("verification (s)")
-    drawn.legend(*panels[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=3, markerscale=6)
+        plot_plane(axes, one.plane, f"{one.policy}, {one.users} users")
     save(drawn, file)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from bench.capacity.figures import Figures
-from cluster.reports.tables import show_table
+from cluster.reports.tables import percent, show_table
 from outrider.simulation.results import ClassResults
 
 
@@ -12,21 +12,8 @@ def show_figures(figures: Sequence[Figures]) -> None:
     show_table(
         "Late rounds, responses and devices; goodput in tokens/s; times in ms",
         (
-            "users",
-            "policy",
-            "rounds",
-            "(queue",
-            "compute)",
-            "responses",
-            "devices",
-            "goodput",
-            "round p50",
-            "p99",
-            "first token p50",
-            "p99",
-            "blocks/batch",
-            "busy",
-            "batches ended by",
+            *("users", "policy", "rounds", "(queue", "compute)", "responses", "devices", "goodput", "round p50", "p99"),
+            *("first token p50", "p99", "blocks/batch", "busy", "batches ended by"),
         ),
         [
             (
@@ -52,26 +39,14 @@ def show_figures(figures: Sequence[Figures]) -> None:
     show_table(
         "By promised speed",
         (
-            "users",
-            "policy",
-            "promised",
-            "achieved",
-            "late rounds",
-            "(queue",
-            "compute)",
-            "late responses",
-            "late devices",
+            *("users", "policy", "promised", "achieved", "late rounds", "(queue", "compute)"),
+            *("late responses", "late devices"),
         ),
         [_class_row(one, of_class) for one in figures for of_class in one.by_class],
     )
     for one in figures:
         if one.off_record or one.faults:
             print(f"{one.policy} with {one.users} users: {one.off_record} responses off record, {one.faults} faults")
-
-
-def percent(share: float) -> str:
-    """A share in words of a table."""
-    return f"{100.0 * share:.1f} %"
 
 
 def _class_row(one: Figures, of_class: ClassResults) -> tuple[object, ...]:

@@ -10,19 +10,18 @@ Policies are asked again as well, every decision on what it was made on, in the 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import mean, median
+from statistics import median
 
 import numpy as np
 
 from bench.capacity.log import BatchEntry, CellLog
 from bench.capacity.plan import POLICIES
 from bench.capacity.run import Run
-from bench.capacity.tables import percent
 from bench.capacity.workload import workload
-from cluster.reports.json_file import write_json
-from cluster.reports.tables import show_table
+from bench.harness.record import write_record
+from cluster.reports.tables import percent, show_table
 from outrider.contracts.cost import CostModel, LinearCostModel
 from outrider.costs.fit_figures import BatchSample, FitFigures, Regime, assess
 from outrider.costs.fitting import fit_offsets
@@ -57,9 +56,7 @@ class CellValidation:
         slowness: of the machine during the cell: a batch's time over what the model predicts, geometric mean over the
             first half; ``noise``: standard deviation of the logarithm.
         fitted: by the fitted model; ``measured`` by measured batch times.
-        phases_s: mean seconds of a round's phase, as measured and as simulated with the fitted model.
         decisions: made; ``same_decisions`` of these when asked again.
-        repeatable: whether the same replay gives the same batches.
     """
 
     cell: str
@@ -67,19 +64,17 @@ class CellValidation:
     noise: float
     fitted: ReplayComparison
     measured: ReplayComparison
-    phases_s: dict[str, tuple[float, float]]
     decisions: int
     same_decisions: int
-    repeatable: bool
 
 
 def validate(run: Run, json_file: Path | None) -> None:
     """Replay every cell and print what comes of it."""
     verifier = fitted_verifier(run)
     cells = [validated(log, run, verifier) for log in run.logs]
-    _print(verifier, cells)
+    _show(verifier, cells)
     if json_file is not None:
-        write_json(json_file, {"verifier": verifier, "cells": cells})
+        write_record(json_file, asdict(run.settings), {"verifier": verifier, "cells": cells})
 
 
 def fitted_verifier(run: Run) -> FittedVerifier:
@@ -101,7 +96,7 @@ def validated(log: CellLog, run: Run, verifier: FittedVerifier) -> CellValidatio
     ratios = [batch.engine_s / verifier.model.predict_s(batch.costs) for batch in _first_half(log)]
     slowness, noise = float(np.exp(np.mean(np.log(ratios)))), float(np.std(np.log(ratios)))
     model = _slowed(verifier.model, slowness, median(made.cost_model.relative_guard for made in log.decisions))
-    results, again = (_replayed(record, log, model, model, verifier, noise) for _ in range(2))
+    results = _replayed(record, log, model, model, verifier, noise)
     exact = _replayed(record, log, measured_times(record, model), model, verifier, 0.0)
     return CellValidation(
         cell=log.cell.name,
@@ -109,10 +104,8 @@ def validated(log: CellLog, run: Run, verifier: FittedVerifier) -> CellValidatio
         noise=noise,
         fitted=compared(record, results),
         measured=compared(record, exact),
-        phases_s=_phases_s(record, results),
         decisions=len(log.decisions),
         same_decisions=same_decisions(log, SCHEDULING[POLICIES[log.cell.policy].scheduling].policy),
-        repeatable=results.batch_log == again.batch_log,
     )
 
 
@@ -168,78 +161,30 @@ def _samples(batches: Sequence[BatchEntry]) -> list[BatchSample]:
     return [BatchSample(Regime.VERIFICATION, batch.costs, (batch.engine_s,)) for batch in batches]
 
 
-def _phases_s(record: WorkloadRecord, results: SimulationResults) -> dict[str, tuple[float, float]]:
-    rounds = [each for device in record.devices for response in device.responses for each in response.rounds]
-    firsts = [response.first_token_s for device in record.devices for response in device.responses]
-    return {
-        "round": (mean(each.round_s for each in rounds), results.round_times.mean_s),
-        "draft": (mean(each.draft_s for each in rounds), results.draft_times.mean_s),
-        "queue": (mean(each.queue_s for each in rounds), results.queue_times.mean_s),
-        "verify": (mean(each.verify_s for each in rounds), results.verify_times.mean_s),
-        "first token": (mean(firsts), results.first_token_times.mean_s),
-    }
-
-
-def _print(verifier: FittedVerifier, cells: Sequence[CellValidation]) -> None:
+def _show(verifier: FittedVerifier, cells: Sequence[CellValidation]) -> None:
     unseen = verifier.unseen
     print(
         f"batch times: MAPE {percent(unseen.mape)} on {unseen.samples} batches not fitted to; "
         f"{verifier.overhead_s * 1e3:.1f} ms of a call beyond the engine"
     )
-    rows = []
-    for cell in cells:
-        fitted, exact = cell.fitted, cell.measured
-        rows.append(
-            (
-                cell.cell,
-                fitted.rounds,
-                f"{cell.slowness:.2f}",
-                f"{cell.noise:.2f}",
-                *(f"{seconds * 1e3:.0f}" for seconds in (fitted.measured_p50_s, fitted.simulated_p50_s)),
-                _signed(fitted.p50_error),
-                _signed(exact.p50_error),
-                *(f"{seconds * 1e3:.0f}" for seconds in (fitted.measured_p99_s, fitted.simulated_p99_s)),
-                _signed(fitted.p99_error),
-                _signed(exact.p99_error),
-                f"{cell.same_decisions} of {cell.decisions}",
-                "yes" if cell.repeatable else "no",
-            )
-        )
+    times = ("measured", "simulated", "error", "m. times")
     show_table(
-        "Round times in ms, measured and simulated; errors with the fitted model, and with measured batch times",
-        (
-            "cell",
-            "rounds",
-            "slowness",
-            "noise",
-            "p50",
-            "simulated",
-            "error",
-            "m. times",
-            "p99",
-            "simulated",
-            "error",
-            "m. times",
-            "same batches",
-            "repeatable",
-        ),
-        rows,
-    )
-    phases = list(cells[0].phases_s)
-    show_table(
-        "Mean ms of a round's phases, measured / simulated",
-        ("cell", *phases),
+        "Round times in ms, p50 and p99; errors with the fitted model, and with measured batch times",
+        ("cell", "rounds", "slowness", "noise", *times, *times, "same batches"),
         [
-            (cell.cell, *(" / ".join(f"{seconds * 1e3:.0f}" for seconds in cell.phases_s[phase]) for phase in phases))
-            for cell in cells
+            (
+                *(one.cell, one.fitted.rounds, f"{one.slowness:.2f}", f"{one.noise:.2f}"),
+                *(f"{1e3 * one.fitted.measured_p50_s:.0f}", f"{1e3 * one.fitted.simulated_p50_s:.0f}"),
+                *(f"{one.fitted.p50_error:+.1%}", f"{one.measured.p50_error:+.1%}"),
+                *(f"{1e3 * one.fitted.measured_p99_s:.0f}", f"{1e3 * one.fitted.simulated_p99_s:.0f}"),
+                *(f"{one.fitted.p99_error:+.1%}", f"{one.measured.p99_error:+.1%}"),
+                f"{one.same_decisions} of {one.decisions}",
+            )
+            for one in cells
         ],
     )
-    within = [
+    p50, p99 = (
         sum(abs(error) <= _AIM for error in errors)
-        for errors in ([cell.fitted.p50_error for cell in cells], [cell.fitted.p99_error for cell in cells])
-    ]
-    print(f"within {percent(_AIM)}: p50 of {within[0]} and p99 of {within[1]} of {len(cells)} cells")
-
-
-def _signed(share: float) -> str:
-    return f"{100.0 * share:+.1f} %"
+        for errors in ([one.fitted.p50_error for one in cells], [one.fitted.p99_error for one in cells])
+    )
+    print(f"within {percent(_AIM)}: p50 of {p50} and p99 of {p99} of {len(cells)} cells")

@@ -75,12 +75,12 @@ def _round(before: RoundEntry, made: RoundEntry, expected_tokens: float) -> Reco
 
 
 def _expected_tokens(log: CellLog) -> _Expected:
-    """Of every response's rounds in turn, as policies were told."""
-    told: dict[GenerationId, dict[int, float]] = defaultdict(dict)
+    """Of every response's rounds in turn, as policies were given them."""
+    given: dict[GenerationId, dict[int, float]] = defaultdict(dict)
     for decision in log.decisions:
         for pending in decision.pending:
-            told[pending.generation][pending.round] = pending.expected_tokens
-    return {generation: [rounds[number] for number in sorted(rounds)] for generation, rounds in told.items()}
+            given[pending.generation][pending.round] = pending.expected_tokens
+    return {generation: [rounds[number] for number in sorted(rounds)] for generation, rounds in given.items()}
 
 
 def _exchange_beyond_link_s(log: CellLog, settings: RunSettings) -> float:

@@ -57,7 +57,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--tokens", type=int, default=20, help="of each response (default: %(default)s)")
     add("--prompts", type=int, default=4, help="different ones in each cell (default: %(default)s)")
     add("--repeats", type=int, default=1, help="of each prompt by each method (default: %(default)s)")
-    add("--entropy", type=float, default=None, metavar="BITS", help="of the draft's distribution at temperature 1")
     add_output_options(parser, "draw seconds per token by method")
     return parser
 
@@ -74,12 +73,12 @@ def _report(found: Sequence[Response], wire: WireFormat, args: argparse.Namespac
         table += [figures([one for one in mine if one.method == method], of) for method in METHODS]
         charged.append(compare(cell, mine, of, lambda spent: spent.charged_s))
         levelled.append(compare(cell, mine, of, lambda spent: spent.levelled_s))
-    spent = _bits(found, wire, args.entropy)
+    spent = _bits(found, wire)
     show_figures(table)
     show_levels(usual)
     show_comparisons("charged seconds", charged)
     show_comparisons("levelled seconds (every kind of round at its usual time)", levelled)
-    show_bits(spent, wire, args.entropy)
+    show_bits(spent, wire)
     if args.json is not None:
         content = {"figures": table, "charged": charged, "levelled": levelled, "bits": spent}
         write_record(args.json, args, content)
@@ -89,12 +88,12 @@ def _report(found: Sequence[Response], wire: WireFormat, args: argparse.Namespac
         plot(args.plots / "protocols.png", table)
 
 
-def _bits(found: Sequence[Response], wire: WireFormat, entropy_bits: float | None) -> list[Bits]:
+def _bits(found: Sequence[Response], wire: WireFormat) -> list[Bits]:
     table = []
     for greedy in sorted({one.cell.greedy for one in found}):
         for method in METHODS:
             mine = [one for one in found if one.cell.greedy == greedy and one.method == method]
             drafted = [one for one in mine if any(a.timing.drafted_tokens for a in one.rounds)]
             if method != NO_DRAFT and drafted:
-                table.append(bits(drafted, wire, entropy_bits))
+                table.append(bits(drafted, wire))
     return table

@@ -3,9 +3,8 @@
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from tqdm import tqdm
 
 from bench.harness.prompts import PROMPTS
 from bench.load.client import open_client
@@ -39,21 +38,19 @@ async def measure(
     Raises:
         ServiceUnusableError: an answer is refused or incomplete.
     """
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    per_cell = len(METHODS) * amount.prompts * amount.repeats
     async with open_client(url, _TIMEOUT_S) as client:
         service = MeasuredService(client, config)
-        with Progress(*columns, TimeRemainingColumn()) as progress:
-            per_cell = len(METHODS) * amount.prompts * amount.repeats
-            task = progress.add_task("warming up", total=len(chosen) * per_cell)
+        with tqdm(total=len(chosen) * per_cell, desc="warming up", disable=None) as bar:
             await _warm_up(service)
             link: tuple[float, float] | None = None
             for cell in chosen:
-                progress.update(task, description=f"{cell.name}: settling")
+                bar.set_description(f"{cell.name}: settling")
                 if link != (link := (cell.rate_mbps, cell.rtt_ms)):
                     await _settle(service, cell)
                 plans = {method: await _pilot(service, cell, method) for method in METHODS}
-                show = partial(progress.update, task, advance=1)
-                yield await _cell(service, cell, amount, plans, show)
+                bar.set_description(cell.name)
+                yield await _cell(service, cell, amount, plans, bar.update)
 
 
 async def _cell(
@@ -61,13 +58,13 @@ async def _cell(
     cell: Cell,
     amount: Amount,
     plans: dict[str, DraftPlan | None],
-    show: Callable[..., object],
+    on_response: Callable[[], object],
 ) -> list[Response]:
     found = []
     for turn in turns(amount.repeats, amount.prompts):
         asked = options(turn.method, plans[turn.method])
         found.append(await service.ask(cell, turn, PROMPTS[turn.prompt], amount.tokens, asked))
-        show(description=f"{cell.name}: {turn.method}")
+        on_response()
     return found
 
 

@@ -61,29 +61,18 @@ def show_comparisons(kind: str, found: Sequence[Comparison]) -> None:
     show_table(f"cheapest by {kind}", ("cell", "best fixed", "ms/token", "cheapest", "ratio", "within 10 %"), rows)
 
 
-def show_bits(found: Sequence[Bits], wire: WireFormat, entropy_bits: float | None) -> None:
+def show_bits(found: Sequence[Bits], wire: WireFormat) -> None:
     """Bits per committed token of rounds with a draft, on all links together."""
-    header = (
-        *("method", "temperature", "up", "down", "both", "= envelope", "+ ids", "+ distribution", "+ rest"),
-        *("drafted", "limit by ids", "by entropy"),
-    )
     rows = [
         (
-            *(
-                one.method,
-                "0" if one.greedy else "1",
-                f"{one.up.mean:.1f}",
-                f"{one.down.mean:.1f}",
-                one.both.shown(digits=1),
-            ),
-            *(f"{part:.1f}" for part in (one.envelope, one.ids, one.distribution, one.rest)),
+            *(one.method, "0" if one.greedy else "1", *(f"{way.mean:.1f}" for way in (one.up, one.down))),
+            *(one.both.shown(digits=1), *(f"{part:.1f}" for part in (one.envelope, one.ids, one.rest))),
             *(f"{one.drafted:.2f}", f"{one.id_limit:.1f}"),
-            "-" if one.entropy_limit is None else f"{one.entropy_limit:.1f}",
         )
         for one in found
     ]
-    known = "" if entropy_bits is None else f", entropy of the draft {entropy_bits:.2f}"
-    show_table(f"payload bits per committed token (an id is {log2(wire.vocab_size):.2f} bits{known})", header, rows)
+    header = ("method", "temperature", "up", "down", "both", "= envelope", "+ ids", "+ rest", "drafted", "id limit")
+    show_table(f"payload bits per committed token (an id is {log2(wire.vocab_size):.2f} bits)", header, rows)
     for one in found:
         if one.method == ProtocolName.TOKEN_IDS and not one.greedy:
             verdict = "under" if one.both.mean < GOAL_BITS else "NOT under"

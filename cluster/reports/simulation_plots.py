@@ -55,7 +55,7 @@ def plot_scenario(folder: Path, results: Sequence[SimulationResults]) -> None:
     save(drawn, folder / "speeds.png")
     drawn = figure(4.2 * len(results), 3.8)
     for axes, one in zip(drawn.subplots(1, len(results), squeeze=False)[0], results, strict=True):
-        _scatter(axes, one.plane, one.system)
+        plot_plane(axes, one.plane, one.system)
     save(drawn, folder / "plane.png")
 
 
@@ -108,11 +108,12 @@ def _plane(file: Path, loads: Sequence[LoadResult]) -> None:
     row = drawn.subplots(1, len(_NAMES), sharex=True, sharey=True)
     for axes, (variant, name) in zip(row, _NAMES.items(), strict=True):
         load = next(load for load in loads if load.variant is variant and load.devices == at)
-        _scatter(axes, load.plane, f"{name}, {at} devices")
+        plot_plane(axes, load.plane, f"{name}, {at} devices")
     save(drawn, file)
 
 
-def _scatter(axes: Axes, plane: Sequence[PlanePoint], title: str) -> None:
+def plot_plane(axes: Axes, plane: Sequence[PlanePoint], title: str) -> None:
+    """Waiting and verification of rounds, by what made them late (WISP Figure 8)."""
     for (cause, label), colour in zip(_CAUSES.items(), ("#999999", COLOURS[0], COLOURS[1]), strict=True):
         points = [point for point in plane if point.cause is cause]
         queue_ms = [1e3 * point.queue_s for point in points]
