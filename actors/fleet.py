@@ -21,6 +21,7 @@ from actors.drafter_actors import ANYWHERE, DrafterActors, RayDrafterActors
 from actors.handshake import handshake_fault
 from actors.lease_table import LeaseTable
 from actors.messages import CoordinatorReport, DrafterId, FleetSettings, FleetStatus, Heartbeat
+from actors.ray_errors import last_line
 from actors.waiting import within
 from outrider.config.schema import DrafterGroupConfig
 from outrider.contracts.requests import GenerationId
@@ -161,7 +162,7 @@ class Fleet:
             except ActorUnavailableError:
                 await asyncio.sleep(self._pace.restart_poll_s)
             except RayError as error:
-                await self._refuse(drafter, f"cannot be started: {_cause(error)}")
+                await self._refuse(drafter, f"cannot be started: {last_line(error)}")
             else:
                 of_group = any(other.group == drafter.group for other in self._table.loads())
                 expected_hash = self._model_hashes.get(drafter.group) if of_group else None
@@ -237,12 +238,6 @@ class Fleet:
             return frozenset()
         self._held[drafter.actor_name] = len(held)
         return self._table.unleased(drafter, held) if drafter in self._groups else frozenset()
-
-
-def _cause(error: RayError) -> str:
-    """The last line of what Ray tells, which is the error itself."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[-1].strip() if lines else type(error).__name__
 
 
 class FleetActor(Fleet):

@@ -26,7 +26,7 @@ class Claim:
 
 def service_claims(config: Config) -> tuple[Claim, ...]:
     """Ingress, coordinators and verifiers: without them there is no service."""
-    coordinator, verifier = coordinator_bundles(config)
+    coordinator, verifier = coordinator_bundles(config.verifiers)
     each = (Claim("coordinator", "verifiers.count", coordinator), Claim("verifier", "verifiers", verifier))
     return (Claim("ingress", "verifiers.count", ingress_bundle()), *(each * config.verifiers.count))
 

@@ -21,6 +21,7 @@ from ray.util import list_named_actors
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.fleet import FLEET_NAME
+from actors.ray_errors import last_line
 from cluster.application import APP_NAME, HEAD_RESOURCE, alive_nodes, await_drafters, bring_up, node_resources
 from cluster.capacity_check import drafter_claims, misfit, place, service_claims, written
 from outrider import __version__
@@ -145,7 +146,7 @@ def _check_versions(show: Show) -> None:
             show(f"Note: node {node} did not say within {_VERSIONS_DEADLINE_S:g} s which version it has")
             continue
         except RayError as error:
-            found = str(error).strip().splitlines()[-1]
+            found = last_line(error)
         if found != __version__:
             raise ClusterError(f"needs Outrider {__version__} on every node, found on {node}: {found}")
 

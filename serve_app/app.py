@@ -13,11 +13,12 @@ from ray.serve import Application
 from ray.serve.config import BackpressureConfig, RequestRouterConfig
 
 from outrider.config.reading import load_config, parse_config
-from outrider.config.schema import Config
+from outrider.config.schema import Config, VerifierConfig
 from outrider.contracts.errors import ConfigError
 from outrider.costs.profiles import read_profile
+from serve_app.api.service import ServiceSettings
 from serve_app.coordination.coordinator import Coordinator
-from serve_app.ingress import Ingress, ServiceSettings
+from serve_app.ingress import Ingress
 
 # Both wait for others most of the time; their models run in actors of their own.
 _COORDINATOR_CPUS = 0.5
@@ -61,9 +62,8 @@ def ingress_bundle() -> dict[str, float]:
     return {"CPU": _INGRESS_CPUS}
 
 
-def coordinator_bundles(config: Config) -> list[dict[str, float]]:
+def coordinator_bundles(verifiers: VerifierConfig) -> list[dict[str, float]]:
     """The placement group of each coordinator: one bundle for itself, one for its verifier."""
-    verifiers = config.verifiers
     verifier = {"CPU": verifiers.num_cpus, "GPU": verifiers.num_gpus, **verifiers.resources}
     return [{"CPU": _COORDINATOR_CPUS}, {name: amount for name, amount in verifier.items() if amount}]
 
@@ -84,7 +84,7 @@ def build_app(config: Config) -> Application:
         name="Coordinator",
         num_replicas=config.verifiers.count,
         ray_actor_options={"num_cpus": _COORDINATOR_CPUS},
-        placement_group_bundles=coordinator_bundles(config),
+        placement_group_bundles=coordinator_bundles(config.verifiers),
         placement_group_strategy="PACK",
         # One more than it admits, so that an overload is refused by name rather than queued without bound.
         max_ongoing_requests=limits.max_concurrent_generations + limits.max_queued_generations + 1,

@@ -36,8 +36,6 @@ from serve_app.api.resumption import resumed
 from serve_app.api.service import ReadyReport, RequestLimits, ServiceSettings
 from serve_app.metrics import PrometheusSink, RaySink, Sinks
 
-__all__ = ["CoordinatorService", "Ingress", "ServiceSettings"]
-
 _READY_DEADLINE_S = 5.0
 
 
@@ -65,7 +63,7 @@ class CoordinatorService:
         self.tokenizer = tokenizer
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
-        """See ``Service.generate``; goes on elsewhere when a coordinator is lost."""
+        """Make a response, and go on elsewhere when a coordinator is lost; closing the generator cancels it."""
         with self._meter.response(len(request.prompt_ids), request.slo) as metered:
             chunks = resumed(request, self._attempt, max_failures=self.settings.max_failures, on_resume=metered.resumed)
             async with aclosing(chunks):
@@ -112,7 +110,7 @@ class CoordinatorService:
         return {"model": self.settings.model_name, **asdict(status)}
 
     def metrics(self) -> bytes:
-        """See ``Service.metrics``."""
+        """What this replica has measured, for Prometheus."""
         return self._exported.text()
 
 

@@ -9,7 +9,7 @@ acceptance length is ``(accepted + drafts) / drafts``, the verifier's own token 
 time between two chunks divided by the tokens of the later one, once for each of these tokens.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -127,25 +127,21 @@ class Sink(Protocol):
         ...
 
 
+_Record = Callable[[float, dict[str, str]], None]
+
+
 class RaySink:
     """Ray's exporter, one port on every node."""
 
     def __init__(self) -> None:
         """Register nothing yet: a metric is exported once it has a value."""
-        self._metrics: dict[str, ray_metrics.Counter | ray_metrics.Gauge | ray_metrics.Histogram] = {}
+        self._records: dict[str, _Record] = {}
 
     def record(self, metric: Metric, value: float = 1.0, **labels: str) -> None:
-        """See ``Sink.record``."""
-        if metric.name not in self._metrics:
-            self._metrics[metric.name] = _in_ray(metric)
-        made = self._metrics[metric.name]
-        if isinstance(made, ray_metrics.Counter):
-            if value > 0:  # Ray refuses to add nothing
-                made.inc(value, labels)
-        elif isinstance(made, ray_metrics.Gauge):
-            made.set(value, labels)
-        else:
-            made.observe(value, labels)
+        """Hand a value to Ray's agent on this node."""
+        if metric.name not in self._records:
+            self._records[metric.name] = _in_ray(metric)
+        self._records[metric.name](value, labels)
 
 
 class PrometheusSink:
@@ -155,20 +151,13 @@ class PrometheusSink:
         """Start with an empty registry; the process's own figures (memory, CPU) are part of it."""
         self._registry = prometheus_client.CollectorRegistry()
         prometheus_client.ProcessCollector(registry=self._registry)
-        self._metrics: dict[str, prometheus_client.Counter | prometheus_client.Gauge | prometheus_client.Histogram] = {}
+        self._records: dict[str, _Record] = {}
 
     def record(self, metric: Metric, value: float = 1.0, **labels: str) -> None:
-        """See ``Sink.record``."""
-        if metric.name not in self._metrics:
-            self._metrics[metric.name] = _in_prometheus(metric, self._registry)
-        made = self._metrics[metric.name]
-        child = made.labels(**labels) if metric.labels else made
-        if isinstance(child, prometheus_client.Counter):
-            child.inc(value)
-        elif isinstance(child, prometheus_client.Gauge):
-            child.set(value)
-        else:
-            child.observe(value)
+        """Keep a value until it is scraped."""
+        if metric.name not in self._records:
+            self._records[metric.name] = _in_prometheus(metric, self._registry)
+        self._records[metric.name](value, labels)
 
     def text(self) -> bytes:
         """What Prometheus scrapes."""
@@ -183,26 +172,31 @@ class Sinks:
         self._sinks = sinks
 
     def record(self, metric: Metric, value: float = 1.0, **labels: str) -> None:
-        """See ``Sink.record``."""
+        """Tell all of them."""
         for sink in self._sinks:
             sink.record(metric, value, **labels)
 
 
-def _in_ray(metric: Metric) -> ray_metrics.Counter | ray_metrics.Gauge | ray_metrics.Histogram:
-    if metric.kind is Kind.COUNTER:
-        return ray_metrics.Counter(metric.name, metric.help, metric.labels)
-    if metric.kind is Kind.GAUGE:
-        return ray_metrics.Gauge(metric.name, metric.help, metric.labels)
-    return ray_metrics.Histogram(metric.name, metric.help, list(metric.boundaries), metric.labels)
+def _in_ray(metric: Metric) -> _Record:
+    match metric.kind:
+        case Kind.COUNTER:
+            counter = ray_metrics.Counter(metric.name, metric.help, metric.labels)
+            return lambda value, labels: counter.inc(value, labels) if value > 0 else None  # Ray refuses to add nothing
+        case Kind.GAUGE:
+            return ray_metrics.Gauge(metric.name, metric.help, metric.labels).set
+        case Kind.HISTOGRAM:
+            return ray_metrics.Histogram(metric.name, metric.help, list(metric.boundaries), metric.labels).observe
 
 
-def _in_prometheus(
-    metric: Metric, registry: prometheus_client.CollectorRegistry
-) -> prometheus_client.Counter | prometheus_client.Gauge | prometheus_client.Histogram:
-    if metric.kind is Kind.COUNTER:
-        return prometheus_client.Counter(metric.name, metric.help, metric.labels, registry=registry)
-    if metric.kind is Kind.GAUGE:
-        return prometheus_client.Gauge(metric.name, metric.help, metric.labels, registry=registry)
-    return prometheus_client.Histogram(
-        metric.name, metric.help, metric.labels, buckets=metric.boundaries, registry=registry
-    )
+def _in_prometheus(metric: Metric, registry: prometheus_client.CollectorRegistry) -> _Record:
+    name, text, labelled = metric.name, metric.help, metric.labels
+    match metric.kind:
+        case Kind.COUNTER:
+            counter = prometheus_client.Counter(name, text, labelled, registry=registry)
+            return lambda value, labels: (counter.labels(**labels) if labelled else counter).inc(value)
+        case Kind.GAUGE:
+            gauge = prometheus_client.Gauge(name, text, labelled, registry=registry)
+            return lambda value, labels: (gauge.labels(**labels) if labelled else gauge).set(value)
+        case Kind.HISTOGRAM:
+            times = prometheus_client.Histogram(name, text, labelled, buckets=metric.boundaries, registry=registry)
+            return lambda value, labels: (times.labels(**labels) if labelled else times).observe(value)

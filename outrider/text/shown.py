@@ -7,13 +7,14 @@ into blocks: text is made token by token, and a stop string ends a response at t
 Special tokens have no text (as in OpenAI's API), so no stop string can match one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from transformers import PreTrainedTokenizerBase
 
 from outrider.contracts.committed import Committed
-from outrider.contracts.requests import FinishReason, TextSpan, TokenOrigin
+from outrider.contracts.requests import FinishReason, TextSpan
 from outrider.text.decoding import text_decoder
 from outrider.text.stops import StopMatcher
 from outrider.text.tokens import backend_of
@@ -99,20 +100,18 @@ class Shown:
 
 def shown(text: IncrementalText, committed: Committed) -> Shown:
     """Push a round's tokens into a response's text, up to a stop string; the last round's also what was held back."""
-    spans, consumed = list[TextSpan](), 0
+    spans = list[TextSpan]()
     for token_id, origin in zip(committed.token_ids, committed.origins, strict=True):
-        _add_span(spans, text.push(token_id), origin)
-        consumed += 1
+        spans.append(TextSpan(text.push(token_id), origin))
         if text.stopped:
             break
+    consumed = len(spans)
     if committed.finish is not None and not text.stopped:
-        _add_span(spans, text.finish(), committed.origins[-1])
-    return Shown(tuple(spans), consumed, FinishReason.STOP if text.stopped else committed.finish)
+        spans.append(TextSpan(text.finish(), committed.origins[-1]))
+    return Shown(joined(spans), consumed, FinishReason.STOP if text.stopped else committed.finish)
 
 
-def _add_span(spans: list[TextSpan], text: str, origin: TokenOrigin) -> None:
-    """Lengthen the last span, or begin another."""
-    if spans and spans[-1].origin is origin:
-        spans[-1] = TextSpan(spans[-1].text + text, origin)
-    elif text:
-        spans.append(TextSpan(text, origin))
+def joined(spans: Iterable[TextSpan]) -> tuple[TextSpan, ...]:
+    """The same text in as few spans as can be, none empty: neighbours of one origin become one."""
+    by_origin = groupby((span for span in spans if span.text), lambda span: span.origin)
+    return tuple(TextSpan("".join(span.text for span in run), origin) for origin, run in by_origin)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from ray.exceptions import RayError, RayTaskError
 from ray.serve.exceptions import BackPressureError, RayServeException
 
+from actors.ray_errors import cause_of
 from outrider.contracts.errors import (
     BusyError,
     ContextTooLongError,
@@ -142,16 +143,6 @@ class ErrorAnswer:
     code: str
     body: dict[str, object]
     headers: dict[str, str] = field(default_factory=dict)
-
-
-def cause_of(error: Exception) -> Exception:
-    """The error as it was raised, if Ray carried it here from another process.
-
-    Ray's copy is an instance of the original's class too, but its message is a traceback.
-    """
-    while isinstance(error, RayTaskError) and isinstance(error.cause, Exception):
-        error = error.cause
-    return error
 
 
 def answer_for(error: Exception) -> ErrorAnswer:

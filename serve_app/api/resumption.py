@@ -16,10 +16,10 @@ from dataclasses import replace
 from ray.exceptions import RayError, RayTaskError, TaskCancelledError, UnserializableException
 from ray.serve.exceptions import BackPressureError, RayServeException
 
+from actors.ray_errors import cause_of
 from outrider.contracts.errors import BusyError, GenerationFailedError, VerifierLostError
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from outrider.events import event
-from serve_app.api.http_errors import cause_of
 
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 2.0
@@ -52,6 +52,7 @@ async def resumed(
     """
     record, attempts, failures, finished, last_at_s = request, 0, 0, False, clock()
     while True:
+        failure: Exception = GenerationFailedError(f"{record.generation} ended without a finish reason")
         try:
             async with aclosing(attempt(record)) as chunks:
                 async for chunk in chunks:
@@ -60,29 +61,31 @@ async def resumed(
                     yield chunk
         except Exception as error:  # noqa: BLE001 (judged below)
             failure = error
-        else:
-            failure = GenerationFailedError(f"{record.generation} ended without a finish reason")
         if finished:
             return  # if the coordinator was lost then, it had said everything
         failures += 1
         if failures > most_failures(failure, max_failures) or not may_resume(failure, begun=bool(record.stats.rounds)):
             raise failure
         attempts += 1
-        event(
-            log,
-            "response_resumed",
-            logging.WARNING,
-            request_id=request.request_id,
-            generation=record.generation,
-            attempt=attempts,
-            tokens=len(record.output_ids),
-            reason=type(cause_of(failure)).__name__,
-        )
+        _log_resumed(record, attempts, failure)
         on_resume()
         await pause(pause_s(failures))
         now_s = clock()
         record = next_attempt(record, request.generation, attempts, now_s - last_at_s)
         last_at_s = now_s
+
+
+def _log_resumed(record: GenerationRequest, attempt: int, failure: Exception) -> None:
+    event(
+        log,
+        "response_resumed",
+        logging.WARNING,
+        request_id=record.request_id,
+        generation=record.generation,
+        attempt=attempt,
+        tokens=len(record.output_ids),
+        reason=type(cause_of(failure)).__name__,
+    )
 
 
 def advanced(record: GenerationRequest, chunk: GenerationChunk) -> GenerationRequest:

@@ -22,6 +22,7 @@ from actors.messages import (
     VerifyCall,
     VerifyReply,
 )
+from actors.ray_errors import last_line
 from actors.transport import RayDrafterTransport
 from actors.verifier import VerifierActor
 from actors.waiting import within
@@ -98,7 +99,7 @@ class VerifierPort:
             except ActorUnavailableError:
                 await asyncio.sleep(_PROBE_PAUSE_S)
             except RayActorError as error:
-                reason = str(error).strip().splitlines()[-1]  # behind the traceback of the actor's constructor
+                reason = last_line(error)
                 event(log, "verifier_cannot_start", logging.ERROR, reason=reason)
                 raise VerifierLostError(f"the verifier cannot be started: {reason}") from error
             else:

@@ -39,7 +39,7 @@ class Edge:
             record.left = True  # Serve cancels a request when its client leaves
             raise
         except Exception as error:
-            answer = record.told(error)
+            answer = record.answer_to(error)
             if record.status is not None:
                 raise
             await error_response(answer)(scope, receive, tagged_send)

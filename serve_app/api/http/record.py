@@ -5,8 +5,9 @@ import time
 import traceback
 from dataclasses import dataclass, field
 
+from actors.ray_errors import cause_of
 from outrider.events import event
-from serve_app.api.http_errors import ErrorAnswer, answer_for, cause_of
+from serve_app.api.http_errors import ErrorAnswer, answer_for
 
 _MAX_PATH_CHARS = 200
 
@@ -35,7 +36,7 @@ class RequestRecord:
     facts: dict[str, object] = field(default_factory=dict)
     began_at_s: float = field(default_factory=time.monotonic)
 
-    def told(self, error: Exception) -> ErrorAnswer:
+    def answer_to(self, error: Exception) -> ErrorAnswer:
         """The answer to an error; what the client did not cause is logged."""
         answer = answer_for(error)
         self.error = answer.code

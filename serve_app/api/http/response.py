@@ -16,7 +16,7 @@ from outrider.contracts.errors import GenerationFailedError
 from outrider.contracts.requests import FinishReason, GenerationChunk
 from serve_app.api.http.merge import merged, with_deadlines
 from serve_app.api.http.record import RequestRecord
-from serve_app.api.openai.choice_reader import ChoiceReader, Delta, joined
+from serve_app.api.openai.choice_reader import ChoiceReader, Delta, whole
 from serve_app.api.openai.choices import Choice
 from serve_app.api.openai.responses import ResponseForm, usage_of
 from serve_app.api.service import Service
@@ -69,8 +69,8 @@ class GenerationResponse(Response):
         deltas: list[list[Delta]] = [[] for _ in self._readers]
         async for index, chunk in chunks:  # to its end, so that no generator is cancelled that has said all
             deltas[index] += self._readers[index].read(chunk)
-        wholes = [joined(pieces) for pieces in deltas]
-        return self._form.whole(list(zip(wholes, self._reasons(), strict=True)), usage_of(self._readers))
+        choices = list(zip(map(whole, deltas), self._reasons(), strict=True))
+        return self._form.whole(choices, usage_of(self._readers))
 
     async def _send_events(self, chunks: _Chunks, send: Send, record: RequestRecord) -> None:
         started = False
@@ -84,7 +84,7 @@ class GenerationResponse(Response):
         except Exception as error:
             if not started:
                 raise
-            await _send_event(send, record.told(error).body)
+            await _send_event(send, record.answer_to(error).body)
             await send({"type": "http.response.body", "body": b""})
 
     async def _events(self, chunks: _Chunks) -> AsyncIterator[dict[str, object]]:

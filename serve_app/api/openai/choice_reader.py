@@ -5,12 +5,12 @@ never comes.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 from outrider.contracts.requests import ChoiceReport, FinishReason, GenerationChunk, RoundStats, TextSpan, TokenLogprobs
 from outrider.contracts.slo import LedgerRecord
+from outrider.text.shown import joined
 from outrider.text.tokens import TextOffsets, TokenTable
 from serve_app.api.openai.choices import Choice
 
@@ -38,11 +38,11 @@ class Delta:
     tokens: tuple[ShownToken, ...] = ()
 
 
-def joined(deltas: Sequence[Delta]) -> Delta:
-    """Several pieces in a row as one; neighbouring spans of one origin become one."""
+def whole(deltas: Sequence[Delta]) -> Delta:
+    """Several pieces in a row as one."""
     return Delta(
         text="".join(delta.text for delta in deltas),
-        spans=_merged(span for delta in deltas for span in delta.spans),
+        spans=joined(span for delta in deltas for span in delta.spans),
         tokens=tuple(token for delta in deltas for token in delta.tokens),
     )
 
@@ -80,7 +80,7 @@ class ChoiceReader:
         self.choices += chunk.choices
         if self.choice.shows_output:
             self.completion_tokens += len(chunk.token_ids)
-            deltas.append(Delta(chunk.text, _merged(chunk.spans), self._shown(chunk)))
+            deltas.append(Delta(chunk.text, chunk.spans, self._shown(chunk)))
         elif chunk.finish_reason is not None:
             self.finish_reason = FinishReason.LENGTH
         return [delta for delta in deltas if delta.text or delta.tokens]
@@ -97,8 +97,3 @@ class ChoiceReader:
         del self._held[: len(shown)]
         self._told += len(shown)
         return tuple(ShownToken(item.token_id, self._offsets.next(item.token_id), item) for item in shown)
-
-
-def _merged(spans: Iterable[TextSpan]) -> tuple[TextSpan, ...]:
-    by_origin = groupby(spans, lambda span: span.origin)
-    return tuple(TextSpan("".join(span.text for span in run), origin) for origin, run in by_origin)

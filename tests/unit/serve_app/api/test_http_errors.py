@@ -5,6 +5,7 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 from ray.serve._private.common import DeploymentID
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 
+from actors.ray_errors import cause_of
 from outrider.contracts import errors as outrider_errors
 from outrider.contracts.errors import (
     BusyError,
@@ -13,7 +14,7 @@ from outrider.contracts.errors import (
     OutriderError,
     ParameterError,
 )
-from serve_app.api.http_errors import ERROR_KINDS, PromptTooLongError, UnknownModelError, answer_for, cause_of
+from serve_app.api.http_errors import ERROR_KINDS, PromptTooLongError, UnknownModelError, answer_for
 
 
 def through_ray(error: Exception) -> Exception:
