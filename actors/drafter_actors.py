@@ -37,7 +37,7 @@ class RayDrafterActors:
         self._namespace = namespace
 
     def find(self, drafter: DrafterId, group: DrafterGroupConfig, target: str) -> "ActorHandle[Any]":
-        """See ``DrafterActors.find``. An actor whose resources are not in the cluster waits for them."""
+        """Get the named actor or create it; one whose resources are not in the cluster waits for them."""
         limits = EngineLimits(kv_budget_bytes=group.kv_budget_mib * 2**20)
         actor: Any = ray.remote(DrafterActor).options(
             name=drafter.actor_name,
@@ -55,11 +55,11 @@ class RayDrafterActors:
         return handle
 
     def restart(self, handle: "ActorHandle[Any]") -> None:
-        """See ``DrafterActors.restart``."""
+        """Kill the process; Ray starts it anew under the same handle."""
         ray.kill(handle, no_restart=False)
 
     def stop(self, drafter: DrafterId) -> None:
-        """See ``DrafterActors.stop``."""
+        """Kill the named actor for good."""
         try:
             ray.kill(ray.get_actor(drafter.actor_name, namespace=self._namespace), no_restart=True)
         except ValueError:

@@ -60,15 +60,15 @@ class RayDrafterTransport:
         self._handle = handle
 
     async def open(self, request: OpenGeneration, terms: DraftTerms, deadline_s: float) -> None:
-        """See ``DrafterTransport.open``."""
+        """The actor loads the generation's tokens; returns once it holds them."""
         await self._answer(self._handle.open.remote(request, terms), deadline_s)
 
     async def exchange(self, generation: GenerationId, order: bytes, deadline_s: float) -> Answer:
-        """See ``DrafterTransport.exchange``."""
+        """One call there and back, of which the actor says how long it worked."""
         return self._sound(await self._answer(self._handle.exchange.remote(generation, order), deadline_s))
 
     async def probe(self, sent: bytes, reply_bytes: int, deadline_s: float) -> Answer:
-        """See ``DrafterTransport.probe``."""
+        """One call of the sizes asked for."""
         answer = self._sound(await self._answer(self._handle.probe.remote(sent, reply_bytes), deadline_s))
         if len(answer.data) != reply_bytes:
             raise DrafterBrokenError(
@@ -84,7 +84,7 @@ class RayDrafterTransport:
         return answer  # type: ignore[no-any-return]  # checked
 
     def close(self, generation: GenerationId) -> None:
-        """See ``DrafterTransport.close``."""
+        """Sent without waiting; an actor that is gone has forgotten it anyway."""
         self._handle.close.remote(generation)
 
     async def _answer(self, reference: Any, deadline_s: float) -> Any:

@@ -14,7 +14,7 @@ from actors.messages import ModelCard, VerifyCall, VerifyReply
 from outrider.assembly.verifiers import VerifierSpec, build_verifier
 from outrider.contracts.errors import OutriderError, VerifierLostError
 from outrider.contracts.requests import GenerationId
-from outrider.contracts.verifying import KvUsage, VerifierEngine
+from outrider.contracts.verifying import KvUsage, Outcome, VerifierEngine
 from outrider.events import event, write_events
 
 log = logging.getLogger(__name__)
@@ -60,20 +60,12 @@ class VerifierActor:
 
     def _applied(self, call: VerifyCall, arrived_at_s: float) -> VerifyReply:
         started_at_s = time.monotonic()
-        for closing in call.closings:
-            self._engine.close(closing.generation, keep_cache=closing.keep_cache)
-        refused: dict[GenerationId, str] = {}
-        for opening in call.openings:
-            try:
-                self._engine.open(opening)
-            except OutriderError as error:
-                refused[opening.generation] = str(error)
-        outcomes = self._engine.verify(call.blocks, call.resolutions)
+        refused, outcomes = apply_call(self._engine, call)
         ended_at_s = time.monotonic()
         idle_s = max(0.0, arrived_at_s - self._free_since_s)
         self._free_since_s = ended_at_s
         return VerifyReply(
-            outcomes=tuple(outcomes),
+            outcomes=outcomes,
             refused_openings=refused,
             engine_s=ended_at_s - started_at_s,
             waited_s=started_at_s - arrived_at_s,
@@ -81,3 +73,16 @@ class VerifierActor:
             usage=self._engine.usage(),
             computed=self._engine.last_pass(),
         )
+
+
+def apply_call(engine: VerifierEngine, call: VerifyCall) -> tuple[dict[GenerationId, str], tuple[Outcome, ...]]:
+    """Forget, open, verify; returns why generations were refused, and the outcomes."""
+    for closing in call.closings:
+        engine.close(closing.generation, keep_cache=closing.keep_cache)
+    refused: dict[GenerationId, str] = {}
+    for opening in call.openings:
+        try:
+            engine.open(opening)
+        except OutriderError as error:
+            refused[opening.generation] = str(error)
+    return refused, tuple(engine.verify(call.blocks, call.resolutions))

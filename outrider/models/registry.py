@@ -140,26 +140,14 @@ def load_drafter(
     embedded = name_or_path in (EMBEDDED, DRAFTER_NAME)
     file = embedded_drafter_path() if embedded else Path(name_or_path).expanduser()
     target_folder = resolve_folder(target)
-    target_tokenizer = _load_tokenizer(target_folder)
-    target_tokens = token_map(target_tokenizer)
     if embedded or file.suffix == ".safetensors":
-        check_token_map_hash(read_drafter_info(file), target_tokens.sha256(), target, file)
-        config = read_config(target_folder)
-        return LoadedModel(
-            model=load_drafter_from_target_dir(file, target_folder, dtype=torch_dtype(dtype), device=device),
-            tokenizer=target_tokenizer,
-            vocab_size=usable_vocab_size(target_tokens, config.vocab_size),
-            eos_token_ids=_eos_token_ids(target_folder, config, target_tokenizer),
-            max_context_tokens=context_tokens(config, max_context_tokens),
-            name=file.stem,
-            model_hash=sampled_hash(file),
-            token_map_hash=target_tokens.sha256(),
-        )
-    name = _short_name(name_or_path)
-    folder = resolve_folder(name_or_path)
-    check_same_token_map(
-        target_tokens, token_map(_load_tokenizer(folder)), target_name=_short_name(target), drafter_name=name
-    )
+        facts = _facts(target_folder, file.stem, read_config(target_folder), max_context_tokens)
+        check_token_map_hash(read_drafter_info(file), facts.token_map_hash, target, file)
+        model = load_drafter_from_target_dir(file, target_folder, dtype=torch_dtype(dtype), device=device)
+        return LoadedModel(**{**vars(facts), "model_hash": sampled_hash(file)}, model=model)
+    name, folder = _short_name(name_or_path), resolve_folder(name_or_path)
+    theirs, ours = (token_map(_load_tokenizer(place)) for place in (target_folder, folder))
+    check_same_token_map(theirs, ours, target_name=_short_name(target), drafter_name=name)
     return _load_causal_lm(folder, name, dtype, device, max_context_tokens)
 
 

@@ -93,13 +93,9 @@ def read_embedding_and_head(
     embedding = _read_tensor(folder, "embed_tokens.weight", dtype, device)
     if embedding is None:
         raise ModelUnavailableError(f"needs a Llama-like model with *.embed_tokens.weight in {folder}, found none")
-    if _tied(read_config(folder)):
+    if getattr(read_config(folder), "tie_word_embeddings", False):
         return embedding, None
     return embedding, _read_tensor(folder, "lm_head.weight", dtype, device)
-
-
-def _tied(config: PretrainedConfig) -> bool:
-    return bool(getattr(config, "tie_word_embeddings", False))
 
 
 def _read_tensor(folder: Path, suffix: str, dtype: torch.dtype, device: str) -> torch.Tensor | None:

@@ -7,20 +7,10 @@ id is ever sampled.
 
 import hashlib
 from dataclasses import dataclass
-from itertools import zip_longest
 
 from transformers import PreTrainedTokenizerBase
 
 from outrider.contracts.errors import VocabularyMismatchError
-
-
-@dataclass(frozen=True, slots=True)
-class TokenDifference:
-    """The first id on which two token maps differ; None where a map has no (further) token."""
-
-    token_id: int
-    left: str | None
-    right: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +38,9 @@ def token_map(tokenizer: PreTrainedTokenizerBase) -> TokenMap:
     return TokenMap(tuple(sorted((token_id, token) for token, token_id in tokenizer.get_vocab().items())))
 
 
-def first_difference(left: TokenMap, right: TokenMap) -> TokenDifference | None:
-    """The lowest id that means different tokens, None if the maps are equal."""
-    for mine, other in zip_longest(left.entries, right.entries):
-        if mine == other:
-            continue
-        token_id = min(entry[0] for entry in (mine, other) if entry is not None)
-        return TokenDifference(
-            token_id,
-            mine[1] if mine is not None and mine[0] == token_id else None,
-            other[1] if other is not None and other[0] == token_id else None,
-        )
-    return None
+def first_difference(left: TokenMap, right: TokenMap) -> int | None:
+    """The lowest id that means different tokens, or that one map lacks; None if the maps are equal."""
+    return min((token_id for token_id, _ in {*left.entries} ^ {*right.entries}), default=None)
 
 
 def check_same_token_map(target: TokenMap, drafter: TokenMap, *, target_name: str, drafter_name: str) -> None:
@@ -68,12 +49,13 @@ def check_same_token_map(target: TokenMap, drafter: TokenMap, *, target_name: st
     Raises:
         VocabularyMismatchError: names both hashes, and the first id that differs with both its tokens.
     """
-    difference = first_difference(target, drafter)
-    if difference is not None:
+    differing = first_difference(target, drafter)
+    if differing is not None:
+        theirs, ours = (dict(tokens.entries).get(differing) for tokens in (target, drafter))
         raise VocabularyMismatchError(
             f"drafter {drafter_name} needs the token map of target {target_name} (sha256 {target.sha256()}), found "
-            f"{drafter.sha256()}: id {difference.token_id} is {difference.left!r} in the target and "
-            f"{difference.right!r} in the drafter; use a drafter with the target's tokenizer, or distil one from it"
+            f"{drafter.sha256()}: id {differing} is {theirs!r} in the target and {ours!r} in the drafter; "
+            "use a drafter with the target's tokenizer, or distil one from it"
         )
 
 

@@ -110,9 +110,10 @@ def read_traces(file: Path) -> list[Trace]:
 
 def split_traces(traces: Sequence[Trace]) -> tuple[list[Trace], list[Trace]]:
     """Training and held-out traces. Whether a prompt is held out is a fixed property of its token ids."""
-    held_out = [is_held_out(trace.prompt_ids) for trace in traces]
-    pairs = list(zip(traces, held_out, strict=True))
-    return [trace for trace, held in pairs if not held], [trace for trace, held in pairs if held]
+    parts: tuple[list[Trace], list[Trace]] = [], []
+    for trace in traces:
+        parts[is_held_out(trace.prompt_ids)].append(trace)
+    return parts
 
 
 def is_held_out(prompt_ids: Sequence[int]) -> bool:

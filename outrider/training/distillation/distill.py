@@ -22,6 +22,7 @@ from outrider.contracts.errors import ParameterError
 from outrider.models.drafter_model import check_sizes, check_token_map_hash, load_drafter, output_head
 from outrider.models.drafter_weights import DrafterInfo, read_drafter, save_drafter
 from outrider.models.registry import LoadedModel, load_target
+from outrider.training.builtin_prompts import builtin_prompts
 from outrider.training.distillation.checkpoint import load_checkpoint, save_checkpoint
 from outrider.training.distillation.measured_acceptance import AcceptanceReport, evaluate_acceptance
 from outrider.training.distillation.student import (
@@ -34,7 +35,6 @@ from outrider.training.distillation.student import (
     predicting_rows,
     take_step,
 )
-from outrider.training.prompts import builtin_prompts
 from outrider.training.traces import Trace, TraceConfig, make_traces, read_traces, split_traces
 
 _RIDGE_TRACES = 80

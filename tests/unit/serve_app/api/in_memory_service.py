@@ -11,8 +11,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from actors.messages import VerifyCall, VerifyReply
+from actors.verifier import apply_call
 from outrider.contracts.cost import LinearCostModel, VerifyCost
-from outrider.contracts.errors import OutriderError, VerifierLostError
+from outrider.contracts.errors import VerifierLostError
 from outrider.contracts.requests import GenerationChunk, GenerationId, GenerationRequest, ProtocolName, SamplingParams
 from outrider.contracts.verifying import VerifierEngine
 from outrider.costs.estimator import OnlineEstimator
@@ -128,15 +129,7 @@ class LocalVerifier:
         return torch_verifier(tiny_llama(), blocks=self._blocks, prefill_chunk_tokens=CHUNK)
 
     def _apply(self, call: VerifyCall) -> VerifyReply:
-        for closing in call.closings:
-            self.engine.close(closing.generation, keep_cache=closing.keep_cache)
-        refused: dict[GenerationId, str] = {}
-        for opening in call.openings:
-            try:
-                self.engine.open(opening)
-            except OutriderError as error:
-                refused[opening.generation] = str(error)
-        outcomes = tuple(self.engine.verify(call.blocks, call.resolutions))
+        refused, outcomes = apply_call(self.engine, call)
         computed = self.engine.last_pass()
         self.computed += [computed] if call.blocks else []
         return VerifyReply(outcomes, refused, 0.001, 0.0, 0.0, self.engine.usage(), computed)

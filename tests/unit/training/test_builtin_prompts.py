@@ -1,4 +1,4 @@
-from outrider.training.prompts import builtin_prompts
+from outrider.training.builtin_prompts import builtin_prompts
 
 
 def test_prompts_are_many_distinct_complete_and_always_the_same() -> None:
