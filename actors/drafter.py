@@ -41,7 +41,7 @@ class DrafterActor:
         # The fleet, which only creates this actor, need not wait for torch to load.
         from actors.engine_thread import engine_thread, model_card  # noqa: PLC0415
         from outrider.engines.drafter.engine import TorchDrafter  # noqa: PLC0415
-        from outrider.models.registry import load_drafter  # noqa: PLC0415
+        from outrider.models.loading import load_drafter  # noqa: PLC0415
 
         write_events()
         self._index = index

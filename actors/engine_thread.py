@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 from actors.messages import ModelCard
-from outrider.models.registry import ModelFacts
+from outrider.models.loading import ModelFacts
 
 
 def engine_thread(threads: int) -> ThreadPoolExecutor:

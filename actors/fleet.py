@@ -108,10 +108,6 @@ class Fleet:
             self._table.mark_suspect(drafter)
             self._watch(drafter, self._replace(drafter, fault))
 
-    async def loads(self) -> dict[str, int]:
-        """Generations leased to each ready drafter, by actor name."""
-        return {drafter.actor_name: load for drafter, load in self._table.loads().items()}
-
     def _apply_groups(self) -> None:
         """Start what the settings name, stop what they do not name any more or name differently."""
         settings = self._settings

@@ -13,6 +13,7 @@ from ray.serve.context import _get_global_client  # Serve tells its own HTTP add
 from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
 
 from actors.fleet import fleet_handle
+from actors.messages import DrafterState, FleetStatus
 from cluster.capacity_check import Resources
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError, GenerationFailedError
@@ -55,7 +56,9 @@ def await_drafters(config: Config, expected: int) -> int:
     while ready < expected and time.monotonic() < give_up_at_s:
         time.sleep(_POLL_S)
         with suppress(RayError):  # a fleet that is still starting, or restarting, is asked again
-            ready = len(ray.get(fleet.loads.remote(), timeout=_DRAFTERS_DEADLINE_S))
+            asked: Any = fleet.status.remote()
+            status: FleetStatus = ray.get(asked, timeout=_DRAFTERS_DEADLINE_S)
+            ready = sum(drafter.state is DrafterState.READY for drafter in status.drafters)
     return ready
 
 

@@ -26,7 +26,7 @@ from actors.waiting import within
 from outrider.contracts.errors import BusyError, FleetUnavailableError, GenerationFailedError
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from outrider.events import write_events
-from outrider.models.registry import load_tokenizer, resolve_folder
+from outrider.models.loading import load_tokenizer, resolve_folder
 from outrider.models.target_folder import read_config
 from outrider.models.token_map import token_map, usable_vocab_size
 from outrider.text.tokens import backend_of

@@ -28,7 +28,7 @@ from outrider.config.schema import (
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.requests import ProtocolName
 from outrider.link.profiles import PROFILES, LinkProfile
-from outrider.models.registry import load_tokenizer
+from outrider.models.loading import load_tokenizer
 from outrider.text.tokens import token_texts
 from serve_app.coordination.ray_ports import VerifierPort
 

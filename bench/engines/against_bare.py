@@ -20,7 +20,7 @@ from cluster.reports.tables import show_table
 from outrider.contracts.requests import SamplingParams
 from outrider.engines.limits import EngineLimits
 from outrider.engines.torch.verifier import TorchVerifier
-from outrider.models.registry import LoadedModel, load_target
+from outrider.models.loading import LoadedModel, load_target
 
 _PARAMS = {
     "greedy": SamplingParams(temperature=0.0),

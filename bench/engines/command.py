@@ -33,7 +33,7 @@ from bench.harness.samples import Sample
 from cluster.options import add_output_options, check_plots
 from outrider.config.reading import load_config
 from outrider.models.embedded import DRAFTER_NAME, embedded_drafter_path
-from outrider.models.registry import EMBEDDED, resolve_folder
+from outrider.models.loading import EMBEDDED, resolve_folder
 
 _PARTS = ("engines", "service")
 

@@ -16,7 +16,7 @@ from outrider.engines.torch.verifier import TorchVerifier
 from outrider.engines.verifier.engine import PagedVerifier
 from outrider.engines.vllm.model import VllmForward
 from outrider.engines.vllm.settings import VllmSettings
-from outrider.models.registry import load_target, load_target_facts, resolve_folder, torch_dtype
+from outrider.models.loading import load_target, load_target_facts, resolve_folder, torch_dtype
 from outrider.models.target_folder import read_config
 
 MODES: Mapping[str, SamplingParams] = {"greedy": GREEDY, "sampled": SamplingParams(temperature=0.8, seed=1)}

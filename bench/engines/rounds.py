@@ -26,7 +26,7 @@ from bench.harness.driver import Tokens, random_tokens
 from bench.harness.recorded_drafts import RecordSettings, recorded_drafts
 from bench.harness.samples import Sample, rotated
 from bench.harness.timing import Call, plain_step, seconds_of
-from outrider.models.registry import load_target, load_target_facts
+from outrider.models.loading import load_target, load_target_facts
 
 BARE = "bare vllm"
 TRANSFORMERS = "transformers"  # in cells of this draft only: it is there to see that the torch engine is no slower

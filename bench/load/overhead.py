@@ -28,7 +28,7 @@ from cluster.local import APP_NAME, running
 from cluster.reports.tables import show_table
 from outrider.config.reading import load_config
 from outrider.config.schema import Config
-from outrider.models.registry import LoadedModel, load_drafter, load_target
+from outrider.models.loading import LoadedModel, load_drafter, load_target
 from outrider.rounds.timing import RoundTiming
 from outrider.training.traces import prompt_ids
 

@@ -18,7 +18,7 @@ from bench.harness.prompts import PROMPTS
 from bench.harness.timing import plain_step
 from outrider.contracts.exchanged import FloatRow, IntRow
 from outrider.contracts.requests import SamplingParams
-from outrider.models.registry import LoadedModel, load_drafter, load_target
+from outrider.models.loading import LoadedModel, load_drafter, load_target
 from outrider.sampling.choosing import choose_tokens
 from outrider.sampling.logits import RowGroup, adjust_logits
 from outrider.training.traces import prompt_ids

@@ -25,7 +25,7 @@ from cluster.options import add_config_options, add_output_options, check_plots,
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
 from outrider.contracts.exchanged import WireFormat
-from outrider.models.registry import load_tokenizer
+from outrider.models.loading import load_tokenizer
 
 
 def main(argv: Sequence[str]) -> None:

@@ -29,7 +29,7 @@ from outrider.costs.profiles import profile_of, to_json
 from outrider.costs.profiling_plan import Configuration, ProfilingPlan, profiling_plan
 from outrider.engines.limits import EngineLimits
 from outrider.engines.torch.model import configured_kv_bytes_per_token
-from outrider.models.registry import load_target_facts, resolve_folder, torch_dtype
+from outrider.models.loading import load_target_facts, resolve_folder, torch_dtype
 from outrider.models.target_folder import read_config
 
 _LARGEST_TOKENS = {"cpu": 256, "cuda": 2000}

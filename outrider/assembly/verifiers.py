@@ -14,7 +14,7 @@ from outrider.engines.limits import EngineLimits
 if TYPE_CHECKING:
     from outrider.costs.profiles import ProfiledOn
     from outrider.engines.verifier.engine import PagedVerifier
-    from outrider.models.registry import ModelFacts
+    from outrider.models.loading import ModelFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def _torch_verifier(spec: VerifierSpec) -> BuiltVerifier:
     import torch  # noqa: PLC0415
 
     from outrider.engines.torch.verifier import TorchVerifier  # noqa: PLC0415
-    from outrider.models.registry import load_target  # noqa: PLC0415
+    from outrider.models.loading import load_target  # noqa: PLC0415
 
     loaded = load_target(spec.target, dtype=spec.dtype, device=spec.device, max_context_tokens=spec.max_context_tokens)
     return BuiltVerifier(TorchVerifier(loaded, spec.limits), loaded, _machine(spec, loaded.name, torch.__version__))
@@ -129,7 +129,7 @@ def _vllm_verifier(spec: VerifierSpec) -> BuiltVerifier:
     from outrider.engines.vllm.install import SUPPORTED_VERSION  # noqa: PLC0415
     from outrider.engines.vllm.settings import VllmSettings  # noqa: PLC0415
     from outrider.engines.vllm.verifier import vllm_verifier  # noqa: PLC0415
-    from outrider.models.registry import load_target_facts, resolve_folder  # noqa: PLC0415
+    from outrider.models.loading import load_target_facts, resolve_folder  # noqa: PLC0415
 
     facts = load_target_facts(spec.target, max_context_tokens=spec.max_context_tokens)
     settings = VllmSettings(

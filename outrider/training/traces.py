@@ -21,7 +21,7 @@ from transformers import DynamicCache, PreTrainedTokenizerBase
 
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.requests import MAX_SEED
-from outrider.models.registry import LoadedModel
+from outrider.models.loading import LoadedModel
 from outrider.sampling.noise import Purpose, uniforms
 
 _HELD_OUT_SHARE = 16  # one prompt in so many

@@ -12,7 +12,7 @@ from outrider.config.schema import Config
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from outrider.costs.profiles import CostProfile
 from outrider.events import event, write_events
-from outrider.models.registry import load_tokenizer
+from outrider.models.loading import load_tokenizer
 from outrider.models.token_map import token_map
 from outrider.rounds.timing import RoundTiming
 from outrider.text.tokens import token_texts

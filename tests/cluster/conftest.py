@@ -11,7 +11,7 @@ import torch
 from cluster.local import running
 from outrider.config.reading import load_config
 from outrider.config.schema import Config
-from outrider.models.registry import LoadedModel, load_target
+from outrider.models.loading import LoadedModel, load_target
 from tests.cluster.served import free_port
 
 K_MAX = 16

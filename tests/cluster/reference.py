@@ -7,7 +7,7 @@ import torch
 from transformers import DynamicCache, GenerationConfig
 
 from outrider.contracts.requests import SamplingParams
-from outrider.models.registry import LoadedModel
+from outrider.models.loading import LoadedModel
 from outrider.sampling.choosing import choose_tokens
 from outrider.sampling.logits import RowGroup, TokenCounts
 

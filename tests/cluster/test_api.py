@@ -10,7 +10,7 @@ from openai import OpenAI
 
 from bench.harness.prompts import chat_ids
 from outrider.contracts.requests import SamplingParams
-from outrider.models.registry import LoadedModel
+from outrider.models.loading import LoadedModel
 from tests.cluster.conftest import Service
 from tests.cluster.prompts import CHATS, COMPLETIONS
 from tests.cluster.reference import greedy, sampled, shown

@@ -8,7 +8,7 @@ import pytest
 
 from bench.harness.prompts import chat_ids
 from outrider.contracts.requests import SamplingParams
-from outrider.models.registry import LoadedModel
+from outrider.models.loading import LoadedModel
 from tests.cluster.conftest import K_MAX, Service
 from tests.cluster.prompts import CHATS, COMPLETIONS
 from tests.cluster.reference import greedy, sampled, shown

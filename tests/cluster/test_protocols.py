@@ -18,7 +18,7 @@ from cluster.local import APP_NAME
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.requests import ProtocolName
 from outrider.link.profiles import LinkProfile
-from outrider.models.registry import LoadedModel
+from outrider.models.loading import LoadedModel
 from outrider.protocols.registry import codec
 from outrider.rounds.timing import RoundTiming
 from outrider.text.tokens import TokenTable

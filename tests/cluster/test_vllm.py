@@ -10,7 +10,7 @@ import torch
 
 from bench.harness.prompts import chat_ids
 from outrider.contracts.requests import SamplingParams
-from outrider.models.registry import LoadedModel
+from outrider.models.loading import LoadedModel
 from outrider.text.tokens import TokenTable
 from serve_app.metrics import KV_BLOCKS
 from tests.cluster.prompts import CHATS, COMPLETIONS

@@ -11,7 +11,7 @@ from outrider.verification.semantic import MismatchJudge
 
 
 class ServableModel(Protocol):
-    """What an engine needs of a loaded model (``outrider.models.registry.LoadedModel`` is one)."""
+    """What an engine needs of a loaded model (``outrider.models.loading.LoadedModel`` is one)."""
 
     @property
     def model(self) -> PreTrainedModel:

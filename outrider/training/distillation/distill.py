@@ -21,7 +21,7 @@ from tqdm import tqdm
 from outrider.contracts.errors import ParameterError
 from outrider.models.drafter_model import check_sizes, check_token_map_hash, load_drafter, output_head
 from outrider.models.drafter_weights import DrafterInfo, read_drafter, save_drafter
-from outrider.models.registry import LoadedModel, load_target
+from outrider.models.loading import LoadedModel, load_target
 from outrider.training.builtin_prompts import builtin_prompts
 from outrider.training.distillation.checkpoint import load_checkpoint, save_checkpoint
 from outrider.training.distillation.measured_acceptance import AcceptanceReport, evaluate_acceptance
@@ -113,7 +113,6 @@ class DistillReport:
     out: Path
     steps: int
     trained_tokens: int  # output tokens seen, repetitions counted
-    distinct_tokens: int  # output tokens of the training traces
     last_loss: float
     before: AcceptanceReport
     after: AcceptanceReport
@@ -151,8 +150,7 @@ def distill(
     last_loss = _train(config, target, student, teacher, train, progress=progress, on_step=on_step)
     after = _save(config, target, student, held_out)
     seen = (len(trace.output_ids) for step in range(config.steps) for trace in _batch(config, train, step))
-    distinct = sum(len(trace.output_ids) for trace in train)
-    return DistillReport(config.out, config.steps, sum(seen), distinct, last_loss, before, after)
+    return DistillReport(config.out, config.steps, sum(seen), last_loss, before, after)
 
 
 def _traces(config: DistillConfig, target: LoadedModel, *, progress: bool) -> list[Trace]:

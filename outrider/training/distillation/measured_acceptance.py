@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from outrider.models.registry import LoadedModel
+from outrider.models.loading import LoadedModel
 from outrider.sampling.noise import Purpose, gumbel_noise
 from outrider.training.traces import Trace
 

@@ -8,7 +8,7 @@ import torch
 from outrider.contracts.errors import ParameterError
 from outrider.models.drafter_model import output_head
 from outrider.models.drafter_weights import read_drafter_info
-from outrider.models.registry import LoadedModel, load_drafter, load_target
+from outrider.models.loading import LoadedModel, load_drafter, load_target
 from outrider.training.distillation.distill import DistillConfig, DistillReport, distill
 from outrider.training.distillation.measured_acceptance import evaluate_acceptance
 from outrider.training.distillation.student import (

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from outrider.contracts.errors import ParameterError
-from outrider.models.registry import LoadedModel, load_target
+from outrider.models.loading import LoadedModel, load_target
 from outrider.training.traces import (
     TraceConfig,
     is_held_out,

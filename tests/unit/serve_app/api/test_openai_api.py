@@ -14,8 +14,8 @@ from serve_app.api.http_errors import (
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
 from serve_app.api.openai.parsing import parse_body
 from serve_app.api.openai.prompts import read_prompts
+from tests.unit.serve_app.api.asked_choices import CHAT, generation
 from tests.unit.serve_app.api.text_service import LIMITS, TOKENIZER
-from tests.unit.serve_app.coordination.choosing import CHAT, generation
 
 
 @pytest.mark.parametrize(

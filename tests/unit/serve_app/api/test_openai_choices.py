@@ -8,8 +8,8 @@ from outrider.contracts.errors import ParameterError
 from outrider.contracts.requests import GenerationRequest, ProtocolName, SamplingParams
 from outrider.contracts.slo import SloClass
 from serve_app.api.openai.choices import choice_seed
+from tests.unit.serve_app.api.asked_choices import SEED, choices, generation
 from tests.unit.serve_app.api.text_service import LIMITS, TOKENIZER
-from tests.unit.serve_app.coordination.choosing import SEED, choices, generation
 
 IDS = TOKENIZER.encode("Once upon")
 

@@ -62,14 +62,14 @@ class LoadedModel(ModelFacts):
     model: PreTrainedModel
 
 
-def resolve_folder(name_or_path: str, *, progress: bool = True) -> Path:
+def resolve_folder(name_or_path: str) -> Path:
     """The local folder of a model; fetched if it is the embedded target or a name on the hub.
 
     Raises:
         ModelUnavailableError: it is none of the three, or cannot be fetched.
     """
     if name_or_path in (EMBEDDED, TARGET_NAME):
-        return ensure_embedded_target(progress=progress)
+        return ensure_embedded_target()
     folder = Path(name_or_path).expanduser()
     if folder.is_dir():
         return folder
@@ -119,9 +119,7 @@ def load_target_facts(name_or_path: str, *, max_context_tokens: int | None = Non
     return _facts(folder, _short_name(name_or_path), read_config(folder), max_context_tokens)
 
 
-def load_drafter(
-    name_or_path: str, target: str, *, dtype: str, device: str, max_context_tokens: int | None = None
-) -> LoadedModel:
+def load_drafter(name_or_path: str, target: str, *, dtype: str, device: str) -> LoadedModel:
     """Load the drafter of a target, refusing one whose token ids mean something else.
 
     Args:
@@ -130,7 +128,6 @@ def load_drafter(
             head are read.
         dtype: ``float32``, ``bfloat16`` or ``float16``.
         device: a torch device.
-        max_context_tokens: context to use at most; None takes all the model was made for.
 
     Raises:
         VocabularyMismatchError: target and drafter disagree on a token id.
@@ -141,14 +138,14 @@ def load_drafter(
     file = embedded_drafter_path() if embedded else Path(name_or_path).expanduser()
     target_folder = resolve_folder(target)
     if embedded or file.suffix == ".safetensors":
-        facts = _facts(target_folder, file.stem, read_config(target_folder), max_context_tokens)
+        facts = _facts(target_folder, file.stem, read_config(target_folder), None)
         check_token_map_hash(read_drafter_info(file), facts.token_map_hash, target, file)
         model = load_drafter_from_target_dir(file, target_folder, dtype=torch_dtype(dtype), device=device)
         return LoadedModel(**{**vars(facts), "model_hash": sampled_hash(file)}, model=model)
     name, folder = _short_name(name_or_path), resolve_folder(name_or_path)
     theirs, ours = (token_map(_load_tokenizer(place)) for place in (target_folder, folder))
     check_same_token_map(theirs, ours, target_name=_short_name(target), drafter_name=name)
-    return _load_causal_lm(folder, name, dtype, device, max_context_tokens)
+    return _load_causal_lm(folder, name, dtype, device, None)
 
 
 def full_attention_limit_tokens(config: PretrainedConfig) -> int | None:

@@ -9,7 +9,7 @@ from transformers import Qwen2Config
 from outrider.contracts.errors import ModelUnavailableError, ParameterError, VocabularyMismatchError
 from outrider.models.drafter_weights import DrafterInfo, read_drafter_info, save_drafter
 from outrider.models.embedded import embedded_drafter_path
-from outrider.models.registry import (
+from outrider.models.loading import (
     context_tokens,
     full_attention_limit_tokens,
     load_drafter,
