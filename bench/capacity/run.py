@@ -26,7 +26,6 @@ from outrider.config.schema import (
     VerifierConfig,
 )
 from outrider.contracts.errors import ParameterError
-from outrider.contracts.requests import ProtocolName
 from outrider.link.profiles import PROFILES, LinkProfile
 from outrider.models.loading import load_tokenizer
 from outrider.text.tokens import token_texts
@@ -197,7 +196,7 @@ def configured(settings: RunSettings) -> Config:
         ),
         speculation=SpeculationConfig(
             policy="fixed",
-            protocols=(ProtocolName.TOKEN_IDS,),
+            protocols=("token_ids",),
             k_max=max(settings.window, 1),
             window=settings.window,
         ),

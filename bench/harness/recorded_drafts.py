@@ -22,7 +22,6 @@ from bench.harness.prompts import PROMPTS
 from outrider.contracts.drafting import Draft, DrafterEngine, DraftPlan, DraftRequest, DraftTerms
 from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
-from outrider.contracts.requests import ProtocolName
 from outrider.contracts.verifying import OpenGeneration, VerifierEngine
 from outrider.engines.drafter.engine import TorchDrafter
 from outrider.engines.limits import EngineLimits
@@ -210,5 +209,5 @@ def _draft_request(name: str, prompt: tuple[int, ...], output: Sequence[int], k_
         feedback_position=len(prompt) + known,
         feedback=tuple(output[known:]),
         prefix_hash=extend_prefix_hash(EMPTY_PREFIX_HASH, (*prompt, *output)),
-        plan=DraftPlan(ProtocolName.TOKEN_IDS, k_max),
+        plan=DraftPlan("token_ids", k_max),
     )

@@ -13,7 +13,6 @@ from bench.protocols.rounds import Response
 from bench.protocols.service import MeasuredService
 from outrider.config.schema import Config
 from outrider.contracts.drafting import DraftPlan
-from outrider.contracts.requests import ProtocolName
 
 _WARM = Cell(20.0, 0.0, 1.0)
 _SETTLING_TOKENS = 24  # more exchanges with large messages than half of what is remembered of a link
@@ -74,7 +73,7 @@ async def _warm_up(service: MeasuredService) -> None:
     for temperature in (0.0, 1.0):
         cell = Cell(_WARM.rate_mbps, _WARM.rtt_ms, temperature)
         for number, method in enumerate(METHODS):
-            asked = options(method, DraftPlan(ProtocolName.TOKEN_IDS, 2))
+            asked = options(method, DraftPlan("token_ids", 2))
             await service.ask(cell, Turn(0, number, method), PROMPTS[-1 - number], _PILOT_TOKENS, asked)
 
 
@@ -82,7 +81,7 @@ async def _settle(service: MeasuredService, cell: Cell) -> None:
     """Change the link, and send enough over it for the coordinator to know: rows up (dsd) and down (dssd)."""
     await service.emulate(cell.profile)
     sampled = Cell(cell.rate_mbps, cell.rtt_ms, 1.0)
-    for protocol in (ProtocolName.DSD, ProtocolName.DSSD):
+    for protocol in ("dsd", "dssd"):
         asked = options(protocol, DraftPlan(protocol, 1))
         await service.ask(sampled, Turn(0, 0, protocol), PROMPTS[-1], _SETTLING_TOKENS, asked)
 
@@ -94,8 +93,8 @@ async def _pilot(service: MeasuredService, cell: Cell, method: str) -> DraftPlan
     """
     if method in (NO_DRAFT, CHEAPEST):
         return None
-    protocol = ProtocolName(method)
+    protocol = method
     answer = await service.ask(cell, Turn(0, 0, method), PROMPTS[-2], _PILOT_TOKENS, options(method))
     counts = Counter(choice.plan for choice in answer.choices if choice.plan is not None)
-    single = DraftPlan(protocol, 1, (1,) if protocol is ProtocolName.TSLT_TREE else ())
+    single = DraftPlan(protocol, 1, (1,) if protocol == "tslt_tree" else ())
     return counts.most_common(1)[0][0] if counts else single

@@ -6,12 +6,12 @@ from itertools import product
 
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.errors import ParameterError
-from outrider.contracts.requests import ProtocolName
 from outrider.link.profiles import LinkProfile
+from outrider.protocols.registry import PROTOCOLS
 
 RATES_MBPS, RTTS_MS, TEMPERATURES = (1.0, 20.0, 500.0), (0.0, 50.0), (0.0, 1.0)
 NO_DRAFT, CHEAPEST = "no_draft", "cheapest"
-FIXED = (NO_DRAFT, *map(str, ProtocolName))  # methods without a choice of protocol
+FIXED = (NO_DRAFT, *PROTOCOLS)  # methods without a choice of protocol
 METHODS = (*FIXED, CHEAPEST)
 
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from bench.protocols.plan import NO_DRAFT, Cell
 from outrider.contracts.drafting import DraftPlan
-from outrider.contracts.requests import SPLIT_PROTOCOLS, ProtocolName
+from outrider.contracts.requests import ProtocolName
 from outrider.link.latency import exchange_s
 from outrider.link.state import profile_csi
 from outrider.rounds.timing import RoundTiming
@@ -165,8 +165,7 @@ def levels(responses: Sequence[Response]) -> Levels:
 
 
 def _verify_kind(timing: RoundTiming) -> tuple[int, bool]:
-    deferring = timing.protocol in SPLIT_PROTOCOLS
-    return timing.drafted_tokens, deferring
+    return timing.drafted_tokens, timing.protocol in ("dssd", "dssd_candidates")
 
 
 def _medians(pairs: Sequence[tuple[_Key, float]]) -> dict[_Key, float]:

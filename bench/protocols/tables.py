@@ -8,7 +8,6 @@ from bench.protocols.figures import Comparison, Figures, plan_name
 from bench.protocols.rounds import Levels
 from cluster.reports.tables import show_table
 from outrider.contracts.exchanged import WireFormat
-from outrider.contracts.requests import ProtocolName
 
 
 def show_figures(found: Sequence[Figures]) -> None:
@@ -74,7 +73,7 @@ def show_bits(found: Sequence[Bits], wire: WireFormat) -> None:
     header = ("method", "temperature", "up", "down", "both", "= envelope", "+ ids", "+ rest", "drafted", "id limit")
     show_table(f"payload bits per committed token (an id is {log2(wire.vocab_size):.2f} bits)", header, rows)
     for one in found:
-        if one.method == ProtocolName.TOKEN_IDS and not one.greedy:
+        if one.method == "token_ids" and not one.greedy:
             verdict = "under" if one.both.mean < GOAL_BITS else "NOT under"
             print(f"token_ids at temperature 1: {one.both.mean:.1f} bits, {verdict} {GOAL_BITS:g}")
 

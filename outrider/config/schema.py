@@ -21,6 +21,7 @@ from outrider.contracts.requests import ProtocolName
 from outrider.contracts.slo import DEFAULT_CLASSES, SloClass
 from outrider.documents.names import NameIn
 from outrider.link.profiles import PROFILES
+from outrider.protocols.registry import PROTOCOLS
 from outrider.scheduling.registry import SCHEDULING
 from outrider.selection.registry import SELECTION
 
@@ -183,7 +184,7 @@ class SpeculationConfig:
     """What drafters draft in each round, and who decides it."""
 
     policy: Annotated[str, NameIn(SELECTION)] = "cheapest"
-    protocols: Annotated[tuple[ProtocolName, ...], Field(min_length=1)] = tuple(ProtocolName)
+    protocols: Annotated[tuple[Annotated[ProtocolName, NameIn(PROTOCOLS)], ...], Field(min_length=1)] = tuple(PROTOCOLS)
     k_max: Annotated[int, Field(strict=True, ge=1, le=64)] = 16
     window: Window | None = None
     expansion: tuple[Siblings, ...] = ()

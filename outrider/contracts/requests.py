@@ -13,6 +13,7 @@ from outrider.contracts.errors import ParameterError
 from outrider.contracts.slo import BEST_EFFORT, LedgerRecord, SloClass
 
 GenerationId = str
+ProtocolName = str  # one of ``outrider.protocols.registry``
 MAX_SEED = 2**64 - 1
 
 
@@ -89,21 +90,6 @@ SAMPLING_RANGES: Mapping[str, Range] = {
     for extra in getattr(hint, "__metadata__", ())
 }
 _BIAS = Range(-100.0, 100.0)
-
-
-class ProtocolName(StrEnum):
-    """What crosses the link between drafter and coordinator in a round (one module each in ``outrider/wire``)."""
-
-    TOKEN_IDS = "token_ids"  # noqa: S105 (token ids only: greedy, or exact by shared noise)
-    DSD = "dsd"  # whole draft distributions up
-    TSLT = "tslt"  # truncated draft distributions up
-    TSLT_TREE = "tslt_tree"  # the same for a token tree
-    DSSD = "dssd"  # ids and their probabilities up, the target's row down after a rejection
-    DSSD_CANDIDATES = "dssd_candidates"  # the same with draws from the target in place of its row
-
-
-TREE_PROTOCOLS = frozenset({ProtocolName.TOKEN_IDS, ProtocolName.TSLT_TREE})  # their messages can carry a token tree
-SPLIT_PROTOCOLS = frozenset({ProtocolName.DSSD, ProtocolName.DSSD_CANDIDATES})  # the device draws corrections
 
 
 class FinishReason(StrEnum):

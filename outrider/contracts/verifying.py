@@ -37,6 +37,11 @@ class AcceptanceRule(StrEnum):
     SEMANTIC = "semantic"  # lossy: greedy, but a judge may let mismatches pass (WISV eq. 27); ``semantic``
 
 
+def target_rule(params: SamplingParams) -> AcceptanceRule:
+    """The rule by which the output is token for token the target's own, and that of a round without a draft."""
+    return AcceptanceRule.GREEDY if params.greedy else AcceptanceRule.SHARED_NOISE
+
+
 RATIO_RULES = frozenset({AcceptanceRule.RATIO, AcceptanceRule.RATIO_DISTINCT})
 
 

@@ -1,74 +1,102 @@
 """dssd_candidates: dssd's blocks go up; draws from the target come down in place of its row.
 
-Draws repeat, the more so the surer the target is: each distinct token is told once, with its probability, and each draw
-as an index into that table.
+A draw x from the target serves as the correction with probability max(0, 1 - q(x) / p(x)), on average
+TV = sum max(0, p - q) over draws. All m fail with probability (1 - TV)^m; then the row itself crosses, one RTT later.
+
+TV differs from position to position, and a position is rejected with probability TV. With TV spread as
+Beta(a, b), a + b = ``_SPREAD``, those that are rejected have TV spread as Beta(a + 1, b), and
+
+    E[(1 - TV)^m | rejected] = B(a + 1, b + m) / B(a + 1, b)
+
+which falls as m^-(a + 1), not exponentially: positions where the models nearly agree fail most, and need many draws.
 """
 
-import numpy as np
+from functools import lru_cache
+from math import exp, lgamma, sqrt
 
-from outrider.contracts.errors import MessageError
-from outrider.contracts.exchanged import Candidates, WireFormat
-from outrider.protocols.dssd import check_probs, decode, encode, expected_bits, lossless, overhead_bits
-from outrider.sampling.floats import vector_bits
-from outrider.wire.bits import BitReader, BitWriter, id_bits
+from outrider.contracts.exchanged import Deferral, WireFormat
+from outrider.contracts.link import Csi
+from outrider.link.latency import down_s, exchange_s
+from outrider.protocols.corrections import expected_candidate_bits
+from outrider.protocols.dssd import Dssd, row_bits
+from outrider.protocols.payload import expected_support, order_bits
+from outrider.protocols.protocol import RoundTerms
+from outrider.wire.envelope import envelope_bits
 
-__all__ = [
-    "decode",
-    "encode",
-    "expected_bits",
-    "expected_candidate_bits",
-    "lossless",
-    "overhead_bits",
-    "read_candidates",
-    "write_candidates",
-]
-
-MAX_DRAWS = 2**16  # one distinct token costs no bits per draw: the number needs a bound of its own
+_COUNTS = tuple(2**n for n in range(3, 11))
+# Language models agree at most positions and differ much at a few: flatter than uniform. Assumed, not fitted.
+_SPREAD = 1.0
+_LEAST = 1e-3
+# Of a link not measured yet: round trips cost nothing and bits alike.
+_UNKNOWN = Csi(up_bps=1e9, down_bps=1e9, per_up=0.0, per_down=0.0, rtt_s=0.0)
 
 
-def expected_candidate_bits(wire: WireFormat, draws: int, distinct: int) -> int:
-    """Bits of ``draws`` candidates of which ``distinct`` differ, their two counts aside."""
-    table = distinct * id_bits(wire.vocab_size) + vector_bits(distinct, wire.row_field)
-    return table + draws * (distinct - 1).bit_length()
+class DssdCandidates(Dssd):
+    """Scalars up, draws down."""
+
+    name = "dssd_candidates"
+    code = 5
+
+    def deferral(self, terms: RoundTerms) -> Deferral | None:
+        """As many draws as serve the device soonest; a greedy request leaves nothing to draw."""
+        return None if terms.params.greedy else Deferral(terms.wire.row_field, expected_candidates(terms))
+
+    def source_s(self, terms: RoundTerms, row_s: float) -> float:
+        """The draws down; where they fail, one more exchange for the row."""
+        count = expected_candidates(terms)
+        if not count or terms.csi is None:
+            return row_s
+        support = expected_support(terms.params, terms.wire.vocab_size)
+        failed = failure_probability(count, terms.rejection_mass)
+        again_s = failed * fallback_s(terms.wire, terms.csi, support)
+        return candidates_bits(count, terms.wire, support) * down_s(terms.csi, 1.0) + again_s
 
 
-def write_candidates(writer: BitWriter, candidates: Candidates, wire: WireFormat) -> None:
-    """Draws from the target, in order.
+def expected_candidates(terms: RoundTerms) -> int:
+    """``candidate_count`` on these terms."""
+    support = expected_support(terms.params, terms.wire.vocab_size)
+    return candidate_count(terms.rejection_mass, terms.wire, terms.csi, support)
 
-    Raises:
-        MessageError: none or too many of them, one token with two probabilities, or one not rounded to the field.
+
+def candidate_count(rejection_mass: float, wire: WireFormat, csi: Csi | None, support: int | None = None) -> int:
+    """The number of candidates that gets a correction to the device soonest; 0 if that is the row itself.
+
+    Args:
+        rejection_mass: expected TV, one less the ratio rule's token acceptance.
+        wire: how a row and candidates are written.
+        csi: state of the link; None if not measured yet.
+        support: tokens the target's distribution is left with; None is all.
     """
-    token_ids, first, indices = np.unique(candidates.token_ids, return_index=True, return_inverse=True)
-    draws = len(candidates.token_ids)
-    if not 1 <= draws <= MAX_DRAWS or len(candidates.probs) != draws:
-        raise MessageError(f"needs 1..{MAX_DRAWS} candidates with a probability each, found {draws}")
-    probs = candidates.probs[first]
-    if not np.array_equal(probs[indices], candidates.probs):
-        raise MessageError("needs one probability for each token, found a token with several")
-    check_probs(probs)
-    writer.count(draws - 1)
-    writer.count(len(token_ids) - 1)
-    writer.ids(token_ids, wire.vocab_size)
-    writer.floats(probs, wire.row_field)
-    if len(token_ids) > 1:
-        writer.uints(indices, _index_bits(len(token_ids)))
+    tokens = wire.vocab_size if support is None else support
+    link = csi or _UNKNOWN
+    again_s = fallback_s(wire, link, tokens)
+    best, best_s = 0, down_s(link, row_bits(wire, tokens))
+    for count, bits in _options(wire, tokens):
+        seconds = down_s(link, bits) + failure_probability(count, rejection_mass) * again_s
+        if seconds < best_s:
+            best, best_s = count, seconds
+    return best
 
 
-def read_candidates(reader: BitReader, wire: WireFormat) -> Candidates:
-    """The same draws. Raises ``MessageError`` if the bits are none."""
-    draws, distinct = reader.count() + 1, reader.count() + 1
-    if not distinct <= draws <= MAX_DRAWS:
-        raise MessageError(f"needs 1..{MAX_DRAWS} candidates, no more of them distinct, found {draws} and {distinct}")
-    token_ids = reader.ascending_ids(distinct, wire.vocab_size)
-    probs = reader.floats(distinct, wire.row_field)
-    check_probs(probs)
-    indices = np.zeros(draws, dtype=np.int64)
-    if distinct > 1:
-        indices = reader.uints(draws, _index_bits(distinct)).astype(np.int64)
-        if indices.max() >= distinct:
-            raise MessageError(f"needs indices below {distinct}, found {indices.max()}; the message is damaged")
-    return Candidates(token_ids[indices], probs[indices])
+def failure_probability(count: int, rejection_mass: float) -> float:
+    """None of the candidates serves, given a rejection."""
+    mass = min(max(rejection_mass, _LEAST), 1.0 - _LEAST)
+    rest = (1.0 - mass) * _SPREAD
+    return exp(lgamma(rest + count) - lgamma(_SPREAD + 1.0 + count) + lgamma(_SPREAD + 1.0) - lgamma(rest))
 
 
-def _index_bits(distinct: int) -> int:
-    return (distinct - 1).bit_length()
+def fallback_s(wire: WireFormat, csi: Csi, support: int) -> float:
+    """What the exchange takes in which a row is asked for after all: an order with the row, for an empty answer."""
+    return exchange_s(csi, order_bits(wire) + row_bits(wire, support), envelope_bits(0))
+
+
+def candidates_bits(count: int, wire: WireFormat, support: int) -> int:
+    """Draws from the target in its place. Of m, 2 sqrt(m) are taken to differ: likely tokens repeat."""
+    distinct = max(1, min(count, support, round(2.0 * sqrt(count))))
+    return expected_candidate_bits(wire, count, distinct)
+
+
+@lru_cache(maxsize=64)
+def _options(wire: WireFormat, support: int) -> tuple[tuple[int, float], ...]:
+    """Counts to choose from, and their bits."""
+    return tuple((count, candidates_bits(count, wire, support)) for count in _COUNTS)

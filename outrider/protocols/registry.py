@@ -1,33 +1,73 @@
-"""The protocols by name."""
+"""The protocols by name. A new one needs its file and its line here."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from outrider.contracts.drafting import DraftPlan
+from outrider.contracts.errors import ParameterError
 from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.requests import ProtocolName
-from outrider.protocols import dsd, dssd, dssd_candidates, token_ids, tslt, tslt_tree
-from outrider.protocols.codec import BlockCodec
+from outrider.protocols.dsd import Dsd
+from outrider.protocols.dssd import Dssd
+from outrider.protocols.dssd_candidates import DssdCandidates
+from outrider.protocols.protocol import DraftProtocol
+from outrider.protocols.token_ids import TokenIds
+from outrider.protocols.tslt import Tslt
+from outrider.protocols.tslt_tree import TsltTree
 from outrider.wire.envelope import envelope_bits
 
-CODECS: Mapping[ProtocolName, BlockCodec] = MappingProxyType(
-    {
-        ProtocolName.TOKEN_IDS: token_ids,
-        ProtocolName.DSD: dsd,
-        ProtocolName.TSLT: tslt,
-        ProtocolName.TSLT_TREE: tslt_tree,
-        ProtocolName.DSSD: dssd,
-        ProtocolName.DSSD_CANDIDATES: dssd_candidates,
-    }
-)
+_PROTOCOLS: dict[ProtocolName, DraftProtocol] = {}
+PROTOCOLS: Mapping[ProtocolName, DraftProtocol] = MappingProxyType(_PROTOCOLS)  # in the order they were registered
 
 
-def codec(protocol: ProtocolName) -> BlockCodec:
-    """Its block messages."""
-    return CODECS[protocol]
+def register(protocol: DraftProtocol) -> None:
+    """Make a protocol known, on both sides of the link.
+
+    Raises:
+        ParameterError: another one has its name or its code.
+    """
+    if protocol.name in _PROTOCOLS:
+        raise ParameterError("name", f"one that is not taken ({', '.join(_PROTOCOLS)})", protocol.name)
+    taken = sorted(other.code for other in _PROTOCOLS.values())
+    if protocol.code in taken:
+        raise ParameterError("code", f"one that is not taken ({', '.join(map(str, taken))})", protocol.code)
+    _PROTOCOLS[protocol.name] = protocol
+
+
+def unregister(name: ProtocolName) -> None:
+    """Forget a protocol."""
+    del _PROTOCOLS[name]
+
+
+def protocol_coded(code: int) -> DraftProtocol | None:
+    """The protocol of that code on the wire, if there is one."""
+    return next((protocol for protocol in _PROTOCOLS.values() if protocol.code == code), None)
 
 
 def message_bits(wire: WireFormat, plan: DraftPlan) -> int:
     """Payload bits of the whole message with a full block, exactly (a correction in front of it aside)."""
-    chosen = codec(plan.protocol)
-    return envelope_bits(chosen.expected_bits(wire, plan) + chosen.overhead_bits(wire, plan))
+    protocol = PROTOCOLS[plan.protocol]
+    return envelope_bits(protocol.expected_bits(wire, plan) + protocol.overhead_bits(wire, plan))
+
+
+def answer_bits(plan: DraftPlan, wire: WireFormat, support: int) -> int:
+    """The same for a request that leaves ``support`` tokens of a distribution."""
+    return message_bits(replace(wire, top_k=min(wire.top_k or wire.vocab_size, support)), plan)
+
+
+def tree_protocols() -> tuple[ProtocolName, ...]:
+    """Those whose messages carry token trees."""
+    return tuple(name for name, protocol in _PROTOCOLS.items() if protocol.trees)
+
+
+def reproducible_protocols() -> tuple[ProtocolName, ...]:
+    """Those that leave a seeded request the tokens its seed stands for."""
+    return tuple(name for name, protocol in _PROTOCOLS.items() if protocol.reproducible)
+
+
+for _protocol in (TokenIds(), Dsd(), Tslt(), TsltTree(), Dssd(), DssdCandidates()):
+    register(_protocol)
+
+NO_TOKENS = DraftPlan(TokenIds.name, 0)  # brings a drafter's KV up to date
+CORRECTION_ALONE = DraftPlan(Dssd.name, 0)  # the token a device owes, and nothing behind it

@@ -1,15 +1,20 @@
 """Truncated draft distributions and the tokens drawn from them: what tslt and tslt_tree send (TSLT eq. 3).
 
 A row is its number of ids, the ids (none if the whole vocabulary is kept: eq. 3's remark) and their logits. A token is
-told as its rank among the row's ids, in ``ceil(log2 n)`` bits in place of ``ceil(log2 |V|)``.
+sent as its rank among the row's ids, in ``ceil(log2 n)`` bits in place of ``ceil(log2 |V|)``.
 """
+
+from collections.abc import Sequence
 
 import numpy as np
 
+from outrider.contracts.drafting import Draft
 from outrider.contracts.errors import MessageError
 from outrider.contracts.exchanged import FloatRow, IntRow, SparseDraft, WireFormat
+from outrider.protocols.protocol import distribution_as
 from outrider.sampling.floats import CODE_BITS, header_bits
 from outrider.wire.bits import BitReader, BitWriter, id_bits
+from outrider.wire.shapes import children_of
 
 
 def kept_tokens(wire: WireFormat) -> int:
@@ -88,6 +93,24 @@ def read_drawn(reader: BitReader, group_sizes: list[int], wire: WireFormat) -> t
                 raise MessageError(f"needs a rank below {size}, found {rank}; the message is damaged")
             tokens.append(int(token_ids[rank]))
     return tuple(tokens), SparseDraft(tuple(ids for ids, _ in rows), tuple(logits for _, logits in rows))
+
+
+def unlikely_token(draft: Draft) -> str | None:
+    """Fault of a block with a token in its row that has no probability there; None if there is none."""
+    sent = distribution_as(SparseDraft, draft)
+    groups = children_of(draft.parents, len(draft.token_ids))
+    for group, ids, logits in zip(groups, sent.token_ids, sent.logits, strict=True):
+        tokens = [draft.token_ids[node] for node in group]
+        if (fault := impossible_token(tokens, logits, np.searchsorted(ids, tokens))) is not None:
+            return fault
+    return None
+
+
+def impossible_token(token_ids: Sequence[int], logits: FloatRow, places: IntRow) -> str | None:
+    """Fault of tokens at ``places`` of a row one of which the softmax gives no probability; None if all have some."""
+    shares = np.exp(logits[places].astype(np.float64) - np.float64(logits.max())) / logits.size
+    bad = np.flatnonzero(shares <= 0.0)
+    return f"needs tokens drawn from their rows, found {token_ids[bad[0]]} without probability" if bad.size else None
 
 
 def _size_bits(wire: WireFormat) -> int:

@@ -1,42 +1,58 @@
 """token_ids: nothing but ids crosses the link, as a chain or a tree.
 
-Exact for greedy requests, and by shared noise for sampled ones (Daliri, Musco, Suresh 2024, arXiv 2408.07978).
+Exact for greedy requests, and by shared noise for sampled ones (Daliri, Musco, Suresh 2024, arXiv 2408.07978): the
+drafter draws with the very noise the target draws with.
 """
 
 from outrider.contracts.drafting import Draft, DraftPlan, DraftRequest
 from outrider.contracts.errors import MessageError
-from outrider.contracts.exchanged import WireFormat
-from outrider.protocols.codec import block
+from outrider.contracts.exchanged import FloatRow, WireFormat
+from outrider.contracts.requests import SamplingParams
+from outrider.contracts.verifying import AcceptanceRule, target_rule
+from outrider.protocols.drawing import best
+from outrider.protocols.protocol import DraftProtocol, DrawnRow, Layer, block
+from outrider.sampling.noise import noisy_scores
 from outrider.wire.bits import BitReader, BitWriter, id_bits
 from outrider.wire.shapes import read_shape, shape_bits, write_shape
 
 
-def encode(writer: BitWriter, draft: Draft, plan: DraftPlan, wire: WireFormat) -> None:
-    """See ``BlockCodec.encode``."""
-    if draft.distribution is not None:
-        raise MessageError(
-            f"token_ids needs a block without distributions, found a {type(draft.distribution).__name__}"
-        )
-    write_shape(writer, draft, plan)
-    writer.ids(draft.token_ids, wire.vocab_size)
+class TokenIds(DraftProtocol):
+    """Ids only."""
 
+    name = "token_ids"
+    code = 0
+    trees = reproducible = draws_as_target = True
 
-def decode(reader: BitReader, request: DraftRequest, wire: WireFormat) -> Draft:
-    """See ``BlockCodec.decode``."""
-    nodes, parents = read_shape(reader, request.plan)
-    return block(request, tuple(reader.ids(nodes, wire.vocab_size).tolist()), parents)
+    def encode(self, writer: BitWriter, draft: Draft, plan: DraftPlan, wire: WireFormat) -> None:
+        """Shape and ids."""
+        if draft.distribution is not None:
+            found = type(draft.distribution).__name__
+            raise MessageError(f"token_ids needs a block without distributions, found a {found}")
+        write_shape(writer, draft, plan)
+        writer.ids(draft.token_ids, wire.vocab_size)
 
+    def decode(self, reader: BitReader, request: DraftRequest, wire: WireFormat) -> Draft:
+        """The same."""
+        nodes, parents = read_shape(reader, request.plan)
+        return block(request, tuple(reader.ids(nodes, wire.vocab_size).tolist()), parents)
 
-def lossless(wire: WireFormat) -> bool:  # noqa: ARG001 (one signature for all protocols)
-    """Always: acceptance needs no number that could be rounded."""
-    return True
+    def expected_bits(self, wire: WireFormat, plan: DraftPlan) -> int:
+        """``K * ceil(log2 |V|)``."""
+        return plan.nodes * id_bits(wire.vocab_size)
 
+    def overhead_bits(self, wire: WireFormat, plan: DraftPlan) -> int:  # noqa: ARG002 (one signature for all)
+        """The shape."""
+        return shape_bits(plan)
 
-def expected_bits(wire: WireFormat, plan: DraftPlan) -> int:
-    """``K * ceil(log2 |V|)``."""
-    return plan.nodes * id_bits(wire.vocab_size)
+    def draw_greedy(self, row: FloatRow, layer: Layer) -> DrawnRow:
+        """The likeliest tokens."""
+        return DrawnRow(best(row, layer.children))
 
+    def draw_sampled(self, rows: FloatRow, layer: Layer) -> list[DrawnRow]:
+        """Those the target is likeliest to draw there, by its own noise."""
+        scores = noisy_scores(rows, layer.params.seed, layer.position)
+        return [DrawnRow(best(row, layer.children)) for row in scores]
 
-def overhead_bits(wire: WireFormat, plan: DraftPlan) -> int:  # noqa: ARG001 (one signature for all protocols)
-    """The shape."""
-    return shape_bits(plan)
+    def rule(self, params: SamplingParams, wire: WireFormat) -> AcceptanceRule:  # noqa: ARG002 (one signature for all)
+        """The target's own choice."""
+        return target_rule(params)

@@ -1,43 +1,74 @@
 """tslt: truncated draft distributions go up, each with the token drawn from it (TSLT section 3)."""
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from outrider.contracts.drafting import Draft, DraftPlan, DraftRequest
-from outrider.contracts.exchanged import SparseDraft, WireFormat
-from outrider.protocols.codec import block, told
+from outrider.contracts.exchanged import DraftDistribution, FloatRow, SparseDraft, WireFormat
+from outrider.contracts.requests import SamplingParams
+from outrider.protocols.drawing import siblings
+from outrider.protocols.protocol import DraftProtocol, DrawnRow, Layer, block, distribution_as
 from outrider.protocols.rows import (
     expected_row_bits,
     kept_tokens,
     rank_bits,
     read_drawn,
     row_overhead_bits,
+    unlikely_token,
     write_drawn,
 )
+from outrider.sampling.distributions import softmax
+from outrider.sampling.rounding import truncated
 from outrider.wire.bits import BitReader, BitWriter
 from outrider.wire.shapes import read_shape, shape_bits, write_shape
 
 
-def encode(writer: BitWriter, draft: Draft, plan: DraftPlan, wire: WireFormat) -> None:
-    """See ``BlockCodec.encode``."""
-    write_shape(writer, draft, plan)
-    write_drawn(writer, told(draft, SparseDraft), [[token_id] for token_id in draft.token_ids], wire)
+class Tslt(DraftProtocol):
+    """Truncated rows, for chains."""
 
+    name = "tslt"
+    code = 2
 
-def decode(reader: BitReader, request: DraftRequest, wire: WireFormat) -> Draft:
-    """See ``BlockCodec.decode``."""
-    nodes, parents = read_shape(reader, request.plan)
-    token_ids, drawn = read_drawn(reader, [1] * nodes, wire)
-    return block(request, token_ids, parents, drawn)
+    def encode(self, writer: BitWriter, draft: Draft, plan: DraftPlan, wire: WireFormat) -> None:
+        """Length, then rows and what was drawn from them."""
+        write_shape(writer, draft, plan)
+        write_drawn(writer, distribution_as(SparseDraft, draft), [[token_id] for token_id in draft.token_ids], wire)
 
+    def decode(self, reader: BitReader, request: DraftRequest, wire: WireFormat) -> Draft:
+        """The same."""
+        nodes, parents = read_shape(reader, request.plan)
+        token_ids, drawn = read_drawn(reader, [1] * nodes, wire)
+        return block(request, token_ids, parents, drawn)
 
-def lossless(wire: WireFormat) -> bool:  # noqa: ARG001 (one signature for all protocols)
-    """Always: the drafter truncates and rounds before it samples."""
-    return True
+    def expected_bits(self, wire: WireFormat, plan: DraftPlan) -> int:
+        """TSLT eq. 3 at each of K positions, every row full: ``top_rho`` below 1 sends less."""
+        return plan.window * expected_row_bits(wire)
 
+    def overhead_bits(self, wire: WireFormat, plan: DraftPlan) -> int:
+        """Length, row sizes, int8 scales, and the drawn tokens (eq. 3 forgets them)."""
+        return shape_bits(plan) + plan.window * (row_overhead_bits(wire) + rank_bits(kept_tokens(wire)))
 
-def expected_bits(wire: WireFormat, plan: DraftPlan) -> int:
-    """TSLT eq. 3 at each of K positions, every row full: ``top_rho`` below 1 sends less."""
-    return plan.window * expected_row_bits(wire)
+    def draw_greedy(self, row: FloatRow, layer: Layer) -> DrawnRow:  # noqa: ARG002 (one signature for all)
+        """The likeliest token; a row without any other."""
+        token_id = int(row.argmax())
+        return DrawnRow((token_id,), np.array([token_id], dtype=np.int64), np.zeros(1, dtype=np.float32))
 
+    def draw_sampled(self, rows: FloatRow, layer: Layer) -> list[DrawnRow]:
+        """From truncated rows."""
+        numbers, drawn = layer.numbers(), []
+        for support, logits in (truncated(row, layer.wire) for row in rows):
+            ranks = siblings(softmax(logits), numbers, distinct=layer.wire.distinct_siblings)
+            drawn.append(DrawnRow(tuple(support[list(ranks)].tolist()), support, logits))
+        return drawn
 
-def overhead_bits(wire: WireFormat, plan: DraftPlan) -> int:
-    """Length, row sizes, int8 scales, and the drawn tokens (eq. 3 forgets them)."""
-    return shape_bits(plan) + plan.window * (row_overhead_bits(wire) + rank_bits(kept_tokens(wire)))
+    def distribution(self, rows: Sequence[DrawnRow], wire: WireFormat, params: SamplingParams) -> DraftDistribution:  # noqa: ARG002 (one signature for all)
+        """The truncated rows."""
+        return SparseDraft(
+            tuple(row.support for row in rows if row.support is not None),
+            tuple(row.logits for row in rows if row.logits is not None),
+        )
+
+    def fault(self, draft: Draft, params: SamplingParams) -> str | None:  # noqa: ARG002 (one signature for all)
+        """A token whose logit is so far below the row's largest that its probability is 0."""
+        return unlikely_token(draft)

@@ -6,10 +6,9 @@ from itertools import zip_longest
 
 from outrider.contracts.drafting import Draft, DraftPlan
 from outrider.contracts.exchanged import Deferral, WireFormat
-from outrider.contracts.requests import ProtocolName
-from outrider.contracts.verifying import RATIO_RULES, AcceptanceRule, Block
+from outrider.contracts.verifying import RATIO_RULES, AcceptanceRule, Block, target_rule
+from outrider.protocols.registry import PROTOCOLS
 from outrider.rounds.generation import Generation
-from outrider.selection.plans import rule_for
 
 
 def make_block(
@@ -39,11 +38,11 @@ def make_block(
         position=generation.verifier_position,
         prefix_hash=generation.verifier_prefix_hash,
         forced=forced,
-        rule=_rule(generation, ProtocolName.TOKEN_IDS, wire),  # without a draft the target chooses by itself
+        rule=target_rule(generation.request.params),  # without a draft the target chooses by itself
     )
     if plan is None or draft is None or not draft.token_ids:
         return block
-    rule = _rule(generation, plan.protocol, wire)
+    rule = PROTOCOLS[plan.protocol].rule(generation.request.params, wire)
     return replace(
         block,
         draft=draft.token_ids,
@@ -73,7 +72,3 @@ def tree_verdict(parents: Sequence[int], path: Sequence[int]) -> tuple[list[int]
         if winner is not None:
             winners.append(siblings.index(winner))
     return offered, winners
-
-
-def _rule(generation: Generation, protocol: ProtocolName, wire: WireFormat) -> AcceptanceRule:
-    return rule_for(protocol, generation.request.params, wire)

@@ -14,10 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from outrider.contracts.exchanged import FloatRow
 from outrider.sampling.device_tensors import index_tensor
 from outrider.sampling.logits import RowGroup, adjust_logits, check_rows, edits, per_row
-from outrider.sampling.noise import Purpose, gumbel_noise
+from outrider.sampling.noise import Purpose, gumbel_noise, noisy_scores
 
 
 def target_probs(logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:
@@ -41,17 +40,6 @@ def target_probs(logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:
         best = adjusted[index].argmax(dim=-1, keepdim=True)
         probs[index] = torch.zeros_like(probs[index]).scatter_(1, best, 1.0)
     return probs
-
-
-def noisy_scores(rows: FloatRow, seed: int, position: int) -> FloatRow:
-    """Adjusted logits of one position, ``[vocab]`` or ``[n, vocab]``, as they are ranked: float32.
-
-    The best is the token that is drawn. Whoever computes this has the same numbers: a difference and a sum, rounded
-    once each.
-    """
-    noise = gumbel_noise(seed, position, Purpose.TARGET_TOKEN, rows.shape[-1])
-    scores: FloatRow = noise + (rows - rows.max(axis=-1, keepdims=True))
-    return scores
 
 
 def choose_tokens(logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:

@@ -11,6 +11,8 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
+from outrider.contracts.exchanged import FloatRow
+
 
 class Purpose(IntEnum):
     """What a draw is for; two purposes at one position never share a number."""
@@ -57,3 +59,14 @@ def gumbel_noise(seed: int, position: int, purpose: Purpose, vocab_size: int) ->
     np.negative(noise, out=noise)
     np.log(noise, out=noise)
     return np.negative(noise).astype(np.float32)
+
+
+def noisy_scores(rows: FloatRow, seed: int, position: int) -> FloatRow:
+    """Adjusted logits of one position, ``[vocab]`` or ``[n, vocab]``, as they are ranked: float32.
+
+    The best is the token that is drawn. Whoever computes this has the same numbers: a difference and a sum, rounded
+    once each.
+    """
+    noise = gumbel_noise(seed, position, Purpose.TARGET_TOKEN, rows.shape[-1])
+    scores: FloatRow = noise + (rows - rows.max(axis=-1, keepdims=True))
+    return scores

@@ -36,14 +36,14 @@ from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.requests import ProtocolName, SamplingParams
+from outrider.contracts.verifying import AcceptanceRule, target_rule
 from outrider.link.latency import down_s, up_s
+from outrider.protocols.payload import expected_support, order_bits
+from outrider.protocols.registry import PROTOCOLS, answer_bits
 from outrider.selection.acceptance import rule_row
-from outrider.selection.candidates import expected_candidates, failure_probability, fallback_s, rejection_mass
 from outrider.selection.load import verifier_load
-from outrider.selection.payload import answer_bits, candidates_bits, expected_support, order_bits, row_bits
-from outrider.selection.plans import PlanSet, rule_for
-from outrider.selection.situation import DrafterView, Estimate, RoundSituation
-from outrider.wire.bits import id_bits
+from outrider.selection.plans import PlanSet
+from outrider.selection.situation import DrafterView, Estimate, RoundSituation, round_terms
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -111,7 +111,7 @@ def estimate(situation: RoundSituation, plans: PlanSet, last_plan: DraftPlan | N
         if situation.drafter is None:
             raise ParameterError("plans", "no draft where there is no drafter", plans.plans)
         rejected: Floats = 1.0 - survivals.ravel().take(table.last_cells)
-        drafter_s = _draft_s(situation.drafter, table) + _link_s(situation, table, rejected, support)
+        drafter_s = _draft_s(situation.drafter, table) + _link_s(situation, table, rejected)
         round_s = round_s + drafter_s * table.drafts
     return Estimates(
         plans,
@@ -141,45 +141,51 @@ class _Table:
     row_counts: tuple[int, ...]  # different numbers of rows of a block at the verifier
     row_index: Ints  # [P] into these
     up_bits: Floats
-    down_bits: Floats
-    sends_row: Floats  # [P] 0 or 1: a rejection brings the row down; likewise candidates
-    sends_candidates: Floats
+    down_bits: float
+    drafted_by: tuple[tuple[ProtocolName, Floats], ...]  # each protocol, and [P] 0 or 1: whose drafts are its
 
 
 @lru_cache(maxsize=256)
 def _table(plans: PlanSet, greedy: bool, wire: WireFormat, support: int) -> _Table:
     params = SamplingParams(temperature=0.0 if greedy else 1.0)
-    drafts = [plan or DraftPlan(ProtocolName.TOKEN_IDS, 0) for plan in plans.plans]
-    shapes = [plan.expansion or (1,) * plan.window for plan in drafts]
+    drafted = [plan for plan in plans.plans if plan is not None]
+    shapes = [() if plan is None else plan.expansion or (1,) * plan.window for plan in plans.plans]
     depths = max(1, *(len(shape) for shape in shapes))
     offered = np.array([(*shape, *(0,) * (depths - len(shape))) for shape in shapes])
     siblings = int(offered.max(initial=1))
-    rules = np.array([rule_row(rule_for(plan.protocol, params, wire)) for plan in drafts])
-    row_counts = sorted({plan.nodes + 1 for plan in drafts})
-    kinds = [plan.protocol if plan.window and support > 1 else None for plan in drafts]
+    rules = np.array([rule_row(_rule(plan, params, wire)) for plan in plans.plans])
+    rows = [1 if plan is None else plan.nodes + 1 for plan in plans.plans]
+    row_counts = sorted(set(rows))
+    names = [None if plan is None or not plan.window else plan.protocol for plan in plans.plans]
     return _Table(
         cells=(rules[:, None] * depths + np.arange(depths)) * (siblings + 1) + offered,
-        last_cells=np.arange(len(drafts)) * depths + np.array([max(len(shape) - 1, 0) for shape in shapes]),
+        last_cells=np.arange(len(rows)) * depths + np.array([max(len(shape) - 1, 0) for shape in shapes]),
         depths=depths,
         siblings=siblings,
         rules=rules,
-        windows=np.array([plan.window for plan in drafts]),
-        drafts=np.array([float(plan.window > 0) for plan in drafts]),
-        steps=np.array([float(plan.window) for plan in drafts]),
-        further_nodes=np.array([float(_further_nodes(plan)) for plan in drafts]),
+        windows=np.array([len(shape) for shape in shapes]),
+        drafts=np.array([float(len(shape) > 0) for shape in shapes]),
+        steps=np.array([float(len(shape)) for shape in shapes]),
+        further_nodes=np.array([float(_further_nodes(shape)) for shape in shapes]),
         row_counts=tuple(row_counts),
-        row_index=np.array([row_counts.index(plan.nodes + 1) for plan in drafts]),
-        up_bits=np.array([answer_bits(plan, wire, support) for plan in drafts]),
-        down_bits=np.full(len(drafts), order_bits(wire)),
-        sends_row=np.array([float(kind is ProtocolName.DSSD) for kind in kinds]),
-        sends_candidates=np.array([float(kind is ProtocolName.DSSD_CANDIDATES) for kind in kinds]),
+        row_index=np.array([row_counts.index(count) for count in rows]),
+        up_bits=np.array([0.0 if plan is None else answer_bits(plan, wire, support) for plan in plans.plans]),
+        down_bits=order_bits(wire),
+        drafted_by=tuple(
+            (protocol, np.array([float(name == protocol) for name in names]))
+            for protocol in dict.fromkeys(plan.protocol for plan in drafted)
+        ),
     )
 
 
-def _further_nodes(plan: DraftPlan) -> int:
+def _rule(plan: DraftPlan | None, params: SamplingParams, wire: WireFormat) -> AcceptanceRule:
+    return target_rule(params) if plan is None else PROTOCOLS[plan.protocol].rule(params, wire)
+
+
+def _further_nodes(shape: tuple[int, ...]) -> int:
     """Nodes that share a drafter step with another: parents of a layer, the first aside."""
     parents, further = 1, 0
-    for children in plan.expansion:
+    for children in shape:
         further += parents - 1
         parents *= children
     return further
@@ -190,23 +196,13 @@ def _draft_s(drafter: DrafterView, table: _Table) -> Floats:
     return seconds
 
 
-def _link_s(situation: RoundSituation, table: _Table, rejected: Floats, support: int) -> Floats:
-    drafter, wire = situation.drafter, situation.wire
-    if drafter is None or drafter.csi is None:
+def _link_s(situation: RoundSituation, table: _Table, rejected: Floats) -> Floats:
+    if situation.drafter is None or situation.drafter.csi is None:
         return np.zeros(len(rejected))
-    csi = drafter.csi
-    up_bit_s, down_bit_s = up_s(csi, 1.0), down_s(csi, 1.0)
-    seconds: Floats = csi.rtt_s + table.up_bits * up_bit_s + table.down_bits * down_bit_s
-    if not (table.sends_row.any() or table.sends_candidates.any()):
-        return seconds
-    correction_up_s = id_bits(wire.vocab_size) * up_bit_s
-    row_s = row_bits(wire, support) * down_bit_s
-    candidates_s = row_s
-    count = expected_candidates(situation) if table.sends_candidates.any() else 0
-    if count:
-        failed = failure_probability(count, rejection_mass(situation.acceptance, situation.params, wire))
-        candidates_s = candidates_bits(count, wire, support) * down_bit_s + failed * fallback_s(wire, csi, support)
-    correction_s = table.sends_row * (row_s + correction_up_s) + table.sends_candidates * (
-        candidates_s + correction_up_s
-    )
-    return seconds + rejected * correction_s
+    csi = situation.drafter.csi
+    seconds: Floats = csi.rtt_s + table.up_bits * up_s(csi, 1.0) + table.down_bits * down_s(csi, 1.0)
+    for protocol, drafted in table.drafted_by:
+        rejection_s = PROTOCOLS[protocol].rejection_s(round_terms(protocol, situation))
+        if rejection_s:
+            seconds = seconds + rejected * rejection_s * drafted
+    return seconds

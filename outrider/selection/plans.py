@@ -1,13 +1,12 @@
-"""Which plans there are to choose from, and under which acceptance rule each is verified."""
+"""Which plans there are to choose from."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from outrider.contracts.drafting import DraftPlan
-from outrider.contracts.exchanged import WireFormat
-from outrider.contracts.requests import TREE_PROTOCOLS, ProtocolName, SamplingParams
-from outrider.contracts.verifying import AcceptanceRule
+from outrider.contracts.requests import ProtocolName
+from outrider.protocols.registry import PROTOCOLS
 from outrider.wire.envelope import MAX_NODES
 
 # Few nodes, most of them near the root: siblings help where an early rejection would cost the whole path.
@@ -45,24 +44,12 @@ class PlanSet:
 NO_DRAFT = PlanSet((None,))
 
 
-def rule_for(protocol: ProtocolName, params: SamplingParams, wire: WireFormat) -> AcceptanceRule:
-    """The rule that verifies what a protocol drafts for a request."""
-    if params.greedy:
-        return AcceptanceRule.GREEDY
-    if protocol is ProtocolName.TOKEN_IDS:
-        return AcceptanceRule.SHARED_NOISE
-    distinct = protocol is ProtocolName.TSLT_TREE and wire.distinct_siblings
-    return AcceptanceRule.RATIO_DISTINCT if distinct else AcceptanceRule.RATIO
-
-
 @lru_cache(maxsize=256)
 def fixed_plan(protocol: ProtocolName, window: int, expansion: tuple[int, ...] = ()) -> PlanSet:
     """A protocol's plan of a given depth >= 1; a fixed shape is cut to it, and lengthened by single children."""
-    if protocol in TREE_PROTOCOLS and expansion:
-        return PlanSet((DraftPlan(protocol, window, _fitted(expansion, window)),))
-    if protocol is ProtocolName.TSLT_TREE:
-        return PlanSet((DraftPlan(protocol, window, (1,) * window),))
-    return PlanSet((DraftPlan(protocol, window),))
+    found = PROTOCOLS[protocol]
+    shaped = found.trees and (expansion or not found.chains)
+    return PlanSet((DraftPlan(protocol, window, _fitted(expansion, window) if shaped else ()),))
 
 
 @lru_cache(maxsize=256)
@@ -81,7 +68,7 @@ def candidate_plans(
     windows = (longest,) if fixed_window else range(1, longest + 1)
     for protocol in protocols:
         trees = _trees(protocol, longest, fixed_window=fixed_window, expansion=expansion)
-        if protocol is ProtocolName.TSLT_TREE:
+        if not PROTOCOLS[protocol].chains:
             plans += trees or fixed_plan(protocol, longest).plans
         else:
             plans += trees
@@ -91,7 +78,7 @@ def candidate_plans(
 
 def _trees(protocol: ProtocolName, longest: int, *, fixed_window: bool, expansion: tuple[int, ...]) -> list[DraftPlan]:
     """The trees a message can carry; none for a protocol of chains."""
-    if protocol not in TREE_PROTOCOLS:
+    if not PROTOCOLS[protocol].trees:
         return []
     shapes = (expansion,) if expansion else TREE_SHAPES
     depths = [longest if fixed_window else min(len(shape), longest) for shape in shapes]

@@ -13,6 +13,8 @@ from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.link import Csi
 from outrider.contracts.requests import ProtocolName, SamplingParams
+from outrider.protocols.protocol import RoundTerms
+from outrider.protocols.registry import PROTOCOLS
 from outrider.selection.acceptance import AcceptanceView
 
 
@@ -133,6 +135,14 @@ class SelectionPolicy(Protocol):
     def choose(self, situation: RoundSituation, previous: RoundChoice | None) -> RoundChoice:
         """The next round's plan; ``previous`` is what was chosen for this generation's last round."""
         ...
+
+
+def round_terms(protocol: ProtocolName, situation: RoundSituation) -> RoundTerms:
+    """The situation as a protocol sees it. Most rejections are at the first draft position: its acceptance counts."""
+    params, wire = situation.params, situation.wire
+    acceptance = situation.acceptance.token_acceptance(PROTOCOLS[protocol].rule(params, wire), 0)
+    csi = None if situation.drafter is None else situation.drafter.csi
+    return RoundTerms(params, wire, csi, 1.0 - acceptance)
 
 
 def longest_window(situation: RoundSituation) -> int:

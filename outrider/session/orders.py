@@ -4,15 +4,14 @@ from dataclasses import dataclass
 
 from outrider.contracts.drafting import DraftPlan, DraftStop
 from outrider.contracts.errors import ChecksumError, MessageError
-from outrider.contracts.exchanged import ArrayData, Candidates, CorrectionSource, TargetRow, WireFormat
-from outrider.contracts.requests import TREE_PROTOCOLS, ProtocolName
-from outrider.protocols.dssd import read_row, write_row
-from outrider.protocols.dssd_candidates import read_candidates, write_candidates
+from outrider.contracts.exchanged import ArrayData, CorrectionSource, WireFormat
+from outrider.protocols.corrections import read_source, write_source
+from outrider.protocols.registry import PROTOCOLS, protocol_coded
 from outrider.wire.bits import BitReader, BitWriter
 from outrider.wire.envelope import MAX_NODES
 
-_PROTOCOLS = tuple(ProtocolName)
-_PROTOCOL_BITS = (len(_PROTOCOLS) - 1).bit_length()
+_PROTOCOL_BITS = 3
+_FURTHER_PROTOCOLS = 2**_PROTOCOL_BITS - 1  # codes from here on take this number, then a count of what is left
 _STOPS = tuple(DraftStop)
 _STOP_BITS = (len(_STOPS) - 1).bit_length()
 
@@ -72,11 +71,7 @@ def write_order(writer: BitWriter, order: Order, wire: WireFormat, elements: int
     writer.uint(_STOPS.index(order.stop), _STOP_BITS)
     writer.flag(value=order.correction is not None)
     if order.correction is not None:
-        writer.flag(value=isinstance(order.correction, Candidates))
-        if isinstance(order.correction, Candidates):
-            write_candidates(writer, order.correction, wire)
-        else:
-            write_row(writer, order.correction, wire)
+        write_source(writer, order.correction, wire)
 
 
 def read_order(reader: BitReader, wire: WireFormat, elements: int | None) -> Order:
@@ -105,16 +100,17 @@ def read_order(reader: BitReader, wire: WireFormat, elements: int | None) -> Ord
         verdict = Committed(position, tuple(reader.ids(tokens, wire.vocab_size).tolist()))
     plan = None if reader.flag() else _read_plan(reader)
     stop = _STOPS[reader.uint(_STOP_BITS)]
-    correction: TargetRow | Candidates | None = None
-    if reader.flag():
-        correction = read_candidates(reader, wire) if reader.flag() else read_row(reader, wire)
+    correction = read_source(reader, wire) if reader.flag() else None
     reader.finish()
     return Order(verdict, plan, correction, stop)
 
 
 def _write_plan(writer: BitWriter, plan: DraftPlan) -> None:
     _check_plan(plan)
-    writer.uint(_PROTOCOLS.index(plan.protocol), _PROTOCOL_BITS)
+    code = PROTOCOLS[plan.protocol].code
+    writer.uint(min(code, _FURTHER_PROTOCOLS), _PROTOCOL_BITS)
+    if code >= _FURTHER_PROTOCOLS:
+        writer.count(code - _FURTHER_PROTOCOLS)
     writer.count(plan.window)
     writer.flag(value=bool(plan.expansion))
     for children in plan.expansion:
@@ -122,23 +118,26 @@ def _write_plan(writer: BitWriter, plan: DraftPlan) -> None:
 
 
 def _read_plan(reader: BitReader) -> DraftPlan:
-    protocol, window = reader.uint(_PROTOCOL_BITS), reader.count()
+    code = reader.uint(_PROTOCOL_BITS)
+    if code == _FURTHER_PROTOCOLS:
+        code += reader.count()
+    protocol, window = protocol_coded(code), reader.count()
     if window > MAX_NODES:
         raise MessageError(f"needs a window of 0..{MAX_NODES}, found {window}")
-    if protocol >= len(_PROTOCOLS):
-        raise MessageError(f"needs a protocol in 0..{len(_PROTOCOLS) - 1}, found {protocol}")
+    if protocol is None:
+        raise MessageError(f"needs the code of a protocol that is known here, found {code}")
     expansion: tuple[int, ...] = ()
     if reader.flag():
         reader.need(window)
         expansion = tuple(reader.count() + 1 for _ in range(window))
-    plan = DraftPlan(_PROTOCOLS[protocol], window, expansion)
+    plan = DraftPlan(protocol.name, window, expansion)
     _check_plan(plan)
     return plan
 
 
 def _check_plan(plan: DraftPlan) -> None:
     tree = plan.expansion
-    if tree and (plan.protocol not in TREE_PROTOCOLS or len(tree) != plan.window or min(tree) < 1):
+    if tree and (not PROTOCOLS[plan.protocol].trees or len(tree) != plan.window or min(tree) < 1):
         raise MessageError(
             f"needs a tree protocol and {plan.window} numbers of children >= 1, found {plan.protocol} with {tree}"
         )

@@ -17,7 +17,7 @@ from outrider.contracts.errors import ChecksumError, MessageError, ParameterErro
 from outrider.contracts.exchanged import Candidates, WireFormat
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import GenerationId
-from outrider.protocols.registry import codec
+from outrider.protocols.registry import PROTOCOLS
 from outrider.session.orders import Accepted, Committed, Order, read_order, write_order
 from outrider.session.verdicts import SentBlock
 from outrider.wire.bits import BitReader, BitWriter
@@ -222,12 +222,12 @@ def _write_block(writer: BitWriter, draft: Draft, request: DraftRequest, wire: W
         )
     if draft.correction is not None:
         writer.ids([draft.correction], wire.vocab_size)
-    codec(request.plan.protocol).encode(writer, draft, request.plan, wire)
+    PROTOCOLS[request.plan.protocol].encode(writer, draft, request.plan, wire)
 
 
 def _read_block(reader: BitReader, request: DraftRequest, wire: WireFormat) -> Draft:
     correction = int(reader.ids(1, wire.vocab_size)[0]) if request.correction is not None else None
-    draft = codec(request.plan.protocol).decode(reader, request, wire)
+    draft = PROTOCOLS[request.plan.protocol].decode(reader, request, wire)
     reader.finish()
     return replace(draft, correction=correction)
 

@@ -12,8 +12,8 @@ from outrider.contracts.link import Csi
 from outrider.contracts.requests import SamplingParams
 from outrider.link.state import profile_csi
 from outrider.link.trace import profile_at
+from outrider.protocols.registry import PROTOCOLS
 from outrider.selection.acceptance import AcceptanceBook, GenerationAcceptance
-from outrider.selection.plans import rule_for
 from outrider.selection.situation import (
     DrafterView,
     Promise,
@@ -66,7 +66,7 @@ class GroupChoices:
             raise ParameterError("verifier.planner_cost_model", "a linear model, as selection is used", cost_model)
         self.group, self.policy = drafts.group, policy
         self.book = AcceptanceBook()
-        self.rule = rule_for(self.group.protocol, _PARAMS, self.group.wire)
+        self.rule = PROTOCOLS[self.group.protocol].rule(_PARAMS, self.group.wire)
         link = self.group.link
         self.csi: Csi | None = None if link is None else profile_csi(profile_at(link, 0.0))
         self._cost_model, self._load = cost_model, load

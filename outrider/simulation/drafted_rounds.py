@@ -6,7 +6,8 @@ from statistics import NormalDist
 from typing import NamedTuple, Protocol
 
 from outrider.contracts.drafting import DraftPlan
-from outrider.selection.payload import answer_bits, order_bits
+from outrider.protocols.payload import order_bits
+from outrider.protocols.registry import answer_bits
 from outrider.selection.yields import expected_tokens
 from outrider.simulation.acceptance_models import Predictor, draft_shape
 from outrider.simulation.chance import uniforms

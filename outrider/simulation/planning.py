@@ -22,11 +22,11 @@ from functools import cache
 
 from outrider.contracts.cost import BatchWork, CostModel, VerifyCost
 from outrider.contracts.drafting import DraftPlan
-from outrider.contracts.requests import TREE_PROTOCOLS
 from outrider.link.latency import exchange_s
 from outrider.link.state import profile_csi
 from outrider.link.trace import LinkTrace
-from outrider.selection.payload import answer_bits, order_bits
+from outrider.protocols.payload import order_bits
+from outrider.protocols.registry import answer_bits, tree_protocols
 from outrider.selection.plans import TREE_SHAPES
 from outrider.simulation.acceptance_models import draft_shape
 from outrider.simulation.lengths import Lengths
@@ -202,7 +202,7 @@ def fastest_draft(group: DeviceGroup, verifier: VerifierModel, candidates: Itera
 
 def offered_drafts(group: DeviceGroup) -> tuple[Draft, ...]:
     """What may be drafted under a group's protocol: chains, and trees where its messages carry them."""
-    return (*chains(), *trees()) if group.protocol in TREE_PROTOCOLS else chains()
+    return (*chains(), *trees()) if group.protocol in tree_protocols() else chains()
 
 
 def _combs(longest: int) -> Iterator[tuple[int, ...]]:

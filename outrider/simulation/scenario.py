@@ -15,6 +15,7 @@ from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.requests import ProtocolName
 from outrider.contracts.slo import BEST_EFFORT, SloClass
 from outrider.link.trace import LinkSource
+from outrider.protocols.registry import NO_TOKENS
 from outrider.scheduling.policy import BatchLimits
 from outrider.scheduling.registry import Scheduling
 from outrider.selection.situation import SelectionPolicy
@@ -79,7 +80,7 @@ class DeviceGroup:
     predictor: Predictor | None = None
     selection: SelectionPolicy | None = None
     link: LinkSource | None = None
-    protocol: ProtocolName = ProtocolName.TOKEN_IDS
+    protocol: ProtocolName = NO_TOKENS.protocol
     wire: WireFormat = _QWEN3_WIRE
     exchange_s: float = 0.0
     step_spread: float = 0.0

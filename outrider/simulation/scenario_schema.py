@@ -10,7 +10,9 @@ from pydantic.dataclasses import dataclass
 
 from outrider.config.schema import LinkConfig, Name, Number, PositiveNumber, SchedulingName, Text
 from outrider.contracts.errors import ConfigError
-from outrider.contracts.requests import TREE_PROTOCOLS, ProtocolName
+from outrider.contracts.requests import ProtocolName
+from outrider.documents.names import NameIn
+from outrider.protocols.registry import NO_TOKENS, PROTOCOLS, tree_protocols
 from outrider.simulation.roofline import HARDWARE, MODELS
 from outrider.simulation.scenario import System
 
@@ -73,15 +75,15 @@ class DeviceGroupConfig:
     sibling_factor: Probability = 0.5
     predictor: PredictorConfig | None = None
     link: LinkConfig | None = None
-    protocol: ProtocolName = ProtocolName.TOKEN_IDS
+    protocol: Annotated[ProtocolName, NameIn(PROTOCOLS)] = NO_TOKENS.protocol
     exchange_s: SecondsOrNone = 0.0
     step_spread: Spread = 0.0
     pause_s: SecondsOrNone = 0.0
 
     def __post_init__(self) -> None:
         """Refuse a tree no message carries, and a predictor for one."""
-        if self.expansion and self.protocol not in TREE_PROTOCOLS:
-            raise ConfigError("expansion", f"a protocol of trees ({', '.join(sorted(TREE_PROTOCOLS))})", self.protocol)
+        if self.expansion and self.protocol not in tree_protocols():
+            raise ConfigError("expansion", f"a protocol of trees ({', '.join(tree_protocols())})", self.protocol)
         if self.expansion and self.predictor is not None:
             raise ConfigError("predictor", "to be left out where expansion is given", "a predictor")
 

@@ -23,7 +23,7 @@ def write_shape(writer: BitWriter, draft: Draft, plan: DraftPlan) -> None:
     """Tell length or shape of a block.
 
     Raises:
-        MessageError: it is no block of this plan, or not told breadth first.
+        MessageError: it is no block of this plan, or not in breadth-first order.
     """
     nodes, parents = len(draft.token_ids), draft.parents
     if not plan.expansion:
@@ -35,7 +35,7 @@ def write_shape(writer: BitWriter, draft: Draft, plan: DraftPlan) -> None:
     full = nodes == plan.nodes
     writer.flag(value=full)
 
-    def told(node: int, most: int) -> int:
+    def count(node: int, most: int) -> int:
         children = known.count(node)
         if children > most:
             raise MessageError(f"needs at most {most} children of node {node}, found {children}")
@@ -43,9 +43,9 @@ def write_shape(writer: BitWriter, draft: Draft, plan: DraftPlan) -> None:
             writer.uint(children, most.bit_length())
         return children
 
-    if _grown(plan.expansion, told) != known or len(known) != nodes:
+    if _grown(plan.expansion, count) != known or len(known) != nodes:
         raise MessageError(
-            f"needs a tree of expansion {plan.expansion} told breadth first, found {nodes} nodes with parents {parents}"
+            f"needs a tree of expansion {plan.expansion} breadth first, found {nodes} nodes with parents {parents}"
         )
 
 
@@ -58,15 +58,15 @@ def read_shape(reader: BitReader, plan: DraftPlan) -> tuple[int, Parents | None]
         return nodes, None
     full = reader.flag()
 
-    def told(node: int, most: int) -> int:
+    def count(node: int, most: int) -> int:
         children = most if full else reader.uint(most.bit_length())
         if children > most:
             raise MessageError(f"needs at most {most} children of node {node}, found {children}")
         return children
 
-    parents = _grown(plan.expansion, told)
+    parents = _grown(plan.expansion, count)
     if not full and len(parents) == plan.nodes:
-        raise MessageError("a full tree needs to be told as one; the message is damaged")
+        raise MessageError("a full tree needs to be sent as one; the message is damaged")
     return len(parents), parents
 
 

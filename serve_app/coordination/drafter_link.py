@@ -16,10 +16,11 @@ from actors.waiting import within
 from outrider.contracts.drafting import Draft, DraftPlan, DraftRequest, DraftTerms, NeedsPrefix, NeedsRow
 from outrider.contracts.errors import ContextTooLongError, DrafterBrokenError, MessageError, OutriderError
 from outrider.contracts.exchanged import CorrectionSource, WireFormat
-from outrider.contracts.requests import GenerationId, ProtocolName
+from outrider.contracts.requests import GenerationId
 from outrider.events import event
 from outrider.link.latency import down_s
 from outrider.link.state import LinkSample, ProbeRequest
+from outrider.protocols.registry import NO_TOKENS
 from outrider.rounds.generation import Generation
 from outrider.selection.acceptance import AcceptanceBook
 from outrider.selection.situation import DrafterView
@@ -207,8 +208,7 @@ class DrafterLink:
         if isinstance(answer, NeedsPrefix):
             return None
         if isinstance(answer, Draft):
-            greedy = self._generation.request.params.greedy
-            fault = draft_fault(answer, request, self._settings.wire.vocab_size, greedy=greedy)
+            fault = draft_fault(answer, request, self._generation.request.params)
             if fault is not None:
                 raise DrafterBrokenError(f"drafter {port.drafter.actor_name} {fault}")
         drafter_s = min(reply.drafter_s, elapsed_s)
@@ -288,7 +288,7 @@ class DrafterLink:
         self._session = CoordinatorSession(settings.wire, generation.name)
         terms = DraftTerms(settings.wire, self._end_ids, generation.last_position)
         await port.transport.open(generation.opening(), terms, settings.prefill_deadline_s)
-        request = self._request(_PREFILL_ROUND, DraftPlan(ProtocolName.TOKEN_IDS, 0), None)
+        request = self._request(_PREFILL_ROUND, NO_TOKENS, None)
         if await self._exchange(port, request, settings.prefill_deadline_s) is None:
             raise DrafterBrokenError(f"drafter {port.drafter.actor_name} does not hold what it was just given")
 

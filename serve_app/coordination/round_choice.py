@@ -7,14 +7,20 @@ this is what keeps every mixture of protocols exact.
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.exchanged import Deferral
 from outrider.contracts.requests import ChoiceReport, PlanEstimate, ProtocolName
-from outrider.contracts.verifying import Block, Verified
-from outrider.protocols.registry import codec
+from outrider.contracts.verifying import Block, Verified, target_rule
+from outrider.protocols.registry import PROTOCOLS, reproducible_protocols
 from outrider.rounds.blocks import tree_verdict
 from outrider.rounds.generation import Generation
 from outrider.selection.acceptance import AcceptanceBook, GenerationAcceptance
-from outrider.selection.candidates import deferral_for
-from outrider.selection.plans import rule_for
-from outrider.selection.situation import Estimate, Promise, RoundChoice, RoundSituation, SelectionPolicy, VerifierView
+from outrider.selection.situation import (
+    Estimate,
+    Promise,
+    RoundChoice,
+    RoundSituation,
+    SelectionPolicy,
+    VerifierView,
+    round_terms,
+)
 from serve_app.coordination.drafter_link import DrafterLink
 from serve_app.coordination.speculation import Speculation
 
@@ -30,9 +36,9 @@ def allowed_protocols(generation: Generation, speculation: Speculation) -> tuple
     request = generation.request
     if request.protocol is not None:
         return (request.protocol,)
-    exact = tuple(name for name in speculation.protocols if codec(name).lossless(speculation.wire))
+    exact = tuple(name for name in speculation.protocols if PROTOCOLS[name].lossless(speculation.wire))
     if request.reproducible and not request.params.greedy:
-        return tuple(name for name in exact if name is ProtocolName.TOKEN_IDS)
+        return tuple(name for name in exact if name in reproducible_protocols())
     return exact
 
 
@@ -82,15 +88,16 @@ class RoundChooser:
 
     def deferral(self, plan: DraftPlan | None) -> Deferral | None:
         """What the verifier is to leave to the device after a rejection."""
-        greedy = self._generation.request.params.greedy
-        return None if plan is None or self._situation is None or greedy else deferral_for(plan, self._situation)
+        if plan is None or self._situation is None:
+            return None
+        return PROTOCOLS[plan.protocol].deferral(round_terms(plan.protocol, self._situation))
 
     def learn(self, plan: DraftPlan | None, block: Block, outcome: Verified) -> None:
         """A block was verified."""
         if self._acceptance is None:
             return
-        protocol = ProtocolName.TOKEN_IDS if plan is None else plan.protocol
-        rule = rule_for(protocol, self._generation.request.params, self._speculation.wire)
+        params, wire = self._generation.request.params, self._speculation.wire
+        rule = target_rule(params) if plan is None else PROTOCOLS[plan.protocol].rule(params, wire)
         if block.parents is None:
             self._acceptance.observe(rule, outcome.accepted_len, len(block.draft))
         else:
@@ -100,10 +107,10 @@ class RoundChooser:
 def report(choice: RoundChoice) -> ChoiceReport:
     """As a client sees it."""
     runner_up = choice.runner_up
-    return ChoiceReport(_told(choice.chosen), None if runner_up is None else _told(runner_up), choice.reason)
+    return ChoiceReport(_estimated(choice.chosen), None if runner_up is None else _estimated(runner_up), choice.reason)
 
 
-def _told(estimate: Estimate) -> PlanEstimate:
+def _estimated(estimate: Estimate) -> PlanEstimate:
     plan = estimate.plan
     return PlanEstimate(
         protocol=None if plan is None else plan.protocol,

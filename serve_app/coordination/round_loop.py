@@ -17,10 +17,10 @@ from outrider.contracts.cost import VerifyCost
 from outrider.contracts.drafting import Draft, DraftPlan, NeedsRow
 from outrider.contracts.errors import ContextTooLongError, GenerationFailedError, OutriderError, VerifierLostError
 from outrider.contracts.exchanged import CorrectionSource
-from outrider.contracts.requests import ChoiceReport, GenerationChunk, ProtocolName
+from outrider.contracts.requests import ChoiceReport, GenerationChunk
 from outrider.contracts.verifying import Block, Refused, Verified
 from outrider.events import event
-from outrider.protocols.registry import codec
+from outrider.protocols.registry import CORRECTION_ALONE, PROTOCOLS
 from outrider.rounds.blocks import make_block, row_request
 from outrider.rounds.generation import Generation, GenerationEvent, GenerationState, RoundEvent
 from outrider.rounds.load import PresentLoad
@@ -178,7 +178,7 @@ class RoundLoop:
             block.parents,
             protocol=None if plan is None else plan.protocol,
             draft_model=None if exchange is None else exchange.model,
-            exact=plan is None or codec(plan.protocol).lossless(self._services.speculation.wire),
+            exact=plan is None or PROTOCOLS[plan.protocol].lossless(self._services.speculation.wire),
         )
         self._source = outcome.deferred
         self._account.committed(len(committed.token_ids))
@@ -198,7 +198,7 @@ class RoundLoop:
             self._choices.append(report(choice))
         plan = choice.chosen.plan
         if generation.correction_by is not None and plan is None:
-            plan = DraftPlan(ProtocolName.DSSD, 0)  # only the correction
+            plan = CORRECTION_ALONE
         number = generation.begin_round(drafting=plan is not None)
         if plan is None:
             return number, None, None, 1.0

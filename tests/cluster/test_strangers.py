@@ -14,7 +14,6 @@ from actors.messages import PROTOCOL_VERSION, Answer, ModelCard
 from outrider.contracts.drafting import Draft, DraftRequest, DraftTerms
 from outrider.contracts.errors import MessageError
 from outrider.contracts.exchanged import ScalarDraft, WireFormat
-from outrider.contracts.requests import ProtocolName
 from outrider.contracts.verifying import OpenGeneration
 from outrider.session.session import DrafterSession
 from outrider.wire.bits import BitWriter
@@ -128,7 +127,7 @@ def drafted(request: DraftRequest, token_id: int, wire: WireFormat) -> Draft:
         round=request.round,
         position=request.feedback_position + len(request.feedback),
         token_ids=(token_id,) * count,
-        distribution=certain if request.plan.protocol is ProtocolName.DSSD else None,
+        distribution=certain if request.plan.protocol == "dssd" else None,
     )
 
 
@@ -206,7 +205,7 @@ def genuine_again(service: Service) -> Iterator[None]:
 def complete(service: Service) -> Any:
     """A response whose drafts are accepted in part."""
     body = {"model": MODEL, "prompt": "Once upon a time there was", "max_tokens": _TOKENS, "temperature": 0}
-    options = {"protocol": ProtocolName.DSSD, "window": _WINDOW}
+    options = {"protocol": "dssd", "window": _WINDOW}
     return service.post("/v1/completions", {**body, "outrider": options})
 
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from outrider.contracts.requests import ProtocolName
 from outrider.engines.drafter.job import DraftedGeneration, DraftingJob
-from outrider.protocols.drawing import DrawnRow, draw_rows, fixed_point_row
+from outrider.protocols.fixed_point import fixed_point_row
+from outrider.protocols.protocol import DrawnRow
 from outrider.sampling.choosing import choose_tokens
 from outrider.sampling.logits import RowGroup, adjust_logits
 
@@ -38,15 +38,13 @@ def draw_batch(drawing: Sequence[Drawing], logits: Tensor) -> list[list[DrawnRow
             if job.correcting:
                 drawn[i] = [DrawnRow((), numerators=fixed_point_row(rows[0], generation.terms.wire, generation.params))]
             else:
-                drawn[i] = draw_rows(rows, generation.next_rule(job))
+                drawn[i] = job.protocol.draw(rows, generation.next_layer(job))
     return [drawn[i] for i in range(len(drawing))]
 
 
 def _is_plain(generation: DraftedGeneration, job: DraftingJob) -> bool:
     """Whether the target's own sampler draws one token from each row."""
-    if job.correcting or job.request.plan.protocol is not ProtocolName.TOKEN_IDS:
-        return False
-    return generation.next_rule(job).children == 1
+    return job.protocol.draws_as_target and not job.correcting and generation.next_layer(job).children == 1
 
 
 def _row_groups(generation: DraftedGeneration, job: DraftingJob) -> list[RowGroup]:

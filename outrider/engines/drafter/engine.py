@@ -29,7 +29,7 @@ from outrider.engines.kv.store import KvStore, SequenceKv
 from outrider.engines.limits import EngineLimits
 from outrider.engines.torch.model import PagedModel, kv_bytes_per_token
 from outrider.engines.torch.verifier import ServableModel
-from outrider.protocols.drawing import fixed_point_probs
+from outrider.protocols.fixed_point import fixed_point_probs
 from outrider.verification.correction import draw_correction
 
 

@@ -11,12 +11,13 @@ import numpy as np
 from outrider.contracts.drafting import Draft, DraftFeatures, DraftRequest, DraftTerms
 from outrider.contracts.exchanged import FloatRow, IntRow
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
-from outrider.contracts.requests import SPLIT_PROTOCOLS, SamplingParams
+from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import OpenGeneration
 from outrider.engines.drafter.tree import DraftTree
 from outrider.engines.forward_model import Move
 from outrider.engines.kv.store import SequenceKv
-from outrider.protocols.drawing import DrawnRow, RowRule, told_distribution
+from outrider.protocols.protocol import DraftProtocol, DrawnRow, Layer
+from outrider.protocols.registry import PROTOCOLS
 from outrider.sampling.logits import TokenCounts
 
 RowKey = tuple[int, int]  # position a row predicts, hash of the tokens before it
@@ -43,6 +44,11 @@ class DraftingJob:
     rows: list[DrawnRow] = field(default_factory=list)
     features: list[DraftFeatures] = field(default_factory=list)
     hidden: list[FloatRow] = field(default_factory=list)
+
+    @property
+    def protocol(self) -> DraftProtocol:
+        """By which it is drafted."""
+        return PROTOCOLS[self.request.plan.protocol]
 
     @property
     def is_tree(self) -> bool:
@@ -122,19 +128,17 @@ class DraftedGeneration:
         counts.append(self.tree.tokens_to(node))
         return counts
 
-    def next_rule(self, job: DraftingJob) -> RowRule:
+    def next_layer(self, job: DraftingJob) -> Layer:
         """How the next layer is drawn."""
-        position = len(self.token_ids) + job.depth
-        return RowRule(job.request.plan.protocol, self.terms.wire, self.params, position, job.shape[job.depth])
+        return Layer(self.terms.wire, self.params, len(self.token_ids) + job.depth, job.shape[job.depth])
 
     def grow(self, job: DraftingJob, rows: list[DrawnRow]) -> None:
         """Add the next layer: one row for each node of the last."""
-        if job.request.plan.protocol in SPLIT_PROTOCOLS:
-            for node, row in zip(self.tree.growing, rows, strict=True):
+        for node, row in zip(self.tree.growing, rows, strict=True):
+            if row.numerators is not None:
                 before = self.tree.tokens_to(node)
                 key = len(self.token_ids) + len(before), extend_prefix_hash(self.prefix_hash, before)
-                if row.numerators is not None:
-                    self.rows[key] = row.numerators
+                self.rows[key] = row.numerators
         job.rows += rows
         job.depth += 1
         self.tree.add_layer([row.token_ids for row in rows])
@@ -148,7 +152,7 @@ class DraftedGeneration:
             token_ids=tuple(self.tree.token_ids),
             correction=job.correction,
             parents=tuple(self.tree.parents) if job.is_tree else None,
-            distribution=told_distribution(job.request.plan.protocol, self.terms.wire, self.params, job.rows),
+            distribution=job.protocol.distribution(job.rows, self.terms.wire, self.params),
             features=tuple(job.features),
             hidden=np.stack(job.hidden) if job.hidden else None,
         )

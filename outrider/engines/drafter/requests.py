@@ -5,7 +5,7 @@ import numpy as np
 from outrider.contracts.drafting import DraftPlan, DraftRequest
 from outrider.contracts.errors import ParameterError, UnsupportedBlockError
 from outrider.contracts.exchanged import CorrectionSource, IntRow, TargetRow
-from outrider.contracts.requests import TREE_PROTOCOLS
+from outrider.protocols.registry import PROTOCOLS, tree_protocols
 
 
 def check_request(request: DraftRequest, vocab_size: int) -> None:
@@ -24,10 +24,9 @@ def check_request(request: DraftRequest, vocab_size: int) -> None:
 def _check_plan(plan: DraftPlan) -> None:
     if plan.window < 0:
         raise ParameterError("plan.window", "an integer >= 0", plan.window)
-    if plan.expansion and plan.protocol not in TREE_PROTOCOLS:
+    if plan.expansion and not PROTOCOLS[plan.protocol].trees:
         raise UnsupportedBlockError(
-            f"{plan.protocol} drafts chains, found a tree of {plan.expansion}; use one of "
-            f"{', '.join(sorted(TREE_PROTOCOLS))}"
+            f"{plan.protocol} drafts chains, found a tree of {plan.expansion}; use one of {', '.join(tree_protocols())}"
         )
     if plan.expansion and (len(plan.expansion) != plan.window or min(plan.expansion) < 1):
         raise ParameterError("plan.expansion", f"{plan.window} integers >= 1 (one per layer)", plan.expansion)

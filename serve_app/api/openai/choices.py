@@ -12,13 +12,13 @@ from operator import mul
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.requests import (
     SAMPLING_RANGES,
-    TREE_PROTOCOLS,
     GenerationId,
     GenerationRequest,
     ProtocolName,
     SamplingParams,
 )
 from outrider.contracts.slo import SloClass, slo_class_named
+from outrider.protocols.registry import PROTOCOLS, reproducible_protocols, tree_protocols
 from serve_app.api.http_errors import PromptTooLongError
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
 from serve_app.api.openai.prompts import Prompt
@@ -141,21 +141,22 @@ def _window(body: CompletionBody | ChatBody, limits: RequestLimits) -> int | Non
 
 def _protocol(body: CompletionBody | ChatBody, params: SamplingParams) -> ProtocolName | None:
     name = body.outrider.protocol
-    if name is None:
-        return None
-    if name not in set(ProtocolName):
-        raise ParameterError("outrider.protocol", f"one of {', '.join(ProtocolName)}", name)
-    if body.seed is not None and not params.greedy and name != ProtocolName.TOKEN_IDS:
-        raise ParameterError("outrider.protocol", "token_ids where a seed is named, for the tokens it stands for", name)
-    return ProtocolName(name)
+    if name is not None and name not in PROTOCOLS:
+        raise ParameterError("outrider.protocol", f"one of {', '.join(PROTOCOLS)}", name)
+    same = reproducible_protocols()
+    if name is not None and body.seed is not None and not params.greedy and name not in same:
+        needed = f"{' or '.join(same)} where a seed is named, for the tokens it stands for"
+        raise ParameterError("outrider.protocol", needed, name)
+    return name
 
 
 def _expansion(body: CompletionBody | ChatBody, limits: RequestLimits) -> tuple[int, ...]:
     options = body.outrider
     if not options.expansion:
         return ()
-    if options.protocol not in TREE_PROTOCOLS:
-        raise ParameterError("outrider.expansion", "outrider.protocol tslt_tree or token_ids", options.protocol)
+    if options.protocol not in tree_protocols():
+        needed = f"outrider.protocol {' or '.join(tree_protocols())}"
+        raise ParameterError("outrider.expansion", needed, options.protocol)
     if len(options.expansion) != options.window or min(options.expansion) < 1:
         needed = f"as many numbers >= 1 as outrider.window ({options.window})"
         raise ParameterError("outrider.expansion", needed, options.expansion)

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import floor
 
-from outrider.contracts.requests import FinishReason, ProtocolName, RoundStats
+from outrider.contracts.requests import FinishReason, RoundStats
+from outrider.protocols.registry import PROTOCOLS
 from outrider.scheduling.attribution import response_cause
 from outrider.text.tokens import TokenTable
 from serve_app.api.openai.choice_reader import ChoiceReader, Delta, ShownToken
@@ -201,7 +202,7 @@ def model_card(limits: RequestLimits, created_s: int) -> dict[str, object]:
         "max_model_len": limits.max_context_tokens,
         "outrider": {
             "max_window": limits.k_max,
-            "protocols": list(ProtocolName),
+            "protocols": tuple(PROTOCOLS),
             "slo_classes": {slo.name: slo.tokens_per_s or None for slo in limits.slo_classes},
         },
     }

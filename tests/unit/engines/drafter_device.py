@@ -31,7 +31,7 @@ class Device:
         name: str,
         params: SamplingParams,
         prompt: tuple[int, ...] = PROMPT,
-        protocol: ProtocolName = ProtocolName.TOKEN_IDS,
+        protocol: ProtocolName = "token_ids",
     ) -> None:
         self.name, self.params, self.prompt, self.protocol = name, params, prompt, protocol
         self.tokens = list(prompt)

@@ -10,14 +10,14 @@ from outrider.contracts.drafting import Draft, DraftPlan, DraftRequest
 from outrider.contracts.errors import MessageError
 from outrider.contracts.exchanged import DenseDraft, FloatField, ScalarDraft, SparseDraft, WireFormat
 from outrider.contracts.requests import ProtocolName
-from outrider.protocols.registry import CODECS, codec, message_bits
+from outrider.protocols.registry import PROTOCOLS, message_bits
 from outrider.sampling.floats import CODE_BITS
 from outrider.wire.bits import BitReader, BitWriter
 from outrider.wire.envelope import envelope_bits
 from tests.unit.session.random_rounds import SCALARS, random_draft, random_plan, random_wire
 
 VOCABULARIES = (3, 5, 257, 49152)
-CHAIN = DraftPlan(ProtocolName.TSLT, 2)
+CHAIN = DraftPlan("tslt", 2)
 SEEDS = st.integers(0, 2**32)
 
 
@@ -27,15 +27,16 @@ def asked(plan: DraftPlan) -> DraftRequest:
 
 def body(draft: Draft, plan: DraftPlan, wire: WireFormat) -> tuple[bytes, int]:
     writer = BitWriter()
-    codec(plan.protocol).encode(writer, draft, plan, wire)
+    PROTOCOLS[plan.protocol].encode(writer, draft, plan, wire)
     return writer.to_bytes(), writer.bits
 
 
-def test_every_protocol_has_a_codec() -> None:
-    assert set(CODECS) == set(ProtocolName)
+def test_codes_on_the_wire_never_change() -> None:
+    codes = {name: PROTOCOLS[name].code for name in PROTOCOLS}
+    assert codes == {"token_ids": 0, "dsd": 1, "tslt": 2, "tslt_tree": 3, "dssd": 4, "dssd_candidates": 5}
 
 
-@pytest.mark.parametrize("protocol", list(ProtocolName))
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("vocab_size", VOCABULARIES)
 @given(seed=SEEDS)
 @settings(max_examples=25)
@@ -46,11 +47,11 @@ def test_blocks_come_back(protocol: ProtocolName, vocab_size: int, seed: int) ->
     draft = random_draft(rng, asked(plan), wire)
     data, _ = body(draft, plan, wire)
     reader = BitReader(data)
-    assert codec(protocol).decode(reader, asked(plan), wire) == draft
+    assert PROTOCOLS[protocol].decode(reader, asked(plan), wire) == draft
     reader.finish()
 
 
-@pytest.mark.parametrize("protocol", list(ProtocolName))
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("field", list(FloatField))
 @given(seed=SEEDS, vocab_size=st.sampled_from(VOCABULARIES[:3]))
 @settings(max_examples=25)
@@ -66,9 +67,9 @@ def test_a_full_block_takes_the_papers_bits_and_the_known_overhead(
     rows_full = not isinstance(draft.distribution, SparseDraft) or all(
         len(row) == kept for row in draft.distribution.token_ids
     )
-    told = protocol is not ProtocolName.TSLT_TREE or draft.distribution is not None
+    told = protocol != "tslt_tree" or draft.distribution is not None
     data, bits = body(draft, plan, wire)
-    formula = codec(protocol).expected_bits(wire, plan) + codec(protocol).overhead_bits(wire, plan)
+    formula = PROTOCOLS[protocol].expected_bits(wire, plan) + PROTOCOLS[protocol].overhead_bits(wire, plan)
     if full and rows_full and told:
         assert bits == formula
         assert message_bits(wire, plan) == envelope_bits(bits) == envelope_bits(len(data) * 8)
@@ -82,24 +83,24 @@ def test_the_papers_formulas_at_their_own_sizes() -> None:
 
     def bits(protocol: ProtocolName, window: int, expansion: tuple[int, ...] = (), top_k: int = 0) -> int:
         plan = DraftPlan(protocol, window, expansion)
-        return codec(protocol).expected_bits(replace(wire, top_k=top_k), plan)
+        return PROTOCOLS[protocol].expected_bits(replace(wire, top_k=top_k), plan)
 
-    assert bits(ProtocolName.TOKEN_IDS, 4) == 4 * 15
-    assert bits(ProtocolName.TOKEN_IDS, 2, (2, 2)) == 6 * 15
-    assert bits(ProtocolName.TSLT, 4) == 4 * 512_000
-    assert bits(ProtocolName.DSD, 4) == 4 * (512_000 + 15)
-    assert bits(ProtocolName.TSLT, 4, top_k=32) == 4 * 32 * (16 + 15)
-    assert bits(ProtocolName.TSLT_TREE, 3, (2, 2, 2), top_k=32) == (1 + 2 + 4) * 32 * (16 + 15)
-    assert bits(ProtocolName.TSLT_TREE, 1, (4,), top_k=32) == 32 * (16 + 15)
-    assert bits(ProtocolName.DSSD, 4) == bits(ProtocolName.DSSD_CANDIDATES, 4) == 4 * (15 + 16)
+    assert bits("token_ids", 4) == 4 * 15
+    assert bits("token_ids", 2, (2, 2)) == 6 * 15
+    assert bits("tslt", 4) == 4 * 512_000
+    assert bits("dsd", 4) == 4 * (512_000 + 15)
+    assert bits("tslt", 4, top_k=32) == 4 * 32 * (16 + 15)
+    assert bits("tslt_tree", 3, (2, 2, 2), top_k=32) == (1 + 2 + 4) * 32 * (16 + 15)
+    assert bits("tslt_tree", 1, (4,), top_k=32) == 32 * (16 + 15)
+    assert bits("dssd", 4) == bits("dssd_candidates", 4) == 4 * (15 + 16)
 
 
-@pytest.mark.parametrize("protocol", list(ProtocolName))
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_only_rounding_the_target_is_lossy(protocol: ProtocolName) -> None:
     for field in FloatField:
-        assert codec(protocol).lossless(WireFormat(5, logit_field=field))
+        assert PROTOCOLS[protocol].lossless(WireFormat(5, logit_field=field))
         rounded = WireFormat(5, row_field=field)
-        assert codec(protocol).lossless(rounded) == (protocol not in SCALARS or field is FloatField.FP32)
+        assert PROTOCOLS[protocol].lossless(rounded) == (protocol not in SCALARS or field is FloatField.FP32)
 
 
 @pytest.mark.parametrize("field", list(FloatField))
@@ -109,13 +110,13 @@ def test_one_hot_rows_cross_every_field(field: FloatField) -> None:
     logits = np.full((2, 5), -np.inf, dtype=np.float32)
     logits[0, 3] = logits[1, 0] = 0.0
     for protocol, distribution in (
-        (ProtocolName.DSD, DenseDraft(logits)),
-        (ProtocolName.TSLT, SparseDraft((np.array([3]), np.array([0])), (np.zeros(1, np.float32),) * 2)),
-        (ProtocolName.DSSD, ScalarDraft(np.array([2**24, 2**24]), 24)),
+        ("dsd", DenseDraft(logits)),
+        ("tslt", SparseDraft((np.array([3]), np.array([0])), (np.zeros(1, np.float32),) * 2)),
+        ("dssd", ScalarDraft(np.array([2**24, 2**24]), 24)),
     ):
         plan = DraftPlan(protocol, 4)
         draft = Draft("g", 3, 11, (3, 0), distribution=distribution)
-        assert codec(protocol).decode(BitReader(body(draft, plan, wire)[0]), asked(plan), wire) == draft
+        assert PROTOCOLS[protocol].decode(BitReader(body(draft, plan, wire)[0]), asked(plan), wire) == draft
 
 
 def sparse(token_ids: list[int], logits: list[float]) -> SparseDraft:
@@ -125,21 +126,21 @@ def sparse(token_ids: list[int], logits: list[float]) -> SparseDraft:
 @pytest.mark.parametrize(
     ("draft", "plan", "reason"),
     [
-        (Draft("g", 3, 11, (1, 2, 3)), DraftPlan(ProtocolName.TOKEN_IDS, 2), "chain of at most 2"),
-        (Draft("g", 3, 11, (1,), parents=(-1,)), DraftPlan(ProtocolName.TOKEN_IDS, 2), "chain of at most 2"),
-        (Draft("g", 3, 11, (1, 5)), DraftPlan(ProtocolName.TOKEN_IDS, 2), r"ids in 0\.\.4"),
-        (Draft("g", 3, 11, (1,)), DraftPlan(ProtocolName.TOKEN_IDS, 2, (1, 2)), "breadth first"),
-        (Draft("g", 3, 11, (1, 1), parents=(-1, -1)), DraftPlan(ProtocolName.TOKEN_IDS, 2, (1, 2)), "at most 1"),
-        (Draft("g", 3, 11, (1, 1), parents=(-1, 7)), DraftPlan(ProtocolName.TOKEN_IDS, 2, (1, 2)), "breadth first"),
+        (Draft("g", 3, 11, (1, 2, 3)), DraftPlan("token_ids", 2), "chain of at most 2"),
+        (Draft("g", 3, 11, (1,), parents=(-1,)), DraftPlan("token_ids", 2), "chain of at most 2"),
+        (Draft("g", 3, 11, (1, 5)), DraftPlan("token_ids", 2), r"ids in 0\.\.4"),
+        (Draft("g", 3, 11, (1,)), DraftPlan("token_ids", 2, (1, 2)), "breadth first"),
+        (Draft("g", 3, 11, (1, 1), parents=(-1, -1)), DraftPlan("token_ids", 2, (1, 2)), "at most 1"),
+        (Draft("g", 3, 11, (1, 1), parents=(-1, 7)), DraftPlan("token_ids", 2, (1, 2)), "breadth first"),
         (
             Draft("g", 3, 11, (1,) * 4, parents=(-1, -1, 1, 0)),
-            DraftPlan(ProtocolName.TOKEN_IDS, 2, (2, 2)),
+            DraftPlan("token_ids", 2, (2, 2)),
             "breadth first",
         ),
         (Draft("g", 3, 11, (1,), distribution=ScalarDraft(np.array([1]), 24)), CHAIN, "SparseDraft"),
         (
             Draft("g", 3, 11, (1,), distribution=sparse([1], [0.0])),
-            DraftPlan(ProtocolName.TOKEN_IDS, 2),
+            DraftPlan("token_ids", 2),
             "without distributions",
         ),
         (Draft("g", 3, 11, (1,)), CHAIN, "SparseDraft"),
@@ -153,22 +154,22 @@ def sparse(token_ids: list[int], logits: list[float]) -> SparseDraft:
         (Draft("g", 3, 11, (1,), distribution=sparse([1], [0.1])), CHAIN, "fp16 holds exactly"),
         (
             Draft("g", 3, 11, (1,), distribution=DenseDraft(np.zeros((1, 4), np.float32))),
-            DraftPlan(ProtocolName.DSD, 2),
+            DraftPlan("dsd", 2),
             r"\(1, 5\), found \(1, 4\)",
         ),
         (
             Draft("g", 3, 11, (1,), distribution=DenseDraft(np.array([[0, -np.inf, 0, 0, 0]], np.float32))),
-            DraftPlan(ProtocolName.DSD, 2),
+            DraftPlan("dsd", 2),
             "was removed",
         ),
         (
             Draft("g", 3, 11, (1,), distribution=ScalarDraft(np.array([0]), 24)),
-            DraftPlan(ProtocolName.DSSD, 2),
+            DraftPlan("dssd", 2),
             "24 bits, found -1",
         ),
         (
             Draft("g", 3, 11, (1,), distribution=ScalarDraft(np.array([1]), 16)),
-            DraftPlan(ProtocolName.DSSD, 2),
+            DraftPlan("dssd", 2),
             "1 of 16",
         ),
     ],
@@ -182,8 +183,8 @@ def test_a_block_that_cannot_be_told_is_refused(draft: Draft, plan: DraftPlan, r
     ("fields", "plan", "reason"),
     [
         ([(3, 2)], CHAIN, "at most 2"),
-        ([(0, 1), (3, 2)], DraftPlan(ProtocolName.TOKEN_IDS, 1, (2,)), "at most 2 children"),
-        ([(0, 1), (2, 2)], DraftPlan(ProtocolName.TOKEN_IDS, 1, (2,)), "full tree"),
+        ([(0, 1), (3, 2)], DraftPlan("token_ids", 1, (2,)), "at most 2 children"),
+        ([(0, 1), (2, 2)], DraftPlan("token_ids", 1, (2,)), "full tree"),
         ([(1, 2), (3, 2)], CHAIN, r"1\.\.3 ids, found 4"),
         ([(1, 2), (1, 2), (2, 3), (2, 3)], CHAIN, "ascending"),
         ([(1, 2), (1, 2), (2, 3), (1, 3)], CHAIN, "ascending"),
@@ -191,8 +192,8 @@ def test_a_block_that_cannot_be_told_is_refused(draft: Draft, plan: DraftPlan, r
         ([(1, 2), (0, 2), (2, 3), (0x7E00, 16)], CHAIN, "NaN"),
         ([(1, 2), (0, 2), (2, 3), (0xFC00, 16)], CHAIN, "finite logits"),
         ([(1, 2), (2, 2), (0, 3), (1, 3), (2, 3), (0, 48), (3, 2)], CHAIN, "rank below 3"),
-        ([(1, 2), (0, 3), (0xFC00, 16), (0, 64)], DraftPlan(ProtocolName.DSD, 2), "was removed"),
-        ([(1, 2), (7, 3), (0, 64)], DraftPlan(ProtocolName.DSD, 2), r"0\.\.4"),
+        ([(1, 2), (0, 3), (0xFC00, 16), (0, 64)], DraftPlan("dsd", 2), "was removed"),
+        ([(1, 2), (7, 3), (0, 64)], DraftPlan("dsd", 2), r"0\.\.4"),
     ],
 )
 def test_bits_that_are_no_block_are_refused(fields: list[tuple[int, int]], plan: DraftPlan, reason: str) -> None:
@@ -201,7 +202,7 @@ def test_bits_that_are_no_block_are_refused(fields: list[tuple[int, int]], plan:
         writer.uint(value, width)
     reader = BitReader(writer.to_bytes() + bytes(20))
     with pytest.raises(MessageError, match=reason):
-        codec(plan.protocol).decode(reader, asked(plan), WireFormat(5, top_k=3))
+        PROTOCOLS[plan.protocol].decode(reader, asked(plan), WireFormat(5, top_k=3))
 
 
 def test_a_scale_that_is_no_power_of_two_is_refused() -> None:
@@ -209,6 +210,4 @@ def test_a_scale_that_is_no_power_of_two_is_refused() -> None:
     for value, width in ((1, 2), (0, 2), (2, 3), (0x3FC00000, 32), (1, CODE_BITS[FloatField.INT8])):
         writer.uint(value, width)
     with pytest.raises(MessageError, match="power of two"):
-        codec(ProtocolName.TSLT).decode(
-            BitReader(writer.to_bytes()), asked(CHAIN), WireFormat(5, FloatField.INT8, top_k=3)
-        )
+        PROTOCOLS["tslt"].decode(BitReader(writer.to_bytes()), asked(CHAIN), WireFormat(5, FloatField.INT8, top_k=3))

@@ -14,7 +14,6 @@ from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import (
     FinishReason,
     GenerationRequest,
-    ProtocolName,
     RoundStats,
     SamplingParams,
     TokenLogprobs,
@@ -235,7 +234,7 @@ def deferred(**fields: Any) -> Generation:
     """A response whose next token is a device's to draw, behind one accepted token of a draft of two."""
     generation = make(**fields)
     outcome = Verified("g", begin(generation), (0,), None, deferred=ROW)
-    committed = generation.commit(outcome, (3, 4), protocol=ProtocolName.DSSD, draft_model="small")
+    committed = generation.commit(outcome, (3, 4), protocol="dssd", draft_model="small")
     assert (committed.token_ids, committed.origins) == ((3,), (TokenOrigin.ACCEPTED,))
     return generation
 
@@ -249,10 +248,10 @@ def test_a_deferred_correction_is_committed_when_the_device_has_drawn_it() -> No
     assert generation.correction_by is None
     assert (generation.verifier_position, generation.verifier_prefix_hash) == before, "it has not been told yet"
     assert generation.position == before[0] + 1
-    generation.commit(Verified("g", begin(generation), (0,), 2), (5,), protocol=ProtocolName.DSSD)
+    generation.commit(Verified("g", begin(generation), (0,), 2), (5,), protocol="dssd")
     assert generation.output_ids == [3, 7, 5, 2]
     assert generation.verifier_position == generation.position
-    assert generation.stats.protocols == ((ProtocolName.DSSD, 2),)
+    assert generation.stats.protocols == (("dssd", 2),)
 
 
 def test_a_correction_may_be_the_last_token() -> None:
@@ -306,9 +305,9 @@ def test_behind_a_leaf_of_a_tree_nothing_was_rejected(path: tuple[int, ...], ori
 
 
 def test_costs_add_up_by_protocol() -> None:
-    one = RoundStats(rounds=2, payload_up_bits=5, protocols=((ProtocolName.DSD, 1), (ProtocolName.TSLT, 2)))
-    two = RoundStats(rounds=3, payload_up_bits=1, protocols=((ProtocolName.TSLT, 4),))
-    protocols = ((ProtocolName.DSD, 1), (ProtocolName.TSLT, 6))
+    one = RoundStats(rounds=2, payload_up_bits=5, protocols=(("dsd", 1), ("tslt", 2)))
+    two = RoundStats(rounds=3, payload_up_bits=1, protocols=(("tslt", 4),))
+    protocols = (("dsd", 1), ("tslt", 6))
     assert one + two == RoundStats(rounds=5, payload_up_bits=6, protocols=protocols)
     assert one + RoundStats() == one
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from outrider.contracts.errors import ShapeError
 from outrider.contracts.requests import SamplingParams
-from outrider.sampling.choosing import choose_along, choose_tokens, noisy_scores, target_probs
+from outrider.sampling.choosing import choose_along, choose_tokens, target_probs
 from outrider.sampling.logits import RowGroup, TokenCounts
+from outrider.sampling.noise import noisy_scores
 
 GREEDY = SamplingParams(temperature=0.0)
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.drafting import DraftPlan
-from outrider.contracts.requests import ProtocolName
 from outrider.scheduling.ledger import Ledger
 from outrider.selection.situation import Promise, RoundChoice, SelectionPolicy, VerifierView
 from tests.unit.selection.simulated_rounds import World
@@ -53,7 +52,7 @@ class Loop:
         self._world = world
         self._fleet = fleet
         self._until_s = until_s
-        self._told = replace(knowing(world), protocols=(ProtocolName.TOKEN_IDS,), k_max=12)
+        self._told = replace(knowing(world), protocols=("token_ids",), k_max=12)
         self._queue_s, self._blocks = 0.0, 1.0
         self.windows: list[int] = []
         self.arrivals: list[tuple[float, int]] = []

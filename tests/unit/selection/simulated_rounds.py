@@ -11,16 +11,21 @@ from outrider.contracts.cost import LinearCostModel, VerifyCost
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.link import Csi
-from outrider.contracts.requests import ProtocolName, SamplingParams
+from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.link.latency import exchange_s
-from outrider.protocols.dssd import expected_row_bits
-from outrider.protocols.registry import message_bits
+from outrider.protocols.corrections import expected_row_bits
+from outrider.protocols.dssd_candidates import candidates_bits, expected_candidates, failure_probability
+from outrider.protocols.registry import PROTOCOLS, message_bits
 from outrider.selection.acceptance import AcceptanceBook, GenerationAcceptance
-from outrider.selection.candidates import expected_candidates, failure_probability
-from outrider.selection.payload import candidates_bits
-from outrider.selection.plans import rule_for
-from outrider.selection.situation import DrafterView, RoundChoice, RoundSituation, SelectionPolicy, VerifierView
+from outrider.selection.situation import (
+    DrafterView,
+    RoundChoice,
+    RoundSituation,
+    SelectionPolicy,
+    VerifierView,
+    round_terms,
+)
 
 VOCAB = 49152
 WIRE = WireFormat(VOCAB)
@@ -67,7 +72,7 @@ class World:
         """Expected tokens of a round, and the probability of a rejection in it."""
         if plan is None:
             return 1.0, 0.0
-        rule = rule_for(plan.protocol, self.params, WIRE)
+        rule = PROTOCOLS[plan.protocol].rule(self.params, WIRE)
         reached, total = 1.0, 1.0
         for depth, siblings in enumerate(shape(plan)):
             reached *= self.layer(rule, depth, siblings)
@@ -89,9 +94,9 @@ class World:
         rejected = self.tokens(plan)[1]
         down_bits, up_bits, again_s = 64.0, float(message_bits(WIRE, plan)), 0.0
         row = expected_row_bits(WIRE)
-        if plan.protocol is ProtocolName.DSSD or (plan.protocol is ProtocolName.DSSD_CANDIDATES and not candidates):
+        if plan.protocol == "dssd" or (plan.protocol == "dssd_candidates" and not candidates):
             down_bits, up_bits = down_bits + rejected * row, up_bits + rejected * 16.0
-        elif plan.protocol is ProtocolName.DSSD_CANDIDATES:
+        elif plan.protocol == "dssd_candidates":
             down_bits += rejected * candidates_bits(candidates, WIRE, VOCAB)
             up_bits += rejected * 16.0
             again_s = exchange_s(self.csi, 64.0 + row, 32.0) * rejected
@@ -101,7 +106,7 @@ class World:
 
     def verdict(self, plan: DraftPlan, rng: random.Random) -> tuple[list[int], list[int]]:
         """Siblings offered along the accepted path, and which were accepted."""
-        rule = rule_for(plan.protocol, self.params, WIRE)
+        rule = PROTOCOLS[plan.protocol].rule(self.params, WIRE)
         offered: list[int] = []
         accepted: list[int] = []
         for depth, siblings in enumerate(shape(plan)):
@@ -124,7 +129,7 @@ class World:
             drafter=DrafterView(self.csi, self.step_s, self.exchange_fixed_s),
             verifier=VerifierView(self.model, 0.0, self.batch_blocks, self.round_fixed_s),
             acceptance=generation.view(),
-            protocols=tuple(ProtocolName),
+            protocols=tuple(PROTOCOLS),
             window=None,
         )
         return replace(told, **changes)  # type: ignore[arg-type]  # fields by name
@@ -146,7 +151,7 @@ def play(world: World, policy: SelectionPolicy, book: AcceptanceBook, rounds: in
             generation.observe(AcceptanceRule.RATIO, 0, 0)
             continue
         offered, accepted = world.verdict(plan, rng)
-        rule = rule_for(plan.protocol, world.params, WIRE)
+        rule = PROTOCOLS[plan.protocol].rule(world.params, WIRE)
         if plan.expansion:
             generation.observe_tree(rule, offered, accepted)
         else:
@@ -160,7 +165,8 @@ def true_candidates(world: World) -> int:
     told = world.situation(settled)
     means = told.acceptance.means.copy()
     means[:] = world.ratio
-    return expected_candidates(replace(told, acceptance=replace(told.acceptance, means=means)))
+    terms = round_terms("dssd_candidates", replace(told, acceptance=replace(told.acceptance, means=means)))
+    return expected_candidates(terms)
 
 
 def true_seconds_per_token(world: World, choices: Sequence[RoundChoice]) -> float:

@@ -1,14 +1,16 @@
 """How many draws replace a row."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.exchanged import Deferral, FloatField, WireFormat
-from outrider.contracts.requests import ProtocolName, SamplingParams
-from outrider.selection.acceptance import AcceptanceBook
-from outrider.selection.candidates import candidate_count, deferral_for, expected_candidates, failure_probability
-from tests.unit.selection.simulated_rounds import VOCAB, WIRE, World, link
+from outrider.contracts.requests import SamplingParams
+from outrider.protocols.dssd_candidates import candidate_count, failure_probability
+from outrider.protocols.protocol import RoundTerms
+from outrider.protocols.registry import PROTOCOLS
+from tests.unit.selection.simulated_rounds import VOCAB, WIRE, link
 
 
 @pytest.mark.parametrize("mass", [0.1, 0.4, 0.9])
@@ -33,12 +35,16 @@ def test_the_row_goes_where_it_is_smaller() -> None:
     assert candidate_count(0.4, WIRE, link(20, 20), support=VOCAB) > 0
 
 
-def test_a_plan_s_deferral() -> None:
-    situation = World(link(20, 20), 0.6).situation(AcceptanceBook().generation())
-    count = expected_candidates(situation)
+def test_who_draws_a_correction_from_what() -> None:
+    terms = RoundTerms(SamplingParams(), WIRE, link(20, 20), 0.4)
+    count = candidate_count(0.4, WIRE, link(20, 20))
     assert count > 0
-    assert deferral_for(DraftPlan(ProtocolName.DSSD, 3), situation) == Deferral(FloatField.FP32, 0)
-    assert deferral_for(DraftPlan(ProtocolName.DSSD_CANDIDATES, 3), situation) == Deferral(FloatField.FP32, count)
-    assert deferral_for(DraftPlan(ProtocolName.TSLT, 3), situation) is None
-    top = World(link(20, 20), 0.6, params=SamplingParams(top_k=2)).situation(AcceptanceBook().generation())
-    assert deferral_for(DraftPlan(ProtocolName.DSSD_CANDIDATES, 3), top) == Deferral(FloatField.FP32, 0)
+
+    def deferral(protocol: str, **changes: object) -> Deferral | None:
+        return PROTOCOLS[protocol].deferral(replace(terms, **changes))  # type: ignore[arg-type]  # fields by name
+
+    assert deferral("dssd") == Deferral(FloatField.FP32, 0)
+    assert deferral("dssd_candidates") == Deferral(FloatField.FP32, count)
+    assert deferral("dssd_candidates", params=SamplingParams(top_k=2)) == Deferral(FloatField.FP32, 0)
+    assert deferral("tslt") is None
+    assert deferral("dssd", params=SamplingParams(temperature=0.0)) is None

@@ -5,7 +5,7 @@ Where two plans differ by less than what a generation can learn of its acceptanc
 
 import pytest
 
-from outrider.contracts.requests import ProtocolName
+from outrider.protocols.registry import PROTOCOLS
 from outrider.selection.acceptance import AcceptanceBook
 from outrider.selection.cheapest import Cheapest
 from outrider.selection.plans import candidate_plans
@@ -17,7 +17,7 @@ RTTS_MS = (0, 5, 20, 50)
 @pytest.mark.parametrize("ratio", [0.3, 0.6, 0.9])
 @pytest.mark.parametrize("mbps", [1, 10, 20, 100, 500])
 def test_near_the_best_fixed_choice_and_never_worse_than_no_draft(mbps: float, ratio: float) -> None:
-    plans = candidate_plans(tuple(ProtocolName), 16, False, ()).plans
+    plans = candidate_plans(tuple(PROTOCOLS), 16, False, ()).plans
     excess = []
     for rtt_ms in RTTS_MS:
         world, book = World(link(mbps, rtt_ms), ratio), AcceptanceBook()

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from outrider.contracts.cost import LinearCostModel
 from outrider.contracts.drafting import DraftPlan
-from outrider.contracts.requests import ProtocolName
 from outrider.scheduling.ledger import Ledger
 from outrider.selection.cheapest import Cheapest
 from outrider.selection.cost_aware import CostAware, cost_per_token, keeps_promise
@@ -28,7 +27,7 @@ from tests.unit.selection.simulated_rounds import World, link
 from tests.unit.selection.test_estimates import constant, knowing
 from tests.unit.selection.test_policies import COMPUTE_BOUND, READ_BOUND, idle, situation, window
 
-CHAINS = (ProtocolName.DSSD_CANDIDATES,)
+CHAINS = ("dssd_candidates",)
 LOADS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)  # batches waited
 K_MAX, STEP_S, FIXED_S = 16, 60e-3, 50e-3
 
@@ -99,7 +98,7 @@ def test_windows_shrink_with_the_load_where_computing_dominates() -> None:
 
 def test_trees_widen_where_rows_cost_nothing() -> None:
     def nodes(waited: float) -> int:
-        told = replace(chains(READ_BOUND, waited, 0.6), protocols=(ProtocolName.TOKEN_IDS,), k_max=4)
+        told = replace(chains(READ_BOUND, waited, 0.6), protocols=("token_ids",), k_max=4)
         plan = CostAware().choose(told, None).chosen.plan
         return 0 if plan is None else plan.nodes
 
@@ -193,5 +192,5 @@ def test_no_try_that_would_break_a_promise() -> None:
 
 def test_a_plan_that_is_gone_is_not_missed() -> None:
     told = chains(READ_BOUND, 2.0, 0.8)
-    gone = RoundChoice(Estimate(DraftPlan(ProtocolName.DSD, 40), 1.0, 1.0, 1.0), None, ChoiceReason.CHEAPEST)
+    gone = RoundChoice(Estimate(DraftPlan("dsd", 40), 1.0, 1.0, 1.0), None, ChoiceReason.CHEAPEST)
     assert CostAware().choose(told, gone).chosen.plan is not None

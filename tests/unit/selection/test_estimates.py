@@ -7,17 +7,19 @@ import pytest
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.errors import ParameterError
-from outrider.contracts.requests import ProtocolName, SamplingParams
+from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import AcceptanceRule
+from outrider.protocols.dssd import row_bits
+from outrider.protocols.payload import expected_support
+from outrider.protocols.registry import PROTOCOLS
 from outrider.selection.acceptance import AcceptanceBook, AcceptanceView
 from outrider.selection.estimates import estimate
-from outrider.selection.payload import expected_support, row_bits
-from outrider.selection.plans import NO_DRAFT, PlanSet, candidate_plans, rule_for
+from outrider.selection.plans import NO_DRAFT, PlanSet, candidate_plans
 from outrider.selection.situation import RoundSituation, VerifierView
 from outrider.selection.yields import expected_tokens
 from tests.unit.selection.simulated_rounds import SERVER, VOCAB, WIRE, World, link, shape, true_candidates
 
-ALL = candidate_plans(tuple(ProtocolName), 16, False, ())
+ALL = candidate_plans(tuple(PROTOCOLS), 16, False, ())
 TRUE_FACTORS = [0.4**sibling for sibling in range(16)]
 
 
@@ -49,7 +51,7 @@ def test_agree_with_the_costs_of_one_plan_at_a_time(world: World) -> None:
         assert one.round_s == pytest.approx(world.round_s(plan, candidates)), plan
         assert one.seconds_per_token == pytest.approx(one.round_s / one.expected_tokens)
         if plan is not None:
-            rule = rule_for(plan.protocol, situation.params, WIRE)
+            rule = PROTOCOLS[plan.protocol].rule(situation.params, WIRE)
             layers = [situation.acceptance.sibling_acceptance(rule, depth, k) for depth, k in enumerate(shape(plan))]
             assert one.expected_tokens == pytest.approx(expected_tokens(layers))
 
@@ -69,7 +71,7 @@ def test_truncated_requests_send_short_rows() -> None:
     assert expected_support(SamplingParams(top_p=0.9), VOCAB) < VOCAB
     assert expected_support(SamplingParams(temperature=0.0), VOCAB) == 1
     assert row_bits(WIRE, 40) < row_bits(WIRE, VOCAB) / 100
-    plans = PlanSet((DraftPlan(ProtocolName.DSSD, 4),))
+    plans = PlanSet((DraftPlan("dssd", 4),))
     world = World(link(10, 20), 0.6)
     whole_s = estimate(knowing(world), plans).round_s[0]
     assert estimate(knowing(replace(world, params=SamplingParams(top_k=40))), plans).round_s[0] < whole_s - 0.1
@@ -77,7 +79,7 @@ def test_truncated_requests_send_short_rows() -> None:
 
 def test_a_greedy_request_s_corrections_need_no_row() -> None:
     world = World(link(1, 0), 0.6, params=SamplingParams(temperature=0.0))
-    plans = PlanSet((DraftPlan(ProtocolName.DSSD, 4), DraftPlan(ProtocolName.TOKEN_IDS, 4)))
+    plans = PlanSet((DraftPlan("dssd", 4), DraftPlan("token_ids", 4)))
     dssd_s, ids_s = estimate(knowing(world), plans).round_s
     assert dssd_s - ids_s < 150 / 1e6, "no more than four scalars"
 
@@ -85,7 +87,7 @@ def test_a_greedy_request_s_corrections_need_no_row() -> None:
 @pytest.mark.parametrize("window", [1, 4, 16])
 def test_waiting_counts_in_batches(window: int) -> None:
     situation = knowing(World(link(20, 20), 0.6))
-    plans = PlanSet((None, DraftPlan(ProtocolName.TOKEN_IDS, window)))
+    plans = PlanSet((None, DraftPlan("token_ids", window)))
     batch_s = [SERVER.predict_s([VerifyCost(rows, 299)] * 8) for rows in (1, window + 1)]
     idle = replace(situation, verifier=VerifierView(SERVER, 0.0, 8.0, 0.0))
     for last, waited_s in ((None, batch_s[0]), (plans.plans[1], batch_s[1])):

@@ -6,7 +6,7 @@ import pytest
 
 from outrider.contracts.cost import LinearCostModel
 from outrider.contracts.drafting import DraftPlan
-from outrider.contracts.requests import ProtocolName, SamplingParams
+from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.selection.acceptance import AcceptanceBook, GenerationAcceptance
 from outrider.selection.cheapest import Cheapest
@@ -68,15 +68,15 @@ def test_no_draft_where_there_can_be_none(
     ("asked", "remaining", "expected"), [(4, 100, 4), (4, 3, 2), (40, 100, 16), (None, 100, 16), (None, 8, 7)]
 )
 def test_fixed_is_clamped_to_k_max_and_what_remains(asked: int | None, remaining: int, expected: int) -> None:
-    choice = Fixed().choose(situation(window=asked, remaining_tokens=remaining, protocols=(ProtocolName.DSD,)), None)
-    assert choice.chosen.plan == DraftPlan(ProtocolName.DSD, expected)
+    choice = Fixed().choose(situation(window=asked, remaining_tokens=remaining, protocols=("dsd",)), None)
+    assert choice.chosen.plan == DraftPlan("dsd", expected)
     assert choice.reason is ChoiceReason.FIXED
 
 
 def test_fixed_takes_the_first_protocol_and_the_configured_tree() -> None:
-    protocols = (ProtocolName.TSLT_TREE, ProtocolName.TOKEN_IDS)
+    protocols = ("tslt_tree", "token_ids")
     choice = Fixed().choose(situation(window=2, expansion=(3, 2), protocols=protocols), None)
-    assert choice.chosen.plan == DraftPlan(ProtocolName.TSLT_TREE, 2, (3, 2))
+    assert choice.chosen.plan == DraftPlan("tslt_tree", 2, (3, 2))
 
 
 def test_an_idle_verifier_and_a_fast_drafter_get_long_windows() -> None:
@@ -108,8 +108,8 @@ def test_a_slow_drafter_gets_short_windows() -> None:
 def test_dsd_never_on_a_slow_link(mbps: int) -> None:
     choice = Cheapest().choose(situation(0.9, mbps=mbps), None)
     assert choice.chosen.plan is not None
-    assert choice.chosen.plan.protocol is not ProtocolName.DSD
-    alone = Cheapest().choose(situation(0.9, mbps=mbps, protocols=(ProtocolName.DSD,)), None)
+    assert choice.chosen.plan.protocol != "dsd"
+    alone = Cheapest().choose(situation(0.9, mbps=mbps, protocols=("dsd",)), None)
     assert (window(alone) == 0) is (mbps < 100), "a row of 0.8 Mbit a token"
 
 
@@ -136,16 +136,16 @@ def test_a_request_s_own_window_leaves_the_protocol(policy: SelectionPolicy) -> 
         choice = policy.choose(situation(0.2, mbps=mbps, rtt_ms=50, window=asked), None)
         assert window(choice) == asked
         assert choice.chosen.plan is not None
-        assert choice.chosen.plan.protocol is not ProtocolName.DSD
+        assert choice.chosen.plan.protocol != "dsd"
         assert choice.runner_up is not None
-    one = policy.choose(situation(window=3, protocols=(ProtocolName.DSSD,)), None)
+    one = policy.choose(situation(window=3, protocols=("dssd",)), None)
     assert (one.runner_up, one.reason) == (None, ChoiceReason.FIXED)
 
 
 def test_a_greedy_request_sends_ids_only() -> None:
     choice = Cheapest().choose(situation(0.8, mbps=1, params=SamplingParams(temperature=0.0)), None)
     assert choice.chosen.plan is not None
-    assert choice.chosen.plan.protocol is ProtocolName.TOKEN_IDS
+    assert choice.chosen.plan.protocol == "token_ids"
 
 
 def test_a_plan_stays_until_another_is_clearly_better() -> None:
@@ -157,7 +157,7 @@ def test_a_plan_stays_until_another_is_clearly_better() -> None:
     assert (kept.chosen.plan, kept.reason) == (first.runner_up.plan, ChoiceReason.KEPT)
     assert kept.runner_up is not None
     assert kept.runner_up.plan == first.chosen.plan
-    bad = Estimate(DraftPlan(ProtocolName.DSD, 1), 1.0, 1.0, 1.0)
+    bad = Estimate(DraftPlan("dsd", 1), 1.0, 1.0, 1.0)
     assert Cheapest().choose(situation(0.8), RoundChoice(bad, None, ChoiceReason.CHEAPEST)) == first
     for reason in (ChoiceReason.EXPLORING, ChoiceReason.NO_DRAFTER):
         after = Cheapest().choose(situation(0.8), RoundChoice(first.runner_up, None, reason))

@@ -6,7 +6,7 @@ from random import Random
 from outrider.contracts.drafting import Draft, DraftAnswer, DraftPlan, DraftRequest, NeedsPrefix, NeedsRow
 from outrider.contracts.exchanged import Candidates, TargetRow, WireFormat
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
-from outrider.contracts.requests import ProtocolName
+from outrider.protocols.registry import PROTOCOLS
 from outrider.session.session import CoordinatorSession, DrafterSession
 from tests.unit.session.random_rounds import random_correction, random_draft, random_plan
 
@@ -27,7 +27,7 @@ class Conversation:
         self.plan = self.new_plan()
 
     def new_plan(self) -> DraftPlan:
-        return random_plan(self.rng, self.rng.choice(list(ProtocolName)))
+        return random_plan(self.rng, self.rng.choice(tuple(PROTOCOLS)))
 
     def reopen(self) -> None:
         """The drafter forgot the generation and is given it anew; the coordinator's session stays."""

@@ -22,8 +22,8 @@ from outrider.sampling.distributions import fixed_point, softmax
 from outrider.sampling.rounding import round_floats, rounded_logits, truncated
 from outrider.wire.shapes import children_of
 
-TREES = (ProtocolName.TOKEN_IDS, ProtocolName.TSLT_TREE)
-SCALARS = (ProtocolName.DSSD, ProtocolName.DSSD_CANDIDATES)
+TREES = ("token_ids", "tslt_tree")
+SCALARS = ("dssd", "dssd_candidates")
 
 
 def random_wire(rng: Random, vocab_size: int) -> WireFormat:
@@ -75,14 +75,14 @@ def random_draft(rng: Random, request: DraftRequest, wire: WireFormat) -> Draft:
     nodes = rng.choice([plan.window, rng.randint(0, plan.window)]) if parents is None else len(parents)
     token_ids = [rng.randrange(vocab) for _ in range(nodes)]
     distribution: DraftDistribution = None
-    if plan.protocol is ProtocolName.DSD:
+    if plan.protocol == "dsd":
         rows = [rounded_logits(logits_row(rng, vocab), wire.logit_field) for _ in range(nodes)]
         token_ids = [int(rng.choice(np.flatnonzero(np.isfinite(row)).tolist())) for row in rows]
         distribution = DenseDraft(np.stack(rows) if rows else np.zeros((0, vocab), dtype=np.float32))
     elif plan.protocol in SCALARS:
         drawn = [fixed_point(softmax(logits_row(rng, vocab)), wire.scalar_bits).max() for _ in range(nodes)]
         distribution = ScalarDraft(np.array(drawn, dtype=np.int64), wire.scalar_bits)
-    elif plan.protocol is ProtocolName.TSLT or (plan.protocol is ProtocolName.TSLT_TREE and rng.random() < 0.8):
+    elif plan.protocol == "tslt" or (plan.protocol == "tslt_tree" and rng.random() < 0.8):
         groups = children_of(parents, nodes)
         sparse = [truncated(logits_row(rng, vocab), wire) for _ in groups]
         for group, (support, _) in zip(groups, sparse, strict=True):

@@ -10,7 +10,6 @@ from outrider.contracts.drafting import Draft, DraftPlan, DraftRequest, NeedsPre
 from outrider.contracts.errors import ChecksumError, MessageError, ParameterError
 from outrider.contracts.exchanged import Candidates, TargetRow, WireFormat
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
-from outrider.contracts.requests import ProtocolName
 from outrider.session.session import CoordinatorSession, DrafterSession, payload_bits
 from outrider.wire.envelope import Kind, seal, unseal
 from tests.unit.session.conversation import Conversation
@@ -23,7 +22,7 @@ ROW = TargetRow(np.array([1, 2]), np.array([0.5, 0.5], dtype=np.float32))
 
 
 def ask(number: int, position: int, feedback: tuple[int, ...], committed: tuple[int, ...], window: int) -> DraftRequest:
-    plan = DraftPlan(ProtocolName.TOKEN_IDS, window)
+    plan = DraftPlan("token_ids", window)
     return DraftRequest("g", number, position, feedback, extend_prefix_hash(EMPTY_PREFIX_HASH, committed), plan)
 
 
@@ -221,11 +220,11 @@ def test_what_answers_nothing_is_refused() -> None:
         ({"generation": "h"}, "generation g"),
         ({"want_hidden": True}, "hidden states"),
         ({"feedback": (49152,)}, r"0\.\.49151"),
-        ({"plan": DraftPlan(ProtocolName.TSLT, 128)}, r"0\.\.127 tokens"),
-        ({"plan": DraftPlan(ProtocolName.TSLT_TREE, 3, (10, 10, 10))}, r"0\.\.127 tokens"),
-        ({"plan": DraftPlan(ProtocolName.TSLT_TREE, 2, (2, 2, 2))}, "2 numbers of children"),
-        ({"plan": DraftPlan(ProtocolName.TSLT_TREE, 1, (0,))}, "children >= 1"),
-        ({"plan": DraftPlan(ProtocolName.TSLT, 2, (2, 2))}, "tree protocol"),
+        ({"plan": DraftPlan("tslt", 128)}, r"0\.\.127 tokens"),
+        ({"plan": DraftPlan("tslt_tree", 3, (10, 10, 10))}, r"0\.\.127 tokens"),
+        ({"plan": DraftPlan("tslt_tree", 2, (2, 2, 2))}, "2 numbers of children"),
+        ({"plan": DraftPlan("tslt_tree", 1, (0,))}, "children >= 1"),
+        ({"plan": DraftPlan("tslt", 2, (2, 2))}, "tree protocol"),
         ({"correction": Candidates(np.array([49152]), np.array([0.5], dtype=np.float32))}, r"0\.\.49151"),
     ],
 )

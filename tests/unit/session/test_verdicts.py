@@ -4,7 +4,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.contracts.drafting import Draft, DraftPlan
-from outrider.contracts.requests import ProtocolName
 from outrider.session.verdicts import SentBlock
 from tests.unit.session.conversation import path
 from tests.unit.session.random_rounds import random_parents
@@ -38,7 +37,7 @@ def test_a_verdict_and_what_is_appended_are_what_was_committed(
     seed: int, appended: list[int], *, corrected: bool
 ) -> None:
     rng = Random(seed)
-    parents = random_parents(rng, DraftPlan(ProtocolName.TSLT_TREE, 3, (3, 2, 2)))
+    parents = random_parents(rng, DraftPlan("tslt_tree", 3, (3, 2, 2)))
     token_ids = tuple(rng.randrange(3) for _ in parents)
     draft = Draft("g", 1, 0, token_ids, correction=1 if corrected else None, parents=parents)
     accepted = path(rng, draft)

@@ -4,7 +4,6 @@ from hypothesis import strategies as st
 
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.errors import ParameterError
-from outrider.contracts.requests import ProtocolName
 from outrider.simulation.acceptance_models import ConstantAcceptance, PositionAcceptance, Predictor, draft_shape
 
 PROBABILITIES = st.floats(0.0, 1.0)
@@ -21,7 +20,7 @@ def test_a_chain_commits_what_the_closed_form_says(chance: float, window: int) -
 def test_a_tree_accepts_at_least_what_its_first_path_does(chance: float, expansion: list[int]) -> None:
     tree, chain = (draft_shape(ConstantAcceptance(chance), len(expansion), shape) for shape in (expansion, ()))
     assert all(wide >= single for wide, single in zip(tree.passes, chain.passes, strict=True))
-    assert tree.nodes[-1] == DraftPlan(ProtocolName.TOKEN_IDS, len(expansion), tuple(expansion)).nodes
+    assert tree.nodes[-1] == DraftPlan("token_ids", len(expansion), tuple(expansion)).nodes
 
 
 def test_a_trees_shape() -> None:

@@ -3,7 +3,6 @@ from dataclasses import replace
 import pytest
 
 from outrider.contracts.errors import ParameterError
-from outrider.contracts.requests import ProtocolName
 from outrider.contracts.slo import SloClass
 from outrider.selection.cheapest import Cheapest
 from outrider.selection.cost_aware import CostAware
@@ -37,9 +36,7 @@ def test_a_fixed_choice_is_the_fixed_window() -> None:
 
 
 def test_trees_are_chosen_learned_and_committed() -> None:
-    trees = choosing(
-        protocol=ProtocolName.TSLT_TREE, step_s=0.02, acceptance=ConstantAcceptance(0.5), selection=CostAware()
-    )
+    trees = choosing(protocol="tslt_tree", step_s=0.02, acceptance=ConstantAcceptance(0.5), selection=CostAware())
     results = simulate(scenario(replace(trees, slo=SloClass("slow", 1.0))))
     device = results.devices[0]
     assert device.committed_tokens == 300 == device.accepted_tokens + device.rounds + 1

@@ -28,9 +28,7 @@ from outrider.simulation.scenario import DeviceGroup, VerifierModel
 SERVER = VerifierModel(TABLE_12, BatchLimits(512, 8192, 1024, 61_035 // 16))
 
 
-def devices(
-    acceptance: float = 0.8, step_s: float = 0.02, protocol: ProtocolName = ProtocolName.TOKEN_IDS
-) -> DeviceGroup:
+def devices(acceptance: float = 0.8, step_s: float = 0.02, protocol: ProtocolName = "token_ids") -> DeviceGroup:
     return DeviceGroup(
         "devices",
         1,
@@ -119,4 +117,4 @@ def test_the_fastest_draft_grows_with_the_round_trip() -> None:
 
 def test_trees_are_offered_only_where_messages_carry_them() -> None:
     assert any(draft.expansion for draft in offered_drafts(devices()))
-    assert not any(draft.expansion for draft in offered_drafts(devices(protocol=ProtocolName.DSSD)))
+    assert not any(draft.expansion for draft in offered_drafts(devices(protocol="dssd")))

@@ -37,7 +37,7 @@ from tests.unit.verification.over_the_wire import GENERATION, PROMPT, ROUND, sen
 
 Model = Callable[[tuple[int, ...]], FloatRow]  # by the tokens behind the prefix
 
-SCALARS = frozenset({ProtocolName.DSSD, ProtocolName.DSSD_CANDIDATES})
+SCALARS = frozenset({"dssd", "dssd_candidates"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Case:
     @property
     def plan(self) -> DraftPlan:
         """What the drafter is asked for."""
-        tree = self.protocol is ProtocolName.TSLT_TREE
+        tree = self.protocol == "tslt_tree"
         return DraftPlan(self.protocol, len(self.expansion), self.expansion if tree else ())
 
 
@@ -115,10 +115,10 @@ class _Row:
 
 def _drawn_from(case: Case, path: tuple[int, ...]) -> _Row:
     logits, wire = case.draft_logits(path), case.wire
-    if case.protocol in (ProtocolName.TSLT, ProtocolName.TSLT_TREE):
+    if case.protocol in ("tslt", "tslt_tree"):
         token_ids, kept = truncated(logits, wire)
         return _Row(token_ids.tolist(), softmax(kept), kept.astype(np.float64))
-    if case.protocol is ProtocolName.DSD:
+    if case.protocol == "dsd":
         rounded = rounded_logits(logits, wire.logit_field)
         return _Row(list(range(wire.vocab_size)), softmax(rounded), rounded.astype(np.float64))
     numerators = fixed_point(softmax(logits), wire.scalar_bits)
@@ -140,7 +140,7 @@ def _sibling_law(probs: Probs, count: int, *, distinct: bool) -> Iterator[tuple[
 def drafts(case: Case) -> Iterator[tuple[float, Draft]]:
     """Every draft with its probability, as the coordinator decodes it."""
     row = cache(lambda path: _drawn_from(case, path))
-    distinct = case.protocol is ProtocolName.TSLT_TREE and case.wire.distinct_siblings
+    distinct = case.protocol == "tslt_tree" and case.wire.distinct_siblings
     ways = cache(lambda path, count: list(_sibling_law(row(path).probs, count, distinct=distinct)))
 
     def grow(
@@ -173,7 +173,7 @@ def _told(case: Case, token_ids: Sequence[int], rows: Sequence[_Row]) -> DraftDi
     if case.protocol in SCALARS:
         drawn = [int(row.told[token]) for row, token in zip(rows, token_ids, strict=True)]
         return ScalarDraft(np.array(drawn, dtype=np.int64), case.wire.scalar_bits)
-    if case.protocol is ProtocolName.DSD:
+    if case.protocol == "dsd":
         return DenseDraft(np.stack([row.told.astype(np.float32) for row in rows]))
     return SparseDraft(
         tuple(np.array(row.token_ids) for row in rows), tuple(row.told.astype(np.float32) for row in rows)
@@ -301,7 +301,7 @@ def _correction_law(case: Case, deferral: Deferral, path: tuple[int, ...]) -> Pr
         return one_hot
     assert isinstance(decision.deferred, TargetRow)
     by_row = draw_law(correction_probs(cast("TargetRow", sent_correction(decision.deferred, case.wire)), draft_probs))
-    if case.protocol is ProtocolName.DSSD:
+    if case.protocol == "dssd":
         return by_row
     rounded = round_floats(target_row, deferral.row_field)
     possible = np.flatnonzero(rounded)

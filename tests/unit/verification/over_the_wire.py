@@ -3,7 +3,6 @@
 from outrider.contracts.drafting import Draft, DraftPlan, DraftRequest
 from outrider.contracts.exchanged import CorrectionSource, WireFormat
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
-from outrider.contracts.requests import ProtocolName
 from outrider.session.session import CoordinatorSession, DrafterSession
 
 PROMPT = (1, 0, 2, 1)
@@ -29,7 +28,7 @@ def sent_draft(draft: Draft, plan: DraftPlan, wire: WireFormat) -> Draft:
 
 def sent_correction(source: CorrectionSource, wire: WireFormat) -> CorrectionSource:
     """A correction's source as the device decodes it."""
-    order = CoordinatorSession(wire, GENERATION).encode_order(_request(DraftPlan(ProtocolName.DSSD, 0), source))
+    order = CoordinatorSession(wire, GENERATION).encode_order(_request(DraftPlan("dssd", 0), source))
     received = DrafterSession(wire, GENERATION, PROMPT).decode_order(order).correction
     assert received is not None
     return received

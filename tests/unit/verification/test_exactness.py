@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from outrider.contracts.exchanged import Deferral, FloatField, ScalarDraft, SparseDraft, TargetRow, WireFormat
 from outrider.contracts.requests import ProtocolName, SamplingParams
-from outrider.protocols.registry import codec
+from outrider.protocols.registry import PROTOCOLS
 from outrider.sampling.choosing import choose_tokens
 from outrider.sampling.distributions import Probs, draw, residual, softmax, total_variation
 from outrider.sampling.logits import RowGroup
@@ -31,7 +31,6 @@ from tests.unit.verification.models import KINDS, pair, pairs
 
 BOUND = 1e-6
 
-P = ProtocolName
 fields = st.sampled_from(list(FloatField))
 
 
@@ -44,20 +43,20 @@ def case(
 
 
 def assert_exact(one: Case) -> None:
-    assert codec(one.protocol).lossless(one.wire)
+    assert PROTOCOLS[one.protocol].lossless(one.wire)
     assert distance(one) <= BOUND
 
 
 @settings(max_examples=150)
 @given(of=pairs, field=fields)
 def test_dsd(of: tuple[str, int, int], field: FloatField) -> None:
-    assert_exact(case(P.DSD, WireFormat(3, logit_field=field), (1,), of))
+    assert_exact(case("dsd", WireFormat(3, logit_field=field), (1,), of))
 
 
 @settings(max_examples=300)
 @given(of=pairs, field=fields, top_k=st.integers(0, 8), top_rho=st.sampled_from([0.3, 0.9, 1.0]))
 def test_tslt(of: tuple[str, int, int], field: FloatField, top_k: int, top_rho: float) -> None:
-    assert_exact(case(P.TSLT, WireFormat(3, logit_field=field, top_k=top_k, top_rho=top_rho), (1,), of))
+    assert_exact(case("tslt", WireFormat(3, logit_field=field, top_k=top_k, top_rho=top_rho), (1,), of))
 
 
 @settings(max_examples=80)
@@ -67,32 +66,32 @@ def test_tslt_tree_of_one_layer(
 ) -> None:
     """Without replacement more children than tokens are kept: the support runs out."""
     wire = WireFormat(3, logit_field=field, top_k=top_k, distinct_siblings=distinct)
-    assert_exact(case(P.TSLT_TREE, wire, (children,), of))
+    assert_exact(case("tslt_tree", wire, (children,), of))
 
 
 @settings(max_examples=150)
 @given(of=pairs, bits=st.sampled_from([8, 16, 24, 32]))
 def test_dssd(of: tuple[str, int, int], bits: int) -> None:
-    assert_exact(case(P.DSSD, WireFormat(3, scalar_bits=bits), (1,), of))
+    assert_exact(case("dssd", WireFormat(3, scalar_bits=bits), (1,), of))
 
 
 @settings(max_examples=150)
 @given(of=pairs, bits=st.sampled_from([8, 16, 24, 32]), candidates=st.sampled_from([1, 2, 16, 256]))
 def test_dssd_candidates_and_the_row_when_all_fail(of: tuple[str, int, int], bits: int, candidates: int) -> None:
-    assert_exact(case(P.DSSD_CANDIDATES, WireFormat(3, scalar_bits=bits), (1,), of, candidates))
+    assert_exact(case("dssd_candidates", WireFormat(3, scalar_bits=bits), (1,), of, candidates))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("protocol", "expansion"),
     [
-        (P.DSD, (1, 1)),
-        (P.TSLT, (1, 1)),
-        (P.TSLT_TREE, (2, 2)),
-        (P.TSLT_TREE, (3, 1)),
-        (P.TSLT_TREE, (1, 3)),
-        (P.DSSD, (1, 1)),
-        (P.DSSD_CANDIDATES, (1, 1)),
+        ("dsd", (1, 1)),
+        ("tslt", (1, 1)),
+        ("tslt_tree", (2, 2)),
+        ("tslt_tree", (3, 1)),
+        ("tslt_tree", (1, 3)),
+        ("dssd", (1, 1)),
+        ("dssd_candidates", (1, 1)),
     ],
 )
 @pytest.mark.parametrize("distinct", [True, False])
@@ -107,7 +106,7 @@ def test_joint_law_of_blocks_of_two(
 @pytest.mark.parametrize(("field", "least"), [(FloatField.FP16, 1e-5), (FloatField.BF16, 1e-4)])
 def test_rounded_target_rows_are_lossy_and_say_so(protocol: ProtocolName, field: FloatField, least: float) -> None:
     wire = WireFormat(3, row_field=field)
-    assert not codec(protocol).lossless(wire)
+    assert not PROTOCOLS[protocol].lossless(wire)
     found = [distance(case(protocol, wire, (1,), (kind, 5, 1), candidates=2)) for kind in KINDS]
     assert max(found) > least
     assert max(found) < 100 * least  # but close
@@ -155,7 +154,7 @@ def test_published_rules_that_are_lossy_fail_the_gate(published: Callable[[Probs
 def test_the_right_rule_passes_where_they_fail() -> None:
     rule = emitted(DRAFT, np.minimum(1, TARGET / DRAFT), normalised(TARGET - DRAFT))
     assert total_variation(rule, TARGET) < 1e-12
-    one = Case(P.DSSD, WireFormat(8), (1,), lambda _: LOGITS.astype(np.float32), lambda _: TARGET.astype(np.float32))
+    one = Case("dssd", WireFormat(8), (1,), lambda _: LOGITS.astype(np.float32), lambda _: TARGET.astype(np.float32))
     assert_exact(one)
 
 

@@ -14,7 +14,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from outrider.contracts.exchanged import FloatField, FloatRow, WireFormat
-from outrider.contracts.requests import ProtocolName
 from outrider.sampling.distributions import Probs, residual, softmax, total_variation
 from outrider.sampling.rounding import rounded_logits, truncated
 from tests.unit.verification.laws import Case, drafts, endings
@@ -67,7 +66,7 @@ def test_theorem_3_2_truncation_moves_acceptance_by_at_most_the_mass_cut_off(
 def test_lemma_4_7_and_eq_39_are_what_the_tree_rule_accepts(count: int, of: tuple[str, int, int]) -> None:
     draft_logits, target_probs = pair(*of)
     wire = WireFormat(of[1], logit_field=FP32, top_k=0, distinct_siblings=False)
-    case = Case(ProtocolName.TSLT_TREE, wire, (count,), draft_logits, target_probs)
+    case = Case("tslt_tree", wire, (count,), draft_logits, target_probs)
     accepted = np.zeros(count)
     for weight, draft in drafts(case):
         for end in endings(case, draft):

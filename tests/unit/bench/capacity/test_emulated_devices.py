@@ -5,7 +5,6 @@ from bench.capacity.emulated_devices import GROUP, DeviceSpec, EmulatedDevice, E
 from outrider.contracts.drafting import Draft, DraftPlan, DraftRequest, DraftTerms
 from outrider.contracts.errors import DrafterLostError
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
-from outrider.contracts.requests import ProtocolName
 from outrider.contracts.verifying import OpenGeneration
 from outrider.link.profiles import LinkProfile
 from outrider.session.session import CoordinatorSession
@@ -32,7 +31,7 @@ def request(number: int, known: int, output: tuple[int, ...], window: int) -> Dr
         feedback_position=len(prompt) + known,
         feedback=output[known:],
         prefix_hash=extend_prefix_hash(EMPTY_PREFIX_HASH, (*prompt, *output)),
-        plan=DraftPlan(ProtocolName.TOKEN_IDS, window),
+        plan=DraftPlan("token_ids", window),
     )
 
 

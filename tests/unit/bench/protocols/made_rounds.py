@@ -7,11 +7,11 @@ from outrider.contracts.requests import ProtocolName
 from outrider.rounds.timing import RoundTiming
 
 CELL = Cell(1.0, 50.0, 1.0)
-PAIR = DraftPlan(ProtocolName.TOKEN_IDS, 2)
+PAIR = DraftPlan("token_ids", 2)
 
 
 def timing(
-    drafted: int = 2, accepted: int = 1, protocol: ProtocolName = ProtocolName.TOKEN_IDS, verify_s: float = 0.06
+    drafted: int = 2, accepted: int = 1, protocol: ProtocolName = "token_ids", verify_s: float = 0.06
 ) -> RoundTiming:
     """A round of a draft; one without if ``drafted`` is 0. Everything else takes 0.01 s."""
     if not drafted:

@@ -4,7 +4,6 @@ from bench.protocols.figures import compare, figures, plan_name, seconds
 from bench.protocols.plan import CHEAPEST, NO_DRAFT
 from bench.protocols.rounds import levels
 from outrider.contracts.drafting import DraftPlan
-from outrider.contracts.requests import ProtocolName
 from tests.unit.bench.protocols.made_rounds import CELL, PAIR, response, timing
 
 
@@ -39,7 +38,7 @@ def test_cheapest_is_compared_with_the_best_fixed_method() -> None:
         for prompt in range(3)
         for one in (
             response(NO_DRAFT, timing(0), prompt=prompt),
-            response("tslt", timing(protocol=ProtocolName.TSLT), prompt=prompt),
+            response("tslt", timing(protocol="tslt"), prompt=prompt),
             response(CHEAPEST, timing(0), timing(), prompt=prompt),
         )
     ]
@@ -54,4 +53,4 @@ def test_cheapest_is_compared_with_the_best_fixed_method() -> None:
 def test_plans_have_short_names() -> None:
     assert plan_name(None) == "no_draft"
     assert plan_name(PAIR) == "token_ids 2"
-    assert plan_name(DraftPlan(ProtocolName.TSLT_TREE, 2, (3, 1))) == "tslt_tree <3,1>"
+    assert plan_name(DraftPlan("tslt_tree", 2, (3, 1))) == "tslt_tree <3,1>"

@@ -3,7 +3,6 @@ import pytest
 from bench.protocols.plan import CHEAPEST, METHODS, NO_DRAFT, Turn, cells, options, turns
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.errors import ParameterError
-from outrider.contracts.requests import ProtocolName
 
 
 def test_cells_are_chosen_by_the_beginning_of_their_names_and_slow_links_come_first() -> None:
@@ -27,11 +26,11 @@ def test_a_cell_emulates_its_link_both_ways() -> None:
 
 
 def test_methods_are_asked_for_by_the_request() -> None:
-    assert options(NO_DRAFT, DraftPlan(ProtocolName.TSLT, 2)) == {"window": 0}
-    assert options(CHEAPEST, DraftPlan(ProtocolName.TSLT, 2)) == {}
+    assert options(NO_DRAFT, DraftPlan("tslt", 2)) == {"window": 0}
+    assert options(CHEAPEST, DraftPlan("tslt", 2)) == {}
     assert options("tslt") == {"protocol": "tslt"}
-    assert options("tslt", DraftPlan(ProtocolName.TSLT, 2)) == {"protocol": "tslt", "window": 2}
-    tree = DraftPlan(ProtocolName.TSLT_TREE, 2, (3, 2))
+    assert options("tslt", DraftPlan("tslt", 2)) == {"protocol": "tslt", "window": 2}
+    tree = DraftPlan("tslt_tree", 2, (3, 2))
     assert options("tslt_tree", tree) == {"protocol": "tslt_tree", "window": 2, "expansion": [3, 2]}
 
 

@@ -3,7 +3,6 @@ import pytest
 from bench.protocols.plan import CHEAPEST, NO_DRAFT
 from bench.protocols.rounds import Choice, Round, at_work, levels, parse_choices
 from outrider.contracts.drafting import DraftPlan
-from outrider.contracts.requests import ProtocolName
 from tests.unit.bench.protocols.made_rounds import CELL, PAIR, response, timing
 
 
@@ -18,7 +17,7 @@ def test_choices_are_read_from_usage() -> None:
     choices = parse_choices([report("no_drafter"), report("cheapest", "token_ids", 2, (2, 1))])
     assert choices == (
         Choice("no_drafter", None, 0.1),
-        Choice("cheapest", DraftPlan(ProtocolName.TOKEN_IDS, 2, (2, 1)), 0.1),
+        Choice("cheapest", DraftPlan("token_ids", 2, (2, 1)), 0.1),
     )
 
 
@@ -27,7 +26,7 @@ def test_rounds_without_a_drafter_and_the_last_token_are_left_out() -> None:
     choices = parse_choices([report("no_drafter"), report("no_drafter"), tree, report("kept"), report("last_token")])
     timings = [timing(0), timing(0), timing(2), timing(0), timing(0)]
     rounds, chosen = at_work(CHEAPEST, timings, choices)
-    assert [one.plan for one in rounds] == [DraftPlan(ProtocolName.TOKEN_IDS, 1, (2,)), None]
+    assert [one.plan for one in rounds] == [DraftPlan("token_ids", 1, (2,)), None]
     assert [one.reason for one in chosen] == ["cheapest", "kept"]
 
 
@@ -37,9 +36,9 @@ def test_without_drafts_only_the_prefill_is_left_out() -> None:
 
 
 def test_plans_follow_from_the_drafts_where_choices_were_not_report() -> None:
-    timings = [timing(0), timing(2, protocol=ProtocolName.DSSD), timing(1, 0, ProtocolName.DSSD)]
+    timings = [timing(0), timing(2, protocol="dssd"), timing(1, 0, "dssd")]
     rounds, _ = at_work("dssd", timings, parse_choices([report("no_drafter"), report("fixed", "dssd", 2)]))
-    assert [one.plan for one in rounds] == [DraftPlan(ProtocolName.DSSD, 2), DraftPlan(ProtocolName.DSSD, 1)]
+    assert [one.plan for one in rounds] == [DraftPlan("dssd", 2), DraftPlan("dssd", 1)]
 
 
 def test_charged_time_takes_the_link_from_the_model_and_the_rest_as_measured() -> None:

@@ -10,6 +10,7 @@ import torch
 from outrider.contracts.drafting import Draft, DraftPlan, DraftRequest, NeedsPrefix
 from outrider.contracts.errors import ContextTooLongError, ParameterError, UnsupportedBlockError
 from outrider.contracts.requests import ProtocolName, SamplingParams
+from outrider.protocols.registry import PROTOCOLS
 from tests.unit.engines.conftest import VOCAB, tiny_llama, torch_drafter
 from tests.unit.engines.drafter_device import (
     GREEDY,
@@ -115,7 +116,7 @@ def test_a_block_joins_while_another_is_being_drafted() -> None:
     assert order == ["b", "a"], "the shorter block does not wait for the longer one"
 
 
-@pytest.mark.parametrize("protocol", ProtocolName)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_repeated_request_returns_the_same_draft_without_a_pass(protocol: ProtocolName) -> None:
     model = tiny_llama()
     engine, device, passes = torch_drafter(model), Device("a", SAMPLED, protocol=protocol), Passes(model)
@@ -150,11 +151,11 @@ def test_what_the_drafter_does_not_hold_needs_its_prefix() -> None:
     device.known = len(device.tokens)  # the coordinator believes that the drafter has these already
     device.tokens += [3]
     assert answer_to(engine, device.request(2)) == NeedsPrefix("a", 2)
-    plan = DraftPlan(ProtocolName.TOKEN_IDS, 1)
+    plan = DraftPlan("token_ids", 1)
     assert answer_to(engine, DraftRequest("a", 3, len(PROMPT), (1, 2), 12345, plan)) == NeedsPrefix("a", 3)
 
 
-@pytest.mark.parametrize("protocol", ProtocolName)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_hidden_states_are_those_the_tokens_were_drawn_from(protocol: ProtocolName) -> None:
     engine, device, model = torch_drafter(tiny_llama()), Device("a", GREEDY, protocol=protocol), tiny_llama()
     engine.open(device.opening(), TERMS)
@@ -180,11 +181,11 @@ def test_plans_that_make_no_sense_are_refused() -> None:
     engine.open(device.opening(), TERMS)
     request = device.request(2)
     with pytest.raises(UnsupportedBlockError, match="dssd drafts chains"):
-        engine.submit(replace(request, plan=DraftPlan(ProtocolName.DSSD, 2, (2, 2))))
+        engine.submit(replace(request, plan=DraftPlan("dssd", 2, (2, 2))))
     with pytest.raises(ParameterError, match="3 integers >= 1"):
-        engine.submit(replace(request, plan=DraftPlan(ProtocolName.TSLT_TREE, 3, (2, 2))))
+        engine.submit(replace(request, plan=DraftPlan("tslt_tree", 3, (2, 2))))
     with pytest.raises(ParameterError, match="2 integers >= 1"):
-        engine.submit(replace(request, plan=DraftPlan(ProtocolName.TSLT_TREE, 2, (2, 0))))
+        engine.submit(replace(request, plan=DraftPlan("tslt_tree", 2, (2, 0))))
     with pytest.raises(ParameterError, match="an integer >= 0"):
-        engine.submit(replace(request, plan=DraftPlan(ProtocolName.TSLT, -1)))
+        engine.submit(replace(request, plan=DraftPlan("tslt", -1)))
     assert not engine.busy

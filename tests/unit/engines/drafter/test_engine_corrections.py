@@ -10,8 +10,9 @@ from transformers import PreTrainedModel
 from outrider.contracts.drafting import DraftTerms, NeedsRow
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.exchanged import Candidates, CorrectionSource, TargetRow
-from outrider.contracts.requests import ProtocolName, SamplingParams
+from outrider.contracts.requests import SamplingParams
 from outrider.engines.drafter.engine import TorchDrafter
+from outrider.protocols.registry import PROTOCOLS
 from outrider.sampling.distributions import fixed_point, softmax
 from outrider.verification.correction import draw_correction
 from tests.unit.engines.conftest import VOCAB, tiny_llama, torch_drafter
@@ -27,7 +28,7 @@ from tests.unit.engines.drafter_device import (
     draft_of,
 )
 
-DSSD = ProtocolName.DSSD
+DSSD = "dssd"
 KEPT_OR_NOT = pytest.mark.parametrize("restarted", [False, True], ids=["kept", "recomputed"])
 
 
@@ -184,7 +185,7 @@ def test_nothing_is_drafted_behind_the_last_token(restarted: bool) -> None:
 
 
 def test_another_protocol_may_follow_a_correction() -> None:
-    for protocol in ProtocolName:
+    for protocol in PROTOCOLS:
         device, engine = rejected_block()
         device.protocol = protocol
         source = dense_row(4)
@@ -195,7 +196,7 @@ def test_another_protocol_may_follow_a_correction() -> None:
 
 def test_a_tree_may_follow_a_correction() -> None:
     device, engine = rejected_block()
-    device.protocol = ProtocolName.TSLT_TREE
+    device.protocol = "tslt_tree"
     source = dense_row(4)
     draft = draft_of(engine, device.request(expansion=(2, 2), correction=source))
     assert draft.correction == expected_token(device, source)

@@ -8,6 +8,7 @@ import pytest
 from outrider.contracts.drafting import Draft, DraftTerms
 from outrider.contracts.exchanged import DenseDraft, FloatField, FloatRow, ScalarDraft, SparseDraft
 from outrider.contracts.requests import ProtocolName, SamplingParams
+from outrider.protocols.registry import PROTOCOLS
 from outrider.sampling.distributions import draw, fixed_point, softmax
 from outrider.sampling.noise import Purpose, uniforms
 from outrider.sampling.rounding import rounded_logits, truncated
@@ -16,7 +17,7 @@ from tests.unit.engines.drafter_device import GREEDY, PENALISED, SAMPLED, TERMS,
 
 TRUNCATED = SamplingParams(temperature=1.3, seed=8, top_k=40, top_p=0.95)
 SAMPLING = {"sampled": SAMPLED, "penalised": PENALISED, "truncated": TRUNCATED}
-RATIO = [p for p in ProtocolName if p is not ProtocolName.TOKEN_IDS]
+RATIO = [p for p in PROTOCOLS if p != "token_ids"]
 WINDOW = 6
 # What a pass over resident KV and one over everything may differ by, before rounding to the field.
 STEP = {FloatField.FP32: 0.0, FloatField.FP16: 2**-7, FloatField.BF16: 2**-4, FloatField.INT8: 2**-3}
@@ -78,7 +79,7 @@ def test_tokens_are_drawn_from_the_rounded_rows(protocol: ProtocolName, params: 
 
 
 @pytest.mark.parametrize("logit_field", FloatField)
-@pytest.mark.parametrize("protocol", [ProtocolName.DSD, ProtocolName.TSLT])
+@pytest.mark.parametrize("protocol", ["dsd", "tslt"])
 def test_every_field_is_rounded_to_before_drawing(protocol: ProtocolName, logit_field: FloatField) -> None:
     terms = DraftTerms(replace(TERMS.wire, logit_field=logit_field, top_k=0))
     engine, device = torch_drafter(tiny_llama()), Device("a", SAMPLED, protocol=protocol)
@@ -94,7 +95,7 @@ def test_every_field_is_rounded_to_before_drawing(protocol: ProtocolName, logit_
 @pytest.mark.parametrize("bits", [8, 16, 32])
 def test_scalars_of_any_width_add_up(bits: int) -> None:
     terms = DraftTerms(replace(TERMS.wire, scalar_bits=bits))
-    engine, device = torch_drafter(tiny_llama()), Device("a", SAMPLED, protocol=ProtocolName.DSSD)
+    engine, device = torch_drafter(tiny_llama()), Device("a", SAMPLED, protocol="dssd")
     engine.open(device.opening(), terms)
     draft = draft_of(engine, device.request(WINDOW))
     rounded_like(draft, device, terms)
@@ -111,20 +112,20 @@ def test_greedy_distributions_are_one_hot(protocol: ProtocolName) -> None:
     draft = draft_of(engine, device.request(4))
     assert draft.token_ids == device.truth(4)
     one_hot = {
-        ProtocolName.DSD: DenseDraft(
+        "dsd": DenseDraft(
             np.where(np.arange(VOCAB) == np.array(draft.token_ids)[:, None], 0.0, -np.inf).astype(np.float32)
         ),
-        ProtocolName.TSLT: SparseDraft(
+        "tslt": SparseDraft(
             tuple(np.array([token]) for token in draft.token_ids), (np.zeros(1, dtype=np.float32),) * 4
         ),
-        ProtocolName.TSLT_TREE: None,
-        ProtocolName.DSSD: ScalarDraft(np.full(4, 2**24), 24),
-        ProtocolName.DSSD_CANDIDATES: ScalarDraft(np.full(4, 2**24), 24),
+        "tslt_tree": None,
+        "dssd": ScalarDraft(np.full(4, 2**24), 24),
+        "dssd_candidates": ScalarDraft(np.full(4, 2**24), 24),
     }
     assert draft.distribution == one_hot[protocol]
 
 
-@pytest.mark.parametrize("protocol", ProtocolName)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_window_of_0_only_brings_the_kv_up_to_date(protocol: ProtocolName) -> None:
     engine, device = torch_drafter(tiny_llama()), Device("a", SAMPLED, protocol=protocol)
     engine.open(device.opening(), TERMS)
@@ -135,7 +136,7 @@ def test_a_window_of_0_only_brings_the_kv_up_to_date(protocol: ProtocolName) -> 
 
 def test_protocols_share_a_pass_and_change_from_round_to_round() -> None:
     alone = []
-    devices = [Device(f"d{i}", [SAMPLED, GREEDY, PENALISED][i % 3], protocol=p) for i, p in enumerate(ProtocolName)]
+    devices = [Device(f"d{i}", [SAMPLED, GREEDY, PENALISED][i % 3], protocol=p) for i, p in enumerate(tuple(PROTOCOLS))]
     for device in devices:
         engine = torch_drafter(tiny_llama())
         engine.open(device.opening(), TERMS)
@@ -151,8 +152,8 @@ def test_protocols_share_a_pass_and_change_from_round_to_round() -> None:
         assert isinstance(answer, Draft)
         assert answer.token_ids == draft.token_ids
         device.tokens += [*answer.token_ids[:1], 5]
-        for protocol in ProtocolName:
+        for protocol in PROTOCOLS:
             device.protocol = protocol
             change = draft_of(together, device.request(2))
-            if not device.params.greedy and protocol is not ProtocolName.TOKEN_IDS:
+            if not device.params.greedy and protocol != "token_ids":
                 drawn_like(change, device, TERMS)

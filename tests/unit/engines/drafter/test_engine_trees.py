@@ -29,7 +29,7 @@ from tests.unit.engines.drafter_device import (
     path_tokens,
 )
 
-TREE = ProtocolName.TSLT_TREE
+TREE = "tslt_tree"
 SHAPES = [(3,), (2, 2, 2), (1, 3, 1), (4, 1, 2), (1, 1, 1)]
 REPLACING = DraftTerms(replace(TERMS.wire, distinct_siblings=False))
 
@@ -93,7 +93,7 @@ def test_a_support_that_runs_out_gives_fewer_children() -> None:
     assert parents_of(draft) == (-1, -1, 0, 0, 1, 1)
 
 
-@pytest.mark.parametrize("protocol", [TREE, ProtocolName.TOKEN_IDS])
+@pytest.mark.parametrize("protocol", [TREE, "token_ids"])
 def test_greedy_children_are_the_most_likely_tokens(protocol: ProtocolName) -> None:
     engine, device = torch_drafter(tiny_llama()), Device("a", GREEDY, protocol=protocol)
     engine.open(device.opening(), TERMS)
@@ -107,7 +107,7 @@ def test_greedy_children_are_the_most_likely_tokens(protocol: ProtocolName) -> N
 
 
 def test_token_ids_expand_by_logits_and_shared_noise() -> None:
-    engine, device = torch_drafter(tiny_llama()), Device("a", PENALISED, protocol=ProtocolName.TOKEN_IDS)
+    engine, device = torch_drafter(tiny_llama()), Device("a", PENALISED, protocol="token_ids")
     engine.open(device.opening(), TERMS)
     draft = draft_of(engine, device.request(expansion=(2, 3)))
     assert draft.distribution is None
@@ -120,7 +120,7 @@ def test_token_ids_expand_by_logits_and_shared_noise() -> None:
 
 
 def test_a_tree_of_single_children_is_the_chain() -> None:
-    for protocol in (TREE, ProtocolName.TOKEN_IDS):
+    for protocol in (TREE, "token_ids"):
         drafts = []
         for window, expansion in ((0, (1, 1, 1)), (3, ())):
             engine, device = torch_drafter(tiny_llama()), Device("a", SAMPLED, protocol=protocol)
@@ -164,7 +164,7 @@ def test_trees_and_chains_share_passes_and_scarce_memory() -> None:
             f"d{i}",
             [SAMPLED, PENALISED, GREEDY][i % 3],
             tuple(rng.randrange(VOCAB) for _ in range(rng.randint(5, 30))),
-            [TREE, ProtocolName.TOKEN_IDS, ProtocolName.DSSD][i % 3],
+            [TREE, "token_ids", "dssd"][i % 3],
         )
         for i in range(6)
     ]

@@ -7,17 +7,18 @@ import pytest
 from outrider.contracts.drafting import Draft
 from outrider.contracts.exchanged import TargetRow
 from outrider.contracts.requests import ProtocolName, SamplingParams
+from outrider.protocols.registry import PROTOCOLS
 from outrider.sampling.rounding import round_floats
 from outrider.session.answers import draft_fault
 from outrider.session.session import CoordinatorSession, DrafterSession
 from tests.unit.engines.conftest import VOCAB, tiny_llama, torch_drafter
 from tests.unit.engines.drafter_device import GREEDY, SAMPLED, TERMS, Device, draft_of
 
-SCALARS = (ProtocolName.DSSD, ProtocolName.DSSD_CANDIDATES)
+SCALARS = ("dssd", "dssd_candidates")
 PLANS: list[tuple[ProtocolName, int, tuple[int, ...]]] = [
-    *((protocol, 3, ()) for protocol in ProtocolName),
-    (ProtocolName.TSLT_TREE, 0, (2, 3)),
-    (ProtocolName.TOKEN_IDS, 0, (3, 1)),
+    *((protocol, 3, ()) for protocol in PROTOCOLS),
+    ("tslt_tree", 0, (2, 3)),
+    ("token_ids", 0, (3, 1)),
 ]
 
 
@@ -36,8 +37,8 @@ def test_answers_survive_their_messages(
         draft = draft_of(engine, drafter.decode_order(coordinator.encode_order(request)))
         decoded = coordinator.decode_answer(drafter.encode_answer(draft), request)
         assert decoded == replace(draft, features=())
-        assert draft_fault(decoded, request, VOCAB, greedy=params.greedy) is None
         assert isinstance(decoded, Draft)
+        assert draft_fault(decoded, request, params) is None
         if decoded.correction is not None:
             device.tokens.append(decoded.correction)
         device.tokens += decoded.token_ids[:1]

@@ -144,7 +144,7 @@ class Service:
         blocks: int = 200,
         staged: bool = False,
         eos_token_ids: tuple[int, ...] = (),
-        protocols: tuple[ProtocolName, ...] = (ProtocolName.TOKEN_IDS,),
+        protocols: tuple[ProtocolName, ...] = ("token_ids",),
         scheduling: SchedulingPolicy | None = None,
         deadline_rule: DeadlineRule = DeadlineRule.LEDGER,
     ) -> None:

@@ -12,7 +12,6 @@ from outrider.contracts.requests import (
     FinishReason,
     GenerationChunk,
     GenerationRequest,
-    ProtocolName,
     RoundStats,
     TokenLogprobs,
     TokenOrigin,
@@ -91,7 +90,7 @@ class TextService:
                         *(rounds, rounds - 1, 2 * rounds, rounds, 5 + number, 80 * rounds, 64 * rounds),
                         late_queue_rounds=rounds // 2,
                         late_compute_rounds=rounds // 4,
-                        protocols=((ProtocolName.TOKEN_IDS, rounds - 1),) if rounds > 1 else (),
+                        protocols=(("token_ids", rounds - 1),) if rounds > 1 else (),
                     ),
                     shown_tokens=text.shown_tokens,
                     logprobs=tuple(score(request, i, self.floor) for i in taken)

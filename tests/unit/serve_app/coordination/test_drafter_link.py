@@ -7,7 +7,7 @@ import pytest
 
 from outrider.contracts.drafting import Draft, DraftPlan
 from outrider.contracts.errors import DrafterBrokenError, DrafterLostError, OutriderError
-from outrider.contracts.requests import GenerationRequest, ProtocolName, SamplingParams
+from outrider.contracts.requests import GenerationRequest, SamplingParams
 from outrider.contracts.verifying import Verified
 from outrider.rounds.generation import Generation, RoundEvent
 from serve_app.coordination.drafter_book import DrafterBook
@@ -57,7 +57,7 @@ def commit(generation: Generation, *token_ids: int) -> None:
 
 
 async def drafted(generation: Generation, link: DrafterLink, window: int = 4) -> Exchange | None:
-    return await link.draft(generation.begin_round(drafting=True), DraftPlan(ProtocolName.TOKEN_IDS, window), None, 0.0)
+    return await link.draft(generation.begin_round(drafting=True), DraftPlan("token_ids", window), None, 0.0)
 
 
 def tokens(exchange: Exchange) -> tuple[int, ...]:

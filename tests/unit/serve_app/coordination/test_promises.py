@@ -8,7 +8,7 @@ from math import inf
 import pytest
 
 from outrider.contracts.cost import CostModel
-from outrider.contracts.requests import GenerationChunk, GenerationRequest, ProtocolName, SamplingParams
+from outrider.contracts.requests import GenerationChunk, GenerationRequest, SamplingParams
 from outrider.contracts.slo import BEST_EFFORT, LedgerRecord, SloClass
 from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.fcfs import Fcfs
@@ -30,7 +30,7 @@ EASY = SloClass("easy", 1e-3)  # a token in a quarter of an hour
 HOPELESS = SloClass("hopeless", 1e12)
 CLASSES = (EASY, HOPELESS, BEST_EFFORT)
 FREE = SamplingParams(temperature=1.0, seed=11)
-SPLIT = replace(request_for(params=FREE, window=3), protocol=ProtocolName.DSSD, reproducible=False)
+SPLIT = replace(request_for(params=FREE, window=3), protocol="dssd", reproducible=False)
 REQUESTS = {
     "target alone": request_for(window=0),
     "drafted": request_for(window=5),
@@ -111,7 +111,7 @@ async def test_an_easy_promise_is_kept_in_every_round(request_: GenerationReques
     chunks = await service.response(replace(request_, slo=EASY))
     judged = service.timings[1:]
     assert {(timing.slo_class, timing.late, timing.behind) for timing in judged} == {("easy", None, False)}
-    if request_.protocol is ProtocolName.DSSD:
+    if request_.protocol == "dssd":
         assert any(timing.drafted_tokens and not timing.committed_tokens for timing in judged), "or this tests nothing"
     stats, ledger = chunks[-1].stats, last_ledger(chunks)
     assert (stats.late_queue_rounds, stats.late_compute_rounds, ledger.times_behind) == (0, 0, 0)
@@ -174,7 +174,7 @@ async def test_a_token_that_a_device_drew_is_read_and_needs_memory_as_any_other(
     """What a round is said to cost is what the engine computes, and reads."""
     service = Service(drafter(), scheduling=(policy := Seen()))
     await service.response(SPLIT)
-    assert sum(timing.protocol is ProtocolName.DSSD for timing in service.timings) > 3
+    assert sum(timing.protocol == "dssd" for timing in service.timings) > 3
     told = [pending.cost for pending in policy.pending if pending.round > 0]
     done = [cost for [cost] in service.verifier.computed[-len(told) :]]
     assert told == done

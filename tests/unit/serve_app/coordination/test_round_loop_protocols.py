@@ -12,6 +12,7 @@ from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.errors import DrafterLostError
 from outrider.contracts.exchanged import CorrectionSource
 from outrider.contracts.requests import FinishReason, GenerationRequest, ProtocolName, SamplingParams, TokenOrigin
+from outrider.protocols.registry import PROTOCOLS
 from outrider.rounds.generation import Generation, GenerationState
 from outrider.sampling.distributions import softmax
 from outrider.selection.situation import ChoiceReason, Estimate, RoundChoice, RoundSituation
@@ -30,7 +31,7 @@ from tests.unit.serve_app.api.in_memory_service import (
 from tests.unit.serve_app.coordination.in_memory import FIRST, GREEDY, PROMPT, SECOND, Gate, on_loop, until
 
 FREE = SamplingParams(temperature=1.0, seed=11)
-SPLIT = [ProtocolName.DSSD, ProtocolName.DSSD_CANDIDATES]
+SPLIT = ["dssd", "dssd_candidates"]
 
 
 def by(protocol: ProtocolName, window: int = 3, **fields: object) -> GenerationRequest:
@@ -40,12 +41,12 @@ def by(protocol: ProtocolName, window: int = 3, **fields: object) -> GenerationR
 
 
 @pytest.mark.parametrize("window", [1, 4])
-@pytest.mark.parametrize("protocol", ProtocolName)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 @on_loop
 async def test_greedy_output_is_the_targets_own_by_every_protocol(protocol: ProtocolName, window: int) -> None:
     service = Service(drafter())
     request = replace(request_for(window=window), protocol=protocol)
-    if protocol is ProtocolName.TSLT_TREE:
+    if protocol == "tslt_tree":
         request = replace(request, expansion=(2,) * min(window, 3), window=min(window, 3))
     chunks = await service.response(request)
     assert tokens_of(chunks) == truth_of(request)
@@ -57,7 +58,7 @@ async def test_greedy_output_is_the_targets_own_by_every_protocol(protocol: Prot
     await service.idle()
 
 
-@pytest.mark.parametrize("protocol", ProtocolName)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 @on_loop
 async def test_a_sampled_response_is_whole_by_every_protocol(protocol: ProtocolName) -> None:
     service = Service(drafter())
@@ -80,15 +81,15 @@ class Cycling:
     def __init__(self) -> None:
         self._plans = cycle(
             [
-                DraftPlan(ProtocolName.DSSD, 2),
-                DraftPlan(ProtocolName.TOKEN_IDS, 2),
-                DraftPlan(ProtocolName.DSSD_CANDIDATES, 1),
-                DraftPlan(ProtocolName.TSLT_TREE, 2, (2, 1)),
-                DraftPlan(ProtocolName.DSSD, 1),
-                DraftPlan(ProtocolName.DSD, 1),
+                DraftPlan("dssd", 2),
+                DraftPlan("token_ids", 2),
+                DraftPlan("dssd_candidates", 1),
+                DraftPlan("tslt_tree", 2, (2, 1)),
+                DraftPlan("dssd", 1),
+                DraftPlan("dsd", 1),
                 None,
-                DraftPlan(ProtocolName.DSSD, 2),
-                DraftPlan(ProtocolName.TSLT, 3),
+                DraftPlan("dssd", 2),
+                DraftPlan("tslt", 3),
             ]
         )
 
@@ -109,12 +110,12 @@ async def test_protocols_may_follow_one_another_in_any_order(params: SamplingPar
     assert len(tokens_of(chunks)) == 80
     if params.greedy:
         assert tokens_of(chunks) == truth_of(request)
-    assert {name for name, _ in chunks[-1].stats.protocols} == set(ProtocolName)
+    assert {name for name, _ in chunks[-1].stats.protocols} == set(PROTOCOLS)
     assert chunks[-1].stats.inexact_rounds == 0
     await service.idle()
 
 
-SAMPLERS = [name for name in ProtocolName if name is not ProtocolName.TOKEN_IDS]
+SAMPLERS = [name for name in PROTOCOLS if name != "token_ids"]
 
 
 @pytest.mark.parametrize("protocol", [*SAMPLERS, None], ids=[*SAMPLERS, "all in turn"])
@@ -214,7 +215,7 @@ async def test_log_probabilities_cover_corrections(protocol: ProtocolName) -> No
 
 
 @pytest.mark.parametrize("logprobs", [None, 1])
-@pytest.mark.parametrize("protocol", ProtocolName)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("trouble", ["dies_before", "dies_after", "answer_lost", "forgets_before"])
 @on_loop
 async def test_a_verifier_that_restarts_loses_nothing(
@@ -235,7 +236,7 @@ async def test_a_correction_outlives_the_drafter_that_was_to_draw_it() -> None:
     """The first drafter fails at the order with the correction; the second has the same model."""
     service = Service(drafter(), drafter())
     first, second = service.fleet.transports[FIRST], service.fleet.transports[SECOND]
-    stream = asyncio.create_task(service.response(by(ProtocolName.DSSD, max_tokens=40)))
+    stream = asyncio.create_task(service.response(by("dssd", max_tokens=40)))
     generation = await begun(service)
     await until(lambda: generation.correction_by is not None)
     first.lost["draft"] = DrafterLostError("gone")
@@ -250,7 +251,7 @@ async def test_a_correction_outlives_the_drafter_that_was_to_draw_it() -> None:
 async def test_a_correction_that_nobody_can_draw_is_drawn_inexactly_and_said_so() -> None:
     service = Service(drafter())
     service.services = replace(service.services, correction_deadline_s=0.01)
-    stream = asyncio.create_task(service.response(by(ProtocolName.DSSD, max_tokens=40)))
+    stream = asyncio.create_task(service.response(by("dssd", max_tokens=40)))
     generation = await begun(service)
     await until(lambda: generation.correction_by is not None)
     service.fleet.transports[FIRST].lost["draft"] = DrafterLostError("gone")
@@ -266,7 +267,7 @@ async def test_a_drafter_that_never_gets_its_answer_through_is_not_waited_for_fo
     """It opens and prefills, and fails at every order with a correction; the fleet finds it well each time."""
     service = Service(drafter())
     service.services = replace(service.services, correction_deadline_s=0.3)
-    stream = asyncio.create_task(service.response(by(ProtocolName.DSSD, max_tokens=40)))
+    stream = asyncio.create_task(service.response(by("dssd", max_tokens=40)))
     generation = await begun(service)
     await until(lambda: generation.correction_by is not None)
     transport = service.fleet.transports[FIRST]
@@ -282,7 +283,7 @@ async def test_a_drafter_that_never_gets_its_answer_through_is_not_waited_for_fo
 async def test_a_drafter_of_another_model_does_not_draw_what_is_owed() -> None:
     service = Service(drafter())
     service.services = replace(service.services, correction_deadline_s=0.2)
-    request = by(ProtocolName.DSSD, output_ids=(4, 9), correction_by="another model")
+    request = by("dssd", output_ids=(4, 9), correction_by="another model")
     chunks = await service.response(request)
     assert len(tokens_of(chunks)) == LENGTH - 2
     assert chunks[-1].stats.inexact_rounds == 1
@@ -297,7 +298,7 @@ async def test_an_impossible_correction_is_never_sent() -> None:
     service = Service(drafter(), drafter())
     first = service.fleet.transports[FIRST]
     params = replace(FREE, top_k=5)
-    stream = asyncio.create_task(service.response(replace(by(ProtocolName.DSSD, max_tokens=40), params=params)))
+    stream = asyncio.create_task(service.response(replace(by("dssd", max_tokens=40), params=params)))
     generation = await begun(service)
     await until(lambda: generation.correction_by is not None)
     first.draws = lambda draft: replace(draft, correction=impossible(first.drafted[-1].correction))
@@ -319,7 +320,7 @@ def impossible(source: CorrectionSource | None) -> int | None:
 @on_loop
 async def test_a_row_with_one_token_is_the_correction() -> None:
     service = Service(drafter())
-    request = by(ProtocolName.DSSD, output_ids=(4, 9), correction_by="edge")
+    request = by("dssd", output_ids=(4, 9), correction_by="edge")
     chunks = await service.response(replace(request, params=replace(FREE, top_k=1)))
     assert len(tokens_of(chunks)) == LENGTH - 2
     assert tokens_of(chunks)[0] == truth_of(replace(request_for(), prompt_ids=(*PROMPT, 4, 9)))[0]
@@ -331,7 +332,7 @@ async def test_a_row_with_one_token_is_the_correction() -> None:
 async def test_a_resumed_response_has_its_correction_drawn() -> None:
     """The record says that the token behind the committed ones is a device's to draw."""
     service = Service(drafter())
-    request = by(ProtocolName.DSSD, output_ids=(4, 9), correction_by="edge")
+    request = by("dssd", output_ids=(4, 9), correction_by="edge")
     chunks = await service.response(request)
     assert len(tokens_of(chunks)) == LENGTH - 2
     assert chunks[0].spans[0].origin is TokenOrigin.CORRECTION
@@ -342,7 +343,7 @@ async def test_a_resumed_response_has_its_correction_drawn() -> None:
 
 @on_loop
 async def test_a_chunk_says_whose_the_next_token_is() -> None:
-    chunks = await Service(drafter()).response(by(ProtocolName.DSSD))
+    chunks = await Service(drafter()).response(by("dssd"))
     pending = [chunk.correction_by for chunk in chunks]
     assert "edge" in pending
     assert pending[-1] is None
@@ -354,7 +355,7 @@ async def test_a_chunk_says_whose_the_next_token_is() -> None:
 @on_loop
 async def test_a_client_that_leaves_while_a_correction_is_drawn_leaves_nothing_behind() -> None:
     service = Service(drafter())
-    stream = asyncio.create_task(service.response(by(ProtocolName.DSSD, max_tokens=100)))
+    stream = asyncio.create_task(service.response(by("dssd", max_tokens=100)))
     generation = await begun(service)
     await until(lambda: generation.correction_by is not None)
     service.fleet.transports[FIRST].gates["draft"] = gate = Gate()
@@ -370,12 +371,12 @@ async def test_a_client_that_leaves_while_a_correction_is_drawn_leaves_nothing_b
 @on_loop
 async def test_each_choice_is_explained_on_request() -> None:
     service = Service(drafter())
-    chunks = await service.response(by(ProtocolName.TSLT, explain=True))
+    chunks = await service.response(by("tslt", explain=True))
     choices = [choice for chunk in chunks for choice in chunk.choices]
     assert len(choices) == chunks[-1].stats.rounds
-    assert {choice.chosen.protocol for choice in choices} == {None, ProtocolName.TSLT}
+    assert {choice.chosen.protocol for choice in choices} == {None, "tslt"}
     assert all(choice.chosen.expected_tokens >= 1.0 and choice.reason for choice in choices)
-    assert not any(chunk.choices for chunk in await service.response(replace(by(ProtocolName.TSLT), generation="h")))
+    assert not any(chunk.choices for chunk in await service.response(replace(by("tslt"), generation="h")))
 
 
 async def begun(service: Service) -> Generation:

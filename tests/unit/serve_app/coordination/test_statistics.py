@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from actors.messages import DrafterId, DrafterState, DrafterStatus, FleetStatus, SloRounds
 from outrider.contracts.link import Csi
-from outrider.contracts.requests import ProtocolName
 from outrider.contracts.verifying import KvUsage
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import ViolationCause
@@ -20,7 +19,7 @@ from tests.unit.serve_app.coordination.in_memory import RecordingSink
 
 ALONE = RoundTiming(None, 0, 0, 1, draft_s=0.0, link_s=0.0, queue_s=0.25, verify_s=1.0, total_s=1.5)
 DRAFTED = RoundTiming(
-    ProtocolName.TSLT,
+    "tslt",
     4,
     3,
     4,

@@ -1,0 +1,193 @@
+"""What a protocol is: all in which one differs from another, behind one object. The registry holds one of each.
+
+A protocol decides what tokens are drawn from at the device, what of that crosses the link, by which rule a block is
+verified, and who draws the correction after a rejection. Nothing outside this room asks which protocol it has: whoever
+needs to know something that differs asks the object.
+
+"Quantise, then sample": a row of draft logits is first rounded to what the message can carry, and the tokens are drawn
+from the row as decoded, so that both ends of the link compute with the same numbers.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
+
+from outrider.contracts.drafting import Draft, DraftPlan, DraftRequest
+from outrider.contracts.errors import MessageError
+from outrider.contracts.exchanged import Deferral, DraftDistribution, FloatRow, IntRow, WireFormat
+from outrider.contracts.link import Csi
+from outrider.contracts.requests import ProtocolName, SamplingParams
+from outrider.contracts.verifying import AcceptanceRule
+from outrider.sampling.noise import Purpose, uniforms
+from outrider.wire.bits import BitReader, BitWriter
+
+Sent = TypeVar("Sent")
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """How the rows of one depth are drawn from.
+
+    Attributes:
+        wire: how they are rounded.
+        params: the request's; the logits are adjusted by them already.
+        position: absolute position of the tokens drawn.
+        children: tokens to draw from each row.
+    """
+
+    wire: WireFormat
+    params: SamplingParams
+    position: int
+    children: int
+
+    def numbers(self) -> list[float]:
+        """A uniform number for each child.
+
+        Nodes of one depth share theirs: only the children of one of them can be on the path that is accepted.
+        """
+        numbers: list[float] = uniforms(self.params.seed, self.position, Purpose.DRAFT_TOKEN, self.children).tolist()
+        return numbers
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DrawnRow:
+    """Tokens drawn from one row; of the rest, what the protocol sends or keeps.
+
+    Attributes:
+        token_ids: the children, in the order of their noise; fewer than wanted if the support ran out.
+        support: ``[n]`` int64, ids of a truncated row.
+        logits: ``[n]`` of them, or ``[vocab]`` of a whole row, float32 as decoded.
+        numerators: ``[vocab]`` int64, the row in fixed point (``fixed_point``). The device keeps it: if the token is
+            rejected, it is what the device draws the correction from.
+    """
+
+    token_ids: tuple[int, ...]
+    support: IntRow | None = None
+    logits: FloatRow | None = None
+    numerators: IntRow | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTerms:
+    """What deferral and costs of one generation's next round depend on.
+
+    Attributes:
+        csi: state of the link to the drafter; None if not measured yet.
+        rejection_mass: expected total variation between target and draft, at the first draft position: one less the
+            acceptance of a token.
+    """
+
+    params: SamplingParams
+    wire: WireFormat
+    csi: Csi | None
+    rejection_mass: float
+
+
+class DraftProtocol(ABC):
+    """One protocol. Stateless; methods are pure.
+
+    Attributes:
+        name: in configuration, requests, metrics and ``usage``.
+        code: on the wire; never given to another protocol.
+        chains: its messages carry chains; one that does not drafts a chain as a tree of single children.
+        trees: its messages carry token trees.
+        reproducible: the output is, token for token, what the target alone makes of a request's seed.
+        draws_as_target: an only child is drawn as the target itself would draw it, so that an engine may draw it with
+            the target's sampler, and nothing of the row is sent.
+    """
+
+    name: ClassVar[ProtocolName]
+    code: ClassVar[int]
+    chains: ClassVar[bool] = True
+    trees: ClassVar[bool] = False
+    reproducible: ClassVar[bool] = False
+    draws_as_target: ClassVar[bool] = False
+
+    @abstractmethod
+    def encode(self, writer: BitWriter, draft: Draft, plan: DraftPlan, wire: WireFormat) -> None:
+        """Write a block: tokens, shape and distributions. Hidden states and the correction are no part of it.
+
+        Raises:
+            MessageError: the block is not one of this plan, or holds what the format cannot carry.
+        """
+
+    @abstractmethod
+    def decode(self, reader: BitReader, request: DraftRequest, wire: WireFormat) -> Draft:
+        """Read the block that answers ``request``.
+
+        Raises:
+            MessageError: the bits are no such block.
+        """
+
+    @abstractmethod
+    def expected_bits(self, wire: WireFormat, plan: DraftPlan) -> int:
+        """The paper's formula for a full block going up."""
+
+    @abstractmethod
+    def overhead_bits(self, wire: WireFormat, plan: DraftPlan) -> int:
+        """Bits of a full block's body that the paper's formula leaves out. The sum of both is exact."""
+
+    def draw(self, logits: FloatRow, layer: Layer) -> list[DrawnRow]:
+        """Draw the next layer from adjusted logits, ``[n, vocab]`` float32, -inf where removed."""
+        if layer.params.greedy:
+            return [self.draw_greedy(row, layer) for row in logits]
+        return self.draw_sampled(logits, layer)
+
+    @abstractmethod
+    def draw_greedy(self, row: FloatRow, layer: Layer) -> DrawnRow:
+        """From one row, ``[vocab]``, for a greedy request. What is sent is one-hot, which any rounding keeps."""
+
+    @abstractmethod
+    def draw_sampled(self, rows: FloatRow, layer: Layer) -> list[DrawnRow]:
+        """As ``draw``, for the others."""
+
+    def distribution(self, rows: Sequence[DrawnRow], wire: WireFormat, params: SamplingParams) -> DraftDistribution:  # noqa: ARG002 (what others need)
+        """What is sent of the rows of a block, in order; nothing unless a protocol says so."""
+        return None
+
+    def lossless(self, wire: WireFormat) -> bool:  # noqa: ARG002 (what others need)
+        """Whether the output has exactly the target's distribution. Rounding a row before drawing from it is exact."""
+        return True
+
+    def rule(self, params: SamplingParams, wire: WireFormat) -> AcceptanceRule:  # noqa: ARG002 (what others need)
+        """By which a request's blocks are verified."""
+        return AcceptanceRule.GREEDY if params.greedy else AcceptanceRule.RATIO
+
+    def deferral(self, terms: RoundTerms) -> Deferral | None:  # noqa: ARG002 (what others need)
+        """What the verifier is to leave to the device after a rejection; None if it draws corrections itself.
+
+        A protocol that defers keeps ``DrawnRow.numerators``: any device with the same draft model can compute that row
+        again, and draw what another one owes.
+        """
+        return None
+
+    def rejection_s(self, terms: RoundTerms) -> float:  # noqa: ARG002 (what others need)
+        """Seconds on the link that a rejection is expected to cost, beyond the exchange every round needs."""
+        return 0.0
+
+    def fault(self, draft: Draft, params: SamplingParams) -> str | None:  # noqa: ARG002 (what others need)
+        """What is wrong with a block that could be read, or None. A device is not trusted to draw sensibly."""
+        return None
+
+
+def block(
+    request: DraftRequest,
+    token_ids: tuple[int, ...],
+    parents: tuple[int, ...] | None = None,
+    distribution: DraftDistribution = None,
+) -> Draft:
+    """A decoded block, with what both ends know of it anyway."""
+    position = request.feedback_position + len(request.feedback)
+    return Draft(request.generation, request.round, position, token_ids, parents=parents, distribution=distribution)
+
+
+def distribution_as(kind: type[Sent], draft: Draft) -> Sent:
+    """The distribution of a block, of the type its protocol sends.
+
+    Raises:
+        MessageError: it is of another type.
+    """
+    if not isinstance(draft.distribution, kind):
+        raise MessageError(f"needs a {kind.__name__} to send, found a {type(draft.distribution).__name__}")
+    return draft.distribution
