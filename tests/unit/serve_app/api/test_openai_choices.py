@@ -1,11 +1,12 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.contracts.errors import ParameterError
-from outrider.contracts.requests import GenerationRequest, SamplingParams
+from outrider.contracts.requests import SAMPLING_RANGES, GenerationRequest, SamplingParams
 from outrider.contracts.slo import SloClass
 from serve_app.api.openai.choices import choice_seed
 from tests.unit.serve_app.api.asked_choices import SEED, choices, generation
@@ -26,25 +27,19 @@ def test_a_bare_request_takes_openais_defaults() -> None:
 
 
 def test_every_parameter_arrives() -> None:
-    params = SamplingParams(
-        temperature=0.5,
-        top_k=7,
-        top_p=0.25,
-        min_p=0.125,
-        repetition_penalty=1.5,
-        presence_penalty=-1.0,
-        frequency_penalty=2,
-        logit_bias=((7, -100.0), (50, 1.5)),
-        seed=12,
-    )
+    sampling: dict[str, Any] = {
+        "temperature": 0.5,
+        "top_p": 0.25,
+        "top_k": 7,
+        "min_p": 0.125,
+        "repetition_penalty": 1.5,
+        "presence_penalty": -1.0,
+        "frequency_penalty": 2.0,
+    }
+    assert sampling.keys() == SAMPLING_RANGES.keys()
+    params = SamplingParams(**sampling, logit_bias=((7, -100.0), (50, 1.5)), seed=12)
     asked = generation(
-        temperature=0.5,
-        top_k=7,
-        top_p=0.25,
-        min_p=0.125,
-        repetition_penalty=1.5,
-        presence_penalty=-1,
-        frequency_penalty=2,
+        **sampling,
         logit_bias={"50": 1.5, "7": -100},
         seed=12,
         max_tokens=9,
