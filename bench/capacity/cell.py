@@ -92,7 +92,7 @@ class _Stats(CoordinatorStats):
         self._now_s = clock
 
     def round(self, timing: RoundTiming) -> None:
-        """See ``CoordinatorStats.round``."""
+        """Count it, and enter it in the record of the response being made."""
         super().round(timing)
         _MAKING.get().rounds.append(RoundEntry(self._now_s(), timing))
 
@@ -108,7 +108,7 @@ class NotedPolicy:
     def plan(
         self, pending: Sequence[PendingVerification], now_s: float, limits: BatchLimits, cost_model: CostModel
     ) -> BatchPlan:
-        """See ``SchedulingPolicy.plan``."""
+        """Decide, and note on what."""
         plan = self._policy.plan(pending, now_s, limits, cost_model)
         assert isinstance(cost_model, LinearCostModel), "the batcher plans with its estimator's model"
         chosen = tuple((p.generation, p.round) for p in plan.batch)

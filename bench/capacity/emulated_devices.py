@@ -73,7 +73,7 @@ class EmulatedDevice:
         self.strays = 0
 
     async def open(self, request: OpenGeneration, terms: DraftTerms, deadline_s: float) -> None:
-        """See ``DrafterTransport.open``."""
+        """Hold the response recorded for this prompt, once its tokens have crossed the link."""
         token_ids = (*request.prompt_ids, *request.output_ids)
         self._held[request.generation] = _Held(
             session=DrafterSession(terms.wire, request.generation, token_ids),
@@ -84,7 +84,7 @@ class EmulatedDevice:
         await self._until(self._link.deliver(Direction.DOWN, bits, self._now_s()), deadline_s)
 
     async def exchange(self, generation: GenerationId, order: bytes, deadline_s: float) -> Answer:
-        """See ``DrafterTransport.exchange``."""
+        """Answer from the record, no sooner than link and device could have."""
         arrives_at_s = self._link.deliver(Direction.DOWN, payload_bits(order), self._now_s())
         data, work_s = self._answered(generation, order)
         answered_at_s = self._link.deliver(Direction.UP, payload_bits(data), arrives_at_s + work_s)
@@ -92,14 +92,14 @@ class EmulatedDevice:
         return Answer(data, work_s)
 
     async def probe(self, sent: bytes, reply_bytes: int, deadline_s: float) -> Answer:
-        """See ``DrafterTransport.probe``."""
+        """Zeros, over the link that carries probes alone."""
         arrives_at_s = self._probe_link.deliver(Direction.DOWN, payload_bits(sent), self._now_s())
         answered_at_s = self._probe_link.deliver(Direction.UP, reply_bytes * 8, arrives_at_s)
         await self._until(answered_at_s, deadline_s)
         return Answer(bytes(reply_bytes), 0.0)
 
     def close(self, generation: GenerationId) -> None:
-        """See ``DrafterTransport.close``."""
+        """Forget it at once."""
         self._held.pop(generation, None)
 
     def _answered(self, generation: GenerationId, order: bytes) -> tuple[bytes, float]:
@@ -160,19 +160,19 @@ class EmulatedFleet:
         self.faults: list[str] = []
 
     async def lease(self, generation: GenerationId, exclude: frozenset[DrafterId]) -> DrafterPort | None:
-        """See ``FleetPort.lease``."""
+        """The device of the generation's user."""
         drafter = DrafterId(GROUP, user_of(generation))
         return None if drafter in exclude else DrafterPort(drafter, self._devices[drafter.index])
 
     def release(self, generation: GenerationId) -> None:
-        """See ``FleetPort.release``; a device is its user's for good."""
+        """Nothing to do: a device is its user's for good."""
 
     def report_lost(self, drafter: DrafterId) -> None:
-        """See ``FleetPort.report_lost``."""
+        """Keep it for the record: no device here may be lost."""
         self.faults.append(f"{drafter.actor_name} was lost")
 
     def report_broken(self, drafter: DrafterId, fault: str) -> None:
-        """See ``FleetPort.report_broken``."""
+        """Keep the fault for the record."""
         self.faults.append(f"{drafter.actor_name}: {fault}")
 
 

@@ -35,7 +35,7 @@ class NotedVerifier:
         self.batches: list[BatchEntry] = []
 
     async def verify(self, call: VerifyCall) -> VerifyReply:
-        """See ``VerifierCalls.verify``."""
+        """Pass the call on, and note what it held and how long it took."""
         sent, sent_at_s = self._forgetful(call), self._clock()
         reply = await self._verifier.verify(sent)
         replied_at_s = self._clock()

@@ -117,11 +117,11 @@ class LinearCostModel:
         return self._seconds(new, interactions, cached, new)
 
     def predict_work_s(self, work: BatchWork) -> float:
-        """See ``CostModel.predict_work_s``."""
+        """The formula on a batch's sums."""
         return self._seconds(work.new_tokens, work.interactions, work.cached_tokens, work.new_tokens)
 
     def predict_works_s(self, works: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """See ``CostModel.predict_works_s``."""
+        """The formula on ``[n, 3]`` sums at once."""
         slopes = np.array([self.seconds_per_token, self.seconds_per_interaction, self.seconds_per_cached_token])
         seconds: npt.NDArray[np.float64] = self.seconds_per_batch + works @ slopes
         if self.row_offsets_s:
@@ -129,7 +129,7 @@ class LinearCostModel:
         return np.maximum(seconds, _FLOOR_S)
 
     def guard_s(self, predicted_s: Seconds) -> Seconds:
-        """See ``CostModel.guard_s``."""
+        """A fixed share of the prediction."""
         return self.relative_guard * predicted_s
 
     def predict_alike_s(self, block: VerifyCost, blocks: float) -> float:

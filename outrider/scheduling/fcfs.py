@@ -20,7 +20,7 @@ class Fcfs:
         limits: BatchLimits,
         cost_model: CostModel,
     ) -> BatchPlan:
-        """See ``SchedulingPolicy.plan``."""
+        """Fill the batch in order of arrival, up to the first that does not fit; the oldest always goes."""
         if not pending:
             return BatchPlan((), (), StopReason.QUEUE_EMPTY)
         batch = GrowingBatch(waiting_arrays(pending, limits), np.full(len(pending), np.inf), limits, cost_model)

@@ -54,7 +54,7 @@ class SloAware:
     def plan(
         self, pending: Sequence[PendingVerification], now_s: float, limits: BatchLimits, cost_model: CostModel
     ) -> BatchPlan:
-        """See ``SchedulingPolicy.plan``."""
+        """The four groups above in their order, each as far as the batch has room."""
         if not pending:
             return BatchPlan((), (), StopReason.QUEUE_EMPTY)
         waiting = waiting_arrays(pending, limits)

@@ -37,7 +37,7 @@ class CostAware:
     habits: Habits = DEFAULT_HABITS
 
     def choose(self, situation: RoundSituation, previous: RoundChoice | None) -> RoundChoice:
-        """See ``choose_by``."""
+        """The plan of the lowest cost to generation and verifier together."""
         return choose_by(cost_per_token, situation, previous, self.habits)
 
 

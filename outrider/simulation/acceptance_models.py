@@ -39,7 +39,7 @@ class ConstantAcceptance:
         _check_probability("token_acceptance", self.token_acceptance)
 
     def at(self, depth: int) -> float:  # noqa: ARG002 (one signature for all models)
-        """See ``AcceptanceModel.at``."""
+        """The same at every depth."""
         return self.token_acceptance
 
 
@@ -61,7 +61,7 @@ class PositionAcceptance:
             _check_probability("token_acceptances", value)
 
     def at(self, depth: int) -> float:
-        """See ``AcceptanceModel.at``."""
+        """The probability at a depth; beyond the last given one it stays."""
         return self.token_acceptances[min(depth, len(self.token_acceptances) - 1)]
 
 

@@ -101,7 +101,7 @@ class ChoosingDevice(ModelledDevice):
         self._prompt_tokens = 0
 
     def begin(self) -> Response | None:
-        """See ``Workload.begin``."""
+        """Learn from the last round of the response before, and know nothing of the next one's acceptance."""
         self._learn()
         response = super().begin()
         self._acceptance, self._previous = self._choices.book.generation(), None
@@ -110,7 +110,7 @@ class ChoosingDevice(ModelledDevice):
         return response
 
     def draft(self, committed_tokens: int, remaining_tokens: int, credit_s: float) -> Draft:
-        """See ``Workload.draft``."""
+        """Choose the round's plan from what was learned so far, then draft by it."""
         self._learn()
         choices = self._choices
         assert self._acceptance is not None

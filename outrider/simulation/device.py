@@ -57,7 +57,7 @@ class SimulatedDevice:
 
     @property
     def name(self) -> str:
-        """See ``device_name``."""
+        """By which results and records name it."""
         return device_name(self.number)
 
     def ask(self, now_s: float) -> None:

@@ -114,7 +114,7 @@ class ModelledDevice:
         self._flags: list[float] = []
 
     def begin(self) -> Response | None:
-        """See ``Workload.begin``."""
+        """Draw lengths, pause and every position's luck, from the device's seed and the response's number."""
         if self._number == self._responses:
             return None
         self._number += 1
@@ -128,7 +128,7 @@ class ModelledDevice:
         return response
 
     def draft(self, committed_tokens: int, remaining_tokens: int, credit_s: float) -> Draft:  # noqa: ARG002 (a choice's)
-        """See ``Workload.draft``."""
+        """The group's window, cut to what may still be committed, up to the first token a predictor flags."""
         drafts, predictor = self._drafts, self._predictor
         depth = min(self._longest, remaining_tokens - 1)
         if depth == 0:

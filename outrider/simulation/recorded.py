@@ -154,7 +154,7 @@ class RecordedWorkload:
         self._rounds: Iterator[RecordedRound] = iter(())
 
     def begin(self) -> Response | None:
-        """See ``Workload.begin``."""
+        """The next response of the record."""
         response = next(self._responses, None)
         if response is None:
             return None
@@ -162,7 +162,7 @@ class RecordedWorkload:
         return Response(response.pause_s, response.prompt_tokens, response.output_tokens)
 
     def draft(self, committed_tokens: int, remaining_tokens: int, credit_s: float) -> Draft:  # noqa: ARG002
-        """See ``Workload.draft``: as recorded, whatever the state."""
+        """As recorded, whatever the state."""
         made = next(self._rounds)
         bits = (made.down_bits, made.up_bits) if made.down_bits or made.up_bits else None
         nodes = made.drafted_tokens
@@ -182,21 +182,21 @@ class MeasuredTimes:
     measured_s: Mapping[BatchWork, float] = field(default_factory=dict)
 
     def predict_s(self, batch: Sequence[VerifyCost]) -> float:
-        """See ``CostModel.predict_s``."""
+        """Measured, if a batch of the same sums was."""
         return self.predict_work_s(_work(batch))
 
     def predict_work_s(self, work: BatchWork) -> float:
-        """See ``CostModel.predict_work_s``."""
+        """Measured, if these sums were."""
         known = self.measured_s.get(work)
         return self.otherwise.predict_work_s(work) if known is None else known
 
     def predict_works_s(self, works: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """See ``CostModel.predict_works_s``."""
+        """Batch by batch: some are measured and some are not."""
         known = [BatchWork(*(int(number) for number in row)) for row in works.tolist()]
         return np.array([self.predict_work_s(work) for work in known])
 
     def guard_s(self, predicted_s: Seconds) -> Seconds:
-        """See ``CostModel.guard_s``."""
+        """The other model's: a median says nothing of spread."""
         return self.otherwise.guard_s(predicted_s)
 
 

@@ -165,7 +165,7 @@ class RayFleet:
         return status
 
     async def lease(self, generation: GenerationId, exclude: frozenset[DrafterId]) -> DrafterPort | None:
-        """See ``FleetPort.lease``."""
+        """Ask the fleet; what is asked for counts as held, so that no heartbeat ends it meanwhile."""
         self._held[generation] = None
         try:
             lease: tuple[DrafterId, ActorHandle[Any]] | None = await within(
@@ -183,16 +183,16 @@ class RayFleet:
         return DrafterPort(drafter, RayDrafterTransport(drafter.actor_name, handle))
 
     def release(self, generation: GenerationId) -> None:
-        """See ``FleetPort.release``."""
+        """Sent without waiting; a lost message is mended by the next heartbeat."""
         self._held.pop(generation, None)
         self._handle.release.remote(generation)
 
     def report_lost(self, drafter: DrafterId) -> None:
-        """See ``FleetPort.report_lost``."""
+        """Have the fleet probe it; nobody waits for that."""
         self._handle.report_lost.remote(drafter)
 
     def report_broken(self, drafter: DrafterId, fault: str) -> None:
-        """See ``FleetPort.report_broken``."""
+        """Have the fleet replace it; nobody waits for that."""
         self._handle.report_broken.remote(drafter, fault)
 
     def _fleet(self) -> "ActorHandle[Any]":

@@ -40,7 +40,7 @@ class Need:
 
 
 def need_of(generation: HeldGeneration, block: Block, kept_row: Tensor | None) -> Need:
-    """See ``Need``; ``kept_row`` is the logits row behind the committed tokens, if it is still known."""
+    """What a block needs; ``kept_row`` is the logits row behind the committed tokens, if it is still known."""
     context = [*generation.token_ids, *block.forced]
     rows = 1 + len(block.draft) if Detail.HIDDEN in block.details else rows_of(block)
     head = kept_row if rows and not block.forced and not wants_hidden(block) else None

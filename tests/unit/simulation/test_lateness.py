@@ -33,7 +33,7 @@ class NeverTheSecond:
         limits: BatchLimits,  # noqa: ARG002
         cost_model: CostModel,  # noqa: ARG002
     ) -> BatchPlan:
-        """See ``SchedulingPolicy.plan``."""
+        """Everybody but one device, which is served when nobody else waits."""
         others = tuple(block for block in pending if block.generation != "device_000001") or tuple(pending)
         return BatchPlan(others, tuple(block for block in pending if block not in others), StopReason.LENGTH)
 
