@@ -32,12 +32,11 @@ class GenerationResponse(Response):
     its own, after which the stream ends without ``[DONE]``. Any choice's error is the response's.
     """
 
-    def __init__(self, service: Service, choices: Sequence[Choice], form: ResponseForm, *, stream: bool) -> None:
+    def __init__(self, service: Service, choices: Sequence[Choice], form: ResponseForm) -> None:
         super().__init__()
         self._service = service
         self._readers = [ChoiceReader(choice, form.table) for choice in choices]
         self._form = form
-        self._stream = stream
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Make the response and send it, unless the client leaves."""
@@ -60,7 +59,7 @@ class GenerationResponse(Response):
         generations = [self._service.generate(reader.choice.request) for reader in self._readers]
         in_time = [with_deadlines(chunks, self._service.settings) for chunks in generations]
         async with aclosing(merged(in_time)) as chunks:
-            if self._stream:
+            if self._form.body.stream:
                 await self._send_events(chunks, send, scope["state"]["record"])
             else:
                 await JSONResponse(await self._document(chunks))(scope, receive, send)
@@ -88,10 +87,11 @@ class GenerationResponse(Response):
             await send({"type": "http.response.body", "body": b""})
 
     async def _events(self, chunks: _Chunks) -> AsyncIterator[dict[str, object]]:
+        options = self._form.body.stream_options
         async for event in self._choice_events(chunks):
-            yield event | {"usage": usage_of(self._readers)} if self._form.usage_in_events else event
+            yield event | {"usage": usage_of(self._readers)} if options.continuous_usage_stats else event
         self._reasons()
-        if self._form.usage_in_stream:
+        if options.include_usage:
             yield self._form.usage_event(usage_of(self._readers))
 
     async def _choice_events(self, chunks: _Chunks) -> AsyncIterator[dict[str, object]]:
@@ -122,7 +122,7 @@ class GenerationResponse(Response):
             "completion_tokens": sum(reader.completion_tokens for reader in readers),
             "finish_reasons": [reader.finish_reason for reader in readers],
             "choices": len(readers),
-            "stream": self._stream,
+            "stream": self._form.body.stream,
         }
 
 

@@ -107,8 +107,7 @@ async def _respond(
     content = await _read_json_body(request, service.settings.max_body_bytes)
     body = parse_body(content, kind, service.limits)
     prompts = await asyncio.to_thread(read_prompts, body, service.tokenizer, service.limits)
-    chat = isinstance(body, ChatBody)
-    name = f"{'chatcmpl' if chat else 'cmpl'}-{uuid.uuid4().hex}"
+    name = f"{'chatcmpl' if isinstance(body, ChatBody) else 'cmpl'}-{uuid.uuid4().hex}"
     choices = to_choices(
         body,
         prompts,
@@ -117,18 +116,8 @@ async def _respond(
         request_id=request.state.record.request_id,
         default_seed=secrets.randbits(64),
     )
-    form = ResponseForm(
-        id=name,
-        model=service.limits.model_name,
-        created_s=int(time.time()),
-        chat=chat,
-        table=table,
-        logprobs=body.alternatives is not None,
-        spans=body.outrider.spans,
-        usage_in_stream=body.stream_options.include_usage,
-        usage_in_events=body.stream_options.continuous_usage_stats,
-    )
-    return GenerationResponse(service, choices, form, stream=body.stream)
+    form = ResponseForm(name, service.limits.model_name, int(time.time()), table, body)
+    return GenerationResponse(service, choices, form)
 
 
 async def _read_json_body(request: Request, max_bytes: int) -> bytes:

@@ -8,6 +8,7 @@ from outrider.contracts.requests import FinishReason, RoundStats
 from outrider.protocols.registry import PROTOCOLS
 from outrider.scheduling.attribution import response_cause
 from outrider.text.tokens import TokenTable
+from serve_app.api.openai.bodies import ChatBody, CompletionBody
 from serve_app.api.openai.choice_reader import ChoiceReader, Delta, ShownToken
 from serve_app.api.service import RequestLimits
 
@@ -16,29 +17,26 @@ _LEAST = -9999.0  # what OpenAI writes for a token that cannot occur; JSON has n
 
 @dataclass(frozen=True, slots=True)
 class ResponseForm:
-    """Writes one response in the form of its endpoint.
+    """Writes one response in the form of its endpoint, with what its request asked to be told.
 
     Attributes:
         id: of the response.
         model: as it is served.
         created_s: Unix time.
-        chat: which of the two endpoints.
         table: of the target's tokenizer.
-        logprobs: whether they were asked for.
-        spans: whether to tell of each piece of text who proposed it.
-        usage_in_stream: whether a stream ends with its usage.
-        usage_in_events: whether every event of a stream has the usage so far.
+        body: the request's.
     """
 
     id: str
     model: str
     created_s: int
-    chat: bool
     table: TokenTable
-    logprobs: bool = False
-    spans: bool = False
-    usage_in_stream: bool = False
-    usage_in_events: bool = False
+    body: CompletionBody | ChatBody
+
+    @property
+    def chat(self) -> bool:
+        """Which of the two endpoints."""
+        return isinstance(self.body, ChatBody)
 
     def whole(self, choices: Sequence[tuple[Delta, FinishReason]], usage: Mapping[str, object]) -> dict[str, object]:
         """All of it at once: each choice's text and why it ended."""
@@ -46,7 +44,7 @@ class ResponseForm:
         for index, (delta, reason) in enumerate(choices):
             message = {"role": "assistant", "content": delta.text, "refusal": None}
             content: dict[str, object] = {"message": message} if self.chat else {"text": delta.text}
-            logprobs = self._logprobs(delta) if self.logprobs else None
+            logprobs = self._logprobs(delta) if self.body.alternatives is not None else None
             choice = {"index": index, **content, "logprobs": logprobs, "finish_reason": reason}
             written.append(choice | self._spans(delta))
         return self._framed("chat.completion", written) | {"usage": usage}
@@ -77,14 +75,15 @@ class ResponseForm:
         logprobs: Mapping[str, object] | None = None,
     ) -> dict[str, object]:
         choice = {"index": index, **content, "logprobs": logprobs, "finish_reason": reason}
-        usage = {"usage": None} if self.usage_in_stream else {}  # OpenAI: null on all chunks but the last
-        return self._framed("chat.completion.chunk", [choice]) | usage
+        event = self._framed("chat.completion.chunk", [choice])
+        # OpenAI: null on all chunks but the last.
+        return event | {"usage": None} if self.body.stream_options.include_usage else event
 
     def _logprobs(self, delta: Delta) -> dict[str, object]:
         return (_chat_logprobs if self.chat else _completion_logprobs)(delta.tokens, self.table)
 
     def _spans(self, delta: Delta) -> dict[str, object]:
-        if not self.spans or not delta.text:
+        if not self.body.outrider.spans or not delta.text:
             return {}
         return {"outrider": {"spans": [{"text": span.text, "origin": span.origin} for span in delta.spans]}}
 
