@@ -75,12 +75,12 @@ def _rows_of_some(rows: Tensor, indices: Sequence[int], starts: Sequence[int]) -
 
 def _block_rows(logits: Tensor, works: Sequence[Work]) -> Tensor:
     """Of all rows of ``works``, and the heads known before, those that decide blocks; ``logits`` itself if possible."""
-    heads = [work.head for work in works if work.head is not None and not work.remaining_tokens]
+    heads = [work.head for work in works if work.head is not None]
     if not heads and sum(work.own_rows - work.spare_rows for work in works) == logits.shape[0]:
         return logits
     wanted, known = [], logits.shape[0]
     for work, end in zip(works, accumulate(work.logit_rows for work in works), strict=True):
-        if work.head is not None and not work.remaining_tokens:
+        if work.head is not None:
             wanted.append(known)
             known += 1
         wanted += range(end - work.own_rows, end - work.spare_rows)
@@ -163,7 +163,7 @@ def _row_groups(work: Work) -> list[RowGroup]:
     block, generation = work.block, work.generation
     if block.parents is None:
         counts = generation.counts_behind(block.forced)
-        return [RowGroup(generation.params, work.position, counts, block.draft, rows_of(block))]
+        return [RowGroup(generation.params, work.checked.position, counts, block.draft, rows_of(block))]
     return [_path_group(work, path) for path in [(), *node_paths(block.parents)]]
 
 
@@ -171,7 +171,7 @@ def _path_group(work: Work, path: tuple[int, ...]) -> RowGroup:
     """The one row behind a path of nodes."""
     generation, tokens = work.generation, [work.block.draft[node] for node in path]
     counts = generation.counts_behind([*work.block.forced, *tokens])
-    return RowGroup(generation.params, work.position + len(path), counts, (), 1)
+    return RowGroup(generation.params, work.checked.position + len(path), counts, (), 1)
 
 
 def _row_behind(path: Sequence[int]) -> int:

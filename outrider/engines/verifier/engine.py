@@ -31,7 +31,7 @@ from outrider.engines.verifier.generation import HeldGeneration
 from outrider.engines.verifier.kept_rows import KeptRows
 from outrider.engines.verifier.pass_plan import PassPlan
 from outrider.engines.verifier.token_scores import TokenScores
-from outrider.engines.verifier.two_steps import OpenRound, open_bytes, wants_hidden
+from outrider.engines.verifier.two_steps import OpenRound, wants_hidden
 from outrider.engines.verifier.work import Work, rows_in_order, score_rows
 from outrider.sampling.device_tensors import index_tensor
 from outrider.sampling.logits import TokenCounts
@@ -148,8 +148,8 @@ class PagedVerifier:
     @property
     def kept_row_bytes(self) -> int:
         """Memory of logits rows that wait for a device's correction, and of hidden states that wait for a device's."""
-        waiting = [generation.open_round for generation in self._generations.values()]
-        return self._rows.kept_bytes + open_bytes(waiting)
+        held = self._generations.values()
+        return self._rows.kept_bytes + sum(one.open_round.nbytes for one in held if one.open_round is not None)
 
     def _verdict(self, block: Block) -> CheckedBlock | Refused | Unknown:
         """What the door says of a block; one that was begun was let in before."""

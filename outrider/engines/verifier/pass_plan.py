@@ -57,7 +57,7 @@ class PassPlan:
         branches = checked.branches if taken == lacking and need.own_rows else None
         if not self._reserve(kv, start + taken, branches):
             return Unfinished(block.generation, block.round, lacking, waits_for_memory=True)
-        work = self._work(index, checked, generation, need, taken, branches)
+        work = self._work(index, checked, generation, need, taken)
         self.works.append(work)
         self.chunk_left -= work.prefix_tokens
         return None
@@ -69,15 +69,7 @@ class PassPlan:
         forked_blocks = sum(branches.fork_blocks(self.store.block_tokens))
         return self.store.reserve(kv, branches.own_positions(), admitted, forked_blocks)
 
-    def _work(
-        self,
-        index: int,
-        checked: CheckedBlock,
-        generation: HeldGeneration,
-        need: Need,
-        taken: int,
-        branches: Branches | None,
-    ) -> Work:
+    def _work(self, index: int, checked: CheckedBlock, generation: HeldGeneration, need: Need, taken: int) -> Work:
         kv, block = generation.kv, checked.block
         start, stop = kv.computed_tokens, kv.computed_tokens + taken
         remaining = max(0, len(need.token_ids) - stop)
@@ -87,8 +79,8 @@ class PassPlan:
         if taken:
             # Rows are the last of a segment, so those that score tokens bring all behind them along.
             logit_rows = stop - min([stop - own_rows, *(rows.start for _, rows in scored)])
-            tokens = need.token_ids[start:stop]
-            parents = () if remaining else block.parents or ()
+            tokens, parents = need.token_ids[start:stop], () if remaining else block.parents or ()
+            branches = checked.branches if own_rows else None
             if branches is not None:
                 path, context = branches.paths[0], need.token_ids[: branches.length]
                 tokens, parents = [*context[start:], *(block.draft[node] for node in path)], ()
@@ -96,19 +88,7 @@ class PassPlan:
                 forked = fork_paths(branches, kv, context, block.draft, start, self.store.block_tokens)
             segment = Segment(tokens, start, kv.blocks, logit_rows, parents)
             kv.check_writable(start, segment.stop)
-        return Work(
-            index=index,
-            checked=checked,
-            generation=generation,
-            segment=segment,
-            own_rows=own_rows,
-            head=need.head,
-            scored=tuple(scored),
-            computed_tokens=stop,
-            remaining_tokens=remaining,
-            branches=branches,
-            forked=tuple(forked),
-        )
+        return Work(index, checked, generation, need, segment, tuple(scored), stop, remaining, tuple(forked))
 
 
 def _resident(generation: HeldGeneration, need: Need, forced: Sequence[int]) -> int:

@@ -4,7 +4,6 @@ An ``OpenRound`` is all that the rest of a decision needs, in host memory: its r
 of the KV meanwhile is of no consequence to it. A generation has one at most.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from outrider.contracts.exchanged import FloatRow
@@ -69,8 +68,3 @@ class OpenRound:
         accepted = [entry for _, entry in entries[: decision.accepted_len]]
         after = [entry for row, entry in entries[drafted:] if row == decision.accepted_len]
         return (*accepted, *after) if decision.token_after is not None else tuple(accepted)
-
-
-def open_bytes(rounds: Sequence[OpenRound | None]) -> int:
-    """Memory of those that are open."""
-    return sum(one.nbytes for one in rounds if one is not None)

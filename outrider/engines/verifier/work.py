@@ -64,14 +64,12 @@ class Work:
     index: int  # of the block in the batch
     checked: CheckedBlock
     generation: HeldGeneration
+    need: Need
     segment: Segment | None  # None: nothing left to compute
-    own_rows: int  # the last of its logits rows, as ``Need.own_rows``; 0 while it is unfinished
-    head: Tensor | None  # a row before these, known already
     scored: tuple[tuple[TokenScores, range], ...]  # positions whose logits score tokens
     computed_tokens: int  # slots computed after the pass, each node of a tree in its own
     remaining_tokens: int  # slots still to compute after it; 0 decides the block
-    branches: Branches | None = None  # of a tree that is computed path by path
-    forked: tuple[ForkedPath, ...] = ()  # its paths but the first, which is in ``segment``
+    forked: tuple[ForkedPath, ...] = ()  # its tree's paths but the first, which is in ``segment``
 
     @property
     def block(self) -> Block:
@@ -79,9 +77,19 @@ class Work:
         return self.checked.block
 
     @property
-    def position(self) -> int:
-        """Of the first draft token."""
-        return self.checked.position
+    def own_rows(self) -> int:
+        """The last of its logits rows, as ``Need.own_rows``; 0 while it is unfinished."""
+        return 0 if self.remaining_tokens else self.need.own_rows
+
+    @property
+    def head(self) -> Tensor | None:
+        """A row before these that is known already; None while it is unfinished."""
+        return None if self.remaining_tokens else self.need.head
+
+    @property
+    def branches(self) -> Branches | None:
+        """Of a tree that this pass computes path by path."""
+        return self.checked.branches if self.own_rows else None
 
     @property
     def segments(self) -> list[Segment]:
@@ -102,7 +110,7 @@ class Work:
     @property
     def kv_tokens(self) -> int:
         """Positions with KV in the sequence's own blocks after the pass."""
-        return self.computed_tokens if self.branches is None or self.segment is None else self.segment.stop
+        return self.computed_tokens if self.branches is None else self.branches.own_positions()
 
     @property
     def prefix_tokens(self) -> int:
@@ -120,7 +128,7 @@ class Work:
         sources, targets = list(path), list(range(len(path)))
         if sources == targets:
             return None
-        base = self.position
+        base = self.checked.position
         return Move(self.generation.kv.blocks, [base + node for node in sources], [base + depth for depth in targets])
 
 

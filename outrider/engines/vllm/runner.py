@@ -21,13 +21,10 @@ from vllm.v1.executor import Executor
 
 from outrider.contracts.errors import EngineUnavailableError, ParameterError, VerifierLostError
 from outrider.engines.forward_model import BlockCopy, Segment
-from outrider.engines.vllm import worker
 from outrider.engines.vllm.environment import starting
 from outrider.engines.vllm.kv_layout import KvLayout
-from outrider.engines.vllm.settings import VllmSettings, device_defaults
+from outrider.engines.vllm.settings import VllmSettings
 
-# On a GPU, passes whose segments all have this many tokens plus one run as one CUDA graph; all others piecewise.
-_UNIFORM_DRAFT_TOKENS = 4
 _PASS_DEADLINE_S = 300.0  # a worker process that died must raise, not hang; far beyond any pass
 _GREEDY = SamplingParams(temperature=0.0)  # never used: nothing is sampled
 
@@ -42,13 +39,15 @@ class Runner:
             EngineUnavailableError: it does not start.
             ParameterError: an option it does not have.
         """
-        args = engine_args(settings)
+        arguments = settings.engine_arguments()
+        if unknown := sorted(set(arguments) - {field.name for field in fields(EngineArgs)}):
+            raise ParameterError("vllm_options", "names of vLLM's EngineArgs", ", ".join(unknown))
         self._on_host = settings.tensor_parallel_size > 1
         self._passes = 0
         self._finished: set[str] = set()
         try:
             with starting(settings.threads):
-                config = args.create_engine_config()
+                config = EngineArgs(**arguments).create_engine_config()
                 # Lets a budget be smaller than one sequence of the whole context; the block pool limits sequences then.
                 config.model_config.original_max_model_len = -1
                 self._core: Any = EngineCore(config, Executor.get_class(config), log_stats=False)
@@ -99,41 +98,6 @@ class Runner:
             raise VerifierLostError(
                 f"needs an answer of every vLLM worker, found: {error}; start the engine anew"
             ) from error
-
-
-def engine_args(settings: VllmSettings) -> EngineArgs:
-    """What vLLM is started with.
-
-    Raises:
-        ParameterError: ``settings.options`` names something vLLM does not have.
-    """
-    unknown = sorted(set(settings.options) - {field.name for field in fields(EngineArgs)})
-    if unknown:
-        raise ParameterError("vllm_options", "names of vLLM's EngineArgs", ", ".join(unknown))
-    return EngineArgs(
-        **{"disable_hybrid_kv_cache_manager": True} | device_defaults(settings.device) | dict(settings.options),
-        use_tqdm_on_load=False,
-        model=str(settings.folder),
-        dtype=settings.dtype,
-        max_model_len=settings.max_context_tokens,
-        block_size=settings.block_tokens,
-        kv_cache_memory_bytes=settings.kv_budget_bytes,
-        max_num_seqs=min(settings.max_pass_segments, settings.max_pass_tokens),
-        max_num_batched_tokens=settings.max_pass_tokens,
-        tensor_parallel_size=settings.tensor_parallel_size,
-        distributed_executor_backend="mp" if settings.tensor_parallel_size > 1 else "uni",
-        worker_extension_cls=f"{worker.__name__}.{worker.PassWorker.__name__}",
-        speculative_config={
-            "method": "custom_class",
-            "model": f"{worker.__name__}.{worker.NoProposer.__name__}",
-            "num_speculative_tokens": _UNIFORM_DRAFT_TOKENS,
-        },
-        async_scheduling=False,
-        enable_prefix_caching=False,
-        skip_tokenizer_init=True,
-        disable_log_stats=True,
-        seed=0,
-    )
 
 
 def schedule(

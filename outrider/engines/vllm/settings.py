@@ -6,40 +6,13 @@ from pathlib import Path
 
 from outrider.contracts.errors import ParameterError
 
-# Decided by the design or given by fields of ``VllmSettings``.
-OWNED_OPTIONS = frozenset(
-    {
-        "async_scheduling",
-        "block_size",
-        "disable_log_stats",
-        "distributed_executor_backend",
-        "dtype",
-        "enable_chunked_prefill",
-        "enable_prefix_caching",
-        "kv_cache_memory_bytes",
-        "logits_processors",
-        "max_model_len",
-        "max_num_batched_tokens",
-        "max_num_seqs",
-        "model",
-        "runner",
-        "scheduler_cls",
-        "seed",
-        "skip_tokenizer_init",
-        "speculative_config",
-        "tensor_parallel_size",
-        "tokenizer",
-        "use_tqdm_on_load",
-        "worker_cls",
-        "worker_extension_cls",
-    }
-)
-# Would change what a KV block or a pass is.
+# Would change what a KV block or a pass is, or has no use here.
 UNSUPPORTED_OPTIONS = frozenset(
     {
         "data_parallel_size",
         "decode_context_parallel_size",
         "ec_transfer_config",
+        "enable_chunked_prefill",
         "enable_dbo",
         "enable_eplb",
         "enable_lora",
@@ -47,6 +20,7 @@ UNSUPPORTED_OPTIONS = frozenset(
         "kv_offloading_size",
         "kv_sharing_fast_prefill",
         "kv_transfer_config",
+        "logits_processors",
         "master_addr",
         "master_port",
         "nnodes",
@@ -54,8 +28,15 @@ UNSUPPORTED_OPTIONS = frozenset(
         "num_gpu_blocks_override",
         "pipeline_parallel_size",
         "prefill_context_parallel_size",
+        "runner",
+        "scheduler_cls",
+        "tokenizer",
+        "worker_cls",
     }
 )
+# On a GPU, passes whose segments all have this many tokens plus one run as one CUDA graph; all others piecewise.
+_UNIFORM_DRAFT_TOKENS = 4
+_WORKER = "outrider.engines.vllm.worker"  # vLLM imports its classes by name, in processes of its own too
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +89,38 @@ class VllmSettings:
                 raise ParameterError(name, "at least 1", getattr(self, name))
         if self.tensor_parallel_size < 1:
             raise ParameterError("tensor_parallel_size", "at least 1", self.tensor_parallel_size)
-        if owned := sorted((OWNED_OPTIONS | UNSUPPORTED_OPTIONS) & set(self.options)):
+        if owned := sorted((UNSUPPORTED_OPTIONS | set(self.owned_arguments())) & set(self.options)):
             raise ParameterError("vllm_options", "no option this engine sets itself or cannot keep", ", ".join(owned))
 
+    def owned_arguments(self) -> dict[str, object]:
+        """Of vLLM's ``EngineArgs``, what the design decides or the fields above give."""
+        return {
+            "use_tqdm_on_load": False,
+            "model": str(self.folder),
+            "dtype": self.dtype,
+            "max_model_len": self.max_context_tokens,
+            "block_size": self.block_tokens,
+            "kv_cache_memory_bytes": self.kv_budget_bytes,
+            "max_num_seqs": min(self.max_pass_segments, self.max_pass_tokens),
+            "max_num_batched_tokens": self.max_pass_tokens,
+            "tensor_parallel_size": self.tensor_parallel_size,
+            "distributed_executor_backend": "mp" if self.tensor_parallel_size > 1 else "uni",
+            "worker_extension_cls": f"{_WORKER}.PassWorker",
+            "speculative_config": {
+                "method": "custom_class",
+                "model": f"{_WORKER}.NoProposer",
+                "num_speculative_tokens": _UNIFORM_DRAFT_TOKENS,
+            },
+            "async_scheduling": False,
+            "enable_prefix_caching": False,
+            "skip_tokenizer_init": True,
+            "disable_log_stats": True,
+            "seed": 0,
+        }
 
-def device_defaults(device: str) -> dict[str, object]:
-    """Of vLLM's ``EngineArgs``, what the operator may change."""
-    if device == "cpu":
-        return {"enforce_eager": True}  # compiling takes minutes there and gains little
-    # KV memory is given in bytes; by default vLLM would still insist that nearly all of the GPU is free.
-    return {"gpu_memory_utilization": 0.01}
+    def engine_arguments(self) -> dict[str, object]:
+        """All that ``EngineArgs`` is given; its other fields keep vLLM's defaults."""
+        # On a CPU, compiling takes minutes and gains little. On a GPU, KV memory is given in bytes, but by default vLLM
+        # would still insist that nearly all of the GPU is free.
+        defaults = {"enforce_eager": True} if self.device == "cpu" else {"gpu_memory_utilization": 0.01}
+        return {"disable_hybrid_kv_cache_manager": True} | defaults | dict(self.options) | self.owned_arguments()
