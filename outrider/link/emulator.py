@@ -64,7 +64,7 @@ class LinkEmulator:
         """Bits to send, every repetition included, and the message's jitter in seconds."""
         number = self._sent[direction]
         self._sent[direction] += 1
-        per = profile.packet_error_rate(direction)
+        per = profile.per_up if direction is Direction.UP else profile.per_down
         if per == 0.0 and profile.jitter_s == 0.0:
             return payload_bits, 0.0
         counter = np.array([0, number, int(direction), 0], dtype=np.uint64)

@@ -62,10 +62,6 @@ class LinkProfile:
         """Bits per second that way."""
         return self.up_bps if direction is Direction.UP else self.down_bps
 
-    def packet_error_rate(self, direction: Direction) -> float:
-        """Share of packets lost that way."""
-        return self.per_up if direction is Direction.UP else self.per_down
-
 
 def _alike(rate_bps: float, rtt_s: float) -> LinkProfile:
     return LinkProfile(up_bps=rate_bps, down_bps=rate_bps, rtt_s=rtt_s)

@@ -14,9 +14,8 @@ def test_published_figures() -> None:
 
 
 def test_directions_have_their_own_figures() -> None:
-    profile = LinkProfile(1.0, 2.0, 0.0, per_up=0.1, per_down=0.2)
+    profile = LinkProfile(1.0, 2.0, 0.0)
     assert [profile.rate_bps(way) for way in (Direction.UP, Direction.DOWN)] == [1.0, 2.0]
-    assert [profile.packet_error_rate(way) for way in (Direction.UP, Direction.DOWN)] == [0.1, 0.2]
 
 
 @pytest.mark.parametrize(
