@@ -132,10 +132,10 @@ class DrafterActor:
         session = self._sessions.get(generation)
         if session is None:
             return b""
-        repeated = session.repeated(order)
-        if repeated is not None:
-            return repeated
         try:
+            known = session.answer_at_once(order)
+            if known is not None:
+                return known
             request = session.decode_order(order)
         except ChecksumError:
             return b""

@@ -107,7 +107,7 @@ class EmulatedDevice:
         held = self._held.get(generation)
         if held is None:
             return b"", 0.0
-        repeated = held.session.repeated(order)
+        repeated = held.session.answer_at_once(order)
         if repeated is not None:
             return repeated, 0.0
         try:

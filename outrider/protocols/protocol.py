@@ -84,6 +84,41 @@ class RoundTerms:
     rejection_mass: float
 
 
+class SecondStep(ABC):
+    """What crosses the link where the verifier asks again before it decides (``Undecided``, ``Resolution``).
+
+    The device keeps the hidden states its last chain was drawn from until it has the next order.
+    """
+
+    @abstractmethod
+    def encode_question(self, writer: BitWriter, mismatches: Sequence[int], plan: DraftPlan) -> None:
+        """Write which tokens of the block are asked about: indices, ascending.
+
+        Raises:
+            MessageError: the format cannot carry them.
+        """
+
+    @abstractmethod
+    def decode_question(self, reader: BitReader, plan: DraftPlan) -> tuple[int, ...]:
+        """Read them.
+
+        Raises:
+            MessageError: the bits name no tokens of a block of this plan.
+        """
+
+    @abstractmethod
+    def encode_states(self, writer: BitWriter, hidden: FloatRow, wire: WireFormat) -> None:
+        """Write the hidden state each of them was chosen from, ``[M, d]`` float32."""
+
+    @abstractmethod
+    def decode_states(self, reader: BitReader, count: int, wire: WireFormat) -> FloatRow:
+        """Read ``count`` of them, as the verifier is to see them.
+
+        Raises:
+            MessageError: the bits are no such states.
+        """
+
+
 class DraftProtocol(ABC):
     """One protocol. Stateless; methods are pure.
 
@@ -95,6 +130,7 @@ class DraftProtocol(ABC):
         reproducible: the output is, token for token, what the target alone makes of a request's seed.
         draws_as_target: an only child is drawn as the target itself would draw it, so that an engine may draw it with
             the target's sampler, and nothing of the row is sent.
+        second_step: of a rule that may ask again; such a protocol drafts chains.
     """
 
     name: ClassVar[ProtocolName]
@@ -103,6 +139,7 @@ class DraftProtocol(ABC):
     trees: ClassVar[bool] = False
     reproducible: ClassVar[bool] = False
     draws_as_target: ClassVar[bool] = False
+    second_step: ClassVar[SecondStep | None] = None
 
     @abstractmethod
     def encode(self, writer: BitWriter, draft: Draft, plan: DraftPlan, wire: WireFormat) -> None:

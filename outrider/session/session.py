@@ -14,9 +14,11 @@ from dataclasses import dataclass, replace
 
 from outrider.contracts.drafting import Draft, DraftAnswer, DraftPlan, DraftRequest, NeedsPrefix, NeedsRow
 from outrider.contracts.errors import ChecksumError, MessageError, ParameterError
-from outrider.contracts.exchanged import Candidates, WireFormat
+from outrider.contracts.exchanged import Candidates, FloatRow, WireFormat
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import GenerationId
+from outrider.contracts.verifying import Resolution, Undecided
+from outrider.protocols.protocol import SecondStep
 from outrider.protocols.registry import PROTOCOLS
 from outrider.session.orders import Accepted, Committed, Order, read_order, write_order
 from outrider.session.verdicts import SentBlock
@@ -96,6 +98,41 @@ class CoordinatorSession:
         self._sent, self._block = None, None  # asked again, the order has to be told anew
         return NeedsPrefix(request.generation, request.round)
 
+    def encode_question(self, asked: Undecided) -> bytes:
+        """The message that asks for more of the last block, which has been decoded.
+
+        Raises:
+            MessageError: the last block is another round's, or one of a protocol that is not asked again.
+        """
+        request = self._asked_about(asked)
+        writer = BitWriter()
+        _second_step(request).encode_question(writer, asked.mismatches, request.plan)
+        return seal(Kind.QUESTION, asked.round, writer.to_bytes(), request.prefix_hash)
+
+    def decode_details(self, data: bytes, asked: Undecided) -> Resolution:
+        """The drafter's answer to that.
+
+        Raises:
+            ChecksumError: it was damaged, or answers for another prefix.
+            MessageError: it is no answer to this question.
+        """
+        request, message = self._asked_about(asked), unseal(data)
+        if message.kind is not Kind.DETAILS or message.round_low != round_low(asked.round):
+            raise MessageError(
+                f"needs details of round {asked.round}, found {message.kind.name} of {message.round_low}"
+            )
+        check(message, request.prefix_hash)
+        reader = BitReader(message.body)
+        hidden = _second_step(request).decode_states(reader, len(asked.mismatches), self._wire)
+        reader.finish()
+        return Resolution(asked.generation, asked.round, hidden)
+
+    def _asked_about(self, asked: Undecided) -> DraftRequest:
+        request = None if self._sent is None or self._block is None else self._sent.request
+        if request is None or (request.generation, request.round) != (asked.generation, asked.round):
+            raise MessageError(f"needs the last block's round, found a question about round {asked.round}")
+        return request
+
     def _relative_to(self, request: DraftRequest) -> SentBlock | None:
         """The last block, if the request's feedback starts where it did."""
         if self._sent is None or self._block is None:
@@ -129,10 +166,32 @@ class DrafterSession:
         self._request: DraftRequest | None = None
         self._answer_data: bytes | None = None
         self._block: SentBlock | None = None  # of the last answer
+        self._hidden: FloatRow | None = None  # what that was drawn from, if more may be asked of it
 
-    def repeated(self, data: bytes) -> bytes | None:
-        """The answer given before, if this is the last order once more and it has been answered."""
-        return self._answer_data if data == self._order_data else None
+    def answer_at_once(self, data: bytes) -> bytes | None:
+        """The answer to what needs no engine: the last order once more, or a question about the block that answered it.
+
+        Raises:
+            ChecksumError: the question was damaged, or this side has not the block it is about.
+            MessageError: it names no tokens of the block.
+        """
+        if data == self._order_data:
+            return self._answer_data
+        message = unseal(data)
+        if message.kind is not Kind.QUESTION:
+            return None
+        request, hidden = self._request, self._hidden
+        if request is None or hidden is None or message.round_low != request.round:
+            raise ChecksumError("the question is about a block that was never sent; open the generation again")
+        check(message, request.prefix_hash)
+        reader, writer = BitReader(message.body), BitWriter()
+        second_step = _second_step(request)
+        mismatches = second_step.decode_question(reader, request.plan)
+        reader.finish()
+        if not all(0 <= node < len(hidden) for node in mismatches):
+            raise MessageError(f"needs tokens of a block of {len(hidden)}, found {mismatches}")
+        second_step.encode_states(writer, hidden[list(mismatches)], self._wire)
+        return seal(Kind.DETAILS, request.round, writer.to_bytes(), request.prefix_hash)
 
     def decode_order(self, data: bytes) -> DraftRequest:
         """The request; its round is the low 8 bits of the coordinator's. The same bytes again are the same request.
@@ -161,7 +220,7 @@ class DrafterSession:
         del self._token_ids[position:], self._hashes[position + 1 :]
         self._token_ids.extend(feedback)
         self._hashes.extend(hashes)
-        self._order_data, self._answer_data, self._block = data, None, None
+        self._order_data, self._answer_data, self._block, self._hidden = data, None, None, None
         self._request = DraftRequest(
             generation=self._generation,
             round=message.round_low,
@@ -171,6 +230,7 @@ class DrafterSession:
             plan=plan,
             correction=order.correction,
             stop=order.stop,
+            want_hidden=PROTOCOLS[plan.protocol].second_step is not None,
         )
         return self._request
 
@@ -184,15 +244,15 @@ class DrafterSession:
         if request is None or (answer.generation, answer.round) != (self._generation, request.round):
             raise MessageError(f"needs an answer to the last order, found one of {answer.generation}/{answer.round}")
         writer = BitWriter()
-        block: SentBlock | None = None
+        block, hidden = None, None
         if isinstance(answer, Draft):
             kind = Kind.BLOCK
             _write_block(writer, answer, request, self._wire)
-            block = SentBlock.of(answer)
+            block, hidden = SentBlock.of(answer), answer.hidden
         else:
             kind = Kind.NEEDS_ROW if isinstance(answer, NeedsRow) else Kind.NEEDS_PREFIX
         data = seal(kind, request.round, writer.to_bytes(), request.prefix_hash)
-        self._answer_data, self._block = data, block
+        self._answer_data, self._block, self._hidden = data, block, hidden
         return data
 
     def _committed(self, verdict: Accepted | Committed) -> tuple[int, tuple[int, ...]]:
@@ -210,7 +270,14 @@ class DrafterSession:
 
 
 _ORDERS = frozenset({Kind.ORDER, Kind.ABSOLUTE_ORDER})
-_ANSWERS = frozenset(Kind) - _ORDERS
+_ANSWERS = frozenset({Kind.BLOCK, Kind.NEEDS_PREFIX, Kind.NEEDS_ROW})
+
+
+def _second_step(request: DraftRequest) -> SecondStep:
+    second_step = PROTOCOLS[request.plan.protocol].second_step
+    if second_step is None:
+        raise MessageError(f"needs a protocol that is asked again, found {request.plan.protocol}")
+    return second_step
 
 
 def _write_block(writer: BitWriter, draft: Draft, request: DraftRequest, wire: WireFormat) -> None:

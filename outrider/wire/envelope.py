@@ -29,6 +29,8 @@ class Kind(IntEnum):
     BLOCK = 2
     NEEDS_PREFIX = 3
     NEEDS_ROW = 4
+    QUESTION = 5  # down: more is needed of the last block
+    DETAILS = 6  # up: that
 
 
 @dataclass(frozen=True, slots=True)

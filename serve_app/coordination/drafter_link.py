@@ -7,8 +7,10 @@ drafter. So neither the first token nor a recovery ever waits for a device.
 import asyncio
 import logging
 import time
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol
 
 from actors.messages import DrafterId
 from actors.transport import DrafterTransport
@@ -17,6 +19,7 @@ from outrider.contracts.drafting import Draft, DraftPlan, DraftRequest, DraftTer
 from outrider.contracts.errors import ContextTooLongError, DrafterBrokenError, MessageError, OutriderError
 from outrider.contracts.exchanged import CorrectionSource, WireFormat
 from outrider.contracts.requests import GenerationId
+from outrider.contracts.verifying import Resolution, Undecided
 from outrider.events import event
 from outrider.link.latency import down_s
 from outrider.link.state import LinkSample, ProbeRequest
@@ -33,6 +36,8 @@ _MOST_FORGOTTEN = 5
 _PREFILL_ROUND = -1  # round number of the window-0 exchange that computes a drafter's prefix
 
 log = logging.getLogger(__name__)
+
+_Read = Callable[[bytes], Draft | NeedsRow | Resolution | None]  # None: the drafter asks for the prefix
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,7 @@ class LinkSettings:
 class Exchange:
     """A drafter's answer, where its time went, and the sizes of the messages."""
 
-    answer: Draft | NeedsRow
+    answer: Draft | NeedsRow | Resolution
     draft_s: float
     link_s: float
     up_bits: int
@@ -170,8 +175,21 @@ class DrafterLink:
         """
         assert self._port is not None, "draft() needs ready"
         port, request = self._port, self._request(number, plan, correction)
+        deadline_s = self._settings.draft_deadline_s + allowed_s
+        return await self._unless_lost(port, self._exchange(port, request, deadline_s))
+
+    async def ask_again(self, asked: Undecided, allowed_s: float) -> Exchange | None:
+        """Have the drafter of the last block send what the verifier needs of it before it decides; as ``draft``."""
+        assert self._port is not None, "ask_again() needs a block that was drafted"
+        port, question = self._port, self._session.encode_question(asked)
+        deadline_s = self._settings.draft_deadline_s + allowed_s
+        read = partial(self._session.decode_details, asked=asked)
+        return await self._unless_lost(port, self._carried(port, question, read, deadline_s))
+
+    async def _unless_lost(self, port: DrafterPort, carried: Coroutine[Any, Any, Exchange | None]) -> Exchange | None:
+        """What came of an exchange; None if the drafter was lost or lacks the prefix: another is made ready."""
         try:
-            exchange = await self._exchange(port, request, self._settings.draft_deadline_s + allowed_s)
+            exchange = await carried
             if exchange is None:
                 self._forgotten += 1
                 if self._forgotten > _MOST_FORGOTTEN:
@@ -192,31 +210,42 @@ class DrafterLink:
     async def _exchange(self, port: DrafterPort, request: DraftRequest, deadline_s: float) -> Exchange | None:
         """One order and its answer, checked; None if the drafter lacks the prefix."""
         order = self._session.encode_order(request)
+        exchange = await self._carried(port, order, partial(self._read, port=port, request=request), deadline_s)
+        if exchange is not None:
+            self._known_tokens = request.feedback_position + len(request.feedback)
+        return exchange
+
+    def _read(self, data: bytes, port: DrafterPort, request: DraftRequest) -> Draft | NeedsRow | None:
+        answer = self._session.decode_answer(data, request)
+        if isinstance(answer, NeedsPrefix):
+            return None
+        fault = draft_fault(answer, request, self._generation.request.params) if isinstance(answer, Draft) else None
+        if fault is not None:
+            raise DrafterBrokenError(f"drafter {port.drafter.actor_name} {fault}")
+        return answer
+
+    async def _carried(self, port: DrafterPort, message: bytes, read: _Read, deadline_s: float) -> Exchange | None:
+        """One message down and one up, measured; None if the drafter has not what the first assumes."""
         record = self._book.record(port.drafter)
         sent_at_s = time.monotonic()
         csi = record.view(sent_at_s).csi
         if csi is not None:
-            deadline_s += LINK_PATIENCE * down_s(csi, payload_bits(order))  # it may carry a whole row
-        reply = await port.transport.exchange(self._generation.name, order, deadline_s)
+            deadline_s += LINK_PATIENCE * down_s(csi, payload_bits(message))  # it may carry a whole row
+        reply = await port.transport.exchange(self._generation.name, message, deadline_s)
         elapsed_s = time.monotonic() - sent_at_s
         if not reply.data:
             return None
         try:
-            answer = self._session.decode_answer(reply.data, request)
+            answer = read(reply.data)
         except MessageError as error:
             raise DrafterBrokenError(f"drafter {port.drafter.actor_name} sent what cannot be read: {error}") from error
-        if isinstance(answer, NeedsPrefix):
+        if answer is None:
             return None
-        if isinstance(answer, Draft):
-            fault = draft_fault(answer, request, self._generation.request.params)
-            if fault is not None:
-                raise DrafterBrokenError(f"drafter {port.drafter.actor_name} {fault}")
         drafter_s = min(reply.drafter_s, elapsed_s)
-        up_bits, down_bits = payload_bits(reply.data), payload_bits(order)
+        up_bits, down_bits = payload_bits(reply.data), payload_bits(message)
         self._generation.exchanged(up_bits, down_bits)
         steps = drafted_layers(answer) if isinstance(answer, Draft) else 0
         record.observe(LinkSample(sent_at_s + elapsed_s, down_bits, up_bits, elapsed_s, drafter_s), steps)
-        self._known_tokens = request.feedback_position + len(request.feedback)
         model = self._book.model(port.drafter)
         return Exchange(answer, drafter_s, elapsed_s - drafter_s, up_bits, down_bits, model)
 

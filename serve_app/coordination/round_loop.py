@@ -18,7 +18,7 @@ from outrider.contracts.drafting import Draft, DraftPlan, NeedsRow
 from outrider.contracts.errors import ContextTooLongError, GenerationFailedError, OutriderError, VerifierLostError
 from outrider.contracts.exchanged import CorrectionSource
 from outrider.contracts.requests import ChoiceReport, GenerationChunk
-from outrider.contracts.verifying import Block, Refused, Verified
+from outrider.contracts.verifying import Block, Refused, Resolution, Verified
 from outrider.events import event
 from outrider.protocols.registry import CORRECTION_ALONE, PROTOCOLS
 from outrider.rounds.blocks import make_block, row_request
@@ -140,6 +140,7 @@ class RoundLoop:
                     return
         number, plan, exchange, expected_tokens = await self._drafted()
         draft = None if exchange is None else exchange.answer
+        assert not isinstance(draft, Resolution), "only an undecided round is resolved"
         if isinstance(draft, NeedsRow):
             self._services.sink.record(metrics.CANDIDATE_FALLBACKS)
             self._source = None

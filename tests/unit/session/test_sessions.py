@@ -86,11 +86,11 @@ def test_lost_and_repeated_messages_do_no_harm(seed: int) -> None:
         order, heard = conversation.order(request)
         if fate == "answer lost":
             continue  # the next order is told by position
-        assert conversation.drafter.repeated(order) is None
+        assert conversation.drafter.answer_at_once(order) is None
         assert conversation.drafter.decode_order(order) is heard
         answer, told = conversation.answer(request, heard)
         assert conversation.coordinator.encode_order(request) == order or isinstance(told, NeedsPrefix)
-        assert conversation.drafter.repeated(order) == answer
+        assert conversation.drafter.answer_at_once(order) == answer
         if isinstance(told, NeedsPrefix):
             conversation.reopen()
 
