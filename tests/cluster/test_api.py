@@ -5,18 +5,15 @@ from typing import Any
 
 import httpx
 import pytest
-import torch
 from openai import OpenAI
 
 from bench.harness.prompts import chat_ids
 from outrider.contracts.requests import SamplingParams
 from outrider.models.loading import LoadedModel
-from tests.cluster.conftest import Service
 from tests.cluster.prompts import CHATS, COMPLETIONS
-from tests.cluster.reference import greedy, sampled, shown
-from tests.cluster.served import MODEL
+from tests.cluster.reference import greedy, raw_logprobs, sampled, scores, shown
+from tests.cluster.served import MODEL, TOKENS, Service
 
-TOKENS = 24
 PROMPT = CHATS[0]
 
 
@@ -24,18 +21,6 @@ PROMPT = CHATS[0]
 def client(service: Service) -> OpenAI:
     """OpenAI's own client."""
     return OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0, timeout=300)
-
-
-def complete(service: Service, prompt: object, **extra: object) -> Any:
-    """One completion."""
-    return service.post("/v1/completions", {"model": MODEL, "prompt": prompt, "max_tokens": TOKENS, **extra})
-
-
-@torch.inference_mode()
-def raw_logprobs(target: LoadedModel, token_ids: list[int]) -> torch.Tensor:
-    """``[len - 1, vocab]``: row i is the target's raw distribution of token i + 1."""
-    logits: torch.Tensor = target.model(input_ids=torch.tensor([token_ids])).logits[0, :-1, : target.vocab_size]
-    return logits.log_softmax(-1)
 
 
 @pytest.mark.parametrize("window", [0, 5])
@@ -70,37 +55,40 @@ def test_logprobs_are_the_targets_raw_ones(client: OpenAI, target: LoadedModel, 
 
 
 def test_echo_with_logprobs_scores_the_prompt(service: Service, target: LoadedModel) -> None:
-    answer = complete(service, COMPLETIONS[0], echo=True, logprobs=1, max_tokens=0)
+    answer = service.complete(COMPLETIONS[0], echo=True, logprobs=1, max_tokens=0)
     ids = target.tokenizer(COMPLETIONS[0])["input_ids"]
-    expected = raw_logprobs(target, ids)
     choice = answer["choices"][0]
     assert choice["text"] == COMPLETIONS[0]
     assert choice["logprobs"]["token_logprobs"][0] is None
-    chosen = [float(expected[i, token]) for i, token in enumerate(ids[1:])]
-    assert choice["logprobs"]["token_logprobs"][1:] == pytest.approx(chosen, abs=1e-3)
+    assert choice["logprobs"]["token_logprobs"][1:] == pytest.approx(scores(target, ids[:1], ids[1:]), abs=1e-3)
     assert answer["usage"]["completion_tokens"] == 0
 
 
 def test_several_choices_of_several_prompts(service: Service) -> None:
     prompts = list(COMPLETIONS[:2])
-    together = complete(service, prompts, n=2, seed=9, temperature=0.9)
+    together = service.complete(prompts, n=2, seed=9, temperature=0.9)
     texts = [choice["text"] for choice in together["choices"]]
     assert [choice["index"] for choice in together["choices"]] == [0, 1, 2, 3]
-    alone = [complete(service, prompt, seed=9, temperature=0.9)["choices"][0]["text"] for prompt in prompts]
+    alone = [service.complete(prompt, seed=9, temperature=0.9)["choices"][0]["text"] for prompt in prompts]
     assert texts[0::2] == alone
     assert texts[1] != texts[0]
     assert together["usage"]["completion_tokens"] <= 4 * TOKENS
 
 
+@pytest.fixture(scope="module")
+def text(target: LoadedModel) -> str:
+    """The target's own answer."""
+    return shown(target, greedy(target, chat_ids(target.tokenizer, PROMPT), 60))
+
+
 @pytest.mark.parametrize("window", [0, 1, 4, 16])
 def test_a_stop_string_across_tokens_and_blocks_ends_it_at_once(
-    service: Service, target: LoadedModel, window: int
+    service: Service, target: LoadedModel, text: str, window: int
 ) -> None:
     prompt = chat_ids(target.tokenizer, PROMPT)
-    text = shown(target, greedy(target, prompt, 60))
     stop = text[35:52]  # begins and ends inside tokens
-    answer = complete(
-        service, prompt, stop=["never said", stop], temperature=0, max_tokens=200, outrider={"window": window}
+    answer = service.complete(
+        prompt, stop=["never said", stop], temperature=0, max_tokens=200, outrider={"window": window}
     )
     assert answer["choices"][0]["text"] == text[: text.index(stop)]
     assert answer["choices"][0]["finish_reason"] == "stop"
@@ -110,17 +98,17 @@ def test_a_stop_string_across_tokens_and_blocks_ends_it_at_once(
 
 @pytest.mark.parametrize("max_tokens", [1, 2, 3, 5, 8])
 def test_max_tokens_is_exact(service: Service, max_tokens: int) -> None:
-    answer = complete(service, COMPLETIONS[0], max_tokens=max_tokens, temperature=0, outrider={"window": 4})
+    answer = service.complete(COMPLETIONS[0], max_tokens=max_tokens, temperature=0, outrider={"window": 4})
     assert answer["usage"]["completion_tokens"] == max_tokens
     assert answer["choices"][0]["finish_reason"] == "length"
 
 
 def test_min_tokens_holds_the_end_back(service: Service, target: LoadedModel) -> None:
     prompt = chat_ids(target.tokenizer, "What is the capital of France?")
-    short = complete(service, prompt, temperature=0, max_tokens=60)
+    short = service.complete(prompt, temperature=0, max_tokens=60)
     assert short["choices"][0]["finish_reason"] == "stop"
     for window in (0, 4):
-        longer = complete(service, prompt, temperature=0, max_tokens=60, min_tokens=30, outrider={"window": window})
+        longer = service.complete(prompt, temperature=0, max_tokens=60, min_tokens=30, outrider={"window": window})
         assert longer["usage"]["completion_tokens"] >= 30
         assert longer["choices"][0]["text"].startswith(short["choices"][0]["text"])
 
@@ -141,7 +129,7 @@ def test_a_conversations_next_turn_finds_its_kv(client: OpenAI) -> None:
 
 
 def test_spans_tell_who_proposed_the_text(service: Service) -> None:
-    answer = complete(service, COMPLETIONS[2], temperature=0, max_tokens=60, outrider={"window": 4, "spans": True})
+    answer = service.complete(COMPLETIONS[2], temperature=0, max_tokens=60, outrider={"window": 4, "spans": True})
     spans = answer["choices"][0]["outrider"]["spans"]
     assert "".join(span["text"] for span in spans) == answer["choices"][0]["text"]
     assert {span["origin"] for span in spans} == {"accepted", "correction", "verifier"}
@@ -151,7 +139,7 @@ def test_spans_tell_who_proposed_the_text(service: Service) -> None:
 
 
 def test_explained_choices_tell_what_else_was_considered(service: Service) -> None:
-    answer = complete(service, COMPLETIONS[2], temperature=0, max_tokens=40, outrider={"explain": True})
+    answer = service.complete(COMPLETIONS[2], temperature=0, max_tokens=40, outrider={"explain": True})
     usage = answer["usage"]["outrider"]
     chosen = Counter(choice["chosen"]["protocol"] or "none" for choice in usage["choices"])
     assert chosen.total() >= usage["rounds"], "one for each round"

@@ -9,9 +9,9 @@ import pytest
 from bench.harness.prompts import chat_ids
 from outrider.contracts.requests import SamplingParams
 from outrider.models.loading import LoadedModel
-from tests.cluster.conftest import K_MAX, Service
 from tests.cluster.prompts import CHATS, COMPLETIONS
 from tests.cluster.reference import greedy, sampled, shown
+from tests.cluster.served import Service
 
 TOKENS = 40
 CLIENTS = 8
@@ -19,9 +19,7 @@ CLIENTS = 8
 
 def answer(service: Service, prompt: str | list[int], window: int, **extra: object) -> tuple[str, dict[str, Any]]:
     """Complete a prompt; returns its text and usage."""
-    body = {"model": "embedded", "prompt": prompt, "max_tokens": TOKENS, "outrider": {"window": window}, **extra}
-    body["model"] = service.config.model.public_name
-    reply: Any = service.post("/v1/completions", body)
+    reply = service.complete(prompt, max_tokens=TOKENS, outrider={"window": window}, **extra)
     return reply["choices"][0]["text"], reply["usage"]
 
 
@@ -30,7 +28,7 @@ def test_greedy_output_is_the_targets_own(service: Service, target: LoadedModel)
     rng = random.Random(0)
     prompts = [chat_ids(target.tokenizer, text) for text in CHATS]
     prompts += [target.tokenizer(text)["input_ids"] for text in COMPLETIONS]
-    windows = [rng.randint(1, K_MAX) for _ in prompts]
+    windows = [rng.randint(1, service.config.speculation.k_max) for _ in prompts]
     with ThreadPoolExecutor(CLIENTS) as pool:
         answers = list(pool.map(lambda p, w: answer(service, p, w, temperature=0), prompts, windows))
     accepted = 0
@@ -39,7 +37,7 @@ def test_greedy_output_is_the_targets_own(service: Service, target: LoadedModel)
         assert (text, usage["completion_tokens"]) == (shown(target, expected), len(expected)), f"window {window}"
         accepted += usage["outrider"]["accepted_tokens"]
     assert accepted > len(prompts), "the drafters took part"
-    assert service.ready()["kv"]["evictions"] > 0, "generations lost their KV to each other"
+    assert service.get("/ready")["kv"]["evictions"] > 0, "generations lost their KV to each other"
 
 
 @pytest.mark.parametrize(("temperature", "top_p"), [(0.7, 0.9), (1.0, 1.0)], ids=lambda value: f"{value:g}")

@@ -1,142 +1,189 @@
 """Two coordinators. Processes die or hang in mid-stream; the clients notice nothing and get the very same tokens."""
 
 import contextlib
+import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
 
+from outrider.config.reading import load_config
 from tests.cluster.prompts import CHATS
-from tests.cluster.served import MODEL, Served, eventually, served
-from tests.cluster.streams import CLIENTS, Streamed, streams, told
+from tests.cluster.served import HEALERS, MODEL, PACE, Service, eventually, started
+from tests.cluster.streams import CLIENTS, Streamed, begins, streams, told
 
 COORDINATORS, DRAFTERS = 2, 3
+COORDINATOR = "ServeReplica:outrider:Coordinator"
+LONG = 120  # tokens
+HANG_UPS = 12
 KV_BLOCK_TOKENS = 16
-QUIET_WITHIN_S = 180.0
+BACK_WITHIN_S = 180.0
+AT_WORK_WITHIN_S = 60.0
+HEARD_WITHIN_S = 10.0  # coordinators beat every second
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Two coordinators, each with its verifier, and three drafters."""
-    settings = {
-        "verifiers": {"count": COORDINATORS},
-        "drafters": [{"name": "edge", "count": DRAFTERS}],
-        "speculation": {"window": 2},  # a draft in every round: what is to be lost must be under way
-    }
-    with served(tmp_path_factory.mktemp("losses"), settings) as running:
-        eventually(lambda: running.idle(COORDINATORS, DRAFTERS), QUIET_WITHIN_S)
-        yield running
+def service() -> Iterator[Service]:
+    """Two coordinators, each with its verifier, and three drafters, which draft in every round."""
+    config = load_config()
+    config = replace(
+        config,
+        verifiers=replace(config.verifiers, count=COORDINATORS),
+        drafters=(replace(config.drafters[0], count=DRAFTERS),),
+        speculation=replace(config.speculation, window=2),
+    )
+    with started(config) as service:
+        yield service
 
 
 @pytest.fixture(scope="module")
-def undisturbed(service: Served) -> list[Streamed]:
+def undisturbed(service: Service) -> list[Streamed]:
     """What the clients get when nothing happens."""
     responses = streams(service.url)
     assert sum(response.usage["outrider"]["accepted_tokens"] for response in responses) > 0
+    service.check_released()
     return responses
 
 
-def check(service: Served, undisturbed: list[Streamed], act: Callable[[], object]) -> list[Streamed]:
-    """Nothing may differ, and nothing may be left behind."""
-    responses = streams(service.url, act)
-    assert told(responses) == told(undisturbed)
-    eventually(lambda: service.idle(COORDINATORS, DRAFTERS), QUIET_WITHIN_S)
-    return responses
+def check(service: Service, undisturbed: list[Streamed], act: Callable[[], object], loss: str) -> None:
+    """Nothing may differ, though the act cost somebody what this event tells of."""
+    before = len(service.events(loss))
+    assert told(streams(service.url, at_work(service, act))) == told(undisturbed)
+    assert len(service.events(loss)) > before, "nobody missed what was lost"
 
 
-def test_conversations_stay_where_their_kv_is(service: Served) -> None:
+def at_work(service: Service, act: Callable[[], object]) -> Callable[[], None]:
+    """Act once every coordinator makes responses and every drafter is leased: whichever is lost then is missed."""
+
+    def all_work() -> bool:
+        counts = [each["generations"] for each in (*service.drafters("ready"), *service.coordinators())]
+        return all(counts) and len(counts) == DRAFTERS + COORDINATORS
+
+    def act_then() -> None:
+        eventually(all_work, AT_WORK_WITHIN_S)
+        act()
+
+    return act_then
+
+
+@pytest.fixture(autouse=True)
+def complete(service: Service) -> None:
+    """Before each test all are back whom the one before has killed."""
+    eventually(lambda: len(service.drafters("ready")) == DRAFTERS, BACK_WITHIN_S)
+    eventually(lambda: len(service.coordinators()) == COORDINATORS, BACK_WITHIN_S)
+
+
+def test_conversations_stay_where_their_kv_is(service: Service) -> None:
     """Begun at once, so that they are spread; each later turn finds the turns before it."""
     talks: list[list[dict[str, str]]] = [[] for _ in range(CLIENTS)]
 
     def turn(i: int) -> dict[str, Any]:
         talks[i].append({"role": "user", "content": f"Talk {i}, message {len(talks[i])}: " + CHATS[i] * 2})
         request = {"model": MODEL, "messages": talks[i], "max_tokens": 8, "temperature": 0, "n": 2}
-        answer = httpx.post(f"{service.url}/v1/chat/completions", json=request, timeout=300).json()
+        answer = service.post("/v1/chat/completions", request)
         talks[i].append(answer["choices"][0]["message"])
         usage: dict[str, Any] = answer["usage"]
         return usage
 
-    before = {report["id"]: report["rounds"] for report in service.status()["coordinators"]}
+    def rounds() -> dict[str, int]:
+        return {report["id"]: report["rounds"] for report in service.get("/status")["coordinators"]}
+
+    before = rounds()
     with ThreadPoolExecutor(CLIENTS) as pool:
         first = list(pool.map(turn, range(CLIENTS)))
     for earlier in (first, [turn(i) for i in range(CLIENTS)]):
         for i, usage in enumerate(earlier):
             later = turn(i)
             assert later["prompt_tokens_details"]["cached_tokens"] >= usage["prompt_tokens"] - KV_BLOCK_TOKENS
-    eventually(lambda: all(report["rounds"] > before[report["id"]] for report in service.status()["coordinators"]), 10)
+    eventually(lambda: all(now > before[name] for name, now in rounds().items()), HEARD_WITHIN_S)
 
 
-def test_a_drafter_is_killed(service: Served, undisturbed: list[Streamed]) -> None:
-    check(service, undisturbed, lambda: service.kill("DrafterActor", most=1))
+def test_a_drafter_is_killed(service: Service, undisturbed: list[Streamed]) -> None:
+    check(service, undisturbed, lambda: service.kill("DrafterActor", most=1), "drafter_given_up")
+    service.check_released()
 
 
-def test_all_drafters_are_killed(service: Served, undisturbed: list[Streamed]) -> None:
-    check(service, undisturbed, lambda: service.kill("DrafterActor"))
-    assert told(streams(service.url)) == told(undisturbed), "with the restarted drafters"
+def test_all_drafters_are_killed(service: Service, undisturbed: list[Streamed]) -> None:
+    check(service, undisturbed, lambda: service.kill("DrafterActor"), "drafter_given_up")
+    service.check_released()
 
 
-def test_drafters_hang(service: Served, undisturbed: list[Streamed]) -> None:
-    check(service, undisturbed, lambda: service.stop("DrafterActor"))
+def test_drafters_hang(service: Service, undisturbed: list[Streamed]) -> None:
+    check(service, undisturbed, lambda: service.kill("DrafterActor", number=signal.SIGSTOP), "drafter_given_up")
+    service.check_released()
 
 
-def test_a_verifier_is_killed(service: Served, undisturbed: list[Streamed]) -> None:
-    check(service, undisturbed, lambda: service.kill("VerifierActor", most=1))
+def test_a_verifier_is_killed(service: Service, undisturbed: list[Streamed]) -> None:
+    check(service, undisturbed, lambda: service.kill("VerifierActor", most=1), "round_lost")
+    service.check_released()
 
 
-def test_a_coordinator_is_killed_and_the_other_one_goes_on(service: Served, undisturbed: list[Streamed]) -> None:
-    before = {report["id"] for report in service.status()["coordinators"]}
-    check(service, undisturbed, lambda: service.kill("ServeReplica:outrider:Coordinator", most=1))
-    assert len(before & {report["id"] for report in service.status()["coordinators"]}) == 1
-    assert resumptions(service) > 0
+def check_found_out(service: Service) -> None:
+    """A dead coordinator cannot tell its drafters: the fleet ends its leases, and sees them unleased in two sweeps."""
+    service.check_released(PACE.owner_ttl_s + 4 * PACE.sweep_s)
+    found_out = {event["generation"] for event in service.events("generation_orphaned")}
+    assert found_out <= {event["generation"] for event in service.events("response_resumed")}, "others can be told"
 
 
-def test_both_coordinators_are_killed(service: Served, undisturbed: list[Streamed]) -> None:
+def test_a_coordinator_is_killed_and_the_other_one_goes_on(service: Service, undisturbed: list[Streamed]) -> None:
+    before = service.pids(COORDINATOR)
+    check(service, undisturbed, partial(service.kill, COORDINATOR, most=1), "response_resumed")
+    assert set(before[1:]) <= set(service.pids(COORDINATOR))
+    check_found_out(service)
+
+
+def test_both_coordinators_are_killed(service: Service, undisturbed: list[Streamed]) -> None:
     """Then the responses wait until one is back."""
-    before = resumptions(service)
-    check(service, undisturbed, lambda: service.kill("ServeReplica:outrider:Coordinator"))
-    assert resumptions(service) > before
+    check(service, undisturbed, partial(service.kill, COORDINATOR), "response_resumed")
+    check_found_out(service)
 
 
-def test_the_fleet_is_killed(service: Served, undisturbed: list[Streamed]) -> None:
-    responses = check(service, undisturbed, lambda: service.kill("FleetActor"))
+def test_the_fleet_is_killed_and_learns_the_leases_anew(service: Service, undisturbed: list[Streamed]) -> None:
+    """From the coordinators, whose rounds go on with the drafters they have leased."""
+
+    def kill() -> None:
+        service.kill("FleetActor")
+        eventually(lambda: any(drafter["generations"] for drafter in service.drafters()), AT_WORK_WITHIN_S)
+
+    responses = streams(service.url, at_work(service, kill), tokens=LONG)
+    assert begins(undisturbed, responses)
     assert sum(response.usage["outrider"]["accepted_tokens"] for response in responses) > 0
+    service.check_released()
 
 
-def test_an_ingress_is_killed_and_its_generations_end(service: Served) -> None:
+def test_an_ingress_is_killed_and_its_generations_end(service: Service) -> None:
     """Its clients' connections break; what they had is freed, and the next ingress serves."""
+    cancelled, found_out = len(service.events("generation_cancelled")), len(service.events(*HEALERS))
+    under_way = 0
+
+    def kill() -> None:
+        nonlocal under_way
+        under_way = sum(coordinator["generations"] for coordinator in service.coordinators())
+        service.kill("ServeReplica:outrider:Ingress")
+
     with pytest.raises((httpx.HTTPError, AssertionError)):
-        streams(service.url, lambda: service.kill("ServeReplica:outrider:Ingress"))
-    eventually(lambda: serves(service), QUIET_WITHIN_S)
-    eventually(lambda: service.idle(COORDINATORS, DRAFTERS), QUIET_WITHIN_S)
+        streams(service.url, at_work(service, kill), tokens=LONG)
+    eventually(lambda: bool(service.get("/ready")), BACK_WITHIN_S)
+    service.check_released()
+    assert len(service.events("generation_cancelled")) - cancelled >= under_way > 0
+    assert len(service.events(*HEALERS)) == found_out, "all were told, nobody had to find out"
 
 
-def test_clients_that_hang_up_leave_nothing_behind(service: Served) -> None:
+def test_clients_that_hang_up_leave_nothing_behind(service: Service) -> None:
     """At different moments: before the first token, between two chunks, in the middle of a round."""
-    before = service.events("generation_orphaned", "leases_expired")
+    cancelled, found_out = len(service.events("generation_cancelled")), len(service.events(*HEALERS))
     request = {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": True, "stream": True}
-    for events in range(12):
+    for events in range(HANG_UPS):
         with httpx.stream("POST", f"{service.url}/v1/completions", json=request, timeout=60) as response:
             assert response.status_code == httpx.codes.OK
             lines = (line for line in response.iter_lines() if line)
             assert all("data:" in next(lines) for _ in range(events))
     with contextlib.suppress(httpx.ReadTimeout):
         httpx.post(f"{service.url}/v1/completions", json={**request, "stream": False, "n": 3}, timeout=0.7)
-    eventually(lambda: service.idle(COORDINATORS, DRAFTERS), QUIET_WITHIN_S)
-    assert service.events("generation_orphaned", "leases_expired") == before, "all were told, nobody had to find out"
-
-
-def serves(service: Served) -> bool:
-    """Whether requests are answered."""
-    try:
-        return service.get("/ready").status_code == httpx.codes.OK
-    except httpx.HTTPError:
-        return False
-
-
-def resumptions(service: Served) -> float:
-    """How often the ingress went on elsewhere."""
-    name = "outrider_responses_resumed_total"
-    lines = service.get("/metrics").text.splitlines()
-    return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
+    service.check_released()
+    assert len(service.events("generation_cancelled")) - cancelled >= HANG_UPS
+    assert len(service.events(*HEALERS)) == found_out, "all were told, nobody had to find out"

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.cluster.served import MODEL, Served, eventually, served
+from tests.cluster.served import MODEL, Service, served
 from tests.cluster.streams import body, stream
 
 CLIENTS, FLOOD = 100, 300
@@ -17,7 +17,7 @@ _MOST_GROWN_MIB = 150
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """The defaults, with one drafter, which is to draft in every round however little that pays."""
     limits = {"max_concurrent_generations": RUNNING, "max_queued_generations": QUEUED}
     settings = {"limits": limits, "speculation": {"window": 2}}
@@ -25,7 +25,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield running
 
 
-def memory_mib(service: Served) -> dict[str, float]:
+def memory_mib(service: Service) -> dict[str, float]:
     """Private memory of the service's processes, by actor."""
     found = {}
     for name in ("ServeReplica:outrider:Ingress", "ServeReplica:outrider:Coordinator", "VerifierActor", "DrafterActor"):
@@ -35,7 +35,7 @@ def memory_mib(service: Served) -> dict[str, float]:
     return found
 
 
-def test_a_hundred_streams_complete_and_memory_stays_bounded(service: Served) -> None:
+def test_a_hundred_streams_complete_and_memory_stays_bounded(service: Service) -> None:
     def wave(tokens: int) -> list[str]:
         with ThreadPoolExecutor(CLIENTS) as pool:
             return [r.text for r in pool.map(lambda i: stream(service.url, body(i, tokens)), range(CLIENTS))]
@@ -43,12 +43,12 @@ def test_a_hundred_streams_complete_and_memory_stays_bounded(service: Served) ->
     first = wave(12)
     before = memory_mib(service)
     assert wave(12) == first, "nor does company change what they get"
-    eventually(lambda: service.idle(1, 1), 60)
+    service.check_reported_released()
     grown = {name: mib - before[name] for name, mib in memory_mib(service).items()}
     assert max(grown.values()) < _MOST_GROWN_MIB, grown
 
 
-def test_what_cannot_be_queued_is_refused_at_once(service: Served) -> None:
+def test_what_cannot_be_queued_is_refused_at_once(service: Service) -> None:
     request = {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 4, "ignore_eos": True}
 
     finished: list[int] = []
@@ -70,4 +70,4 @@ def test_what_cannot_be_queued_is_refused_at_once(service: Served) -> None:
     assert counted[httpx.codes.OK] >= RUNNING + QUEUED
     first_refusal = finished.index(httpx.codes.TOO_MANY_REQUESTS)
     assert first_refusal < RUNNING, "a refusal does not wait for others' responses"
-    eventually(lambda: service.idle(1, 1), 60)
+    service.check_reported_released()

@@ -5,12 +5,10 @@ from typing import Any
 
 import httpx
 import pytest
-import ray
 
 from serve_app import metrics
-from tests.cluster.conftest import Service
 from tests.cluster.prompts import CHATS
-from tests.cluster.served import MODEL, eventually
+from tests.cluster.served import MODEL, Service, eventually, scraped
 
 TOKENS = 24
 CLASSES = ("speed_2", "speed_4", "speed_6", "speed_8", "best_effort")
@@ -76,36 +74,19 @@ def test_concurrent_responses_of_all_classes_say_what_they_would_alone(service: 
         assert slo_of(answer)["class"] == name
 
 
-def exported(url: str, name: str) -> dict[str, float]:
-    """By class, from one exporter's page."""
-    values: dict[str, float] = {}
-    for line in httpx.get(url, timeout=30).raise_for_status().text.splitlines():
-        if line.startswith(f"{name}{{"):
-            labels, _, value = line.partition("} ")
-            slo_class = labels.partition('slo_class="')[2].partition('"')[0]
-            values[slo_class] = values.get(slo_class, 0.0) + float(value)
-    return values
-
-
 def test_promises_are_in_the_metrics_of_ingress_and_coordinator(service: Service) -> None:
-    nodes: Any = ray.nodes
-    exporters = [f"http://127.0.0.1:{node['MetricsExportPort']}/metrics" for node in nodes()]
-    ingress = f"{service.url}/metrics"
-
-    def responses() -> dict[str, float]:
-        return exported(ingress, metrics.SLO_RESPONSES.name)
+    def responses(slo_class: str, name: str = metrics.SLO_RESPONSES.name) -> float:
+        return scraped(f"{service.url}/metrics", name, slo_class=slo_class)
 
     def rounds() -> float:
-        name = f"ray_{metrics.SLO_ROUNDS.name}"
-        return sum(exported(exporter, name).get("speed_4", 0.0) for exporter in exporters)
+        return service.exported(metrics.SLO_ROUNDS, slo_class="speed_4")
 
-    before = responses().get("speed_4", 0.0), rounds()
+    before = responses("speed_4"), rounds()
     told = [ask(service, "speed_4")["usage"]["outrider"]["rounds"] for _ in range(2)]
     ask(service, "best_effort")
-    assert responses()["speed_4"] == before[0] + 2
-    assert "best_effort" not in responses(), "nothing was promised"
-    speeds = exported(ingress, f"{metrics.RESPONSE_SPEED.name}_count")
-    assert min(speeds["speed_4"], speeds["best_effort"]) >= 1
+    assert responses("speed_4") == before[0] + 2
+    assert responses("best_effort") == 0, "nothing was promised"
+    assert min(responses(name, f"{metrics.RESPONSE_SPEED.name}_count") for name in ("speed_4", "best_effort")) >= 1
     judged = sum(told) - len(told)  # pace counts from each one's first round
     eventually(lambda: rounds() >= before[1] + judged, _EXPORTED_WITHIN_S)
     status = service.get("/status")

@@ -1,7 +1,8 @@
 """Drafters that are not what they should be: refused by the handshake, or dropped for nonsense; responses go on."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,8 +19,7 @@ from outrider.contracts.verifying import OpenGeneration
 from outrider.session.session import DrafterSession
 from outrider.wire.bits import BitWriter
 from outrider.wire.envelope import Kind, seal
-from tests.cluster.conftest import Service
-from tests.cluster.served import MODEL, eventually
+from tests.cluster.served import Service, eventually
 
 IMPOSTORS = ("drafter-embedded-0", "drafter-embedded-1", "drafter-embedded-2")
 _WITHIN_S = 120.0
@@ -37,6 +37,14 @@ SPOILT = {  # how an impostor's answers are spoilt, and what is said of it
     "wider_vocabulary": "do both sides use the same vocabulary?",
     "more_than_asked": f"needs a chain of at most {_WINDOW} tokens, found {_WINDOW + 1}",
 }
+FAULTY: dict[str, dict[str, Any]] = {  # cards that fail the handshake
+    "protocol version": {"protocol_version": PROTOCOL_VERSION + 1},
+    "model": {"model_hash": "f" * 64},
+    "token map": {"token_map_hash": "f" * 64},
+}
+# By twos and threes. The first ones leave a genuine drafter: only beside one can it be told that a model is another.
+_KINDS = (*FAULTY, *SPOILT)
+STAGES = (_KINDS[:2], *(_KINDS[i : i + 3] for i in range(2, len(_KINDS), 3)))
 
 
 @dataclass(frozen=True)
@@ -44,7 +52,7 @@ class Nonsense:
     """What an impostor says of itself and how it spoils its answers."""
 
     card: object
-    kind: str = "silent"
+    kind: str = "refusal"
 
 
 @dataclass
@@ -74,8 +82,6 @@ class Impostor:
 
     async def held(self) -> tuple[str, ...]:
         """Nothing."""
-        if self._nonsense.kind == "silent":
-            raise RuntimeError("the fleet is to look closer")
         return ()
 
     async def open(self, request: OpenGeneration, terms: DraftTerms) -> None:
@@ -141,98 +147,75 @@ def more_than_asked(request: DraftRequest, wire: WireFormat) -> bytes:
     return seal(Kind.BLOCK, request.round, writer.to_bytes(), request.prefix_hash)
 
 
-def card(service: Service) -> ModelCard:
-    """A genuine drafter's card."""
-    drafter: Any = ray.get_actor(IMPOSTORS[0], namespace=service.config.cluster.namespace)
-    genuine: ModelCard = ray.get(drafter.card.remote(), timeout=60)
-    return genuine
-
-
-def usurp(service: Service, nonsense: Sequence[Nonsense]) -> None:
-    """Put these impostors in the place of as many drafters."""
-    namespace = service.config.cluster.namespace
-
-    def moved_in(name: str, spoilt: Nonsense) -> bool:
-        actor: Any = ray.remote(Impostor).options(
-            name=name, namespace=namespace, lifetime="detached", num_cpus=0, get_if_exists=True
-        )
-        try:
-            handle = actor.remote(spoilt)
-            found: Nonsense = ray.get(handle.nonsense.remote(), timeout=60)
-        except (ray.exceptions.RayError, AttributeError):  # a dead one whose name is not free yet, or a genuine one
-            with contextlib.suppress(ValueError):
-                ray.kill(ray.get_actor(name, namespace=namespace), no_restart=True)
-            return False
-        return found == spoilt
-
-    for name, spoilt in zip(IMPOSTORS, nonsense, strict=False):
-        eventually(lambda name=name, spoilt=spoilt: moved_in(name, spoilt), _WITHIN_S)  # type: ignore[misc]
-
-
-def drafters(service: Service) -> list[dict[str, Any]]:
-    """What the fleet says of its drafters."""
-    found: Any = service.get("/status")["drafters"]
-    return list(found)
-
-
-def all_ready(service: Service) -> bool:
-    return all(drafter["state"] == "ready" for drafter in drafters(service))
-
-
-def await_refusals(service: Service, reasons: Mapping[str, str]) -> None:
-    """Return once each of these drafters has been refused for its reason: not for long, as it is replaced."""
-    missing = dict(reasons)
-
-    def all_told() -> bool:
-        for drafter in drafters(service):
-            name = drafter["name"]
-            if name in missing and drafter["state"] == "refused" and missing[name] in drafter["reason"]:
-                del missing[name]
-        return not missing
-
-    eventually(all_told, _WITHIN_S)
-
-
-@pytest.fixture(autouse=True)
-def genuine_again(service: Service) -> Iterator[None]:
-    """Afterwards the fleet has put genuine drafters back by itself."""
-    eventually(lambda: all_ready(service), _WITHIN_S)
-    yield
-    eventually(lambda: all_ready(service), _WITHIN_S)
+@pytest.fixture(scope="module")
+def genuine(service: Service) -> Iterator[ModelCard]:
+    """A genuine drafter's card. In the end the fleet has put genuine drafters back by itself."""
+    eventually(lambda: in_state(service, IMPOSTORS, "ready"), _WITHIN_S)
+    yield ray.get(service.drafter(IMPOSTORS[0]).card.remote(), timeout=60)
+    eventually(lambda: in_state(service, IMPOSTORS, "ready"), _WITHIN_S)
     assert complete(service)["usage"]["outrider"]["accepted_tokens"] > 0
+    service.check_released()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(service: Service) -> str:
+    """What is answered with the help of genuine drafters."""
+    answer = complete(service)
+    assert answer["usage"]["outrider"]["accepted_tokens"] > 0
+    return str(answer["choices"][0]["text"])
 
 
 def complete(service: Service) -> Any:
     """A response whose drafts are accepted in part."""
-    body = {"model": MODEL, "prompt": "Once upon a time there was", "max_tokens": _TOKENS, "temperature": 0}
     options = {"protocol": "dssd", "window": _WINDOW}
-    return service.post("/v1/completions", {**body, "outrider": options})
+    return service.complete("Once upon a time there was", max_tokens=_TOKENS, temperature=0, outrider=options)
 
 
-@pytest.mark.parametrize("kinds", [tuple(SPOILT)[i : i + 3] for i in (0, 3, 6)], ids=", ".join)
-def test_those_that_answer_nonsense_are_dropped_and_the_responses_go_on(
-    service: Service, kinds: tuple[str, ...]
+def in_state(service: Service, names: Sequence[str], *states: str) -> bool:
+    """Whether each of these drafters is in one of these states."""
+    found = {drafter["name"]: drafter["state"] for drafter in service.drafters()}
+    return all(found.get(name) in states for name in names)
+
+
+def usurp(service: Service, name: str, nonsense: Nonsense) -> None:
+    """Put an impostor in a drafter's place while the fleet does not look: it is ready, or refused for a while."""
+
+    def moved_in() -> bool:
+        actor: Any = ray.remote(Impostor).options(
+            name=name, namespace=service.config.cluster.namespace, lifetime="detached", num_cpus=0, get_if_exists=True
+        )
+        try:
+            found: Nonsense = ray.get(actor.remote(nonsense).nonsense.remote(), timeout=60)
+        except (ray.exceptions.RayError, AttributeError):  # a dead one whose name is not free yet, or a genuine one
+            with contextlib.suppress(ValueError):
+                ray.kill(service.drafter(name), no_restart=True)
+            return False
+        return found == nonsense
+
+    eventually(lambda: in_state(service, [name], "ready", "refused"), _WITHIN_S)
+    eventually(moved_in, _WITHIN_S)
+
+
+@pytest.mark.parametrize("kinds", STAGES, ids=", ".join)
+def test_strangers_are_refused_with_the_reason_and_the_responses_go_on(
+    service: Service, genuine: ModelCard, undisturbed: str, kinds: tuple[str, ...]
 ) -> None:
-    genuine, undisturbed = card(service), complete(service)["choices"][0]["text"]
-    usurp(service, [Nonsense(genuine, kind) for kind in kinds])
+    """The next ones wait where the last ones were thrown out: the fleet tries each drafter again after a while."""
+    reasons = dict(zip(IMPOSTORS, (SPOILT.get(kind, f"needs {kind}") for kind in kinds), strict=False))
+    told_before = len(service.events("drafter_refused"))
+
+    def missing() -> list[str]:
+        told = service.events("drafter_refused")[told_before:]
+        found = {name for each in told if (name := each["drafter"]) in reasons and reasons[name] in each["reason"]}
+        return [name for name in reasons if name not in found]
+
+    for name, kind in zip(IMPOSTORS, kinds, strict=False):
+        nonsense = Nonsense(replace(genuine, **FAULTY[kind])) if kind in FAULTY else Nonsense(genuine, kind)
+        usurp(service, name, nonsense)
+    eventually(lambda: in_state(service, missing(), "ready"), _WITHIN_S)
     with ThreadPoolExecutor(6) as pool:
-        answers = pool.map(lambda _: complete(service), range(6))
-        await_refusals(service, dict(zip(IMPOSTORS, [SPOILT[kind] for kind in kinds], strict=True)))
-        assert {answer["choices"][0]["text"] for answer in answers} == {undisturbed}
-
-
-@pytest.mark.parametrize(
-    "faults",
-    [
-        {"needs protocol version": {"protocol_version": PROTOCOL_VERSION + 1}, "needs model": {"model_hash": "f" * 64}},
-        {"needs token map": {"token_map_hash": "f" * 64}},
-    ],
-    ids=", ".join,
-)
-def test_those_that_fail_the_handshake_are_refused_with_the_reason(
-    service: Service, faults: dict[str, dict[str, Any]]
-) -> None:
-    genuine = card(service)
-    usurp(service, [Nonsense(replace(genuine, **change)) for change in faults.values()])
-    await_refusals(service, dict(zip(IMPOSTORS, faults, strict=False)))
-    assert complete(service)["usage"]["completion_tokens"] == _TOKENS
+        give_up_at_s = time.monotonic() + _WITHIN_S
+        while missing():
+            assert time.monotonic() < give_up_at_s, missing()
+            answers = pool.map(lambda _: complete(service), range(6))
+            assert {answer["choices"][0]["text"] for answer in answers} == {undisturbed}

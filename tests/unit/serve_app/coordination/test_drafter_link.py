@@ -260,15 +260,8 @@ async def test_a_drafter_that_fails_keeps_nothing_and_is_reported_as_what_it_is(
     assert link.losses == 1
     await assert_drafts_well(generation, link)
     given_up = [vars(record)["fields"] for record in caplog.records if record.message == "drafter_given_up"]
-    assert given_up == [
-        {
-            "request_id": "r",
-            "generation": "g",
-            "drafter": "drafter-edge-0",
-            "reason": str(error),
-            "correction_owed": False,
-        }
-    ]
+    named = {"request_id": "r", "generation": "g", "drafter": "drafter-edge-0"}
+    assert given_up == [{**named, "reason": str(error), "correction_owed": False}]
 
 
 @on_loop
