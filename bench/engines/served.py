@@ -15,8 +15,7 @@ import httpx
 from bench.engines.clients import chats, drafted_and_accepted
 from bench.harness.samples import Sample, rotated
 from bench.harness.server import Arm, Server, ServerFailedError, started
-from bench.load.client import ServiceUnusableError, closed_loop, counts_along, open_client, served_model
-from bench.load.plan import PlannedRequest
+from bench.load.client import ServiceUnusableError, closed_loop, endpoint_of, open_client, served_model
 from bench.load.report import COMPLETED, Answer, request_tokens_per_s, request_tpot_s, summarise
 
 _WARM_UP_TOKENS = 16
@@ -74,17 +73,11 @@ def _of_server(
 async def _sample(url: str, arm: Arm, load: Load, clients: int, session: str) -> Sample[int]:
     """One warm-up of all clients at once, then the load."""
     async with open_client(url, load.timeout_s) as client:
-        model = await served_model(client)
-        counting = await counts_along(client, model, load.timeout_s)
-
-        async def run(requests: Sequence[PlannedRequest]) -> tuple[Answer, ...]:
-            return await closed_loop(
-                client, requests, model, clients=clients, counting=counting, timeout_s=load.timeout_s
-            )
-
-        await run(chats(clients, _WARM_UP_TOKENS, f"{session} warm-up", arm.extra))
+        endpoint = await endpoint_of(client, await served_model(client), load.timeout_s)
+        await closed_loop(endpoint, chats(clients, _WARM_UP_TOKENS, f"{session} warm-up", arm.extra), clients)
         before = await drafted_and_accepted(client)
-        answers = await run(chats(load.count(clients), load.tokens, session, arm.extra))
+        chatted = chats(load.count(clients), load.tokens, session, arm.extra)
+        answers = await closed_loop(endpoint, chatted, clients)
         after = await drafted_and_accepted(client)
     drafted, accepted = (new - old for new, old in zip(after, before, strict=True))
     failure = next((f"{one.outcome}: {one.detail}" for one in answers if one.outcome != COMPLETED), "")

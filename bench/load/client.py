@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
@@ -41,19 +41,34 @@ async def served_model(client: httpx.AsyncClient) -> str:
         ) from error
 
 
-async def counts_along(client: httpx.AsyncClient, model: str, timeout_s: float) -> bool:
-    """Warm the service up with one short request; returns whether it takes ``continuous_usage_stats`` (vLLM's).
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A model to ask. ``counting``: for the running token count in each event; ``timeout_s``: for a whole answer."""
+
+    client: httpx.AsyncClient
+    model: str
+    counting: bool
+    timeout_s: float
+
+    def body(self, request: PlannedRequest) -> dict[str, object]:
+        """As it is sent."""
+        options = {"include_usage": True} | ({"continuous_usage_stats": True} if self.counting else {})
+        return {"model": self.model, **request.body, "stream": True, "stream_options": options}
+
+
+async def endpoint_of(client: httpx.AsyncClient, model: str, timeout_s: float) -> Endpoint:
+    """Warm the service up with one short request, and find out whether it takes ``continuous_usage_stats`` (vLLM's).
 
     Raises:
         ServiceUnusableError: it answers the request neither with nor without it.
     """
-    request = PlannedRequest(0.0, "/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]})
-    found = ""
+    short = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4}
+    request, found = PlannedRequest(0.0, "/v1/chat/completions", short), ""
     for counting in (True, False):
-        body = streaming(request, model, counting=counting) | {"max_tokens": 4}
-        answer = await send(client, request, body, since_start_s=time.perf_counter, timeout_s=timeout_s)
+        answer = await send(Endpoint(client, model, counting, timeout_s), request, time.perf_counter)
         if answer.outcome == COMPLETED:
-            return any(event.tokens_so_far is not None for event in answer.events)
+            counted = any(event.tokens_so_far is not None for event in answer.events)
+            return Endpoint(client, model, counted, timeout_s)
         found = f"{answer.outcome}: {answer.detail}"
     raise ServiceUnusableError(
         f"needs {client.base_url} to complete a short chat with {model}, found {found}; "
@@ -61,30 +76,14 @@ async def counts_along(client: httpx.AsyncClient, model: str, timeout_s: float) 
     )
 
 
-def streaming(request: PlannedRequest, model: str, *, counting: bool) -> dict[str, object]:
-    """The body as it is sent. ``counting`` asks for the running token count in each event."""
-    options = {"include_usage": True} | ({"continuous_usage_stats": True} if counting else {})
-    return {"model": model, **request.body, "stream": True, "stream_options": options}
-
-
 async def drive(
-    client: httpx.AsyncClient,
-    plan: LoadPlan,
-    model: str,
-    *,
-    counting: bool,
-    timeout_s: float,
-    on_answer: Callable[[], None] = lambda: None,
+    endpoint: Endpoint, plan: LoadPlan, on_answer: Callable[[], object] = lambda: None
 ) -> tuple[Answer, ...]:
     """Send each request when it is due, whatever has become of the others, and wait for all answers."""
-    started_at_s = time.perf_counter()
-
-    def since_start_s() -> float:
-        return time.perf_counter() - started_at_s
+    since_start_s = _stopwatch()
 
     async def one(request: PlannedRequest) -> Answer:
-        body = streaming(request, model, counting=counting)
-        answer = await send(client, request, body, since_start_s=since_start_s, timeout_s=timeout_s)
+        answer = await send(endpoint, request, since_start_s)
         on_answer()
         return answer
 
@@ -96,49 +95,31 @@ async def drive(
     return tuple(task.result() for task in tasks)
 
 
-async def closed_loop(
-    client: httpx.AsyncClient,
-    requests: Sequence[PlannedRequest],
-    model: str,
-    *,
-    clients: int,
-    counting: bool,
-    timeout_s: float,
-    on_answer: Callable[[], object] = lambda: None,
-) -> tuple[Answer, ...]:
+async def closed_loop(endpoint: Endpoint, requests: Sequence[PlannedRequest], clients: int) -> tuple[Answer, ...]:
     """Send all requests, ``clients`` at a time; times count from the first one."""
-    started_at_s = time.perf_counter()
-    waiting = iter(requests)
-
-    def since_start_s() -> float:
-        return time.perf_counter() - started_at_s
+    since_start_s, waiting = _stopwatch(), iter(requests)
 
     async def work() -> list[Answer]:
-        answers = []
-        for request in waiting:
-            due, body = replace(request, at_s=since_start_s()), streaming(request, model, counting=counting)
-            answers.append(await send(client, due, body, since_start_s=since_start_s, timeout_s=timeout_s))
-            on_answer()
-        return answers
+        return [await send(endpoint, replace(one, at_s=since_start_s()), since_start_s) for one in waiting]
 
     found = await asyncio.gather(*(work() for _ in range(clients)))
     return tuple(answer for answers in found for answer in answers)
 
 
-async def send(
-    client: httpx.AsyncClient,
-    request: PlannedRequest,
-    body: dict[str, object],
-    *,
-    since_start_s: Callable[[], float],
-    timeout_s: float,
-) -> Answer:
+def _stopwatch() -> Callable[[], float]:
+    started_at_s = time.perf_counter()
+    return lambda: time.perf_counter() - started_at_s
+
+
+async def send(endpoint: Endpoint, request: PlannedRequest, since_start_s: Callable[[], float]) -> Answer:
     """Send one request and read its stream to the end; failures are outcomes, not exceptions."""
     stream = _Stream(since_start_s)
-    sent_s = since_start_s()
-    detail = ""
+    sent_s, body, detail = since_start_s(), endpoint.body(request), ""
     try:
-        async with asyncio.timeout(timeout_s), client.stream("POST", request.path, json=body) as response:
+        async with (
+            asyncio.timeout(endpoint.timeout_s),
+            endpoint.client.stream("POST", request.path, json=body) as response,
+        ):
             if response.status_code == httpx.codes.OK:
                 async for line in response.aiter_lines():
                     stream.take(line)

@@ -15,7 +15,7 @@ from tqdm import tqdm
 from bench.harness.options import positive, positive_int
 from bench.harness.record import write_record
 from bench.load import report as load_report
-from bench.load.client import counts_along, drive, open_client, served_model
+from bench.load.client import drive, endpoint_of, open_client, served_model
 from bench.load.plan import LoadPlan, plan_load
 from bench.load.report import Answer, Summary, as_text, summarise, time_to_first_token_s
 
@@ -49,7 +49,7 @@ async def _run(args: argparse.Namespace) -> None:
     runs: list[dict[str, object]] = []
     async with open_client(args.url, args.timeout_s) as client:
         model = args.model or await served_model(client)
-        counting = await counts_along(client, model, args.timeout_s)
+        endpoint = await endpoint_of(client, model, args.timeout_s)
         print(f"{model} at {args.url}, seed {args.seed}, outputs of at most {args.max_tokens} tokens", flush=True)
         for index, rate_per_s in enumerate(args.rate):
             plan = plan_load(
@@ -61,9 +61,7 @@ async def _run(args: argparse.Namespace) -> None:
                 window=args.window,
             )
             with tqdm(total=len(plan.requests), desc=f"{rate_per_s:g}/s", disable=None, leave=False) as bar:
-                answers = await drive(
-                    client, plan, model, counting=counting, timeout_s=args.timeout_s, on_answer=bar.update
-                )
+                answers = await drive(endpoint, plan, bar.update)
             summary = summarise(rate_per_s, plan.span_s, answers)
             print(as_text(summary), flush=True)
             runs.append(_run_json(summary, plan, answers))

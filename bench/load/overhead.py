@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import time
 from collections.abc import Sequence
-from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from transformers import GenerationConfig
 
 from bench.harness.prompts import PROMPTS
 from bench.harness.record import write_record
-from bench.load.client import ServiceUnusableError, closed_loop, open_client
+from bench.load.client import Endpoint, ServiceUnusableError, closed_loop, open_client
 from bench.load.plan import PlannedRequest
 from bench.load.report import COMPLETED
 from cluster.local import APP_NAME, running
@@ -109,10 +108,10 @@ async def _measured(url: str, model: str, generations: int, window: int, args: a
         for prompt in islice(cycle(PROMPTS), args.prompts)
     ]
     async with open_client(url, _TIMEOUT_S) as client:
-        send = partial(closed_loop, client, model=model, counting=False, timeout_s=_TIMEOUT_S)
-        await send(requests[:1], clients=1)  # warm: connections, code paths
+        endpoint = Endpoint(client, model, counting=False, timeout_s=_TIMEOUT_S)
+        await closed_loop(endpoint, requests[:1], 1)  # warm: connections, code paths
         await coordinator.recent_timings.remote()
-        answers = await send(requests, clients=generations)
+        answers = await closed_loop(endpoint, requests, generations)
     failed = next((one for one in answers if one.outcome != COMPLETED), None)
     if failed is not None:
         raise ServiceUnusableError(f"needs every chat completed, found {failed.outcome}: {failed.detail}")

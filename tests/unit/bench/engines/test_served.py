@@ -11,7 +11,7 @@ from bench.engines.clients import chats, read_drafted_and_accepted
 from bench.engines.served import Load, measured
 from bench.engines.servers import ServingOptions, all_servers
 from bench.harness.server import Arm, Server, ServerFailedError, started
-from bench.load.client import closed_loop, open_client
+from bench.load.client import Endpoint, closed_loop, open_client
 
 OPTIONS = ServingOptions("embedded", "float32", 1, (1, 2), (2, 4), (None, 0))
 # A server of OpenAI's API in a page: answers when so many requests are there, and names its model by the most it held.
@@ -107,7 +107,7 @@ def test_each_client_has_one_request_under_way(tmp_path: Path) -> None:
     async def run(url: str) -> list[str]:
         async with open_client(url, 30.0) as client:
             requests = chats(8, 3, "a", {})
-            answers = await closed_loop(client, requests, "m", clients=2, counting=True, timeout_s=30.0)
+            answers = await closed_loop(Endpoint(client, "m", True, 30.0), requests, 2)
             return [answer.outcome for answer in answers]
 
     with started(small(tmp_path, together=2), tmp_path / "log") as url:

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from bench.load.client import ServiceUnusableError, counts_along, drive, open_client, send, served_model, streaming
+from bench.load.client import Endpoint, ServiceUnusableError, drive, endpoint_of, open_client, send, served_model
 from bench.load.command import main
 from bench.load.plan import LoadPlan, PlannedRequest, plan_load
 from bench.load.report import Answer, Event, Usage
@@ -107,8 +107,7 @@ def served(service: SmallService) -> Iterator[str]:
 def ask(url: str, request: PlannedRequest, model: str = "small", timeout_s: float = 60.0) -> Answer:
     async def once() -> Answer:
         async with open_client(url, timeout_s) as client:
-            body = streaming(request, model, counting=True)
-            return await send(client, request, body, since_start_s=time.perf_counter, timeout_s=timeout_s)
+            return await send(Endpoint(client, model, True, timeout_s), request, time.perf_counter)
 
     return asyncio.run(once())
 
@@ -116,7 +115,7 @@ def ask(url: str, request: PlannedRequest, model: str = "small", timeout_s: floa
 def run(url: str, plan: LoadPlan, model: str, *, counting: bool = True) -> tuple[Answer, ...]:
     async def once() -> tuple[Answer, ...]:
         async with open_client(url, 60.0) as client:
-            return await drive(client, plan, model, counting=counting, timeout_s=60.0)
+            return await drive(Endpoint(client, model, counting, 60.0), plan)
 
     return asyncio.run(once())
 
@@ -125,7 +124,7 @@ def probe(url: str) -> tuple[str, bool]:
     async def once() -> tuple[str, bool]:
         async with open_client(url, 60.0) as client:
             model = await served_model(client)
-            return model, await counts_along(client, model, 60.0)
+            return model, (await endpoint_of(client, model, 60.0)).counting
 
     return asyncio.run(once())
 

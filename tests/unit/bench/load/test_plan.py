@@ -1,16 +1,18 @@
 import json
 
+import httpx
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.load.client import streaming
+from bench.load.client import Endpoint
 from bench.load.plan import PlannedRequest, plan_load
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
 from serve_app.api.openai.parsing import parse_body
 from serve_app.api.service import RequestLimits
 
+ENDPOINT = Endpoint(httpx.AsyncClient(), "m", counting=False, timeout_s=1.0)
 LIMITS = RequestLimits(
     model_name="m", max_context_tokens=8192, max_output_tokens=4096, vocab_size=49152, k_max=16, max_prompt_chars=10**6
 )
@@ -76,6 +78,6 @@ def test_a_window_is_asked_for_by_every_request() -> None:
 
 def test_the_api_takes_every_request() -> None:
     for request in plan_load(1.0, seed=(2,), max_tokens=64, requests=200, window=4).requests:
-        body = json.dumps(streaming(request, "m", counting=False)).encode()
+        body = json.dumps(ENDPOINT.body(request)).encode()
         kind = ChatBody if request.path == "/v1/chat/completions" else CompletionBody
         assert parse_body(body, kind, LIMITS).max_tokens == request.body["max_tokens"]
