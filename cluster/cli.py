@@ -6,7 +6,6 @@ A mistake of the user's prints ``outrider: error: ...`` and exits with status 2;
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import Protocol
 
 from outrider import __version__
 from outrider.contracts.errors import OutriderError
@@ -26,22 +25,6 @@ _COMMANDS = {
     "plan": "say what a deployment will do before it is bought: tokens/s, capacity, and whether drafting pays",
     "bench": "measure; `outrider bench NAME --help` lists a benchmark's own options",
 }
-
-
-class Command(Protocol):
-    """A module of ``cluster.commands``."""
-
-    __doc__: str | None
-
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """Say what it takes."""
-
-    def run(self, arguments: argparse.Namespace) -> None:
-        """Carry it out.
-
-        Raises:
-            OutriderError: the user made a mistake, or it failed.
-        """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -68,59 +51,37 @@ def _parser(chosen: list[str]) -> argparse.ArgumentParser:
     for name, text in _COMMANDS.items():
         added = commands.add_parser(name, help=text, formatter_class=argparse.RawDescriptionHelpFormatter)
         if [name] == chosen:
-            command = _imported(name)
-            added.description = command.__doc__
-            added.set_defaults(run=command.run)
-            command.add_options(added)
+            _fill(added, name)
     return parser
 
 
-def _imported(name: str) -> Command:  # noqa: C901, PLR0911 (named one by one, so that import-linter sees all)
+def _fill(parser: argparse.ArgumentParser, name: str) -> None:  # noqa: C901 (one case a command, for import-linter to see)
+    """Give a command's parser its options, and what carries it out."""
     match name:
         case "serve":
-            from cluster.commands import serve
-
-            return serve
+            from cluster.commands.serve import add_options, run
         case "deploy":
-            from cluster.commands import deploy
-
-            return deploy
+            from cluster.commands.deploy import add_options, run
         case "top":
-            from cluster.commands import top
-
-            return top
+            from cluster.commands.top import add_options, run
         case "chat":
-            from cluster.commands import chat
-
-            return chat
+            from cluster.commands.chat import add_options, run
         case "config":
-            from cluster.commands import config
-
-            return config
+            from cluster.commands.config import add_options, run
         case "models":
-            from cluster.commands import models
-
-            return models
+            from cluster.commands.models import add_options, run
         case "distill":
-            from cluster.commands import distill
-
-            return distill
+            from cluster.commands.distill import add_options, run
         case "profile":
-            from cluster.commands import profile
-
-            return profile
+            from cluster.commands.profile import add_options, run
         case "simulate":
-            from cluster.commands import simulate
-
-            return simulate
+            from cluster.commands.simulate import add_options, run
         case "plan":
-            from cluster.commands import plan
-
-            return plan
+            from cluster.commands.plan import add_options, run
         case _:
-            from cluster.commands import bench
-
-            return bench
+            from cluster.commands.bench import add_options, run
+    add_options(parser)
+    parser.set_defaults(run=run)
 
 
 if __name__ == "__main__":

@@ -22,13 +22,11 @@ from bench.capacity.plan import POLICIES
 from bench.capacity.run import Run, RunSettings, measure, read_run, write_run
 from bench.capacity.tables import show_figures
 from bench.capacity.validation import validate
-from bench.capacity.workload import workload
 from bench.harness.options import positive_int
 from bench.harness.record import write_record
 from cluster.options import add_output_options, check_plots
 from outrider.contracts.errors import ParameterError
 from outrider.link.profiles import PROFILES
-from outrider.simulation.recorded import write_record as write_workload
 
 _DEFAULT = RunSettings()
 
@@ -53,10 +51,6 @@ def main(argv: Sequence[str]) -> None:
         run = measure(settings, show)
     if args.record is not None:
         write_run(args.record, run)
-    if args.workloads is not None:
-        args.workloads.mkdir(parents=True, exist_ok=True)
-        for log in run.logs:
-            write_workload(workload(log, settings), args.workloads / f"{log.cell.name}.json")
     _report(run, args.json, args.plots)
 
 
@@ -127,7 +121,6 @@ def _parser() -> argparse.ArgumentParser:
             help=f"{text} (default: %(default)s)",
         )
     add("--record", type=Path, metavar="FILE", help="keep the run (gzipped JSON)")
-    add("--workloads", type=Path, metavar="FOLDER", help="write each cell as a workload the simulator can replay")
     add("--validate", type=Path, metavar="FILE", help="replay a kept run in the simulator, measure nothing")
     add_output_options(parser, "draw lateness and goodput over users, and the plane")
     return parser

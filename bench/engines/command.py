@@ -3,8 +3,8 @@
 Two parts, each of which `--parts` can leave out:
 
 engines: seconds of a verification round for several generations, drafts and prefixes, warm and cold, greedy and
-    sampled, beside the bare vLLM step over the same tokens and the plain transformers model; then closed loops of the
-    engines alone with recorded drafts, to tell engine from service;
+    sampled, beside the bare vLLM step over the same tokens; then closed loops of the engines alone with recorded
+    drafts, to tell engine from service;
 service: output tokens per second of whole Outrider clusters with either engine, of vLLM's own server, and of vLLM's own
     draft-model speculation with the same pair, at several numbers of clients: the same chats over HTTP, greedy.
 

@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from tqdm import tqdm
@@ -25,12 +24,10 @@ from bench.engines.plan import QUICK, WHOLE, AloneCell, RoundCell
 from bench.harness.driver import Tokens, random_tokens
 from bench.harness.recorded_drafts import RecordSettings, recorded_drafts
 from bench.harness.samples import Sample, rotated
-from bench.harness.timing import Call, plain_step, seconds_of
-from outrider.models.loading import load_target, load_target_facts
+from bench.harness.timing import Call, seconds_of
+from outrider.models.loading import load_target_facts
 
 BARE = "bare vllm"
-TRANSFORMERS = "transformers"  # in cells of this draft only: it is there to see that the torch engine is no slower
-PLAIN_DRAFT = 8
 
 
 def measured(options: EngineOptions, on_cell: Callable[[], object]) -> Iterator[Sample[RoundCell] | Sample[AloneCell]]:
@@ -43,11 +40,10 @@ def measured(options: EngineOptions, on_cell: Callable[[], object]) -> Iterator[
             engines.append(make(options))
         except Exception as error:  # noqa: BLE001 (whatever ends one arm must not end the others)
             failures |= dict.fromkeys(_arms_of(name), _shown(error))
-    plain = load_target(options.target, dtype=options.dtype, device=options.device).model
     longest = random_tokens(max(grid.generations), max(grid.prefixes), max(grid.drafts), vocab_size, seed=0)
     for cell in grid.warm():
         yield from (Sample(cell, arm, {}, failure) for arm, failure in failures.items())
-        yield from warm_samples(cell, engines, plain if cell.draft == PLAIN_DRAFT else None, longest, grid.warm_repeats)
+        yield from warm_samples(cell, engines, longest, grid.warm_repeats)
         on_cell()
     for number, cell in enumerate(grid.cold()):
         for repeat in range(grid.cold_repeats):
@@ -59,9 +55,9 @@ def measured(options: EngineOptions, on_cell: Callable[[], object]) -> Iterator[
 
 
 def warm_samples(
-    cell: RoundCell, engines: Sequence[MeasuredEngine], plain: Any, tokens: Tokens, repeats: int
+    cell: RoundCell, engines: Sequence[MeasuredEngine], tokens: Tokens, repeats: int
 ) -> Iterator[Sample[RoundCell]]:
-    """One warm cell; ``plain`` is a transformers model to run beside the engines, or None."""
+    """One warm cell."""
     makers: dict[str, Callable[[], Call]] = {}  # what makes an arm's call, itself not timed
     for one in engines:
         try:
@@ -75,10 +71,6 @@ def warm_samples(
         if one.bare is not None:
             one.round("greedy")
             makers[BARE] = one.bare_call
-    if plain is not None:
-        step = plain_step(plain, cell.generations, cell.prefix, cell.draft + 1)
-        step()
-        makers[TRANSFORMERS] = partial(_same, step)
     for repeat in range(repeats):
         for arm in rotated(list(makers), repeat):
             yield _timed(cell, arm, makers[arm])

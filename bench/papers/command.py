@@ -2,8 +2,8 @@
 
 ``tslt``: mass of the draft's top tokens, acceptance, bits and speed-up by uplink rate (TSLT section 5); ``dssd``:
 communication times and speed-ups under the conditions of DSSD's tables 2 and 3. Acceptance is exact at every measured
-position, from both models' distributions; step times are measured; link times follow from the papers' equations, of
-payload without headers.
+position, from both models' distributions; link times follow from the papers' equations, of payload without headers, and
+step times are the papers'.
 """
 
 import argparse
@@ -31,11 +31,10 @@ def main(argv: Sequence[str]) -> None:
     add("--prompts", type=int, default=len(PROMPTS), help="responses of a kind (default: %(default)s)")
     add("--tokens", type=int, default=48, help="of a response at most (default: %(default)s)")
     add("--seed", type=int, default=0, help="of the first response (default: %(default)s)")
-    add("--repeats", type=int, default=15, help="of each timed step (default: %(default)s)")
     add("--json", type=Path, default=None, metavar="FILE", help="write what is printed")
     args = parser.parse_args(argv)
     pair = load_pair(args.target, args.drafter)
     print(f"{pair.target.name} and {pair.drafter.name}, float32, one thread; intervals are 95 %")
-    found = _PAPERS[args.paper](pair, Amount(args.prompts, args.tokens, args.seed, args.repeats))
+    found = _PAPERS[args.paper](pair, Amount(args.prompts, args.tokens, args.seed))
     if args.json is not None:
         write_record(args.json, args, found)

@@ -1,11 +1,9 @@
-"""Draft and target distributions at the same positions of real responses, and the two models' step times.
+"""Draft and target distributions at the same positions of real responses.
 
 The target writes the responses; at each of their positions both models' logits are conditioned on the same tokens.
 Nothing is kept on disk.
 """
 
-import statistics
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,15 +13,12 @@ from tqdm import tqdm
 from transformers import DynamicCache
 
 from bench.harness.prompts import PROMPTS
-from bench.harness.timing import plain_step
 from outrider.contracts.exchanged import FloatRow, IntRow
 from outrider.contracts.requests import SamplingParams
 from outrider.models.loading import LoadedModel, load_drafter, load_target
 from outrider.sampling.choosing import choose_tokens
 from outrider.sampling.logits import RowGroup, adjust_logits
 from outrider.training.traces import prompt_ids
-
-_PREFIX_TOKENS = 128  # behind which steps are timed; DSSD's prompts have as many
 
 
 @dataclass(frozen=True)
@@ -36,12 +31,11 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """How much is measured: responses of so many tokens at most, the first of this seed; repeats of each step."""
+    """How much is measured: so many responses of so many tokens at most, the first of this seed."""
 
     prompts: int
     tokens: int
     seed: int = 0
-    repeats: int = 15
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,45 +90,4 @@ def _rows(pair: Pair, prompt: Sequence[int], params: SamplingParams, tokens: int
         token_ids=np.array(output, dtype=np.int64),
         target_logits=torch.cat(rows).numpy(),
         draft_logits=adjust_logits(drafts, [group]).numpy(),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class StepTimes:
-    """Median seconds of one forward pass over so many new tokens behind a resident prefix.
-
-    CPU time of the one thread that computes: what a pass takes on a machine that does nothing else.
-    """
-
-    target_s: dict[int, float]
-    drafter_s: dict[int, float]
-
-    def __str__(self) -> str:
-        """Milliseconds by new tokens."""
-        models = (("target", self.target_s), ("drafter", self.drafter_s))
-        shown = [
-            f"{name} {{{'; '.join(f'{width}: {taken_s * 1e3:.1f}' for width, taken_s in times.items())}}}"
-            for name, times in models
-        ]
-        ratio = self.drafter_s[1] / self.target_s[1]
-        return f"CPU ms per pass by new tokens behind {_PREFIX_TOKENS}: {', '.join(shown)}; T_SLM / T_LLM {ratio:.2f}"
-
-
-def measure_steps(
-    pair: Pair, *, target_widths: Sequence[int], drafter_widths: Sequence[int], repeats: int
-) -> StepTimes:
-    """Time both models; every width in turn and then again, so that a busy moment hits all of them."""
-    kinds = [(pair.target, width) for width in target_widths] + [(pair.drafter, width) for width in drafter_widths]
-    steps = [plain_step(loaded.model, 1, _PREFIX_TOKENS, width) for loaded, width in kinds]
-    times: list[list[float]] = [[] for _ in steps]
-    for _ in range(repeats + 1):
-        for taken_s, step in zip(times, steps, strict=True):
-            began_at_s = time.thread_time()
-            step()
-            taken_s.append(time.thread_time() - began_at_s)
-    medians_s = [statistics.median(taken_s[1:]) for taken_s in times]  # the first warms up
-    split = len(target_widths)
-    return StepTimes(
-        dict(zip(target_widths, medians_s[:split], strict=True)),
-        dict(zip(drafter_widths, medians_s[split:], strict=True)),
     )

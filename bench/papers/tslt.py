@@ -1,20 +1,18 @@
 """TSLT's figures 3 to 6 as tables: what truncation costs, what crosses the link, and what that does to the speed.
 
-Speed-ups follow eq. 4, 5, 8, 10 and 26 with acceptance measured here, once with this machine's step times and once with
-the paper's models at the memory bound of its GPU (it prints no step times).
+Speed-ups follow eq. 4, 5, 8, 10 and 26 with acceptance measured here and the step times of the paper's models at the
+memory bound of its GPU (it prints none).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from operator import mul
 
 import numpy as np
 
 from bench.harness.statistics import Estimate, estimate
 from bench.papers.coupling import Scheme
 from bench.papers.measured import Measured, measure
-from bench.papers.pair import Amount, Pair, StepTimes, measure_steps, pair_rows
+from bench.papers.pair import Amount, Pair, pair_rows
 from bench.papers.published import TSLT_EXPANSION, TSLT_KEPT_SHARES, TSLT_LLM_S, TSLT_STEP_RATIO
 from bench.papers.rounds import candidate_plan, formula_shape, row_bits, speed_up, tree_rows
 from cluster.reports.tables import show_table
@@ -25,7 +23,6 @@ LOGIT_BITS = 16  # the paper's FP16
 SCALAR_BITS = 24  # a drafted token's own probability (dssd)
 PROB_BITS = 32  # a target probability (dssd): only fp32 is lossless
 DEPTH = len(TSLT_EXPANSION)
-WIDTHS = tuple(accumulate(TSLT_EXPANSION, mul, initial=1))  # nodes per layer, the prefix first
 RATIO_SCHEMES = (Scheme.SINGLE, Scheme.PAIR, Scheme.DISTINCT_PAIR)
 RATES_BPS = (1e6, 1e7, 1e8, 1e9)
 
@@ -47,20 +44,9 @@ class ProtocolBits:
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
-    """Compute seconds of one round: drafting and verifying a chain and a tree; and of one token of the target alone."""
-
-    name: str
-    plain_s: float
-    chain_s: tuple[float, float]
-    tree_s: tuple[float, float]
-
-
-@dataclass(frozen=True, slots=True)
 class SpeedUps:
     """At each of ``RATES_BPS``; ``kept`` draft logits per position, 0 for token ids only."""
 
-    times: str
     scheme: Scheme
     kept: int
     bits_per_round: int
@@ -72,24 +58,18 @@ def reproduce_tslt(pair: Pair, amount: Amount) -> dict[str, object]:
     """Measure, print, and return what was found."""
     vocab = pair.target.vocab_size
     kept = [max(1, round(vocab * share)) for share in TSLT_KEPT_SHARES]
-    steps = measure_steps(
-        pair, target_widths=(1, DEPTH + 1, sum(WIDTHS)), drafter_widths=WIDTHS[:-1], repeats=amount.repeats
-    )
     schemes = {**dict.fromkeys(RATIO_SCHEMES, kept), Scheme.SHARED_NOISE: [vocab], Scheme.ARGMAX: [vocab]}
     sampled = measure(pair_rows(pair, SamplingParams(), amount), schemes, kept)
     greedy = measure(pair_rows(pair, SamplingParams(temperature=0.0), amount), {Scheme.ARGMAX: [vocab]}, kept)
     same_argmax = estimate(greedy.series[Scheme.ARGMAX, vocab].given_token)
-    bits, speed_ups = (
-        protocol_bits(sampled, vocab, kept),
-        [found for times in both_times(steps) for found in speed_ups_of(sampled, times, vocab, kept)],
-    )
-    print(f"{sampled.positions} positions at temperature 1, {greedy.positions} greedy; {steps}")
+    bits, speed_ups = protocol_bits(sampled, vocab, kept), speed_ups_of(sampled, vocab, kept)
+    print(f"{sampled.positions} positions at temperature 1, {greedy.positions} greedy")
     show_truncations(sampled, greedy, vocab, kept)
     _show_bits(bits, vocab)
     print(f"entropy of the draft {estimate(sampled.entropy_bits)} bits of {np.log2(vocab):.2f}")
     print(f"greedy: the drafter's argmax is the target's at {same_argmax} of the positions")
     _show_speed_ups(speed_ups, vocab)
-    return {"steps": steps, "greedy_acceptance": same_argmax, "protocols": bits, "speed_ups": speed_ups}
+    return {"greedy_acceptance": same_argmax, "protocols": bits, "speed_ups": speed_ups}
 
 
 def show_truncations(sampled: Measured, greedy: Measured, vocab: int, kept: Sequence[int]) -> None:
@@ -140,19 +120,7 @@ def protocol_bits(sampled: Measured, vocab: int, kept: Sequence[int]) -> list[Pr
     ]
 
 
-def both_times(steps: StepTimes) -> tuple[Times, Times]:
-    """This machine's times, and the paper's models at their GPU's memory bound (TSLT eq. 5: L * T_SLM + T_LLM)."""
-    drafter_s, target_s = steps.drafter_s, steps.target_s
-    chain_s = (DEPTH * drafter_s[1], target_s[DEPTH + 1])
-    tree_s = (sum(drafter_s[width] for width in WIDTHS[:-1]), target_s[sum(WIDTHS)])
-    bound_s = (DEPTH * TSLT_LLM_S * TSLT_STEP_RATIO, TSLT_LLM_S)
-    return (
-        Times("this machine", target_s[1], chain_s, tree_s),
-        Times("68M, 7B at A800's bound", TSLT_LLM_S, bound_s, bound_s),
-    )
-
-
-def speed_ups_of(sampled: Measured, times: Times, vocab: int, kept: Sequence[int]) -> list[SpeedUps]:
+def speed_ups_of(sampled: Measured, vocab: int, kept: Sequence[int]) -> list[SpeedUps]:
     """Ratio schemes at each truncation (TSLT figures 5 and 6), and token ids with shared noise (ours)."""
     kinds = [(scheme, count) for scheme in RATIO_SCHEMES for count in kept] + [(Scheme.SHARED_NOISE, 0)]
     found = []
@@ -161,9 +129,9 @@ def speed_ups_of(sampled: Measured, times: Times, vocab: int, kept: Sequence[int
         rows = DEPTH if chain else tree_rows(TSLT_EXPANSION)
         bits = rows * row_bits(vocab, count, LOGIT_BITS) if count else DEPTH * id_bits(vocab)
         tokens = formula_shape(sampled.series[scheme, count or vocab].token_acceptance.mean, DEPTH).tokens
-        draft_s, verify_s = times.chain_s if chain else times.tree_s
-        speed_ups = tuple(speed_up(tokens, times.plain_s, draft_s, bits / rate, verify_s) for rate in RATES_BPS)
-        found.append(SpeedUps(times.name, scheme, count, bits, tokens, speed_ups))
+        draft_s = DEPTH * TSLT_LLM_S * TSLT_STEP_RATIO  # as many steps of the drafter for a tree (TSLT eq. 5)
+        speed_ups = tuple(speed_up(tokens, TSLT_LLM_S, draft_s, bits / rate, TSLT_LLM_S) for rate in RATES_BPS)
+        found.append(SpeedUps(scheme, count, bits, tokens, speed_ups))
     return found
 
 
@@ -185,11 +153,11 @@ def _show_bits(rows: Sequence[ProtocolBits], vocab: int) -> None:
 def _show_speed_ups(found: Sequence[SpeedUps], vocab: int) -> None:
     rates = (f"{rate / 1e6:,.0f} Mb/s" for rate in RATES_BPS)
     show_table(
-        "Speed-up over the target alone, by uplink rate (TSLT figures 5 and 6)",
-        ("times", "scheme", "K", "tokens/round", *rates),
+        "Speed-up over the target alone, by uplink rate, 68M and 7B at an A800's bound (TSLT figures 5 and 6)",
+        ("scheme", "K", "tokens/round", *rates),
         [
             (
-                *(one.times, one.scheme, {0: "ids only", vocab: "all"}.get(one.kept, one.kept)),
+                *(one.scheme, {0: "ids only", vocab: "all"}.get(one.kept, one.kept)),
                 *(f"{one.tokens_per_round:.2f}", *(f"{value:.3f}" for value in one.speed_ups)),
             )
             for one in found

@@ -14,6 +14,7 @@ if _IS_CHECKOUT and str(_CHECKOUT) not in sys.path:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Which benchmark; it reads its own options."""
+    parser.description = __doc__
     names = None
     if _IS_CHECKOUT:
         from bench.catalogue import BENCHES

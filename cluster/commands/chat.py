@@ -36,6 +36,7 @@ class Timing:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Which service, what is asked, and how it is to answer."""
+    parser.description = __doc__
     add_url_option(parser)
     add = parser.add_argument
     add("--model", help="name of the model (default: the one the service has)")

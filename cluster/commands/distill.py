@@ -6,6 +6,7 @@ from pathlib import Path
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Only what is given is passed on: the defaults are those of ``DistillConfig``."""
+    parser.description = __doc__
     parser.argument_default = argparse.SUPPRESS
     add = parser.add_argument
     add("--target", required=True, help="the embedded target's name, or a directory in Hugging Face format")

@@ -27,6 +27,7 @@ _FIELDS = ("--devices", "--draft-tokens-per-s", "--acceptance")
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """A scenario, or flags in its place."""
+    parser.description = __doc__
     add = parser.add_argument
     add("file", nargs="?", metavar="SCENARIO", help=f"a YAML file, {', '.join(SCENARIOS)}; or use the flags below")
     add("--devices", type=int, default=None, help="how many")

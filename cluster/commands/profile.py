@@ -40,6 +40,7 @@ _CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What is measured, how much of it, and where it goes."""
+    parser.description = __doc__
     add = parser.add_argument
     add("--target", default="embedded", help="model.target of the service (default: %(default)s)")
     dtypes = ("float32", "bfloat16", "float16")

@@ -7,6 +7,7 @@ from cluster.options import add_config_options, checked_config
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Which configuration."""
+    parser.description = __doc__
     add_config_options(parser)
 
 

@@ -44,6 +44,7 @@ Result = TypeVar("Result")
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What to simulate, and where figures go."""
+    parser.description = __doc__
     add = parser.add_argument
     add("file", metavar="SCENARIO", help=f"a YAML file, {', '.join(SCENARIOS)}; or {_CAPACITY}")
     add("--seed", type=int, default=None, help="in place of the file's (capacity: of 0)")

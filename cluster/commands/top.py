@@ -28,6 +28,7 @@ class Poll:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Which service, and how often it is asked."""
+    parser.description = __doc__
     add_url_option(parser)
     add = parser.add_argument
     add("--interval-s", type=float, default=1.0, help="seconds between two polls (default: %(default)s)")

@@ -8,17 +8,13 @@ Files are JSON, written and checked by pydantic.
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import TypeAdapter, ValidationError
 
 from outrider.contracts.cost import BatchWork, CostModel, Seconds, VerifyCost
-from outrider.contracts.errors import ConfigError
 from outrider.contracts.slo import BEST_EFFORT, SloClass
-from outrider.documents.problems import read_text
 from outrider.link.emulator import LinkEmulator
 from outrider.link.profiles import LinkProfile
 from outrider.scheduling.registry import Scheduling
@@ -30,8 +26,6 @@ from outrider.simulation.scenario import VerifierModel
 from outrider.simulation.server import SimulatedServer
 from outrider.simulation.systems import SystemRules
 from outrider.simulation.tally import RunTally
-
-RECORD_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,37 +106,11 @@ class WorkloadRecord:
     name: str
     devices: tuple[RecordedDevice, ...]
     batches: tuple[RecordedBatch, ...] = ()
-    version: int = RECORD_VERSION
 
     @property
     def round_s(self) -> list[float]:
         """Measured seconds of all rounds."""
         return [each.round_s for device in self.devices for made in device.responses for each in made.rounds]
-
-
-_FILE: TypeAdapter[WorkloadRecord] = TypeAdapter(WorkloadRecord)
-
-
-def write_record(record: WorkloadRecord, path: str | Path) -> None:
-    """As JSON."""
-    Path(path).write_bytes(_FILE.dump_json(record))
-
-
-def read_record(path: str | Path) -> WorkloadRecord:
-    """Read one back.
-
-    Raises:
-        ConfigError: the file cannot be read, or is no record of this version.
-    """
-    try:
-        record = _FILE.validate_json(read_text(path, "workload record", "JSON"))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(f"{path}: {where}", f"a workload record ({first['msg']})", first["input"]) from error
-    if record.version != RECORD_VERSION:
-        raise ConfigError(f"{path}: version", f"version {RECORD_VERSION}; record it again", record.version)
-    return record
 
 
 class RecordedWorkload:

@@ -1,11 +1,9 @@
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from outrider.contracts.cost import BatchWork, VerifyCost
-from outrider.contracts.errors import ConfigError
 from outrider.contracts.link import Direction
 from outrider.contracts.slo import SloClass
 from outrider.link.emulator import LinkEmulator
@@ -19,9 +17,7 @@ from outrider.simulation.recorded import (
     WorkloadRecord,
     compared,
     measured_times,
-    read_record,
     replay,
-    write_record,
 )
 from tests.unit.simulation.scenarios import LINK, TENTH, verifier
 
@@ -75,21 +71,3 @@ def test_a_comparison() -> None:
     assert (comparison.rounds, comparison.measured_p50_s) == (3, 0.28)
     assert comparison.p50_error == pytest.approx(0.2712 / 0.28 - 1.0, abs=1e-3)
     assert abs(comparison.p99_error) < 0.1
-
-
-def test_a_record_survives_its_file(tmp_path: Path) -> None:
-    path = tmp_path / "record.json"
-    write_record(RECORD, path)
-    assert read_record(path) == RECORD
-
-
-def test_files_that_are_no_records(tmp_path: Path) -> None:
-    path = tmp_path / "record.json"
-    path.write_text('{"name": "x", "devices": [{"responses": 3}]}')
-    with pytest.raises(ConfigError, match=r"record\.json: devices\.0\.responses needs a workload record"):
-        read_record(path)
-    write_record(replace(RECORD, version=99), path)
-    with pytest.raises(ConfigError, match=r"version needs version 1; record it again, found 99"):
-        read_record(path)
-    with pytest.raises(ConfigError, match=r"missing\.json"):
-        read_record(tmp_path / "missing.json")

@@ -14,7 +14,6 @@ from bench.capacity.workload import workload
 from outrider.contracts.errors import ParameterError
 from outrider.scheduling.policy import BatchPlan, StopReason
 from outrider.scheduling.registry import SCHEDULING
-from outrider.simulation.recorded import read_record, write_record
 from tests.unit.bench.recorded_tiny import TOKENS, tiny_responses, tiny_server
 from tests.unit.serve_app.api.in_memory_service import LocalVerifier
 from tests.unit.serve_app.coordination.in_memory import on_loop
@@ -87,8 +86,6 @@ async def test_a_run_is_kept_and_replayed(tmp_path: Path) -> None:
         assert [len(device.responses) for device in record.devices] == [
             sum(response.user == user and bool(response.rounds) for response in log.responses) for user in (0, 1)
         ]
-        write_record(record, tmp_path / "workload.json")
-        assert read_record(tmp_path / "workload.json") == record
         found = validated(log, run, verifier)
         assert found.fitted.rounds == sum(max(len(response.rounds) - 1, 0) for response in log.responses)
         assert found.same_decisions == len(log.decisions)

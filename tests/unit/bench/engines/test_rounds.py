@@ -40,7 +40,7 @@ def arms(samples: Sequence[Sample[RoundCell]]) -> list[str]:
 
 def test_arms_take_turns_and_a_cell_leaves_no_generation_behind() -> None:
     engine = torch_verifier(tiny_llama())
-    samples = list(warm_samples(WARM, [MeasuredEngine("torch", engine)], None, WORDS, 3))
+    samples = list(warm_samples(WARM, [MeasuredEngine("torch", engine)], WORDS, 3))
     assert arms(samples) == [*TORCH_ARMS, *reversed(TORCH_ARMS), *TORCH_ARMS]
     assert engine.usage().generations == engine.usage().used_blocks == 0
     assert engine.usage().cached_blocks >= 3 * (WARM.prefix // BLOCK_TOKENS)  # the next cell finds its prefixes
@@ -52,7 +52,7 @@ def test_arms_take_turns_and_a_cell_leaves_no_generation_behind() -> None:
 def test_an_arm_that_fails_is_reported_and_the_others_go_on() -> None:
     small = MeasuredEngine("small", torch_verifier(tiny_llama(), blocks=4))
     engines = [small, MeasuredEngine("torch", torch_verifier(tiny_llama()))]
-    samples = list(warm_samples(WARM, engines, None, WORDS, 1))
+    samples = list(warm_samples(WARM, engines, WORDS, 1))
     failed = {sample.arm: sample.failure for sample in samples if sample.failure}
     assert set(failed) >= {"small greedy", "small sampled"}
     assert "ContextTooLongError" in failed["small greedy"]
@@ -62,7 +62,7 @@ def test_an_arm_that_fails_is_reported_and_the_others_go_on() -> None:
 def test_the_bare_step_runs_the_same_passes_and_spoils_nothing() -> None:
     measured = vllm_engine()
     assert measured.recorder is not None
-    assert arms(list(warm_samples(WARM, [measured], None, WORDS, 2))).count(BARE) == 2
+    assert arms(list(warm_samples(WARM, [measured], WORDS, 2))).count(BARE) == 2
     measured.open(WARM, WORDS)
     measured.round("greedy")
     for _ in range(3):

@@ -7,15 +7,15 @@ import torch
 from bench.harness.prompts import PROMPTS
 from bench.papers.coupling import Scheme
 from bench.papers.measured import Measured, measure
-from bench.papers.pair import Amount, Pair, PairRows, StepTimes, load_pair, measure_steps, pair_rows
-from bench.papers.tslt import RATIO_SCHEMES, both_times, protocol_bits, show_truncations, speed_ups_of
+from bench.papers.pair import Amount, Pair, PairRows, load_pair, pair_rows
+from bench.papers.published import TSLT_LLM_S
+from bench.papers.tslt import RATIO_SCHEMES, protocol_bits, show_truncations, speed_ups_of
 from outrider.contracts.requests import SamplingParams
 from outrider.sampling.distributions import softmax
 from outrider.training.traces import prompt_ids
 from tests.unit.models.tiny_models import WORDS, save_model, tiny_model
 
 VOCAB = WORDS + 1
-STEPS = StepTimes(target_s={1: 0.1, 4: 0.11, 15: 0.13}, drafter_s={1: 0.01, 2: 0.011, 4: 0.012})
 
 
 @pytest.fixture
@@ -51,13 +51,6 @@ def test_rows_are_truncated_as_the_request_asks(pair: Pair) -> None:
         for logits in (rows.target_logits, rows.draft_logits):
             assert (np.isfinite(logits).sum(-1) == 5).all()
         assert np.isfinite(rows.target_logits[np.arange(len(rows.token_ids)), rows.token_ids]).all()
-
-
-def test_steps_are_timed_for_every_width(pair: Pair) -> None:
-    steps = measure_steps(pair, target_widths=(1, 3), drafter_widths=(1,), repeats=2)
-    assert set(steps.target_s) == {1, 3}
-    assert set(steps.drafter_s) == {1}
-    assert min(*steps.target_s.values(), *steps.drafter_s.values()) > 0.0
 
 
 def measured(seed: int) -> Measured:
@@ -103,14 +96,12 @@ def test_protocols_are_charged_by_their_formulas() -> None:
 
 def test_speed_ups_grow_with_the_rate_up_to_the_compute_bound() -> None:
     found = measured(0)
-    here, paper = both_times(STEPS)
-    assert here.tree_s[0] == pytest.approx(0.01 + 0.011 + 0.012)
-    assert paper.chain_s[0] / paper.plain_s == pytest.approx(3 * 68 / 6740)
-    curves = {(curve.scheme, curve.kept): curve for curve in speed_ups_of(found, here, VOCAB, [VOCAB, 4])}
+    curves = {(curve.scheme, curve.kept): curve for curve in speed_ups_of(found, VOCAB, [VOCAB, 4])}
     assert len(curves) == 7
     for curve in curves.values():
         assert list(curve.speed_ups) == sorted(curve.speed_ups)
     chain, tree = curves[Scheme.SINGLE, 4], curves[Scheme.PAIR, 4]
     assert (chain.bits_per_round, tree.bits_per_round) == (3 * 4 * 22, 7 * 4 * 22)
-    assert chain.speed_ups[-1] == pytest.approx(chain.tokens_per_round * 0.1 / (0.03 + 0.11 + 264e-9))
+    step_s = TSLT_LLM_S * (1.0 + 3 * 68 / 6740)
+    assert chain.speed_ups[-1] == pytest.approx(chain.tokens_per_round * TSLT_LLM_S / (step_s + 264e-9))
     assert curves[Scheme.SHARED_NOISE, 0].bits_per_round == 3 * 6
