@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from outrider.contracts.chunks import chunk_of
 from outrider.contracts.drafting import Draft, DraftAnswer, DraftRequest, DraftTerms, NeedsPrefix, NeedsRow
 from outrider.contracts.errors import ContextTooLongError
 from outrider.contracts.exchanged import IntRow
@@ -194,9 +195,7 @@ class TorchDrafter:
         rows = len(tree.growing) if job.wants_row else 0
         lacking = len(sequence) - kv.computed_tokens
         # A tree's nodes are computed together with its last layer.
-        prefill = max(0, lacking - max(rows, len(tree.token_ids)))
-        chunk = min(prefill, chunk_left)
-        taken = lacking if chunk == prefill else chunk
+        taken, _ = chunk_of(lacking, max(rows, len(tree.token_ids)), chunk_left)
         start, stop = kv.computed_tokens, kv.computed_tokens + taken
         if taken <= 0 or not self._store.reserve(kv, stop, admitted):
             return None

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from outrider.contracts.chunks import chunk_of
 from outrider.contracts.verifying import Outcome, Unfinished
 from outrider.engines.forward_model import Segment
 from outrider.engines.kv.store import KvStore, SequenceKv
@@ -47,10 +48,7 @@ class PassPlan:
         need = need_of(generation, block, kept_row)
         start = _resident(generation, need, block.forced)
         lacking = max(0, len(need.token_ids) - start)
-        # The block's own rows always go together; what lies before them is prefill, and chunked.
-        prefill = max(0, lacking - need.own_rows)
-        chunk = min(prefill, self.chunk_left)
-        taken = lacking if chunk == prefill else chunk
+        taken, _ = chunk_of(lacking, need.own_rows, self.chunk_left)
         kv.busy = True
         if taken == 0 and lacking > 0:
             return Unfinished(block.generation, block.round, lacking)
