@@ -95,13 +95,14 @@ class Resolution(ArrayData):
     """Second half of a two-step outcome: what the device sent for the mismatches (WISV selective upload).
 
     Attributes:
-        hidden: ``[M, d]`` float32, drafter hidden states at the requested positions, in their order.
+        hidden: ``[M, d]`` float32, drafter hidden states at the requested positions, in their order. None: the device
+            is lost, and every mismatch is rejected.
         channel: as in ``Block``.
     """
 
     generation: GenerationId
     round: int
-    hidden: FloatRow
+    hidden: FloatRow | None
     channel: Csi | None = None
 
 

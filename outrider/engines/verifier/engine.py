@@ -186,10 +186,11 @@ class PagedVerifier:
         if open_round is None or open_round.block.round != number:
             return last if last is not None and last.round == number else Stale(name, number)
         assert self._judge is not None, "a semantic block is refused where nobody can judge it"
-        reason = hidden_fault(resolution.hidden, len(open_round.mismatches), self._judge.drafter_width)
+        hidden, asked = resolution.hidden, len(open_round.mismatches)
+        reason = None if hidden is None else hidden_fault(hidden, asked, self._judge.drafter_width)
         if reason is not None:
             return Refused(name, number, reason)
-        decision = open_round.decide(self._judge, resolution.hidden, resolution.channel)
+        decision = open_round.decide(self._judge, hidden, resolution.channel)
         self._store.touch(generation.kv)
         logprobs = open_round.logprobs_of(decision)
         return self._commit(open_round.block, generation, Decision(decision, logprobs, hidden=open_round.hidden))

@@ -55,9 +55,10 @@ class OpenRound:
         after = [*self.mismatches, *range(len(draft), len(self.choices))]
         return [*enumerate(draft), *((row, self.choices[row]) for row in after)]
 
-    def decide(self, judge: MismatchJudge, hidden: FloatRow, channel: Csi | None) -> BlockDecision:
-        """The decision, given ``[M, d]`` drafter hidden states at the mismatches."""
-        accepted = judge.accepts(hidden, self.target_hidden, channel)
+    def decide(self, judge: MismatchJudge, hidden: FloatRow | None, channel: Csi | None) -> BlockDecision:
+        """The decision, given ``[M, d]`` drafter hidden states at the mismatches; without them all are rejected."""
+        rejected = [False] * len(self.mismatches)
+        accepted = rejected if hidden is None else judge.accepts(hidden, self.target_hidden, channel)
         return semantic_decision(self.choices, self.block.draft, accepted, bonus=self.block.bonus)
 
     def logprobs_of(self, decision: BlockDecision) -> tuple[TokenLogprobs, ...]:

@@ -193,6 +193,16 @@ def test_hidden_states_that_do_not_fit_are_refused_and_the_round_stays_open(
     assert f"[4, {WIDTH}] float32, found [3, {WIDTH}]" in outcome.reason
 
 
+def test_a_lost_device_has_its_mismatches_rejected(make_verifier: MakeVerifier) -> None:
+    engine, [client] = opened(make_verifier, "a")
+    block, undecided = ask(engine, client)
+    outcome = engine.verify([], [Resolution("a", block.round, None)])[0]
+    assert isinstance(outcome, Verified)
+    assert outcome.accepted_len == undecided.mismatches[0]
+    client.take(block, outcome)
+    goes_on(engine, client)
+
+
 def test_a_new_round_abandons_the_open_one(make_verifier: MakeVerifier) -> None:
     engine, [client] = opened(make_verifier, "a")
     first, _ = ask(engine, client)

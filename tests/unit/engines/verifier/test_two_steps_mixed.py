@@ -64,6 +64,7 @@ class Crowd:
     def _verify(self, blocks: list[Block], resolutions: list[Resolution]) -> None:
         outcomes = self.engine.verify(blocks, resolutions)
         for asked, outcome in zip(resolutions, outcomes[len(blocks) :], strict=True):
+            assert asked.hidden is not None
             if len(asked.hidden) != len(self.waiting[asked.generation].mismatches):
                 assert isinstance(outcome, Refused)
             else:
