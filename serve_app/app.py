@@ -18,6 +18,7 @@ from outrider.contracts.errors import ConfigError
 from outrider.costs.profiles import read_profile
 from serve_app.api.service import ServiceSettings
 from serve_app.coordination.coordinator import Coordinator
+from serve_app.coordination.settings import coordinator_settings
 from serve_app.ingress import Ingress
 
 # Both wait for others most of the time; their models run in actors of their own.
@@ -101,5 +102,7 @@ def build_app(config: Config) -> Application:
         backpressure_config=_BUSY,
         graceful_shutdown_timeout_s=SHUTDOWN_GRACE_S,
     )
-    application: Application = ingress.bind(coordinator.bind(config, profiles), ServiceSettings.from_config(config))
+    application: Application = ingress.bind(
+        coordinator.bind(coordinator_settings(config, profiles)), ServiceSettings.from_config(config)
+    )
     return application

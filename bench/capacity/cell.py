@@ -6,28 +6,24 @@ always is.
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any
 
-from transformers import PreTrainedTokenizerBase
-
-from actors.messages import ModelCard
 from bench.capacity.emulated_devices import DeviceSpec, EmulatedDevice, EmulatedFleet, generation_name
 from bench.capacity.log import Cell, CellLog, DecisionEntry, ResponseEntry, RoundEntry
 from bench.capacity.noted_verifier import NotedVerifier
 from bench.capacity.plan import POLICIES, UserPlan
 from bench.harness.recorded_drafts import RecordedResponse
-from outrider.config.schema import Config
+from outrider.config.schema import Config, SchedulingConfig
 from outrider.contracts.cost import CostModel, LinearCostModel
 from outrider.contracts.requests import GenerationRequest, SamplingParams
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.policy import BatchLimits, BatchPlan, PendingVerification, SchedulingPolicy
-from outrider.scheduling.registry import SCHEDULING
-from serve_app.coordination.generations import Generations, VerifierCalls
+from serve_app.coordination.generations import Generations, Target, VerifierAccess
+from serve_app.coordination.settings import generations_settings
 from serve_app.coordination.statistics import CoordinatorStats
 from serve_app.metrics import Sinks
 
@@ -39,11 +35,9 @@ class Server:
     """What all cells of a run share."""
 
     config: Config
-    card: ModelCard
-    tokenizer: PreTrainedTokenizerBase
-    texts: Sequence[str]
-    verifier: VerifierCalls
-    await_verifier: Callable[[], Coroutine[Any, Any, None]]
+    target: Target
+    verifier: VerifierAccess
+    clock: Callable[[], float] = time.monotonic
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,29 +122,20 @@ async def run_cell(
     Raises:
         OutriderError: a response failed.
     """
-    setting, began_at_s = POLICIES[cell.policy], time.monotonic()
+    setting, began_at_s = POLICIES[cell.policy], server.clock()
 
     def clock() -> float:
-        return time.monotonic() - began_at_s
+        return server.clock() - began_at_s
 
     responses = {response.prompt_ids: response for user in users for response in user.responses}
-    emulated = [EmulatedDevice(spec, responses) for spec in devices]
+    emulated = [EmulatedDevice(spec, responses, clock) for spec in devices]
     fleet = EmulatedFleet(emulated)
     verifier = NotedVerifier(server.verifier, keeps_kv=setting.keeps_kv, clock=clock)
-    scheduling = SCHEDULING[setting.scheduling]
-    policy = NotedPolicy(scheduling.policy)
-    generations = Generations(
-        server.config,
-        server.card,
-        server.tokenizer,
-        server.texts,
-        verifier,
-        server.await_verifier,
-        fleet,
-        _Stats(cell, clock),
-        Sinks(),
-        scheduling=replace(scheduling, policy=policy),
-    )
+    scheduling = SchedulingConfig(setting.scheduling)
+    settings = generations_settings(replace(server.config, scheduling=scheduling))
+    policy = NotedPolicy(settings.planning.policy)
+    settings = replace(settings, planning=replace(settings.planning, policy=policy))
+    generations = Generations(settings, server.target, verifier, fleet, _Stats(cell, clock), clock)
     made: list[_Response] = []
     asking = [asyncio.create_task(_use(generations, cell, plan, made, clock)) for plan in users]
     done, _ = await asyncio.wait(asking, timeout=times.warmup_s + times.measured_s, return_when=asyncio.FIRST_EXCEPTION)

@@ -5,8 +5,7 @@ speed, but costs the machine nothing: the time an answer arrives is computed, an
 """
 
 import asyncio
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from actors.messages import Answer, DrafterId
@@ -61,11 +60,13 @@ class EmulatedDevice:
             rejected: a draft never changes what is answered.
     """
 
-    def __init__(self, spec: DeviceSpec, responses: Mapping[tuple[int, ...], RecordedResponse]) -> None:
-        """Hold nothing yet. ``responses`` by their prompts."""
+    def __init__(
+        self, spec: DeviceSpec, responses: Mapping[tuple[int, ...], RecordedResponse], clock: Callable[[], float]
+    ) -> None:
+        """Hold nothing yet. ``responses`` by their prompts; ``clock`` is the event loop's, in seconds."""
         self._spec = spec
         self._responses = responses
-        self._began_at_s = time.monotonic()
+        self._clock, self._began_at_s = clock, clock()
         self._link = LinkEmulator(spec.link, spec.seed)
         # Probes cross a link like this one but not this one: rounds are then all that is on it, and can be replayed.
         self._probe_link = LinkEmulator(spec.link, spec.seed + 1)
@@ -136,7 +137,7 @@ class EmulatedDevice:
         return self._spec.step_s * len(draft.token_ids) + self._spec.prefill_token_s * read
 
     def _now_s(self) -> float:
-        return time.monotonic() - self._began_at_s
+        return self._clock() - self._began_at_s
 
     async def _until(self, at_s: float, deadline_s: float) -> None:
         try:

@@ -5,7 +5,6 @@ all (the papers' SLED baseline) every block's generation is forgotten and opened
 verification computes the whole prefix.
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -14,8 +13,8 @@ from bench.capacity.log import BatchEntry
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import Block, OpenGeneration, Outcome, Unfinished, Verified
-from serve_app.coordination.batcher import block_tokens
-from serve_app.coordination.generations import VerifierCalls
+from outrider.rounds.blocks import block_tokens
+from serve_app.coordination.generations import VerifierAccess
 
 
 class NotedVerifier:
@@ -25,7 +24,7 @@ class NotedVerifier:
         batches: that had blocks, in the order of their replies.
     """
 
-    def __init__(self, verifier: VerifierCalls, *, keeps_kv: bool, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, verifier: VerifierAccess, *, keeps_kv: bool, clock: Callable[[], float]) -> None:
         """Hold no generation yet. ``clock`` gives the times of ``batches``."""
         self._verifier = verifier
         self._keeps_kv = keeps_kv
@@ -51,6 +50,10 @@ class NotedVerifier:
         if members:
             self.batches.append(BatchEntry(sent_at_s, replied_at_s, members, reply.engine_s, reply.waited_s))
         return reply
+
+    async def answers(self) -> None:
+        """See ``VerifierAccess.answers``."""
+        await self._verifier.answers()
 
     async def forget_all(self) -> None:
         """Close what is still open."""

@@ -29,7 +29,9 @@ from outrider.contracts.errors import ParameterError
 from outrider.link.profiles import PROFILES, LinkProfile
 from outrider.models.loading import load_tokenizer
 from outrider.text.tokens import token_texts
+from serve_app.coordination.generations import Target
 from serve_app.coordination.ray_ports import VerifierPort
+from serve_app.coordination.settings import verifier_settings
 
 _OBJECT_STORE_BYTES = 100 * 2**20
 _WHOLE_PROMPTS_TOKENS = 4096  # no prefix is computed in pieces, nor any batch cut: policies alone decide
@@ -217,14 +219,10 @@ async def _server(config: Config) -> AsyncIterator[Server]:
         logging_level=logging.ERROR,
     )
     try:
-        verifier = VerifierPort(config)
+        verifier = VerifierPort(verifier_settings(config))
         tokenizer = load_tokenizer(config.model.target)
         card = await verifier.card()
         texts = token_texts(tokenizer.backend_tokenizer, card.vocab_size)
-
-        async def answers() -> None:
-            await verifier.card()
-
-        yield Server(config, card, tokenizer, texts, verifier, answers)
+        yield Server(config, Target(card, tokenizer, texts), verifier)
     finally:
         ray.shutdown()

@@ -59,6 +59,11 @@ def row_request(generation: Generation, number: int, wire: WireFormat) -> Block:
     return replace(block, bonus=False, rule=AcceptanceRule.RATIO, deferral=Deferral(wire.row_field))
 
 
+def block_tokens(block: Block) -> int:
+    """Positions a block spans, its prefix included."""
+    return block.position + len(block.forced) + len(block.draft)
+
+
 def tree_verdict(parents: Sequence[int], path: Sequence[int]) -> tuple[list[int], list[int]]:
     """How a tree was judged, depth by depth: the siblings offered, and which of them was accepted.
 

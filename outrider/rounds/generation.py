@@ -1,13 +1,7 @@
-"""The state machines of a generation and its rounds, and the bookkeeping of what is committed.
+"""One response: what is committed, what the verifier knows of it, what is owed, whether it has ended. No I/O."""
 
-A *generation* is one response being made; a *round* is one draft -> verify -> feedback exchange for it. Both are plain
-transition tables: what is not listed is illegal and raises, naming state and event. ``Generation`` adds what follows
-from an outcome - which tokens are committed, whether the response has ended - and never does I/O.
-"""
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from enum import StrEnum
 
 from outrider.contracts.committed import Committed
 from outrider.contracts.errors import IllegalTransitionError
@@ -21,109 +15,18 @@ from outrider.contracts.requests import (
     TokenOrigin,
 )
 from outrider.contracts.verifying import OpenGeneration, Verified
+from outrider.rounds.correction import Correction
+from outrider.rounds.states import (
+    GENERATION_TRANSITIONS,
+    ROUND_TRANSITIONS,
+    CorrectionEvent,
+    GenerationEvent,
+    GenerationState,
+    RoundEvent,
+    RoundState,
+    after,
+)
 from outrider.scheduling.attribution import ViolationCause
-
-
-class GenerationState(StrEnum):
-    """Life of one response."""
-
-    NEW = "new"
-    ACTIVE = "active"
-    FINISHED = "finished"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-
-class GenerationEvent(StrEnum):
-    """What can happen to a response."""
-
-    STARTED = "started"
-    ENDED = "ended"
-    FAULT = "fault"
-    CLIENT_LEFT = "client_left"
-
-
-class RoundState(StrEnum):
-    """Life of one round."""
-
-    REQUESTED = "requested"  # the drafter was asked
-    RECEIVED = "received"  # its block is here (or the round has none: window 0)
-    QUEUED = "queued"  # in the batcher
-    VERIFYING = "verifying"  # in a batch
-    RESOLVING = "resolving"  # the verifier waits for the second half of a two-step outcome
-    COMMITTED = "committed"
-    STALE = "stale"  # its assumption failed; its tokens were never used
-    LOST = "lost"  # a process died or a deadline passed
-
-
-class RoundEvent(StrEnum):
-    """What can happen to a round."""
-
-    BLOCK_ARRIVED = "block_arrived"
-    DRAFTER_LOST = "drafter_lost"
-    ENQUEUED = "enqueued"
-    DISPATCHED = "dispatched"
-    UNFINISHED = "unfinished"  # the prefix is still being computed: back into the queue
-    UNDECIDED = "undecided"
-    RESOLVED = "resolved"
-    VERIFIED = "verified"
-    OVERTAKEN = "overtaken"  # an earlier round ended otherwise than this one assumed
-    VERIFIER_LOST = "verifier_lost"
-
-
-_G, _GE, _R, _RE = GenerationState, GenerationEvent, RoundState, RoundEvent
-
-GENERATION_TRANSITIONS: Mapping[tuple[GenerationState, GenerationEvent], GenerationState] = {
-    (_G.NEW, _GE.STARTED): _G.ACTIVE,
-    (_G.NEW, _GE.FAULT): _G.FAILED,
-    (_G.NEW, _GE.CLIENT_LEFT): _G.CANCELLED,
-    (_G.ACTIVE, _GE.ENDED): _G.FINISHED,
-    (_G.ACTIVE, _GE.FAULT): _G.FAILED,
-    (_G.ACTIVE, _GE.CLIENT_LEFT): _G.CANCELLED,
-}
-
-ROUND_TRANSITIONS: Mapping[tuple[RoundState, RoundEvent], RoundState] = {
-    (_R.REQUESTED, _RE.BLOCK_ARRIVED): _R.RECEIVED,
-    (_R.REQUESTED, _RE.DRAFTER_LOST): _R.LOST,
-    (_R.REQUESTED, _RE.OVERTAKEN): _R.STALE,
-    (_R.RECEIVED, _RE.ENQUEUED): _R.QUEUED,
-    (_R.RECEIVED, _RE.OVERTAKEN): _R.STALE,
-    (_R.QUEUED, _RE.DISPATCHED): _R.VERIFYING,
-    (_R.QUEUED, _RE.OVERTAKEN): _R.STALE,
-    (_R.QUEUED, _RE.VERIFIER_LOST): _R.LOST,
-    (_R.VERIFYING, _RE.VERIFIED): _R.COMMITTED,
-    (_R.VERIFYING, _RE.UNFINISHED): _R.QUEUED,
-    (_R.VERIFYING, _RE.UNDECIDED): _R.RESOLVING,
-    (_R.VERIFYING, _RE.OVERTAKEN): _R.STALE,
-    (_R.VERIFYING, _RE.VERIFIER_LOST): _R.LOST,
-    (_R.RESOLVING, _RE.RESOLVED): _R.VERIFYING,
-    (_R.RESOLVING, _RE.DRAFTER_LOST): _R.LOST,
-    (_R.RESOLVING, _RE.VERIFIER_LOST): _R.LOST,
-}
-
-
-def next_generation_state(state: GenerationState, event: GenerationEvent) -> GenerationState:
-    """Follow the table.
-
-    Raises:
-        IllegalTransitionError: the event cannot happen in this state.
-    """
-    try:
-        return GENERATION_TRANSITIONS[state, event]
-    except KeyError:
-        raise IllegalTransitionError(f"a generation that is {state} cannot take {event}") from None
-
-
-def next_round_state(state: RoundState, event: RoundEvent) -> RoundState:
-    """Follow the table.
-
-    Raises:
-        IllegalTransitionError: the event cannot happen in this state.
-    """
-    try:
-        return ROUND_TRANSITIONS[state, event]
-    except KeyError:
-        raise IllegalTransitionError(f"a round that is {state} cannot take {event}") from None
 
 
 class Generation:
@@ -139,7 +42,7 @@ class Generation:
         self.stats = request.stats
         self.output_ids: list[int] = list(request.output_ids)
         self.prefix_hash = extend_prefix_hash(EMPTY_PREFIX_HASH, (*request.prompt_ids, *request.output_ids))
-        self.correction_by = request.correction_by  # the draft model a device of which is to draw the next token
+        self.correction = Correction(request.correction_by)  # the next token, if a device is to draw it
         self.unverified: tuple[int, ...] = ()  # committed tokens the verifier has not been told of
         self._verifier_prefix_hash = self.prefix_hash  # meant while there are unverified ones
         self.open_rounds: dict[int, RoundState] = {}
@@ -158,6 +61,11 @@ class Generation:
     def name(self) -> GenerationId:
         """Its id."""
         return self.request.generation
+
+    @property
+    def correction_by(self) -> str | None:
+        """The draft model a device of which is to draw the next token, if one is."""
+        return self.correction.by
 
     @property
     def position(self) -> int:
@@ -203,7 +111,7 @@ class Generation:
 
     def happened(self, event: GenerationEvent) -> None:
         """Move the generation along its table; when it ends, its open rounds go with it."""
-        self.state = next_generation_state(self.state, event)
+        self.state = after(GENERATION_TRANSITIONS, "a generation", self.state, event)
         if self.state is not GenerationState.ACTIVE:
             self.open_rounds.clear()
 
@@ -222,7 +130,7 @@ class Generation:
         """
         if number not in self.open_rounds:
             raise IllegalTransitionError(f"round {number} of {self.name} is not open and cannot take {event}")
-        state = next_round_state(self.open_rounds[number], event)
+        state = after(ROUND_TRANSITIONS, "a round", self.open_rounds[number], event)
         if state in (RoundState.COMMITTED, RoundState.STALE, RoundState.LOST):
             del self.open_rounds[number]
         else:
@@ -234,8 +142,7 @@ class Generation:
 
         It may be sent at once if the target could have said it: the verifier has no more to say of it.
         """
-        assert self.correction_by is not None, "a device draws a token only where one was deferred"
-        self.correction_by = None
+        self.correction.happened(CorrectionEvent.COMMITTED)
         self._verifier_prefix_hash = self.prefix_hash
         committed = self._take([token_id], [TokenOrigin.CORRECTION])
         self.unverified = committed.token_ids
@@ -243,7 +150,7 @@ class Generation:
 
     def forgo_correction(self) -> None:
         """Nobody is left who could draw the deferred token from its residual: the target draws it, inexactly."""
-        self.correction_by = None
+        self.correction.happened(CorrectionEvent.GIVEN_UP)
         self.stats += RoundStats(inexact_rounds=1)
 
     def verifier_lost(self) -> None:
@@ -276,8 +183,10 @@ class Generation:
         origins = [TokenOrigin.CORRECTION] * len(forced) + [TokenOrigin.ACCEPTED] * len(accepted)
         origins += [TokenOrigin.CORRECTION if rejected else TokenOrigin.VERIFIER] * len(after)
         committed = self._take([*forced, *accepted, *after], origins)
-        deferred = outcome.deferred is not None and committed.finish is None
-        self.correction_by = (draft_model or self.correction_by) if deferred else None
+        if outcome.deferred is not None and committed.finish is None:
+            self.correction.defer(outcome.deferred, draft_model)
+        elif self.correction.by is not None:
+            self.correction.happened(CorrectionEvent.COMMITTED)
         self.stats += RoundStats(
             rounds=1,
             speculative_rounds=int(bool(draft)),
@@ -290,10 +199,10 @@ class Generation:
         logprobs = outcome.logprobs[: len(committed.token_ids)]
         return replace(committed, logprobs=logprobs, prompt_logprobs=outcome.prompt_logprobs)
 
-    def late(self, cause: ViolationCause) -> None:
-        """A round was slower than promised."""
-        queue = cause is ViolationCause.QUEUE
-        self.stats += RoundStats(late_queue_rounds=int(queue), late_compute_rounds=int(not queue))
+    def late(self, cause: ViolationCause | None) -> None:
+        """A round was slower than promised, if there is a cause."""
+        queue, compute = cause is ViolationCause.QUEUE, cause is ViolationCause.COMPUTE
+        self.stats += RoundStats(late_queue_rounds=int(queue), late_compute_rounds=int(compute))
 
     def exchanged(self, up_bits: int, down_bits: int) -> None:
         """Count a message from a drafter and one to it."""

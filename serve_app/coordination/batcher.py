@@ -6,20 +6,22 @@ meantime still join. At most two calls are under way.
 """
 
 import asyncio
-import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
-from math import ceil
+from math import ceil, inf
 from typing import Any
 
 from actors.messages import Closing, VerifyCall, VerifyReply
+from outrider.contracts.chunks import pass_costs
 from outrider.contracts.cost import LinearCostModel, VerifyCost
 from outrider.contracts.requests import GenerationId
-from outrider.contracts.verifying import Block, OpenGeneration, Outcome, Refused, Unfinished
+from outrider.contracts.verifying import Block, OpenGeneration, Outcome, Refused, Resolution, Unfinished
 from outrider.costs.estimator import OnlineEstimator
-from outrider.rounds.generation import RoundEvent
+from outrider.rounds.account import VerifyTerms
+from outrider.rounds.blocks import block_tokens
+from outrider.rounds.events import VerifyResult
+from outrider.rounds.states import RoundEvent
 from outrider.scheduling.policy import BatchLimits, PendingVerification, SchedulingPolicy, StopReason
-from serve_app.coordination.round_account import VerifyTerms
 from serve_app.coordination.statistics import BatchRecord
 
 _MOST_FLIGHTS = 2
@@ -29,12 +31,46 @@ _NO_TERMS = VerifyTerms()
 
 
 @dataclass(frozen=True, slots=True)
-class VerifyResult:
-    """A block's final outcome and the seconds it spent waiting and being verified, over all its passes."""
+class Planning:
+    """How batches are planned.
 
-    outcome: Outcome
-    queue_s: float
-    verify_s: float
+    Attributes:
+        limits: of a batch; how much memory there is, the verifier tells with its first reply.
+        block_tokens: positions per KV block.
+    """
+
+    policy: SchedulingPolicy
+    limits: BatchLimits
+    block_tokens: int = 16
+
+
+@dataclass(slots=True, eq=False)
+class _Awaited:
+    """What somebody waits for the outcome of."""
+
+    result: asyncio.Future[VerifyResult]
+    queued_at_s: float
+    queue_s: float = 0.0
+    verify_s: float = 0.0
+
+    def sent(self, now_s: float) -> None:
+        """It is in a call."""
+        self.queue_s += now_s - self.queued_at_s
+
+    def replied(self, reply: VerifyReply) -> None:
+        """Its call came back."""
+        self.queue_s += reply.waited_s
+        self.verify_s += reply.engine_s
+
+    def settle(self, outcome: Outcome) -> None:
+        """Tell who waits."""
+        if not self.result.done():
+            self.result.set_result(VerifyResult(outcome, self.queue_s, self.verify_s))
+
+    def fail(self, error: Exception) -> None:
+        """Tell who waits."""
+        if not self.result.done():
+            self.result.set_exception(error)
 
 
 @dataclass(slots=True, eq=False)
@@ -45,10 +81,7 @@ class _Waiting:
     opening: OpenGeneration | None
     pending: PendingVerification
     observe: Callable[[RoundEvent], object]
-    result: asyncio.Future[VerifyResult]
-    queued_at_s: float
-    queue_s: float = 0.0
-    verify_s: float = 0.0
+    awaited: _Awaited
 
 
 @dataclass(slots=True, eq=False)
@@ -56,6 +89,7 @@ class _Flight:
     """A call under way."""
 
     members: list[_Waiting]
+    resolutions: list[_Awaited]
     reason: StopReason
     predicted_s: float
     expected_end_at_s: float
@@ -68,34 +102,32 @@ class Batcher:
     def __init__(
         self,
         send: Callable[[VerifyCall], Coroutine[Any, Any, VerifyReply]],
-        policy: SchedulingPolicy,
-        limits: BatchLimits,
+        planning: Planning,
         estimator: OnlineEstimator,
         observe: Callable[[BatchRecord], None],
-        kv_block_tokens: int = 16,
+        clock: Callable[[], float],
     ) -> None:
         """Start empty.
 
         Args:
             send: makes one verifier call; it raises ``VerifierLostError``, by its own deadline at the latest.
-            policy: plans the batches.
-            limits: of a batch; how much memory there is, the verifier tells with its first reply.
+            planning: of the batches.
             estimator: of a batch's time; corrected by every batch.
             observe: told of every call that came back.
-            kv_block_tokens: positions per KV block.
+            clock: monotonic, in seconds.
         """
         self._send = send
-        self._policy = policy
-        self._limits = limits
-        self._kv_block_tokens = kv_block_tokens
+        self._planning, self._limits = planning, planning.limits
         self._estimator = estimator
+        self._observe = observe
+        self._clock = clock
         self._queue: dict[tuple[GenerationId, int], _Waiting] = {}
+        self._resolutions: dict[GenerationId, tuple[Resolution, _Awaited]] = {}
         self._closings: dict[GenerationId, Closing] = {}
         self._unheard: tuple[Closing, ...] = ()  # of calls that failed
         self._flights: list[_Flight] = []
         self._wake = asyncio.Event()
         self._runner: asyncio.Task[None] | None = None
-        self._observe = observe
 
     @property
     def queued_blocks(self) -> int:
@@ -127,7 +159,7 @@ class Batcher:
         Raises:
             VerifierLostError: the verifier died or hung; nothing of this round is committed.
         """
-        now_s = time.monotonic()
+        now_s = self._clock()
         pending = PendingVerification(
             generation=block.generation,
             round=block.round,
@@ -136,17 +168,33 @@ class Batcher:
             expected_tokens=terms.expected_tokens,
             cost=cost,
             tokens_per_s=terms.tokens_per_s,
-            memory_blocks=ceil((cost.new_tokens + cost.cached_tokens) / self._kv_block_tokens),
+            memory_blocks=ceil((cost.new_tokens + cost.cached_tokens) / self._planning.block_tokens),
         )
-        result: asyncio.Future[VerifyResult] = asyncio.get_running_loop().create_future()
-        waiting = _Waiting(block, opening, pending, observe, result, now_s)
+        waiting = _Waiting(block, opening, pending, observe, self._awaited(now_s))
         key = (block.generation, block.round)
         self._queue[key] = waiting
         self._notify()
         try:
-            return await waiting.result
+            return await waiting.awaited.result
         finally:
             self._queue.pop(key, None)
+
+    async def resolve(self, resolution: Resolution) -> VerifyResult:
+        """Give the verifier the second half of a round, with the next call or by itself: it runs nothing.
+
+        Raises:
+            VerifierLostError: as ``verify``.
+        """
+        awaited = self._awaited(self._clock())
+        self._resolutions[resolution.generation] = resolution, awaited
+        self._notify()
+        try:
+            return await awaited.result
+        finally:
+            self._resolutions.pop(resolution.generation, None)
+
+    def _awaited(self, now_s: float) -> _Awaited:
+        return _Awaited(asyncio.get_running_loop().create_future(), now_s)
 
     def close(self, generation: GenerationId, *, keep_cache: bool) -> None:
         """Have the verifier forget a generation, with the next batch or soon."""
@@ -159,56 +207,56 @@ class Batcher:
             self._runner = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
-        while self._queue or self._closings:
+        while self._queue or self._resolutions or self._closings:
             if len(self._flights) >= _MOST_FLIGHTS:
-                await self._woken_within(float("inf"))
-            elif not self._queue and not await self._woken_within(_IDLE_CLOSING_S):
+                await self._woken_within(inf)
+            elif not (self._queue or self._resolutions) and not await self._woken_within(_IDLE_CLOSING_S):
                 self._dispatch([], StopReason.QUEUE_EMPTY)
-            elif self._flights and not self._time_to_stage():
-                await self._woken_within(self._until_staging())
-            elif self._queue:
-                self._dispatch(*self._plan())
+            elif (until_staging_s := self._until_staging_s()) > 0.0:
+                await self._woken_within(until_staging_s)
+            elif self._queue or self._resolutions:
+                self._dispatch(*(self._plan() if self._queue else ([], StopReason.QUEUE_EMPTY)))
             await asyncio.sleep(0)
 
-    def _time_to_stage(self) -> bool:
-        return self._until_staging() <= 0.0
-
-    def _until_staging(self) -> float:
+    def _until_staging_s(self) -> float:
         """Seconds until the next batch should be sent."""
-        return self._flights[0].expected_end_at_s - _STAGE_LEAD_S - time.monotonic()
+        return self._flights[0].expected_end_at_s - _STAGE_LEAD_S - self._clock() if self._flights else 0.0
 
     async def _woken_within(self, timeout_s: float) -> bool:
         self._wake.clear()
         try:
-            async with asyncio.timeout(None if timeout_s == float("inf") else max(0.0, timeout_s)):
+            async with asyncio.timeout(None if timeout_s == inf else max(0.0, timeout_s)):
                 await self._wake.wait()
         except TimeoutError:
             return False
         return True
 
     def _plan(self) -> tuple[list[_Waiting], StopReason]:
-        now_s = time.monotonic()
         pending = [waiting.pending for waiting in self._queue.values()]
-        plan = self._policy.plan(pending, now_s, self._limits, self.cost_model)
+        plan = self._planning.policy.plan(pending, self._clock(), self._limits, self.cost_model)
         return [self._queue[p.generation, p.round] for p in plan.batch], plan.reason
 
     def _dispatch(self, members: list[_Waiting], reason: StopReason) -> None:
-        now_s = time.monotonic()
-        costs = _pass_costs(members, self._limits.prefill_chunk_tokens)
+        now_s = self._clock()
+        own_rows = ((member.pending.cost, len(member.block.draft) + 1) for member in members)
+        predicted_s = self.cost_model.predict_s(pass_costs(own_rows, self._limits.prefill_chunk_tokens))
         for member in members:
             del self._queue[member.block.generation, member.block.round]
-            member.queue_s += now_s - member.queued_at_s
+            member.awaited.sent(now_s)
             member.observe(RoundEvent.DISPATCHED)
-        closings = (*self._unheard, *self._closings.values())
-        self._unheard, self._closings = (), {}
+        resolutions = [*self._resolutions.values()]
+        for _, awaited in resolutions:
+            awaited.sent(now_s)
         call = VerifyCall(
-            closings=closings,
+            closings=(*self._unheard, *self._closings.values()),
             openings=tuple(member.opening for member in members if member.opening is not None),
             blocks=tuple(member.block for member in members),
+            resolutions=tuple(resolution for resolution, _ in resolutions),
         )
+        self._unheard, self._closings, self._resolutions = (), {}, {}
         starts_at_s = max([now_s, *(flight.expected_end_at_s for flight in self._flights)])
-        predicted_s = self.cost_model.predict_s(costs)
-        flight = _Flight(members, reason, predicted_s, starts_at_s + predicted_s)
+        awaited_resolutions = [awaited for _, awaited in resolutions]
+        flight = _Flight(members, awaited_resolutions, reason, predicted_s, starts_at_s + predicted_s)
         self._flights.append(flight)
         flight.task = asyncio.get_running_loop().create_task(self._fly(flight, call))
 
@@ -218,7 +266,8 @@ class Batcher:
             self._settle(flight, call, reply)
         except Exception as error:  # noqa: BLE001 (whatever went wrong, nobody may wait for it for ever)
             self._unheard += call.closings  # lost, unless the verifier was: told again with the next batch
-            self._fail(flight.members, error)
+            for awaited in (*(member.awaited for member in flight.members), *flight.resolutions):
+                awaited.fail(error)
         finally:
             self._flights.remove(flight)
             self._notify()
@@ -229,45 +278,24 @@ class Batcher:
         )
         self._estimator = self._estimator.observed(reply.computed, reply.engine_s)
         self._limits = replace(self._limits, max_memory_blocks=reply.usage.total_blocks)
-        now_s = time.monotonic()
-        for member, outcome in zip(flight.members, reply.outcomes, strict=True):
-            member.queue_s += reply.waited_s
-            member.verify_s += reply.engine_s
-            if member.result.done():
-                continue
-            name = member.block.generation
-            if name in reply.refused_openings:
-                refused = Refused(name, member.block.round, reply.refused_openings[name])
-                member.result.set_result(VerifyResult(refused, member.queue_s, member.verify_s))
-            elif isinstance(outcome, Unfinished):
-                cost = VerifyCost(outcome.remaining_tokens, block_tokens(member.block) - outcome.remaining_tokens)
-                member.pending = replace(member.pending, cost=cost)
-                member.opening = None
-                member.queued_at_s = now_s
-                member.observe(RoundEvent.UNFINISHED)
-                self._queue[name, member.block.round] = member
-            else:
-                member.result.set_result(VerifyResult(outcome, member.queue_s, member.verify_s))
+        blocks = len(flight.members)
+        for member, outcome in zip(flight.members, reply.outcomes[:blocks], strict=True):
+            member.awaited.replied(reply)
+            self._settle_block(member, outcome, reply.refused_openings)
+        for awaited, outcome in zip(flight.resolutions, reply.outcomes[blocks:], strict=True):
+            awaited.replied(reply)
+            awaited.settle(outcome)
 
-    def _fail(self, members: list[_Waiting], error: Exception) -> None:
-        for member in members:
-            if not member.result.done():
-                member.result.set_exception(error)
-
-
-def block_tokens(block: Block) -> int:
-    """Positions a block spans, its prefix included."""
-    return block.position + len(block.forced) + len(block.draft)
-
-
-def _pass_costs(members: Sequence[_Waiting], chunk_tokens: int) -> list[VerifyCost]:
-    """What one pass should compute: of all prefixes together a chunk, and the rows of the blocks it completes."""
-    costs = []
-    for member in members:
-        cost = member.pending.cost
-        prefix_tokens = max(0, cost.new_tokens - len(member.block.draft) - 1)
-        computed = cost.new_tokens if prefix_tokens <= chunk_tokens else chunk_tokens
-        chunk_tokens -= min(prefix_tokens, chunk_tokens)
-        if computed:
-            costs.append(VerifyCost(computed, cost.cached_tokens))
-    return costs
+    def _settle_block(self, member: _Waiting, outcome: Outcome, refused: Mapping[GenerationId, str]) -> None:
+        name, number = member.block.generation, member.block.round
+        if name in refused:
+            member.awaited.settle(Refused(name, number, refused[name]))
+        elif not isinstance(outcome, Unfinished):
+            member.awaited.settle(outcome)
+        elif not member.awaited.result.done():
+            cost = VerifyCost(outcome.remaining_tokens, block_tokens(member.block) - outcome.remaining_tokens)
+            member.pending = replace(member.pending, cost=cost)
+            member.opening = None
+            member.awaited.queued_at_s = self._clock()
+            member.observe(RoundEvent.UNFINISHED)
+            self._queue[name, number] = member

@@ -4,20 +4,19 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from dataclasses import asdict
 
 from actors.messages import FleetSettings
-from outrider.config.schema import Config
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
-from outrider.costs.profiles import CostProfile
 from outrider.events import event, write_events
 from outrider.models.loading import load_tokenizer
 from outrider.models.token_map import token_map
 from outrider.rounds.timing import RoundTiming
 from outrider.text.tokens import token_texts
-from serve_app.coordination.generations import Generations
+from serve_app.coordination.generations import Generations, Target
 from serve_app.coordination.ray_ports import RayFleet, VerifierPort
+from serve_app.coordination.settings import CoordinatorSettings
 from serve_app.coordination.statistics import CoordinatorStats
 from serve_app.metrics import RaySink
 
@@ -29,42 +28,23 @@ log = logging.getLogger(__name__)
 class Coordinator:
     """Serve deployment class; ``serve_app.app`` sets its options."""
 
-    async def __init__(  # type: ignore[misc]  # Serve awaits the constructor
-        self, config: Config, profiles: Sequence[CostProfile] = ()
-    ) -> None:
-        """Create the verifier and wait until it has loaded its model; drafters come up meanwhile.
-
-        ``profiles`` are the configuration's, read already: their files need not be on this node.
-        """
+    async def __init__(self, settings: CoordinatorSettings) -> None:  # type: ignore[misc]  # Serve awaits it
+        """Create the verifier and wait until it has loaded its model; drafters come up meanwhile."""
         write_events()
         self._id = uuid.uuid4().hex[:12]
-        self._verifier = VerifierPort(config)
+        self._verifier = VerifierPort(settings.verifier)
         self._generations: Generations | None = None  # until the verifier has loaded its model
-        self._verifier_answers = False
         self._closing: set[asyncio.Task[None]] = set()
-        tokenizer = await asyncio.to_thread(load_tokenizer, config.model.target)
-        settings = FleetSettings(
-            config.drafters, config.model.target, token_map(tokenizer).sha256(), since_s=time.time()
-        )
-        self._fleet = RayFleet(self._id, settings, config.cluster.namespace)
-        sink = RaySink()
-        self._stats = CoordinatorStats(self._id, sink, time.monotonic)
+        clock = time.monotonic
+        tokenizer = await asyncio.to_thread(load_tokenizer, settings.target)
+        wanted = FleetSettings(settings.drafters, settings.target, token_map(tokenizer).sha256(), since_s=time.time())
+        self._fleet = RayFleet(self._id, wanted, settings.namespace)
+        self._stats = CoordinatorStats(self._id, RaySink(), clock)
         self._beating = asyncio.create_task(self._beat_for_ever())
         self._card = card = await self._verifier.card()
-        self._verifier_answers = True
         texts = await asyncio.to_thread(token_texts, tokenizer.backend_tokenizer, card.vocab_size)
-        self._generations = Generations(
-            config,
-            card,
-            tokenizer,
-            texts,
-            self._verifier,
-            self._await_verifier,
-            self._fleet,
-            self._stats,
-            sink,
-            profiles=profiles,
-        )
+        target = Target(card, tokenizer, texts)
+        self._generations = Generations(settings.generations, target, self._verifier, self._fleet, self._stats, clock)
         event(log, "coordinator_ready", coordinator=self._id, model=card.name, positions=card.max_context_tokens)
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
@@ -128,17 +108,12 @@ class Coordinator:
         assert self._generations is not None, "Serve calls a replica only once its constructor has returned"
         return self._generations
 
-    async def _await_verifier(self) -> None:
-        self._verifier_answers = False
-        await self._verifier.card()
-        self._verifier_answers = True
-
     async def _beat_for_ever(self) -> None:
         """Tell the fleet what is held here, and set the gauges."""
         while True:
             generations = self._generations
             report = self._stats.report(
-                verifier="ready" if self._verifier_answers else "restarting",
+                verifier="ready" if self._verifier.is_up else "restarting",
                 admitted=generations.admitted if generations else 0,
                 running=generations.running if generations else 0,
                 queued_blocks=generations.batcher.queued_blocks if generations else 0,
@@ -149,7 +124,7 @@ class Coordinator:
                 if status is not None:
                     self._stats.fleet(status)
                 if generations is not None:
-                    self._stats.links(generations.book.links(time.monotonic()))
+                    self._stats.links(generations.links())
             except Exception:  # a beat that fails must not be the last
                 log.exception("beat_failed")
             await asyncio.sleep(_BEAT_S)

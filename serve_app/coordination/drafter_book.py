@@ -4,6 +4,7 @@ One entry per drafter, shared by all generations that lease it; acceptance is ke
 model are alike.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from actors.messages import DrafterId
@@ -45,7 +46,7 @@ class DrafterRecord:
 class DrafterBook:
     """All of one coordinator's drafters."""
 
-    def __init__(self, models: dict[str, str]) -> None:
+    def __init__(self, models: Mapping[str, str]) -> None:
         """``models``: the draft model of each drafter group."""
         self._models = models
         self._records: dict[DrafterId, DrafterRecord] = {}

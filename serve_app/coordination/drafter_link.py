@@ -6,8 +6,8 @@ drafter. So neither the first token nor a recovery ever waits for a device.
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -24,14 +24,13 @@ from outrider.events import event
 from outrider.link.latency import down_s
 from outrider.link.state import LinkSample, ProbeRequest
 from outrider.protocols.registry import NO_TOKENS
+from outrider.rounds.events import Drafter, Exchange
 from outrider.rounds.generation import Generation
-from outrider.selection.acceptance import AcceptanceBook
-from outrider.selection.situation import DrafterView
+from outrider.rounds.machine import LINK_PATIENCE
 from outrider.session.answers import draft_fault, drafted_layers
 from outrider.session.session import CoordinatorSession, payload_bits
 from serve_app.coordination.drafter_book import DrafterBook, DrafterRecord
 
-LINK_PATIENCE = 3.0  # times what the link is expected to take, added to a drafter's deadline
 _MOST_FORGOTTEN = 5
 _PREFILL_ROUND = -1  # round number of the window-0 exchange that computes a drafter's prefix
 
@@ -79,35 +78,25 @@ class LinkSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
-    """A drafter's answer, where its time went, and the sizes of the messages."""
+class LinkServices:
+    """What a coordinator's links share. ``clock`` is monotonic, in seconds."""
 
-    answer: Draft | NeedsRow | Resolution
-    draft_s: float
-    link_s: float
-    up_bits: int
-    down_bits: int
-    model: str  # the draft model
+    fleet: FleetPort
+    book: DrafterBook
+    settings: LinkSettings
+    clock: Callable[[], float]
 
 
 class DrafterLink:
     """The drafter of one generation, if it has one."""
 
-    def __init__(
-        self,
-        generation: Generation,
-        fleet: FleetPort,
-        settings: LinkSettings,
-        book: DrafterBook,
-        stop_ids: tuple[int, ...] = (),
-    ) -> None:
+    def __init__(self, generation: Generation, services: LinkServices, stop_ids: tuple[int, ...] = ()) -> None:
         """Nothing is leased before ``start``. ``stop_ids`` are tokens that complete a stop string by themselves."""
         self._generation = generation
-        self._fleet = fleet
-        self._settings = settings
-        self._book = book
+        self._fleet, self._book = services.fleet, services.book
+        self._settings, self._clock = services.settings, services.clock
         self._end_ids = (*generation.end_ids, *stop_ids)
-        self._session = CoordinatorSession(settings.wire, generation.name)
+        self._session = CoordinatorSession(services.settings.wire, generation.name)
         self._port: DrafterPort | None = None
         self._known_tokens = 0  # committed tokens the drafter has
         self._excluded: frozenset[DrafterId] = frozenset()  # for now: it failed, and may be restarted
@@ -123,30 +112,19 @@ class DrafterLink:
         """Whether a drafter is leased and its KV is up to date."""
         return self._is_ready.is_set()
 
-    async def wait_ready(self, deadline_s: float) -> bool:
-        """Wait for a drafter; False if there is none by then."""
-        try:
-            await within(deadline_s, self._is_ready.wait())
-        except TimeoutError:
-            return False
-        return True
+    async def wait_ready(self, deadline_s: float) -> None:
+        """Wait for a drafter, no longer than that."""
+        with suppress(TimeoutError):
+            await within(max(0.0, deadline_s), self._is_ready.wait())
 
     @property
-    def view(self) -> DrafterView | None:
-        """The leased drafter, as the choice of a round sees it; None if there is none that is ready."""
-        if self._port is None or not self.ready:
+    def drafter(self) -> Drafter | None:
+        """The leased drafter."""
+        if self._port is None:
             return None
-        return self._book.record(self._port.drafter).view(time.monotonic())
-
-    @property
-    def model(self) -> str | None:
-        """The leased drafter's draft model."""
-        return None if self._port is None else self._book.model(self._port.drafter)
-
-    @property
-    def acceptance(self) -> AcceptanceBook | None:
-        """How often drafters of the leased one's model are right."""
-        return None if self._port is None else self._book.acceptance(self._port.drafter)
+        book, drafter = self._book, self._port.drafter
+        view = book.record(drafter).view(self._clock()) if self.ready else None
+        return Drafter(book.model(drafter), book.acceptance(drafter), view)
 
     def start(self) -> None:
         """Begin to get a drafter ready, in the background."""
@@ -227,12 +205,12 @@ class DrafterLink:
     async def _carried(self, port: DrafterPort, message: bytes, read: _Read, deadline_s: float) -> Exchange | None:
         """One message down and one up, measured; None if the drafter has not what the first assumes."""
         record = self._book.record(port.drafter)
-        sent_at_s = time.monotonic()
+        sent_at_s = self._clock()
         csi = record.view(sent_at_s).csi
         if csi is not None:
             deadline_s += LINK_PATIENCE * down_s(csi, payload_bits(message))  # it may carry a whole row
         reply = await port.transport.exchange(self._generation.name, message, deadline_s)
-        elapsed_s = time.monotonic() - sent_at_s
+        elapsed_s = self._clock() - sent_at_s
         if not reply.data:
             return None
         try:
@@ -267,7 +245,7 @@ class DrafterLink:
         record = self._book.record(port.drafter)
         if record.probing:
             return
-        probe = record.link.probe_due(time.monotonic())
+        probe = record.link.probe_due(self._clock())
         if probe is None:
             return
         record.probing = True
@@ -276,11 +254,11 @@ class DrafterLink:
 
     async def _probe(self, port: DrafterPort, record: DrafterRecord, probe: ProbeRequest) -> None:
         try:
-            sent_at_s = time.monotonic()
+            sent_at_s = self._clock()
             deadline_s = self._settings.prefill_deadline_s
             sent = bytes(probe.down_bits // 8)
             answer = await port.transport.probe(sent, probe.up_bits // 8, deadline_s)
-            elapsed_s = time.monotonic() - sent_at_s
+            elapsed_s = self._clock() - sent_at_s
             sample = LinkSample(
                 sent_at_s + elapsed_s, probe.down_bits, probe.up_bits, elapsed_s, min(answer.drafter_s, elapsed_s)
             )

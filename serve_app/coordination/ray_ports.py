@@ -26,13 +26,13 @@ from actors.ray_errors import last_line
 from actors.transport import RayDrafterTransport
 from actors.verifier import VerifierActor
 from actors.waiting import within
-from outrider.assembly.verifiers import process_variables, verifier_spec
-from outrider.config.schema import Config
+from outrider.assembly.verifiers import process_variables
 from outrider.contracts.errors import VerifierLostError
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import KvUsage
 from outrider.events import event
 from serve_app.coordination.drafter_link import DrafterPort
+from serve_app.coordination.settings import VerifierSettings
 
 _PROBE_DEADLINE_S = 2.0
 _PROBE_PAUSE_S = 0.2
@@ -44,23 +44,21 @@ log = logging.getLogger(__name__)
 class VerifierPort:
     """The coordinator's own verifier actor: created in its placement group, restarted by Ray when it dies."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, settings: VerifierSettings) -> None:
         """Create the actor in the second bundle of the replica's placement group."""
-        verifiers = config.verifiers
-        spec = verifier_spec(config.model, verifiers)
         group = ray.util.get_current_placement_group()
         placement = {} if group is None else {"scheduling_strategy": PlacementGroupSchedulingStrategy(group, 1)}
         actor: Any = ray.remote(VerifierActor).options(
-            num_cpus=verifiers.num_cpus,
-            num_gpus=verifiers.num_gpus,
-            resources=dict(verifiers.resources),
+            num_cpus=settings.num_cpus,
+            num_gpus=settings.num_gpus,
+            resources=dict(settings.resources),
             max_restarts=-1,
-            runtime_env={"env_vars": process_variables(spec, Path(sys.prefix))},
+            runtime_env={"env_vars": process_variables(settings.spec, Path(sys.prefix))},
             **placement,
         )
-        self._handle: ActorHandle[Any] = actor.remote(spec)
-        self._deadline_s = config.limits.verifier_deadline_s
-        self._start_deadline_s = config.limits.verifier_start_deadline_s
+        self._handle: ActorHandle[Any] = actor.remote(settings.spec)
+        self._deadline_s, self._start_deadline_s = settings.deadline_s, settings.start_deadline_s
+        self.is_up = False  # as far as is known
 
     async def verify(self, call: VerifyCall) -> VerifyReply:
         """Make one call.
@@ -103,7 +101,13 @@ class VerifierPort:
                 event(log, "verifier_cannot_start", logging.ERROR, reason=reason)
                 raise VerifierLostError(f"the verifier cannot be started: {reason}") from error
             else:
+                self.is_up = True
                 return card
+
+    async def answers(self) -> None:
+        """Return once it answers again; as ``card``."""
+        self.is_up = False
+        await self.card()
 
     async def usage(self) -> KvUsage:
         """Its memory now; waits for the calls under way.

@@ -32,7 +32,7 @@ class CoordinatorStats:
     def __init__(self, coordinator_id: str, sink: Sink, clock: Callable[[], float]) -> None:
         """Begin at zero; ``clock`` is monotonic, in seconds."""
         self._id = coordinator_id
-        self._sink = sink
+        self.sink = sink
         self._clock = clock
         self._started_at_s = clock()
         self._counts: Counter[str] = Counter()
@@ -45,7 +45,7 @@ class CoordinatorStats:
 
     def round(self, timing: RoundTiming) -> None:
         """A round was committed."""
-        drafted, accepted, sink = timing.drafted_tokens, timing.accepted_tokens, self._sink
+        drafted, accepted, sink = timing.drafted_tokens, timing.accepted_tokens, self.sink
         self._counts.update(
             rounds=1, speculative=min(drafted, 1), drafted=drafted, accepted=accepted, committed=timing.committed_tokens
         )
@@ -65,7 +65,7 @@ class CoordinatorStats:
             sink.record(metrics.PHASE_S, seconds, phase=phase)
 
     def _slo_round(self, timing: RoundTiming) -> None:
-        name, late, sink = timing.slo_class, timing.late, self._sink
+        name, late, sink = timing.slo_class, timing.late, self.sink
         if name is None:
             return
         sink.record(metrics.SLO_ROUNDS, slo_class=name)
@@ -87,7 +87,7 @@ class CoordinatorStats:
         self.usage = record.usage
         self.idle_s += record.idle_s
         self._last_reply_at_s = self._clock()
-        sink = self._sink
+        sink = self.sink
         sink.record(metrics.VERIFIER_IDLE_S, record.idle_s)
         sink.record(metrics.KV_EVICTIONS, max(0, evictions))  # a restarted verifier counts from zero
         if record.blocks:
@@ -104,7 +104,7 @@ class CoordinatorStats:
         ``idle``: no call to the verifier is under way; the time since the last one is then part of its idle time, which
         the verifier itself will tell with its next reply.
         """
-        queued, usage, sink = admitted - running, self.usage, self._sink
+        queued, usage, sink = admitted - running, self.usage, self.sink
         sink.record(metrics.GENERATIONS, running, state="running")
         sink.record(metrics.GENERATIONS, queued, state="queued")
         sink.record(metrics.QUEUED_BLOCKS, queued_blocks)
@@ -137,10 +137,10 @@ class CoordinatorStats:
         for drafter, csi in estimates.items():
             by_group.setdefault(drafter.group, []).append(csi)
         for group, links in by_group.items():
-            self._sink.record(metrics.LINK_RTT_S, max(csi.rtt_s for csi in links), group=group)
+            self.sink.record(metrics.LINK_RTT_S, max(csi.rtt_s for csi in links), group=group)
             up_bps, down_bps = min(csi.up_bps for csi in links), min(csi.down_bps for csi in links)
             for direction, rate_bps in (("up", up_bps), ("down", down_bps)):
-                self._sink.record(metrics.LINK_RATE_BPS, rate_bps, group=group, direction=direction)
+                self.sink.record(metrics.LINK_RATE_BPS, rate_bps, group=group, direction=direction)
 
     def fleet(self, status: FleetStatus) -> None:
         """Set the gauges of the fleet. Every coordinator does: take the maximum over them."""
@@ -150,6 +150,6 @@ class CoordinatorStats:
             leases[drafter.group] += drafter.generations
         self._gauged |= set(states)
         for group, state in self._gauged:  # a state nobody is in any more has to be told as well
-            self._sink.record(metrics.DRAFTERS, states[group, state], group=group, state=state)
+            self.sink.record(metrics.DRAFTERS, states[group, state], group=group, state=state)
         for group in {group for group, _ in self._gauged}:  # nor a group that is gone
-            self._sink.record(metrics.LEASES, leases[group], group=group)
+            self.sink.record(metrics.LEASES, leases[group], group=group)

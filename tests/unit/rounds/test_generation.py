@@ -1,6 +1,7 @@
 """State machines and commits of one response."""
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -20,16 +21,18 @@ from outrider.contracts.requests import (
     TokenOrigin,
 )
 from outrider.contracts.verifying import Verified
-from outrider.rounds.generation import (
+from outrider.rounds.generation import Generation
+from outrider.rounds.states import (
+    CORRECTION_TRANSITIONS,
     GENERATION_TRANSITIONS,
     ROUND_TRANSITIONS,
-    Generation,
+    CorrectionEvent,
+    CorrectionState,
     GenerationEvent,
     GenerationState,
     RoundEvent,
     RoundState,
-    next_generation_state,
-    next_round_state,
+    after,
 )
 
 EOS = 2
@@ -63,22 +66,23 @@ def commit(
     return committed.token_ids, committed.finish
 
 
-@given(state=st.sampled_from(GenerationState), event=st.sampled_from(GenerationEvent))
-def test_generation_table_is_the_only_way(state: GenerationState, event: GenerationEvent) -> None:
-    if (state, event) in GENERATION_TRANSITIONS:
-        assert next_generation_state(state, event) is GENERATION_TRANSITIONS[state, event]
-    else:
-        with pytest.raises(IllegalTransitionError, match=f"{state} cannot take {event}"):
-            next_generation_state(state, event)
+TABLES = {
+    "generation": (GENERATION_TRANSITIONS, GenerationState, GenerationEvent),
+    "round": (ROUND_TRANSITIONS, RoundState, RoundEvent),
+    "correction": (CORRECTION_TRANSITIONS, CorrectionState, CorrectionEvent),
+}
 
 
-@given(state=st.sampled_from(RoundState), event=st.sampled_from(RoundEvent))
-def test_round_table_is_the_only_way(state: RoundState, event: RoundEvent) -> None:
-    if (state, event) in ROUND_TRANSITIONS:
-        assert next_round_state(state, event) is ROUND_TRANSITIONS[state, event]
-    else:
-        with pytest.raises(IllegalTransitionError, match=f"{state} cannot take {event}"):
-            next_round_state(state, event)
+@pytest.mark.parametrize("who", TABLES)
+def test_a_table_is_the_only_way(who: str) -> None:
+    table: Any
+    table, states, events = TABLES[who]
+    for state, event in product(states, events):
+        if (state, event) in table:
+            assert after(table, who, state, event) is table[state, event]
+        else:
+            with pytest.raises(IllegalTransitionError, match=f"{who} that is {state} cannot take {event}"):
+                after(table, who, state, event)
 
 
 def test_every_round_state_can_end_and_ended_rounds_stay_ended() -> None:
@@ -199,7 +203,7 @@ def test_a_resumed_response_goes_on_counting_where_it_was() -> None:
 
 def test_each_token_is_told_who_proposed_it() -> None:
     generation = make(max_tokens=20)
-    for draft, accepted, after, forced, origins in (
+    for draft, accepted, following, forced, origins in (
         ([], 0, 5, [], [VERIFIER]),
         ([5, 6], 2, 7, [], [ACCEPTED, ACCEPTED, VERIFIER]),
         ([5, 6], 1, 7, [], [ACCEPTED, CORRECTION]),
@@ -209,7 +213,7 @@ def test_each_token_is_told_who_proposed_it() -> None:
         ([], 0, 6, [8], [CORRECTION, VERIFIER]),
         ([5, EOS, 6], 3, 7, [], [ACCEPTED, ACCEPTED]),
     ):
-        outcome = Verified("g", begin(generation), tuple(range(accepted)), after)
+        outcome = Verified("g", begin(generation), tuple(range(accepted)), following)
         assert generation.commit(outcome, draft, forced).origins == tuple(origins)
 
 
@@ -239,11 +243,18 @@ def deferred(**fields: Any) -> Generation:
     return generation
 
 
+def drawn(generation: Generation) -> Generation:
+    """Once the device has drawn it."""
+    generation.correction.happened(CorrectionEvent.ORDERED)
+    generation.correction.happened(CorrectionEvent.DRAWN)
+    return generation
+
+
 def test_a_deferred_correction_is_committed_when_the_device_has_drawn_it() -> None:
     generation = deferred()
     assert generation.correction_by == "small"
     before = (generation.position, generation.prefix_hash)
-    committed = generation.commit_correction(7)
+    committed = drawn(generation).commit_correction(7)
     assert (committed.token_ids, committed.origins, committed.finish) == ((7,), (TokenOrigin.CORRECTION,), None)
     assert generation.correction_by is None
     assert (generation.verifier_position, generation.verifier_prefix_hash) == before, "it has not been told yet"
@@ -255,12 +266,12 @@ def test_a_deferred_correction_is_committed_when_the_device_has_drawn_it() -> No
 
 
 def test_a_correction_may_be_the_last_token() -> None:
-    assert deferred(max_tokens=2).commit_correction(7).finish is FinishReason.LENGTH
-    assert deferred().commit_correction(EOS).finish is FinishReason.STOP
+    assert drawn(deferred(max_tokens=2)).commit_correction(7).finish is FinishReason.LENGTH
+    assert drawn(deferred()).commit_correction(EOS).finish is FinishReason.STOP
 
 
 def test_with_logprobs_a_correction_is_committed_together_with_what_the_verifier_says_of_it() -> None:
-    generation = deferred(logprobs=0)
+    generation = drawn(deferred(logprobs=0))
     entries = tuple(TokenLogprobs(token_id, -0.5) for token_id in (7, 5, 2))
     committed = generation.commit(Verified("g", begin(generation), (0,), 2, logprobs=entries), (5,), forced=(7,))
     assert committed.token_ids == (7, 5, 2)
@@ -271,7 +282,7 @@ def test_with_logprobs_a_correction_is_committed_together_with_what_the_verifier
 
 def test_a_verifier_that_is_opened_again_knows_all_that_is_committed() -> None:
     generation = deferred()
-    generation.commit_correction(7)
+    drawn(generation).commit_correction(7)
     generation.verifier_lost()
     assert generation.opening().output_ids == (3, 7)
     assert (generation.verifier_position, generation.verifier_prefix_hash) == (
@@ -282,6 +293,8 @@ def test_a_verifier_that_is_opened_again_knows_all_that_is_committed() -> None:
 
 def test_a_row_that_is_asked_for_again_leaves_the_correction_to_the_same_model() -> None:
     generation = deferred()
+    for event in (CorrectionEvent.ORDERED, CorrectionEvent.NOT_AMONG_CANDIDATES, CorrectionEvent.ROW_ORDERED):
+        generation.correction.happened(event)
     generation.commit(Verified("g", begin(generation), (), None, deferred=ROW), ())
     assert (generation.correction_by, generation.output_ids) == ("small", [3])
 

@@ -20,7 +20,8 @@ from tests.unit.serve_app.api.in_memory_coordinators import Coordinators
 from tests.unit.serve_app.api.in_memory_service import TOKENIZER, request_for, tokens_of, truth_of
 from tests.unit.serve_app.api.test_http_errors import through_ray
 from tests.unit.serve_app.api.text_service import LIMITS, SETTINGS
-from tests.unit.serve_app.coordination.in_memory import PROMPT, on_loop
+from tests.unit.serve_app.coordination.in_memory import PROMPT
+from tests.unit.virtual_clock import on_loop
 
 
 class Stream:

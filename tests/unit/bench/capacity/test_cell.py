@@ -16,7 +16,7 @@ from outrider.scheduling.policy import BatchPlan, StopReason
 from outrider.scheduling.registry import SCHEDULING
 from tests.unit.bench.recorded_tiny import TOKENS, tiny_responses, tiny_server
 from tests.unit.serve_app.api.in_memory_service import LocalVerifier
-from tests.unit.serve_app.coordination.in_memory import on_loop
+from tests.unit.virtual_clock import on_loop
 
 SETTINGS = RunSettings(
     policies=("sled", "fcfs"),

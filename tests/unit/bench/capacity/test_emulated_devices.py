@@ -10,7 +10,8 @@ from outrider.link.profiles import LinkProfile
 from outrider.session.session import CoordinatorSession
 from serve_app.coordination.drafter_link import DrafterPort
 from tests.unit.bench.recorded_tiny import PROMPTS, tiny_responses
-from tests.unit.serve_app.coordination.in_memory import GREEDY, WIRE, on_loop
+from tests.unit.serve_app.coordination.in_memory import GREEDY, WIRE
+from tests.unit.virtual_clock import now_s, on_loop
 
 NAME = generation_name("cell", 0, 0)
 FAST = LinkProfile(1e9, 1e9, 0.0)
@@ -19,7 +20,7 @@ RECORDED = {response.prompt_ids: response for response in tiny_responses()}
 
 
 def device(link: LinkProfile = FAST) -> EmulatedDevice:
-    return EmulatedDevice(DeviceSpec(STEP_S, PREFILL_S, link, seed=1), RECORDED)
+    return EmulatedDevice(DeviceSpec(STEP_S, PREFILL_S, link, seed=1), RECORDED, now_s)
 
 
 def request(number: int, known: int, output: tuple[int, ...], window: int) -> DraftRequest:

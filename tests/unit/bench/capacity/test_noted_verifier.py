@@ -10,7 +10,8 @@ from outrider.contracts.verifying import Block, OpenGeneration, Unfinished, Veri
 from tests.unit.bench.recorded_tiny import PROMPTS, tiny_responses
 from tests.unit.engines.conftest import BLOCK_TOKENS
 from tests.unit.serve_app.api.in_memory_service import CHUNK, LONG_PROMPT, LocalVerifier
-from tests.unit.serve_app.coordination.in_memory import GREEDY, on_loop
+from tests.unit.serve_app.coordination.in_memory import GREEDY
+from tests.unit.virtual_clock import now_s, on_loop
 
 OPENING = OpenGeneration("g", PROMPTS[0], GREEDY)
 OUTPUT = tiny_responses()[0].output_ids
@@ -66,7 +67,7 @@ async def test_without_kept_kv_the_same_tokens_cost_the_whole_prefix(keeps_kv: b
 @on_loop
 async def test_a_closed_generation_leaves_nothing_to_the_next_one() -> None:
     inner = LocalVerifier()
-    verifier = NotedVerifier(inner, keeps_kv=True)
+    verifier = NotedVerifier(inner, keeps_kv=True, clock=now_s)
     assert len(PROMPTS[0]) > BLOCK_TOKENS  # there is a block to share
     for _ in range(2):
         await response(verifier)
@@ -79,7 +80,7 @@ async def test_a_closed_generation_leaves_nothing_to_the_next_one() -> None:
 @pytest.mark.parametrize("keeps_kv", [True, False])
 @on_loop
 async def test_a_prefix_computed_in_chunks_is_opened_once_and_costs_its_chunks(keeps_kv: bool) -> None:
-    verifier = NotedVerifier(LocalVerifier(), keeps_kv=keeps_kv)
+    verifier = NotedVerifier(LocalVerifier(), keeps_kv=keeps_kv, clock=now_s)
     opening = OpenGeneration("g", LONG_PROMPT, GREEDY)
     asked = block(0, (), (), LONG_PROMPT)
     reply = await verifier.verify(VerifyCall(openings=(opening,), blocks=(asked,)))

@@ -17,8 +17,10 @@ from outrider.contracts.errors import VerifierLostError
 from outrider.contracts.requests import GenerationChunk, GenerationId, GenerationRequest, ProtocolName, SamplingParams
 from outrider.contracts.verifying import VerifierEngine
 from outrider.costs.estimator import OnlineEstimator
+from outrider.rounds.choice import Speculation
 from outrider.rounds.generation import Generation
 from outrider.rounds.load import PresentLoad
+from outrider.rounds.machine import RoundMachine, RoundRules
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import SpikeDetector
 from outrider.scheduling.fcfs import Fcfs
@@ -27,11 +29,10 @@ from outrider.scheduling.policy import BatchLimits, SchedulingPolicy
 from outrider.selection.fixed import Fixed
 from outrider.text.shown import IncrementalText
 from outrider.text.stops import tokens_that_stop
-from serve_app.coordination.batcher import Batcher
+from serve_app.coordination.batcher import Batcher, Planning
 from serve_app.coordination.drafter_book import DrafterBook
-from serve_app.coordination.drafter_link import DrafterLink
+from serve_app.coordination.drafter_link import DrafterLink, LinkServices
 from serve_app.coordination.round_loop import RoundLoop, RoundServices
-from serve_app.coordination.speculation import Speculation
 from serve_app.coordination.statistics import BatchRecord
 from tests.unit.engines.conftest import BLOCK_TOKENS, VOCAB, tiny_llama, torch_drafter, torch_verifier
 from tests.unit.engines.reference import target_alone
@@ -47,12 +48,14 @@ from tests.unit.serve_app.coordination.in_memory import (
     RecordingSink,
     until,
 )
+from tests.unit.virtual_clock import now_s
 
 PENALISED = SamplingParams(temperature=1.0, seed=4, repetition_penalty=1.2, frequency_penalty=0.5)
 PARAMS = {"greedy": GREEDY, "sampled": SAMPLED, "penalised": PENALISED}
 CHUNK = 16
 LONG_PROMPT = tuple(random.Random(7).randrange(VOCAB) for _ in range(60))  # four chunks
 LENGTH = 24
+ENGINE_S = 0.001  # virtual: what a call takes
 
 
 def tiny_tokenizer() -> PreTrainedTokenizerFast:
@@ -98,7 +101,7 @@ class LocalVerifier:
     async def verify(self, call: VerifyCall) -> VerifyReply:
         """Apply one call."""
         async with self._one_at_a_time:
-            await asyncio.sleep(0)
+            await asyncio.sleep(ENGINE_S)
             number = len(self.calls)
             self.calls.append(call)
             if number in self.gates:
@@ -114,7 +117,7 @@ class LocalVerifier:
                 raise VerifierLostError("died")
             return reply
 
-    async def awaited(self) -> None:
+    async def answers(self) -> None:
         """It answers again."""
         if self.restarting is not None:
             await self.restarting.wait()
@@ -132,7 +135,7 @@ class LocalVerifier:
         refused, outcomes = apply_call(self.engine, call)
         computed = self.engine.last_pass()
         self.computed += [computed] if call.blocks else []
-        return VerifyReply(outcomes, refused, 0.001, 0.0, 0.0, self.engine.usage(), computed)
+        return VerifyReply(outcomes, refused, ENGINE_S, 0.0, 0.0, self.engine.usage(), computed)
 
 
 class Service:
@@ -162,23 +165,25 @@ class Service:
         self.services = RoundServices(
             batcher=Batcher(
                 self.verifier.verify,
-                scheduling or Fcfs(),
-                limits,
+                Planning(scheduling or Fcfs(), limits, BLOCK_TOKENS),
                 OnlineEstimator(cost_model),
                 self.batches.append,
-                BLOCK_TOKENS,
+                now_s,
             ),
-            await_verifier=self.verifier.awaited,
+            await_verifier=self.verifier.answers,
+            load=PresentLoad(),
+            observe=self.timings.append,
+            sink=self.sink,
+            clock=now_s,
+        )
+        self.rules = RoundRules(
             speculation=Speculation(
                 protocols=protocols, k_max=16, window=5, expansion=(), wire=WIRE, has_drafters=bool(drafters)
             ),
             policy=Fixed(),
             deadline_rule=deadline_rule,
             spikes=SpikeDetector(),
-            load=PresentLoad(),
             correction_deadline_s=5.0,
-            observe=self.timings.append,
-            sink=self.sink,
         )
 
     def chunks(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
@@ -187,9 +192,9 @@ class Service:
         generation = Generation(request, eos_token_ids=self._eos_token_ids, max_context_tokens=most)
         self.generations[request.generation] = generation
         stop_ids = tokens_that_stop([f"w{i}" for i in range(VOCAB)], request.stop)
-        link = DrafterLink(generation, self.fleet, SETTINGS, self.book, stop_ids)
+        link = DrafterLink(generation, LinkServices(self.fleet, self.book, SETTINGS, now_s), stop_ids)
         text = IncrementalText(TOKENIZER, request.stop, request.output_ids, request.min_tokens)
-        return RoundLoop(generation, link, text, self.services).run()
+        return RoundLoop(RoundMachine(generation, text, self.rules, now_s()), link, self.services).run()
 
     async def response(self, request: GenerationRequest) -> list[GenerationChunk]:
         """All chunks of one response."""

@@ -34,7 +34,8 @@ from tests.unit.engines.reference import assert_same_logprobs
 from tests.unit.serve_app.api.in_memory_coordinators import Coordinators
 from tests.unit.serve_app.api.in_memory_service import PENALISED, Service, drafter, request_for, tokens_of, truth_of
 from tests.unit.serve_app.api.test_http_errors import through_ray
-from tests.unit.serve_app.coordination.in_memory import GREEDY, PROMPT, SAMPLED, Gate, on_loop, until
+from tests.unit.serve_app.coordination.in_memory import GREEDY, PROMPT, SAMPLED, Gate, until
+from tests.unit.virtual_clock import on_loop
 
 DEATH = ActorDiedError()
 ASKED = replace(request_for(params=SAMPLED), max_tokens=12, logprobs=2, prompt_logprobs=True, request_id="r")

@@ -1,9 +1,7 @@
 """Drafter, fleet, metrics and logs in this process: second implementations of what a coordinator works with."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from functools import wraps
-from typing import Any, ParamSpec
+from collections.abc import Callable
 
 from actors.lease_table import LeaseTable
 from actors.messages import Answer, DrafterId
@@ -18,12 +16,12 @@ from serve_app.coordination.drafter_link import DrafterPort, LinkSettings
 from serve_app.metrics import Metric
 from tests.unit.engines.conftest import VOCAB
 
-P = ParamSpec("P")
 GREEDY = SamplingParams(temperature=0.0)
 SAMPLED = SamplingParams(temperature=0.9, seed=3)
 PROMPT = (5, 17, 42, 8, 61, 30, 2)
 FIRST, SECOND = DrafterId("edge", 0), DrafterId("edge", 1)
 WIRE = WireFormat(VOCAB, top_k=16)
+LINK_S = 1e-4  # virtual: what an exchange takes on its way
 SETTINGS = LinkSettings(draft_deadline_s=1.0, prefill_deadline_s=1.0, retry_s=0.001, wire=WIRE)
 
 NONSENSE: dict[str, Callable[[bytes], bytes]] = {
@@ -36,24 +34,13 @@ NONSENSE: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-def on_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Run an async test on a loop of its own, within bounds."""
-
-    @wraps(test)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        async def bounded() -> None:
-            async with asyncio.timeout(60):
-                await test(*args, **kwargs)
-
-        asyncio.run(bounded())
-
-    return run
-
-
 async def until(condition: Callable[[], bool]) -> None:
-    """Let others run until a condition holds; the test's own bound ends a wait in vain."""
-    while not condition():  # noqa: ASYNC110 (what is awaited is product state, which has no event)
-        await asyncio.sleep(0.001)
+    """Let others run, and time pass, until a condition holds: it is looked at several times in an exchange."""
+    for _ in range(100_000):
+        if condition():
+            return
+        await asyncio.sleep(LINK_S / 4)
+    raise AssertionError("it never came to hold")
 
 
 class Gate:
@@ -103,6 +90,7 @@ class EngineTransport:
         session = self._sessions.get(generation)
         if session is None:
             return Answer(b"", self.drafter_s)
+        await asyncio.sleep(LINK_S)
         request = session.decode_order(order)
         key = (generation, request.round)
         self.engine.submit(request)

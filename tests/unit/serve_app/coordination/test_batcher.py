@@ -3,21 +3,34 @@
 import asyncio
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 from actors.messages import VerifyCall, VerifyReply
 from outrider.contracts.cost import CostModel, LinearCostModel, VerifyCost
 from outrider.contracts.errors import VerifierLostError
 from outrider.contracts.requests import SamplingParams
-from outrider.contracts.verifying import Block, KvUsage, OpenGeneration, Outcome, Refused, Unfinished, Verified
+from outrider.contracts.verifying import (
+    Block,
+    KvUsage,
+    OpenGeneration,
+    Outcome,
+    Refused,
+    Resolution,
+    Stale,
+    Unfinished,
+    Verified,
+)
 from outrider.costs.estimator import OnlineEstimator
-from outrider.rounds.generation import RoundEvent
+from outrider.rounds.account import VerifyTerms
+from outrider.rounds.events import VerifyResult
+from outrider.rounds.states import RoundEvent
 from outrider.scheduling.fcfs import Fcfs
-from outrider.scheduling.policy import BatchLimits, BatchPlan, PendingVerification, StopReason
-from serve_app.coordination.batcher import Batcher, VerifyResult
-from serve_app.coordination.round_account import VerifyTerms
+from outrider.scheduling.policy import BatchLimits, BatchPlan, PendingVerification, SchedulingPolicy, StopReason
+from serve_app.coordination.batcher import Batcher, Planning
 from serve_app.coordination.statistics import BatchRecord
-from tests.unit.serve_app.coordination.in_memory import on_loop, until
+from tests.unit.serve_app.coordination.in_memory import until
+from tests.unit.virtual_clock import now_s, on_loop
 
 USAGE = KvUsage(16, 10, 0, 0, 0, 0)
 
@@ -52,11 +65,18 @@ def verified(b: Block) -> Verified:
 LIMITS = BatchLimits(max_blocks=4, max_new_tokens=100, prefill_chunk_tokens=16)
 
 
-def make(predicted_s: float = 100.0, records: list[BatchRecord] | None = None) -> tuple[Batcher, HandDrivenVerifier]:
-    verifier, observe = HandDrivenVerifier(), (records if records is not None else []).append
-    return Batcher(
-        verifier.verify, Fcfs(), LIMITS, OnlineEstimator(LinearCostModel(0.0, 0.0, 0.0, predicted_s)), observe
-    ), verifier
+def make(
+    predicted_s: float = 100.0,
+    records: list[BatchRecord] | None = None,
+    policy: SchedulingPolicy | None = None,
+    model: LinearCostModel | None = None,
+    verifier: HandDrivenVerifier | None = None,
+    block_tokens: int = 16,
+) -> tuple[Batcher, HandDrivenVerifier]:
+    verifier, observe = verifier or HandDrivenVerifier(), (records if records is not None else []).append
+    planning = Planning(policy or Fcfs(), LIMITS, block_tokens)
+    estimator = OnlineEstimator(model or LinearCostModel(0.0, 0.0, 0.0, predicted_s))
+    return Batcher(verifier.verify, planning, estimator, observe, now_s), verifier
 
 
 def submit(
@@ -78,7 +98,7 @@ async def test_blocks_that_arrive_while_a_batch_runs_travel_together() -> None:
     assert call.blocks == (block("a"),)
     later = [submit(batcher, block("b"))]
     with pytest.raises(TimeoutError):  # nothing is staged long before the running batch is expected to end
-        await asyncio.wait_for(verifier.calls.get(), 0.05)
+        await asyncio.wait_for(verifier.calls.get(), 99.9)
     later.append(submit(batcher, block("c")))
     answer.set_result(reply([verified(block("a"))]))
     assert (await first).outcome == verified(block("a"))
@@ -98,7 +118,7 @@ async def test_the_next_batch_is_staged_when_the_running_one_should_end_and_no_t
     assert (first_call.blocks, second_call.blocks) == ((block("a"),), (block("b"),))
     submit(batcher, block("c"))
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(verifier.calls.get(), 0.05)
+        await asyncio.wait_for(verifier.calls.get(), 60.0)
     first_answer.set_result(reply([verified(block("a"))]))
     third_call, _ = await verifier.calls.get()
     assert third_call.blocks == (block("c"),)
@@ -136,20 +156,23 @@ async def test_an_opening_that_is_refused_refuses_its_block_only() -> None:
     assert (await tasks[1]).outcome == verified(block("b"))
 
 
+class DiesOnce(HandDrivenVerifier):
+    """Loses the first call."""
+
+    died = False
+
+    async def verify(self, call: VerifyCall) -> VerifyReply:
+        """As it says."""
+        if self.died:
+            return await super().verify(call)
+        self.died = True
+        raise VerifierLostError("gone")
+
+
 @on_loop
 async def test_a_lost_verifier_is_told_to_every_member_and_the_batcher_goes_on() -> None:
-    verifier = HandDrivenVerifier()
-    calls = 0
-
-    async def dies_once(call: VerifyCall) -> VerifyReply:
-        nonlocal calls
-        calls += 1
-        if calls == 1:
-            raise VerifierLostError("gone")
-        return await verifier.verify(call)
-
     records: list[BatchRecord] = []
-    batcher = Batcher(dies_once, Fcfs(), LIMITS, OnlineEstimator(LinearCostModel(0.0, 0.0, 0.0, 100.0)), records.append)
+    batcher, verifier = make(records=records, verifier=DiesOnce())
     tasks = [submit(batcher, block(name)) for name in "ab"]
     for task in tasks:
         with pytest.raises(VerifierLostError, match="gone"):
@@ -176,6 +199,39 @@ async def test_a_cancelled_block_leaves_the_queue_and_is_not_retried() -> None:
     await asyncio.sleep(0.01)
     assert batcher.queued_blocks == 0
     assert verifier.calls.empty()
+
+
+STATES = np.zeros((1, 2), np.float32)
+
+
+@on_loop
+async def test_resolutions_travel_at_once_to_an_idle_verifier_and_else_with_the_next_batch() -> None:
+    batcher, verifier = make(predicted_s=10.0)
+    alone = asyncio.create_task(batcher.resolve(Resolution("a", 3, STATES)))
+    call, answer = await verifier.calls.get()
+    assert (call.blocks, call.resolutions, now_s()) == ((), (Resolution("a", 3, STATES),), 0.0)
+    answer.set_result(reply([Verified("a", 3, (0,), 7)], computed=()))
+    assert await alone == VerifyResult(Verified("a", 3, (0,), 7), 0.25, 0.5)
+    running = submit(batcher, block("b"))
+    _, first = await verifier.calls.get()
+    tasks = [asyncio.create_task(batcher.resolve(Resolution("a", 4, None))), submit(batcher, block("c"))]
+    call, answer = await verifier.calls.get()
+    assert (call.blocks, call.resolutions) == ((block("c"),), (Resolution("a", 4, None),))
+    assert now_s() > 9.0, "it could not be applied earlier"
+    first.set_result(reply([verified(block("b"))]))
+    answer.set_result(reply([verified(block("c")), Stale("a", 4)]))
+    assert [(await task).outcome for task in (running, *tasks)] == [
+        verified(block("b")),
+        Stale("a", 4),
+        verified(block("c")),
+    ]
+
+
+@on_loop
+async def test_a_resolution_is_lost_with_its_verifier() -> None:
+    batcher, _ = make(verifier=DiesOnce())
+    with pytest.raises(VerifierLostError, match="gone"):
+        await batcher.resolve(Resolution("a", 0, STATES))
 
 
 @on_loop
@@ -237,9 +293,7 @@ class Asked(Fcfs):
 
 @on_loop
 async def test_the_policy_is_told_what_each_block_is_owed_and_how_much_memory_there_is() -> None:
-    policy, verifier = Asked(), HandDrivenVerifier()
-    estimator = OnlineEstimator(LinearCostModel(0.0, 0.0, 0.0, 100.0))
-    batcher = Batcher(verifier.verify, policy, LIMITS, estimator, lambda _: None, kv_block_tokens=4)
+    batcher, verifier = make(policy=(policy := Asked()), block_tokens=4)
     terms = VerifyTerms(deadline_at_s=123.5, expected_tokens=2.5, tokens_per_s=8.0)
     tasks = [asyncio.create_task(batcher.verify(block("a"), VerifyCost(3, 10), None, lambda _: None, terms))]
     _, answer = await verifier.calls.get()
@@ -264,14 +318,14 @@ async def test_the_estimator_learns_from_what_a_pass_computed_not_from_what_was_
     """A prompt that is in the prefix cache, or a chunk that others took, costs next to nothing."""
     taught = []
     for computed in ((), (VerifyCost(1, 30),), (VerifyCost(16, 0),)):
-        verifier, start = HandDrivenVerifier(), OnlineEstimator(LinearCostModel(0.1, 0.0, 0.0, 0.4))
-        batcher = Batcher(verifier.verify, Fcfs(), LIMITS, start, list[BatchRecord]().append)
+        start = LinearCostModel(0.1, 0.0, 0.0, 0.4)
+        batcher, verifier = make(model=start)
         task = submit(batcher, block("a"), cost=VerifyCost(31, 0))
         _, answer = await verifier.calls.get()
         answer.set_result(reply([verified(block("a"))], computed=computed))
         await task
         taught.append(batcher.cost_model)
-        assert batcher.cost_model == start.observed(computed, 0.5).model
+        assert batcher.cost_model == OnlineEstimator(start).observed(computed, 0.5).model
     nothing, little, chunk = taught
     assert nothing == LinearCostModel(0.1, 0.0, 0.0, 0.4)
     one_row = [VerifyCost(1, 30)]
@@ -282,10 +336,7 @@ async def test_the_estimator_learns_from_what_a_pass_computed_not_from_what_was_
 @on_loop
 async def test_cold_blocks_of_a_batch_share_one_chunk_in_its_prediction() -> None:
     records: list[BatchRecord] = []
-    verifier = HandDrivenVerifier()
-    batcher = Batcher(
-        verifier.verify, Fcfs(), LIMITS, OnlineEstimator(LinearCostModel(1.0, 0.0, 0.0, 0.0)), records.append
-    )
+    batcher, verifier = make(records=records, model=LinearCostModel(1.0, 0.0, 0.0, 0.0))
     costs = {"a": VerifyCost(13, 0), "b": VerifyCost(30, 0), "c": VerifyCost(30, 0), "d": VerifyCost(3, 10)}
     tasks = [submit(batcher, block(name), cost=cost) for name, cost in costs.items()]
     call, answer = await verifier.calls.get()

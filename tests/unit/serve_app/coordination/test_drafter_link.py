@@ -9,9 +9,11 @@ from outrider.contracts.drafting import Draft, DraftPlan
 from outrider.contracts.errors import DrafterBrokenError, DrafterLostError, OutriderError
 from outrider.contracts.requests import GenerationRequest, SamplingParams
 from outrider.contracts.verifying import Verified
-from outrider.rounds.generation import Generation, RoundEvent
+from outrider.rounds.events import Exchange
+from outrider.rounds.generation import Generation
+from outrider.rounds.states import RoundEvent
 from serve_app.coordination.drafter_book import DrafterBook
-from serve_app.coordination.drafter_link import DrafterLink, Exchange
+from serve_app.coordination.drafter_link import DrafterLink, LinkServices
 from tests.unit.engines.conftest import tiny_llama, torch_drafter
 from tests.unit.engines.reference import target_alone
 from tests.unit.serve_app.coordination.in_memory import (
@@ -25,9 +27,9 @@ from tests.unit.serve_app.coordination.in_memory import (
     EngineTransport,
     Gate,
     MemoryFleet,
-    on_loop,
     until,
 )
+from tests.unit.virtual_clock import now_s, on_loop
 
 
 def transport(blocks: int = 200) -> EngineTransport:
@@ -37,7 +39,7 @@ def transport(blocks: int = 200) -> EngineTransport:
 def link_to(fleet: MemoryFleet, params: SamplingParams = GREEDY) -> tuple[Generation, DrafterLink]:
     request = GenerationRequest("g", PROMPT, params, max_tokens=100, request_id="r")
     generation = Generation(request, eos_token_ids=(), max_context_tokens=256)
-    return generation, DrafterLink(generation, fleet, SETTINGS, DrafterBook({}))
+    return generation, DrafterLink(generation, LinkServices(fleet, DrafterBook({}), SETTINGS, now_s))
 
 
 async def ready(fleet: MemoryFleet, params: SamplingParams = GREEDY) -> tuple[Generation, DrafterLink]:

@@ -24,7 +24,7 @@ from tests.unit.serve_app.api.in_memory_service import (
     tokens_of,
     truth_of,
 )
-from tests.unit.serve_app.coordination.in_memory import on_loop
+from tests.unit.virtual_clock import on_loop
 
 EASY = SloClass("easy", 1e-3)  # a token in a quarter of an hour
 HOPELESS = SloClass("hopeless", 1e12)

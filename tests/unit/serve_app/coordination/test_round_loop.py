@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from outrider.contracts.requests import FinishReason, SamplingParams, TokenOrigin
-from outrider.rounds.generation import GenerationState
+from outrider.rounds.states import GenerationState
 from tests.unit.engines.conftest import VOCAB, tiny_llama, torch_drafter
 from tests.unit.engines.reference import assert_same_logprobs, expected_logprobs
 from tests.unit.serve_app.api.in_memory_service import (
@@ -26,7 +26,8 @@ from tests.unit.serve_app.api.in_memory_service import (
     tokens_of,
     truth_of,
 )
-from tests.unit.serve_app.coordination.in_memory import PROMPT, SAMPLED, EngineTransport, Gate, on_loop
+from tests.unit.serve_app.coordination.in_memory import PROMPT, SAMPLED, EngineTransport, Gate
+from tests.unit.virtual_clock import on_loop
 
 
 @pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys())

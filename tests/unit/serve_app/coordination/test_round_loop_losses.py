@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 
 from outrider.contracts.errors import ContextTooLongError, DrafterLostError, GenerationFailedError
-from outrider.rounds.generation import GenerationState
+from outrider.rounds.states import GenerationState
 from serve_app import metrics
 from tests.unit.serve_app.api.in_memory_service import LONG_PROMPT, Service, drafter, request_for, tokens_of, truth_of
-from tests.unit.serve_app.coordination.in_memory import FIRST, NONSENSE, SAMPLED, Gate, on_loop, until
+from tests.unit.serve_app.coordination.in_memory import FIRST, NONSENSE, SAMPLED, Gate, until
+from tests.unit.virtual_clock import on_loop
 
 
 @pytest.mark.parametrize("trouble", ["dies_before", "dies_after", "answer_lost", "forgets_before"])

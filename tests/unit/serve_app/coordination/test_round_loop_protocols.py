@@ -13,7 +13,8 @@ from outrider.contracts.errors import DrafterLostError
 from outrider.contracts.exchanged import CorrectionSource
 from outrider.contracts.requests import FinishReason, GenerationRequest, ProtocolName, SamplingParams, TokenOrigin
 from outrider.protocols.registry import PROTOCOLS
-from outrider.rounds.generation import Generation, GenerationState
+from outrider.rounds.generation import Generation
+from outrider.rounds.states import GenerationState
 from outrider.sampling.distributions import softmax
 from outrider.selection.situation import ChoiceReason, Estimate, RoundChoice, RoundSituation
 from serve_app import metrics
@@ -28,7 +29,8 @@ from tests.unit.serve_app.api.in_memory_service import (
     tokens_of,
     truth_of,
 )
-from tests.unit.serve_app.coordination.in_memory import FIRST, GREEDY, PROMPT, SECOND, Gate, on_loop, until
+from tests.unit.serve_app.coordination.in_memory import FIRST, GREEDY, PROMPT, SECOND, Gate, until
+from tests.unit.virtual_clock import on_loop
 
 FREE = SamplingParams(temperature=1.0, seed=11)
 SPLIT = ["dssd", "dssd_candidates"]
@@ -104,7 +106,7 @@ class Cycling:
 @on_loop
 async def test_protocols_may_follow_one_another_in_any_order(params: SamplingParams) -> None:
     service = Service(drafter())
-    service.services = replace(service.services, policy=Cycling())
+    service.rules = replace(service.rules, policy=Cycling())
     request = replace(request_for(params=params), max_tokens=80, reproducible=False)
     chunks = await service.response(request)
     assert len(tokens_of(chunks)) == 80
@@ -124,7 +126,7 @@ async def test_over_seeds_a_protocol_draws_as_the_target_does(protocol: Protocol
     """Of tokens among the target's two likeliest; the second and the third are the ones drafted."""
     service, seen, count = Service(drafter()), Counter[tuple[int, ...]](), 150
     if protocol is None:
-        service.services = replace(service.services, policy=Cycling())
+        service.rules = replace(service.rules, policy=Cycling())
     for seed in range(count):
         params = SamplingParams(temperature=1.5, top_k=2, seed=seed)
         request = GenerationRequest(
@@ -250,7 +252,7 @@ async def test_a_correction_outlives_the_drafter_that_was_to_draw_it() -> None:
 @on_loop
 async def test_a_correction_that_nobody_can_draw_is_drawn_inexactly_and_said_so() -> None:
     service = Service(drafter())
-    service.services = replace(service.services, correction_deadline_s=0.01)
+    service.rules = replace(service.rules, correction_deadline_s=0.01)
     stream = asyncio.create_task(service.response(by("dssd", max_tokens=40)))
     generation = await begun(service)
     await until(lambda: generation.correction_by is not None)
@@ -266,7 +268,7 @@ async def test_a_correction_that_nobody_can_draw_is_drawn_inexactly_and_said_so(
 async def test_a_drafter_that_never_gets_its_answer_through_is_not_waited_for_for_ever() -> None:
     """It opens and prefills, and fails at every order with a correction; the fleet finds it well each time."""
     service = Service(drafter())
-    service.services = replace(service.services, correction_deadline_s=0.3)
+    service.rules = replace(service.rules, correction_deadline_s=0.3)
     stream = asyncio.create_task(service.response(by("dssd", max_tokens=40)))
     generation = await begun(service)
     await until(lambda: generation.correction_by is not None)
@@ -282,7 +284,7 @@ async def test_a_drafter_that_never_gets_its_answer_through_is_not_waited_for_fo
 @on_loop
 async def test_a_drafter_of_another_model_does_not_draw_what_is_owed() -> None:
     service = Service(drafter())
-    service.services = replace(service.services, correction_deadline_s=0.2)
+    service.rules = replace(service.rules, correction_deadline_s=0.2)
     request = by("dssd", output_ids=(4, 9), correction_by="another model")
     chunks = await service.response(request)
     assert len(tokens_of(chunks)) == LENGTH - 2

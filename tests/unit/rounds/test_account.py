@@ -1,18 +1,14 @@
 """The account of one response, on a clock that is driven by hand."""
 
-from dataclasses import replace
 from math import inf
 
 import pytest
 
-from outrider.contracts.requests import GenerationRequest, RoundStats
 from outrider.contracts.slo import BEST_EFFORT, LedgerRecord, SloClass
-from outrider.rounds.generation import Generation
+from outrider.rounds.account import Judgement, RoundAccount, VerifyTerms
 from outrider.scheduling.attribution import SpikeDetector, ViolationCause
-from outrider.scheduling.ledger import DeadlineRule
+from outrider.scheduling.ledger import DeadlineRule, resumed_ledger
 from outrider.selection.situation import Promise
-from serve_app.coordination.round_account import Judgement, RoundAccount, VerifyTerms
-from tests.unit.serve_app.coordination.in_memory import GREEDY, PROMPT
 
 SPEED_4 = SloClass("speed_4", 4.0)
 QUEUE, COMPUTE = ViolationCause.QUEUE, ViolationCause.COMPUTE
@@ -29,30 +25,30 @@ class Made:
         spikes: SpikeDetector | None = None,
     ) -> None:
         self.now_s = 100.0
-        request = GenerationRequest("g", PROMPT, GREEDY, 64, slo=slo, ledger=ledger)
-        self.generation = Generation(request, eos_token_ids=(), max_context_tokens=128)
-        self.account = RoundAccount(self.generation, rule, spikes or SpikeDetector(), lambda: self.now_s)
+        opened = resumed_ledger(slo.tokens_per_s, ledger, self.now_s)
+        self.account = RoundAccount(opened, rule, spikes or SpikeDetector())
+        self.rounds = 0
 
     def round(self, tokens: int, round_s: float, verify_s: float = 0.1, yielded: int | None = None) -> Judgement | None:
         """One verified round, from now on."""
         self.now_s += round_s
-        self.generation.stats += RoundStats(rounds=1)
-        self.account.committed(tokens)
-        return self.account.judged(tokens if yielded is None else yielded, round_s, verify_s)
+        self.rounds += 1
+        self.account.committed(tokens, self.now_s)
+        counted = tokens if yielded is None else yielded
+        return self.account.judged(counted, round_s, verify_s, first=self.rounds == 1)
 
     @property
-    def late_rounds(self) -> tuple[int, int]:
-        """As ``usage`` tells them: by the queue, by computing."""
-        return self.generation.stats.late_queue_rounds, self.generation.stats.late_compute_rounds
+    def promise(self) -> Promise | None:
+        """As it stands now."""
+        return self.account.promise(self.now_s)
 
 
 def test_nothing_is_owed_and_nothing_judged_before_the_first_token() -> None:
     made = Made()
     assert made.account.terms(99.0, 5.0) == VerifyTerms(inf, 5.0, 4.0), "the policy knows the promise"
-    assert (made.account.promise, made.account.record) == (None, None)
+    assert (made.promise, made.account.record) == (None, None)
     assert made.round(1, round_s=60.0) is None, "a long prefill breaks no promise"
     assert made.account.record == LedgerRecord()
-    assert made.late_rounds == (0, 0)
 
 
 def test_a_round_is_judged_alone_and_the_response_as_a_whole() -> None:
@@ -62,7 +58,6 @@ def test_a_round_is_judged_alone_and_the_response_as_a_whole() -> None:
     assert made.round(1, 0.5) == Judgement(QUEUE, behind=False), "slow by itself, but there is credit"
     assert made.round(1, 0.75) == Judgement(QUEUE, behind=True)
     assert made.round(1, 0.25) == Judgement(None, behind=False), "it began anew"
-    assert made.late_rounds == (2, 0)
     assert made.account.record == LedgerRecord(tokens=7, elapsed_s=2.0, credit_s=0.0, times_behind=1)
 
 
@@ -74,7 +69,6 @@ def test_a_late_round_was_computed_long_or_had_to_wait() -> None:
     assert made.round(1, 1.0, verify_s=0.9) == Judgement(COMPUTE, behind=True)
     assert made.round(1, 1.0, verify_s=0.1) == Judgement(QUEUE, behind=True)
     assert made.round(1, 0.1, verify_s=0.9) == Judgement(None, behind=False), "a spike alone breaks no promise"
-    assert made.late_rounds == (1, 1)
 
 
 def test_all_responses_of_a_verifier_tell_what_is_usual() -> None:
@@ -90,7 +84,7 @@ def test_who_fell_behind_with_a_devices_token_is_told_with_the_round_it_came_wit
     made = Made()
     made.round(1, 1.0)
     made.now_s += 0.5
-    made.account.committed(1)  # a correction, sent before its block is verified
+    made.account.committed(1, made.now_s)  # a correction, sent before its block is verified
     assert made.round(0, 0.1, yielded=1) == Judgement(None, behind=True)
     assert made.round(1, 0.1) == Judgement(None, behind=False), "told once"
 
@@ -101,7 +95,7 @@ def test_best_effort_is_owed_nothing(rule: DeadlineRule) -> None:
     for tokens in (1, 1, 0, 1):
         assert made.round(tokens, 1e6) is None
     assert made.account.terms(5.0, 2.0) == VerifyTerms(inf, 2.0, 0.0)
-    assert (made.account.promise, made.late_rounds) == (None, (0, 0))
+    assert made.promise is None
     assert made.account.record == LedgerRecord(tokens=2, elapsed_s=3e6)
 
 
@@ -113,16 +107,16 @@ def test_terms_are_the_ledgers_or_the_rounds_own() -> None:
         made.now_s += 0.125
     assert by_ledger.account.terms(101.5, 2.0) == VerifyTerms(102.25, 2.0, 4.0)
     assert by_round.account.terms(101.5, 2.0) == VerifyTerms(102.0, 2.0, 4.0)
-    assert by_ledger.account.promise == by_round.account.promise == Promise(4.0, 0.125)
+    assert by_ledger.promise == by_round.promise == Promise(4.0, 0.125)
 
 
 def test_a_resumed_response_keeps_its_account() -> None:
     record = LedgerRecord(tokens=10, elapsed_s=2.0, credit_s=-0.5, times_behind=2)
     made = Made(ledger=record)
     assert made.account.record == record
-    assert made.account.promise == Promise(4.0, -0.5)
+    assert made.promise == Promise(4.0, -0.5)
     assert made.account.terms(100.0, 1.0).deadline_at_s == 99.75
-    made.generation.stats = replace(made.generation.stats, rounds=5)
+    made.rounds = 5
     assert made.round(1, 0.125) == Judgement(None, behind=True), "for what the loss cost, once"
     assert made.round(1, 0.125) == Judgement(None, behind=False)
     assert made.account.record == LedgerRecord(12, 2.25, 0.125, 3)

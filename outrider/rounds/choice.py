@@ -1,15 +1,18 @@
-"""What one generation does in its next round: the situation as its coordinator sees it, put to the policy.
+"""What one generation does in its next round: the situation as it is now, put to the policy.
 
 A choice depends on committed tokens and past verdicts only, never on the noise of positions that are not committed:
 this is what keeps every mixture of protocols exact.
 """
 
+from dataclasses import dataclass
+
 from outrider.contracts.drafting import DraftPlan
-from outrider.contracts.exchanged import Deferral
+from outrider.contracts.exchanged import Deferral, WireFormat
 from outrider.contracts.requests import ChoiceReport, PlanEstimate, ProtocolName
 from outrider.contracts.verifying import Block, Verified, target_rule
 from outrider.protocols.registry import PROTOCOLS, reproducible_protocols
 from outrider.rounds.blocks import tree_verdict
+from outrider.rounds.events import Turn
 from outrider.rounds.generation import Generation
 from outrider.selection.acceptance import AcceptanceBook, GenerationAcceptance
 from outrider.selection.situation import (
@@ -18,13 +21,31 @@ from outrider.selection.situation import (
     RoundChoice,
     RoundSituation,
     SelectionPolicy,
-    VerifierView,
     round_terms,
 )
-from serve_app.coordination.drafter_link import DrafterLink
-from serve_app.coordination.speculation import Speculation
 
 _NOTHING_KNOWN = AcceptanceBook()
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """What there is to choose from.
+
+    Attributes:
+        protocols: to choose from.
+        k_max: the longest draft.
+        window: fixed for all requests that name none; None leaves it to the policy.
+        expansion: fixed tree shape; () leaves it to the policy.
+        wire: how messages are written.
+        has_drafters: whether there are any.
+    """
+
+    protocols: tuple[ProtocolName, ...]
+    k_max: int
+    window: int | None
+    expansion: tuple[int, ...]
+    wire: WireFormat
+    has_drafters: bool
 
 
 def allowed_protocols(generation: Generation, speculation: Speculation) -> tuple[ProtocolName, ...]:
@@ -63,21 +84,20 @@ class RoundChooser:
         """Whether a drafter can be of use at all."""
         return bool(self._protocols) and self._window != 0 and self._speculation.has_drafters
 
-    def choose(self, link: DrafterLink, verifier: VerifierView, promise: Promise | None) -> RoundChoice:
+    def choose(self, turn: Turn, promise: Promise | None) -> RoundChoice:
         """Decide the next round; ``promise`` is what it has to keep."""
-        generation, speculation = self._generation, self._speculation
-        if self._acceptance is None and link.acceptance is not None:
-            self._acceptance = link.acceptance.generation()
-        acceptance = self._acceptance or _NOTHING_KNOWN
+        generation, speculation, drafter = self._generation, self._speculation, turn.drafter
+        if self._acceptance is None and drafter is not None:
+            self._acceptance = drafter.acceptance.generation()
         self._situation = RoundSituation(
             params=generation.request.params,
             wire=speculation.wire,
             position=generation.position,
             remaining_tokens=generation.remaining_tokens - (generation.correction_by is not None),
             k_max=speculation.k_max,
-            drafter=link.view if self.may_draft else None,
-            verifier=verifier,
-            acceptance=acceptance.view(),
+            drafter=drafter.view if drafter is not None and self.may_draft else None,
+            verifier=turn.verifier,
+            acceptance=(self._acceptance or _NOTHING_KNOWN).view(),
             protocols=self._protocols,
             window=self._window,
             expansion=self._expansion,

@@ -1,0 +1,82 @@
+"""What one response was promised, what it is given, and which of its rounds were late."""
+
+from dataclasses import dataclass
+
+from outrider.contracts.slo import LedgerRecord
+from outrider.scheduling.attribution import SpikeDetector, ViolationCause, round_is_late
+from outrider.scheduling.ledger import DeadlineRule, Ledger, round_deadline_at_s
+from outrider.selection.situation import Promise
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyTerms:
+    """What a block's place in the queue depends on, beside its cost."""
+
+    deadline_at_s: float = float("inf")  # by which it has to be committed
+    expected_tokens: float = 1.0
+    tokens_per_s: float = 0.0  # promised to its response
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A committed round in the light of its promise."""
+
+    late: ViolationCause | None  # taken alone it was slower than promised (WISP eq. 4), and why
+    behind: bool  # with it, or a device's token sent before it, the response as a whole fell behind
+
+
+class RoundAccount:
+    """The account of one response. All times are absolute, on one clock."""
+
+    def __init__(self, ledger: Ledger, rule: DeadlineRule, spikes: SpikeDetector) -> None:
+        """Begin with a ledger (``resumed_ledger``); ``spikes`` is shared by all responses of a verifier."""
+        self._rule, self._spikes = rule, spikes
+        self._ledger = ledger
+        self._times_behind_told = ledger.times_behind
+
+    @property
+    def record(self) -> LedgerRecord | None:
+        """For the resume record; None before the first commit."""
+        return self._ledger.record()
+
+    def promise(self, now_s: float) -> Promise | None:
+        """What the next round's choice has to keep; None if nothing is promised, or not yet due."""
+        return Promise(self._ledger.tokens_per_s, self._ledger.credit_s(now_s)) if self._due else None
+
+    def terms(self, began_at_s: float, expected_tokens: float) -> VerifyTerms:
+        """Of a round that began then and should commit so many tokens."""
+        ledger = self._ledger
+        deadline_at_s = ledger.deadline_at_s(expected_tokens)
+        if self._due and self._rule is DeadlineRule.ROUND:
+            deadline_at_s = round_deadline_at_s(began_at_s, expected_tokens, ledger.tokens_per_s)
+        return VerifyTerms(deadline_at_s, expected_tokens, ledger.tokens_per_s)
+
+    def committed(self, tokens: int, now_s: float) -> None:
+        """Some tokens were committed now."""
+        self._ledger = self._ledger.committed(tokens, now_s)
+
+    def swallowed(self, tokens: int) -> None:
+        """The last so many of the tokens committed are not part of the response."""
+        self._ledger = self._ledger.swallowed(tokens)
+
+    def judged(self, tokens: int, round_s: float, verify_s: float, *, first: bool) -> Judgement | None:
+        """A verified round, after its tokens were committed; None if nothing was promised of it.
+
+        Args:
+            tokens: it yielded, one that a device is yet to draw included.
+            round_s: it took.
+            verify_s: of these, in the verifier.
+            first: it began the response: pace counts from here.
+        """
+        if first:
+            return None
+        cause, ledger = self._spikes.cause(verify_s), self._ledger
+        if ledger.tokens_per_s == 0.0:
+            return None
+        told, self._times_behind_told = self._times_behind_told, ledger.times_behind
+        late = cause if round_is_late(ledger.tokens_per_s, tokens, round_s) else None
+        return Judgement(late, ledger.times_behind > told)
+
+    @property
+    def _due(self) -> bool:
+        return self._ledger.tokens_per_s > 0.0 and self._ledger.first_at_s is not None

@@ -1,0 +1,176 @@
+"""What a response's rounds are told, and what they have done: the events and effects of ``outrider.rounds.rounds``."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from outrider.contracts.cost import VerifyCost
+from outrider.contracts.drafting import Draft, DraftPlan, NeedsRow
+from outrider.contracts.errors import OutriderError
+from outrider.contracts.exchanged import CorrectionSource
+from outrider.contracts.requests import GenerationChunk
+from outrider.contracts.verifying import Block, OpenGeneration, Outcome, Resolution, Undecided
+from outrider.rounds.account import VerifyTerms
+from outrider.rounds.timing import RoundTiming
+from outrider.selection.acceptance import AcceptanceBook
+from outrider.selection.situation import DrafterView, VerifierView
+
+
+@dataclass(frozen=True, slots=True)
+class Drafter:
+    """The drafter a response has leased.
+
+    Attributes:
+        model: its draft model.
+        acceptance: how often drafters of that model are right.
+        view: as the choice of a round sees it; None until its KV is up to date.
+    """
+
+    model: str
+    acceptance: AcceptanceBook
+    view: DrafterView | None
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A drafter's answer, where its time went, and the sizes of the messages."""
+
+    answer: Draft | NeedsRow | Resolution
+    draft_s: float
+    link_s: float
+    up_bits: int
+    down_bits: int
+    model: str  # the draft model
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyResult:
+    """A block's outcome and the seconds it spent waiting and being verified, over all its passes."""
+
+    outcome: Outcome
+    queue_s: float
+    verify_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Nothing is under way: this is what there is now."""
+
+    drafter: Drafter | None
+    verifier: VerifierView
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What became of ``AskDrafter`` or ``AskAgain``; None: the drafter was lost, or lacks the prefix."""
+
+    round: int
+    exchange: Exchange | None
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What became of ``Verify`` or ``Resolve``; None: the verifier was lost."""
+
+    round: int
+    result: VerifyResult | None
+
+
+Event = Turn | Answered | Decided
+
+
+class Incident(StrEnum):
+    """What goes wrong in rounds and is counted."""
+
+    CANDIDATES_REFUSED = "candidates_refused"  # a device took none of those it was sent
+    CORRECTION_GIVEN_UP = "correction_given_up"
+    ROUND_LOST = "round_lost"  # the verifier lost the generation
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Tell of an incident."""
+
+    incident: Incident
+    fields: dict[str, Any] = field(default_factory=dict)  # for the log
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Tell of a committed round."""
+
+    timing: RoundTiming
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send what was committed to the client."""
+
+    chunk: GenerationChunk
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """End the response."""
+
+    error: OutriderError
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitDrafter:
+    """Wait until a drafter is ready, no longer than until then; afterwards it is the rounds' ``Turn``."""
+
+    until_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitVerifier:
+    """Wait until the verifier answers again; afterwards it is the rounds' ``Turn``."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskDrafter:
+    """Have a block drafted; answered by ``Answered``.
+
+    Attributes:
+        correction: what the device is to draw the next token from, if that is its to draw.
+        allowed_s: that the exchange may take beyond the usual deadline.
+    """
+
+    round: int
+    plan: DraftPlan
+    correction: CorrectionSource | None
+    allowed_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class AskAgain:
+    """Ask the round's drafter what the verifier needs before it decides; answered by ``Answered``.
+
+    Attributes:
+        allowed_s: as of ``AskDrafter``.
+    """
+
+    asked: Undecided
+    allowed_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verify:
+    """Have a block verified; answered by ``Decided``."""
+
+    block: Block
+    opening: OpenGeneration | None
+    cost: VerifyCost
+    terms: VerifyTerms
+
+
+@dataclass(frozen=True, slots=True)
+class Resolve:
+    """Give the verifier the second half of a round; answered by ``Decided``."""
+
+    resolution: Resolution
+
+
+Awaited = Fail | AwaitDrafter | AwaitVerifier | AskDrafter | AskAgain | Verify | Resolve  # the last of a step, if any
+Effect = Report | Measured | Send | Awaited

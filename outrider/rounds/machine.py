@@ -1,0 +1,353 @@
+"""All rounds of one response, decided: events in, effects out. No clock, no I/O: whoever drives it carries effects out.
+
+Of the effects of one step at most one is to be waited for, the last; it is answered by an event. Where there is none,
+nothing is under way and a ``Turn`` is next, as long as the generation is active.
+
+A round begins with its ``Turn``. A correction that is owed comes first: a drafter of the right model is waited for, the
+row it is drawn from asked for where it is not known, and the order for the next block carries it. Then the block goes
+to the verifier, whose outcome is committed - or undecided: it then needs more of the device before it decides.
+"""
+
+from dataclasses import dataclass, replace
+
+from outrider.contracts.committed import Committed
+from outrider.contracts.cost import VerifyCost
+from outrider.contracts.drafting import Draft, NeedsRow
+from outrider.contracts.errors import ContextTooLongError, GenerationFailedError
+from outrider.contracts.requests import ChoiceReport, GenerationChunk
+from outrider.contracts.verifying import Block, OpenGeneration, Refused, Resolution, Undecided, Verified
+from outrider.protocols.registry import CORRECTION_ALONE, PROTOCOLS
+from outrider.rounds.account import RoundAccount
+from outrider.rounds.blocks import block_tokens, make_block, row_request
+from outrider.rounds.choice import RoundChooser, Speculation, report
+from outrider.rounds.events import (
+    Answered,
+    AskAgain,
+    AskDrafter,
+    AwaitDrafter,
+    AwaitVerifier,
+    Decided,
+    Drafter,
+    Effect,
+    Event,
+    Fail,
+    Incident,
+    Measured,
+    Report,
+    Resolve,
+    Send,
+    Turn,
+    Verify,
+)
+from outrider.rounds.generation import Generation
+from outrider.rounds.open_round import OpenRound
+from outrider.rounds.states import CorrectionEvent, CorrectionState, GenerationEvent, GenerationState, RoundEvent
+from outrider.scheduling.attribution import SpikeDetector
+from outrider.scheduling.ledger import DeadlineRule, resumed_ledger
+from outrider.selection.situation import SelectionPolicy
+from outrider.text.shown import IncrementalText, shown
+
+LINK_PATIENCE = 3.0  # times what a link is expected to take, added to a drafter's deadline
+_MAX_VERIFIER_LOSSES = 5  # in a row, without a committed round between them
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRules:
+    """What the rounds of all responses of a verifier go by.
+
+    Attributes:
+        spikes: shared, and told of every round.
+        correction_deadline_s: how long a token that is a device's to draw waits for a device.
+    """
+
+    speculation: Speculation
+    policy: SelectionPolicy
+    deadline_rule: DeadlineRule
+    spikes: SpikeDetector
+    correction_deadline_s: float
+
+
+class RoundMachine:
+    """One response's rounds, one at a time."""
+
+    def __init__(self, generation: Generation, text: IncrementalText, rules: RoundRules, now_s: float) -> None:
+        """Take over a NEW generation and its text; a resumed one's promise counts from now on."""
+        request = generation.request
+        self._generation, self._text, self._rules = generation, text, rules
+        self._chooser = RoundChooser(generation, rules.speculation, rules.policy)
+        ledger = resumed_ledger(request.slo.tokens_per_s, request.ledger, now_s)
+        self._account = RoundAccount(ledger, rules.deadline_rule, rules.spikes)
+        self._choices: list[ChoiceReport] = []  # not told yet
+        self._began_at_s: float | None = None  # of the round that is being made
+        self._round: OpenRound | None = None
+        self._held_by_verifier = False
+        self._losses = 0
+
+    @property
+    def generation(self) -> Generation:
+        """What is made."""
+        return self._generation
+
+    @property
+    def needs_drafter(self) -> bool:
+        """Whether a drafter is of any use."""
+        return self._chooser.may_draft or self._generation.correction_by is not None
+
+    def step(self, event: Event, now_s: float) -> list[Effect]:
+        """What to do now that this has happened.
+
+        Raises:
+            IllegalTransitionError: it cannot happen now.
+        """
+        match event:
+            case Turn():
+                return self._turn(event, now_s)
+            case Answered():
+                return self._answered(event, now_s)
+            case Decided():
+                return self._decided(event, now_s)
+
+    def moved(self, number: int, event: RoundEvent) -> None:
+        """A block joined a batch (DISPATCHED), or came back from one UNFINISHED."""
+        self._generation.round_happened(number, event)
+
+    def _turn(self, turn: Turn, now_s: float) -> list[Effect]:
+        if self._began_at_s is None:
+            self._began_at_s = now_s
+        correction = self._generation.correction
+        if correction.state is CorrectionState.SETTLED:
+            return self._begin(turn, self._began_at_s, now_s)
+        due_at_s = correction.wait_until_s(now_s, self._rules.correction_deadline_s)
+        ready = turn.drafter is not None and turn.drafter.view is not None
+        if now_s >= due_at_s or (ready and not _may_draw(turn.drafter, correction.by)):
+            return self._give_up_correction()
+        if not ready:
+            return [AwaitDrafter(due_at_s)]
+        if correction.state is CorrectionState.ROW_MISSING:
+            return self._order_row(self._began_at_s, now_s)
+        return self._begin(turn, self._began_at_s, now_s)
+
+    def _give_up_correction(self) -> list[Effect]:
+        """Its residual is known to no other model. The target draws the token: near, and said to be inexact."""
+        model = self._generation.correction_by
+        self._generation.forgo_correction()
+        self._began_at_s = None
+        return [Report(Incident.CORRECTION_GIVEN_UP, {"model": model})]
+
+    def _order_row(self, began_at_s: float, now_s: float) -> list[Effect]:
+        """Ask the verifier for what a device is to draw from."""
+        generation = self._generation
+        generation.correction.happened(CorrectionEvent.ROW_ORDERED)
+        self._round = OpenRound(generation.begin_round(drafting=False), began_at_s)
+        opening = self._opening()
+        block = row_request(generation, self._round.number, self._rules.speculation.wire)
+        return self._verify(self._round, block, opening, now_s)
+
+    def _begin(self, turn: Turn, began_at_s: float, now_s: float) -> list[Effect]:
+        generation = self._generation
+        choice = self._chooser.choose(turn, self._account.promise(now_s))
+        if generation.request.explain:
+            self._choices.append(report(choice))
+        plan, owed = choice.chosen.plan, generation.correction_by is not None
+        if plan is None and owed:
+            plan = CORRECTION_ALONE
+        number = generation.begin_round(drafting=plan is not None)
+        if plan is None:
+            self._round = OpenRound(number, began_at_s)
+            return self._verify_block(self._round)
+        allowed_s = LINK_PATIENCE * choice.chosen.round_s
+        self._round = OpenRound(number, began_at_s, plan, choice.chosen.expected_tokens, allowed_s)
+        source = generation.correction.source
+        if owed:
+            generation.correction.happened(CorrectionEvent.ORDERED)
+        return [AskDrafter(number, plan, source, allowed_s)]
+
+    def _answered(self, event: Answered, now_s: float) -> list[Effect]:
+        generation, round_ = self._generation, self._open(event.round)
+        if round_.undecided:
+            return self._resolved(round_, event)
+        correction = generation.correction
+        if event.exchange is None:
+            generation.round_happened(round_.number, RoundEvent.DRAFTER_LOST)
+            if correction.by is not None:  # another drafter draws it
+                correction.happened(CorrectionEvent.DRAFTER_LOST)
+                return self._over()
+            self._round = OpenRound(generation.begin_round(drafting=False), round_.began_at_s)
+            return self._verify_block(self._round)
+        round_.exchanges.append(event.exchange)
+        answer = event.exchange.answer
+        if isinstance(answer, NeedsRow):
+            generation.round_happened(round_.number, RoundEvent.OVERTAKEN)
+            correction.happened(CorrectionEvent.NOT_AMONG_CANDIDATES)
+            return [*self._over(), Report(Incident.CANDIDATES_REFUSED)]
+        assert isinstance(answer, Draft), "only an undecided round is resolved"
+        generation.round_happened(round_.number, RoundEvent.BLOCK_ARRIVED)
+        round_.draft = answer
+        sent = [] if answer.correction is None else self._drawn(round_, answer.correction, now_s)
+        return [*sent, *self._verify_block(round_)] if generation.state is GenerationState.ACTIVE else sent
+
+    def _drawn(self, round_: OpenRound, token_id: int, now_s: float) -> list[Effect]:
+        """A device's correction is here: sent at once, unless the verifier is to tell its log-probability."""
+        generation = self._generation
+        generation.correction.happened(CorrectionEvent.DRAWN)
+        if generation.request.logprobs is not None:
+            round_.uncommitted = (token_id,)
+            return []
+        committed = generation.commit_correction(token_id)
+        self._account.committed(1, now_s)
+        round_.sent_tokens = 1
+        return [Send(self._chunk(committed))]
+
+    def _verify_block(self, round_: OpenRound) -> list[Effect]:
+        generation = self._generation
+        opening = self._opening()
+        plan = round_.plan
+        block = make_block(
+            generation,
+            round_.number,
+            plan,
+            round_.draft,
+            self._rules.speculation.wire,
+            forced=(*generation.unverified, *round_.uncommitted),
+            deferral=self._chooser.deferral(plan),
+        )
+        return self._verify(round_, block, opening, round_.began_at_s)
+
+    def _opening(self) -> OpenGeneration | None:
+        """What the verifier needs to hold the response; None if it does. Opened with all that is committed."""
+        if self._held_by_verifier:
+            return None
+        self._generation.verifier_lost()
+        return self._generation.opening()
+
+    def _verify(
+        self, round_: OpenRound, block: Block, opening: OpenGeneration | None, began_at_s: float
+    ) -> list[Effect]:
+        round_.block = block
+        self._generation.round_happened(round_.number, RoundEvent.ENQUEUED)
+        new = block_tokens(block) if opening is not None else len(block.draft) + 1
+        cost = VerifyCost(new, block_tokens(block) - new)
+        return [Verify(block, opening, cost, self._account.terms(began_at_s, round_.expected_tokens))]
+
+    def _decided(self, event: Decided, now_s: float) -> list[Effect]:
+        round_, outcome = self._open(event.round), None
+        if event.result is not None:
+            self._held_by_verifier = True
+            round_.queue_s += event.result.queue_s
+            round_.verify_s += event.result.verify_s
+            outcome = event.result.outcome
+        match outcome:
+            case Verified():
+                self._losses = 0
+                row = self._generation.correction.state is CorrectionState.ROW_ORDERED
+                return self._row_came(outcome, now_s) if row else self._commit(round_, outcome, now_s)
+            case Undecided():
+                return self._undecided(round_, outcome)
+            case Refused() if round_.resolved_by_device:  # what it sent does not fit
+                return self._resolve(round_, None)
+            case Refused():
+                return [Fail(ContextTooLongError(outcome.reason))]
+            case _:  # it died; or it has not (Unknown) this generation's committed sequence (Stale)
+                return self._verifier_lost(round_)
+
+    def _row_came(self, outcome: Verified, now_s: float) -> list[Effect]:
+        """What a device is to draw from is known; if it leaves one token only, that is committed."""
+        committed = self._generation.commit(outcome, ())
+        self._account.committed(len(committed.token_ids), now_s)
+        if self._generation.correction_by is None:
+            self._over()
+        return [Send(self._chunk(committed))] if committed.token_ids else []
+
+    def _commit(self, round_: OpenRound, outcome: Verified, now_s: float) -> list[Effect]:
+        generation, plan, block = self._generation, round_.plan, round_.verified
+        self._chooser.learn(plan, block, outcome)
+        committed = generation.commit(
+            outcome,
+            block.draft,
+            round_.uncommitted,
+            block.parents,
+            protocol=None if plan is None else plan.protocol,
+            draft_model=round_.draft_model,
+            exact=plan is None or PROTOCOLS[plan.protocol].lossless(self._rules.speculation.wire),
+        )
+        self._account.committed(len(committed.token_ids), now_s)
+        timing = round_.timing(outcome, round_.sent_tokens + len(committed.token_ids), now_s)
+        # A device's correction is of the round that rejected a token, not of the one it arrives with.
+        yielded = len(committed.token_ids) - len(round_.uncommitted) + (generation.correction_by is not None)
+        first = generation.stats.rounds <= 1
+        judgement = self._account.judged(yielded, timing.total_s, timing.verify_s, first=first)
+        if judgement is not None:
+            generation.late(judgement.late)
+            slo_class = generation.request.slo.name
+            timing = replace(timing, slo_class=slo_class, late=judgement.late, behind=judgement.behind)
+        return [*self._over(), Measured(timing), Send(self._chunk(committed))]
+
+    def _undecided(self, round_: OpenRound, outcome: Undecided) -> list[Effect]:
+        assert round_.exchanges, "what no device drafted is decided at once"
+        self._generation.round_happened(round_.number, RoundEvent.UNDECIDED)
+        round_.undecided = True
+        return [AskAgain(outcome, round_.allowed_s)]
+
+    def _resolved(self, round_: OpenRound, event: Answered) -> list[Effect]:
+        """The rest of the block's round is here, or the drafter is lost."""
+        self._generation.round_happened(round_.number, RoundEvent.RESOLVED)
+        round_.undecided = False
+        if event.exchange is None:
+            return self._resolve(round_, None)
+        round_.exchanges.append(event.exchange)
+        assert isinstance(event.exchange.answer, Resolution), "an undecided round is resolved"
+        return self._resolve(round_, event.exchange.answer)
+
+    def _resolve(self, round_: OpenRound, sent: Resolution | None) -> list[Effect]:
+        """Without what was asked for, all that it was asked about is rejected."""
+        round_.resolved_by_device = sent is not None
+        return [Resolve(Resolution(self._generation.name, round_.number, None) if sent is None else sent)]
+
+    def _verifier_lost(self, round_: OpenRound) -> list[Effect]:
+        """The verifier lost this generation: once it answers, the generation is opened again."""
+        generation, correction = self._generation, self._generation.correction
+        generation.round_happened(round_.number, RoundEvent.VERIFIER_LOST)
+        if correction.by is not None:
+            correction.happened(CorrectionEvent.VERIFIER_LOST)
+        self._held_by_verifier = False
+        self._losses += 1
+        lost = Report(Incident.ROUND_LOST, {"round": round_.number})
+        if self._losses > _MAX_VERIFIER_LOSSES:
+            reason = f"the verifier was lost {self._losses} times in a row before a round was committed; see its log"
+            return [lost, Fail(GenerationFailedError(reason))]
+        return [*self._over(), lost, AwaitVerifier()]
+
+    def _open(self, number: int) -> OpenRound:
+        assert self._round is not None, "only what was asked is answered"
+        assert self._round.number == number, "one round at a time"
+        return self._round
+
+    def _over(self) -> list[Effect]:
+        """The round is over; nothing more is to be done for it."""
+        self._round = self._began_at_s = None
+        return []
+
+    def _chunk(self, committed: Committed) -> GenerationChunk:
+        """What the client is sent of it, up to a stop string; the last one ends the generation."""
+        generation, piece = self._generation, shown(self._text, committed)
+        generation.swallowed(committed.origins[piece.consumed :])
+        self._account.swallowed(len(committed.token_ids) - piece.consumed)
+        if piece.finish is not None:
+            generation.happened(GenerationEvent.ENDED)
+        choices, self._choices = tuple(self._choices), []
+        return GenerationChunk(
+            token_ids=committed.token_ids[: piece.consumed],
+            spans=piece.spans,
+            stats=generation.stats,
+            shown_tokens=self._text.shown_tokens,
+            logprobs=committed.logprobs[: piece.consumed],
+            prompt_logprobs=committed.prompt_logprobs,
+            finish_reason=piece.finish,
+            correction_by=generation.correction_by,
+            choices=choices,
+            ledger=self._account.record,
+        )
+
+
+def _may_draw(drafter: Drafter | None, model: str | None) -> bool:
+    return drafter is not None and drafter.model == model

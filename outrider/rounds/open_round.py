@@ -1,0 +1,68 @@
+"""The round that is being made: what was planned, drafted and sent, and where its time went."""
+
+from dataclasses import dataclass, field
+
+from outrider.contracts.drafting import Draft, DraftPlan
+from outrider.contracts.verifying import Block, Verified
+from outrider.rounds.events import Exchange
+from outrider.rounds.timing import RoundTiming
+
+
+@dataclass(slots=True, eq=False)
+class OpenRound:
+    """Mutable; filled as the round goes on.
+
+    Attributes:
+        plan: None in a round without a drafter.
+        expected_tokens: that it should commit, correction or bonus token included.
+        allowed_s: that an exchange with the drafter may take beyond the usual deadline.
+        exchanges: with the drafter, so far.
+        uncommitted: a correction the device drew, which is committed with the block.
+        sent_tokens: committed before the block: such a correction where nothing more is to be said of it.
+        undecided: the device is asked again.
+        resolved_by_device: it has answered, and its answer is with the verifier.
+        queue_s: the block waited, likewise ``verify_s``; over all its passes, and its resolution's.
+    """
+
+    number: int
+    began_at_s: float
+    plan: DraftPlan | None = None
+    expected_tokens: float = 1.0
+    allowed_s: float = 0.0
+    exchanges: list[Exchange] = field(default_factory=list)
+    draft: Draft | None = None
+    uncommitted: tuple[int, ...] = ()
+    sent_tokens: int = 0
+    block: Block | None = None
+    undecided: bool = False
+    resolved_by_device: bool = False
+    queue_s: float = 0.0
+    verify_s: float = 0.0
+
+    @property
+    def verified(self) -> Block:
+        """The block, which is with the verifier."""
+        assert self.block is not None
+        return self.block
+
+    @property
+    def draft_model(self) -> str | None:
+        """The model of the device that drafted."""
+        return self.exchanges[0].model if self.exchanges else None
+
+    def timing(self, outcome: Verified, committed_tokens: int, now_s: float) -> RoundTiming:
+        """Of the round, which ends now."""
+        drafted = len(self.verified.draft)
+        return RoundTiming(
+            protocol=self.plan.protocol if self.plan is not None and drafted else None,
+            drafted_tokens=drafted,
+            accepted_tokens=outcome.accepted_len,
+            committed_tokens=committed_tokens,
+            draft_s=sum(exchange.draft_s for exchange in self.exchanges),
+            link_s=sum(exchange.link_s for exchange in self.exchanges),
+            queue_s=self.queue_s,
+            verify_s=self.verify_s,
+            total_s=now_s - self.began_at_s,
+            up_bits=sum(exchange.up_bits for exchange in self.exchanges),
+            down_bits=sum(exchange.down_bits for exchange in self.exchanges),
+        )

@@ -1,0 +1,132 @@
+"""A coordinator's pieces of the configuration: each of its parts receives its own, and no more."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from outrider.assembly.verifiers import VerifierSpec, verifier_spec
+from outrider.config.schema import Config, DrafterGroupConfig, LimitsConfig, SpeculationConfig, WireConfig
+from outrider.costs.profiles import CostProfile
+from outrider.rounds.choice import Speculation
+from outrider.scheduling.ledger import DeadlineRule
+from outrider.scheduling.policy import BatchLimits
+from outrider.scheduling.registry import SCHEDULING
+from outrider.selection.registry import SELECTION
+from outrider.selection.situation import SelectionPolicy
+from serve_app.coordination.batcher import Planning
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierSettings:
+    """The verifier's actor: what it builds, what it claims of its node, how long it may take."""
+
+    spec: VerifierSpec
+    num_cpus: float
+    num_gpus: float
+    resources: Mapping[str, float]
+    deadline_s: float
+    start_deadline_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class DraftingSettings:
+    """What drafters draft, and how that is written.
+
+    Attributes:
+        models: the draft model of each drafter group.
+        has_drafters: whether any group has a drafter.
+    """
+
+    speculation: SpeculationConfig
+    wire: WireConfig
+    models: Mapping[str, str]
+    has_drafters: bool
+
+    def choices(self, vocab_size: int) -> Speculation:
+        """What there is to choose from; a fixed policy has one protocol, the first."""
+        speculation = self.speculation
+        fixed = speculation.policy == "fixed"
+        return Speculation(
+            protocols=speculation.protocols[:1] if fixed else speculation.protocols,
+            k_max=speculation.k_max,
+            window=speculation.window,
+            expansion=speculation.expansion,
+            wire=self.wire.format(vocab_size),
+            has_drafters=self.has_drafters,
+        )
+
+    @property
+    def policy(self) -> SelectionPolicy:
+        """What chooses."""
+        return SELECTION[self.speculation.policy].policy
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationsSettings:
+    """What responses are made with.
+
+    Attributes:
+        profiles: of verification times, of which the first that fits the verifier's machine is used.
+    """
+
+    limits: LimitsConfig
+    planning: Planning
+    deadline_rule: DeadlineRule
+    drafting: DraftingSettings
+    profiles: tuple[CostProfile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorSettings:
+    """All of a coordinator."""
+
+    target: str
+    namespace: str
+    drafters: tuple[DrafterGroupConfig, ...]
+    verifier: VerifierSettings
+    generations: GenerationsSettings
+
+
+def coordinator_settings(config: Config, profiles: Sequence[CostProfile] = ()) -> CoordinatorSettings:
+    """Take a configuration to pieces; ``profiles`` are its own, read already: the files need not be on every node."""
+    return CoordinatorSettings(
+        target=config.model.target,
+        namespace=config.cluster.namespace,
+        drafters=config.drafters,
+        verifier=verifier_settings(config),
+        generations=generations_settings(config, profiles),
+    )
+
+
+def verifier_settings(config: Config) -> VerifierSettings:
+    """The verifier's piece."""
+    verifiers, limits = config.verifiers, config.limits
+    return VerifierSettings(
+        spec=verifier_spec(config.model, verifiers),
+        num_cpus=verifiers.num_cpus,
+        num_gpus=verifiers.num_gpus,
+        resources=verifiers.resources,
+        deadline_s=limits.verifier_deadline_s,
+        start_deadline_s=limits.verifier_start_deadline_s,
+    )
+
+
+def generations_settings(config: Config, profiles: Sequence[CostProfile] = ()) -> GenerationsSettings:
+    """The piece of those who make responses."""
+    verifiers, scheduling = config.verifiers, SCHEDULING[config.scheduling.policy]
+    limits = BatchLimits(
+        max_blocks=verifiers.max_batch_blocks,
+        max_new_tokens=verifiers.max_batch_tokens,
+        prefill_chunk_tokens=verifiers.prefill_chunk_tokens,
+    )
+    return GenerationsSettings(
+        limits=config.limits,
+        planning=Planning(scheduling.policy, limits, verifiers.block_tokens),
+        deadline_rule=scheduling.deadlines,
+        drafting=DraftingSettings(
+            speculation=config.speculation,
+            wire=config.wire,
+            models={group.name: group.model for group in config.drafters},
+            has_drafters=config.drafter_count > 0,
+        ),
+        profiles=tuple(profiles),
+    )
