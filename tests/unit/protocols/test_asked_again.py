@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from outrider.contracts.drafting import Draft, DraftPlan, DraftRequest, DraftTerms
-from outrider.contracts.errors import ChecksumError, MessageError
+from outrider.contracts.errors import ChecksumError, DrafterLostError, MessageError
 from outrider.contracts.exchanged import FloatField, FloatRow, WireFormat
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import SamplingParams
@@ -26,8 +26,17 @@ from tests.unit.engines.conftest import tiny_llama, torch_drafter, torch_verifie
 from tests.unit.engines.drafter_device import draft_of
 from tests.unit.engines.reference import Client
 from tests.unit.engines.semantic_device import ThresholdJudge, plain_semantic
-from tests.unit.serve_app.api.in_memory_service import LENGTH, Service, draft_model, drafter, request_for, tokens_of
-from tests.unit.serve_app.coordination.in_memory import FIRST, GREEDY, PROMPT, WIRE, on_loop
+from tests.unit.serve_app.api.in_memory_service import (
+    LENGTH,
+    Service,
+    draft_model,
+    drafter,
+    request_for,
+    tokens_of,
+    truth_of,
+)
+from tests.unit.serve_app.coordination.in_memory import FIRST, GREEDY, PROMPT, WIRE
+from tests.unit.virtual_clock import on_loop
 
 WIDTH = 48  # of the draft model's hidden states
 PLAN = DraftPlan("asked_again", 4)
@@ -121,6 +130,7 @@ def test_the_device_sends_what_it_is_asked_for_and_the_verifier_decides() -> Non
         outcome = ends.outcome(block)
         if isinstance(outcome, Undecided):
             resolution = ends.resolved(outcome)
+            assert resolution.hidden is not None
             assert np.array_equal(resolution.hidden, hidden[list(outcome.mismatches)])
             (outcome,) = ends.verifier.verify([], [resolution])
             asked_about += 1
@@ -165,4 +175,22 @@ async def test_a_sampled_request_s_corrections_are_the_device_s() -> None:
     assert {name for name, _ in chunks[-1].stats.protocols} == {"asked_again"}
     assert any(draft.correction is not None for draft in service.fleet.transports[FIRST].answers)
     assert any(chunk.correction_by is not None for chunk in chunks)
+    await service.idle()
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["answered", "device lost"])
+@on_loop
+async def test_a_response_is_made_in_two_steps(*, lost: bool) -> None:
+    """A device that is lost at the question costs its mismatches: what is left is the target's own output."""
+    service = Service(drafter(), judge=ThresholdJudge(WIDTH))
+    if lost:
+        service.fleet.transports[FIRST].lost["question"] = DrafterLostError("gone")
+    request = replace(request_for(window=3), protocol="asked_again")
+    chunks = await service.response(request)
+    resolutions = [resolution for call in service.verifier.calls for resolution in call.resolutions]
+    assert {resolution.hidden is None for resolution in resolutions} == {lost}
+    assert len(tokens_of(chunks)) == LENGTH
+    if lost:
+        assert tokens_of(chunks) == truth_of(request)
+        assert service.fleet.reported == [FIRST]
     await service.idle()

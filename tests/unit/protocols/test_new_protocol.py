@@ -39,7 +39,8 @@ from tests.unit.serve_app.api.in_memory_service import (
     tokens_of,
     truth_of,
 )
-from tests.unit.serve_app.coordination.in_memory import WIRE, on_loop
+from tests.unit.serve_app.coordination.in_memory import WIRE
+from tests.unit.virtual_clock import on_loop
 
 
 class Pairs(DraftProtocol):
@@ -155,7 +156,7 @@ async def test_it_is_drafted_verified_and_counted_in_usage() -> None:
 @on_loop
 async def test_a_policy_chooses_it_where_it_is_allowed() -> None:
     service = Service(drafter(), protocols=("pairs",))
-    service.services = replace(service.services, policy=Cheapest())
+    service.rules = replace(service.rules, policy=Cheapest())
     chunks = await service.response(sampled(window=2))
     assert {name for name, _ in chunks[-1].stats.protocols} == {"pairs"}
     seeded = await service.response(replace(sampled(window=2), generation="h", reproducible=True))

@@ -29,6 +29,7 @@ from outrider.scheduling.policy import BatchLimits, SchedulingPolicy
 from outrider.selection.fixed import Fixed
 from outrider.text.shown import IncrementalText
 from outrider.text.stops import tokens_that_stop
+from outrider.verification.semantic import MismatchJudge
 from serve_app.coordination.batcher import Batcher, Planning
 from serve_app.coordination.drafter_book import DrafterBook
 from serve_app.coordination.drafter_link import DrafterLink, LinkServices
@@ -84,8 +85,8 @@ def drafter() -> EngineTransport:
 class LocalVerifier:
     """A real verifier engine in this process; calls are applied one after the other, as ``VerifierActor`` does."""
 
-    def __init__(self, blocks: int = 200) -> None:
-        self._blocks = blocks
+    def __init__(self, blocks: int = 200, judge: MismatchJudge | None = None) -> None:
+        self._blocks, self._judge = blocks, judge
         self.max_context_tokens = min(256, blocks * BLOCK_TOKENS)
         self.engine = self._empty()
         self.calls: list[VerifyCall] = []
@@ -129,7 +130,7 @@ class LocalVerifier:
         return (usage.generations, usage.used_blocks) == (0, 0)
 
     def _empty(self) -> VerifierEngine:
-        return torch_verifier(tiny_llama(), blocks=self._blocks, prefill_chunk_tokens=CHUNK)
+        return torch_verifier(tiny_llama(), blocks=self._blocks, prefill_chunk_tokens=CHUNK, judge=self._judge)
 
     def _apply(self, call: VerifyCall) -> VerifyReply:
         refused, outcomes = apply_call(self.engine, call)
@@ -150,8 +151,9 @@ class Service:
         protocols: tuple[ProtocolName, ...] = ("token_ids",),
         scheduling: SchedulingPolicy | None = None,
         deadline_rule: DeadlineRule = DeadlineRule.LEDGER,
+        judge: MismatchJudge | None = None,
     ) -> None:
-        self.verifier = LocalVerifier(blocks)
+        self.verifier = LocalVerifier(blocks, judge)
         self.fleet = MemoryFleet(*drafters)
         self.book = DrafterBook({})
         self.sink = RecordingSink()

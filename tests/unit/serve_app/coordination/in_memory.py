@@ -61,7 +61,7 @@ class EngineTransport:
 
     def __init__(self, engine: TorchDrafter) -> None:
         self.engine = engine
-        self.gates: dict[str, Gate] = {}  # by step: open, prefill, draft
+        self.gates: dict[str, Gate] = {}  # by step: open, prefill, draft, question
         self.lost: dict[str, OutriderError] = {}  # by step: the request arrives, its answer does not
         self.changes: dict[str, Callable[[bytes], bytes]] = {}  # by step: what arrives instead of its answer
         self.draws: Callable[[Draft], Draft] | None = None  # instead of what it drafted, well encoded
@@ -91,6 +91,10 @@ class EngineTransport:
         if session is None:
             return Answer(b"", self.drafter_s)
         await asyncio.sleep(LINK_S)
+        known = session.answer_at_once(order)
+        if known is not None:
+            await self._on_the_way("question")
+            return Answer(known, self.drafter_s)
         request = session.decode_order(order)
         key = (generation, request.round)
         self.engine.submit(request)
