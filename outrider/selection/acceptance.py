@@ -79,14 +79,6 @@ class AcceptanceView:
         """Expected acceptance of a chain's token ``depth`` (from 0), given that those before it were accepted."""
         return float(self.means[_ROW[rule], min(depth, DEPTHS - 1)])
 
-    def uncertainty(self, rule: AcceptanceRule, depth: int) -> float:
-        """Standard deviation of ``token_acceptance``."""
-        return float(self.deviations[_ROW[rule], min(depth, DEPTHS - 1)])
-
-    def sibling_acceptance(self, rule: AcceptanceRule, depth: int, siblings: int) -> float:
-        """Expected acceptance of one of ``siblings`` nodes at ``depth``: 1 - prod(1 - beta^(j))  (TSLT eq. 39)."""
-        return float(self.grid(depth + 1, siblings)[_ROW[rule], depth, siblings])
-
     def optimistic(self, deviations: float) -> "AcceptanceView":
         """The view with everything unsure raised by so many standard deviations."""
         return replace(
@@ -96,7 +88,10 @@ class AcceptanceView:
         )
 
     def grid(self, depths: int, siblings: int) -> Floats:
-        """``[rules, depths, siblings + 1]``: what ``sibling_acceptance`` says of each, and 0 for no sibling."""
+        """``[rules, depths, siblings + 1]``: expected acceptance of one of so many nodes, 1 - prod(1 - beta^(j)).
+
+        Source: TSLT eq. 39.
+        """
         means = self.means.take(range(depths), axis=1, mode="clip")
         factors = self.sibling_factors.take(range(siblings), axis=1, mode="clip")
         each = np.minimum(means[:, :, None] * factors[:, None, :], 1.0)
@@ -281,10 +276,10 @@ def _related_prior(accepted: Floats, seen: Floats) -> tuple[Floats, Floats]:
         (_SHARED_NOISE, _RATIO, shared_noise_from_ratio),
         (_RATIO, _SHARED_NOISE, ratio_from_shared_noise),
     ):
-        told = min(float(seen[other]), _RELATED_TOKENS)
-        if told > 0.0:
-            weight[row] = _PRIOR_TOKENS + told
-            prior[row] = (_PRIOR_TOKENS * prior[row] + told * related(accepted[other] / seen[other])) / weight[row]
+        known = min(float(seen[other]), _RELATED_TOKENS)
+        if known > 0.0:
+            weight[row] = _PRIOR_TOKENS + known
+            prior[row] = (_PRIOR_TOKENS * prior[row] + known * related(accepted[other] / seen[other])) / weight[row]
     return prior, weight
 
 

@@ -18,6 +18,7 @@ from outrider.selection.plans import NO_DRAFT, PlanSet, candidate_plans
 from outrider.selection.situation import RoundSituation, VerifierView
 from outrider.selection.yields import expected_tokens
 from tests.unit.selection.simulated_rounds import SERVER, VOCAB, WIRE, World, link, shape, true_candidates
+from tests.unit.selection.test_acceptance import sibling_acceptance
 
 ALL = candidate_plans(tuple(PROTOCOLS), 16, False, ())
 TRUE_FACTORS = [0.4**sibling for sibling in range(16)]
@@ -52,7 +53,7 @@ def test_agree_with_the_costs_of_one_plan_at_a_time(world: World) -> None:
         assert one.seconds_per_token == pytest.approx(one.round_s / one.expected_tokens)
         if plan is not None:
             rule = PROTOCOLS[plan.protocol].rule(situation.params, WIRE)
-            layers = [situation.acceptance.sibling_acceptance(rule, depth, k) for depth, k in enumerate(shape(plan))]
+            layers = [sibling_acceptance(situation.acceptance, rule, depth, k) for depth, k in enumerate(shape(plan))]
             assert one.expected_tokens == pytest.approx(expected_tokens(layers))
 
 
