@@ -13,6 +13,7 @@ from outrider.contracts.requests import SamplingParams
 from outrider.link.state import profile_csi
 from outrider.link.trace import profile_at
 from outrider.protocols.registry import PROTOCOLS
+from outrider.rounds.load import PresentLoad
 from outrider.selection.acceptance import AcceptanceBook, GenerationAcceptance
 from outrider.selection.situation import (
     DrafterView,
@@ -33,30 +34,13 @@ from outrider.simulation.drafted_rounds import (
     message_sizes,
 )
 
-_WEIGHT = 0.1  # of the newest round or batch in running averages
 _PARAMS = SamplingParams()
-
-
-class ObservedLoad:
-    """How busy the verifier was lately."""
-
-    def __init__(self) -> None:
-        """Begin as an idle one."""
-        self.queue_s, self.batch_blocks = 0.0, 1.0
-
-    def round(self, queue_s: float) -> None:
-        """A round was committed that waited so long."""
-        self.queue_s += _WEIGHT * (queue_s - self.queue_s)
-
-    def batch(self, blocks: int) -> None:
-        """A batch of so many blocks was sent."""
-        self.batch_blocks += _WEIGHT * (blocks - self.batch_blocks)
 
 
 class GroupChoices:
     """What the devices of a group share: policy, acceptance book, tables of plans, the view of the verifier."""
 
-    def __init__(self, drafts: GroupDrafts, policy: SelectionPolicy, cost_model: CostModel, load: ObservedLoad) -> None:
+    def __init__(self, drafts: GroupDrafts, policy: SelectionPolicy, cost_model: CostModel, load: PresentLoad) -> None:
         """Begin with nothing learned.
 
         Raises:
@@ -75,7 +59,7 @@ class GroupChoices:
     @property
     def verifier(self) -> VerifierView:
         """As it was lately."""
-        return VerifierView(self._cost_model, self._load.queue_s, self._load.batch_blocks, 0.0)
+        return self._load.view(self._cost_model)
 
     def shape(self, plan: DraftPlan) -> tuple[DraftShape, tuple[int, int]]:
         """A plan's shape and message sizes."""
@@ -109,7 +93,7 @@ class ChoosingDevice(ModelledDevice):
             self._prompt_tokens = response.prompt_tokens
         return response
 
-    def draft(self, committed_tokens: int, remaining_tokens: int, credit_s: float) -> Draft:
+    def draft(self, committed_tokens: int, remaining_tokens: int, promise: Promise | None) -> Draft:
         """Choose the round's plan from what was learned so far, then draft by it."""
         self._learn()
         choices = self._choices
@@ -126,7 +110,7 @@ class ChoosingDevice(ModelledDevice):
             acceptance=self._acceptance.view(),
             protocols=(group.protocol,),
             window=None,
-            promise=Promise(group.slo.tokens_per_s, credit_s) if group.slo.tokens_per_s > 0.0 else None,
+            promise=promise,
         )
         self._previous = choices.policy.choose(situation, self._previous)
         plan = self._previous.chosen.plan

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from outrider.contracts.slo import SloClass
 from outrider.link.emulator import LinkEmulator
-from outrider.scheduling.ledger import Ledger
+from outrider.rounds.account import RoundAccount
 from outrider.scheduling.policy import PendingVerification
 from outrider.simulation.device_account import DeviceAccount
 from outrider.simulation.drafted_rounds import NO_DRAFT, Draft, Workload
@@ -42,7 +42,7 @@ class SimulatedDevice:
     round: int = 0
     done: bool = True
     draft: Draft = NO_DRAFT
-    ledger: Ledger = field(default_factory=Ledger)
+    promised: RoundAccount = field(init=False)
     prompt_tokens: int = 0
     output_tokens: int = 0
     committed: int = 0
@@ -60,13 +60,13 @@ class SimulatedDevice:
         """By which results and records name it."""
         return device_name(self.number)
 
-    def ask(self, now_s: float) -> None:
-        """Begin the response whose lengths are set."""
+    def ask(self, now_s: float, promised: RoundAccount) -> None:
+        """Begin the response whose lengths are set, and the account of what it is promised."""
         self.done = False
         self.committed = self.computed_tokens = 0
         self.asked_at_s = now_s
         self.first_at_s = None
-        self.ledger = Ledger(self.slo.tokens_per_s)
+        self.promised = promised
         self.begin_round(NO_DRAFT, now_s)
 
     def begin_round(self, draft: Draft, now_s: float) -> None:

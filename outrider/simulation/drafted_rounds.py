@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 from outrider.contracts.drafting import DraftPlan
 from outrider.protocols.payload import order_bits
 from outrider.protocols.registry import answer_bits
+from outrider.selection.situation import Promise
 from outrider.selection.yields import expected_tokens
 from outrider.simulation.acceptance_models import Predictor, draft_shape
 from outrider.simulation.chance import uniforms
@@ -55,13 +56,13 @@ class Workload(Protocol):
         """Its next response; None if it is done."""
         ...
 
-    def draft(self, committed_tokens: int, remaining_tokens: int, credit_s: float) -> Draft:
+    def draft(self, committed_tokens: int, remaining_tokens: int, promise: Promise | None) -> Draft:
         """Its next round; the one before it is committed.
 
         Args:
             committed_tokens: of the response so far, >= 1.
             remaining_tokens: that it may still take, >= 1.
-            credit_s: time until it is behind its promise (``Ledger.credit_s``).
+            promise: what the round has to keep, if anything.
         """
         ...
 
@@ -127,7 +128,7 @@ class ModelledDevice:
             self._flags = uniforms(self._seed, self._device, self._number, _FLAGS, response.output_tokens)
         return response
 
-    def draft(self, committed_tokens: int, remaining_tokens: int, credit_s: float) -> Draft:  # noqa: ARG002 (a choice's)
+    def draft(self, committed_tokens: int, remaining_tokens: int, promise: Promise | None) -> Draft:  # noqa: ARG002 (a choice's)
         """The group's window, cut to what may still be committed, up to the first token a predictor flags."""
         drafts, predictor = self._drafts, self._predictor
         depth = min(self._longest, remaining_tokens - 1)

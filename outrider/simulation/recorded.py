@@ -18,6 +18,7 @@ from outrider.contracts.slo import BEST_EFFORT, SloClass
 from outrider.link.emulator import LinkEmulator
 from outrider.link.profiles import LinkProfile
 from outrider.scheduling.registry import Scheduling
+from outrider.selection.situation import Promise
 from outrider.simulation.device import SimulatedDevice
 from outrider.simulation.drafted_rounds import Draft, Response
 from outrider.simulation.results import SimulationResults
@@ -129,7 +130,7 @@ class RecordedWorkload:
         self._rounds = iter(response.rounds)
         return Response(response.pause_s, response.prompt_tokens, response.output_tokens)
 
-    def draft(self, committed_tokens: int, remaining_tokens: int, credit_s: float) -> Draft:  # noqa: ARG002
+    def draft(self, committed_tokens: int, remaining_tokens: int, promise: Promise | None) -> Draft:  # noqa: ARG002
         """As recorded, whatever the state."""
         made = next(self._rounds)
         bits = (made.down_bits, made.up_bits) if made.down_bits or made.up_bits else None

@@ -7,8 +7,11 @@ from math import inf
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.link import Direction
 from outrider.link.emulator import LinkEmulator
+from outrider.rounds.account import RoundAccount
+from outrider.rounds.load import PresentLoad
+from outrider.scheduling.ledger import Ledger
 from outrider.simulation.chance import link_seed
-from outrider.simulation.chosen_rounds import ChoosingDevice, GroupChoices, ObservedLoad
+from outrider.simulation.chosen_rounds import ChoosingDevice, GroupChoices
 from outrider.simulation.device import SimulatedDevice
 from outrider.simulation.drafted_rounds import GroupDrafts, ModelledDevice, Workload
 from outrider.simulation.results import DeviceResults, SimulationResults
@@ -29,7 +32,7 @@ def simulate(scenario: Scenario) -> SimulationResults:
     """
     _check_memory(scenario)
     rules = rules_of(scenario)
-    load = ObservedLoad()
+    load = PresentLoad()
     loop = EventLoop(
         modelled_devices(scenario, rules, load),
         SimulatedServer(scenario.verifier, rules, scenario.seed),
@@ -44,7 +47,7 @@ def simulate(scenario: Scenario) -> SimulationResults:
     return loop.results(scenario.name, scenario.system, scenario.seed, scenario.first_token_grace_s)
 
 
-def modelled_devices(scenario: Scenario, rules: SystemRules, load: ObservedLoad) -> list[SimulatedDevice]:
+def modelled_devices(scenario: Scenario, rules: SystemRules, load: PresentLoad) -> list[SimulatedDevice]:
     """The devices of all groups, numbered through."""
     devices: list[SimulatedDevice] = []
     remote = rules.speculates and not rules.drafts_on_server
@@ -72,7 +75,7 @@ class EventLoop:
         devices: list[SimulatedDevice],
         server: SimulatedServer,
         tally: RunTally,
-        load: ObservedLoad | None = None,
+        load: PresentLoad | None = None,
         *,
         duration_s: float = inf,
         reply_s: float = 0.0,
@@ -80,7 +83,7 @@ class EventLoop:
         max_active_responses: int | None = None,
     ) -> None:
         """Everybody is about to ask for a first response; nobody measures a ``load`` of None."""
-        self._devices, self._server, self._tally, self._load = devices, server, tally, load or ObservedLoad()
+        self._devices, self._server, self._tally, self._load = devices, server, tally, load or PresentLoad()
         self._duration_s, self._reply_s = duration_s, reply_s
         self._warmup_s, self._keep_speeds = tally.warmup_s, keep_speeds
         self._events: list[tuple[float, int, int, SimulatedDevice | Flight | None]] = []
@@ -103,11 +106,13 @@ class EventLoop:
                 self._server.enqueue(subject, now_s)
             elif kind == _LAND:
                 assert isinstance(subject, Flight)
+                self._load.batch(len(subject.members))
                 for device in self._server.landed(subject, now_s):
                     self._commit(device, now_s)
             elif kind == _ASK:
                 assert isinstance(subject, SimulatedDevice)
-                subject.ask(now_s)
+                ledger = Ledger(subject.slo.tokens_per_s)
+                subject.ask(now_s, RoundAccount(ledger, self._server.deadlines, self._tally.spikes))
                 self._queued.append(subject)
                 self._admit(now_s)
             self._serve(now_s)
@@ -146,7 +151,6 @@ class EventLoop:
         server = self._server
         while (flight := server.plan(now_s)) is not None:
             self._tally.batch(flight)
-            self._load.batch(len(flight.members))
             self._at(flight.starts_at_s + flight.took_s + self._reply_s, _LAND, flight)
         due_at_s = server.due_at_s
         if server.waiting and now_s < due_at_s < inf and due_at_s != self._staged_at_s:
@@ -166,11 +170,10 @@ class EventLoop:
                 self._tally.first_token_s.append(now_s - device.asked_at_s)
         else:
             device.account.round_committed(tokens, now_s, measured=measured)
-            self._load.round(device.queue_s)
             if measured:
                 self._tally.round(device, now_s)
-        if device.slo.tokens_per_s > 0.0:
-            device.ledger = device.ledger.committed(tokens, now_s)
+        self._load.round(device.queue_s, now_s - device.arrived_at_s - device.queue_s - device.verify_s)
+        device.promised.committed(tokens, now_s)
         if device.committed < device.output_tokens:
             self._draft(device, now_s)
             return
@@ -185,12 +188,14 @@ class EventLoop:
         """Begin responses that were asked for, as far as there is room."""
         while self._queued and self._active < self._max_active:
             self._active += 1
-            self._server.enqueue(self._queued.popleft(), now_s)
+            device = self._queued.popleft()
+            device.arrived_at_s = now_s
+            self._server.enqueue(device, now_s)
 
     def _draft(self, device: SimulatedDevice, now_s: float) -> None:
         """Begin a round; what happens to it until it arrives depends on nothing else and is known at once."""
-        credit_s = device.ledger.credit_s(now_s)
-        draft = device.workload.draft(device.committed, device.output_tokens - device.committed, credit_s)
+        remaining_tokens = device.output_tokens - device.committed
+        draft = device.workload.draft(device.committed, remaining_tokens, device.promised.promise(now_s))
         device.begin_round(draft, now_s)
         if draft.bits is None:
             self._server.enqueue(device, now_s)

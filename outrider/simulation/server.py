@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import exp, inf
 
+from outrider.contracts.chunks import chunk_of, pass_costs
 from outrider.contracts.cost import BatchWork, VerifyCost
-from outrider.scheduling.ledger import DeadlineRule, round_deadline_at_s
+from outrider.scheduling.ledger import DeadlineRule
 from outrider.scheduling.policy import BatchPlan, PendingVerification, StopReason
 from outrider.simulation.chance import normals
 from outrider.simulation.device import SimulatedDevice, device_name
@@ -61,19 +62,24 @@ class SimulatedServer:
         self._noise: list[float] = []
         self._noise_blocks = 0
 
+    @property
+    def deadlines(self) -> DeadlineRule:
+        """What blocks' deadlines come from."""
+        return self._rules.scheduling.deadlines
+
     def enqueue(self, device: SimulatedDevice, now_s: float) -> None:
         """A block arrived."""
-        expected, tokens_per_s = device.draft.expected_tokens, device.slo.tokens_per_s
+        terms = device.promised.terms(device.began_at_s, device.draft.expected_tokens)
         total = device.total_tokens
         resident = self.memory.resident_tokens(device.number)
         device.pending = PendingVerification(
             device.name,
             device.round,
             now_s,
-            self._deadline_at_s(device, expected),
-            expected,
+            terms.deadline_at_s,
+            terms.expected_tokens,
             VerifyCost(total - resident, resident),
-            tokens_per_s,
+            terms.tokens_per_s,
             -(-total // self._model.kv_block_tokens),
         )
         device.queued_at_s = now_s
@@ -117,10 +123,10 @@ class SimulatedServer:
     def _dispatch(self, plan: BatchPlan, now_s: float) -> Flight:
         queue, limits, model = self._queue, self._limits, self._model
         members = [queue.pop(block.generation) for block in plan.batch]
+        foreseen = zip((block.cost for block in plan.batch), (device.own_rows for device in members), strict=True)
         predicted = BatchWork()
-        for block in plan.batch:
-            new = min(block.cost.new_tokens, limits.prefill_chunk_tokens)
-            predicted = predicted.plus(VerifyCost(new, block.cost.cached_tokens))
+        for cost in pass_costs(foreseen, limits.prefill_chunk_tokens):
+            predicted = predicted.plus(cost)
         predicted_s = model.planner.predict_work_s(predicted)
         starts_at_s = max(now_s + self._dispatch_s, self._free_at_s)
         for device in members:
@@ -147,10 +153,8 @@ class SimulatedServer:
             total, resident = device.total_tokens, memory.resident_tokens(device.number)
             fits = memory.hold(device.number, total, numbers)
             lacking = total - resident
-            prefix = max(0, lacking - device.own_rows)
-            chunk = min(prefix, chunk_left)
-            taken = (lacking if chunk == prefix else chunk) if fits else 0
-            chunk_left -= min(chunk, taken)
+            taken, counted = chunk_of(lacking, device.own_rows, chunk_left) if fits else (0, 0)
+            chunk_left -= counted
             if taken:
                 new += taken
                 interactions += (resident + taken) * taken
@@ -202,11 +206,3 @@ class SimulatedServer:
             self._noise = normals(self._seed, _NOISE, self._noise_blocks, _NOISE_BLOCK)
             self._noise_blocks += 1
         return exp(self._model.noise * self._noise.pop())
-
-    def _deadline_at_s(self, device: SimulatedDevice, expected_tokens: float) -> float:
-        tokens_per_s = device.slo.tokens_per_s
-        if tokens_per_s == 0.0 or device.first_at_s is None:
-            return inf
-        if self._rules.scheduling.deadlines is DeadlineRule.ROUND:
-            return round_deadline_at_s(device.began_at_s, expected_tokens, tokens_per_s)
-        return device.ledger.deadline_at_s(expected_tokens)

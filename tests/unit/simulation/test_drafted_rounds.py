@@ -16,7 +16,7 @@ def rounds(drafting: DeviceGroup, seed: int = 1) -> list[Draft]:
     assert response is not None
     made, committed = [], 1
     while committed < response.output_tokens:
-        made.append(device.draft(committed, response.output_tokens - committed, 0.0))
+        made.append(device.draft(committed, response.output_tokens - committed, None))
         committed += made[-1].accepted + 1
     assert committed == response.output_tokens  # a draft never runs past the end
     return made
@@ -88,4 +88,4 @@ def test_devices_differ_in_speed_and_every_response_in_length() -> None:
 def test_without_drafts_rounds_are_the_verifiers_alone() -> None:
     device = ModelledDevice(GroupDrafts(group()), 0, 1, None, speculates=False, remote=False)
     device.begin()
-    assert device.draft(1, 8, 0.0) == NO_DRAFT
+    assert device.draft(1, 8, None) == NO_DRAFT
