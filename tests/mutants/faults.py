@@ -1,0 +1,270 @@
+"""The faults. A new gate, or a new place where exactness can be lost, gets its own."""
+
+from tests.mutants.planting import Fault
+
+GATE = "tests/unit/verification/test_exactness.py"
+
+
+def gate(name: str) -> tuple[str, ...]:
+    """The gate's tests of that name."""
+    return (GATE, "-k", name)
+
+
+TREES = gate("test_trees")
+CHAINS = gate("test_chains")
+ROUNDS = gate("rounds_after")
+GREEDY = gate("greedy")
+CANDIDATES = gate("candidates_and")
+
+FAULTS = (
+    Fault(
+        "siblings drawn without replacement are tested with it",
+        "without(drawn_from, token_id) if distinct else drawn_from",
+        "drawn_from",
+        TREES,
+    ),
+    Fault(
+        "siblings drawn with replacement are tested without it",
+        "without(drawn_from, token_id) if distinct else drawn_from",
+        "without(drawn_from, token_id)",
+        TREES,
+    ),
+    Fault("the rule is never told of distinct siblings", "distinct=block.distinct,", "distinct=False,", TREES),
+    Fault("siblings are drawn without replacement whatever was agreed", "if distinct and drawn:", "if drawn:", TREES),
+    Fault("siblings are drawn with replacement whatever was agreed", "if distinct and drawn:", "if False:", TREES),
+    Fault(
+        "dsd draws from the row before rounding",
+        "siblings(softmax(row), numbers, distinct=False), logits=row) for row in rounded]",
+        "siblings(softmax(row), numbers, distinct=False), logits=told) for row, told in zip(rows, rounded)]",
+        CHAINS,
+    ),
+    Fault(
+        "dssd draws from the row before rounding",
+        "siblings(fixed_point_probs(numerators, layer.wire), numbers",
+        "siblings(np.exp(row - row.max()), numbers",
+        CHAINS,
+    ),
+    Fault(
+        "tslt truncates after sampling",
+        "ranks = siblings(softmax(logits), numbers",
+        "ranks = siblings(softmax(rows[len(drawn)][support]), numbers",
+        CHAINS,
+    ),
+    Fault(
+        "ACCEPT noise is used for drafting",
+        "self.position, Purpose.DRAFT_TOKEN",
+        "self.position, Purpose.ACCEPT",
+        CHAINS,
+    ),
+    Fault(
+        "draft positions share their noise",
+        "self.params, len(self.token_ids) + job.depth, job.shape",
+        "self.params, len(self.token_ids), job.shape",
+        gate("chains_of_two"),
+    ),
+    Fault(
+        "siblings are drawn with one number",
+        "drawn.append(draw(probs, number))",
+        "drawn.append(draw(probs, numbers[0]))",
+        TREES,
+    ),
+    Fault(
+        "siblings are tested with one number",
+        "tests = accept_uniforms(len(path), len(siblings))",
+        "tests = np.repeat(accept_uniforms(len(path), 1), len(siblings))",
+        TREES,
+    ),
+    Fault(
+        "depths are tested with one number",
+        "block.position + depth, Purpose.ACCEPT",
+        "block.position, Purpose.ACCEPT",
+        gate("chains_of_two"),
+    ),
+    Fault(
+        "the verifier corrects with ACCEPT noise",
+        "len(halt.path), Purpose.RESIDUAL",
+        "len(halt.path), Purpose.ACCEPT",
+        CHAINS,
+    ),
+    Fault(
+        "a correction is drawn with another position's noise",
+        "block.position + len(halt.path), Purpose.RESIDUAL",
+        "block.position, Purpose.RESIDUAL",
+        ("tests/unit/verification/test_speculative.py", "-k", "each_block"),
+    ),
+    Fault(
+        "the device tests candidates with the noise that drew them",
+        "uniforms(seed, position, Purpose.CANDIDATE_ACCEPT",
+        "uniforms(seed, position, Purpose.CANDIDATE",
+        CANDIDATES,
+    ),
+    Fault(
+        "the device corrects with the noise that drew the candidates",
+        "uniforms(seed, position, Purpose.RESIDUAL",
+        "uniforms(seed, position, Purpose.CANDIDATE",
+        CANDIDATES,
+    ),
+    Fault(
+        "the ratio is inverted, as printed",
+        "min(target_prob, draft_prob) / draft_prob if draft_prob > 0.0",
+        "min(target_prob, draft_prob) / target_prob if target_prob > 0.0",
+        CHAINS,
+    ),
+    Fault(
+        "the residual is the draft's",
+        "rest: Probs = np.maximum(target - draft, 0.0)\n    total",
+        "rest: Probs = np.maximum(draft - target, 0.0)\n    total",
+        CHAINS,
+    ),
+    Fault(
+        "the residual is the target's row (WISP eq. 3)",
+        "rest: Probs = np.maximum(target - draft, 0.0)\n    total",
+        "rest: Probs = target.copy()\n    total",
+        CHAINS,
+    ),
+    Fault("the residual is not renormalised", "rest / total if total > 0.0", "rest if total > 0.0", TREES),
+    Fault(
+        "the bonus token is chosen at the row before",
+        "return 1 + path[-1] if path else 0",
+        "return path[-1] if path else 0",
+        CHAINS,
+    ),
+    Fault(
+        "the bonus token is the first row's",
+        "BlockDecision(halt.path, choices[halt.row] if",
+        "BlockDecision(halt.path, choices[0] if",
+        CHAINS,
+    ),
+    Fault(
+        "the target chooses at a path's end with another position's noise",
+        "RowGroup(generation.params, work.checked.position + len(path), counts",
+        "RowGroup(generation.params, work.checked.position, counts",
+        ("tests/unit/engines/verifier/test_ratio.py", "-k", "company and torch"),
+    ),
+    Fault(
+        "the fallback behind the candidates is skipped",
+        "int(source.token_ids[passed.argmax()]) if passed.any() else None",
+        "int(source.token_ids[passed.argmax()])",
+        CANDIDATES,
+    ),
+    Fault(
+        "the target's penalties count a draft token one row late",
+        "drafted[np.arange(1, conditioned_on.size + 1),",
+        "drafted[np.minimum(np.arange(2, conditioned_on.size + 2), group.rows - 1),",
+        gate("chains_of_two"),
+    ),
+    Fault(
+        "the target's penalties leave out a tree's path",
+        "generation.counts_behind([*work.block.forced, *tokens])",
+        "generation.counts_behind([*work.block.forced])",
+        TREES,
+    ),
+    Fault(
+        "the target's penalties leave out a device's correction",
+        "generation.counts_behind(block.forced)",
+        "generation.counts",
+        ROUNDS,
+    ),
+    Fault(
+        "the target's penalties count committed tokens one late",
+        "self.counts.append(token_ids)",
+        "self.counts.append(token_ids[:-1])",
+        ROUNDS,
+    ),
+    Fault(
+        "a correction is drawn from its own residual again",
+        "return draw(rest, float(uniforms(seed",
+        "return draw(residual(rest, draft_probs), float(uniforms(seed",
+        CHAINS,
+    ),
+    Fault(
+        "a correction is drawn by the verifier too",
+        "return BlockDecision(path, None, correction_source(",
+        "return BlockDecision(path, int(possible[0]), correction_source(",
+        CHAINS,
+    ),
+    Fault(
+        "the device commits its correction twice",
+        "job.correction = token_id\n        generation.commit_correction(token_id)",
+        "generation.commit_correction(token_id)\n        generation.commit_correction(token_id)",
+        ROUNDS,
+    ),
+    Fault(
+        "one draft position's row is shifted",
+        "self._index = {row: index for",
+        "self._index = {row: max(index - 1, 0) for",
+        gate("chains_of_two"),
+    ),
+    Fault(
+        "one draft position's target row is shifted",
+        "        start + row\n",
+        "        start + max(row - 1, 0)\n",
+        gate("chains_of_two"),
+    ),
+    Fault(
+        "the device corrects from its first position's row",
+        "self.rows[key] = row.numerators",
+        "self.rows[key] = (job.rows or rows)[0].numerators",
+        gate("chains_of_two"),
+    ),
+    Fault(
+        "the device tests candidates against its first tokens",
+        "draft_probs[source.token_ids])\n        passed",
+        "draft_probs[: len(source.token_ids)])\n        passed",
+        CANDIDATES,
+    ),
+    Fault(
+        "top-p is applied before temperature",
+        '"temperature": _scale,\n    "top_k": _top_k,\n    "top_p": _top_p,',
+        '"top_p": _top_p,\n    "temperature": _scale,\n    "top_k": _top_k,',
+        ("tests/unit/sampling/test_logits.py", "-k", "mixed_batch"),
+    ),
+    Fault(
+        "the target is not truncated",
+        '"top_k": _top_k,',
+        "",
+        CHAINS,
+    ),
+    Fault(
+        "the target chooses before it truncates",
+        "adjusted = adjust_logits(logits, groups).detach()",
+        "adjusted = logits.float().detach()",
+        CHAINS,
+    ),
+    Fault(
+        "ends are withheld one position too far",
+        "max(0, params.withheld_until - self.position)",
+        "max(0, params.withheld_until - self.position + 1)",
+        gate("ends"),
+    ),
+    Fault(
+        "ends are withheld one position too short",
+        "max(0, params.withheld_until - self.position)",
+        "max(0, params.withheld_until - self.position - 1)",
+        gate("ends"),
+    ),
+    Fault(
+        "greedy ties go to the last index",
+        "torch.from_numpy(scores.detach().float().numpy().argmax(axis=-1))",
+        "torch.from_numpy(scores.shape[-1] - 1 - scores.detach().float().numpy()[:, ::-1].argmax(axis=-1))",
+        GREEDY,
+    ),
+    Fault(
+        "noise is added to logits as they come",
+        "noise + (rows - rows.max(axis=-1, keepdims=True))",
+        "noise + rows",
+        ("tests/unit/sampling/test_choosing.py", "-k", "flip"),
+    ),
+    Fault(
+        "a rounded row is tested unrounded",
+        "return values if deferral is None else round_floats(values, deferral.row_field)",
+        "return values",
+        ("tests/unit/verification/test_speculative.py", "-k", "each_block"),
+    ),
+    Fault(
+        "an answer asked for again is drawn again",
+        "generation.answered = (job.request, draft)",
+        "generation.answered = None",
+        ("tests/unit/engines/drafter",),
+    ),
+)
