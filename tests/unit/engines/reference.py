@@ -8,16 +8,14 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from outrider.contracts.exchanged import Deferral, DraftDistribution, FloatField
+from outrider.contracts.exchanged import CorrectionSource, Deferral, DraftDistribution, FloatField, TargetRow
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import SamplingParams, TokenLogprobs
 from outrider.contracts.verifying import AcceptanceRule, Block, OpenGeneration, Unfinished, Verified, VerifierEngine
-from outrider.sampling.choosing import choose_tokens, target_probs
-from outrider.sampling.logits import RowGroup, TokenCounts
-from outrider.verification.decision import BlockDecision, shape_of
-from outrider.verification.matching import match
-from outrider.verification.speculative import RatioBlock, rows_of, verify_ratio
+from outrider.verification.decision import BlockDecision
+from outrider.verification.speculative import RatioBlock, rows_of
 from tests.unit.engines.conftest import VOCAB
+from tests.unit.verification import oracle
 
 
 @torch.inference_mode()
@@ -26,9 +24,9 @@ def target_alone(model: PreTrainedModel, prompt: Sequence[int], params: Sampling
     model.set_attn_implementation("eager")
     tokens = list(prompt)
     for _ in range(length):
-        logits = model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0, -1:, :VOCAB]
-        counts = TokenCounts(VOCAB, prompt, tokens[len(prompt) :])
-        tokens.append(int(choose_tokens(logits, [RowGroup(params, len(tokens), counts, (), 1)])[0]))
+        logits = model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0, -1, :VOCAB]
+        row = oracle.adjusted(logits.double().numpy(), params, prompt, tokens[len(prompt) :])
+        tokens.append(oracle.choice(row, params, len(tokens)))
     return tokens[len(prompt) :]
 
 
@@ -143,39 +141,46 @@ def paths_of(block: Block) -> list[tuple[int, ...]]:
 def plain_decision(logits_of: LogitsOf, client: Client, block: Block) -> BlockDecision:
     """What a block comes to by one plain forward pass for each of its rows; ``client`` has not taken it yet."""
     context, params = (*client.tokens, *block.forced), client.params
-    paths = paths_of(block)
-    logits = torch.stack([logits_of((*context, *path))[-1] for path in paths]) if paths else torch.empty(0, VOCAB)
     output = context[len(client.prompt) :]
-    groups = [
-        RowGroup(params, len(context) + len(path), TokenCounts(VOCAB, client.prompt, (*output, *path)), (), 1)
-        for path in paths
-    ]
-    choices = choose_tokens(logits, groups)
+    rows, choices = list[oracle.Row](), list[int]()
+    for path in paths_of(block):
+        logits = logits_of((*context, *path))[-1].double().numpy()
+        adjusted = oracle.adjusted(logits, params, client.prompt, (*output, *path))
+        rows.append(oracle.probs(adjusted, params))
+        choices.append(oracle.choice(adjusted, params, len(context) + len(path)))
     if block.rule in {AcceptanceRule.GREEDY, AcceptanceRule.SHARED_NOISE}:
-        return match(choices.tolist(), block.draft, shape_of(len(block.draft), block.parents), bonus=block.bonus)
-    distinct = block.rule is AcceptanceRule.RATIO_DISTINCT
+        return oracle.matched(choices, block.draft, block.parents, bonus=block.bonus)
     ratio = RatioBlock(
         block.draft,
         block.parents,
         block.distribution,
-        distinct,
+        block.rule is AcceptanceRule.RATIO_DISTINCT,
         block.bonus,
         block.deferral,
         params.seed,
         len(context),
     )
-    return verify_ratio(target_probs(logits, groups), [ratio], choices)[0]
+    return oracle.ratio(ratio, rows, choices)
 
 
 def assert_decided(outcome: Verified, expected: BlockDecision, field: FloatField = FloatField.FP32) -> None:
-    """Same decision; what a device draws from to 1e-5 or one step of ``field``, the row's form included."""
+    """Same decision; what a device draws from to 1e-5 or one step of ``field``."""
     assert (outcome.accepted_path, outcome.next_token) == (expected.path, expected.token_after)
     assert type(outcome.deferred) is type(expected.deferred)
     if outcome.deferred is not None and expected.deferred is not None:
-        mine, theirs = outcome.deferred, expected.deferred
-        assert np.array_equal(mine.token_ids, theirs.token_ids)  # type: ignore[arg-type]  # None for a whole row
         step = 2.0**-10 if field is FloatField.FP16 else 0.0
+        mine, theirs = _whole(outcome.deferred), _whole(expected.deferred)
+        assert np.array_equal(mine.token_ids, theirs.token_ids)  # type: ignore[arg-type]  # None for a whole row
         np.testing.assert_allclose(mine.probs, theirs.probs, rtol=step, atol=1e-5)
+
+
+def _whole(source: CorrectionSource) -> CorrectionSource:
+    """The same with the whole row in place of a sparse one."""
+    if not isinstance(source, TargetRow) or source.token_ids is None:
+        return source
+    probs = np.zeros(VOCAB, dtype=np.float32)
+    probs[source.token_ids] = source.probs
+    return TargetRow(None, probs)
 
 
 def assert_plain_logprobs(

@@ -1,13 +1,15 @@
 """Pairs of a drafter and a target over a few tokens, as different as pairs can be."""
 
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
 from hypothesis import strategies as st
 
 from outrider.contracts.exchanged import FloatRow
-from outrider.sampling.distributions import softmax
-from tests.unit.verification.laws import Model
+from tests.unit.verification.oracle import softmax
+
+Model = Callable[[tuple[int, ...]], FloatRow]  # by the tokens behind the prefix
 
 KINDS = ("random", "flat", "peaked", "disjoint", "equal", "truncated target")
 _SCALE = {"flat": 0.05, "peaked": 12.0}

@@ -22,85 +22,14 @@ from outrider.contracts.exchanged import (
     TargetRow,
 )
 from outrider.contracts.verifying import Block
-from outrider.sampling.distributions import Probs, draw, softmax
+from outrider.sampling.distributions import softmax
 from outrider.sampling.noise import Purpose, uniforms
-from outrider.sampling.rounding import round_floats
 from outrider.verification.correction import draw_correction
 from outrider.verification.decision import BlockDecision
 from outrider.verification.speculative import RatioBlock, rows_of, verify_ratio
+from tests.unit.verification import oracle
 
 VOCAB = 5
-
-
-class Noise:
-    """The documented noise of one block; a number is taken once only."""
-
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-        self.taken: set[tuple[int, Purpose]] = set()
-
-    def take(self, position: int, purpose: Purpose, count: int = 1) -> Probs:
-        assert (position, purpose) not in self.taken
-        self.taken.add((position, purpose))
-        return uniforms(self.seed, position, purpose, count)
-
-
-def reference(block: RatioBlock, rows: FloatRow, choices: list[int]) -> BlockDecision:
-    """TSLT algorithm 8 and Leviathan's algorithm 1 on whole rows, candidate by candidate."""
-    noise, path, row = Noise(block.seed), list[int](), 0
-    field = FloatField.FP32 if block.deferral is None else block.deferral.row_field
-    above = [n - 1 for n in range(len(block.draft))] if block.parents is None else block.parents
-    asked = not block.draft and block.deferral is not None and not block.bonus
-    while asked or row - 1 in above:
-        position = block.position + len(path)
-        target = round_floats(rows[row], field).astype(np.float64)
-        if not asked:
-            nodes = [n for n, parent in enumerate(above) if parent == row - 1]
-            tests = noise.take(position, Purpose.ACCEPT, len(nodes))
-            accepted, left = None, target
-            for i, node in enumerate(nodes):
-                draft_probs = drawn_from(block, nodes[:i], node)
-                token = block.draft[node]
-                if draft_probs[token] > 0 and tests[i] < left[token] / draft_probs[token]:
-                    accepted = node
-                    break
-                left = np.maximum(left - draft_probs, 0)
-                left = left / left.sum()
-            if accepted is not None:
-                path, row = [*path, accepted], accepted + 1
-                continue
-            if block.deferral is None:
-                return BlockDecision(tuple(path), draw(left, noise.take(position, Purpose.RESIDUAL)[0]))
-        assert block.deferral is not None
-        possible = np.flatnonzero(target)
-        if len(possible) == 1:
-            return BlockDecision(tuple(path), int(possible[0]))
-        if block.deferral.candidates == 0:
-            deferred: TargetRow | Candidates = TargetRow(None, target.astype(np.float32))
-        else:
-            numbers = noise.take(position, Purpose.CANDIDATE, block.deferral.candidates)
-            ids = np.array([draw(target, number) for number in numbers])
-            deferred = Candidates(ids, target[ids].astype(np.float32))
-        return BlockDecision(tuple(path), None, deferred)
-    return BlockDecision(tuple(path), choices[row] if block.bonus else None)
-
-
-def drawn_from(block: RatioBlock, rejected: list[int], node: int) -> Probs:
-    """``[vocab]``, what ``node`` was drawn from once its ``rejected`` siblings were."""
-    probs = np.zeros(VOCAB)
-    if isinstance(block.distribution, ScalarDraft):
-        probs[block.draft[node]] = block.distribution.numerators[node] / 2.0**block.distribution.bits
-        return probs
-    if isinstance(block.distribution, DenseDraft):
-        return softmax(block.distribution.logits[node])
-    assert isinstance(block.distribution, SparseDraft)
-    inner = range(len(block.draft)) if block.parents is None else sorted(set(block.parents))
-    index = list(inner).index(node if block.parents is None else block.parents[node])
-    probs[block.distribution.token_ids[index]] = softmax(block.distribution.logits[index])
-    if block.distinct:
-        probs[[block.draft[sibling] for sibling in rejected]] = 0
-        probs /= probs.sum() or 1.0
-    return probs
 
 
 def sent(form: type, inner: list[int], nodes: int, rng: np.random.Generator) -> DraftDistribution:
@@ -161,12 +90,13 @@ def whole(decision: BlockDecision) -> BlockDecision:
 def test_each_block_of_a_batch_is_decided_as_the_algorithm_says(
     batch: list[tuple[RatioBlock, FloatRow, list[int]]],
 ) -> None:
-    """And no purpose is taken twice for a position (``Noise`` fails on that)."""
     blocks = [block for block, _, _ in batch]
     target = np.concatenate([np.zeros((0, VOCAB), dtype=np.float32), *(rows for _, rows, _ in batch)])
     choices = [choice for _, _, chosen in batch for choice in chosen]
     together = verify_ratio(torch.from_numpy(target), blocks, choices)
-    assert [whole(decision) for decision in together] == [reference(*case) for case in batch]
+    assert [whole(decision) for decision in together] == [
+        oracle.ratio(block, list(rows), choices) for block, rows, choices in batch
+    ]
     assert verify_ratio(torch.from_numpy(target), blocks, torch.tensor(choices, dtype=torch.int64)) == together
 
 

@@ -13,11 +13,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.exchanged import FloatField, FloatRow, WireFormat
 from outrider.sampling.distributions import Probs, residual, softmax, total_variation
 from outrider.sampling.rounding import rounded_logits, truncated
-from tests.unit.verification.laws import Case, drafts, endings
 from tests.unit.verification.models import pair, pairs
+from tests.unit.verification.played import PROMPT, Case, Played
+from tests.unit.verification.played import pair as pair_of_tables
+from tests.unit.verification.tape import Tape
 
 FP32 = FloatField.FP32
 
@@ -60,22 +63,26 @@ def test_theorem_3_2_truncation_moves_acceptance_by_at_most_the_mass_cut_off(
     assert abs(truncated_beta - beta) <= sigma + 1e-12  # eq. 20
 
 
-@settings(max_examples=25)
-@given(of=st.tuples(st.sampled_from(["random", "flat", "peaked", "equal"]), st.integers(3, 4), st.integers(0, 2**32)))
+@pytest.mark.parametrize("kind", ["random", "flat", "peaked", "equal"])
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_lemma_4_7_and_eq_39_are_what_the_tree_rule_accepts(count: int, of: tuple[str, int, int]) -> None:
-    draft_logits, target_probs = pair(*of)
-    wire = WireFormat(of[1], logit_field=FP32, top_k=0, distinct_siblings=False)
-    case = Case("tslt_tree", wire, (count,), draft_logits, target_probs)
+def test_lemma_4_7_and_eq_39_are_what_the_tree_rule_accepts(count: int, kind: str) -> None:
+    wire = WireFormat(3, logit_field=FP32, top_k=0, distinct_siblings=False)
+    case = Case(pair_of_tables(kind, 1), [DraftPlan("tslt_tree", 1, (count,))], wire=wire, length=1)
     accepted = np.zeros(count)
-    for weight, draft in drafts(case):
-        for end in endings(case, draft):
-            if end.nodes:
-                accepted[end.nodes[0]] += weight * end.prob
-    betas = acceptances(target_probs(()).astype(np.float64), softmax(draft_logits(())), count)
+    for prob, path in Tape().runs(lambda: accepted_path(case)):
+        if path:
+            accepted[path[0]] += prob
+    target, draft = (softmax(logits(PROMPT)) for logits in (case.models.target_logits, case.models.draft_logits))
+    betas = acceptances(target, draft, count)
     failed = np.cumprod([1.0, *(1.0 - beta for beta in betas)])
     assert accepted == pytest.approx([failed[j] * betas[j] for j in range(count)], abs=1e-6)  # eq. 30
     assert accepted.sum() == pytest.approx(1.0 - failed[-1], abs=1e-6)  # eq. 39
+
+
+def accepted_path(case: Case) -> tuple[int, ...]:
+    played = Played(case)
+    played.output()
+    return played.outcomes[0].accepted_path
 
 
 def bound(masses: list[float], sigma: float) -> float:
