@@ -8,7 +8,6 @@ after a while.
 
 import asyncio
 import logging
-import time
 from collections.abc import Collection, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
@@ -43,6 +42,11 @@ class FleetPace:
     sweep_s: float = 5.0
 
 
+def _now_s() -> float:
+    """Monotonic: the running loop's clock, which its timers go by."""
+    return asyncio.get_running_loop().time()
+
+
 class Fleet:
     """What the fleet actor does, over whatever runs the drafters."""
 
@@ -64,7 +68,7 @@ class Fleet:
         """Hear from a coordinator; the newest one's settings hold."""
         if self._sweeper is None:
             self._sweeper = asyncio.create_task(self._sweep_for_ever())
-        now_s = time.monotonic()
+        now_s = _now_s()
         if heartbeat.settings.since_s > self._settings.since_s:
             self._settings = heartbeat.settings
             self._apply_groups()
@@ -74,7 +78,7 @@ class Fleet:
 
     async def status(self) -> FleetStatus:
         """Drafters and coordinators that are alive, by name."""
-        now_s = time.monotonic()
+        now_s = _now_s()
         self._reports = {
             name: (at_s, r) for name, (at_s, r) in self._reports.items() if now_s - at_s < self._pace.owner_ttl_s
         }
@@ -210,7 +214,7 @@ class Fleet:
                 log.exception("sweep_failed")
 
     async def _sweep(self, suspects: set[tuple[DrafterId, GenerationId]]) -> set[tuple[DrafterId, GenerationId]]:
-        ended = self._table.expire(time.monotonic(), self._pace.owner_ttl_s)
+        ended = self._table.expire(_now_s(), self._pace.owner_ttl_s)
         if ended:
             event(log, "leases_expired", logging.WARNING, leases=len(ended))
         drafters = list(self._table.loads())

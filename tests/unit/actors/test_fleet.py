@@ -20,6 +20,7 @@ from actors.messages import (
 )
 from outrider.config.schema import DrafterGroupConfig
 from outrider.contracts.requests import GenerationId
+from tests.unit.virtual_clock import on_loop
 
 CARD = ModelCard("tiny", "model", "tokens", 64, (), 256)
 PACE = FleetPace(probe_deadline_s=0.05, restart_poll_s=0.001, retry_s=0.01, owner_ttl_s=0.2, sweep_s=0.01)
@@ -111,13 +112,8 @@ async def ready(fleet: Fleet, drafters: int, heartbeat: Heartbeat) -> FleetStatu
 
 
 def bounded(test: Coroutine[Any, Any, None]) -> None:
-    """Run it on a loop of its own, within bounds."""
-
-    async def run() -> None:
-        async with asyncio.timeout(30):
-            await test
-
-    asyncio.run(run())
+    """Run it on a virtual loop of its own."""
+    on_loop(lambda: test)()
 
 
 async def until(condition: Callable[[], bool]) -> None:
