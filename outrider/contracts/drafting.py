@@ -1,7 +1,6 @@
 """What a drafter engine promises: the contract between a drafter and whatever holds its model and KV."""
 
 from dataclasses import dataclass
-from enum import StrEnum
 from itertools import accumulate
 from operator import mul
 from typing import Protocol
@@ -9,12 +8,6 @@ from typing import Protocol
 from outrider.contracts.exchanged import ArrayData, CorrectionSource, DraftDistribution, FloatRow, WireFormat
 from outrider.contracts.requests import GenerationId, ProtocolName
 from outrider.contracts.verifying import KvUsage, OpenGeneration
-
-
-class DraftStop(StrEnum):
-    """When a drafter ends a block before its window is full. Decided before a token is drawn."""
-
-    NEVER = "never"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +57,7 @@ class DraftRequest(ArrayData):
         feedback: committed tokens from there on.
         correction: set if the token behind the committed ones is the device's to draw: it draws it from the residual
             of this and its own distribution there, sends it, and drafts behind it.
+        want_features: whether a chain's features are wanted; likewise ``want_hidden``. Neither crosses the link.
     """
 
     generation: GenerationId
@@ -73,7 +67,7 @@ class DraftRequest(ArrayData):
     prefix_hash: int
     plan: DraftPlan
     correction: CorrectionSource | None = None
-    stop: DraftStop = DraftStop.NEVER
+    want_features: bool = False
     want_hidden: bool = False
 
 
@@ -97,8 +91,8 @@ class Draft(ArrayData):
         correction: the token drawn in place of the last rejected one, if the request asked for it.
         parents: None for a chain; else as ``Block.parents``.
         distribution: what the tokens were drawn from, as the protocol's message tells it.
-        features: one per token of a chain. They do not cross the link.
-        hidden: ``[K, d]`` final-norm hidden state each token was drawn from, on request.
+        features: one per token of a chain, on request.
+        hidden: ``[K, d]`` float32, final-norm hidden state each token of a chain was drawn from, on request.
     """
 
     generation: GenerationId
@@ -132,22 +126,43 @@ DraftAnswer = Draft | NeedsPrefix | NeedsRow
 
 
 class DrafterEngine(Protocol):
-    """Draft model and resident KV for the generations it holds. Not thread-safe: one caller at a time."""
+    """Draft model and resident KV for the generations it holds. Not thread-safe: one caller at a time.
+
+    What is drafted depends on the model, the committed tokens and the request alone: not on windows, on other
+    generations, on memory, or on the order in which blocks were asked for.
+    """
+
+    @property
+    def max_context_tokens(self) -> int:
+        """Positions one generation may have. A block that would need more is drafted shorter, at worst empty."""
+        ...
 
     def open(self, request: OpenGeneration, terms: DraftTerms) -> None:
         """Hold a generation (costs no forward pass; its prefix is computed by the next steps).
 
         Raises:
-            ContextTooLongError: it can never fit the model's context or the KV budget.
+            ContextTooLongError: it leaves no position to draft.
         """
         ...
 
     def submit(self, request: DraftRequest) -> None:
-        """Start a block (at most one per generation at a time; a new one replaces the old)."""
+        """Start a block (at most one per generation at a time; a new one replaces the old, which is never answered).
+
+        Of a generation that is not held, or is held with other tokens than the request assumes, ``step`` answers
+        ``NeedsPrefix``. The last request once more is answered as before; nothing is computed for it.
+
+        Raises:
+            UnsupportedBlockError: the protocol, or this engine, does not draft what the plan asks for.
+            ParameterError: the plan or the correction's source make no sense.
+                After either nothing has changed.
+        """
         ...
 
     def step(self) -> list[DraftAnswer]:
-        """One batched forward pass for all started blocks; answers those that became complete."""
+        """One batched forward pass for all started blocks; answers those that became complete.
+
+        A shorter block does not wait for a longer one. ``NeedsRow`` is answered where no candidate was taken.
+        """
         ...
 
     @property

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from outrider.contracts.drafting import DraftPlan, DraftStop
+from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.errors import ChecksumError, MessageError
 from outrider.contracts.exchanged import ArrayData, CorrectionSource, WireFormat
 from outrider.protocols.corrections import read_source, write_source
@@ -12,8 +12,6 @@ from outrider.wire.envelope import MAX_NODES
 
 _PROTOCOL_BITS = 3
 _FURTHER_PROTOCOLS = 2**_PROTOCOL_BITS - 1  # codes from here on take this number, then a count of what is left
-_STOPS = tuple(DraftStop)
-_STOP_BITS = (len(_STOPS) - 1).bit_length()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,6 @@ class Order(ArrayData):
     verdict: Accepted | Committed
     plan: DraftPlan | None
     correction: CorrectionSource | None = None
-    stop: DraftStop = DraftStop.NEVER
 
 
 def write_order(writer: BitWriter, order: Order, wire: WireFormat, elements: int) -> None:
@@ -68,7 +65,6 @@ def write_order(writer: BitWriter, order: Order, wire: WireFormat, elements: int
     writer.flag(value=order.plan is None)
     if order.plan is not None:
         _write_plan(writer, order.plan)
-    writer.uint(_STOPS.index(order.stop), _STOP_BITS)
     writer.flag(value=order.correction is not None)
     if order.correction is not None:
         write_source(writer, order.correction, wire)
@@ -99,10 +95,9 @@ def read_order(reader: BitReader, wire: WireFormat, elements: int | None) -> Ord
         position, tokens = reader.count(), reader.count()
         verdict = Committed(position, tuple(reader.ids(tokens, wire.vocab_size).tolist()))
     plan = None if reader.flag() else _read_plan(reader)
-    stop = _STOPS[reader.uint(_STOP_BITS)]
     correction = read_source(reader, wire) if reader.flag() else None
     reader.finish()
-    return Order(verdict, plan, correction, stop)
+    return Order(verdict, plan, correction)
 
 
 def _write_plan(writer: BitWriter, plan: DraftPlan) -> None:

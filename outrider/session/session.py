@@ -149,7 +149,7 @@ class CoordinatorSession:
             verdict = Accepted(element, request.feedback[len(block.tokens_to(element)) :])
             if self._sent is not None and self._sent.request.plan == plan:
                 plan = None
-        return Order(verdict, plan, request.correction, request.stop)
+        return Order(verdict, plan, request.correction)
 
 
 class DrafterSession:
@@ -229,7 +229,6 @@ class DrafterSession:
             prefix_hash=prefix_hash,
             plan=plan,
             correction=order.correction,
-            stop=order.stop,
             want_hidden=PROTOCOLS[plan.protocol].second_step is not None,
         )
         return self._request

@@ -10,6 +10,7 @@ consecutive slots and serves the next block; leaves are never computed.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -20,8 +21,8 @@ from outrider.contracts.errors import ContextTooLongError
 from outrider.contracts.exchanged import IntRow
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import KvUsage, OpenGeneration
-from outrider.drafting.features import draft_features, to_draft_features
 from outrider.engines.drafter.batch import draw_batch
+from outrider.engines.drafter.features import draft_features, to_draft_features
 from outrider.engines.drafter.job import DraftedGeneration, DraftingJob
 from outrider.engines.drafter.requests import check_request
 from outrider.engines.drafter.tree import shape_that_fits
@@ -218,31 +219,15 @@ class TorchDrafter:
     def _draw(self, drawing: Sequence[_Work], result: PassResult) -> None:
         logits = result.logits[:, : self._vocab_size]
         drawn = draw_batch([(work.generation, work.job) for work in drawing], logits)
-        chains: list[tuple[DraftingJob, int]] = []  # with the row their next token was drawn from
-        first = 0
-        for work, rows in zip(drawing, drawn, strict=True):
-            if not work.job.correcting and not work.job.is_tree:
-                chains.append((work.job, first))
-            first += len(rows)
-        self._describe(chains, logits, result.hidden)
+        firsts = accumulate((len(rows) for rows in drawn), initial=0)
+        chains = [(work.job, row) for work, row in zip(drawing, firsts, strict=False) if work.job.draws_chain]
+        _describe(chains, logits, result.hidden)
         for work, rows in zip(drawing, drawn, strict=True):
             if work.job.correcting:
                 assert rows[0].numerators is not None
                 self._correct(work.generation, work.job, rows[0].numerators)
             else:
                 work.generation.grow(work.job, rows)
-
-    def _describe(self, chains: Sequence[tuple[DraftingJob, int]], logits: Tensor, hidden: Tensor | None) -> None:
-        """Note features and, on request, hidden states of the rows that chains draw from."""
-        if not chains:
-            return
-        index = torch.tensor([row for _, row in chains], device=logits.device)
-        features = to_draft_features(draft_features(logits if len(index) == len(logits) else logits[index]))
-        states = None if hidden is None else hidden[index].to(torch.float32).cpu().numpy()
-        for i, (job, _) in enumerate(chains):
-            job.features.append(features[i])
-            if job.request.want_hidden and states is not None:
-                job.hidden.append(states[i])
 
     def _publish(self, generation: DraftedGeneration) -> None:
         # The last committed token's position stays private: a repeated request computes it again.
@@ -264,3 +249,17 @@ class TorchDrafter:
     def _release(self, generation: DraftedGeneration) -> None:
         generation.job = None
         generation.kv.busy = False
+
+
+def _describe(chains: Sequence[tuple[DraftingJob, int]], logits: Tensor, hidden: Tensor | None) -> None:
+    """Note what was asked for of the rows that chains draw their next tokens from: features, hidden states."""
+    asking = [(job, row) for job, row in chains if job.request.want_features]
+    if asking:
+        found = to_draft_features(draft_features(logits[[row for _, row in asking]]))
+        for (job, _), features in zip(asking, found, strict=True):
+            job.features.append(features)
+    asking = [(job, row) for job, row in chains if job.request.want_hidden]
+    if asking and hidden is not None:
+        states = hidden[[row for _, row in asking]].to(torch.float32).cpu().numpy()
+        for (job, _), state in zip(asking, states, strict=True):
+            job.hidden.append(state)

@@ -56,6 +56,11 @@ class DraftingJob:
         return bool(self.request.plan.expansion)
 
     @property
+    def draws_chain(self) -> bool:
+        """Whether what is drawn next is the next token of a chain."""
+        return not self.correcting and not self.is_tree
+
+    @property
     def wants_row(self) -> bool:
         """Whether there is anything left to draw."""
         return self.correcting or self.depth < len(self.shape)

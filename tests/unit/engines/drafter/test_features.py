@@ -1,6 +1,7 @@
 """Draft features against their definitions in float64."""
 
 import math
+from dataclasses import astuple
 
 import numpy as np
 import pytest
@@ -9,7 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.contracts.drafting import DraftFeatures
-from outrider.drafting.features import draft_features, to_draft_features
+from outrider.engines.drafter import engine as engine_module
+from outrider.engines.drafter.features import draft_features, to_draft_features
+from tests.unit.engines.conftest import tiny_llama, torch_drafter
+from tests.unit.engines.drafter_device import GREEDY, SAMPLED, TERMS, Device, draft_of
 
 
 @given(rows=st.lists(st.lists(st.floats(-60, 60, width=32), min_size=7, max_size=7), min_size=1, max_size=4))
@@ -52,3 +56,26 @@ def test_half_precision_logits_are_measured_in_float32() -> None:
 
 def test_no_rows_give_no_features() -> None:
     assert to_draft_features(draft_features(torch.zeros(0, 10))) == ()
+
+
+def test_an_engine_computes_the_features_of_those_who_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[int] = []
+
+    def counted(logits: torch.Tensor) -> torch.Tensor:
+        rows.append(len(logits))
+        return draft_features(logits)
+
+    monkeypatch.setattr(engine_module, "draft_features", counted)
+    engine, asking, silent = torch_drafter(tiny_llama()), Device("a", GREEDY), Device("b", SAMPLED)
+    for device in (asking, silent):
+        engine.open(device.opening(), TERMS)
+    assert draft_of(engine, silent.request(4)).features == ()
+    assert rows == [], "nothing is computed where nobody asks"
+    logits = [asking.logits()]
+    engine.submit(silent.request(3))
+    draft = draft_of(engine, asking.request(2, want_features=True))
+    logits.append(asking.logits(draft.token_ids[:1]))
+    assert rows == [1, 1], "one row of each pass"
+    expected = to_draft_features(draft_features(torch.tensor(np.array(logits))))
+    for found, wanted in zip(draft.features, expected, strict=True):
+        assert astuple(found) == pytest.approx(astuple(wanted), abs=1e-4)
