@@ -12,14 +12,15 @@ from typing import Any
 
 from actors.emulated_link import EmulatedLink
 from actors.messages import Answer, ModelCard
+from outrider.assembly.drafters import build_drafter
 from outrider.assembly.links import link_source
-from outrider.config.schema import DrafterGroupConfig
-from outrider.contracts.drafting import DraftAnswer, DrafterEngine, DraftRequest, DraftTerms
+from outrider.config.schema import LinkConfig
+from outrider.contracts.drafting import DraftAnswer, DraftRequest, DraftTerms
 from outrider.contracts.errors import ChecksumError, OutriderError
 from outrider.contracts.link import Direction
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import KvUsage, OpenGeneration
-from outrider.engines.limits import EngineLimits
+from outrider.engines.kinds import DrafterSpec
 from outrider.events import write_events
 from outrider.link.profiles import LinkProfile
 from outrider.session.session import DrafterSession, payload_bits
@@ -33,24 +34,21 @@ _Act = tuple[Callable[[], None], asyncio.Future[None]]
 class DrafterActor:
     """Holds a draft model and the KV of the generations leased to it."""
 
-    def __init__(self, group: DrafterGroupConfig, target: str, limits: EngineLimits, index: int = 0) -> None:
+    def __init__(self, spec: DrafterSpec, link: LinkConfig | None = None, index: int = 0) -> None:
         """Load the draft model; what it shares with the target comes from the target's files.
 
         ``index`` tells the drafters of one group apart: their emulated links have different noise.
         """
         # The fleet, which only creates this actor, need not wait for torch to load.
         from actors.engine_thread import engine_thread, model_card  # noqa: PLC0415
-        from outrider.engines.drafter.engine import TorchDrafter  # noqa: PLC0415
-        from outrider.models.loading import load_drafter  # noqa: PLC0415
 
         write_events()
         self._index = index
-        self._link = EmulatedLink(link_source(group.link), index)
-        self._thread = engine_thread(group.threads)
-        loaded = self._thread.submit(load_drafter, group.model, target, dtype=group.dtype, device=group.device).result()
-        engine = TorchDrafter(loaded, limits)
-        self._engine: DrafterEngine = engine
-        self._card = model_card(loaded, engine.max_context_tokens)
+        self._link = EmulatedLink(link_source(link), index)
+        self._thread = engine_thread(spec.threads)
+        built = self._thread.submit(build_drafter, spec).result()
+        self._engine = built.engine
+        self._card = model_card(built.facts, built.engine.max_context_tokens)
         self._sessions: dict[GenerationId, DrafterSession] = {}
         self._acts: list[_Act] = []
         self._waiting: dict[tuple[GenerationId, int], asyncio.Future[DraftAnswer]] = {}

@@ -7,8 +7,8 @@ from ray.actor import ActorHandle
 
 from actors.drafter import DrafterActor
 from actors.messages import DrafterId
+from outrider.assembly.drafters import drafter_spec
 from outrider.config.schema import DrafterGroupConfig
-from outrider.engines.limits import EngineLimits
 
 ANYWHERE = "DEFAULT"  # said aloud, or Ray keeps what a coordinator starts inside that coordinator's placement group
 
@@ -38,7 +38,6 @@ class RayDrafterActors:
 
     def find(self, drafter: DrafterId, group: DrafterGroupConfig, target: str) -> "ActorHandle[Any]":
         """Get the named actor or create it; one whose resources are not in the cluster waits for them."""
-        limits = EngineLimits(kv_budget_bytes=group.kv_budget_mib * 2**20)
         actor: Any = ray.remote(DrafterActor).options(
             name=drafter.actor_name,
             namespace=self._namespace,
@@ -51,7 +50,7 @@ class RayDrafterActors:
             resources=dict(group.resources),
             runtime_env={"env_vars": {"OMP_NUM_THREADS": str(group.threads)}},
         )
-        handle: ActorHandle[Any] = actor.remote(group, target, limits, drafter.index)
+        handle: ActorHandle[Any] = actor.remote(drafter_spec(group, target), group.link, drafter.index)
         return handle
 
     def restart(self, handle: "ActorHandle[Any]") -> None:

@@ -11,10 +11,11 @@ import time
 from dataclasses import replace
 
 from actors.messages import ModelCard, VerifyCall, VerifyReply
-from outrider.assembly.verifiers import VerifierSpec, build_verifier
+from outrider.assembly.verifiers import build_verifier
 from outrider.contracts.errors import OutriderError, VerifierLostError
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import KvUsage, Outcome, VerifierEngine
+from outrider.engines.kinds import VerifierSpec
 from outrider.events import event, write_events
 
 log = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ class VerifierActor:
         write_events()
         self._thread = engine_thread(spec.threads)
         built = self._thread.submit(build_verifier, spec).result()
-        self._engine: VerifierEngine = built.engine
+        self._engine = built.engine
         self._card = replace(model_card(built.facts, built.engine.max_context_tokens), machine=built.machine)
         self._free_since_s = time.monotonic()
 

@@ -15,9 +15,9 @@ from ray.serve.config import ProxyLocation
 
 from cluster.application import APP_NAME, alive_nodes, await_drafters, bring_up, node_resources
 from cluster.capacity_check import drafter_claims, misfit, service_claims
-from outrider.assembly.verifiers import check_engine
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
+from outrider.engines.registry import VERIFIERS
 from outrider.models.loading import load_tokenizer
 
 __all__ = ["APP_NAME", "running", "serve_locally"]
@@ -53,7 +53,7 @@ def running(config: Config, show: Callable[[str], None] = lambda _: None) -> Ite
         ModelUnavailableError: a model can neither be found nor fetched.
         GenerationFailedError: the application did not come up.
     """
-    check_engine(config.verifiers.engine)
+    VERIFIERS[config.verifiers.engine].check_installed()
     _check_port(config)
     show(f"Models: {config.model.target} and {len(config.drafters)} drafter group(s)")
     load_tokenizer(config.model.target)  # fetches and converts the embedded target, with progress bars

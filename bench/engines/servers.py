@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.harness.server import Arm, Server
-from outrider.assembly.verifiers import VerifierSpec, process_variables
+from outrider.assembly.verifiers import process_variables
+from outrider.engines.kinds import VerifierSpec
 from outrider.engines.limits import EngineLimits
 
 

@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from cluster.options import check_plots
 from cluster.reports.profile import show_profile
-from outrider.assembly.verifiers import VerifierSpec, build_verifier, check_engine
+from outrider.assembly.verifiers import build_verifier
 from outrider.config.schema import Device, VerifierConfig
 from outrider.contracts.errors import ParameterError
 from outrider.costs.batch_runs import BatchRunner, UniquePrompts, measure
@@ -27,7 +27,9 @@ from outrider.costs.fit_figures import BatchSample, works_of
 from outrider.costs.fitting import FittedModel, fit
 from outrider.costs.profiles import profile_of, to_json
 from outrider.costs.profiling_plan import Configuration, ProfilingPlan, profiling_plan
+from outrider.engines.kinds import VerifierSpec
 from outrider.engines.limits import EngineLimits
+from outrider.engines.registry import VERIFIERS
 from outrider.engines.torch.model import configured_kv_bytes_per_token
 from outrider.models.loading import load_target_facts, resolve_folder, torch_dtype
 from outrider.models.target_folder import read_config
@@ -45,7 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--target", default="embedded", help="model.target of the service (default: %(default)s)")
     dtypes = ("float32", "bfloat16", "float16")
     add("--dtype", default="float32", choices=dtypes, help="model.dtype (default: %(default)s)")
-    add("--engine", default="torch", choices=("torch", "vllm"), help="verifiers.engine (default: %(default)s)")
+    add("--engine", default="torch", choices=tuple(VERIFIERS), help="verifiers.engine (default: %(default)s)")
     add("--device", default="cpu", help="verifiers.device (default: %(default)s)")
     add("--tensor-parallel-size", type=_from(1), default=1, help="that of verifiers (default: %(default)s)")
     options = "that of verifiers, such as '{quantization: fp8}'"
@@ -127,9 +129,10 @@ def write_samples(file: Path, train: Sequence[BatchSample], test: Sequence[Batch
 
 def _check_engine(arguments: argparse.Namespace) -> None:
     """Refuse, before minutes of measuring, what no engine can do; likewise ``_check_files``, what cannot be written."""
-    check_engine(arguments.engine)
+    engine = VERIFIERS[arguments.engine]
+    engine.check_installed()
     device, kind = arguments.device, arguments.device.partition(":")[0]
-    if arguments.engine == "torch" and (arguments.tensor_parallel_size > 1 or arguments.vllm_options):
+    if not engine.takes_options and (arguments.tensor_parallel_size > 1 or arguments.vllm_options):
         raise ParameterError("--tensor-parallel-size above 1 and --vllm-options", "--engine vllm", arguments.engine)
     if arguments.engine == "vllm" and device not in _LARGEST_TOKENS:
         raise ParameterError("--device", "cpu or cuda with --engine vllm", device)

@@ -20,6 +20,7 @@ from outrider.contracts.exchanged import FloatField, WireFormat
 from outrider.contracts.requests import ProtocolName
 from outrider.contracts.slo import DEFAULT_CLASSES, SloClass
 from outrider.documents.names import NameIn
+from outrider.engines.registry import DRAFTERS, VERIFIERS
 from outrider.link.profiles import PROFILES
 from outrider.protocols.registry import PROTOCOLS
 from outrider.scheduling.registry import SCHEDULING
@@ -48,19 +49,10 @@ LossRate = Annotated[float, Field(strict=True, ge=0, le=0.99)]  # of packets
 
 DType = Literal["float32", "bfloat16", "float16"]
 Device = Literal["cpu", "cuda"]
-Engine = Literal["torch", "vllm"]
 Resources = Mapping[Text, Quantity]  # Ray's custom resources
 SchedulingName = Annotated[str, NameIn(SCHEDULING)]
 
 _FORBID = ConfigDict(extra="forbid")
-
-# Where none is configured. vLLM's kernels take multiples of what stands here.
-_OWN_BLOCK_TOKENS: Mapping[tuple[Engine, Device], int] = {
-    ("torch", "cpu"): 16,
-    ("torch", "cuda"): 16,
-    ("vllm", "cpu"): 32,
-    ("vllm", "cuda"): 16,
-}
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
@@ -115,6 +107,7 @@ class DrafterGroupConfig:
     """Drafters of one kind of device."""
 
     name: Name
+    engine: Annotated[str, NameIn(DRAFTERS)] = "torch"
     model: Text = "smollm2-135m-drafter"
     dtype: DType = "bfloat16"
     device: Device = "cpu"
@@ -137,7 +130,7 @@ class VerifierConfig:
     """The verifiers, all alike: one target model and its KV each."""
 
     count: PositiveNumber = 1
-    engine: Engine = "torch"
+    engine: Annotated[str, NameIn(VERIFIERS)] = "torch"
     device: Device = "cpu"
     num_gpus: Share = 0.0
     num_cpus: Share = 1.0
@@ -164,18 +157,19 @@ class VerifierConfig:
     @property
     def block_tokens(self) -> int:
         """Positions per KV block: ``kv_block_tokens``, else the engine's own."""
-        return _OWN_BLOCK_TOKENS[self.engine, self.device] if self.kv_block_tokens is None else self.kv_block_tokens
+        own = VERIFIERS[self.engine].block_tokens[self.device]
+        return own if self.kv_block_tokens is None else self.kv_block_tokens
 
     def _check_engine(self) -> None:
-        size, options = self.tensor_parallel_size, self.vllm_options
-        if self.engine == "torch" and size > 1:
-            raise ConfigError("tensor_parallel_size", "1 where engine is torch", size)
-        if self.engine == "torch" and options:
-            raise ConfigError("vllm_options", "to be left out where engine is torch", dict(options))
+        kind, size, options = VERIFIERS[self.engine], self.tensor_parallel_size, self.vllm_options
+        if size > 1 and not kind.takes_options:
+            raise ConfigError("tensor_parallel_size", f"1 where engine is {self.engine}", size)
+        if options and not kind.takes_options:
+            raise ConfigError("vllm_options", f"to be left out where engine is {self.engine}", dict(options))
         if self.device == "cuda" and size > 1 and self.num_gpus < size:
             raise ConfigError("num_gpus", f"at least tensor_parallel_size ({size}) where device is cuda", self.num_gpus)
-        if self.engine == "vllm" and self.block_tokens % (step := _OWN_BLOCK_TOKENS["vllm", self.device]):
-            needed = f"a multiple of {step} where engine is vllm and device is {self.device}"
+        if kind.takes_multiples and self.block_tokens % (step := kind.block_tokens[self.device]):
+            needed = f"a multiple of {step} where engine is {self.engine} and device is {self.device}"
             raise ConfigError("kv_block_tokens", needed, self.kv_block_tokens)
 
 

@@ -218,6 +218,11 @@ class KvUsage:
 class VerifierEngine(Protocol):
     """Target model and resident KV. Not thread-safe: one caller at a time."""
 
+    @property
+    def max_context_tokens(self) -> int:
+        """Positions one generation may have: those of the model, or fewer where KV memory holds no more."""
+        ...
+
     def open(self, request: OpenGeneration) -> None:
         """Hold a generation. Costs no forward pass; opening one that is open already replaces it.
 

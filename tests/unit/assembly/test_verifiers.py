@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from outrider.assembly.verifiers import BuiltVerifier, VerifierSpec, build_verifier, process_variables, verifier_spec
+from outrider.assembly.verifiers import build_verifier, process_variables, verifier_spec
 from outrider.config.reading import override
 from outrider.config.schema import Config, ModelConfig, VerifierConfig
 from outrider.contracts.errors import ModelUnavailableError, ParameterError
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import AcceptanceRule, Block, OpenGeneration, Verified
+from outrider.engines.kinds import BuiltVerifier, VerifierSpec
 from outrider.engines.limits import EngineLimits
 from outrider.engines.torch.verifier import TorchVerifier
 from outrider.engines.vllm.install import SUPPORTED_VERSION

@@ -1,4 +1,6 @@
 import pickle
+import subprocess
+import sys
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -140,6 +142,11 @@ def test_classes_are_the_operators_and_the_default_comes_first() -> None:
     assert config.slo.slo_classes == (SloClass("b", 10.5), SloClass("a", 20.0), SloClass("c"))
 
 
+def test_the_configuration_loads_without_torch() -> None:
+    program = "import sys, outrider.config.reading; sys.exit('torch' in sys.modules or 'vllm' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
 @pytest.mark.parametrize(("section", "registry"), [("scheduling", SCHEDULING), ("speculation", SELECTION)])
 def test_policies_are_named_as_in_their_registry(
     section: str, registry: Mapping[str, object], monkeypatch: pytest.MonkeyPatch
@@ -199,6 +206,7 @@ MISTAKES = [
         "prefill_chunk_tokens needs at most max_batch_tokens (512), found 1024",
     ),
     ("verifiers: {engine: sglang}", "verifiers.engine needs one of torch, vllm, found 'sglang'"),
+    ("drafters: [{name: a, engine: sglang}]", "drafters[0].engine needs one of torch, found 'sglang'"),
     ("verifiers: {tensor_parallel_size: 2}", "verifiers.tensor_parallel_size needs 1 where engine is torch, found 2"),
     ("verifiers: {tensor_parallel_size: 0}", "verifiers.tensor_parallel_size needs an integer in [1, 64], found 0"),
     (

@@ -33,6 +33,8 @@ class TimedEngine:
         self.now_s += TRUTH.predict_s(costs)
         return [Verified(one.generation, one.round, (), 1, cached_tokens=self._cached_tokens) for one in blocks]
 
+    max_context_tokens = 10_000
+
     def close(self, generation: str, *, keep_cache: bool) -> None:
         assert not keep_cache, "what was measured must not help what follows"
         del self._computed[generation]

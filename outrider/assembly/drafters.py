@@ -1,0 +1,30 @@
+"""The drafter engine that a group's configuration describes."""
+
+from outrider.config.schema import DrafterGroupConfig
+from outrider.engines.kinds import BuiltDrafter, DrafterSpec
+from outrider.engines.limits import EngineLimits
+from outrider.engines.registry import DRAFTERS
+
+
+def drafter_spec(group: DrafterGroupConfig, target: str) -> DrafterSpec:
+    """What the configuration describes, for drafting for this target."""
+    return DrafterSpec(
+        engine=group.engine,
+        model=group.model,
+        target=target,
+        dtype=group.dtype,
+        device=group.device,
+        threads=group.threads,
+        limits=EngineLimits(kv_budget_bytes=group.kv_budget_mib * 2**20),
+    )
+
+
+def build_drafter(spec: DrafterSpec) -> BuiltDrafter:
+    """Load the draft model and build its engine, in the thread that will use it.
+
+    Raises:
+        VocabularyMismatchError: target and drafter disagree on a token id.
+        ModelUnavailableError: either can neither be found nor loaded, or they do not fit each other.
+        ParameterError: a value that engine or model cannot take.
+    """
+    return DRAFTERS[spec.engine](spec)

@@ -1,0 +1,128 @@
+"""What a kind of engine is: how one is described, what is built of that, and what the kind can do.
+
+Free of torch and of every engine's own libraries, so that whoever only describes engines loads quickly.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from outrider.contracts.drafting import DrafterEngine
+from outrider.contracts.verifying import VerifierEngine
+from outrider.engines.limits import EngineLimits
+
+if TYPE_CHECKING:
+    from outrider.costs.profiles import ProfiledOn
+    from outrider.models.loading import ModelFacts
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierSpec:
+    """One verifier engine.
+
+    Attributes:
+        engine: its kind, by its name in ``registry.VERIFIERS``.
+        target: name or path of the model.
+        dtype: ``float32``, ``bfloat16`` or ``float16``.
+        device: a torch device; vLLM takes ``cpu`` or ``cuda``.
+        threads: of computation.
+        limits: KV memory and prefill.
+        max_context_tokens: context to use at most; None takes all the model was made for.
+        max_pass_tokens: new tokens that vLLM computes at once; larger batches take it several passes.
+        tensor_parallel_size: GPUs that vLLM spreads the model over.
+        vllm_options: more of vLLM's ``EngineArgs``.
+    """
+
+    engine: str
+    target: str
+    dtype: str
+    device: str
+    threads: int
+    limits: EngineLimits
+    max_context_tokens: int | None = None
+    max_pass_tokens: int = 512
+    tensor_parallel_size: int = 1
+    vllm_options: Mapping[str, object] = field(default_factory=dict)
+
+    def machine(self, model: str, engine_version: str) -> "ProfiledOn":
+        """Where such an engine's times are measured, on this machine; ``model`` is its short name."""
+        from outrider.costs.machine import this_machine  # noqa: PLC0415 (loads torch)
+
+        quantization = self.vllm_options.get("quantization")
+        return this_machine(
+            model,
+            self.dtype if quantization is None else f"{self.dtype}+{quantization}",
+            self.device,
+            self.threads,
+            engine=self.engine,
+            engine_version=engine_version,
+            devices=self.tensor_parallel_size,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltVerifier:
+    """An engine, its model's facts, and where its times are measured."""
+
+    engine: VerifierEngine
+    facts: "ModelFacts"
+    machine: "ProfiledOn"
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierKind:
+    """A kind of verifier engine.
+
+    Attributes:
+        build: loads the model and makes the engine, in the thread that will use it.
+        block_tokens: positions per KV block where none are configured, by device.
+        takes_multiples: of these alone.
+        takes_options: ``tensor_parallel_size`` above 1, and ``vllm_options``.
+        check_installed: finds out, before any process is started, that the engine's libraries are not here
+            (``EngineUnavailableError``).
+        process_variables: environment variables that its process must be started with. The path is the prefix of the
+            Python installation, ``sys.prefix``.
+    """
+
+    build: Callable[[VerifierSpec], BuiltVerifier]
+    block_tokens: Mapping[str, int]
+    takes_multiples: bool = False
+    takes_options: bool = False
+    check_installed: Callable[[], object] = lambda: None
+    process_variables: Callable[[VerifierSpec, Path], Mapping[str, str]] = lambda _spec, _prefix: {}
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterSpec:
+    """One drafter engine.
+
+    Attributes:
+        engine: its kind, by its name in ``registry.DRAFTERS``.
+        model: name or path of the draft model.
+        target: name or path of the model it drafts for; of it only what they share is read.
+        dtype: ``float32``, ``bfloat16`` or ``float16``.
+        device: a torch device.
+        threads: of computation.
+        limits: KV memory and prefill.
+    """
+
+    engine: str
+    model: str
+    target: str
+    dtype: str
+    device: str
+    threads: int
+    limits: EngineLimits
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltDrafter:
+    """An engine and its model's facts."""
+
+    engine: DrafterEngine
+    facts: "ModelFacts"
+
+
+# Loads the model and makes the engine, in the thread that will use it.
+DrafterKind = Callable[[DrafterSpec], BuiltDrafter]

