@@ -1,13 +1,14 @@
-"""Tiny random models and the engines under test. Another engine joins by adding a factory to ``VERIFIERS``."""
+"""Tiny random models and the engines under test. Another joins by adding a factory to ``VERIFIERS`` or ``DRAFTERS``."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
+from outrider.contracts.drafting import DrafterEngine
 from outrider.engines.drafter.engine import TorchDrafter
 from outrider.engines.forward_model import BlockCopy, BranchModel, Move, PassResult, Segment
 from outrider.engines.limits import EngineLimits, kept_rows_bytes
@@ -15,6 +16,7 @@ from outrider.engines.torch.model import PagedModel, kv_bytes_per_token
 from outrider.engines.torch.verifier import TorchVerifier
 from outrider.engines.verifier.engine import PagedVerifier
 from outrider.verification.semantic import MismatchJudge
+from tests.unit.engines.table_drafter import TableDrafter, TableModel
 from tests.unit.engines.vllm_models import VLLM_BLOCK_TOKENS, VLLM_MODELS, FirstBlocks
 
 VOCAB = 97
@@ -181,7 +183,44 @@ def stop_vllm() -> Iterator[None]:
     VLLM_MODELS.stop()
 
 
+class MakesDrafter(Protocol):
+    """A function that makes a drafter of ``blocks`` KV blocks, where it has any."""
+
+    def __call__(self, model: Any, *, blocks: int = 200, prefill_chunk_tokens: int = 16) -> DrafterEngine: ...
+
+
 def torch_drafter(model: PreTrainedModel, *, blocks: int = 200, prefill_chunk_tokens: int = 16) -> TorchDrafter:
     """The torch drafter with room for ``blocks`` KV blocks."""
     budget = kv_bytes_per_token(model) * BLOCK_TOKENS * blocks
     return TorchDrafter(TinyModel(model), EngineLimits(budget, BLOCK_TOKENS, prefill_chunk_tokens))
+
+
+@dataclass(frozen=True)
+class MakeDrafter:
+    """Makes drafters of one kind.
+
+    Attributes:
+        make: see ``__call__``.
+        model: what they draft with.
+        whole: whether they draft by every protocol over KV of limited size; if not, chains of token ids.
+    """
+
+    make: MakesDrafter
+    model: Callable[[], PreTrainedModel | TableModel] = tiny_llama
+    whole: bool = True
+
+    def __call__(
+        self, model: PreTrainedModel | None = None, *, blocks: int = 200, prefill_chunk_tokens: int = 16
+    ) -> DrafterEngine:
+        """An engine over this model, or over one of its own."""
+        return self.make(model or self.model(), blocks=blocks, prefill_chunk_tokens=prefill_chunk_tokens)
+
+
+DRAFTERS = {
+    "torch": MakeDrafter(torch_drafter),
+    "table": MakeDrafter(lambda model, **_: TableDrafter(model), lambda: TableModel(VOCAB), whole=False),
+}
+EVERY_DRAFTER = pytest.mark.parametrize("make_drafter", DRAFTERS.values(), ids=DRAFTERS.keys())
+WHOLE_DRAFTERS = pytest.mark.parametrize(
+    "make_drafter", [pytest.param(one, id=name) for name, one in DRAFTERS.items() if one.whole]
+)

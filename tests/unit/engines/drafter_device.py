@@ -1,20 +1,21 @@
 """One generation on a drafter as its coordinator sees it, and what its model says without an engine."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from transformers import PreTrainedModel
 
-from outrider.contracts.drafting import Draft, DraftAnswer, DraftPlan, DraftRequest, DraftTerms
+from outrider.contracts.drafting import Draft, DraftAnswer, DrafterEngine, DraftPlan, DraftRequest, DraftTerms
 from outrider.contracts.exchanged import CorrectionSource, FloatRow, WireFormat
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import ProtocolName, SamplingParams
 from outrider.contracts.verifying import OpenGeneration
-from outrider.engines.drafter.engine import TorchDrafter
 from outrider.sampling.logits import RowGroup, TokenCounts, adjust_logits
 from tests.unit.engines.conftest import VOCAB, tiny_llama
 from tests.unit.engines.reference import target_alone
+from tests.unit.engines.table_drafter import TableModel
 
 GREEDY = SamplingParams(temperature=0.0)
 SAMPLED = SamplingParams(temperature=0.9, seed=3)
@@ -32,7 +33,10 @@ class Device:
         params: SamplingParams,
         prompt: tuple[int, ...] = PROMPT,
         protocol: ProtocolName = "token_ids",
+        *,
+        model: Callable[[], PreTrainedModel | TableModel] = tiny_llama,
     ) -> None:
+        self.model = model
         self.name, self.params, self.prompt, self.protocol = name, params, prompt, protocol
         self.tokens = list(prompt)
         self.known = len(prompt)
@@ -67,7 +71,7 @@ class Device:
 
     def truth(self, length: int) -> tuple[int, ...]:
         """What this model says after the committed tokens, alone, drawn as the target draws."""
-        return tuple(target_alone(tiny_llama(), self.tokens, self.params, length))
+        return tuple(target_alone(self.model(), self.tokens, self.params, length))
 
     def logits(self, path: Sequence[int] = ()) -> FloatRow:
         """The model's own adjusted logits behind the committed tokens and a path: ``[vocab]`` float32."""
@@ -82,7 +86,7 @@ class Device:
         return row
 
 
-def answers_of(engine: TorchDrafter, most_steps: int = 200) -> dict[str, DraftAnswer]:
+def answers_of(engine: DrafterEngine, most_steps: int = 200) -> dict[str, DraftAnswer]:
     """Step until there is nothing to do."""
     answers: dict[str, DraftAnswer] = {}
     for _ in range(most_steps):
@@ -92,13 +96,13 @@ def answers_of(engine: TorchDrafter, most_steps: int = 200) -> dict[str, DraftAn
     raise AssertionError("still busy")
 
 
-def answer_to(engine: TorchDrafter, request: DraftRequest) -> DraftAnswer:
+def answer_to(engine: DrafterEngine, request: DraftRequest) -> DraftAnswer:
     """Submit one request and wait for its answer."""
     engine.submit(request)
     return answers_of(engine)[request.generation]
 
 
-def draft_of(engine: TorchDrafter, request: DraftRequest) -> Draft:
+def draft_of(engine: DrafterEngine, request: DraftRequest) -> Draft:
     """Its draft."""
     answer = answer_to(engine, request)
     assert isinstance(answer, Draft)

@@ -15,16 +15,23 @@ from outrider.contracts.verifying import AcceptanceRule, Block, OpenGeneration, 
 from outrider.verification.decision import BlockDecision
 from outrider.verification.speculative import RatioBlock, rows_of
 from tests.unit.engines.conftest import VOCAB
+from tests.unit.engines.table_drafter import TableModel
 from tests.unit.verification import oracle
 
 
 @torch.inference_mode()
-def target_alone(model: PreTrainedModel, prompt: Sequence[int], params: SamplingParams, length: int) -> list[int]:
+def target_alone(
+    model: PreTrainedModel | TableModel,
+    prompt: Sequence[int],
+    params: SamplingParams,
+    length: int,
+    vocab_size: int = VOCAB,
+) -> list[int]:
     """Tokens of the target without speculation, without KV, without a batch."""
     model.set_attn_implementation("eager")
     tokens = list(prompt)
     for _ in range(length):
-        logits = model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0, -1, :VOCAB]
+        logits = model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0, -1, :vocab_size]
         row = oracle.adjusted(logits.double().numpy(), params, prompt, tokens[len(prompt) :])
         tokens.append(oracle.choice(row, params, len(tokens)))
     return tokens[len(prompt) :]

@@ -11,7 +11,7 @@ from outrider.contracts.drafting import Draft, DraftPlan, DraftRequest, NeedsPre
 from outrider.contracts.errors import ContextTooLongError, ParameterError, UnsupportedBlockError
 from outrider.contracts.requests import ProtocolName, SamplingParams
 from outrider.protocols.registry import PROTOCOLS
-from tests.unit.engines.conftest import VOCAB, tiny_llama, torch_drafter
+from tests.unit.engines.conftest import EVERY_DRAFTER, VOCAB, WHOLE_DRAFTERS, MakeDrafter, tiny_llama
 from tests.unit.engines.drafter_device import (
     GREEDY,
     PENALISED,
@@ -31,9 +31,12 @@ WITHHELD = SamplingParams(
 )
 
 
+@EVERY_DRAFTER
 @pytest.mark.parametrize("params", [GREEDY, SAMPLED, WITHHELD], ids=["greedy", "sampled", "withheld"])
-def test_token_ids_are_the_models_own_choice_with_the_shared_noise(params: SamplingParams) -> None:
-    engine, device, rng = torch_drafter(tiny_llama()), Device("a", params), random.Random(1)
+def test_token_ids_are_the_models_own_choice_with_the_shared_noise(
+    make_drafter: MakeDrafter, params: SamplingParams
+) -> None:
+    engine, device, rng = make_drafter(), Device("a", params, model=make_drafter.model), random.Random(1)
     engine.open(device.opening(), TERMS)
     for window in (3, 1, 16, 0, 5):
         draft = draft_of(engine, device.request(window))
@@ -44,19 +47,21 @@ def test_token_ids_are_the_models_own_choice_with_the_shared_noise(params: Sampl
         device.tokens += [*draft.token_ids[:accepted], rng.randrange(VOCAB)]
 
 
-def test_penalties_count_drafted_tokens_too() -> None:
-    engine, device = torch_drafter(tiny_llama()), Device("a", PENALISED)
+@EVERY_DRAFTER
+def test_penalties_count_drafted_tokens_too(make_drafter: MakeDrafter) -> None:
+    engine, device = make_drafter(), Device("a", PENALISED, model=make_drafter.model)
     engine.open(device.opening(), TERMS)
-    truth = target_alone(tiny_llama(), PROMPT, PENALISED, 12)
+    truth = target_alone(make_drafter.model(), PROMPT, PENALISED, 12)
     draft = draft_of(engine, device.request(6))
     assert list(draft.token_ids) == truth[:6]
     device.tokens += truth[:4]
     assert list(draft_of(engine, device.request(8)).token_ids) == truth[4:]
 
 
-def test_accepted_tokens_are_not_computed_again() -> None:
+@WHOLE_DRAFTERS
+def test_accepted_tokens_are_not_computed_again(make_drafter: MakeDrafter) -> None:
     model = tiny_llama()
-    engine, device, passes = torch_drafter(model), Device("a", GREEDY), Passes(model)
+    engine, device, passes = make_drafter(model), Device("a", GREEDY), Passes(model)
     engine.open(device.opening(), TERMS)
     draft = draft_of(engine, device.request(4))
     assert passes.taken() == len(PROMPT) + 3
@@ -65,8 +70,9 @@ def test_accepted_tokens_are_not_computed_again() -> None:
     assert passes.taken() == 1, "the two accepted tokens are resident"
 
 
-def test_feedback_may_take_back_committed_tokens() -> None:
-    engine, device = torch_drafter(tiny_llama()), Device("a", GREEDY)
+@EVERY_DRAFTER
+def test_feedback_may_take_back_committed_tokens(make_drafter: MakeDrafter) -> None:
+    engine, device = make_drafter(), Device("a", GREEDY, model=make_drafter.model)
     engine.open(device.opening(), TERMS)
     device.tokens.append(9)
     draft = draft_of(engine, device.request(4))
@@ -76,8 +82,9 @@ def test_feedback_may_take_back_committed_tokens() -> None:
     assert draft_of(engine, device.request(4)).token_ids == device.truth(4)
 
 
-def test_company_and_scarce_memory_do_not_change_a_draft() -> None:
-    engine = torch_drafter(tiny_llama(), blocks=26)
+@WHOLE_DRAFTERS
+def test_company_and_scarce_memory_do_not_change_a_draft(make_drafter: MakeDrafter) -> None:
+    engine = make_drafter(blocks=26)
     rng = random.Random(2)
     devices = [
         Device(f"d{i}", SAMPLED if i % 2 else GREEDY, tuple(rng.randrange(VOCAB) for _ in range(rng.randint(5, 40))))
@@ -103,8 +110,13 @@ def test_company_and_scarce_memory_do_not_change_a_draft() -> None:
     assert engine.usage().used_blocks == 0
 
 
-def test_a_block_joins_while_another_is_being_drafted() -> None:
-    engine, first, second = torch_drafter(tiny_llama()), Device("a", GREEDY), Device("b", SAMPLED)
+@EVERY_DRAFTER
+def test_a_block_joins_while_another_is_being_drafted(make_drafter: MakeDrafter) -> None:
+    engine, first, second = (
+        make_drafter(),
+        Device("a", GREEDY, model=make_drafter.model),
+        Device("b", SAMPLED, model=make_drafter.model),
+    )
     for device in (first, second):
         engine.open(device.opening(), TERMS)
     engine.submit(first.request(8))
@@ -116,10 +128,13 @@ def test_a_block_joins_while_another_is_being_drafted() -> None:
     assert order == ["b", "a"], "the shorter block does not wait for the longer one"
 
 
+@WHOLE_DRAFTERS
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_repeated_request_returns_the_same_draft_without_a_pass(protocol: ProtocolName) -> None:
+def test_a_repeated_request_returns_the_same_draft_without_a_pass(
+    make_drafter: MakeDrafter, protocol: ProtocolName
+) -> None:
     model = tiny_llama()
-    engine, device, passes = torch_drafter(model), Device("a", SAMPLED, protocol=protocol), Passes(model)
+    engine, device, passes = make_drafter(model), Device("a", SAMPLED, protocol=protocol), Passes(model)
     engine.open(device.opening(), TERMS)
     first = draft_of(engine, device.request(4))
     device.tokens += [*first.token_ids[:2], 9]
@@ -132,8 +147,9 @@ def test_a_repeated_request_returns_the_same_draft_without_a_pass(protocol: Prot
     assert passes.taken() > 0
 
 
-def test_a_new_request_replaces_the_old() -> None:
-    engine, device = torch_drafter(tiny_llama()), Device("a", GREEDY)
+@EVERY_DRAFTER
+def test_a_new_request_replaces_the_old(make_drafter: MakeDrafter) -> None:
+    engine, device = make_drafter(), Device("a", GREEDY, model=make_drafter.model)
     engine.open(device.opening(), TERMS)
     engine.submit(device.request(8))
     engine.step()
@@ -141,10 +157,14 @@ def test_a_new_request_replaces_the_old() -> None:
     answers = [answer for _ in range(4) for answer in engine.step()]
     assert [(answer.round, answer.generation) for answer in answers] == [(2, "a")]
     assert not engine.busy
+    assert engine.usage().used_blocks > 0
+    engine.close("a")
+    assert engine.usage().used_blocks == 0
 
 
-def test_what_the_drafter_does_not_hold_needs_its_prefix() -> None:
-    engine, device = torch_drafter(tiny_llama()), Device("a", GREEDY)
+@EVERY_DRAFTER
+def test_what_the_drafter_does_not_hold_needs_its_prefix(make_drafter: MakeDrafter) -> None:
+    engine, device = make_drafter(), Device("a", GREEDY, model=make_drafter.model)
     assert answer_to(engine, device.request(2)) == NeedsPrefix("a", 1)
     engine.open(device.opening(), TERMS)
     device.tokens += [1, 2]
@@ -155,9 +175,10 @@ def test_what_the_drafter_does_not_hold_needs_its_prefix() -> None:
     assert answer_to(engine, DraftRequest("a", 3, len(PROMPT), (1, 2), 12345, plan)) == NeedsPrefix("a", 3)
 
 
+@WHOLE_DRAFTERS
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_hidden_states_are_those_the_tokens_were_drawn_from(protocol: ProtocolName) -> None:
-    engine, device, model = torch_drafter(tiny_llama()), Device("a", GREEDY, protocol=protocol), tiny_llama()
+def test_hidden_states_are_those_the_tokens_were_drawn_from(make_drafter: MakeDrafter, protocol: ProtocolName) -> None:
+    engine, device, model = make_drafter(), Device("a", GREEDY, protocol=protocol), tiny_llama()
     engine.open(device.opening(), TERMS)
     draft = draft_of(engine, device.request(3, want_hidden=True))
     with torch.inference_mode():
@@ -166,18 +187,20 @@ def test_hidden_states_are_those_the_tokens_were_drawn_from(protocol: ProtocolNa
     np.testing.assert_allclose(draft.hidden, output.last_hidden_state[0, len(PROMPT) - 1 : -1].numpy(), atol=1e-4)
 
 
-def test_a_nearly_full_context_shortens_the_block() -> None:
-    engine, device = torch_drafter(tiny_llama()), Device("a", GREEDY, (1,) * 252)
+@EVERY_DRAFTER
+def test_a_nearly_full_context_shortens_the_block(make_drafter: MakeDrafter) -> None:
+    engine, device = make_drafter(), Device("a", GREEDY, (1,) * 252, model=make_drafter.model)
     engine.open(device.opening(), TERMS)
     assert len(draft_of(engine, device.request(16)).token_ids) == 4
     device.tokens += [7] * 6
     assert draft_of(engine, device.request(16)).token_ids == ()
     with pytest.raises(ContextTooLongError, match="drafter limit of 256"):
-        engine.open(Device("b", GREEDY, (1,) * 256).opening(), TERMS)
+        engine.open(Device("b", GREEDY, (1,) * 256, model=make_drafter.model).opening(), TERMS)
 
 
-def test_plans_that_make_no_sense_are_refused() -> None:
-    engine, device = torch_drafter(tiny_llama()), Device("a", GREEDY)
+@EVERY_DRAFTER
+def test_plans_that_make_no_sense_are_refused(make_drafter: MakeDrafter) -> None:
+    engine, device = make_drafter(), Device("a", GREEDY, model=make_drafter.model)
     engine.open(device.opening(), TERMS)
     request = device.request(2)
     with pytest.raises(UnsupportedBlockError, match="dssd drafts chains"):

@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 from transformers import PreTrainedModel
 
-from outrider.contracts.drafting import DraftTerms, NeedsRow
+from outrider.contracts.drafting import DrafterEngine, DraftTerms, NeedsRow
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.exchanged import Candidates, CorrectionSource, TargetRow
 from outrider.contracts.requests import SamplingParams
-from outrider.engines.drafter.engine import TorchDrafter
 from outrider.protocols.registry import PROTOCOLS
 from outrider.sampling.distributions import fixed_point, softmax
 from outrider.verification.correction import draw_correction
-from tests.unit.engines.conftest import VOCAB, tiny_llama, torch_drafter
+from tests.unit.engines.conftest import VOCAB, WHOLE_DRAFTERS, MakeDrafter, tiny_llama
 from tests.unit.engines.drafter_device import (
     GREEDY,
     PENALISED,
@@ -27,6 +26,8 @@ from tests.unit.engines.drafter_device import (
     answer_to,
     draft_of,
 )
+
+pytestmark = WHOLE_DRAFTERS
 
 DSSD = "dssd"
 KEPT_OR_NOT = pytest.mark.parametrize("restarted", [False, True], ids=["kept", "recomputed"])
@@ -70,10 +71,10 @@ def expected_token(device: Device, source: CorrectionSource) -> int | None:
 @pytest.mark.parametrize("make", SOURCES.values(), ids=SOURCES.keys())
 @pytest.mark.parametrize("params", [SAMPLED, PENALISED], ids=["sampled", "penalised"])
 def test_kept_and_recomputed_rows_draw_the_same(
-    make: Callable[[int], CorrectionSource], params: SamplingParams
+    make_drafter: MakeDrafter, make: Callable[[int], CorrectionSource], params: SamplingParams
 ) -> None:
     model = tiny_llama()
-    engine, device, passes = torch_drafter(model), Device("a", params, protocol=DSSD), Passes(model)
+    engine, device, passes = make_drafter(model), Device("a", params, protocol=DSSD), Passes(model)
     engine.open(device.opening(), TERMS)
     accepted = [0, 2, 3, 1]
     draft = draft_of(engine, device.request(4))
@@ -82,7 +83,7 @@ def test_kept_and_recomputed_rows_draw_the_same(
         source = make(i)
         token_id = expected_token(device, source)
         assert token_id is not None
-        restarted = torch_drafter(tiny_llama())
+        restarted = make_drafter()
         restarted.open(device.opening(), TERMS)
         twin = Device("a", device.params, protocol=DSSD)
         twin.tokens, twin.known = list(device.tokens), len(device.tokens)
@@ -93,11 +94,13 @@ def test_kept_and_recomputed_rows_draw_the_same(
         assert (draft.correction, draft.position) == (token_id, len(device.tokens))
         assert (again.correction, again.token_ids) == (token_id, draft.token_ids)
         device.tokens.append(token_id)
-        assert draft.token_ids == tuple(chain_after(device, 4)), "the block is drafted behind the correction"
+        assert draft.token_ids == tuple(chain_after(make_drafter, device, 4)), (
+            "the block is drafted behind the correction"
+        )
 
 
-def chain_after(device: Device, window: int) -> list[int]:
-    engine = torch_drafter(tiny_llama())
+def chain_after(make_drafter: MakeDrafter, device: Device, window: int) -> list[int]:
+    engine = make_drafter()
     engine.open(device.opening(), TERMS)
     twin = Device(device.name, device.params, protocol=DSSD)
     twin.tokens, twin.known = list(device.tokens), len(device.tokens)
@@ -105,9 +108,9 @@ def chain_after(device: Device, window: int) -> list[int]:
 
 
 @pytest.mark.parametrize("known", [0, 1], ids=["before the correction", "behind the correction"])
-def test_the_correction_joins_the_drafters_sequence(known: int) -> None:
+def test_the_correction_joins_the_drafters_sequence(make_drafter: MakeDrafter, known: int) -> None:
     model = tiny_llama()
-    engine, device, passes = torch_drafter(model), Device("a", SAMPLED, protocol=DSSD), Passes(model)
+    engine, device, passes = make_drafter(model), Device("a", SAMPLED, protocol=DSSD), Passes(model)
     engine.open(device.opening(), TERMS)
     device.tokens += draft_of(engine, device.request(3)).token_ids[:1]
     draft = draft_of(engine, device.request(3, correction=dense_row(1)))
@@ -117,28 +120,32 @@ def test_the_correction_joins_the_drafters_sequence(known: int) -> None:
     passes.taken()
     following = draft_of(engine, device.request(3))
     assert passes.taken() == 3, "correction and accepted tokens are resident"
-    assert list(following.token_ids) == chain_after(device, 3)
+    assert list(following.token_ids) == chain_after(make_drafter, device, 3)
 
 
 def rejected_block(
-    terms: DraftTerms = TERMS, *, restarted: bool = False, model: PreTrainedModel | None = None
-) -> tuple[Device, TorchDrafter]:
+    make_drafter: MakeDrafter,
+    terms: DraftTerms = TERMS,
+    *,
+    restarted: bool = False,
+    model: PreTrainedModel | None = None,
+) -> tuple[Device, DrafterEngine]:
     """A device whose first block was rejected at its second token, and its drafter."""
-    engine, device = torch_drafter(model or tiny_llama()), Device("a", SAMPLED, protocol=DSSD)
+    engine, device = make_drafter(model), Device("a", SAMPLED, protocol=DSSD)
     engine.open(device.opening(), terms)
     device.tokens += draft_of(engine, device.request(3)).token_ids[:1]
     if restarted:
-        engine = torch_drafter(model or tiny_llama())
+        engine = make_drafter(model)
         engine.open(device.opening(), terms)
         device.known = len(device.tokens)
     return device, engine
 
 
 @KEPT_OR_NOT
-def test_when_all_candidates_fail_the_row_is_asked_for(restarted: bool) -> None:
+def test_when_all_candidates_fail_the_row_is_asked_for(make_drafter: MakeDrafter, restarted: bool) -> None:
     model = tiny_llama()
     passes = Passes(model)
-    device, engine = rejected_block(restarted=restarted, model=model)
+    device, engine = rejected_block(make_drafter, restarted=restarted, model=model)
     request = device.request(3, correction=failing_candidates())
     for _ in range(2):
         assert answer_to(engine, request) == NeedsRow("a", request.round)
@@ -153,19 +160,19 @@ def test_when_all_candidates_fail_the_row_is_asked_for(restarted: bool) -> None:
 
 
 @KEPT_OR_NOT
-def test_a_window_of_0_sends_the_correction_alone(restarted: bool) -> None:
-    device, engine = rejected_block(restarted=restarted)
+def test_a_window_of_0_sends_the_correction_alone(make_drafter: MakeDrafter, restarted: bool) -> None:
+    device, engine = rejected_block(make_drafter, restarted=restarted)
     source = sparse_row(2)
     draft = draft_of(engine, device.request(0, correction=source))
     assert (draft.correction, draft.token_ids) == (expected_token(device, source), ())
     assert draft.correction is not None
     device.tokens.append(draft.correction)
-    assert list(draft_of(engine, device.request(2)).token_ids) == chain_after(device, 2)
+    assert list(draft_of(engine, device.request(2)).token_ids) == chain_after(make_drafter, device, 2)
 
 
 @KEPT_OR_NOT
-def test_nothing_is_drafted_behind_the_last_token(restarted: bool) -> None:
-    device, _ = rejected_block()
+def test_nothing_is_drafted_behind_the_last_token(make_drafter: MakeDrafter, restarted: bool) -> None:
+    device, _ = rejected_block(make_drafter)
     source = dense_row(3)
     token_id = expected_token(device, source)
     assert token_id is not None
@@ -177,15 +184,15 @@ def test_nothing_is_drafted_behind_the_last_token(restarted: bool) -> None:
         (replace(TERMS, last_position=at - 1), True),
         (replace(TERMS, end_ids=others, last_position=at + 1), False),
     ):
-        device, engine = rejected_block(terms, restarted=restarted)
+        device, engine = rejected_block(make_drafter, terms, restarted=restarted)
         draft = draft_of(engine, device.request(3, correction=source))
         assert draft.correction == token_id
         assert len(draft.token_ids) == (0 if ends else 3)
 
 
-def test_another_protocol_may_follow_a_correction() -> None:
+def test_another_protocol_may_follow_a_correction(make_drafter: MakeDrafter) -> None:
     for protocol in PROTOCOLS:
-        device, engine = rejected_block()
+        device, engine = rejected_block(make_drafter)
         device.protocol = protocol
         source = dense_row(4)
         draft = draft_of(engine, device.request(2, correction=source))
@@ -193,8 +200,8 @@ def test_another_protocol_may_follow_a_correction() -> None:
         assert len(draft.token_ids) == 2
 
 
-def test_a_tree_may_follow_a_correction() -> None:
-    device, engine = rejected_block()
+def test_a_tree_may_follow_a_correction(make_drafter: MakeDrafter) -> None:
+    device, engine = rejected_block(make_drafter)
     device.protocol = "tslt_tree"
     source = dense_row(4)
     draft = draft_of(engine, device.request(expansion=(2, 2), correction=source))
@@ -202,8 +209,8 @@ def test_a_tree_may_follow_a_correction() -> None:
     assert draft.parents == (-1, -1, 0, 0, 1, 1)
 
 
-def test_corrections_of_a_greedy_request_avoid_its_argmax() -> None:
-    engine, device = torch_drafter(tiny_llama()), Device("a", GREEDY, protocol=DSSD)
+def test_corrections_of_a_greedy_request_avoid_its_argmax(make_drafter: MakeDrafter) -> None:
+    engine, device = make_drafter(), Device("a", GREEDY, protocol=DSSD)
     engine.open(device.opening(), TERMS)
     (best, *_) = draft_of(engine, device.request(2)).token_ids
     row = np.zeros(VOCAB, dtype=np.float32)
@@ -211,8 +218,8 @@ def test_corrections_of_a_greedy_request_avoid_its_argmax() -> None:
     assert draft_of(engine, device.request(2, correction=TargetRow(None, row))).correction == 3
 
 
-def test_the_context_may_end_behind_a_correction() -> None:
-    engine, device = torch_drafter(tiny_llama()), Device("a", SAMPLED, (1,) * 254, DSSD)
+def test_the_context_may_end_behind_a_correction(make_drafter: MakeDrafter) -> None:
+    engine, device = make_drafter(), Device("a", SAMPLED, (1,) * 254, DSSD)
     engine.open(device.opening(), TERMS)
     draft = draft_of(engine, device.request(4))
     assert len(draft.token_ids) == 2
@@ -238,8 +245,10 @@ BAD: dict[str, tuple[CorrectionSource, str]] = {
 
 
 @pytest.mark.parametrize(("source", "message"), BAD.values(), ids=BAD.keys())
-def test_a_source_that_is_no_distribution_is_refused(source: CorrectionSource, message: str) -> None:
-    device, engine = rejected_block()
+def test_a_source_that_is_no_distribution_is_refused(
+    make_drafter: MakeDrafter, source: CorrectionSource, message: str
+) -> None:
+    device, engine = rejected_block(make_drafter)
     with pytest.raises(ParameterError, match=message):
         draft_of(engine, device.request(2, correction=source))
     assert not engine.busy

@@ -12,8 +12,10 @@ from outrider.protocols.registry import PROTOCOLS
 from outrider.sampling.distributions import draw, fixed_point, softmax
 from outrider.sampling.noise import Purpose, uniforms
 from outrider.sampling.rounding import rounded_logits, truncated
-from tests.unit.engines.conftest import VOCAB, tiny_llama, torch_drafter
+from tests.unit.engines.conftest import VOCAB, WHOLE_DRAFTERS, MakeDrafter
 from tests.unit.engines.drafter_device import GREEDY, PENALISED, SAMPLED, TERMS, Device, answers_of, draft_of
+
+pytestmark = WHOLE_DRAFTERS
 
 TRUNCATED = SamplingParams(temperature=1.3, seed=8, top_k=40, top_p=0.95)
 SAMPLING = {"sampled": SAMPLED, "penalised": PENALISED, "truncated": TRUNCATED}
@@ -67,8 +69,10 @@ def drawn_like(draft: Draft, device: Device, terms: DraftTerms) -> None:
 
 @pytest.mark.parametrize("params", SAMPLING.values(), ids=SAMPLING.keys())
 @pytest.mark.parametrize("protocol", RATIO)
-def test_tokens_are_drawn_from_the_rounded_rows(protocol: ProtocolName, params: SamplingParams) -> None:
-    engine, device = torch_drafter(tiny_llama()), Device("a", params, protocol=protocol)
+def test_tokens_are_drawn_from_the_rounded_rows(
+    make_drafter: MakeDrafter, protocol: ProtocolName, params: SamplingParams
+) -> None:
+    engine, device = make_drafter(), Device("a", params, protocol=protocol)
     engine.open(device.opening(), TERMS)
     for _ in range(3):
         draft = draft_of(engine, device.request(WINDOW))
@@ -80,9 +84,11 @@ def test_tokens_are_drawn_from_the_rounded_rows(protocol: ProtocolName, params: 
 
 @pytest.mark.parametrize("logit_field", FloatField)
 @pytest.mark.parametrize("protocol", ["dsd", "tslt"])
-def test_every_field_is_rounded_to_before_drawing(protocol: ProtocolName, logit_field: FloatField) -> None:
+def test_every_field_is_rounded_to_before_drawing(
+    make_drafter: MakeDrafter, protocol: ProtocolName, logit_field: FloatField
+) -> None:
     terms = DraftTerms(replace(TERMS.wire, logit_field=logit_field, top_k=0))
-    engine, device = torch_drafter(tiny_llama()), Device("a", SAMPLED, protocol=protocol)
+    engine, device = make_drafter(), Device("a", SAMPLED, protocol=protocol)
     engine.open(device.opening(), terms)
     draft = draft_of(engine, device.request(WINDOW))
     drawn_like(draft, device, terms)
@@ -93,9 +99,9 @@ def test_every_field_is_rounded_to_before_drawing(protocol: ProtocolName, logit_
 
 
 @pytest.mark.parametrize("bits", [8, 16, 32])
-def test_scalars_of_any_width_add_up(bits: int) -> None:
+def test_scalars_of_any_width_add_up(make_drafter: MakeDrafter, bits: int) -> None:
     terms = DraftTerms(replace(TERMS.wire, scalar_bits=bits))
-    engine, device = torch_drafter(tiny_llama()), Device("a", SAMPLED, protocol="dssd")
+    engine, device = make_drafter(), Device("a", SAMPLED, protocol="dssd")
     engine.open(device.opening(), terms)
     draft = draft_of(engine, device.request(WINDOW))
     rounded_like(draft, device, terms)
@@ -106,8 +112,8 @@ def test_scalars_of_any_width_add_up(bits: int) -> None:
 
 
 @pytest.mark.parametrize("protocol", RATIO)
-def test_greedy_distributions_are_one_hot(protocol: ProtocolName) -> None:
-    engine, device = torch_drafter(tiny_llama()), Device("a", GREEDY, protocol=protocol)
+def test_greedy_distributions_are_one_hot(make_drafter: MakeDrafter, protocol: ProtocolName) -> None:
+    engine, device = make_drafter(), Device("a", GREEDY, protocol=protocol)
     engine.open(device.opening(), TERMS)
     draft = draft_of(engine, device.request(4))
     assert draft.token_ids == device.truth(4)
@@ -126,22 +132,22 @@ def test_greedy_distributions_are_one_hot(protocol: ProtocolName) -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_window_of_0_only_brings_the_kv_up_to_date(protocol: ProtocolName) -> None:
-    engine, device = torch_drafter(tiny_llama()), Device("a", SAMPLED, protocol=protocol)
+def test_a_window_of_0_only_brings_the_kv_up_to_date(make_drafter: MakeDrafter, protocol: ProtocolName) -> None:
+    engine, device = make_drafter(), Device("a", SAMPLED, protocol=protocol)
     engine.open(device.opening(), TERMS)
     draft = draft_of(engine, device.request(0))
     assert (draft.token_ids, draft.features, draft.hidden) == ((), (), None)
     assert engine.usage().used_blocks > 0
 
 
-def test_protocols_share_a_pass_and_change_from_round_to_round() -> None:
+def test_protocols_share_a_pass_and_change_from_round_to_round(make_drafter: MakeDrafter) -> None:
     alone = []
     devices = [Device(f"d{i}", [SAMPLED, GREEDY, PENALISED][i % 3], protocol=p) for i, p in enumerate(tuple(PROTOCOLS))]
     for device in devices:
-        engine = torch_drafter(tiny_llama())
+        engine = make_drafter()
         engine.open(device.opening(), TERMS)
         alone.append(draft_of(engine, device.request(3)))
-    together = torch_drafter(tiny_llama())
+    together = make_drafter()
     again = [Device(device.name, device.params, protocol=device.protocol) for device in devices]
     for device in again:
         together.open(device.opening(), TERMS)

@@ -12,7 +12,7 @@ from outrider.contracts.requests import ProtocolName, SamplingParams
 from outrider.sampling.distributions import draw, softmax, without
 from outrider.sampling.noise import Purpose, gumbel_noise, uniforms
 from outrider.sampling.rounding import truncated
-from tests.unit.engines.conftest import VOCAB, tiny_llama, torch_drafter
+from tests.unit.engines.conftest import VOCAB, WHOLE_DRAFTERS, MakeDrafter, tiny_llama
 from tests.unit.engines.drafter_device import (
     GREEDY,
     PENALISED,
@@ -29,6 +29,8 @@ from tests.unit.engines.drafter_device import (
     path_tokens,
 )
 
+pytestmark = WHOLE_DRAFTERS
+
 TREE = "tslt_tree"
 SHAPES = [(3,), (2, 2, 2), (1, 3, 1), (4, 1, 2), (1, 1, 1)]
 REPLACING = DraftTerms(replace(TERMS.wire, distinct_siblings=False))
@@ -38,9 +40,9 @@ REPLACING = DraftTerms(replace(TERMS.wire, distinct_siblings=False))
 @pytest.mark.parametrize("params", [SAMPLED, PENALISED], ids=["sampled", "penalised"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_rows_are_those_of_each_path_and_children_follow_their_noise(
-    shape: tuple[int, ...], params: SamplingParams, terms: DraftTerms
+    make_drafter: MakeDrafter, shape: tuple[int, ...], params: SamplingParams, terms: DraftTerms
 ) -> None:
-    engine, device = torch_drafter(tiny_llama()), Device("a", params, protocol=TREE)
+    engine, device = make_drafter(), Device("a", params, protocol=TREE)
     engine.open(device.opening(), terms)
     draft = draft_of(engine, device.request(expansion=shape))
     assert parents_of(draft) == shape_parents(shape), "parents first, children of one node side by side"
@@ -75,8 +77,8 @@ def shape_parents(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(parents)
 
 
-def test_siblings_drawn_with_replacement_repeat() -> None:
-    engine, device = torch_drafter(tiny_llama()), Device("a", SAMPLED, protocol=TREE)
+def test_siblings_drawn_with_replacement_repeat(make_drafter: MakeDrafter) -> None:
+    engine, device = make_drafter(), Device("a", SAMPLED, protocol=TREE)
     engine.open(device.opening(), DraftTerms(replace(REPLACING.wire, top_k=2)))
     draft = draft_of(engine, device.request(expansion=(4, 2)))
     roots = children_of(draft, -1)
@@ -86,16 +88,16 @@ def test_siblings_drawn_with_replacement_repeat() -> None:
     assert of_one.count(of_one[0]) == len(of_one), "what follows a repeated sibling is the same"
 
 
-def test_a_support_that_runs_out_gives_fewer_children() -> None:
-    engine, device = torch_drafter(tiny_llama()), Device("a", SAMPLED, protocol=TREE)
+def test_a_support_that_runs_out_gives_fewer_children(make_drafter: MakeDrafter) -> None:
+    engine, device = make_drafter(), Device("a", SAMPLED, protocol=TREE)
     engine.open(device.opening(), DraftTerms(replace(TERMS.wire, top_k=2)))
     draft = draft_of(engine, device.request(expansion=(3, 3)))
     assert parents_of(draft) == (-1, -1, 0, 0, 1, 1)
 
 
 @pytest.mark.parametrize("protocol", [TREE, "token_ids"])
-def test_greedy_children_are_the_most_likely_tokens(protocol: ProtocolName) -> None:
-    engine, device = torch_drafter(tiny_llama()), Device("a", GREEDY, protocol=protocol)
+def test_greedy_children_are_the_most_likely_tokens(make_drafter: MakeDrafter, protocol: ProtocolName) -> None:
+    engine, device = make_drafter(), Device("a", GREEDY, protocol=protocol)
     engine.open(device.opening(), TERMS)
     draft = draft_of(engine, device.request(expansion=(3, 2, 1)))
     assert parents_of(draft) == shape_parents((3, 2, 1))
@@ -106,8 +108,8 @@ def test_greedy_children_are_the_most_likely_tokens(protocol: ProtocolName) -> N
         assert children == np.argsort(-logits, kind="stable")[: len(children)].tolist()
 
 
-def test_token_ids_expand_by_logits_and_shared_noise() -> None:
-    engine, device = torch_drafter(tiny_llama()), Device("a", PENALISED, protocol="token_ids")
+def test_token_ids_expand_by_logits_and_shared_noise(make_drafter: MakeDrafter) -> None:
+    engine, device = make_drafter(), Device("a", PENALISED, protocol="token_ids")
     engine.open(device.opening(), TERMS)
     draft = draft_of(engine, device.request(expansion=(2, 3)))
     assert draft.distribution is None
@@ -119,11 +121,11 @@ def test_token_ids_expand_by_logits_and_shared_noise() -> None:
         assert children == expected[: len(children)].tolist()
 
 
-def test_a_tree_of_single_children_is_the_chain() -> None:
+def test_a_tree_of_single_children_is_the_chain(make_drafter: MakeDrafter) -> None:
     for protocol in (TREE, "token_ids"):
         drafts = []
         for window, expansion in ((0, (1, 1, 1)), (3, ())):
-            engine, device = torch_drafter(tiny_llama()), Device("a", SAMPLED, protocol=protocol)
+            engine, device = make_drafter(), Device("a", SAMPLED, protocol=protocol)
             engine.open(device.opening(), TERMS)
             drafts.append(draft_of(engine, device.request(window, expansion)))
         tree, chain = drafts
@@ -132,16 +134,16 @@ def test_a_tree_of_single_children_is_the_chain() -> None:
         assert (tree.parents, chain.parents) == ((-1, 0, 1), None)
 
 
-def test_kv_of_the_accepted_path_serves_the_next_block() -> None:
+def test_kv_of_the_accepted_path_serves_the_next_block(make_drafter: MakeDrafter) -> None:
     model = tiny_llama()
-    engine, device, passes = torch_drafter(model), Device("a", SAMPLED, protocol=TREE), Passes(model)
+    engine, device, passes = make_drafter(model), Device("a", SAMPLED, protocol=TREE), Passes(model)
     engine.open(device.opening(), TERMS)
     rng = random.Random(5)
     missing = len(PROMPT)
     for accepted in (0, 1, 2, 3, 2, 1, 3):
         draft = draft_of(engine, device.request(expansion=(3, 2, 2)))
         assert passes.taken() == missing + 3 + 6
-        fresh = torch_drafter(tiny_llama())
+        fresh = make_drafter()
         fresh.open(device.opening(), TERMS)
         twin = Device("a", SAMPLED, tuple(PROMPT), TREE)
         twin.tokens, twin.known = list(device.tokens), len(device.tokens)
@@ -156,9 +158,9 @@ def test_kv_of_the_accepted_path_serves_the_next_block() -> None:
         missing = 1 + (accepted == 3)  # the appended token, and the leaf's KV
 
 
-def test_trees_and_chains_share_passes_and_scarce_memory() -> None:
+def test_trees_and_chains_share_passes_and_scarce_memory(make_drafter: MakeDrafter) -> None:
     rng = random.Random(7)
-    scarce = torch_drafter(tiny_llama(), blocks=24)
+    scarce = make_drafter(blocks=24)
     devices = [
         Device(
             f"d{i}",
@@ -175,7 +177,7 @@ def test_trees_and_chains_share_passes_and_scarce_memory() -> None:
         expected = {}
         for i, device in enumerate(devices):
             window, expansion = (0, shapes[i % 3]) if shapes[i % 3] else (4, ())
-            alone = torch_drafter(tiny_llama())
+            alone = make_drafter()
             alone.open(device.opening(), TERMS)
             twin = Device(device.name, device.params, device.prompt, device.protocol)
             twin.tokens, twin.known = list(device.tokens), len(device.tokens)
@@ -193,8 +195,8 @@ def test_trees_and_chains_share_passes_and_scarce_memory() -> None:
     assert scarce.usage().used_blocks == 0
 
 
-def test_a_nearly_full_context_makes_a_tree_shallower() -> None:
-    engine, device = torch_drafter(tiny_llama()), Device("a", GREEDY, (1,) * 254, TREE)
+def test_a_nearly_full_context_makes_a_tree_shallower(make_drafter: MakeDrafter) -> None:
+    engine, device = make_drafter(), Device("a", GREEDY, (1,) * 254, TREE)
     engine.open(device.opening(), TERMS)
     draft = draft_of(engine, device.request(expansion=(2, 2, 2)))
     assert parents_of(draft) == (-1, -1, 0, 0, 1, 1)
@@ -203,8 +205,8 @@ def test_a_nearly_full_context_makes_a_tree_shallower() -> None:
     assert (draft.token_ids, draft.parents) == ((), ())
 
 
-def test_a_tree_wider_than_the_memory_loses_layers() -> None:
-    engine, device = torch_drafter(tiny_llama(), blocks=4), Device("a", GREEDY, PROMPT, TREE)
+def test_a_tree_wider_than_the_memory_loses_layers(make_drafter: MakeDrafter) -> None:
+    engine, device = make_drafter(blocks=4), Device("a", GREEDY, PROMPT, TREE)
     engine.open(device.opening(), TERMS)
     draft = draft_of(engine, device.request(expansion=(3, 3, 3)))
     assert parents_of(draft) == shape_parents((3, 3)), "7 + 3 of 16 slots; 9 more nodes with children do not fit"

@@ -9,8 +9,10 @@ from outrider.protocols.registry import PROTOCOLS
 from outrider.sampling.rounding import round_floats
 from outrider.session.answers import draft_fault
 from outrider.session.session import CoordinatorSession, DrafterSession
-from tests.unit.engines.conftest import VOCAB, tiny_llama, torch_drafter
+from tests.unit.engines.conftest import VOCAB, WHOLE_DRAFTERS, MakeDrafter
 from tests.unit.engines.drafter_device import GREEDY, SAMPLED, TERMS, Device, draft_of
+
+pytestmark = WHOLE_DRAFTERS
 
 SCALARS = ("dssd", "dssd_candidates")
 PLANS: list[tuple[ProtocolName, int, tuple[int, ...]]] = [
@@ -23,9 +25,9 @@ PLANS: list[tuple[ProtocolName, int, tuple[int, ...]]] = [
 @pytest.mark.parametrize("params", [SAMPLED, GREEDY], ids=["sampled", "greedy"])
 @pytest.mark.parametrize(("protocol", "window", "expansion"), PLANS, ids=str)
 def test_answers_survive_their_messages(
-    protocol: ProtocolName, window: int, expansion: tuple[int, ...], params: SamplingParams
+    make_drafter: MakeDrafter, protocol: ProtocolName, window: int, expansion: tuple[int, ...], params: SamplingParams
 ) -> None:
-    engine, device = torch_drafter(tiny_llama()), Device("a", params, protocol=protocol)
+    engine, device = make_drafter(), Device("a", params, protocol=protocol)
     engine.open(device.opening(), TERMS)
     coordinator = CoordinatorSession(TERMS.wire, "a")
     drafter = DrafterSession(TERMS.wire, "a", device.tokens)

@@ -5,12 +5,11 @@ from collections.abc import Callable
 
 from actors.lease_table import LeaseTable
 from actors.messages import Answer, DrafterId
-from outrider.contracts.drafting import Draft, DraftAnswer, DraftRequest, DraftTerms
+from outrider.contracts.drafting import Draft, DraftAnswer, DrafterEngine, DraftRequest, DraftTerms
 from outrider.contracts.errors import DrafterLostError, OutriderError
 from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.requests import GenerationId, SamplingParams
 from outrider.contracts.verifying import OpenGeneration
-from outrider.engines.drafter.engine import TorchDrafter
 from outrider.session.session import DrafterSession
 from serve_app.coordination.drafter_link import DrafterPort, LinkSettings
 from serve_app.metrics import Metric
@@ -59,7 +58,7 @@ class Gate:
 class EngineTransport:
     """A real draft engine in this process. An answer can be held back, lost or changed on its way."""
 
-    def __init__(self, engine: TorchDrafter) -> None:
+    def __init__(self, engine: DrafterEngine) -> None:
         self.engine = engine
         self.gates: dict[str, Gate] = {}  # by step: open, prefill, draft, question
         self.lost: dict[str, OutriderError] = {}  # by step: the request arrives, its answer does not
@@ -72,7 +71,7 @@ class EngineTransport:
         self._sessions: dict[GenerationId, DrafterSession] = {}
         self._answers: dict[tuple[GenerationId, int], DraftAnswer] = {}
 
-    def restarted(self, engine: TorchDrafter) -> None:
+    def restarted(self, engine: DrafterEngine) -> None:
         """Nothing is left of what it held."""
         self.engine, self._sessions = engine, {}
 

@@ -1,0 +1,94 @@
+"""The drafter actor without Ray, over every engine there is and one that only this test registers."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from transformers import PreTrainedModel
+
+from actors.drafter import DrafterActor
+from outrider.assembly.drafters import drafter_spec
+from outrider.config.reading import parse_config
+from outrider.contracts.drafting import Draft, DraftPlan, DraftRequest, DraftTerms
+from outrider.contracts.errors import ContextTooLongError, UnsupportedBlockError
+from outrider.contracts.exchanged import WireFormat
+from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
+from outrider.contracts.requests import ProtocolName, SamplingParams
+from outrider.contracts.verifying import OpenGeneration
+from outrider.engines.registry import DRAFTERS
+from outrider.models.loading import load_target
+from outrider.session.session import CoordinatorSession
+from tests.unit.engines.reference import target_alone
+from tests.unit.engines.table_drafter import TableModel, table_drafter
+from tests.unit.models.tiny_models import save_model, tiny_model
+
+PROMPT = (5, 17, 8, 30, 2)
+PARAMS = SamplingParams(temperature=0.9, seed=3)
+MODELS: dict[str, Callable[[Path], PreTrainedModel | TableModel]] = {
+    "torch": lambda folder: load_target(str(folder), dtype="float32", device="cpu").model,
+    "table": lambda _: TableModel(VOCAB),
+}
+VOCAB = 41
+TERMS = DraftTerms(WireFormat(VOCAB))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_model(tmp_path_factory.mktemp("drafter"), tiny_model("llama"))
+
+
+def actor_of(engine: str, folder: Path) -> DrafterActor:
+    text = f"drafters: [{{name: edge, engine: {engine}, model: {folder}, dtype: float32}}]"
+    return DrafterActor(drafter_spec(parse_config(text, "test").drafters[0], str(folder)))
+
+
+def request_of(name: str, tokens: list[int], round_number: int, protocol: ProtocolName) -> DraftRequest:
+    prefix_hash = extend_prefix_hash(EMPTY_PREFIX_HASH, tokens)
+    return DraftRequest(
+        name, round_number, len(PROMPT), tuple(tokens[len(PROMPT) :]), prefix_hash, DraftPlan(protocol, 3)
+    )
+
+
+@pytest.mark.parametrize("engine", [*DRAFTERS, "table"])
+def test_any_registered_engine_serves(engine: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DRAFTERS, "table", table_drafter)
+
+    async def served() -> None:
+        actor, model = actor_of(engine, folder), MODELS[engine](folder)
+        card = await actor.card()
+        assert (card.vocab_size, card.max_context_tokens) == (VOCAB, 128)
+
+        async def two_rounds(name: str) -> None:
+            session, tokens = CoordinatorSession(TERMS.wire, name), [*PROMPT]
+            await actor.open(OpenGeneration(name, PROMPT, PARAMS), TERMS)
+            for number in range(2):
+                request = request_of(name, tokens, number, "token_ids")
+                order = session.encode_order(request)
+                answer = await actor.exchange(name, order)
+                assert (await actor.exchange(name, order)).data == answer.data
+                draft = session.decode_answer(answer.data, request)
+                assert isinstance(draft, Draft)
+                assert list(draft.token_ids) == target_alone(model, tokens, PARAMS, 3, VOCAB)
+                tokens += [*draft.token_ids[:2], 7]
+
+        await asyncio.gather(two_rounds("a"), two_rounds("b"))
+        assert sorted(await actor.held()) == ["a", "b"]
+        await actor.close("a")
+        assert await actor.held() == ("b",)
+        with pytest.raises(ContextTooLongError):
+            await actor.open(OpenGeneration("c", PROMPT * 26, PARAMS), TERMS)
+
+    asyncio.run(served())
+
+
+def test_what_an_engine_does_not_draft_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DRAFTERS, "table", table_drafter)
+
+    async def refused() -> None:
+        actor, session = actor_of("table", folder), CoordinatorSession(TERMS.wire, "a")
+        await actor.open(OpenGeneration("a", PROMPT, PARAMS), TERMS)
+        with pytest.raises(UnsupportedBlockError, match="chains of token ids alone"):
+            await actor.exchange("a", session.encode_order(request_of("a", [*PROMPT], 0, "dsd")))
+
+    asyncio.run(refused())
