@@ -123,14 +123,9 @@ def same_decisions(log: CellLog, policy: SchedulingPolicy) -> int:
 
 def _slowed(model: LinearCostModel, slowness: float, guard: float) -> LinearCostModel:
     """The model on a machine whose times are so many times as long, with the guard that plans were made with."""
-    return LinearCostModel(
-        seconds_per_token=slowness * model.seconds_per_token,
-        seconds_per_interaction=slowness * model.seconds_per_interaction,
-        seconds_per_cached_token=slowness * model.seconds_per_cached_token,
-        seconds_per_batch=slowness * model.seconds_per_batch,
-        row_offsets_s=tuple(slowness * offset_s for offset_s in model.row_offsets_s),
-        relative_guard=guard,
-    )
+    a, b_compute, b_read, c = (slowness * slope for slope in model.slopes)
+    offsets_s = tuple(slowness * offset_s for offset_s in model.row_offsets_s)
+    return LinearCostModel(a, b_compute, b_read, c, offsets_s, guard)
 
 
 def _replayed(

@@ -12,9 +12,7 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from outrider.config.schema import (
-    Config,
-)
+from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
 from outrider.documents.problems import ConfigFileError, explain, read_text
 from outrider.documents.yaml_text import parse_yaml

@@ -1,7 +1,8 @@
 """How long a verification batch takes: the linear model of WISP (eq. 18, 19) and what small batches add to it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -57,6 +58,11 @@ class BatchWork:
         return BatchWork(self.new_tokens + new, self.interactions + (new + cached) * new, self.cached_tokens + cached)
 
 
+def work_of(batch: Iterable[VerifyCost]) -> BatchWork:
+    """The sums over a batch."""
+    return reduce(BatchWork.plus, batch, BatchWork())
+
+
 class CostModel(Protocol):
     """Predicts batch times."""
 
@@ -107,14 +113,15 @@ class LinearCostModel:
         if len(self.row_offsets_s) not in (0, ROW_BUCKETS):
             raise ParameterError("row_offsets_s", f"none or {ROW_BUCKETS} numbers", len(self.row_offsets_s))
 
+    @property
+    def slopes(self) -> tuple[float, float, float, float]:
+        """a, b_compute, b_read, c."""
+        per_token, per_interaction = self.seconds_per_token, self.seconds_per_interaction
+        return per_token, per_interaction, self.seconds_per_cached_token, self.seconds_per_batch
+
     def predict_s(self, batch: Sequence[VerifyCost]) -> float:
         """Seconds of one forward pass over this batch."""
-        new = interactions = cached = 0
-        for cost in batch:
-            new += cost.new_tokens
-            interactions += (cost.new_tokens + cost.cached_tokens) * cost.new_tokens
-            cached += cost.cached_tokens
-        return self._seconds(new, interactions, cached, new)
+        return self.predict_work_s(work_of(batch))
 
     def predict_work_s(self, work: BatchWork) -> float:
         """The formula on a batch's sums."""
@@ -122,8 +129,7 @@ class LinearCostModel:
 
     def predict_works_s(self, works: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """The formula on ``[n, 3]`` sums at once."""
-        slopes = np.array([self.seconds_per_token, self.seconds_per_interaction, self.seconds_per_cached_token])
-        seconds: npt.NDArray[np.float64] = self.seconds_per_batch + works @ slopes
+        seconds: npt.NDArray[np.float64] = self.seconds_per_batch + works @ np.array(self.slopes[:3])
         if self.row_offsets_s:
             seconds += np.take(self.row_offsets_s, row_buckets(works[:, 0]))
         return np.maximum(seconds, _FLOOR_S)

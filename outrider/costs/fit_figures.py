@@ -8,7 +8,7 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
-from outrider.contracts.cost import BatchWork, CostModel, VerifyCost
+from outrider.contracts.cost import BatchWork, CostModel, VerifyCost, work_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -41,10 +41,7 @@ class BatchSample:
     @property
     def work(self) -> BatchWork:
         """Its sums."""
-        total = BatchWork()
-        for block in self.blocks:
-            total = total.plus(block)
-        return total
+        return work_of(self.blocks)
 
     @property
     def median_s(self) -> float:

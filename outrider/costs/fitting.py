@@ -194,10 +194,10 @@ def _report(
 ) -> FitReport:
     works, measured_s = used
     model, unseen, judged = fitted(*used), _of_paper(test), test or train
-    values = [_values(model)]
+    values = [model.slopes]
     for _ in range(bootstraps):
         drawn = rng.integers(len(works), size=len(works))
-        values.append(_values(fitted(works[drawn], measured_s[drawn])))
+        values.append(fitted(works[drawn], measured_s[drawn]).slopes)
     lows, highs = np.quantile(values[1:] or values, (0.025, 0.975), axis=0)
     by_regime = {regime: [sample for sample in judged if sample.regime is regime] for regime in Regime}
     return FitReport(
@@ -211,10 +211,6 @@ def _report(
         by_regime={regime: assess(model, chosen) for regime, chosen in by_regime.items() if chosen},
         cross_validation=_cross_validation(fitted, works, measured_s, rng),
     )
-
-
-def _values(model: LinearCostModel) -> tuple[float, ...]:
-    return tuple(getattr(model, name) for name in _COEFFICIENTS)
 
 
 def _cross_validation(fitted: _Fit, works: Floats, measured_s: Floats, rng: np.random.Generator) -> tuple[float, float]:

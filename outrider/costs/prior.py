@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from outrider.contracts.cost import ROW_BUCKETS, LinearCostModel, VerifyCost, bucket_rows, row_bucket
+from outrider.contracts.cost import ROW_BUCKETS, LinearCostModel, VerifyCost, bucket_rows, row_bucket, work_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -60,7 +60,7 @@ class Prior:
 @lru_cache(maxsize=8)
 def prior_of(model: LinearCostModel, trust: PriorTrust) -> Prior:
     """The belief that goes with a model."""
-    slopes = np.array(_slopes(model))
+    slopes = np.array(model.slopes)
     reference = features([_REFERENCE])[:SLOPES]
     units = np.maximum(slopes, _SMALL_SHARE * model.predict_s([_REFERENCE]) / reference)
     rows = np.array([bucket_rows(bucket)[0] for bucket in range(1, ROW_BUCKETS)])
@@ -79,25 +79,12 @@ def prior_of(model: LinearCostModel, trust: PriorTrust) -> Prior:
 
 def features(batch: Sequence[VerifyCost]) -> Floats:
     """``[n]``: what each coefficient is multiplied with in this batch's time; the batch has positions to compute."""
-    new = sum(cost.new_tokens for cost in batch)
-    found = np.zeros(SLOPES + ROW_BUCKETS - 1)
-    found[0] = new
-    found[1] = sum((cost.new_tokens + cost.cached_tokens) * cost.new_tokens for cost in batch)
-    found[2] = sum(cost.cached_tokens for cost in batch)
-    found[3] = 1.0
-    found[SLOPES - 1 + row_bucket(new)] = 1.0
+    work, found = work_of(batch), np.zeros(SLOPES + ROW_BUCKETS - 1)
+    found[:SLOPES] = work.new_tokens, work.interactions, work.cached_tokens, 1.0
+    found[SLOPES - 1 + row_bucket(work.new_tokens)] = 1.0
     return found
 
 
 def inverse(matrix: Floats) -> Floats:
     """Of ``[n, n]``."""
     return np.asarray(np.linalg.inv(matrix), dtype=np.float64)
-
-
-def _slopes(model: LinearCostModel) -> tuple[float, float, float, float]:
-    return (
-        model.seconds_per_token,
-        model.seconds_per_interaction,
-        model.seconds_per_cached_token,
-        model.seconds_per_batch,
-    )

@@ -20,7 +20,6 @@ from outrider.contracts.cost import VerifyCost
 from outrider.contracts.errors import ParameterError
 from outrider.costs.fit_figures import Regime
 
-LARGEST_TOKENS_PAPER = 2000
 SMALLEST_LARGEST_TOKENS = 64
 _PATTERNS = ((1.0,), (0.5, 0.5), (0.25, 0.25, 0.25, 0.25), (0.5, 0.25, 0.125, 0.125), (0.7, 0.2, 0.1))
 _TOTAL_SHARES = (0.6, 0.7, 0.8, 0.9, 1.0)  # 1200 to 2000 of 2000

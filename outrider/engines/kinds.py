@@ -3,6 +3,7 @@
 Free of torch and of every engine's own libraries, so that whoever only describes engines loads quickly.
 """
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from outrider.contracts.drafting import DrafterEngine
 from outrider.contracts.verifying import VerifierEngine
+from outrider.costs.profiles import ProfiledOn
 from outrider.engines.limits import EngineLimits
 
 if TYPE_CHECKING:
-    from outrider.costs.profiles import ProfiledOn
     from outrider.models.loading import ModelFacts
 
 
@@ -45,19 +46,20 @@ class VerifierSpec:
     tensor_parallel_size: int = 1
     vllm_options: Mapping[str, object] = field(default_factory=dict)
 
-    def machine(self, model: str, engine_version: str) -> "ProfiledOn":
+    def machine(self, model: str, engine_version: str) -> ProfiledOn:
         """Where such an engine's times are measured, on this machine; ``model`` is its short name."""
-        from outrider.costs.machine import this_machine  # noqa: PLC0415 (loads torch)
+        from outrider.costs.machine import hardware_name  # noqa: PLC0415 (loads torch)
 
         quantization = self.vllm_options.get("quantization")
-        return this_machine(
-            model,
-            self.dtype if quantization is None else f"{self.dtype}+{quantization}",
-            self.device,
-            self.threads,
+        return ProfiledOn(
+            hardware=hardware_name(self.device, self.tensor_parallel_size),
+            device=self.device.partition(":")[0],
+            threads=self.threads,
+            cores=os.cpu_count() or 0,
             engine=self.engine,
             engine_version=engine_version,
-            devices=self.tensor_parallel_size,
+            model=model,
+            dtype=self.dtype if quantization is None else f"{self.dtype}+{quantization}",
         )
 
 
@@ -67,7 +69,7 @@ class BuiltVerifier:
 
     engine: VerifierEngine
     facts: "ModelFacts"
-    machine: "ProfiledOn"
+    machine: ProfiledOn
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ _READ = (
     "arrived_at_s",
     "deadline_at_s",
     "expected_tokens",
-    "tokens_per_s",
     "memory_blocks",
     "cost.new_tokens",
     "cost.cached_tokens",
@@ -39,7 +38,6 @@ class WaitingArrays:
     arrived_at_s: Floats
     deadline_at_s: Floats
     expected_tokens: Floats
-    tokens_per_s: Floats
     memory_blocks: Floats
     works: Floats
 
@@ -51,9 +49,7 @@ def waiting_arrays(pending: Sequence[PendingVerification], limits: BatchLimits) 
     order = np.argsort(rows[:, 0], kind="stable")
     if (np.diff(rows[order, 0]) == 0.0).any():
         order = np.array(sorted(range(len(pending)), key=lambda index: _by_arrival(pending[index])))
-    arrived, deadline, expected, speed, memory, new, cached = rows[order].T
+    arrived, deadline, expected, memory, new, cached = rows[order].T
     new = np.minimum(new, limits.prefill_chunk_tokens)
     works = np.stack((new, (new + cached) * new, cached), axis=1)
-    return WaitingArrays(
-        [pending[index] for index in order.tolist()], arrived, deadline, expected, speed, memory, works
-    )
+    return WaitingArrays([pending[index] for index in order.tolist()], arrived, deadline, expected, memory, works)

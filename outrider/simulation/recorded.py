@@ -13,7 +13,7 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
-from outrider.contracts.cost import BatchWork, CostModel, Seconds, VerifyCost
+from outrider.contracts.cost import BatchWork, CostModel, Seconds, VerifyCost, work_of
 from outrider.contracts.slo import BEST_EFFORT, SloClass
 from outrider.link.emulator import LinkEmulator
 from outrider.link.profiles import LinkProfile
@@ -152,7 +152,7 @@ class MeasuredTimes:
 
     def predict_s(self, batch: Sequence[VerifyCost]) -> float:
         """Measured, if a batch of the same sums was."""
-        return self.predict_work_s(_work(batch))
+        return self.predict_work_s(work_of(batch))
 
     def predict_work_s(self, work: BatchWork) -> float:
         """Measured, if these sums were."""
@@ -173,7 +173,7 @@ def measured_times(record: WorkloadRecord, otherwise: CostModel) -> MeasuredTime
     """The batches of a record as a cost model."""
     seconds: dict[BatchWork, list[float]] = defaultdict(list)
     for batch in record.batches:
-        seconds[_work(batch.costs)].append(batch.engine_s)
+        seconds[work_of(batch.costs)].append(batch.engine_s)
     return MeasuredTimes(otherwise, {work: median(times) for work, times in seconds.items()})
 
 
@@ -236,10 +236,3 @@ def compared(record: WorkloadRecord, results: SimulationResults) -> ReplayCompar
     p50_s, p99_s = np.percentile(record.round_s, (50, 99)).tolist()
     times = results.round_times
     return ReplayComparison(len(record.round_s), p50_s, p99_s, times.p50_s, times.p99_s)
-
-
-def _work(costs: Sequence[VerifyCost]) -> BatchWork:
-    work = BatchWork()
-    for cost in costs:
-        work = work.plus(cost)
-    return work

@@ -12,13 +12,12 @@ Source: Williams, Waterman, Patterson 2009 (roofline); the sums are those of WIS
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 
-from outrider.contracts.cost import BatchWork, Seconds, VerifyCost
+from outrider.contracts.cost import BatchWork, Seconds, VerifyCost, work_of
 
 COMPUTE_SHARE = 0.6  # of peak arithmetic: large matrix products on these cards reach 0.5 to 0.7
 MEMORY_SHARE = 0.8  # of peak bandwidth: long reads reach 0.75 to 0.9
@@ -85,7 +84,7 @@ class RooflineCostModel:
 
     def predict_s(self, batch: Sequence[VerifyCost]) -> float:
         """Seconds of one forward pass over this batch."""
-        return self.predict_work_s(reduce(BatchWork.plus, batch, BatchWork()))
+        return self.predict_work_s(work_of(batch))
 
     def predict_work_s(self, work: BatchWork) -> float:
         """The same from a batch's sums."""

@@ -8,7 +8,17 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from outrider.config.schema import LinkConfig, Name, Number, PositiveNumber, SchedulingName, Text
+from outrider.config.schema import (
+    LinkConfig,
+    Name,
+    Number,
+    PositiveNumber,
+    SchedulingName,
+    Siblings,
+    SloClassConfig,
+    Text,
+    Window,
+)
 from outrider.contracts.errors import ConfigError
 from outrider.contracts.requests import ProtocolName
 from outrider.documents.names import NameIn
@@ -18,12 +28,9 @@ from outrider.simulation.scenario import System
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 Rate = Annotated[float, Field(gt=0, le=100_000)]
-Speed = Annotated[float, Field(ge=0, le=100_000)]
 Seconds = Annotated[float, Field(gt=0, le=1_000_000)]
 SecondsOrNone = Annotated[float, Field(ge=0, le=1_000_000)]
 Spread = Annotated[float, Field(ge=0, le=3)]
-Window = Annotated[int, Field(strict=True, ge=0, le=64)]
-Siblings = Annotated[int, Field(strict=True, ge=1, le=16)]
 Coefficient = Annotated[float, Field(ge=0, le=1_000)]
 Tokens = Annotated[int, Field(strict=True, ge=1, le=100_000_000)]
 
@@ -148,14 +155,6 @@ class ServerConfig:
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
-class ClassConfig:
-    """A promise: ``outrider.contracts.slo.SloClass``."""
-
-    name: Name
-    tokens_per_s: Speed
-
-
-@dataclass(frozen=True, slots=True, config=_FORBID)
 class ScenarioFile:
     """A scenario: devices, a server, and the systems to compare on them."""
 
@@ -164,7 +163,7 @@ class ScenarioFile:
     name: Text = "scenario"
     systems: Annotated[tuple[System, ...], Field(min_length=1)] = (System.OUTRIDER,)
     policy: SchedulingName | None = None
-    slo_classes: tuple[ClassConfig, ...] = ()
+    slo_classes: tuple[SloClassConfig, ...] = ()
     duration_s: Seconds = 120.0
     warmup_s: SecondsOrNone = 20.0
     seed: Number = 0

@@ -96,6 +96,7 @@ def test_torch_is_built_with_its_facts_and_machine(folder: Path) -> None:
     assert (built.facts.name, built.engine.max_context_tokens) == (folder.name, 64)
     machine = built.machine
     assert (machine.engine, machine.engine_version, machine.model) == ("torch", torch.__version__, folder.name)
+    assert (machine.device, machine.threads, machine.dtype) == ("cpu", 1, "float32")
 
 
 def test_engines_agree_and_are_different_machines(folder: Path) -> None:

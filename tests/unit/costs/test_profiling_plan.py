@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from outrider.contracts.errors import ParameterError
 from outrider.costs.fit_figures import PAPER_REGIMES, Regime
-from outrider.costs.profiling_plan import LARGEST_TOKENS_PAPER, profiling_plan
+from outrider.costs.profiling_plan import profiling_plan
 
 
 def test_counts_are_the_papers() -> None:
-    plan = profiling_plan(LARGEST_TOKENS_PAPER)
+    plan = profiling_plan(2000)
     train, test = (Counter(one.regime for one in part) for part in (plan.train, plan.test))
     assert train[Regime.COMPUTE_BOUND] == 25 + 15
     assert train[Regime.MEMORY_BOUND] == 48 + 15
@@ -19,7 +19,7 @@ def test_counts_are_the_papers() -> None:
 
 
 def test_at_the_papers_size_the_grids_are_the_papers() -> None:
-    plan = profiling_plan(LARGEST_TOKENS_PAPER)
+    plan = profiling_plan(2000)
     totals = {sum(block.new_tokens for block in one.blocks) for one in plan.train[:25]}
     assert totals == {1200, 1400, 1600, 1800, 2000}
     memory = plan.train[25 : 25 + 48]
