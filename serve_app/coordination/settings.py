@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from outrider.assembly.verifiers import VerifierSpec, verifier_spec
+from outrider.assembly.verifiers import verifier_spec
 from outrider.config.schema import Config, DrafterGroupConfig, LimitsConfig, SpeculationConfig, WireConfig
 from outrider.costs.profiles import CostProfile
+from outrider.engines.kinds import VerifierSpec
 from outrider.rounds.choice import Speculation
 from outrider.scheduling.ledger import DeadlineRule
 from outrider.scheduling.policy import BatchLimits
