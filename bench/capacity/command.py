@@ -24,7 +24,6 @@ from bench.capacity.tables import show_figures
 from bench.capacity.validation import validate
 from bench.harness.options import positive_int
 from bench.harness.record import write_record
-from cluster.options import add_output_options, check_plots
 from outrider.contracts.errors import ParameterError
 from outrider.link.profiles import PROFILES
 
@@ -34,7 +33,6 @@ _DEFAULT = RunSettings()
 def main(argv: Sequence[str]) -> None:
     """Run the bench, or validate the simulator against a run."""
     args = _parser().parse_args(argv)
-    check_plots(args.plots)
     if args.validate is not None:
         validate(read_run(args.validate), args.json)
         return
@@ -51,29 +49,20 @@ def main(argv: Sequence[str]) -> None:
         run = measure(settings, show)
     if args.record is not None:
         write_run(args.record, run)
-    _report(run, args.json, args.plots)
+    _report(run, args.json)
 
 
-def _report(run: Run, json_file: Path | None, plots: Path | None) -> None:
+def _report(run: Run, json_file: Path | None) -> None:
     settings = run.settings
     found = [_figures(run, policy, users) for users in settings.users for policy in settings.policies]
     show_figures(found)
     if json_file is not None:
-        write_record(json_file, asdict(settings), {"figures": [_without_plane(one) for one in found]})
-    if plots is not None:
-        from bench.capacity.plots import plot_over_users, plot_planes  # noqa: PLC0415 (matplotlib comes with an extra)
-
-        plot_over_users(plots / "capacity.png", found)
-        plot_planes(plots / "capacity-plane.png", found)
+        write_record(json_file, asdict(settings), {"figures": found})
 
 
 def _figures(run: Run, policy: str, users: int) -> Figures:
     settings = run.settings
     return figures(run.of(policy, users), block_tokens=settings.block_tokens, grace_s=settings.grace_s)
-
-
-def _without_plane(one: Figures) -> dict[str, object]:
-    return {field.name: getattr(one, field.name) for field in fields(Figures) if field.name != "plane"}
 
 
 def _settings(args: argparse.Namespace) -> RunSettings:
@@ -122,5 +111,5 @@ def _parser() -> argparse.ArgumentParser:
         )
     add("--record", type=Path, metavar="FILE", help="keep the run (gzipped JSON)")
     add("--validate", type=Path, metavar="FILE", help="replay a kept run in the simulator, measure nothing")
-    add_output_options(parser, "draw lateness and goodput over users, and the plane")
+    add("--json", type=Path, metavar="FILE", help="write every figure")
     return parser

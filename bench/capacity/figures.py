@@ -14,7 +14,7 @@ from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.policy import StopReason
 from outrider.simulation.device_account import DeviceAccount
 from outrider.simulation.drafted_rounds import Draft
-from outrider.simulation.results import ClassResults, DeviceResults, Percentiles, PlanePoint, summary
+from outrider.simulation.results import ClassResults, DeviceResults, Percentiles, summary
 from outrider.simulation.tally import percentiles
 
 
@@ -30,7 +30,6 @@ class Figures:
         batch_sizes: (blocks, batches of so many), ascending.
         stop_reasons: (why a batch stopped growing, batches), the most frequent first, warm-ups included.
         busy_share: of the time, the verifier computed.
-        plane: queue and verification of every round.
         off_record: responses with tokens that were not recorded, and ``faults`` of devices: both should be 0.
     """
 
@@ -49,7 +48,6 @@ class Figures:
     batch_sizes: tuple[tuple[int, int], ...]
     stop_reasons: tuple[tuple[StopReason, int], ...]
     busy_share: float
-    plane: tuple[PlanePoint, ...]
     off_record: int
     faults: int
 
@@ -76,7 +74,6 @@ def figures(logs: Sequence[CellLog], *, block_tokens: int, grace_s: float) -> Fi
     rounds = [entry for log in logs for entry in _paced_rounds(log)]
     batches = [batch for log in logs for batch in log.batches if batch.sent_at_s >= log.warmup_s]
     classes = sorted({device.slo for device in devices}, key=lambda slo: (slo.tokens_per_s, slo.name))
-    speeds = {device.slo.name: device.slo.tokens_per_s for device in devices}
     return Figures(
         policy=logs[0].cell.policy,
         users=logs[0].cell.users,
@@ -93,11 +90,6 @@ def figures(logs: Sequence[CellLog], *, block_tokens: int, grace_s: float) -> Fi
         batch_sizes=tuple(sorted(Counter(len(batch.members) for batch in batches).items())),
         stop_reasons=tuple(Counter(made.reason for log in logs for made in log.decisions).most_common()),
         busy_share=sum(batch.engine_s for batch in batches) / measured_s,
-        plane=tuple(
-            PlanePoint(t.queue_s, t.verify_s, speeds[t.slo_class], t.late)
-            for t in (entry.timing for entry in rounds)
-            if t.slo_class is not None
-        ),
         off_record=sum(not response.as_recorded for log in logs for response in log.responses),
         faults=sum(len(log.faults) for log in logs),
     )

@@ -42,9 +42,7 @@ class Load:
         return max(self.requests, clients)
 
 
-def measured(
-    servers: Sequence[Server], load: Load, repeats: int, on_cell: Callable[[str], object]
-) -> Iterator[Sample[int]]:
+def measured(servers: Sequence[Server], load: Load, repeats: int, on_cell: Callable[[str], object]) -> Iterator[Sample]:
     """All samples by number of clients, server by server; ``on_cell`` gets the arm after each."""
     with TemporaryDirectory(prefix="outrider-engines-") as scratch:
         for repeat in range(repeats):
@@ -54,7 +52,7 @@ def measured(
 
 def _of_server(
     server: Server, load: Load, repeat: int, log: Path, on_cell: Callable[[str], object]
-) -> Iterator[Sample[int]]:
+) -> Iterator[Sample]:
     cells = [(arm, clients) for clients in load.clients for arm in rotated(server.arms, repeat)]
     done = 0
     try:
@@ -70,7 +68,7 @@ def _of_server(
             on_cell(arm.name)
 
 
-async def _sample(url: str, arm: Arm, load: Load, clients: int, session: str) -> Sample[int]:
+async def _sample(url: str, arm: Arm, load: Load, clients: int, session: str) -> Sample:
     """One warm-up of all clients at once, then the load."""
     async with open_client(url, load.timeout_s) as client:
         endpoint = await endpoint_of(client, await served_model(client), load.timeout_s)

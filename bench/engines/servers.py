@@ -72,20 +72,16 @@ def central_server(folder: Path, options: ServingOptions, threads: int, drafter:
         name = f"vllm draft_model, {draft_tokens} tokens"
         speculative = {"method": "draft_model", "model": str(model), "num_speculative_tokens": draft_tokens}
         command += ["--speculative-config", json.dumps(speculative).replace("{", "{{").replace("}", "}}")]
+    # As the service's verifiers are started: only engine, device and threads count.
+    spec = VerifierSpec("vllm", "", "float32", "cpu", threads, EngineLimits(0))
     environment = {
-        **vllm_process_variables(threads),
+        **process_variables(spec, Path(sys.prefix)),
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_LEVEL": "WARNING",
     }
     name = f"{name}, {threads} thread{'s' if threads > 1 else ''}"
     return Server(name, tuple(command), "Application startup complete", environment, (Arm(name),))
-
-
-def vllm_process_variables(threads: int) -> dict[str, str]:
-    """What a process is started with in which vLLM computes on the CPU: the same as the service's verifiers get."""
-    spec = VerifierSpec("vllm", "", "float32", "cpu", threads, EngineLimits(0))  # only engine, device and threads count
-    return process_variables(spec, Path(sys.prefix))
 
 
 def all_servers(folder: Path, drafter: Path, options: ServingOptions) -> tuple[Server, ...]:

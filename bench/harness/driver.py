@@ -36,14 +36,12 @@ class GenerationDriver:
 
     Attributes:
         tokens: of each generation, prompt and output.
-        drafted: tokens so far, of blocks that were decided; likewise ``accepted``.
     """
 
     def __init__(self, engine: VerifierEngine, params: SamplingParams) -> None:
         """Hold none yet."""
         self._engine, self._params, self._rounds = engine, params, 0
         self.tokens: dict[str, list[int]] = {}
-        self.drafted = self.accepted = 0
 
     def open(self, name: str, prompt: Sequence[int]) -> None:
         """Open a generation; its prompt is computed by its first blocks."""
@@ -74,7 +72,6 @@ class GenerationDriver:
                 unfinished.append(block)
             elif isinstance(outcome, Verified) and outcome.next_token is not None:
                 accepted = [block.draft[node] for node in outcome.accepted_path]
-                self.drafted, self.accepted = self.drafted + len(block.draft), self.accepted + len(accepted)
                 self.tokens[block.generation] += [*accepted, outcome.next_token]
             else:
                 raise RoundFailedError(f"needs a decision on {block.generation}, found {outcome}")

@@ -12,6 +12,7 @@ Judged is *charged* time: the link as modelled for the bits really sent, and mea
 import argparse
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 
 from bench.harness.record import write_record
 from bench.protocols.bits import Bits, bits
@@ -21,7 +22,7 @@ from bench.protocols.plan import METHODS, NO_DRAFT, Cell, cells
 from bench.protocols.rounds import Response, levels
 from bench.protocols.tables import show_bits, show_comparisons, show_figures, show_levels
 from cluster.local import running
-from cluster.options import add_config_options, add_output_options, check_plots, read_config
+from cluster.options import add_config_options, read_config
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
 from outrider.contracts.exchanged import WireFormat
@@ -29,13 +30,12 @@ from outrider.models.loading import load_tokenizer
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run the bench; print its tables, and write figures and plot.
+    """Run the bench; print its tables, and write figures.
 
     Raises:
         ConfigError: the configuration has no drafter, or already emulates a link.
     """
     args = _parser().parse_args(argv)
-    check_plots(args.plots)
     config = read_config(args)
     if config.drafter_count == 0 or any(group.link is not None for group in config.drafters):
         raise ConfigError("drafters", "at least one, and link: null (the bench sets the links itself)", config.drafters)
@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--tokens", type=int, default=20, help="of each response (default: %(default)s)")
     add("--prompts", type=int, default=4, help="different ones in each cell (default: %(default)s)")
     add("--repeats", type=int, default=1, help="of each prompt by each method (default: %(default)s)")
-    add_output_options(parser, "draw seconds per token by method")
+    add("--json", type=Path, default=None, metavar="FILE", help="write every figure")
     return parser
 
 
@@ -82,10 +82,6 @@ def _report(found: Sequence[Response], wire: WireFormat, args: argparse.Namespac
     if args.json is not None:
         content = {"figures": table, "charged": charged, "levelled": levelled, "bits": spent}
         write_record(args.json, args, content)
-    if args.plots is not None:
-        from bench.protocols.plots import plot  # noqa: PLC0415 (needs matplotlib)
-
-        plot(args.plots / "protocols.png", table)
 
 
 def _bits(found: Sequence[Response], wire: WireFormat) -> list[Bits]:

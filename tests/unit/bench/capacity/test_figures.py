@@ -100,4 +100,3 @@ def test_repeats_are_taken_together() -> None:
     assert found.mean_batch_blocks == 2.0
     assert (found.measured_s, found.busy_share) == pytest.approx((20.0, 0.05))
     assert found.stop_reasons == ((StopReason.QUEUE_EMPTY, 2),)
-    assert [point.cause for point in found.plane] == [None, ViolationCause.QUEUE]

@@ -81,7 +81,7 @@ def test_a_load_is_run_on_every_server_and_a_dead_one_is_reported(tmp_path: Path
             assert not sample.values
             assert "exit status 1: no such model" in sample.failure
         else:
-            assert sample.cell in load.clients
+            assert sample.clients in load.clients
             assert sample.values["unanswered"] == 0
             assert min(sample.values["tokens_per_s"], sample.values["client_tokens_per_s"]) > 0
             assert not sample.failure

@@ -19,8 +19,6 @@ def test_a_driver_commits_what_the_target_alone_says(params: SamplingParams) -> 
         said = tokens[len(prompt) :]
         assert len(said) >= 3
         assert said == target_alone(tiny_llama(), prompt, params, len(said))
-    assert driver.drafted == 3 * 3 * 8
-    assert sum(map(len, driver.tokens.values())) == 3 * 40 + 3 * 3 + driver.accepted
 
 
 def test_a_generation_without_room_is_no_measurement() -> None:

@@ -1,35 +1,14 @@
-import pytest
-
-from bench.harness.samples import Sample, Spread, figures, ratios, rotated
-
-
-def timed(cell: str, arm: str, ms: float) -> Sample[str]:
-    return Sample(cell, arm, {"ms": ms})
-
-
-SAMPLES = [
-    timed("warm", "vllm", 110.0),
-    timed("warm", "bare", 100.0),
-    timed("warm", "bare", 200.0),
-    timed("warm", "vllm", 240.0),
-    timed("warm", "vllm", 130.0),
-    timed("warm", "bare", 100.0),
-    Sample("warm", "torch", {}, "RuntimeError: no"),
-    timed("cold", "torch", 2000.0),
-]
+from bench.harness.samples import Sample, Spread, figures, rotated
 
 
 def test_figures_are_medians_over_repeats() -> None:
-    found = {(one.cell, one.arm): one for one in figures(SAMPLES)}
-    assert list(found) == [("warm", "vllm"), ("warm", "bare"), ("warm", "torch"), ("cold", "torch")]
-    assert found["warm", "vllm"].values == {"ms": Spread(130.0, 110.0, 240.0)}
-    assert (found["warm", "torch"].values, found["warm", "torch"].failure) == ({}, "RuntimeError: no")
-    assert str(found["cold", "torch"].values["ms"]) == "2000.0 [2000.0-2000.0]"
-
-
-def test_ratios_are_of_the_same_repeat() -> None:
-    """Of 1.1, 1.2 and 1.3: not 130 over 100."""
-    assert ratios(SAMPLES, "ms", "bare") == {("warm", "vllm"): pytest.approx(1.2)}
+    samples = [Sample(1, "vllm", {"ms": ms}) for ms in (110.0, 240.0, 130.0)]
+    failed, slow = Sample(1, "torch", {}, "RuntimeError: no"), Sample(4, "torch", {"ms": 2000.0})
+    found = {(one.clients, one.arm): one for one in figures([*samples, failed, slow])}
+    assert list(found) == [(1, "vllm"), (1, "torch"), (4, "torch")]
+    assert found[1, "vllm"].values == {"ms": Spread(130.0, 110.0, 240.0)}
+    assert (found[1, "torch"].values, found[1, "torch"].failure) == ({}, "RuntimeError: no")
+    assert str(found[4, "torch"].values["ms"]) == "2000.0 [2000.0-2000.0]"
 
 
 def test_a_value_that_is_missing_once_counts_where_it_is_not() -> None:
