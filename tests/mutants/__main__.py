@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from tests.mutants.faults import FAULTS
@@ -29,8 +30,8 @@ def main(arguments: list[str]) -> int:
             return WHOLE if whole else fault.tests
 
         for found in examine(tree, chosen, tests_of):
-            table.add_row(found.fault.name, found.by or "[bold red]SURVIVED")
-            console.print(f"{found.fault.name}: {found.by or 'SURVIVED'}", style=None if found.by else "bold red")
+            table.add_row(found.fault.name, escape(found.by) or "[bold red]SURVIVED")
+            console.print(f"{found.fault.name}: {found.by or 'SURVIVED'}", markup=False, soft_wrap=True)
             survivors += not found.by
     console.print(table)
     console.print(f"{survivors} of {len(chosen)} survived")
