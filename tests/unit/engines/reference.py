@@ -176,12 +176,12 @@ def assert_decided(outcome: Verified, expected: BlockDecision, field: FloatField
     assert type(outcome.deferred) is type(expected.deferred)
     if outcome.deferred is not None and expected.deferred is not None:
         step = 2.0**-10 if field is FloatField.FP16 else 0.0
-        mine, theirs = _whole(outcome.deferred), _whole(expected.deferred)
+        mine, theirs = whole(outcome.deferred), whole(expected.deferred)
         assert np.array_equal(mine.token_ids, theirs.token_ids)  # type: ignore[arg-type]  # None for a whole row
         np.testing.assert_allclose(mine.probs, theirs.probs, rtol=step, atol=1e-5)
 
 
-def _whole(source: CorrectionSource) -> CorrectionSource:
+def whole(source: CorrectionSource) -> CorrectionSource:
     """The same with the whole row in place of a sparse one."""
     if not isinstance(source, TargetRow) or source.token_ids is None:
         return source

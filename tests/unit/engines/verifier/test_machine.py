@@ -36,6 +36,7 @@ from tests.unit.engines.reference import (
     plain_decision,
     target_alone,
     verify_until_done,
+    whole,
 )
 from tests.unit.engines.vllm_models import VLLM_BLOCK_TOKENS
 
@@ -337,10 +338,9 @@ class VerifierMachine(RuleBasedStateMachine):
         """Only impossible corrections are refused, and never committed."""
         assert "whose probability there is 0" in outcome.reason
         row = client.block(bonus=False, rule=AcceptanceRule.RATIO, deferral=DEFERRALS[0])
-        possible = plain_decision(target_logits, client, row).deferred
-        assert isinstance(possible, TargetRow)
-        assert possible.token_ids is not None
-        assert block.forced[0] not in possible.token_ids
+        source = plain_decision(target_logits, client, row).deferred
+        assert isinstance(source, TargetRow)
+        assert whole(source).probs[block.forced[0]] == 0.0
         self.unfinished.pop(client.name, None)
 
     def _note_deferral(self, block: Block, outcome: Verified) -> None:
