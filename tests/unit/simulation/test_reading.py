@@ -27,7 +27,7 @@ server:
   cost: {coefficients: {per_token_s: 1e-5, per_interaction_s: 0, per_cached_token_s: 1e-6, per_batch_s: 0.01}}
 """
 FILE = f"devices:{DEVICE}{SERVER}"
-BENCH = Path(__file__).parents[3] / "bench" / "scenarios"
+SCENARIOS = Path(__file__).parents[3] / "cluster" / "scenarios"
 
 
 def test_a_file_becomes_a_scenario() -> None:
@@ -128,8 +128,8 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         load_scenario(tmp_path / "nowhere.yaml")
 
 
-@pytest.mark.parametrize("name", sorted(file.name for file in BENCH.glob("*.yaml")))
+@pytest.mark.parametrize("name", sorted(file.name for file in SCENARIOS.glob("*.yaml")))
 def test_the_examples_are_valid(name: str) -> None:
-    found = load_scenario(BENCH / name)
+    found = load_scenario(SCENARIOS / name)
     assert found.scenarios
     assert all(group.slo.tokens_per_s > 0.0 for group in found.groups)
