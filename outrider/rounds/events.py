@@ -1,4 +1,4 @@
-"""What a response's rounds are told, and what they have done: the events and effects of ``outrider.rounds.rounds``."""
+"""What a response's rounds are told, and what they have done: the events and effects of ``outrider.rounds.machine``."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
