@@ -123,7 +123,7 @@ def _give(account: DeviceAccount, response: ResponseEntry, warmup_s: float) -> N
             )
             account.judge_round(speed, draft, timing.total_s, timing.late or ViolationCause.QUEUE)
     if response.ended_at_s is not None:
-        account.end_response(speed, measured=measured, keep_speed=True)
+        account.end_response(speed, measured=measured)
 
 
 def _close(account: DeviceAccount, response: ResponseEntry, log: CellLog, block_tokens: int, grace_s: float) -> bool:

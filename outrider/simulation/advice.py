@@ -2,7 +2,7 @@
 
 For each group: the draft that serves most at the promised speed (closed forms, ``planning``), then by simulation how
 many such devices keep that speed, and what the devices there are get when all of them are active. Serving the target
-alone on the same server is a closed form, exact to a few percent: its batches know no luck. A best-effort group is
+alone on the same server is a closed form, exact to a few percent: its batches know no chance. A best-effort group is
 promised nothing; it gets the draft that is fastest alone.
 """
 
@@ -125,7 +125,7 @@ def _served(group: DeviceGroup, verifier: VerifierModel, eps: float, seed: int) 
 
 def _scenario(groups: tuple[DeviceGroup, ...], verifier: VerifierModel, seed: int) -> Scenario:
     response_s = max(
-        mean_tokens(group.output_tokens) / (group.slo.tokens_per_s or _ASSUMED_TOKENS_PER_S) + group.pause_s
+        mean_tokens(group.output) / (group.slo.tokens_per_s or _ASSUMED_TOKENS_PER_S) + group.pause_s
         for group in groups
     )
     staggered = tuple(replace(group, stagger_s=group.stagger_s or response_s) for group in groups)

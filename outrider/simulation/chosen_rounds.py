@@ -23,7 +23,7 @@ from outrider.selection.situation import (
     SelectionPolicy,
     VerifierView,
 )
-from outrider.simulation.acceptance_models import DraftShape, draft_shape
+from outrider.simulation.acceptance_models import NODE_SHARE, DraftShape, acceptance_at, draft_shape
 from outrider.simulation.drafted_rounds import (
     NO_DRAFT,
     Draft,
@@ -33,6 +33,7 @@ from outrider.simulation.drafted_rounds import (
     accepted_of,
     message_sizes,
 )
+from outrider.simulation.scenario import WIRE
 
 _PARAMS = SamplingParams()
 
@@ -50,7 +51,7 @@ class GroupChoices:
             raise ParameterError("verifier.planner_cost_model", "a linear model, as selection is used", cost_model)
         self.group, self.policy = drafts.group, policy
         self.book = AcceptanceBook()
-        self.rule = PROTOCOLS[self.group.protocol].rule(_PARAMS, self.group.wire)
+        self.rule = PROTOCOLS[self.group.protocol].rule(_PARAMS, WIRE)
         link = self.group.link
         self.csi: Csi | None = None if link is None else profile_csi(profile_at(link, 0.0))
         self._cost_model, self._load = cost_model, load
@@ -65,8 +66,8 @@ class GroupChoices:
         """A plan's shape and message sizes."""
         if plan not in self._shapes:
             group = self.group
-            shape = draft_shape(group.acceptance, plan.window, plan.expansion, group.sibling_factor, group.node_share)
-            self._shapes[plan] = shape, message_sizes(group, plan)
+            shape = draft_shape(group.acceptance, plan.window, plan.expansion, group.sibling_factor)
+            self._shapes[plan] = shape, message_sizes(plan)
         return self._shapes[plan]
 
 
@@ -101,11 +102,11 @@ class ChoosingDevice(ModelledDevice):
         group = choices.group
         situation = RoundSituation(
             params=_PARAMS,
-            wire=group.wire,
+            wire=WIRE,
             position=self._prompt_tokens + committed_tokens,
             remaining_tokens=remaining_tokens,
             k_max=group.window,
-            drafter=DrafterView(choices.csi, self.step_s, group.exchange_s, group.node_share),
+            drafter=DrafterView(choices.csi, self.step_s, group.exchange_s, NODE_SHARE),
             verifier=choices.verifier,
             acceptance=self._acceptance.view(),
             protocols=(group.protocol,),
@@ -118,7 +119,7 @@ class ChoosingDevice(ModelledDevice):
             self._acceptance.observe(choices.rule, 0, 0)
             return NO_DRAFT
         shape, bits = choices.shape(plan)
-        accepted = accepted_of(self.luck, committed_tokens, shape.passes, plan.window)
+        accepted = accepted_of(self.acceptance_draws, committed_tokens, shape.passes, plan.window)
         self._unlearned = plan, committed_tokens, accepted
         expected = self._previous.chosen.expected_tokens
         return Draft(shape.nodes[-1], plan.window, accepted, shape.steps[-1] * self.step_s, expected, bits)
@@ -133,13 +134,13 @@ class ChoosingDevice(ModelledDevice):
             self._acceptance.observe(rule, accepted, plan.window)
             return
         offered = plan.expansion[: accepted + 1]
-        winners = [self._winner(depth, self.luck[start + depth]) for depth in range(accepted)]
+        winners = [self._winner(depth, self.acceptance_draws[start + depth]) for depth in range(accepted)]
         self._acceptance.observe_tree(rule, offered, winners)
 
-    def _winner(self, depth: int, luck: float) -> int:
+    def _winner(self, depth: int, uniform: float) -> int:
         """The sibling that was accepted: the chance that it or one before it is grows with its number."""
         group = self._choices.group
-        first, rejected, sibling = group.acceptance.at(depth), 1.0, 0
-        while luck >= 1.0 - (rejected := rejected * (1.0 - first * group.sibling_factor**sibling)):
+        first, rejected, sibling = acceptance_at(group.acceptance, depth), 1.0, 0
+        while uniform >= 1.0 - (rejected := rejected * (1.0 - first * group.sibling_factor**sibling)):
             sibling += 1
         return sibling

@@ -57,11 +57,11 @@ class DeviceAccount:
             self._count_late(cause)
         return late
 
-    def end_response(self, tokens_per_s: float, *, measured: bool, keep_speed: bool) -> None:
+    def end_response(self, tokens_per_s: float, *, measured: bool) -> None:
         """The response under way is over."""
         if measured:
             self._count_response(tokens_per_s)
-            if keep_speed and self.open_s > 0.0:
+            if self.open_s > 0.0:
                 self.speeds.append(self.open_tokens / self.open_s)
         self.open_tokens, self.open_s = 0, 0.0
 

@@ -12,7 +12,7 @@ from outrider.selection.situation import Promise
 from outrider.selection.yields import expected_tokens
 from outrider.simulation.acceptance_models import Predictor, draft_shape
 from outrider.simulation.chance import uniforms
-from outrider.simulation.scenario import DeviceGroup
+from outrider.simulation.scenario import WIRE, DeviceGroup
 
 _LENGTHS, _TOKENS, _FLAGS = 0, 1, 2  # purposes of chance
 _NORMAL = NormalDist()
@@ -73,12 +73,10 @@ class GroupDrafts:
     def __init__(self, group: DeviceGroup) -> None:
         """Write the tables."""
         self.group = group
-        self.shape = draft_shape(
-            group.acceptance, group.window, group.expansion, group.sibling_factor, group.node_share
-        )
+        self.shape = draft_shape(group.acceptance, group.window, group.expansion, group.sibling_factor)
         depths = range(1, len(self.shape.passes) + 1)
-        self.bits = [message_sizes(group, DraftPlan(group.protocol, 0))]
-        self.bits += [message_sizes(group, DraftPlan(group.protocol, n, group.expansion[:n])) for n in depths]
+        self.bits = [message_sizes(DraftPlan(group.protocol, 0))]
+        self.bits += [message_sizes(DraftPlan(group.protocol, n, group.expansion[:n])) for n in depths]
         self.expected = [expected_tokens(self.shape.passes[:depth]) for depth in (0, *depths)]
         self.expected_passed, self.expected_flagged = self.expected, self.expected
         if group.predictor is not None:
@@ -111,19 +109,19 @@ class ModelledDevice:
         self.step_s = group.step_s * exp(spread) if remote else 0.0
         self._bits: list[tuple[int, int] | None] = [*drafts.bits] if remote else [None] * len(drafts.bits)
         self._longest = len(drafts.shape.passes) if speculates else 0
-        self.luck: list[float] = []
+        self.acceptance_draws: list[float] = []
         self._flags: list[float] = []
 
     def begin(self) -> Response | None:
-        """Draw lengths, pause and every position's luck, from the device's seed and the response's number."""
+        """Draw lengths, pause and every position's chance, from the device's seed and the response's number."""
         if self._number == self._responses:
             return None
         self._number += 1
         group = self._group
         prompt, output, pause = uniforms(self._seed, self._device, self._number, _LENGTHS, 3)
         pause_s = self._stagger_s if self._number == 1 else -group.pause_s * log(1.0 - pause)
-        response = Response(pause_s, group.prompt_tokens.at(prompt), group.output_tokens.at(output))
-        self.luck = uniforms(self._seed, self._device, self._number, _TOKENS, response.output_tokens)
+        response = Response(pause_s, group.prompt.at(prompt), group.output.at(output))
+        self.acceptance_draws = uniforms(self._seed, self._device, self._number, _TOKENS, response.output_tokens)
         if self._predictor is not None:
             self._flags = uniforms(self._seed, self._device, self._number, _FLAGS, response.output_tokens)
         return response
@@ -136,36 +134,36 @@ class ModelledDevice:
             return NO_DRAFT
         shape = drafts.shape
         if predictor is None:
-            accepted = accepted_of(self.luck, committed_tokens, shape.passes, depth)
+            accepted = accepted_of(self.acceptance_draws, committed_tokens, shape.passes, depth)
             draft_s = shape.steps[depth - 1] * self.step_s
             return Draft(shape.nodes[depth - 1], depth, accepted, draft_s, drafts.expected[depth], self._bits[depth])
         steps, flagged = self._until_flagged(predictor, committed_tokens, depth)
         sent = steps if predictor.sends_flagged or not flagged else steps - 1
         expected = drafts.expected_flagged if flagged and predictor.sends_flagged else drafts.expected_passed
-        accepted = accepted_of(self.luck, committed_tokens, shape.passes, sent)
+        accepted = accepted_of(self.acceptance_draws, committed_tokens, shape.passes, sent)
         return Draft(sent, sent, accepted, shape.steps[steps - 1] * self.step_s, expected[sent], self._bits[sent])
 
     def _until_flagged(self, predictor: Predictor, start: int, depth: int) -> tuple[int, bool]:
         """Steps made, and whether the last one's token was flagged."""
-        luck, flags, passes = self.luck, self._flags, self._drafts.shape.passes
+        draws, flags, passes = self.acceptance_draws, self._flags, self._drafts.shape.passes
         for index in range(depth):
-            good = luck[start + index] < passes[index]
+            good = draws[start + index] < passes[index]
             if flags[start + index] >= (predictor.recall if good else predictor.false_positive_rate):
                 return index + 1, True
         return depth, False
 
 
-def accepted_of(luck: Sequence[float], start: int, passes: Sequence[float], depth: int) -> int:
+def accepted_of(draws: Sequence[float], start: int, passes: Sequence[float], depth: int) -> int:
     """Leading positions of a draft of this depth, from ``start`` of the response on, that are accepted."""
     accepted = 0
-    while accepted < depth and luck[start + accepted] < passes[accepted]:
+    while accepted < depth and draws[start + accepted] < passes[accepted]:
         accepted += 1
     return accepted
 
 
-def message_sizes(group: DeviceGroup, plan: DraftPlan) -> tuple[int, int]:
+def message_sizes(plan: DraftPlan) -> tuple[int, int]:
     """Payload bits of an order and of its answer."""
-    return order_bits(group.wire), answer_bits(plan, group.wire, group.wire.vocab_size)
+    return order_bits(WIRE), answer_bits(plan, WIRE, WIRE.vocab_size)
 
 
 def _seen_by(predictor: Predictor, passes: Sequence[float]) -> tuple[list[float], list[float]]:

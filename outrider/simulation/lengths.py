@@ -1,96 +1,58 @@
 """How long prompts and responses are: distributions of numbers of tokens, each read by one uniform number."""
 
-from dataclasses import dataclass
 from math import exp
 from statistics import NormalDist
+from typing import Annotated
 
-from outrider.contracts.errors import ParameterError
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
+
+from outrider.contracts.errors import ConfigError
+
+Tokens = Annotated[int, Field(strict=True, ge=1, le=100_000_000)]
+Spread = Annotated[float, Field(ge=0, le=3)]
 
 _NORMAL = NormalDist()
 _LEAST_UNIFORM = 1e-12
+_MOST_TOKENS = 4096  # of a lognormal one that names no limit
+_FORMS = ({"tokens"}, {"least", "most"}, {"median", "sigma"}, {"median", "sigma", "most"})
 
 
-@dataclass(frozen=True, slots=True)
-class Fixed:
-    """Always so many tokens.
+@dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
+class Lengths:
+    """Tokens of prompts or responses, in one of three forms.
 
-    Raises:
-        ParameterError: less than one.
+    ``tokens`` each time; ``least``..``most``, each as likely; or what people write and read, many short ones and few
+    long ones: lognormal by ``median`` and the ``sigma`` of the logarithm, cut to at most ``most``.
     """
 
-    tokens: int
+    tokens: Tokens | None = None
+    least: Tokens | None = None
+    most: Tokens | None = None
+    median: Tokens | None = None
+    sigma: Spread | None = None
 
     def __post_init__(self) -> None:
-        """Refuse nothing at all."""
-        _check_range("tokens", 1, self.tokens)
+        """Refuse a mixture of forms, and half of one."""
+        given = {name for name in ("tokens", "least", "most", "median", "sigma") if getattr(self, name) is not None}
+        if given not in _FORMS:
+            needed = "tokens alone, least and most, or median and sigma (and most)"
+            raise ConfigError("tokens", needed, ", ".join(sorted(given)) or None)
+        if self.least is not None and self.most is not None and self.most < self.least:
+            raise ConfigError("most", f"a number of at least {self.least} (least)", self.most)
 
     @property
     def most_tokens(self) -> int:
         """The longest there is."""
-        return self.tokens
-
-    def at(self, uniform: float) -> int:  # noqa: ARG002 (one signature for all)
-        """The quantile of a number in [0, 1)."""
-        return self.tokens
-
-
-@dataclass(frozen=True, slots=True)
-class Uniform:
-    """``least_tokens``..``most_tokens``, each as likely.
-
-    Raises:
-        ParameterError: the range is empty or begins below one.
-    """
-
-    least_tokens: int
-    most_tokens: int
-
-    def __post_init__(self) -> None:
-        """Refuse an empty range."""
-        _check_range("least_tokens", 1, self.least_tokens)
-        _check_range("most_tokens", self.least_tokens, self.most_tokens)
+        return self.tokens or self.most or _MOST_TOKENS
 
     def at(self, uniform: float) -> int:
         """The quantile of a number in [0, 1)."""
-        return self.least_tokens + int(uniform * (self.most_tokens - self.least_tokens + 1))
-
-
-@dataclass(frozen=True, slots=True)
-class Lognormal:
-    """What people write and read: many short ones, few long ones; cut to ``least_tokens``..``most_tokens``.
-
-    Attributes:
-        median_tokens: half are shorter.
-        sigma: standard deviation of the logarithm.
-
-    Raises:
-        ParameterError: a field is out of range.
-    """
-
-    median_tokens: float
-    sigma: float
-    least_tokens: int = 1
-    most_tokens: int = 4096
-
-    def __post_init__(self) -> None:
-        """Refuse what is no distribution."""
-        _check_range("least_tokens", 1, self.least_tokens)
-        _check_range("most_tokens", self.least_tokens, self.most_tokens)
-        if not self.median_tokens > 0.0:
-            raise ParameterError("median_tokens", "a number above 0", self.median_tokens)
-        if not self.sigma >= 0.0:
-            raise ParameterError("sigma", "a number of at least 0", self.sigma)
-
-    def at(self, uniform: float) -> int:
-        """The quantile of a number in [0, 1)."""
-        deviations = _NORMAL.inv_cdf(max(uniform, _LEAST_UNIFORM))
-        tokens = round(self.median_tokens * exp(self.sigma * deviations))
-        return min(max(tokens, self.least_tokens), self.most_tokens)
-
-
-Lengths = Fixed | Uniform | Lognormal
-
-
-def _check_range(field: str, least: int, found: int) -> None:
-    if found < least:
-        raise ParameterError(field, f"an integer of at least {least}", found)
+        if self.tokens is not None:
+            return self.tokens
+        if self.least is not None:
+            return self.least + int(uniform * (self.most_tokens - self.least + 1))
+        assert self.median is not None
+        assert self.sigma is not None
+        tokens = round(self.median * exp(self.sigma * _NORMAL.inv_cdf(max(uniform, _LEAST_UNIFORM))))
+        return min(max(tokens, 1), self.most_tokens)

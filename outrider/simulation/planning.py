@@ -30,7 +30,7 @@ from outrider.protocols.registry import answer_bits, tree_protocols
 from outrider.selection.plans import TREE_SHAPES
 from outrider.simulation.acceptance_models import draft_shape
 from outrider.simulation.lengths import Lengths
-from outrider.simulation.scenario import DeviceGroup, VerifierModel
+from outrider.simulation.scenario import WIRE, DeviceGroup, VerifierModel
 
 WAITED_BATCHES = 1.5
 LONGEST_WINDOW = 16
@@ -97,7 +97,7 @@ def mean_tokens(lengths: Lengths) -> float:
 
 def context_tokens(group: DeviceGroup) -> float:
     """Positions of a response at a random moment: its prompt and half of what it becomes."""
-    return mean_tokens(group.prompt_tokens) + mean_tokens(group.output_tokens) / 2.0
+    return mean_tokens(group.prompt) + mean_tokens(group.output) / 2.0
 
 
 def resident_devices(group: DeviceGroup, verifier: VerifierModel) -> float:
@@ -112,8 +112,8 @@ def link_s(group: DeviceGroup, draft: Draft) -> float:
         return group.exchange_s
     profile = group.link.profiles[0] if isinstance(group.link, LinkTrace) else group.link
     plan = DraftPlan(group.protocol, draft.window, draft.expansion)
-    up_bits = answer_bits(plan, group.wire, group.wire.vocab_size)
-    return group.exchange_s + exchange_s(profile_csi(profile), order_bits(group.wire), up_bits)
+    up_bits = answer_bits(plan, WIRE, WIRE.vocab_size)
+    return group.exchange_s + exchange_s(profile_csi(profile), order_bits(WIRE), up_bits)
 
 
 def outlook(group: DeviceGroup, verifier: VerifierModel, draft: Draft, tokens_per_s: float) -> Outlook:
@@ -125,7 +125,7 @@ def outlook(group: DeviceGroup, verifier: VerifierModel, draft: Draft, tokens_pe
         draft: of every round.
         tokens_per_s: the speed that is to be kept, above 0.
     """
-    shape = draft_shape(group.acceptance, draft.window, draft.expansion, group.sibling_factor, group.node_share)
+    shape = draft_shape(group.acceptance, draft.window, draft.expansion, group.sibling_factor)
     nodes = shape.nodes[-1] if shape.nodes else 0
     steps = shape.steps[-1] if shape.steps else 0.0
     block = VerifyCost(nodes + 1, round(context_tokens(group)))
@@ -216,9 +216,9 @@ def _combs(longest: int) -> Iterator[tuple[int, ...]]:
 
 def _prompt_s(group: DeviceGroup, verifier: VerifierModel) -> float:
     """Seconds of computing prompts for each token of a response."""
-    model, prompt = verifier.cost_model, round(mean_tokens(group.prompt_tokens))
+    model, prompt = verifier.cost_model, round(mean_tokens(group.prompt))
     took_s = model.predict_s([VerifyCost(prompt, 0)]) - model.predict_work_s(BatchWork())
-    return max(0.0, took_s) / mean_tokens(group.output_tokens)
+    return max(0.0, took_s) / mean_tokens(group.output)
 
 
 def _largest(most: int, kept: Callable[[int], bool]) -> int:

@@ -20,9 +20,6 @@ TABLE_12 = LinearCostModel(
 CAPACITY_32B: Mapping[str, tuple[int, ...]] = MappingProxyType(
     {"sled": (83, 42, 27, 21), "centralized": (97, 80, 54, 41), "wisp": (164, 142, 103, 86)}
 )
-CAPACITY_14B: Mapping[str, tuple[int, ...]] = MappingProxyType(
-    {"sled": (119, 88, 71, 52), "centralized": (198, 165, 109, 86), "wisp": (245, 223, 194, 154)}
-)
 
 # Table 1, share of violations with mixed classes, in the order of the speeds above; the number of devices is not given.
 VIOLATION_RATES: Mapping[str, tuple[float, ...]] = MappingProxyType(
@@ -31,10 +28,6 @@ VIOLATION_RATES: Mapping[str, tuple[float, ...]] = MappingProxyType(
 
 # Table 3, tokens per second; the load is not given.
 GOODPUT_TOKENS_PER_S: Mapping[str, float] = MappingProxyType({"sled": 170.82, "centralized": 326.12, "wisp": 631.86})
-
-# Table 5, accepted over drafted tokens of four drafters (0.6B, 1.7B, 4B, 8B), predictor off and on.
-ACCEPTED_FRACTIONS = (0.31, 0.42, 0.47, 0.53)
-ACCEPTED_FRACTIONS_PREDICTED = (0.48, 0.63, 0.66, 0.71)
 
 # What the promises of this project are about: multiples of the same simulation's own baselines at 8 tokens/s.
 AIMS: Mapping[tuple[str, str], float] = MappingProxyType(

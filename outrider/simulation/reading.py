@@ -1,6 +1,6 @@
 """Scenario files: YAML to one ``Scenario`` for each system to compare. All problems are reported together."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -14,11 +14,9 @@ from outrider.documents.problems import ConfigFileError, explain, read_text
 from outrider.documents.yaml_text import parse_yaml
 from outrider.scheduling.policy import BatchLimits
 from outrider.scheduling.registry import SCHEDULING
-from outrider.simulation.acceptance_models import PositionAcceptance, Predictor
-from outrider.simulation.lengths import Fixed, Lengths, Lognormal, Uniform
 from outrider.simulation.roofline import HARDWARE, MODELS, RooflineCostModel
-from outrider.simulation.scenario import DeviceGroup, Scenario, System, VerifierModel
-from outrider.simulation.scenario_schema import CostConfig, DeviceGroupConfig, LengthsConfig, ScenarioFile, ServerConfig
+from outrider.simulation.scenario import DeviceGroup, Devices, Scenario, System, VerifierModel
+from outrider.simulation.scenario_schema import CostConfig, DeviceGroupConfig, ScenarioFile, ServerConfig
 
 _ADAPTER = TypeAdapter(ScenarioFile)
 
@@ -101,40 +99,13 @@ def _group(config: DeviceGroupConfig, index: int, classes: "list[SloClass] | tup
     names = {one.name for one in (*classes, *DEFAULT_CLASSES[-1:])}
     if config.slo not in names:
         raise ConfigError(f"devices[{index}].slo", f"one of {', '.join(sorted(names))}", config.slo)
-    given = config.predictor
-    predictor = None
-    if given is not None:
-        predictor = Predictor(given.recall, given.false_positive_rate, sends_flagged=given.sends_flagged)
+    shared = {field.name: getattr(config, field.name) for field in fields(Devices)}
     return DeviceGroup(
-        name=config.name,
-        count=config.count,
-        slo=slo_class_named(config.slo, (*classes, *DEFAULT_CLASSES[-1:])),
+        **shared,
         step_s=1.0 / config.draft_tokens_per_s,
-        acceptance=PositionAcceptance(tuple(config.acceptance)),
-        prompt_tokens=_lengths(config.prompt),
-        output_tokens=_lengths(config.output),
-        window=config.window,
-        expansion=tuple(config.expansion),
-        sibling_factor=config.sibling_factor,
-        predictor=predictor,
+        slo=slo_class_named(config.slo, (*classes, *DEFAULT_CLASSES[-1:])),
         link=link_source(config.link),
-        protocol=config.protocol,
-        exchange_s=config.exchange_s,
-        step_spread=config.step_spread,
-        pause_s=config.pause_s,
     )
-
-
-def _lengths(config: LengthsConfig) -> Lengths:
-    if config.tokens is not None:
-        return Fixed(config.tokens)
-    if config.least is not None and config.most is not None:
-        return Uniform(config.least, config.most)
-    # The schema has checked that one form is there, and whole.
-    assert config.median is not None
-    assert config.sigma is not None
-    cut = {} if config.most is None else {"most_tokens": config.most}
-    return Lognormal(config.median, config.sigma, **cut)
 
 
 def _verifier(config: ServerConfig) -> VerifierModel:

@@ -200,12 +200,7 @@ def replay(
         link = None if device.link is None else LinkEmulator(device.link, device.link_seed)
         workload = RecordedWorkload(device)
         devices.append(SimulatedDevice(number, device.slo.name, device.slo, workload, link, device.exchange_s))
-    loop = EventLoop(
-        devices,
-        SimulatedServer(verifier, rules, seed),
-        RunTally(0.0, keep_batch_log=True),
-        reply_s=verifier.reply_s,
-    )
+    loop = EventLoop(devices, SimulatedServer(verifier, rules, seed), RunTally(0.0, keep_batch_log=True))
     loop.run()
     return loop.results(record.name, "replay", seed)
 

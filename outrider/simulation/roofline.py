@@ -80,7 +80,6 @@ class RooflineCostModel:
     compute_share: float = COMPUTE_SHARE
     memory_share: float = MEMORY_SHARE
     fixed_s: float = FIXED_S
-    relative_guard: float = 0.0
 
     def predict_s(self, batch: Sequence[VerifyCost]) -> float:
         """Seconds of one forward pass over this batch."""
@@ -110,12 +109,12 @@ class RooflineCostModel:
         return seconds + self.fixed_s
 
     def guard_s(self, predicted_s: Seconds) -> Seconds:
-        """Time to keep free behind a prediction."""
-        return self.relative_guard * predicted_s
+        """None: a data sheet says nothing of spread."""
+        return 0.0 * predicted_s
 
-    def kv_tokens(self, reserved_bytes: float = 0.0) -> int:
-        """Positions whose KV fits beside the weights and ``reserved_bytes``; 0 where not even the weights fit."""
-        free = self.hardware.memory_bytes - self.model.weight_bytes - reserved_bytes
+    def kv_tokens(self) -> int:
+        """Positions whose KV fits beside the weights; 0 where not even the weights fit."""
+        free = self.hardware.memory_bytes - self.model.weight_bytes
         return max(0, int(free / self.model.kv_bytes_per_token))
 
 

@@ -22,6 +22,7 @@ from outrider.simulation.tally import RunTally, percentiles
 from outrider.wire.envelope import MAX_NODES
 
 _ASK, _ARRIVE, _LAND, _STAGE = range(4)
+_FIRST_TOKEN_GRACE_S = 5.0  # a device that waits longer for a first token is late from then on
 
 
 def simulate(scenario: Scenario) -> SimulationResults:
@@ -39,12 +40,10 @@ def simulate(scenario: Scenario) -> SimulationResults:
         RunTally(scenario.warmup_s, keep_batch_log=scenario.keep_batch_log),
         load,
         duration_s=scenario.duration_s,
-        reply_s=0.0 if rules.in_engine else scenario.verifier.reply_s,
-        keep_speeds=scenario.keep_responses,
         max_active_responses=scenario.max_active_responses,
     )
     loop.run()
-    return loop.results(scenario.name, scenario.system, scenario.seed, scenario.first_token_grace_s)
+    return loop.results(scenario.name, scenario.system, scenario.seed)
 
 
 def modelled_devices(scenario: Scenario, rules: SystemRules, load: PresentLoad) -> list[SimulatedDevice]:
@@ -78,14 +77,11 @@ class EventLoop:
         load: PresentLoad | None = None,
         *,
         duration_s: float = inf,
-        reply_s: float = 0.0,
-        keep_speeds: bool = True,
         max_active_responses: int | None = None,
     ) -> None:
         """Everybody is about to ask for a first response; nobody measures a ``load`` of None."""
         self._devices, self._server, self._tally, self._load = devices, server, tally, load or PresentLoad()
-        self._duration_s, self._reply_s = duration_s, reply_s
-        self._warmup_s, self._keep_speeds = tally.warmup_s, keep_speeds
+        self._duration_s, self._warmup_s = duration_s, tally.warmup_s
         self._events: list[tuple[float, int, int, SimulatedDevice | Flight | None]] = []
         self._queued: deque[SimulatedDevice] = deque()
         self._active, self._max_active = 0, max_active_responses or len(devices)
@@ -119,7 +115,7 @@ class EventLoop:
         if events:
             self._end_s = duration_s
 
-    def results(self, name: str, system: str, seed: int, grace_s: float = 0.0) -> SimulationResults:
+    def results(self, name: str, system: str, seed: int) -> SimulationResults:
         """What was measured; to be asked once."""
         tally, end_s = self._tally, self._end_s
         return SimulationResults(
@@ -127,7 +123,7 @@ class EventLoop:
             system=system,
             seed=seed,
             measured_s=max(0.0, end_s - self._warmup_s),
-            devices=tuple(self._closed(device, grace_s) for device in self._devices),
+            devices=tuple(self._closed(device) for device in self._devices),
             batches=sum(tally.sizes.values()),
             batch_sizes=tuple(sorted(tally.sizes.items())),
             stop_reasons=tuple(sorted(tally.reasons.items())),
@@ -151,7 +147,7 @@ class EventLoop:
         server = self._server
         while (flight := server.plan(now_s)) is not None:
             self._tally.batch(flight)
-            self._at(flight.starts_at_s + flight.took_s + self._reply_s, _LAND, flight)
+            self._at(flight.starts_at_s + flight.took_s + self._server.reply_s, _LAND, flight)
         due_at_s = server.due_at_s
         if server.waiting and now_s < due_at_s < inf and due_at_s != self._staged_at_s:
             self._staged_at_s = due_at_s
@@ -178,7 +174,7 @@ class EventLoop:
             self._draft(device, now_s)
             return
         device.done = True
-        device.account.end_response(device.slo.tokens_per_s, measured=measured, keep_speed=self._keep_speeds)
+        device.account.end_response(device.slo.tokens_per_s, measured=measured)
         self._server.memory.drop(device.number)
         self._active -= 1
         self._admit(now_s)
@@ -219,11 +215,11 @@ class EventLoop:
         heappush(self._events, (at_s, self._sequence, kind, subject))
         self._sequence += 1
 
-    def _closed(self, device: SimulatedDevice, grace_s: float) -> DeviceResults:
+    def _closed(self, device: SimulatedDevice) -> DeviceResults:
         account, starved = device.account, False
         if not device.done:
             first = device.first_at_s is not None
-            owed_from_s = None if first else max(device.asked_at_s, self._warmup_s) + grace_s
+            owed_from_s = None if first else max(device.asked_at_s, self._warmup_s) + _FIRST_TOKEN_GRACE_S
             most = device.draft.depth + 1 if first else 0
             starved = account.close(device.slo.tokens_per_s, device.began_at_s, owed_from_s, most, self._end_s)
         return account.results(device.number, device.group, device.slo, unfinished=not device.done, starved=starved)
@@ -234,7 +230,7 @@ def _check_memory(scenario: Scenario) -> None:
     most, block = scenario.verifier.limits.max_memory_blocks, scenario.verifier.kv_block_tokens
     for group in scenario.groups:
         drafted = MAX_NODES if group.selection is not None else max(GroupDrafts(group).shape.nodes, default=0)
-        longest = group.prompt_tokens.most_tokens + group.output_tokens.most_tokens + drafted
+        longest = group.prompt.most_tokens + group.output.most_tokens + drafted
         needed = -(-longest // block)
         if most is not None and needed > most:
             raise ParameterError("verifier.limits.max_memory_blocks", f"at least {needed}, as responses are long", most)

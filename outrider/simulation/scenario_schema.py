@@ -14,78 +14,30 @@ from outrider.config.schema import (
     Number,
     PositiveNumber,
     SchedulingName,
-    Siblings,
     SloClassConfig,
     Text,
-    Window,
 )
 from outrider.contracts.errors import ConfigError
-from outrider.contracts.requests import ProtocolName
-from outrider.documents.names import NameIn
-from outrider.protocols.registry import NO_TOKENS, PROTOCOLS, tree_protocols
+from outrider.protocols.registry import tree_protocols
+from outrider.simulation.acceptance_models import Probability
+from outrider.simulation.lengths import Spread, Tokens
 from outrider.simulation.roofline import HARDWARE, MODELS
-from outrider.simulation.scenario import System
+from outrider.simulation.scenario import Devices, SecondsOrNone, System
 
-Probability = Annotated[float, Field(ge=0, le=1)]
 Rate = Annotated[float, Field(gt=0, le=100_000)]
 Seconds = Annotated[float, Field(gt=0, le=1_000_000)]
-SecondsOrNone = Annotated[float, Field(ge=0, le=1_000_000)]
-Spread = Annotated[float, Field(ge=0, le=3)]
 Coefficient = Annotated[float, Field(ge=0, le=1_000)]
-Tokens = Annotated[int, Field(strict=True, ge=1, le=100_000_000)]
 
 _FORBID = ConfigDict(extra="forbid")
 
 
-@dataclass(frozen=True, slots=True, config=_FORBID)
-class LengthsConfig:
-    """Tokens of prompts or responses, in one of three forms: a number, a range, or median and spread."""
+@dataclass(frozen=True, slots=True, kw_only=True, config=_FORBID)
+class DeviceGroupConfig(Devices):
+    """Devices that are alike, with promise and link by name."""
 
-    tokens: Tokens | None = None
-    least: Tokens | None = None
-    most: Tokens | None = None
-    median: Tokens | None = None
-    sigma: Spread | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse a mixture of forms, and half of one."""
-        given = {name for name in ("tokens", "least", "most", "median", "sigma") if getattr(self, name) is not None}
-        if given not in ({"tokens"}, {"least", "most"}, {"median", "sigma"}, {"median", "sigma", "most"}):
-            needed = "tokens alone, least and most, or median and sigma (and most)"
-            raise ConfigError("tokens", needed, ", ".join(sorted(given)) or None)
-        if self.least is not None and self.most is not None and self.most < self.least:
-            raise ConfigError("most", f"a number of at least {self.least} (least)", self.most)
-
-
-@dataclass(frozen=True, slots=True, config=_FORBID)
-class PredictorConfig:
-    """A rejection predictor on the device (``outrider.simulation.acceptance_models.Predictor``)."""
-
-    recall: Probability = 0.80
-    false_positive_rate: Probability = 0.425
-    sends_flagged: bool = True
-
-
-@dataclass(frozen=True, slots=True, config=_FORBID)
-class DeviceGroupConfig:
-    """Devices that are alike (``outrider.simulation.scenario.DeviceGroup``)."""
-
-    name: Name
-    count: PositiveNumber
     draft_tokens_per_s: Rate
-    acceptance: Annotated[tuple[Probability, ...], Field(min_length=1)]
-    prompt: LengthsConfig
-    output: LengthsConfig
     slo: Name = "best_effort"
-    window: Window = 4
-    expansion: tuple[Siblings, ...] = ()
-    sibling_factor: Probability = 0.5
-    predictor: PredictorConfig | None = None
     link: LinkConfig | None = None
-    protocol: Annotated[ProtocolName, NameIn(PROTOCOLS)] = NO_TOKENS.protocol
-    exchange_s: SecondsOrNone = 0.0
-    step_spread: Spread = 0.0
-    pause_s: SecondsOrNone = 0.0
 
     def __post_init__(self) -> None:
         """Refuse a tree no message carries, and a predictor for one."""

@@ -55,6 +55,7 @@ class SimulatedServer:
         self._limits = limits if rules.keeps_kv else replace(limits, prefill_chunk_tokens=_UNCHUNKED)
         self.memory = KvMemory(limits.max_memory_blocks, model.kv_block_tokens)
         self._dispatch_s = 0.0 if rules.in_engine else model.dispatch_s
+        self.reply_s = 0.0 if rules.in_engine else model.reply_s
         self._most_flights = 1 if rules.in_engine else 2
         self._queue: dict[str, SimulatedDevice] = {}
         self._flights: list[Flight] = []
@@ -133,7 +134,7 @@ class SimulatedServer:
             device.queue_s += starts_at_s - device.queued_at_s
         work, remaining, recomputed = self._compute(members)
         evictions = self._correct_waiting()
-        took_s = (model.cost_model.predict_work_s(work) + self._drafting_s(members)) * self._luck()
+        took_s = (model.cost_model.predict_work_s(work) + self._drafting_s(members)) * self._noise_factor()
         self._free_at_s = starts_at_s + took_s
         expected_start_at_s = max([now_s, *(flight.expected_end_at_s for flight in self._flights)])
         flight = Flight(
@@ -198,7 +199,7 @@ class SimulatedServer:
             seconds += model.predict_work_s(work)
         return seconds
 
-    def _luck(self) -> float:
+    def _noise_factor(self) -> float:
         """What one pass takes over what it should."""
         if self._model.noise == 0.0:
             return 1.0

@@ -5,27 +5,22 @@ of WISP's Table 2 were found on two of its columns (docs/experiments.md) and are
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass as plain_dataclass
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from importlib.resources import files
 from math import sqrt
 from statistics import fmean, pvariance
 from types import MappingProxyType
-from typing import Annotated
 
 import yaml
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass
 
 from outrider.contracts.cost import CostModel
 from outrider.contracts.slo import SloClass
-from outrider.documents.problems import ConfigFileError, explain
 from outrider.link.profiles import LinkProfile
 from outrider.scheduling.policy import BatchLimits
 from outrider.selection.yields import expected_tokens
-from outrider.simulation.acceptance_models import ConstantAcceptance, Predictor
-from outrider.simulation.lengths import Uniform
+from outrider.simulation.acceptance_models import Predictor
+from outrider.simulation.lengths import Lengths
 from outrider.simulation.planning import Draft, best_draft, chains, trees
 from outrider.simulation.scenario import DeviceGroup, Scenario, System, VerifierModel
 
@@ -34,13 +29,8 @@ _SPARE_DEVIATIONS = 1.0
 _QUANTILES = 100
 _PRESETS = files("outrider.simulation").joinpath("presets")
 
-Positive = Annotated[float, Field(gt=0, le=1e12)]
-AtLeastZero = Annotated[float, Field(ge=0, le=1e6)]
-Probability = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(strict=True, ge=1, le=100_000_000)]
 
-
-@dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
+@dataclass(frozen=True, slots=True)
 class Settings:
     """One experiment's.
 
@@ -59,24 +49,24 @@ class Settings:
         first_token_s: a promise is broken, too, where one response in a hundred waits longer for its first token.
     """
 
-    draft_tokens_per_s: Positive
-    window: Count
-    token_acceptance: Probability
-    prompt_tokens: Count
-    output_tokens: Count
-    rtt_s: AtLeastZero
-    rate_bps: Positive
-    epsilon: Probability
-    kv_tokens: Count
-    sibling_factor: Probability = 0.5
-    length_spread: Probability = 0.5
-    jitter_s: AtLeastZero = 0.0
-    step_spread: AtLeastZero = 0.0
-    max_blocks: Count = 512
-    max_new_tokens: Count = 8192
-    prefill_chunk_tokens: Count = 1024
-    overhead_s: AtLeastZero = 0.002
-    first_token_s: Positive = 5.0
+    draft_tokens_per_s: float
+    window: int
+    token_acceptance: float
+    prompt_tokens: int
+    output_tokens: int
+    rtt_s: float
+    rate_bps: float
+    epsilon: float
+    kv_tokens: int
+    sibling_factor: float = 0.5
+    length_spread: float = 0.5
+    jitter_s: float = 0.0
+    step_spread: float = 0.0
+    max_blocks: int = 512
+    max_new_tokens: int = 8192
+    prefill_chunk_tokens: int = 1024
+    overhead_s: float = 0.002
+    first_token_s: float = 5.0
 
     @property
     def accepted_fraction(self) -> float:
@@ -121,7 +111,7 @@ _CANDIDATES: Mapping[Variant, Callable[[], tuple[Draft, ...]]] = MappingProxyTyp
 )
 
 
-@plain_dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Costs:
     """What a forward pass takes on the server: of the target, and of the draft model where that runs there too."""
 
@@ -149,9 +139,9 @@ def group_of(settings: Settings, slo: SloClass, count: int) -> DeviceGroup:
         count=count,
         slo=slo,
         step_s=1.0 / settings.draft_tokens_per_s,
-        acceptance=ConstantAcceptance(settings.token_acceptance),
-        prompt_tokens=_around(settings.prompt_tokens, settings.length_spread),
-        output_tokens=_around(settings.output_tokens, settings.length_spread),
+        acceptance=(settings.token_acceptance,),
+        prompt=_around(settings.prompt_tokens, settings.length_spread),
+        output=_around(settings.output_tokens, settings.length_spread),
         window=settings.window,
         sibling_factor=settings.sibling_factor,
         link=LinkProfile(settings.rate_bps, settings.rate_bps, settings.rtt_s, jitter_s=settings.jitter_s),
@@ -208,7 +198,6 @@ def scenario_of(
         seed=seed,
         warmup_s=warmup_s,
         max_active_responses=admitted(groups, verifier) if variant in _ADMITTING else None,
-        keep_responses=False,
     )
 
 
@@ -232,30 +221,15 @@ def admitted(groups: Sequence[DeviceGroup], verifier: VerifierModel) -> int | No
 def _context(group: DeviceGroup) -> tuple[float, float]:
     """Mean and variance of a response's positions at a random moment, by quantiles."""
     at = [(index + 0.5) / _QUANTILES for index in range(_QUANTILES)]
-    prompts = [group.prompt_tokens.at(share) for share in at]
-    outputs = [group.output_tokens.at(share) * moment for share in at for moment in at[:: _QUANTILES // 10]]
+    prompts = [group.prompt.at(share) for share in at]
+    outputs = [group.output.at(share) * moment for share in at for moment in at[:: _QUANTILES // 10]]
     return fmean(prompts) + fmean(outputs), pvariance(prompts) + pvariance(outputs)
 
 
 def preset(name: str) -> Settings:
     """Settings that are part of the package."""
-    return parse_settings(_PRESETS.joinpath(f"{name}.yaml").read_text(encoding="utf-8"), f"{name}.yaml")
+    return Settings(**yaml.safe_load(_PRESETS.joinpath(f"{name}.yaml").read_text(encoding="utf-8")))
 
 
-def parse_settings(text: str, source: str) -> Settings:
-    """Read YAML text; ``source`` names it in messages.
-
-    Raises:
-        ConfigError: fields are missing, unknown or out of range.
-    """
-    try:
-        return _ADAPTER.validate_python(yaml.safe_load(text))
-    except ValidationError as error:
-        raise ConfigFileError(explain(error, _ADAPTER.json_schema()), source) from error
-
-
-_ADAPTER = TypeAdapter(Settings)
-
-
-def _around(mean: int, spread: float) -> Uniform:
-    return Uniform(max(1, round(mean * (1.0 - spread))), max(1, round(mean * (1.0 + spread))))
+def _around(mean: int, spread: float) -> Lengths:
+    return Lengths(least=max(1, round(mean * (1.0 - spread))), most=max(1, round(mean * (1.0 + spread))))

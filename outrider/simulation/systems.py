@@ -40,10 +40,6 @@ _TABLE = {
 
 
 def rules_of(scenario: Scenario) -> SystemRules:
-    """The system's rules with what the scenario puts in their place."""
+    """The system's rules, with the scenario's scheduling where it names one."""
     rules = _TABLE[scenario.system]
-    return replace(
-        rules,
-        scheduling=scenario.scheduling or rules.scheduling,
-        keeps_kv=rules.keeps_kv if scenario.keeps_kv is None else scenario.keeps_kv,
-    )
+    return replace(rules, scheduling=scenario.scheduling or rules.scheduling)

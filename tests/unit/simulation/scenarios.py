@@ -6,8 +6,7 @@ from outrider.contracts.cost import LinearCostModel
 from outrider.contracts.slo import SloClass
 from outrider.link.profiles import LinkProfile
 from outrider.scheduling.policy import BatchLimits
-from outrider.simulation.acceptance_models import ConstantAcceptance
-from outrider.simulation.lengths import Fixed, Uniform
+from outrider.simulation.lengths import Lengths
 from outrider.simulation.scenario import DeviceGroup, Scenario, System, VerifierModel
 
 TABLE_12 = LinearCostModel(3.314e-5, 3.45e-8, 4.62e-6, 1.486e-2)  # WISP
@@ -23,9 +22,9 @@ def group(**changes: Any) -> DeviceGroup:
         "name": "group",
         "count": 1,
         "step_s": 0.05,
-        "acceptance": ConstantAcceptance(1.0),
-        "prompt_tokens": Fixed(10),
-        "output_tokens": Fixed(9),
+        "acceptance": (1.0,),
+        "prompt": Lengths(tokens=10),
+        "output": Lengths(tokens=9),
         "window": 3,
     }
     return DeviceGroup(**(fields | changes))
@@ -57,9 +56,9 @@ def crowd(count: int, tokens_per_s: float = 8.0, **changes: Any) -> DeviceGroup:
         "name": f"speed_{tokens_per_s:g}",
         "count": count,
         "step_s": 0.02,
-        "acceptance": ConstantAcceptance(0.8),
-        "prompt_tokens": Uniform(300, 700),
-        "output_tokens": Uniform(20, 100),
+        "acceptance": (0.8,),
+        "prompt": Lengths(least=300, most=700),
+        "output": Lengths(least=20, most=100),
         "slo": SloClass(f"speed_{tokens_per_s:g}", tokens_per_s),
         "window": 4,
         "link": LinkProfile(500e6, 500e6, 0.05),

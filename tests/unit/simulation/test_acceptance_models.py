@@ -3,8 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.contracts.drafting import DraftPlan
-from outrider.contracts.errors import ParameterError
-from outrider.simulation.acceptance_models import ConstantAcceptance, PositionAcceptance, Predictor, draft_shape
+from outrider.simulation.acceptance_models import draft_shape
 
 PROBABILITIES = st.floats(0.0, 1.0)
 SHAPES = st.lists(st.integers(1, 3), min_size=1, max_size=4)
@@ -12,35 +11,23 @@ SHAPES = st.lists(st.integers(1, 3), min_size=1, max_size=4)
 
 @given(st.floats(0.0, 0.99), st.integers(0, 8))
 def test_a_chain_commits_what_the_closed_form_says(chance: float, window: int) -> None:
-    expected = draft_shape(ConstantAcceptance(chance), window).expected_tokens
+    expected = draft_shape((chance,), window).expected_tokens
     assert expected == pytest.approx((1.0 - chance ** (window + 1)) / (1.0 - chance))  # TSLT eq. 8
 
 
 @given(PROBABILITIES, SHAPES)
 def test_a_tree_accepts_at_least_what_its_first_path_does(chance: float, expansion: list[int]) -> None:
-    tree, chain = (draft_shape(ConstantAcceptance(chance), len(expansion), shape) for shape in (expansion, ()))
+    tree, chain = (draft_shape((chance,), len(expansion), shape) for shape in (expansion, ()))
     assert all(wide >= single for wide, single in zip(tree.passes, chain.passes, strict=True))
     assert tree.nodes[-1] == DraftPlan("token_ids", len(expansion), tuple(expansion)).nodes
 
 
 def test_a_trees_shape() -> None:
-    shape = draft_shape(ConstantAcceptance(0.8), 9, (2, 1, 3), sibling_factor=0.5, node_share=0.1)
+    shape = draft_shape((0.8,), 9, (2, 1, 3), sibling_factor=0.5)
     assert shape.nodes == (2, 4, 10)
     assert shape.steps == pytest.approx((1.0, 2.1, 3.2))  # layers of 1, 2 and 2 parents
     assert shape.passes == pytest.approx((1 - 0.2 * 0.6, 0.8, 1 - 0.2 * 0.6 * 0.8))
 
 
 def test_the_last_position_holds_for_all_behind_it() -> None:
-    model = PositionAcceptance((0.9, 0.5))
-    assert [model.at(depth) for depth in range(4)] == [0.9, 0.5, 0.5, 0.5]
-
-
-def test_refusals() -> None:
-    with pytest.raises(ParameterError, match=r"token_acceptance needs a number in 0\.\.1, found 1\.5"):
-        ConstantAcceptance(1.5)
-    with pytest.raises(ParameterError, match="at least one"):
-        PositionAcceptance(())
-    with pytest.raises(ParameterError, match="token_acceptances"):
-        PositionAcceptance((0.5, -0.1))
-    with pytest.raises(ParameterError, match="recall"):
-        Predictor(recall=2.0)
+    assert draft_shape((0.9, 0.5), 4).passes == pytest.approx((0.9, 0.5, 0.5, 0.5))

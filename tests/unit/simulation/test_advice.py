@@ -5,21 +5,20 @@ import pytest
 from outrider.contracts.slo import BEST_EFFORT, SloClass
 from outrider.link.profiles import LinkProfile
 from outrider.scheduling.policy import BatchLimits
-from outrider.simulation.acceptance_models import ConstantAcceptance
 from outrider.simulation.advice import GroupAdvice, advise
-from outrider.simulation.lengths import Fixed
+from outrider.simulation.lengths import Lengths
 from outrider.simulation.published import TABLE_12
 from outrider.simulation.scenario import DeviceGroup, VerifierModel
 
 SERVER = VerifierModel(TABLE_12, BatchLimits(512, 8192, 1024, 61_035 // 16))
 DEVICES = DeviceGroup(
-    "devices",
-    6,
-    0.02,
-    ConstantAcceptance(0.8),
-    Fixed(400),
-    Fixed(160),
-    SloClass("fast", 8.0),
+    name="devices",
+    count=6,
+    step_s=0.02,
+    acceptance=(0.8,),
+    prompt=Lengths(tokens=400),
+    output=Lengths(tokens=160),
+    slo=SloClass("fast", 8.0),
     link=LinkProfile(20e6, 20e6, 0.03),
 )
 
@@ -39,7 +38,7 @@ def test_good_drafters_are_worth_it_where_reading_dominates() -> None:
 
 
 def test_slow_drafters_are_not() -> None:
-    found = advice(replace(DEVICES, step_s=0.3, acceptance=ConstantAcceptance(0.3)))
+    found = advice(replace(DEVICES, step_s=0.3, acceptance=(0.3,)))
     assert found.verdict.startswith(("serve the target alone", "nobody"))
 
 

@@ -6,9 +6,8 @@ from outrider.contracts.errors import ParameterError
 from outrider.contracts.slo import SloClass
 from outrider.selection.cheapest import Cheapest
 from outrider.selection.cost_aware import CostAware
-from outrider.selection.fixed import Fixed as FixedPlan
-from outrider.simulation.acceptance_models import ConstantAcceptance
-from outrider.simulation.lengths import Fixed
+from outrider.selection.fixed import Fixed
+from outrider.simulation.lengths import Lengths
 from outrider.simulation.recorded import MeasuredTimes
 from outrider.simulation.run import simulate
 from outrider.simulation.scenario import DeviceGroup
@@ -17,7 +16,7 @@ from tests.unit.simulation.scenarios import TENTH, group, scenario, verifier
 
 def choosing(**changes: object) -> DeviceGroup:
     fields = {
-        "selection": Cheapest(), "acceptance": ConstantAcceptance(0.8), "output_tokens": Fixed(300), "window": 6
+        "selection": Cheapest(), "acceptance": (0.8,), "output": Lengths(tokens=300), "window": 6
     }  # fmt: skip
     return group(**(fields | changes))
 
@@ -30,13 +29,13 @@ def test_a_fast_drafter_drafts_and_a_slow_one_leaves_it_to_the_verifier() -> Non
 
 
 def test_a_fixed_choice_is_the_fixed_window() -> None:
-    chosen = simulate(scenario(choosing(selection=FixedPlan())))
+    chosen = simulate(scenario(choosing(selection=Fixed())))
     fixed = simulate(scenario(choosing(selection=None)))
     assert chosen.batch_log == fixed.batch_log
 
 
 def test_trees_are_chosen_learned_and_committed() -> None:
-    trees = choosing(protocol="tslt_tree", step_s=0.02, acceptance=ConstantAcceptance(0.5), selection=CostAware())
+    trees = choosing(protocol="tslt_tree", step_s=0.02, acceptance=(0.5,), selection=CostAware())
     results = simulate(scenario(replace(trees, slo=SloClass("slow", 1.0))))
     device = results.devices[0]
     assert device.committed_tokens == 300 == device.accepted_tokens + device.rounds + 1
@@ -45,8 +44,8 @@ def test_trees_are_chosen_learned_and_committed() -> None:
 
 
 def test_what_verdicts_show_is_learned() -> None:
-    poor = simulate(scenario(choosing(step_s=0.03, acceptance=ConstantAcceptance(0.1), output_tokens=Fixed(1000))))
-    good = simulate(scenario(choosing(step_s=0.03, acceptance=ConstantAcceptance(0.9), output_tokens=Fixed(1000))))
+    poor = simulate(scenario(choosing(step_s=0.03, acceptance=(0.1,), output=Lengths(tokens=1000))))
+    good = simulate(scenario(choosing(step_s=0.03, acceptance=(0.9,), output=Lengths(tokens=1000))))
     drafted = [results.devices[0].drafted_tokens / results.rounds for results in (poor, good)]
     assert drafted[0] < 1.0
     assert drafted[1] > 4.0

@@ -1,8 +1,8 @@
 import pytest
 
-from outrider.simulation.acceptance_models import ConstantAcceptance, PositionAcceptance, Predictor
+from outrider.simulation.acceptance_models import Predictor
 from outrider.simulation.drafted_rounds import NO_DRAFT, Draft, GroupDrafts, ModelledDevice
-from outrider.simulation.lengths import Fixed, Lognormal
+from outrider.simulation.lengths import Lengths
 from outrider.simulation.scenario import DeviceGroup
 from tests.unit.simulation.scenarios import group
 
@@ -28,14 +28,14 @@ def mean_tokens(made: list[Draft]) -> float:
 
 @pytest.mark.parametrize(("chance", "window"), [(0.5, 2), (0.8, 4), (0.95, 8)])
 def test_chains_commit_the_closed_form(chance: float, window: int) -> None:
-    made = rounds(group(acceptance=ConstantAcceptance(chance), window=window, output_tokens=Fixed(TOKENS)))
+    made = rounds(group(acceptance=(chance,), window=window, output=Lengths(tokens=TOKENS)))
     assert mean_tokens(made) == pytest.approx((1 - chance ** (window + 1)) / (1 - chance), rel=0.02)
     assert {draft.depth for draft in made[:-9]} == {window}
 
 
 def test_positions_and_trees_commit_what_their_shape_expects() -> None:
-    for changes in ({"acceptance": PositionAcceptance((0.9, 0.6, 0.3))}, {"expansion": (3, 2, 1)}):
-        drafting = group(**({"acceptance": ConstantAcceptance(0.7), "output_tokens": Fixed(TOKENS)} | changes))
+    for changes in ({"acceptance": (0.9, 0.6, 0.3)}, {"expansion": (3, 2, 1)}):
+        drafting = group(**({"acceptance": (0.7,), "output": Lengths(tokens=TOKENS)} | changes))
         expected = GroupDrafts(drafting).shape.expected_tokens
         assert mean_tokens(rounds(drafting)) == pytest.approx(expected, rel=0.02)
 
@@ -44,9 +44,7 @@ def test_positions_and_trees_commit_what_their_shape_expects() -> None:
 def test_a_predictor_stops_drafts_as_its_rates_say(*, sends_flagged: bool) -> None:
     chance, recall, window = 0.8, 0.8, 6
     predictor = Predictor(recall, 0.425, sends_flagged=sends_flagged)
-    made = rounds(
-        group(acceptance=ConstantAcceptance(chance), predictor=predictor, window=window, output_tokens=Fixed(TOKENS))
-    )
+    made = rounds(group(acceptance=(chance,), predictor=predictor, window=window, output=Lengths(tokens=TOKENS)))
     both = chance * recall  # good and let pass; the last good one may be flagged if it is sent
     accepted = sum(both**k * (1.0 if not sends_flagged else chance / both) for k in range(1, window + 1))
     assert mean_tokens(made) == pytest.approx(1.0 + accepted, rel=0.02)
@@ -54,7 +52,7 @@ def test_a_predictor_stops_drafts_as_its_rates_say(*, sends_flagged: bool) -> No
 
 
 def test_a_withheld_token_was_drafted_all_the_same() -> None:
-    made = rounds(group(acceptance=ConstantAcceptance(0.8), predictor=Predictor(sends_flagged=False), window=4))
+    made = rounds(group(acceptance=(0.8,), predictor=Predictor(sends_flagged=False), window=4))
     assert all(draft.draft_s >= 0.05 * draft.nodes for draft in made)
     assert all(draft.bits is not None for draft in made if draft.draft_s > 0.0)
     never = Predictor(recall=0.0, false_positive_rate=0.0, sends_flagged=False)
@@ -62,21 +60,21 @@ def test_a_withheld_token_was_drafted_all_the_same() -> None:
     assert (first.nodes, first.draft_s) == (0, 0.05)
 
 
-def test_luck_belongs_to_the_position() -> None:
+def test_chance_belongs_to_the_position() -> None:
     short, long, tree = (
-        rounds(group(acceptance=ConstantAcceptance(0.8), output_tokens=Fixed(500), **changes))
+        rounds(group(acceptance=(0.8,), output=Lengths(tokens=500), **changes))
         for changes in ({"window": 2}, {"window": 6}, {"expansion": (2, 1)})
     )
     # The first window and the first tree begin at the same place, so what the short chain got the others get too.
     assert long[0].accepted >= short[0].accepted
     assert tree[0].accepted >= short[0].accepted
-    again = rounds(group(acceptance=ConstantAcceptance(0.8), output_tokens=Fixed(500), window=2))
-    other = rounds(group(acceptance=ConstantAcceptance(0.8), output_tokens=Fixed(500), window=2), seed=2)
+    again = rounds(group(acceptance=(0.8,), output=Lengths(tokens=500), window=2))
+    other = rounds(group(acceptance=(0.8,), output=Lengths(tokens=500), window=2), seed=2)
     assert again == short != other
 
 
 def test_devices_differ_in_speed_and_every_response_in_length() -> None:
-    drafting = GroupDrafts(group(count=200, step_spread=0.3, output_tokens=Lognormal(50.0, 0.5)))
+    drafting = GroupDrafts(group(count=200, step_spread=0.3, output=Lengths(median=50, sigma=0.5)))
     devices = [ModelledDevice(drafting, number, 1, 1, speculates=True, remote=True) for number in range(200)]
     steps = sorted(device.step_s for device in devices)
     assert steps[100] == pytest.approx(0.05, rel=0.1)

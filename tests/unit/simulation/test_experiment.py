@@ -4,7 +4,7 @@ import pytest
 
 from outrider.contracts.slo import SloClass
 from outrider.simulation.experiment import Cell, Measure, first_guess, run, run_cell, run_load
-from outrider.simulation.lengths import Fixed
+from outrider.simulation.lengths import Lengths
 from outrider.simulation.published import TABLE_12
 from outrider.simulation.roofline import HARDWARE, MODELS, RooflineCostModel
 from outrider.simulation.settings import Costs, Variant, admitted, group_of, preset, scenario_of, verifier_of
@@ -69,5 +69,5 @@ def test_responses_wait_for_a_place_where_as_many_are_made_as_fit() -> None:
 
 def test_responses_of_one_length_fill_memory() -> None:
     verifier = verifier_of(replace(SETTINGS, kv_tokens=1600), COSTS)
-    group = replace(group_of(SETTINGS, SloClass("fast", 8.0), 9), prompt_tokens=Fixed(92), output_tokens=Fixed(1))
+    group = replace(group_of(SETTINGS, SloClass("fast", 8.0), 9), prompt=Lengths(tokens=92), output=Lengths(tokens=1))
     assert admitted((group,), verifier) == pytest.approx(1600 / 100, abs=1)

@@ -9,7 +9,7 @@ from outrider.contracts.slo import BEST_EFFORT, SloClass
 from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.policy import BatchLimits, BatchPlan, PendingVerification, StopReason
 from outrider.scheduling.registry import Scheduling
-from outrider.simulation.lengths import Fixed
+from outrider.simulation.lengths import Lengths
 from outrider.simulation.results import SimulationResults
 from outrider.simulation.run import simulate
 from outrider.simulation.scenario import DeviceGroup, System
@@ -50,7 +50,7 @@ def test_a_promise_just_kept_and_one_just_broken() -> None:
 
 def starving(**changes: object) -> SimulationResults:
     """Two devices of which the second gets no first token."""
-    endless = promised(2.0, count=2, output_tokens=Fixed(100_000), window=0)
+    endless = promised(2.0, count=2, output=Lengths(tokens=100_000), window=0)
     fields = {"system": System.CENTRALIZED, "scheduling": Scheduling(NeverTheSecond()), "duration_s": 60.0} | changes
     return simulate(scenario(endless, **fields))
 
@@ -62,13 +62,12 @@ def test_a_device_that_gets_nothing_is_late_for_the_time_it_waits(warmup_s: floa
     assert (starved.late, starved.starved, starved.late_responses, starved.responses) == (True, True, 1, 1)
     assert (starved.paced_tokens, starved.paced_s) == (0, 60.0 - warmup_s - 5.0)
     assert (starved.rounds, starved.late_queue_rounds) == (1, 1)
-    assert not starving(first_token_grace_s=60.0).devices[1].late
 
 
 def test_a_device_starved_in_the_middle_is_late_too() -> None:
     # Served first while nobody else asks, then never again.
-    early = promised(2.0, output_tokens=Fixed(100_000), window=0, name="early")
-    late = promised(2.0, output_tokens=Fixed(100_000), window=0, name="late", stagger_s=20.0)
+    early = promised(2.0, output=Lengths(tokens=100_000), window=0, name="early")
+    late = promised(2.0, output=Lengths(tokens=100_000), window=0, name="late", stagger_s=20.0)
     first, second = simulate(
         scenario(
             late, early, system=System.CENTRALIZED, scheduling=Scheduling(NeverTheSecond()), duration_s=200.0, seed=2
@@ -89,9 +88,9 @@ def test_what_is_under_way_at_the_end_is_not_late_yet() -> None:
 
 
 def test_causes_by_the_queue_and_by_the_pass() -> None:
-    crowded = simulate(scenario(promised(8.0, count=12, window=0, output_tokens=Fixed(40)), verifier=verifier()))
+    crowded = simulate(scenario(promised(8.0, count=12, window=0, output=Lengths(tokens=40)), verifier=verifier()))
     assert crowded.promised.late_queue_rounds > 0
-    spiky = simulate(scenario(promised(1.2 * SPEED, output_tokens=Fixed(4000)), verifier=verifier(noise=0.5)))
+    spiky = simulate(scenario(promised(1.2 * SPEED, output=Lengths(tokens=4000)), verifier=verifier(noise=0.5)))
     assert spiky.promised.late_compute_rounds > 0
     assert {point.cause for point in spiky.plane} == {None, *ViolationCause}
 
@@ -113,6 +112,6 @@ def test_classes_add_up() -> None:
 
 
 def test_the_plane_is_a_bounded_sample_of_the_whole_run() -> None:
-    results = simulate(scenario(group(output_tokens=Fixed(30_000), window=0), duration_s=1e6))
+    results = simulate(scenario(group(output=Lengths(tokens=30_000), window=0), duration_s=1e6))
     assert results.rounds == 29_999
     assert 2048 < len(results.plane) <= 4096

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -5,8 +7,7 @@ from hypothesis import strategies as st
 from outrider.contracts.requests import ProtocolName
 from outrider.link.profiles import LinkProfile
 from outrider.scheduling.policy import BatchLimits
-from outrider.simulation.acceptance_models import ConstantAcceptance
-from outrider.simulation.lengths import Fixed, Uniform
+from outrider.simulation.lengths import Lengths
 from outrider.simulation.planning import (
     Draft,
     best_draft,
@@ -30,20 +31,20 @@ SERVER = VerifierModel(TABLE_12, BatchLimits(512, 8192, 1024, 61_035 // 16))
 
 def devices(acceptance: float = 0.8, step_s: float = 0.02, protocol: ProtocolName = "token_ids") -> DeviceGroup:
     return DeviceGroup(
-        "devices",
-        1,
-        step_s,
-        ConstantAcceptance(acceptance),
-        Fixed(500),
-        Fixed(200),
+        name="devices",
+        count=1,
+        step_s=step_s,
+        acceptance=(acceptance,),
+        prompt=Lengths(tokens=500),
+        output=Lengths(tokens=200),
         link=LinkProfile(20e6, 20e6, 0.05),
         protocol=protocol,
     )
 
 
 def test_means_of_lengths() -> None:
-    assert mean_tokens(Fixed(7)) == 7.0
-    assert mean_tokens(Uniform(10, 30)) == pytest.approx(20.0, abs=0.2)
+    assert mean_tokens(Lengths(tokens=7)) == 7.0
+    assert mean_tokens(Lengths(least=10, most=30)) == pytest.approx(20.0, abs=0.2)
     assert context_tokens(devices()) == 600.0
     assert resident_devices(devices(), SERVER) == pytest.approx(61_024 / 600)
 
@@ -108,9 +109,7 @@ def test_a_drafter_slower_than_the_promise_serves_nobody() -> None:
 
 def test_the_fastest_draft_grows_with_the_round_trip() -> None:
     group = devices()
-    far = DeviceGroup(
-        "far", 1, 0.02, ConstantAcceptance(0.8), Fixed(500), Fixed(200), link=LinkProfile(20e6, 20e6, 0.5)
-    )
+    far = replace(group, link=LinkProfile(20e6, 20e6, 0.5))
     near_best, far_best = (fastest_draft(one, SERVER, chains()).draft.window for one in (group, far))
     assert near_best < far_best
 

@@ -2,12 +2,12 @@ from pathlib import Path
 
 import pytest
 
-from outrider.contracts.errors import ConfigError
+from outrider.contracts.errors import ConfigError, ParameterError
 from outrider.scheduling.ledger import DeadlineRule
 from outrider.scheduling.registry import SCHEDULING, Scheduling
 from outrider.scheduling.slo_aware import SloAware
-from outrider.simulation.acceptance_models import PositionAcceptance, Predictor
-from outrider.simulation.lengths import Fixed, Lognormal, Uniform
+from outrider.simulation.acceptance_models import Predictor
+from outrider.simulation.lengths import Lengths
 from outrider.simulation.published import TABLE_12
 from outrider.simulation.reading import load_scenario, parse_scenario
 from outrider.simulation.roofline import HARDWARE, MODELS, RooflineCostModel
@@ -37,9 +37,9 @@ def test_a_file_becomes_a_scenario() -> None:
     assert found.scenarios[1].scheduling is SCHEDULING["fcfs"]
     group = found.groups[0]
     assert (group.count, group.step_s) == (3, 0.025)
-    assert group.acceptance == PositionAcceptance((0.8, 0.7))
-    assert group.prompt_tokens == Uniform(10, 20)
-    assert group.output_tokens == Lognormal(50, 0.5, most_tokens=90)
+    assert group.acceptance == (0.8, 0.7)
+    assert group.prompt == Lengths(least=10, most=20)
+    assert group.output == Lengths(median=50, sigma=0.5, most=90)
     assert group.slo.tokens_per_s == 0.0
     assert found.measured
     assert found.verifier.limits.max_memory_blocks is None
@@ -65,6 +65,8 @@ def test_a_policy_in_the_registry_can_be_named(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_seed_given_replaces_the_files() -> None:
     assert parse_scenario(FILE, "test", seed=9).scenarios[0].seed == 9
+    with pytest.raises(ParameterError, match="seed needs a number of at least 0, found -1"):
+        parse_scenario(FILE, "test", seed=-1)
 
 
 def test_classes_links_and_predictors_are_read() -> None:
@@ -77,7 +79,7 @@ def test_classes_links_and_predictors_are_read() -> None:
     assert group.slo.tokens_per_s == 8.0
     assert group.link is not None
     assert group.predictor == Predictor(0.9, 0.425, sends_flagged=False)
-    assert group.prompt_tokens == Fixed(12)
+    assert group.prompt == Lengths(tokens=12)
 
 
 def test_costs_come_from_a_profile_or_a_roofline() -> None:

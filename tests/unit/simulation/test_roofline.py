@@ -56,8 +56,3 @@ def test_memory_left_beside_the_weights_holds_so_many_tokens() -> None:
     free_bytes = 80e9 - MODELS["qwen3-32b"].weight_bytes
     assert A100_32B.kv_tokens() == int(free_bytes / (256 * 1024))
     assert RooflineCostModel(MODELS["qwen3-32b"], HARDWARE["l4"]).kv_tokens() == 0
-
-
-def test_the_guard_is_a_share_of_the_prediction() -> None:
-    model = RooflineCostModel(MODELS["qwen3-14b"], HARDWARE["h100"], relative_guard=0.1)
-    assert model.guard_s(2.0) == pytest.approx(0.2)

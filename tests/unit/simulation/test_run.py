@@ -11,10 +11,10 @@ from outrider.contracts.errors import ParameterError
 from outrider.contracts.link import Direction
 from outrider.link.emulator import LinkEmulator
 from outrider.link.profiles import LinkProfile
-from outrider.simulation.acceptance_models import ConstantAcceptance, Predictor
+from outrider.simulation.acceptance_models import Predictor
 from outrider.simulation.chance import link_seed
 from outrider.simulation.drafted_rounds import GroupDrafts
-from outrider.simulation.lengths import Fixed
+from outrider.simulation.lengths import Lengths
 from outrider.simulation.results import SimulationResults
 from outrider.simulation.run import simulate
 from outrider.simulation.scenario import Scenario, System
@@ -44,8 +44,9 @@ def test_one_device_takes_draft_link_and_pass() -> None:
 
 
 def test_two_devices_take_turns() -> None:
-    groups = group(step_s=0.03, window=1, output_tokens=Fixed(5)), group(step_s=0.05, window=1, output_tokens=Fixed(3))
-    results = simulate(scenario(*groups))
+    first = group(step_s=0.03, window=1, output=Lengths(tokens=5))
+    second = group(step_s=0.05, window=1, output=Lengths(tokens=3))
+    results = simulate(scenario(first, second))
     assert timeline(results) == [
         (0.0, 0.0, (0,)),  # the first asks an instant before the second
         (0.095, 0.1, (1,)),  # staged 5 ms before the pass is over
@@ -59,7 +60,7 @@ def test_two_devices_take_turns() -> None:
 
 
 def test_who_arrives_before_staging_joins_who_arrives_behind_it_waits() -> None:
-    early, late = (group(step_s=step_s, window=1, output_tokens=Fixed(3)) for step_s in (0.094, 0.096))
+    early, late = (group(step_s=step_s, window=1, output=Lengths(tokens=3)) for step_s in (0.094, 0.096))
     results = simulate(scenario(group(window=0), early, late, duration_s=0.45))
     # The second and third device get their first token at 0.2; one drafts until 0.294, the other until 0.296.
     assert timeline(results)[-2:] == [(0.295, 0.3, (1,)), (0.395, 0.4, (2, 0))]
@@ -76,11 +77,11 @@ def test_overheads_and_wrong_predictions_move_batches() -> None:
 
 def test_a_prompt_is_computed_in_chunks_shared_by_the_pass() -> None:
     limits = replace(WIDE, prefill_chunk_tokens=8)
-    results = simulate(scenario(group(prompt_tokens=Fixed(20), window=0), verifier=verifier(limits=limits)))
+    results = simulate(scenario(group(prompt=Lengths(tokens=20), window=0), verifier=verifier(limits=limits)))
     # The prompt's last position is the block's own row: it goes with the chunk that completes the prefix.
     assert [(e.new_tokens, e.cached_tokens) for e in results.batch_log[:4]] == [(8, 0), (8, 8), (4, 16), (1, 20)]
     assert results.first_token_times.mean_s == pytest.approx(0.3)
-    three = simulate(scenario(group(count=3, prompt_tokens=Fixed(20), window=0), verifier=verifier(limits=limits)))
+    three = simulate(scenario(group(count=3, prompt=Lengths(tokens=20), window=0), verifier=verifier(limits=limits)))
     assert [entry.new_tokens for entry in three.batch_log[1:3]] == [8, 8]
     assert all(device.committed_tokens == 9 for device in three.devices)
 
@@ -117,7 +118,7 @@ def test_nothing_is_lost_and_nothing_comes_from_nowhere(system: System) -> None:
         assert device.committed_tokens == device.accepted_tokens + device.rounds + device.responses
         assert device.paced_tokens == device.committed_tokens - device.responses
         assert device.accepted_tokens <= device.drafted_tokens
-        if system is not System.CENTRALIZED:  # the same luck, whoever planned the batches
+        if system is not System.CENTRALIZED:  # the same draws, whoever planned the batches
             assert (device.drafted_tokens, device.accepted_tokens) == (same.drafted_tokens, same.accepted_tokens)
     assert results.simulated_rounds == results.rounds + 2 * 18
     assert results.round_times.count == results.rounds
@@ -144,11 +145,11 @@ def test_identical_inputs_give_identical_batches(system: System) -> None:
 
 def test_noise_is_seeded_and_leaves_the_median() -> None:
     noisy = verifier(noise=0.2)
-    results = simulate(scenario(group(output_tokens=Fixed(2000)), verifier=noisy))
+    results = simulate(scenario(group(output=Lengths(tokens=2000)), verifier=noisy))
     took_s = sorted(entry.took_s for entry in results.batch_log)
     assert took_s[len(took_s) // 2] == pytest.approx(0.1, rel=0.05)
     assert took_s[-1] > 0.13
-    assert simulate(scenario(group(output_tokens=Fixed(2000)), verifier=noisy)) == results
+    assert simulate(scenario(group(output=Lengths(tokens=2000)), verifier=noisy)) == results
 
 
 def test_a_full_memory_evicts_and_computes_again() -> None:
@@ -173,7 +174,7 @@ def test_an_evicted_block_is_known_to_be_cold() -> None:
 
 def test_the_parts_of_rounds_add_up_over_several_passes() -> None:
     limits = replace(WIDE, max_memory_blocks=8, prefill_chunk_tokens=16)
-    long = group(count=6, prompt_tokens=Fixed(40), link=LINK)
+    long = group(count=6, prompt=Lengths(tokens=40), link=LINK)
     results = simulate(scenario(long, verifier=verifier(limits=limits)))
     assert results.recomputed_tokens > 0
     parts = results.draft_times, results.link_times, results.queue_times, results.verify_times
@@ -186,7 +187,7 @@ def test_the_next_response_of_a_device_begins_cold() -> None:
 
 
 def test_a_warm_up_changes_no_steady_speed() -> None:
-    long = group(output_tokens=Fixed(401), link=LINK)
+    long = group(output=Lengths(tokens=401), link=LINK)
     whole, part = simulate(scenario(long)), simulate(scenario(long, warmup_s=5.0))
     assert part.devices[0].achieved_tokens_per_s == pytest.approx(whole.devices[0].achieved_tokens_per_s)
     assert part.devices[0].rounds < whole.devices[0].rounds
@@ -196,7 +197,7 @@ def test_a_warm_up_changes_no_steady_speed() -> None:
 
 
 def test_pauses_and_staggering_spread_devices() -> None:
-    busy = group(count=50, stagger_s=10.0, pause_s=3.0, output_tokens=Fixed(5))
+    busy = group(count=50, stagger_s=10.0, pause_s=3.0, output=Lengths(tokens=5))
     log = simulate(scenario(busy, responses_per_device=20, verifier=verifier(cost_model=TABLE_12))).batch_log
     first = [min(e.planned_at_s for e in log if (device, 1) in e.members) for device in range(50)]
     assert 0.0 < min(first) < 2.0
@@ -205,7 +206,7 @@ def test_pauses_and_staggering_spread_devices() -> None:
 
 
 def test_rates_that_depend_on_nothing_else_scale_with_speed() -> None:
-    slow = scenario(group(count=4, link=LINK, acceptance=ConstantAcceptance(0.7), output_tokens=Fixed(60)), seed=9)
+    slow = scenario(group(count=4, link=LINK, acceptance=(0.7,), output=Lengths(tokens=60)), seed=9)
     link = LinkProfile(LINK.up_bps * 2, LINK.down_bps * 2, LINK.rtt_s / 2)
     halved = LinearCostModel(0.0, 0.0, 0.0, TENTH.seconds_per_batch / 2)
     fast = replace(

@@ -1,18 +1,19 @@
+from dataclasses import replace
+
 import pytest
 
-from outrider.contracts.errors import ConfigError
 from outrider.simulation.planning import chains, trees
-from outrider.simulation.published import ACCEPTED_FRACTIONS, TABLE_12
+from outrider.simulation.published import TABLE_12
 from outrider.simulation.roofline import HARDWARE, MODELS, RooflineCostModel
 from outrider.simulation.scenario import System
-from outrider.simulation.settings import Costs, Settings, Variant, parse_settings, preset, scenario_of
+from outrider.simulation.settings import Costs, Settings, Variant, preset, scenario_of
 
 COSTS = Costs(TABLE_12, RooflineCostModel(MODELS["qwen3-0.6b"], HARDWARE["a100-80gb"]))
 
 
 def test_the_frozen_settings_accept_what_the_paper_measured() -> None:
     settings = preset("wisp_table_2")
-    assert min(ACCEPTED_FRACTIONS) <= settings.accepted_fraction <= max(ACCEPTED_FRACTIONS)
+    assert 0.31 <= settings.accepted_fraction <= 0.53  # Table 5, drafters of 0.6B to 8B, predictor off
     assert settings.kv_tokens == int(16e9 / (256 * 1024))
 
 
@@ -22,23 +23,8 @@ def test_presets_are_settings(name: str) -> None:
 
 
 def test_accepted_fraction_is_of_drafted_tokens() -> None:
-    text = """{draft_tokens_per_s: 50, window: 2, token_acceptance: 0.5, prompt_tokens: 9, output_tokens: 9, rtt_s: 0,
-    rate_bps: 1e6, epsilon: 0.1, kv_tokens: 100}"""
-    assert parse_settings(text, "test").accepted_fraction == pytest.approx((0.5 + 0.25) / 2)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [("windwo: 3", "did you mean window"), ("window: 0", "window needs an integer in"), ("rtt_s: -1", "rtt_s needs")],
-)
-def test_a_mistake_is_named(change: str, message: str) -> None:
-    fields = dict.fromkeys(
-        ["draft_tokens_per_s", "window", "prompt_tokens", "output_tokens", "rate_bps", "kv_tokens"], "1"
-    ) | dict.fromkeys(["token_acceptance", "rtt_s", "epsilon"], "0.5")
-    name, _, value = change.partition(": ")
-    text = "\n".join(f"{field}: {given}" for field, given in (fields | {name: value}).items())
-    with pytest.raises(ConfigError, match=message):
-        parse_settings(text, "test")
+    settings = replace(preset("embedded"), window=2, token_acceptance=0.5)
+    assert settings.accepted_fraction == pytest.approx((0.5 + 0.25) / 2)
 
 
 def test_devices_are_spread_over_the_classes() -> None:

@@ -8,7 +8,7 @@ from outrider.contracts.cost import LinearCostModel
 from outrider.scheduling.ledger import DeadlineRule
 from outrider.scheduling.registry import SCHEDULING, Scheduling
 from outrider.scheduling.slo_aware import SloAware
-from outrider.simulation.lengths import Fixed
+from outrider.simulation.lengths import Lengths
 from outrider.simulation.run import simulate
 from outrider.simulation.scenario import System
 from outrider.simulation.systems import rules_of
@@ -16,8 +16,8 @@ from tests.unit.simulation.scenarios import DRAFT_MODEL, LINK, TABLE_12, TENTH, 
 
 
 def test_a_scenario_replaces_single_rules() -> None:
-    rules = rules_of(scenario(system=System.OUTRIDER, scheduling=SCHEDULING["fcfs"], keeps_kv=False))
-    assert (rules.scheduling, rules.keeps_kv) == (SCHEDULING["fcfs"], False)
+    rules = rules_of(scenario(system=System.OUTRIDER, scheduling=SCHEDULING["fcfs"]))
+    assert (rules.scheduling, rules.keeps_kv) == (SCHEDULING["fcfs"], True)
     assert rules_of(scenario(system=System.SLED)).keeps_kv is False
     assert rules_of(scenario(system=System.WISP)).scheduling.deadlines is DeadlineRule.ROUND
 
@@ -36,7 +36,7 @@ def test_sled_computes_the_whole_prefix_every_time() -> None:
 @pytest.mark.parametrize("devices", [1, 16, 64])
 def test_centralized_decodes_a_token_of_everybody_in_each_pass(devices: int) -> None:
     costs = LinearCostModel(0.001, 0.0, 0.0, 0.05)
-    endless = group(count=devices, prompt_tokens=Fixed(1), output_tokens=Fixed(5000), link=LINK)
+    endless = group(count=devices, prompt=Lengths(tokens=1), output=Lengths(tokens=5000), link=LINK)
     results = simulate(
         scenario(endless, system=System.CENTRALIZED, verifier=verifier(cost_model=costs), duration_s=30, warmup_s=5)
     )
