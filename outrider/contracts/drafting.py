@@ -57,7 +57,7 @@ class DraftRequest(ArrayData):
         feedback: committed tokens from there on.
         correction: set if the token behind the committed ones is the device's to draw: it draws it from the residual
             of this and its own distribution there, sends it, and drafts behind it.
-        want_features: whether a chain's features are wanted; likewise ``want_hidden``. Neither crosses the link.
+        want_hidden: whether a chain's hidden states are wanted; they do not cross the link.
     """
 
     generation: GenerationId
@@ -67,18 +67,7 @@ class DraftRequest(ArrayData):
     prefix_hash: int
     plan: DraftPlan
     correction: CorrectionSource | None = None
-    want_features: bool = False
     want_hidden: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class DraftFeatures:
-    """The four features of the logits at one draft position (WISP section 4.1), before temperature."""
-
-    confidence: float  # largest probability
-    entropy_nats: float
-    margin: float  # probability of the first less that of the second
-    logit_std: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,7 +80,6 @@ class Draft(ArrayData):
         correction: the token drawn in place of the last rejected one, if the request asked for it.
         parents: None for a chain; else as ``Block.parents``.
         distribution: what the tokens were drawn from, as the protocol's message tells it.
-        features: one per token of a chain, on request.
         hidden: ``[K, d]`` float32, final-norm hidden state each token of a chain was drawn from, on request.
     """
 
@@ -102,7 +90,6 @@ class Draft(ArrayData):
     correction: int | None = None
     parents: tuple[int, ...] | None = None
     distribution: DraftDistribution = None
-    features: tuple[DraftFeatures, ...] = ()
     hidden: FloatRow | None = None
 
 

@@ -22,7 +22,6 @@ from outrider.contracts.exchanged import IntRow
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import KvUsage, OpenGeneration
 from outrider.engines.drafter.batch import draw_batch
-from outrider.engines.drafter.features import draft_features, to_draft_features
 from outrider.engines.drafter.job import DraftedGeneration, DraftingJob
 from outrider.engines.drafter.requests import check_request
 from outrider.engines.drafter.tree import shape_that_fits
@@ -221,7 +220,7 @@ class TorchDrafter:
         drawn = draw_batch([(work.generation, work.job) for work in drawing], logits)
         firsts = accumulate((len(rows) for rows in drawn), initial=0)
         chains = [(work.job, row) for work, row in zip(drawing, firsts, strict=False) if work.job.draws_chain]
-        _describe(chains, logits, result.hidden)
+        _keep_hidden(chains, result.hidden)
         for work, rows in zip(drawing, drawn, strict=True):
             if work.job.correcting:
                 assert rows[0].numerators is not None
@@ -251,13 +250,8 @@ class TorchDrafter:
         generation.kv.busy = False
 
 
-def _describe(chains: Sequence[tuple[DraftingJob, int]], logits: Tensor, hidden: Tensor | None) -> None:
-    """Note what was asked for of the rows that chains draw their next tokens from: features, hidden states."""
-    asking = [(job, row) for job, row in chains if job.request.want_features]
-    if asking:
-        found = to_draft_features(draft_features(logits[[row for _, row in asking]]))
-        for (job, _), features in zip(asking, found, strict=True):
-            job.features.append(features)
+def _keep_hidden(chains: Sequence[tuple[DraftingJob, int]], hidden: Tensor | None) -> None:
+    """Note the hidden states of the rows that chains draw their next tokens from, where they were asked for."""
     asking = [(job, row) for job, row in chains if job.request.want_hidden]
     if asking and hidden is not None:
         states = hidden[[row for _, row in asking]].to(torch.float32).cpu().numpy()

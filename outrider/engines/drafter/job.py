@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from outrider.contracts.drafting import Draft, DraftFeatures, DraftRequest, DraftTerms
+from outrider.contracts.drafting import Draft, DraftRequest, DraftTerms
 from outrider.contracts.exchanged import FloatRow, IntRow
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import SamplingParams
@@ -42,7 +42,6 @@ class DraftingJob:
     correction: int | None = None
     depth: int = 0
     rows: list[DrawnRow] = field(default_factory=list)
-    features: list[DraftFeatures] = field(default_factory=list)
     hidden: list[FloatRow] = field(default_factory=list)
 
     @property
@@ -158,7 +157,6 @@ class DraftedGeneration:
             correction=job.correction,
             parents=tuple(self.tree.parents) if job.is_tree else None,
             distribution=job.protocol.distribution(job.rows, self.terms.wire, self.params),
-            features=tuple(job.features),
             hidden=np.stack(job.hidden) if job.hidden else None,
         )
 

@@ -51,7 +51,6 @@ class Device:
         expansion: tuple[int, ...] = (),
         *,
         correction: CorrectionSource | None = None,
-        want_features: bool = False,
         want_hidden: bool = False,
     ) -> DraftRequest:
         self.round += 1
@@ -63,7 +62,6 @@ class Device:
             prefix_hash=extend_prefix_hash(EMPTY_PREFIX_HASH, self.tokens),
             plan=DraftPlan(self.protocol, len(expansion) or window, expansion),
             correction=correction,
-            want_features=want_features,
             want_hidden=want_hidden,
         )
         self.known = len(self.tokens)

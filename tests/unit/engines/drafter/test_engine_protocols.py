@@ -136,7 +136,7 @@ def test_a_window_of_0_only_brings_the_kv_up_to_date(make_drafter: MakeDrafter, 
     engine, device = make_drafter(), Device("a", SAMPLED, protocol=protocol)
     engine.open(device.opening(), TERMS)
     draft = draft_of(engine, device.request(0))
-    assert (draft.token_ids, draft.features, draft.hidden) == ((), (), None)
+    assert (draft.token_ids, draft.hidden) == ((), None)
     assert engine.usage().used_blocks > 0
 
 

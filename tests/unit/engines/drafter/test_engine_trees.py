@@ -46,7 +46,7 @@ def test_rows_are_those_of_each_path_and_children_follow_their_noise(
     engine.open(device.opening(), terms)
     draft = draft_of(engine, device.request(expansion=shape))
     assert parents_of(draft) == shape_parents(shape), "parents first, children of one node side by side"
-    assert (draft.features, draft.hidden) == ((), None)
+    assert draft.hidden is None
     told = draft.distribution
     assert isinstance(told, SparseDraft)
     for row, node in enumerate(inner_nodes(draft)):
