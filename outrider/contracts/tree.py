@@ -28,11 +28,6 @@ def leaves(parents: Sequence[int]) -> list[int]:
     return [node for node in range(len(parents)) if node not in inner]
 
 
-def inner_rows(parents: Sequence[int]) -> list[int]:
-    """The nodes with children, by index; the prefix (-1) first. Empty for an empty tree."""
-    return sorted(set(parents))
-
-
 def ancestors(parents: Sequence[int]) -> npt.NDArray[np.bool_]:
     """``[T, T]``: whether the column's node is the row's node or an ancestor of it."""
     seen = np.eye(len(parents), dtype=np.bool_)

@@ -45,12 +45,6 @@ def target_rule(params: SamplingParams) -> AcceptanceRule:
 RATIO_RULES = frozenset({AcceptanceRule.RATIO, AcceptanceRule.RATIO_DISTINCT})
 
 
-class Detail(StrEnum):
-    """What an outcome carries besides the decision, on demand."""
-
-    HIDDEN = "hidden"  # the target's hidden states at the block's own rows
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Block(ArrayData):
     """One round's request to the verifier.
@@ -85,7 +79,6 @@ class Block(ArrayData):
     rule: AcceptanceRule = AcceptanceRule.GREEDY
     bonus: bool = True
     deferral: Deferral | None = None
-    details: frozenset[Detail] = frozenset()
     hidden: FloatRow | None = None
     channel: Csi | None = None
 
@@ -113,9 +106,6 @@ class Verified(ArrayData):
     ``accepted_path`` holds indices into ``Block.draft``, root first (for a chain ``0 .. accepted_len - 1``).
     ``next_token`` is the correction or bonus token, None if none was wanted or the device draws it. A deferred
     correction that can only be one token (a row with a single token) is decided here: it is ``next_token`` then.
-
-    ``hidden`` (``Detail.HIDDEN``) is ``[1 + K, d]`` float32, the target's final-norm hidden states: at the row behind
-    prefix and forced tokens, then behind each draft token or node in order, accepted or not.
     """
 
     generation: GenerationId
@@ -126,7 +116,6 @@ class Verified(ArrayData):
     cached_tokens: int = 0  # of the prompt, when this generation was opened: KV that was already resident
     logprobs: tuple[TokenLogprobs, ...] = ()  # of forced, accepted and next tokens in turn, if opened with logprobs
     prompt_logprobs: tuple[TokenLogprobs | None, ...] = ()  # on the first outcome, if opened with prompt_logprobs
-    hidden: FloatRow | None = None
 
     @property
     def accepted_len(self) -> int:

@@ -11,7 +11,7 @@ from torch import Tensor
 from outrider.contracts.exchanged import FloatRow
 from outrider.contracts.requests import TokenLogprobs
 from outrider.contracts.tree import node_paths
-from outrider.contracts.verifying import AcceptanceRule, Detail
+from outrider.contracts.verifying import AcceptanceRule
 from outrider.engines.verifier.two_steps import OpenRound, wants_hidden
 from outrider.engines.verifier.work import Work
 from outrider.sampling.choosing import choose_along, choose_tokens, target_probs
@@ -31,7 +31,6 @@ class Decision:
     block: BlockDecision
     logprobs: tuple[TokenLogprobs, ...]  # of the accepted tokens, then of the token after; empty unless asked for
     kept_row: Tensor | None = None  # [vocab], raw logits at the position of a deferred correction
-    hidden: FloatRow | None = None  # [1 + K, d], if asked for
 
 
 def decide(
@@ -57,12 +56,12 @@ def decide(
     in_order = [answers[index] for index in range(len(decided))]
     logprobs = _logprobs(rows, decided, in_order, starts)
     decisions: list[Decision | OpenRound] = []
-    for work, answer, entries, state, start in zip(decided, in_order, logprobs, states, starts, strict=False):
+    for answer, entries, start in zip(in_order, logprobs, starts, strict=False):
         if isinstance(answer, OpenRound):
             decisions.append(replace(answer, logprobs=entries))
             continue
         kept = rows[start + _row_behind(answer.path)].clone() if answer.deferred is not None else None
-        decisions.append(Decision(answer, entries, kept, state if Detail.HIDDEN in work.block.details else None))
+        decisions.append(Decision(answer, entries, kept))
     return decisions
 
 
@@ -76,14 +75,14 @@ def _rows_of_some(rows: Tensor, indices: Sequence[int], starts: Sequence[int]) -
 def _block_rows(logits: Tensor, works: Sequence[Work]) -> Tensor:
     """Of all rows of ``works``, and the heads known before, those that decide blocks; ``logits`` itself if possible."""
     heads = [work.head for work in works if work.head is not None]
-    if not heads and sum(work.own_rows - work.spare_rows for work in works) == logits.shape[0]:
+    if not heads and sum(work.own_rows for work in works) == logits.shape[0]:
         return logits
     wanted, known = [], logits.shape[0]
     for work, end in zip(works, accumulate(work.logit_rows for work in works), strict=True):
         if work.head is not None:
             wanted.append(known)
             known += 1
-        wanted += range(end - work.own_rows, end - work.spare_rows)
+        wanted += range(end - work.own_rows, end)
     source = torch.cat([logits, torch.stack(heads).to(logits)]) if heads else logits
     return source[index_tensor(wanted, source.device)]
 
@@ -130,8 +129,7 @@ def _by_judge(
     if not found:
         return semantic_decision(choices, block.draft, (), bonus=block.bonus)
     assert hidden is not None, "a mismatch has a row"
-    kept = hidden if Detail.HIDDEN in block.details else None
-    open_round = OpenRound(block, tuple(choices), tuple(found), hidden[found], kept)
+    open_round = OpenRound(block, tuple(choices), tuple(found), hidden[found])
     if block.hidden is None:
         return open_round
     assert judge is not None, "a semantic block is refused where nobody can judge it"

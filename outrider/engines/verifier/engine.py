@@ -193,7 +193,7 @@ class PagedVerifier:
         decision = open_round.decide(self._judge, hidden, resolution.channel)
         self._store.touch(generation.kv)
         logprobs = open_round.logprobs_of(decision)
-        return self._commit(open_round.block, generation, Decision(decision, logprobs, hidden=open_round.hidden))
+        return self._commit(open_round.block, generation, Decision(decision, logprobs))
 
     def _run(self, works: Sequence[Work]) -> dict[int, Outcome]:
         logits, hidden = self._forward(works)
@@ -275,6 +275,5 @@ class PagedVerifier:
             cached_tokens=generation.cached_tokens or 0,
             logprobs=() if generation.logprobs is None else (*forced, *decision.logprobs),
             prompt_logprobs=() if scores is None else (None, *scores.entries),
-            hidden=decision.hidden,
         )
         return generation.last_outcome

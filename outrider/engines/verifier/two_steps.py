@@ -1,4 +1,4 @@
-"""Semantic rounds that wait for the drafter's hidden states, and the hidden states of the target a pass hands out.
+"""Semantic rounds that wait for the drafter's hidden states.
 
 An ``OpenRound`` is all that the rest of a decision needs, in host memory: its resolution runs nothing, and what becomes
 of the KV meanwhile is of no consequence to it. A generation has one at most.
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from outrider.contracts.exchanged import FloatRow
 from outrider.contracts.link import Csi
 from outrider.contracts.requests import TokenLogprobs
-from outrider.contracts.verifying import AcceptanceRule, Block, Detail, Undecided
+from outrider.contracts.verifying import AcceptanceRule, Block, Undecided
 from outrider.verification.decision import BlockDecision
 from outrider.verification.semantic import MismatchJudge, semantic_decision
 
 
 def wants_hidden(block: Block) -> bool:
     """Whether the target's hidden states are needed at the block's own rows."""
-    return block.rule is AcceptanceRule.SEMANTIC or Detail.HIDDEN in block.details
+    return block.rule is AcceptanceRule.SEMANTIC
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,7 +28,6 @@ class OpenRound:
         choices: the target's argmax at each row.
         mismatches: indices into ``Block.draft``; at least one.
         target_hidden: ``[M, d]`` float32, the target's state at the row that predicts each mismatch.
-        hidden: ``[1 + K, d]`` float32, if the outcome is to carry it.
         logprobs: of ``asked_tokens``; empty unless asked for.
     """
 
@@ -36,7 +35,6 @@ class OpenRound:
     choices: tuple[int, ...]
     mismatches: tuple[int, ...]
     target_hidden: FloatRow
-    hidden: FloatRow | None
     logprobs: tuple[TokenLogprobs, ...] = ()
 
     @property
@@ -47,7 +45,7 @@ class OpenRound:
     @property
     def nbytes(self) -> int:
         """Memory of the hidden states."""
-        return self.target_hidden.nbytes + (0 if self.hidden is None else self.hidden.nbytes)
+        return self.target_hidden.nbytes
 
     def asked_tokens(self) -> list[tuple[int, int]]:
         """Row and token of all that may be committed: the draft, then what may follow each part of it that can."""

@@ -12,7 +12,7 @@ from itertools import accumulate
 
 from torch import Tensor
 
-from outrider.contracts.verifying import Block, Detail
+from outrider.contracts.verifying import Block
 from outrider.engines.forward_model import Move, Segment
 from outrider.engines.verifier.checked_block import CheckedBlock
 from outrider.engines.verifier.generation import HeldGeneration
@@ -29,7 +29,7 @@ class Need:
     Attributes:
         token_ids: of the slots that need KV, from the first one on.
         first_row: the first row needed: its slot is computed even if its KV exists already.
-        own_rows: the last rows, which decide the block or whose hidden states it wants, ``head`` not counted.
+        own_rows: the last rows, which decide the block, ``head`` not counted.
         head: ``[vocab]`` logits of row ``c - 1`` if they are kept and the block needs them.
     """
 
@@ -42,7 +42,7 @@ class Need:
 def need_of(generation: HeldGeneration, block: Block, kept_row: Tensor | None) -> Need:
     """What a block needs; ``kept_row`` is the logits row behind the committed tokens, if it is still known."""
     context = [*generation.token_ids, *block.forced]
-    rows = 1 + len(block.draft) if Detail.HIDDEN in block.details else rows_of(block)
+    rows = rows_of(block)
     head = kept_row if rows and not block.forced and not wants_hidden(block) else None
     own_rows = rows - (head is not None)
     if own_rows:
@@ -101,11 +101,6 @@ class Work:
     def logit_rows(self) -> int:
         """Logits rows the pass returns for this block."""
         return sum(segment.logit_rows for segment in self.segments)
-
-    @property
-    def spare_rows(self) -> int:
-        """Of its own rows the last, which decide nothing: only their hidden states are wanted."""
-        return max(0, self.own_rows + (self.head is not None) - rows_of(self.block))
 
     @property
     def kv_tokens(self) -> int:

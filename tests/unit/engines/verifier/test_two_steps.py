@@ -14,7 +14,6 @@ from outrider.contracts.link import Csi
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import (
     Block,
-    Detail,
     Refused,
     Resolution,
     Stale,
@@ -287,13 +286,6 @@ def test_closing_or_opening_again_drops_an_open_round_and_its_memory(make_verifi
         Unknown("a", 0),
         Stale("b", 0),
     ]
-    detailed = replace(semantic_block(other, draft_with(other, WRONG)), details=frozenset({Detail.HIDDEN}))
-    assert isinstance(engine.verify([detailed])[0], Undecided)
-    assert engine.kept_row_bytes == one_round + 5 * 48 * 4
-    outcome = resolve(engine, other, detailed, FAILS, FAILS)
-    assert engine.kept_row_bytes == 0
-    assert outcome.hidden is not None
-    assert outcome.hidden.shape == (5, 48)
     engine.close("b", keep_cache=True)
     assert (engine.usage().used_blocks, engine.usage().generations) == (0, 0)
 
