@@ -9,10 +9,12 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import ray
 from fastapi import FastAPI
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from ray import serve
 from ray.actor import ActorHandle
 from ray.exceptions import ActorDiedError, RayError
@@ -34,7 +36,7 @@ from serve_app.api.http.routes import make_api
 from serve_app.api.response_meter import ResponseMeter
 from serve_app.api.resumption import resumed
 from serve_app.api.service import ReadyReport, RequestLimits, ServiceSettings
-from serve_app.metrics import PrometheusSink, RaySink, Sinks
+from serve_app.metrics import Sink, in_prometheus, in_ray
 
 _READY_DEADLINE_S = 5.0
 
@@ -52,9 +54,10 @@ class CoordinatorService:
         self._coordinator = coordinator.options(_by_reference=False)
         self._streaming = coordinator.options(_by_reference=False, stream=True)
         self._fleet: ActorHandle[Any] | None = None
-        self._exported = PrometheusSink()
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)  # the process's own figures: memory, CPU
         self._meter = ResponseMeter(
-            Sinks(RaySink(), self._exported),
+            Sink(in_ray, partial(in_prometheus, self._registry)),
             time.monotonic,
             deadline_s=min(settings.first_chunk_deadline_s, settings.next_chunk_deadline_s),
         )
@@ -93,11 +96,7 @@ class CoordinatorService:
         return ReadyReport(ready=bool(detail["ready"]), detail=detail)
 
     async def status(self) -> dict[str, object]:
-        """Ask the fleet, to which every coordinator reports.
-
-        Raises:
-            FleetUnavailableError: it does not answer.
-        """
+        """Ask the fleet, to which every coordinator reports."""
         try:
             if self._fleet is None:  # asks the cluster's head, so once
                 self._fleet = ray.get_actor(FLEET_NAME, namespace=self.settings.namespace)
@@ -111,7 +110,7 @@ class CoordinatorService:
 
     def metrics(self) -> bytes:
         """What this replica has measured, for Prometheus."""
-        return self._exported.text()
+        return generate_latest(self._registry)
 
 
 @serve.ingress()

@@ -12,7 +12,6 @@ time between two chunks divided by the tokens of the later one, once for each of
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
 
 import prometheus_client
 from ray.util import metrics as ray_metrics
@@ -119,65 +118,26 @@ LEASES = _gauge("drafter_leases", "Generations leased to the drafters of a group
 ALL: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
 
 
-class Sink(Protocol):
-    """Where values go."""
-
-    def record(self, metric: Metric, value: float = 1.0, **labels: str) -> None:
-        """Add to a counter, set a gauge, observe in a histogram."""
-        ...
-
-
 _Record = Callable[[float, dict[str, str]], None]
 
 
-class RaySink:
+class Sink:
+    """Where values go: to each of some exporters, which know a metric once it has a value."""
+
+    def __init__(self, *exporters: Callable[[Metric], _Record]) -> None:
+        self._exporters = exporters
+        self._records: dict[str, list[_Record]] = {}
+
+    def record(self, metric: Metric, value: float = 1.0, **labels: str) -> None:
+        """Add to a counter, set a gauge, observe in a histogram."""
+        if metric.name not in self._records:
+            self._records[metric.name] = [exporter(metric) for exporter in self._exporters]
+        for record in self._records[metric.name]:
+            record(value, labels)
+
+
+def in_ray(metric: Metric) -> _Record:
     """Ray's exporter, one port on every node."""
-
-    def __init__(self) -> None:
-        """Register nothing yet: a metric is exported once it has a value."""
-        self._records: dict[str, _Record] = {}
-
-    def record(self, metric: Metric, value: float = 1.0, **labels: str) -> None:
-        """Hand a value to Ray's agent on this node."""
-        if metric.name not in self._records:
-            self._records[metric.name] = _in_ray(metric)
-        self._records[metric.name](value, labels)
-
-
-class PrometheusSink:
-    """A registry of this process, in Prometheus's text format."""
-
-    def __init__(self) -> None:
-        """Start with an empty registry; the process's own figures (memory, CPU) are part of it."""
-        self._registry = prometheus_client.CollectorRegistry()
-        prometheus_client.ProcessCollector(registry=self._registry)
-        self._records: dict[str, _Record] = {}
-
-    def record(self, metric: Metric, value: float = 1.0, **labels: str) -> None:
-        """Keep a value until it is scraped."""
-        if metric.name not in self._records:
-            self._records[metric.name] = _in_prometheus(metric, self._registry)
-        self._records[metric.name](value, labels)
-
-    def text(self) -> bytes:
-        """What Prometheus scrapes."""
-        return prometheus_client.generate_latest(self._registry)
-
-
-class Sinks:
-    """Several sinks as one."""
-
-    def __init__(self, *sinks: Sink) -> None:
-        """Record into each of ``sinks``."""
-        self._sinks = sinks
-
-    def record(self, metric: Metric, value: float = 1.0, **labels: str) -> None:
-        """Tell all of them."""
-        for sink in self._sinks:
-            sink.record(metric, value, **labels)
-
-
-def _in_ray(metric: Metric) -> _Record:
     match metric.kind:
         case Kind.COUNTER:
             counter = ray_metrics.Counter(metric.name, metric.help, metric.labels)
@@ -188,7 +148,8 @@ def _in_ray(metric: Metric) -> _Record:
             return ray_metrics.Histogram(metric.name, metric.help, list(metric.boundaries), metric.labels).observe
 
 
-def _in_prometheus(metric: Metric, registry: prometheus_client.CollectorRegistry) -> _Record:
+def in_prometheus(registry: prometheus_client.CollectorRegistry, metric: Metric) -> _Record:
+    """A registry of this process, for Prometheus's text format."""
     name, text, labelled = metric.name, metric.help, metric.labels
     match metric.kind:
         case Kind.COUNTER:

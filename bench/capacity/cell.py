@@ -25,7 +25,7 @@ from outrider.scheduling.policy import BatchLimits, BatchPlan, PendingVerificati
 from serve_app.coordination.generations import Generations, Target, VerifierAccess
 from serve_app.coordination.settings import generations_settings
 from serve_app.coordination.statistics import CoordinatorStats
-from serve_app.metrics import Sinks
+from serve_app.metrics import Sink
 
 _GREEDY = SamplingParams(temperature=0.0)
 
@@ -82,7 +82,7 @@ class _Stats(CoordinatorStats):
     """A coordinator's, which also gives every round to its response."""
 
     def __init__(self, cell: Cell, clock: Callable[[], float]) -> None:
-        super().__init__(cell.name, Sinks(), clock)
+        super().__init__(cell.name, Sink(), clock)
         self._now_s = clock
 
     def round(self, timing: RoundTiming) -> None:

@@ -18,7 +18,7 @@ from serve_app.coordination.generations import Generations, Target
 from serve_app.coordination.ray_ports import RayFleet, VerifierPort
 from serve_app.coordination.settings import CoordinatorSettings
 from serve_app.coordination.statistics import CoordinatorStats
-from serve_app.metrics import RaySink
+from serve_app.metrics import Sink, in_ray
 
 _BEAT_S = 1.0
 
@@ -39,7 +39,7 @@ class Coordinator:
         tokenizer = await asyncio.to_thread(load_tokenizer, settings.target)
         wanted = FleetSettings(settings.drafters, settings.target, token_map(tokenizer).sha256(), since_s=time.time())
         self._fleet = RayFleet(self._id, wanted, settings.namespace)
-        self._stats = CoordinatorStats(self._id, RaySink(), clock)
+        self._stats = CoordinatorStats(self._id, Sink(in_ray), clock)
         self._beating = asyncio.create_task(self._beat_for_ever())
         self._card = card = await self._verifier.card()
         texts = await asyncio.to_thread(token_texts, tokenizer.backend_tokenizer, card.vocab_size)

@@ -1,14 +1,15 @@
 """Every metric has a name of its own and a few closed labels; what is recorded is what Prometheus reads."""
 
 import re
+from functools import partial
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 
 from serve_app import metrics
-from serve_app.metrics import ALL, Kind, Metric, PrometheusSink, RaySink, Sinks
-from tests.unit.serve_app.coordination.in_memory import RecordingSink
+from serve_app.metrics import ALL, Kind, Metric, Sink, in_prometheus, in_ray
 
 LABELS = {"cause", "direction", "end", "group", "kept", "phase", "protocol", "reason", "slo_class", "state"}
 
@@ -17,11 +18,10 @@ def labelled(metric: Metric) -> dict[str, str]:
     return {label: f"some {label}" for label in metric.labels}
 
 
-def scraped(sink: PrometheusSink) -> dict[str, Family]:
-    """Families by the metric's name here (the parser leaves a counter's ``_total`` off), without the process's own."""
-    families = text_string_to_metric_families(sink.text().decode())
-    named = {family.name + ("_total" if family.type == "counter" else ""): family for family in families}
-    return {name: family for name, family in named.items() if not name.startswith("process_")}
+def scraped(registry: CollectorRegistry) -> dict[str, Family]:
+    """Families by the metric's name here (the parser leaves a counter's ``_total`` off)."""
+    families = text_string_to_metric_families(generate_latest(registry).decode())
+    return {family.name + ("_total" if family.type == "counter" else ""): family for family in families}
 
 
 def test_names_are_unique_and_prometheus_own_and_labels_are_closed() -> None:
@@ -42,10 +42,11 @@ def test_all_lists_every_metric_of_the_module() -> None:
 
 @pytest.mark.parametrize("metric", ALL, ids=lambda metric: metric.name)
 def test_prometheus_reads_what_was_recorded(metric: Metric) -> None:
-    sink = PrometheusSink()
+    registry = CollectorRegistry()
+    sink = Sink(partial(in_prometheus, registry))
     for value in (0.25, 3.0):
         sink.record(metric, value, **labelled(metric))
-    family = scraped(sink)[metric.name]
+    family = scraped(registry)[metric.name]
     assert (family.documentation, family.type) == (metric.help, metric.kind)
     samples: dict[tuple[str, str | None], float] = {
         (sample.name.removeprefix(metric.name), sample.labels.get("le")): sample.value
@@ -61,31 +62,30 @@ def test_prometheus_reads_what_was_recorded(metric: Metric) -> None:
         assert samples == {("", None): 3.25 if metric.kind is Kind.COUNTER else 3.0}
 
 
-def test_each_label_value_counts_by_itself_and_a_registry_of_its_own_starts_empty() -> None:
-    sink = PrometheusSink()
-    assert scraped(sink) == {}
+def test_each_label_value_counts_by_itself() -> None:
+    registry = CollectorRegistry()
+    sink = Sink(partial(in_prometheus, registry))
     for end in ("stop", "length", "stop"):
         sink.record(metrics.RESPONSES, end=end)
-    samples = scraped(sink)[metrics.RESPONSES.name].samples
+    samples = scraped(registry)[metrics.RESPONSES.name].samples
     assert {s.labels["end"]: s.value for s in samples if s.name.endswith("_total")} == {"stop": 2, "length": 1}
-    assert scraped(PrometheusSink()) == {}
 
 
 @pytest.mark.parametrize("labels", [{}, {"ending": "stop"}, {"end": "stop", "user": "u"}], ids=str)
 def test_labels_that_are_not_the_metrics_are_refused(labels: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="label"):
-        PrometheusSink().record(metrics.RESPONSES, 1.0, **labels)
+        Sink(partial(in_prometheus, CollectorRegistry())).record(metrics.RESPONSES, 1.0, **labels)
 
 
 @pytest.mark.parametrize("metric", ALL, ids=lambda metric: metric.name)
 def test_ray_takes_every_metric_and_nothing_added_to_a_counter(metric: Metric) -> None:
     """What it exports is a matter for a cluster; here its checks of names, labels and values."""
-    sink = RaySink()
+    sink = Sink(in_ray)
     for value in (2.5, 0.0, 1):
         sink.record(metric, value, **labelled(metric))
 
 
-def test_several_sinks_are_told_the_same() -> None:
-    one, two = RecordingSink(), RecordingSink()
-    Sinks(one, two).record(metrics.PHASE_S, 0.5, phase="draft")
-    assert one.values == two.values == {(metrics.PHASE_S.name, "draft"): [0.5]}
+def test_several_exporters_are_told_the_same() -> None:
+    one, two = CollectorRegistry(), CollectorRegistry()
+    Sink(partial(in_prometheus, one), partial(in_prometheus, two)).record(metrics.GENERATIONS, 0.5, state="running")
+    assert generate_latest(one) == generate_latest(two) != b""

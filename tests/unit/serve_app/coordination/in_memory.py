@@ -12,7 +12,7 @@ from outrider.contracts.requests import GenerationId, SamplingParams
 from outrider.contracts.verifying import OpenGeneration
 from outrider.session.session import DrafterSession
 from serve_app.coordination.drafter_link import DrafterPort, LinkSettings
-from serve_app.metrics import Metric
+from serve_app.metrics import Metric, Sink
 from tests.unit.engines.conftest import VOCAB
 
 GREEDY = SamplingParams(temperature=0.0)
@@ -192,10 +192,11 @@ class MemoryFleet:
         return not self.leased and all(transport.empty for transport in self.transports.values())
 
 
-class RecordingSink:
+class RecordingSink(Sink):
     """Keeps what is recorded, by metric and labels."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.values: dict[tuple[str, ...], list[float]] = {}
 
     def record(self, metric: Metric, value: float = 1.0, **labels: str) -> None:
