@@ -1,9 +1,8 @@
 """How drafters are run: as detached named Ray actors, which outlive whoever started them."""
 
-from typing import Any, Protocol
+from typing import Any
 
 import ray
-from ray.actor import ActorHandle
 
 from actors.drafter import DrafterActor
 from actors.messages import DrafterId
@@ -13,31 +12,14 @@ from outrider.config.schema import DrafterGroupConfig
 ANYWHERE = "DEFAULT"  # said aloud, or Ray keeps what a coordinator starts inside that coordinator's placement group
 
 
-class DrafterActors(Protocol):
-    """What the fleet needs of whatever runs the drafters."""
-
-    def find(self, drafter: DrafterId, group: DrafterGroupConfig, target: str) -> Any:
-        """The drafter's handle, with ``DrafterActor``'s methods; it is started if it does not run."""
-        ...
-
-    def restart(self, handle: Any) -> None:
-        """End the process behind a handle, which then comes up again."""
-        ...
-
-    def stop(self, drafter: DrafterId) -> None:
-        """End a drafter, if it runs."""
-        ...
-
-
-class RayDrafterActors:
+class DrafterActors:
     """Actors of one namespace."""
 
     def __init__(self, namespace: str) -> None:
-        """Drafters are found by name in this namespace."""
         self._namespace = namespace
 
-    def find(self, drafter: DrafterId, group: DrafterGroupConfig, target: str) -> "ActorHandle[Any]":
-        """Get the named actor or create it; one whose resources are not in the cluster waits for them."""
+    def find(self, drafter: DrafterId, group: DrafterGroupConfig, target: str) -> Any:
+        """The named actor, created if it does not exist; one whose resources are not in the cluster waits for them."""
         actor: Any = ray.remote(DrafterActor).options(
             name=drafter.actor_name,
             namespace=self._namespace,
@@ -50,15 +32,14 @@ class RayDrafterActors:
             resources=dict(group.resources),
             runtime_env={"env_vars": {"OMP_NUM_THREADS": str(group.threads)}},
         )
-        handle: ActorHandle[Any] = actor.remote(drafter_spec(group, target), group.link, drafter.index)
-        return handle
+        return actor.remote(drafter_spec(group, target), group.link, drafter.index)
 
-    def restart(self, handle: "ActorHandle[Any]") -> None:
+    def restart(self, handle: Any) -> None:
         """Kill the process; Ray starts it anew under the same handle."""
         ray.kill(handle, no_restart=False)
 
     def stop(self, drafter: DrafterId) -> None:
-        """Kill the named actor for good."""
+        """Kill the named actor for good, if it runs."""
         try:
             ray.kill(ray.get_actor(drafter.actor_name, namespace=self._namespace), no_restart=True)
         except ValueError:

@@ -16,7 +16,7 @@ import ray
 from ray.actor import ActorHandle
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 
-from actors.drafter_actors import ANYWHERE, DrafterActors, RayDrafterActors
+from actors.drafter_actors import ANYWHERE, DrafterActors
 from actors.handshake import handshake_fault
 from actors.lease_table import LeaseTable
 from actors.messages import CoordinatorReport, DrafterId, FleetSettings, FleetStatus, Heartbeat
@@ -244,9 +244,8 @@ class FleetActor(Fleet):
     """Named actor, one per cluster namespace."""
 
     def __init__(self, namespace: str) -> None:
-        """Run the drafters as Ray actors of this namespace."""
         write_events()
-        super().__init__(RayDrafterActors(namespace), FleetPace())
+        super().__init__(DrafterActors(namespace), FleetPace())
 
 
 def fleet_handle(namespace: str) -> "ActorHandle[Any]":

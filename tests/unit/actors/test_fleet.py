@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from ray.exceptions import ActorDiedError
 
+from actors.drafter_actors import DrafterActors
 from actors.fleet import Fleet, FleetPace
 from actors.messages import (
     CoordinatorReport,
@@ -67,7 +68,7 @@ class MemoryDrafter:
 
 
 @dataclass
-class MemoryActors:
+class MemoryActors(DrafterActors):
     """Starts drafters that say they are ``card``."""
 
     card: object = CARD
