@@ -1,11 +1,6 @@
 """Prompts of different kinds that the benches send."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase  # seconds to import, and a load generator has no need of it
 
 PROMPTS = (
     "Explain how a rainbow forms.",
@@ -55,11 +50,3 @@ def document(rng: np.random.Generator, words: int) -> str:
         parts = (parts[rng.integers(len(parts))] for parts in (_SUBJECTS, _VERBS, _OBJECTS, _ENDINGS))
         text += f"{' '.join(parts)}.".split()
     return " ".join(text)
-
-
-def chat_ids(tokenizer: "PreTrainedTokenizerBase", prompt: str) -> list[int]:
-    """Token ids of a one-message chat."""
-    ids = tokenizer.apply_chat_template(
-        [{"role": "user", "content": prompt}], add_generation_prompt=True, tokenize=True, return_dict=False
-    )
-    return [token for token in ids if isinstance(token, int)]

@@ -107,7 +107,7 @@ def distinct_prompts(tokenizer: PreTrainedTokenizerBase, count: int) -> list[tup
 
 def _chat_ids(tokenizer: PreTrainedTokenizerBase, number: int, text: str) -> list[int]:
     if not tokenizer.chat_template:
-        return list(tokenizer(f"{number}: {text}")["input_ids"])
+        return prompt_ids(tokenizer, f"{number}: {text}")
     messages = [
         {"role": "system", "content": f"{number}: You are a helpful assistant."},
         {"role": "user", "content": text},

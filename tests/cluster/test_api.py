@@ -7,9 +7,9 @@ import httpx
 import pytest
 from openai import OpenAI
 
-from bench.harness.prompts import chat_ids
 from outrider.contracts.requests import SamplingParams
 from outrider.models.loading import LoadedModel
+from outrider.training.traces import prompt_ids
 from tests.cluster.prompts import CHATS, COMPLETIONS
 from tests.cluster.reference import greedy, raw_logprobs, sampled, scores, shown
 from tests.cluster.served import MODEL, TOKENS, Service
@@ -37,7 +37,7 @@ def test_logprobs_are_the_targets_raw_ones(client: OpenAI, target: LoadedModel, 
         top_logprobs=3,
         extra_body={"outrider": {"window": window}, "top_k": 40, "ignore_eos": True},
     )
-    prompt = chat_ids(target.tokenizer, PROMPT)
+    prompt = prompt_ids(target.tokenizer, PROMPT)
     params = SamplingParams(0.7, top_k=40, frequency_penalty=0.5, seed=5)
     tokens = sampled(target, prompt, params, TOKENS)
     expected = raw_logprobs(target, [*prompt, *tokens])[len(prompt) - 1 :]
@@ -78,14 +78,14 @@ def test_several_choices_of_several_prompts(service: Service) -> None:
 @pytest.fixture(scope="module")
 def text(target: LoadedModel) -> str:
     """The target's own answer."""
-    return shown(target, greedy(target, chat_ids(target.tokenizer, PROMPT), 60))
+    return shown(target, greedy(target, prompt_ids(target.tokenizer, PROMPT), 60))
 
 
 @pytest.mark.parametrize("window", [0, 1, 4, 16])
 def test_a_stop_string_across_tokens_and_blocks_ends_it_at_once(
     service: Service, target: LoadedModel, text: str, window: int
 ) -> None:
-    prompt = chat_ids(target.tokenizer, PROMPT)
+    prompt = prompt_ids(target.tokenizer, PROMPT)
     stop = text[35:52]  # begins and ends inside tokens
     answer = service.complete(
         prompt, stop=["never said", stop], temperature=0, max_tokens=200, outrider={"window": window}
@@ -104,7 +104,7 @@ def test_max_tokens_is_exact(service: Service, max_tokens: int) -> None:
 
 
 def test_min_tokens_holds_the_end_back(service: Service, target: LoadedModel) -> None:
-    prompt = chat_ids(target.tokenizer, "What is the capital of France?")
+    prompt = prompt_ids(target.tokenizer, "What is the capital of France?")
     short = service.complete(prompt, temperature=0, max_tokens=60)
     assert short["choices"][0]["finish_reason"] == "stop"
     for window in (0, 4):

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from bench.harness.prompts import chat_ids
 from outrider.contracts.requests import SamplingParams
 from outrider.models.loading import LoadedModel
+from outrider.training.traces import prompt_ids
 from tests.cluster.prompts import CHATS, COMPLETIONS
 from tests.cluster.reference import greedy, sampled, shown
 from tests.cluster.served import Service
@@ -26,7 +26,7 @@ def answer(service: Service, prompt: str | list[int], window: int, **extra: obje
 def test_greedy_output_is_the_targets_own(service: Service, target: LoadedModel) -> None:
     """24 prompts, 8 at a time, windows 1..16, any protocols, KV for a few of them, three drafters."""
     rng = random.Random(0)
-    prompts = [chat_ids(target.tokenizer, text) for text in CHATS]
+    prompts = [prompt_ids(target.tokenizer, text) for text in CHATS]
     prompts += [target.tokenizer(text)["input_ids"] for text in COMPLETIONS]
     windows = [rng.randint(1, service.config.speculation.k_max) for _ in prompts]
     with ThreadPoolExecutor(CLIENTS) as pool:
@@ -45,7 +45,7 @@ def test_seeded_output_is_the_same_for_every_window_and_company(
     service: Service, target: LoadedModel, temperature: float, top_p: float
 ) -> None:
     params = {"temperature": temperature, "top_p": top_p}
-    prompts = [chat_ids(target.tokenizer, text) for text in CHATS[:3]]
+    prompts = [prompt_ids(target.tokenizer, text) for text in CHATS[:3]]
     seeds = [11, 2**63 - 1, -5]  # negative ones count as unsigned 64-bit numbers
     alone = [answer(service, prompts[0], window, seed=seeds[0], **params) for window in (0, 5)]
     jobs = [(p, window, seed) for p, seed in zip(prompts, seeds, strict=True) for window in (0, 1, 4, 16)]
@@ -61,7 +61,7 @@ def test_seeded_output_is_the_same_for_every_window_and_company(
 
 def test_penalties_and_bias_stay_exact_under_speculation(service: Service, target: LoadedModel) -> None:
     """Penalties of a row count the draft tokens before it, min-p and top-k see penalised logits."""
-    prompt = chat_ids(target.tokenizer, CHATS[0])
+    prompt = prompt_ids(target.tokenizer, CHATS[0])
     extra = {
         "temperature": 0.8,
         "seed": 3,

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import ray
 
-from bench.harness.prompts import chat_ids
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.requests import ProtocolName
 from outrider.link.profiles import LinkProfile
 from outrider.models.loading import LoadedModel
 from outrider.protocols.registry import PROTOCOLS
 from outrider.rounds.timing import RoundTiming
+from outrider.training.traces import prompt_ids
 from serve_app.metrics import LINK_RTT_S, PAYLOAD_BITS
 from tests.cluster.conftest import DRAFTERS
 from tests.cluster.prompts import CHATS
@@ -53,7 +53,7 @@ def under_each(service: Service, prompt: list[int], plans: tuple[Asked, ...], **
 
 @pytest.fixture(scope="module")
 def prompt(target: LoadedModel) -> list[int]:
-    return chat_ids(target.tokenizer, CHATS[0])
+    return prompt_ids(target.tokenizer, CHATS[0])
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from bench.harness.prompts import chat_ids
 from outrider.config.reading import load_config
 from outrider.contracts.requests import SamplingParams
 from outrider.models.loading import LoadedModel
+from outrider.training.traces import prompt_ids
 from serve_app.metrics import KV_BLOCKS
 from tests.cluster.prompts import CHATS, COMPLETIONS
 from tests.cluster.reference import greedy, ids_of, sampled, scores, shown
@@ -40,7 +40,7 @@ def service() -> Iterator[Service]:
 
 
 def test_greedy_output_is_the_targets_own_under_every_protocol(service: Service, target: LoadedModel) -> None:
-    prompt = chat_ids(target.tokenizer, CHATS[0])
+    prompt = prompt_ids(target.tokenizer, CHATS[0])
     expected = shown(target, greedy(target, prompt, TOKENS))
     answers = service.under_each(CHOICES, prompt, temperature=0, ignore_eos=True)
     for choice, answer in zip(CHOICES, answers, strict=True):
@@ -54,7 +54,7 @@ def test_greedy_output_is_the_targets_own_under_every_protocol(service: Service,
 
 def test_seeded_output_is_the_targets_own_whoever_shares_the_batch(service: Service, target: LoadedModel) -> None:
     """More prompts than their KV has room for."""
-    prompts = [chat_ids(target.tokenizer, text) for text in CHATS[:4]]
+    prompts = [prompt_ids(target.tokenizer, text) for text in CHATS[:4]]
     prompts += [target.tokenizer(text)["input_ids"] for text in COMPLETIONS[:4]]
 
     def ask(i: int) -> Any:
@@ -71,7 +71,7 @@ def test_seeded_output_is_the_targets_own_whoever_shares_the_batch(service: Serv
 
 def test_what_ratio_protocols_sample_is_scored_by_the_target(service: Service, target: LoadedModel) -> None:
     """Whoever drew it: the device (a correction), the drafter or the target."""
-    prompt = chat_ids(target.tokenizer, CHATS[1])
+    prompt = prompt_ids(target.tokenizer, CHATS[1])
     choices = CHOICES[2:6]
     answers = service.under_each(choices, prompt, temperature=1, logprobs=1, ignore_eos=True)
     for choice, answer in zip(choices, answers, strict=True):
