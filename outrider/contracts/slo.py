@@ -13,18 +13,10 @@ class SloClass:
     Attributes:
         name: as requests and metrics give it.
         tokens_per_s: promised from a response's first token to its last; 0 promises nothing (best effort).
-
-    Raises:
-        ParameterError: a negative speed, or one that is no number.
     """
 
     name: str
     tokens_per_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be promised."""
-        if not 0.0 <= self.tokens_per_s < float("inf"):
-            raise ParameterError("tokens_per_s", "a number of at least 0 (0 promises nothing)", self.tokens_per_s)
 
 
 BEST_EFFORT = SloClass("best_effort")

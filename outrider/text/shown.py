@@ -34,10 +34,6 @@ class IncrementalText:
         shown_tokens: how many of the response's tokens, from its first (``sent_ids`` included), have all their text
             shown. A token without text counts once all before it do; one that a stop string swallowed, wholly or
             partly, never does.
-
-    Raises:
-        ParameterError: a stop string is empty.
-        ModelUnavailableError: the tokenizer has no ``tokenizers`` backend.
     """
 
     def __init__(

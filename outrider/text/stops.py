@@ -2,16 +2,9 @@
 
 from collections.abc import Sequence
 
-from outrider.contracts.errors import ParameterError
-
 
 def tokens_that_stop(token_texts: Sequence[str], stop: Sequence[str]) -> tuple[int, ...]:
-    """Tokens whose own text has a stop string in it: whatever comes before, they end a response.
-
-    Args:
-        token_texts: text of every token of the vocabulary, by id.
-        stop: stop strings.
-    """
+    """Tokens whose own text, of ``token_texts`` by id, has a stop string in it: they end a response anywhere."""
     if not stop:
         return ()
     return tuple(i for i, text in enumerate(token_texts) if any(string in text for string in stop))
@@ -20,15 +13,10 @@ def tokens_that_stop(token_texts: Sequence[str], stop: Sequence[str]) -> tuple[i
 class StopMatcher:
     """Cuts text at the first stop string, whichever way the text is split.
 
-    The match that ends first wins; of those that end together, the longest.
-
-    Raises:
-        ParameterError: a stop string is empty.
+    The match that ends first wins; of those that end together, the longest. No stop string is empty.
     """
 
     def __init__(self, stop: Sequence[str]) -> None:
-        if not all(stop):
-            raise ParameterError("stop", "non-empty strings", list(stop))
         self._stop = tuple(stop)
         self._held = ""  # the longest suffix so far that a stop string may begin with
         self.stopped = False

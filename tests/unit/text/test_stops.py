@@ -1,10 +1,8 @@
 from itertools import pairwise
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from outrider.contracts.errors import ParameterError
 from outrider.text.stops import StopMatcher, tokens_that_stop
 from tests.unit.text.cut_at_stop import cut_at_stop
 
@@ -32,11 +30,6 @@ def test_nothing_is_held_that_no_stop_string_begins_with(text: str, stops: list[
     if not matcher.stopped:
         assert shown + held == text
         assert not held or any(stop.startswith(held) for stop in stops)
-
-
-def test_an_empty_stop_string_is_refused() -> None:
-    with pytest.raises(ParameterError, match="stop needs non-empty strings"):
-        StopMatcher(["a", ""])
 
 
 def test_tokens_that_stop_have_a_stop_string_in_their_own_text() -> None:
