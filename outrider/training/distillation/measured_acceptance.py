@@ -24,15 +24,11 @@ class AcceptanceReport:
         greedy: drafter's argmax equals the target's, on traces of temperature 0.
         overlap: mean of sum(min(target_probs, draft_probs)), on traces of temperature 1: what ratio sampling accepts.
         shared_noise: both draw the same token from the same noise, on traces of temperature 1.
-        greedy_tokens: positions behind the first figure.
-        sampled_tokens: positions behind the other two.
     """
 
     greedy: float | None
     overlap: float | None
     shared_noise: float | None
-    greedy_tokens: int
-    sampled_tokens: int
 
 
 @torch.inference_mode()
@@ -62,8 +58,6 @@ def evaluate_acceptance(target: LoadedModel, drafter: PreTrainedModel, traces: S
         greedy=_mean(same_argmax),
         overlap=_mean(overlaps),
         shared_noise=_mean(same_draw),
-        greedy_tokens=sum(map(len, same_argmax)),
-        sampled_tokens=sum(map(len, overlaps)),
     )
 
 

@@ -156,8 +156,9 @@ def test_the_shipped_drafter_is_accepted_by_the_embedded_target() -> None:
     drafter = load_drafter("embedded", "smollm2-135m-instruct", dtype="float32", device="cpu")
     assert read_drafter_info(embedded_drafter_path()).target_hash == target.model_hash
     assert drafter.token_map_hash == target.token_map_hash
-    report = evaluate_acceptance(target, drafter.model, read_traces(HELD_OUT))
-    assert report.greedy_tokens > 200
+    traces = read_traces(HELD_OUT)
+    assert sum(len(trace.output_ids) for trace in traces if trace.temperature == 0.0) > 200
+    report = evaluate_acceptance(target, drafter.model, traces)
     assert report.greedy is not None
     assert report.greedy > 0.55
     assert report.overlap is not None

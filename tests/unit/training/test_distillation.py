@@ -131,7 +131,7 @@ def test_the_file_is_the_drafter_that_was_measured(config: DistillConfig) -> Non
 def test_a_target_in_bfloat16_can_be_distilled(config: DistillConfig) -> None:
     report, losses = run(replace(config, dtype="bfloat16", steps=3))
     assert len(losses) == 3
-    assert report.after.greedy_tokens > 0
+    assert report.after.greedy is not None
 
 
 @pytest.mark.parametrize(
@@ -202,6 +202,5 @@ def test_a_model_accepts_itself_and_traces_of_other_temperatures_are_left_out(fo
     report = evaluate_acceptance(target, target.model, traces)
     assert (report.greedy, report.shared_noise) == (1.0, 1.0)
     assert report.overlap == pytest.approx(1.0)
-    assert (report.greedy_tokens, report.sampled_tokens) == (3, 3)
     none = evaluate_acceptance(target, target.model, traces[1:2])
     assert (none.greedy, none.overlap, none.shared_noise) == (None, None, None)
