@@ -6,7 +6,7 @@ strict: ``"8"`` is not an integer. What every field means to an operator stands 
 """
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import asdict, field
 from itertools import accumulate
 from operator import mul
 from pathlib import PurePath
@@ -208,15 +208,7 @@ class WireConfig:
 
     def format(self, vocab_size: int) -> WireFormat:
         """For a model's vocabulary."""
-        return WireFormat(
-            vocab_size=vocab_size,
-            logit_field=self.logit_field,
-            scalar_bits=self.scalar_bits,
-            row_field=FloatField(self.row_field),
-            top_k=self.top_k,
-            top_rho=self.top_rho,
-            distinct_siblings=self.distinct_siblings,
-        )
+        return WireFormat(vocab_size, **asdict(self) | {"row_field": FloatField(self.row_field)})
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)

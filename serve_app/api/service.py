@@ -68,20 +68,9 @@ class ReadyReport:
 class Service(Protocol):
     """What the HTTP layer needs: the contract of a coordinator, and the facts about the model."""
 
-    @property
-    def settings(self) -> ServiceSettings:
-        """Deadlines and body limit."""
-        ...
-
-    @property
-    def limits(self) -> RequestLimits:
-        """What the model allows."""
-        ...
-
-    @property
-    def tokenizer(self) -> PreTrainedTokenizerBase:
-        """The target's."""
-        ...
+    settings: ServiceSettings
+    limits: RequestLimits
+    tokenizer: PreTrainedTokenizerBase  # the target's
 
     def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
         """Make a response; closing the generator cancels it."""
