@@ -12,7 +12,6 @@ class EmulatedLink:
     """One device's link, both ways; without a source it carries everything at once."""
 
     def __init__(self, source: LinkSource | None, seed: int) -> None:
-        """Begin with an idle link, at the trace's first moment."""
         self._emulator = None if source is None else LinkEmulator(source, seed)
         self._began_at_s = time.monotonic()
 

@@ -24,7 +24,6 @@ class LeaseTable:
     """Drafters, whether they are ready, and the generations leased to each. A generation holds at most one lease."""
 
     def __init__(self) -> None:
-        """Start without drafters."""
         self._entries: dict[DrafterId, _Entry] = {}
         self._owners: dict[str, float] = {}  # when each was last heard of
 

@@ -55,7 +55,6 @@ class RayDrafterTransport:
     """A drafter actor called through Ray."""
 
     def __init__(self, name: str, handle: "ActorHandle[Any]") -> None:
-        """``name`` is used in errors only."""
         self._name = name
         self._handle = handle
 

@@ -25,7 +25,6 @@ class VerifierActor:
     """Holds a target model and the KV of the generations its coordinator sends."""
 
     def __init__(self, spec: VerifierSpec) -> None:
-        """Load the model; the actor answers once that is done."""
         # Whoever only creates this actor need not wait for torch to load.
         from actors.engine_thread import engine_thread, model_card  # noqa: PLC0415
 

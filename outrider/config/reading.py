@@ -34,11 +34,7 @@ def load_config(path: str | Path | None = None) -> Config:
 
 
 def parse_config(text: str, source: str) -> Config:
-    """Parse YAML text; ``source`` names it in messages. What the text leaves out has its default.
-
-    Raises:
-        ConfigError: as ``load_config``.
-    """
+    """Parse YAML text; ``source`` names it in messages. What the text leaves out has its default."""
     data = parse_yaml(text, source)
     return _build({} if data is None else data, source)
 

@@ -96,9 +96,6 @@ class LinearCostModel:
     Attributes:
         row_offsets_s: by ``row_bucket``, ``ROW_BUCKETS`` numbers of either sign; empty for eq. 19 as printed.
         relative_guard: share of a prediction to keep free behind it.
-
-    Raises:
-        ParameterError: another number of offsets.
     """
 
     seconds_per_token: float

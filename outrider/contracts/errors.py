@@ -12,7 +12,6 @@ class ParameterError(OutriderError, ValueError):
     """A value given by a user is outside what its field allows."""
 
     def __init__(self, field: str, needed: str, found: object) -> None:
-        """Name the field (dotted path), what it needs and what was found."""
         self.field, self.needed, self.found = field, needed, found
         super().__init__(f"{field} needs {needed}, found {found!r}")
 

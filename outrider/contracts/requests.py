@@ -27,11 +27,7 @@ class Range:
     needed: str = ""  # instead of the range in numbers
 
     def check(self, field: str, value: float) -> None:
-        """Refuse what lies outside.
-
-        Raises:
-            ParameterError: names the field, the range and the value.
-        """
+        """Refuse what lies outside."""
         if not ((self.low < value if self.low_open else self.low <= value) and value <= self.high):
             numbers = f"a number in {'(' if self.low_open else '['}{self.low:g}, {self.high:g}]"
             raise ParameterError(field, self.needed or numbers, value)
@@ -45,9 +41,6 @@ class SamplingParams:
     temperature, top-k, top-p, min-p. ``temperature == 0`` is greedy: the argmax after bias and penalties.
 
     A field with a ``Range`` is a parameter of the API under its own name, and at its default asks for nothing.
-
-    Raises:
-        ParameterError: a field is out of range (the message names it, its range and the value).
     """
 
     temperature: Annotated[float, Range(0.0, 2.0)] = 1.0  # 0 is greedy

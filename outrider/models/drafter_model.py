@@ -22,11 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 def drafter_config(target: PretrainedConfig, source_layers: tuple[int, ...]) -> PretrainedConfig:
-    """The target's config cut to some of its layers.
-
-    Raises:
-        ModelUnavailableError: the target has no such layers.
-    """
+    """The target's config cut to some of its layers."""
     depth = target.num_hidden_layers
     if not source_layers or not all(0 <= layer < depth for layer in source_layers):
         raise ModelUnavailableError(
@@ -113,11 +109,7 @@ def input_embedding(model: PreTrainedModel) -> torch.Tensor:
 
 
 def load_drafter(file: Path, target: PreTrainedModel) -> PreTrainedModel:
-    """A drafter that shares embedding and head with a target loaded in this process.
-
-    Raises:
-        ModelUnavailableError: not a drafter file, or made for a target of other sizes.
-    """
+    """A drafter that shares embedding and head with a target loaded in this process."""
     info, weights = read_drafter(file)
     config = target.config.get_text_config(decoder=True)
     check_sizes(info, config, file)
@@ -126,11 +118,7 @@ def load_drafter(file: Path, target: PreTrainedModel) -> PreTrainedModel:
 
 
 def load_drafter_from_target_dir(file: Path, folder: Path, *, dtype: torch.dtype, device: str) -> PreTrainedModel:
-    """A drafter on a machine without the target: reads only embedding and head from the target's folder.
-
-    Raises:
-        ModelUnavailableError: not a drafter file, or made for a target of other sizes.
-    """
+    """A drafter on a machine without the target: reads only embedding and head from the target's folder."""
     info, weights = read_drafter(file)
     config = read_config(folder)
     check_sizes(info, config, file)
@@ -148,11 +136,7 @@ def load_drafter_from_target_dir(file: Path, folder: Path, *, dtype: torch.dtype
 
 
 def check_sizes(info: DrafterInfo, target: PretrainedConfig, file: Path) -> None:
-    """Refuse a target of another width than the drafter was made for.
-
-    Raises:
-        ModelUnavailableError: names both widths.
-    """
+    """Refuse a target of another width than the drafter was made for."""
     if info.hidden_size != target.hidden_size:
         raise ModelUnavailableError(
             f"drafter {file.name} needs a target of hidden size {info.hidden_size} ({info.target}), found "
@@ -161,11 +145,7 @@ def check_sizes(info: DrafterInfo, target: PretrainedConfig, file: Path) -> None
 
 
 def check_token_map_hash(info: DrafterInfo, token_map_hash: str, target_name: str, file: Path) -> None:
-    """Refuse a target with another token map than the drafter was made for.
-
-    Raises:
-        VocabularyMismatchError: names both hashes.
-    """
+    """Refuse a target with another token map than the drafter was made for."""
     if info.token_map_hash != token_map_hash:
         raise VocabularyMismatchError(
             f"drafter {file.name} needs the token map of {info.target} (sha256 {info.token_map_hash}), found "

@@ -100,20 +100,12 @@ def write_drafter_file(file: Path, tensors: Mapping[str, torch.Tensor], info: Dr
 
 
 def read_drafter_info(file: Path) -> DrafterInfo:
-    """What a drafter file says of itself; reads only its header.
-
-    Raises:
-        ModelUnavailableError: no such file, not safetensors, or not of format 2.
-    """
+    """What a drafter file says of itself; reads only its header."""
     return _read(file, with_tensors=False)[0]
 
 
 def read_drafter(file: Path) -> tuple[DrafterInfo, DrafterWeights]:
-    """A drafter file's description and its parameters in float32.
-
-    Raises:
-        ModelUnavailableError: no such file, not safetensors, not of format 2, or tensors are missing.
-    """
+    """A drafter file's description and its parameters in float32."""
     info, tensors = _read(file, with_tensors=True)
     try:
         layers: dict[str, torch.Tensor] = {}

@@ -83,11 +83,7 @@ def resolve_folder(name_or_path: str) -> Path:
 
 
 def load_tokenizer(name_or_path: str) -> PreTrainedTokenizerBase:
-    """Only the tokenizer (with its chat template, if it has one); all an ingress needs.
-
-    Raises:
-        ModelUnavailableError: no such model, or it has no tokenizer.
-    """
+    """Only the tokenizer (with its chat template, if it has one); all an ingress needs."""
     return _load_tokenizer(resolve_folder(name_or_path))
 
 
@@ -109,12 +105,7 @@ def load_target(name_or_path: str, *, dtype: str, device: str, max_context_token
 
 
 def load_target_facts(name_or_path: str, *, max_context_tokens: int | None = None) -> ModelFacts:
-    """What ``load_target`` knows of a target, from its folder alone: for engines that load the weights themselves.
-
-    Raises:
-        ModelUnavailableError: no such model, or it has no tokenizer or no weights.
-        ParameterError: as for ``load_target``.
-    """
+    """What ``load_target`` knows of a target, from its folder alone: for engines that load the weights themselves."""
     folder = resolve_folder(name_or_path)
     return _facts(folder, _short_name(name_or_path), read_config(folder), max_context_tokens)
 
@@ -189,11 +180,7 @@ def context_tokens(config: PretrainedConfig, wanted: int | None) -> int:
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """The torch dtype of a configured name.
-
-    Raises:
-        ParameterError: not one of float32, bfloat16, float16.
-    """
+    """The torch dtype of a configured name."""
     if name not in _DTYPES:
         raise ParameterError("dtype", f"one of {', '.join(_DTYPES)}", name)
     return _DTYPES[name]

@@ -20,11 +20,7 @@ _VOLATILE_CONFIG_KEYS = ("_name_or_path", "transformers_version")
 
 
 def read_config(folder: Path) -> PretrainedConfig:
-    """The model's config; of a multimodal model, its text part.
-
-    Raises:
-        ModelUnavailableError: no readable config of a known architecture.
-    """
+    """The model's config; of a multimodal model, its text part."""
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError) as error:
@@ -37,11 +33,7 @@ def read_config(folder: Path) -> PretrainedConfig:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a model folder, sorted.
-
-    Raises:
-        ModelUnavailableError: there are none.
-    """
+    """The safetensors files of a model folder, sorted."""
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise ModelUnavailableError(
@@ -86,9 +78,6 @@ def read_embedding_and_head(
 
     Returns:
         Two tensors ``[vocab, hidden]`` in ``dtype`` on ``device``; the second is None for a tied model.
-
-    Raises:
-        ModelUnavailableError: no such tensors in the folder.
     """
     embedding = _read_tensor(folder, "embed_tokens.weight", dtype, device)
     if embedding is None:

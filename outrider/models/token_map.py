@@ -44,11 +44,7 @@ def first_difference(left: TokenMap, right: TokenMap) -> int | None:
 
 
 def check_same_token_map(target: TokenMap, drafter: TokenMap, *, target_name: str, drafter_name: str) -> None:
-    """Refuse a drafter whose token ids mean something else than the target's.
-
-    Raises:
-        VocabularyMismatchError: names both hashes, and the first id that differs with both its tokens.
-    """
+    """Refuse a drafter whose token ids mean something else than the target's."""
     differing = first_difference(target, drafter)
     if differing is not None:
         theirs, ours = (dict(tokens.entries).get(differing) for tokens in (target, drafter))

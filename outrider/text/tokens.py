@@ -21,11 +21,7 @@ _BEFORE = "a"  # a token to stand before another, so that it is decoded as amid 
 
 
 def backend_of(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
-    """The Rust tokenizer inside: safe to share between threads, unlike what wraps it.
-
-    Raises:
-        ModelUnavailableError: it has none.
-    """
+    """The Rust tokenizer inside: safe to share between threads, unlike what wraps it."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if not isinstance(backend, Tokenizer):
         raise ModelUnavailableError(
@@ -36,11 +32,7 @@ def backend_of(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
 
 
 class TokenTable:
-    """A tokenizer's tokens. May be shared between threads.
-
-    Args:
-        backend: of the target's tokenizer.
-    """
+    """A tokenizer's tokens. May be shared between threads."""
 
     def __init__(self, backend: Tokenizer) -> None:
         self._backend = backend

@@ -95,11 +95,7 @@ def make_traces(
 
 
 def read_traces(file: Path) -> list[Trace]:
-    """All traces of a file.
-
-    Raises:
-        ParameterError: there is no such file, or it holds something else.
-    """
+    """All traces of a file."""
     try:
         with _open(file, "rt") as stream:
             records = [json.loads(line) for line in stream]

@@ -16,7 +16,6 @@ class MeteredResponse:
     """One response being made."""
 
     def __init__(self, sink: Sink, clock: Callable[[], float], prompt_tokens: int, slo: SloClass) -> None:
-        """Begin now."""
         self._sink = sink
         self._slo = slo
         self._clock = clock

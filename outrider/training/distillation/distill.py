@@ -89,11 +89,7 @@ class DistillConfig:
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be run.
-
-        Raises:
-            ParameterError: names the field.
-        """
+        """Refuse what cannot be run."""
         for field in ("steps", "layers", "batch", "vocab_k", "trace_count", "max_new_tokens", "checkpoint_every_steps"):
             if (value := getattr(self, field)) < 1:
                 raise ParameterError(field, "an integer >= 1", value)

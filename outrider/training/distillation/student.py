@@ -55,7 +55,6 @@ class Teacher:
     """
 
     def __init__(self, target: PreTrainedModel) -> None:
-        """Keep nothing yet."""
         self._target = target
         self._kept: dict[Trace, torch.Tensor] = {}
         self._kept_bytes = 0
