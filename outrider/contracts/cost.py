@@ -92,18 +92,14 @@ class LinearCostModel:
 
     The offset is ours and depends on the number of new positions alone: small matrix products take times that are no
     linear function of their rows.
-
-    Attributes:
-        row_offsets_s: by ``row_bucket``, ``ROW_BUCKETS`` numbers of either sign; empty for eq. 19 as printed.
-        relative_guard: share of a prediction to keep free behind it.
     """
 
     seconds_per_token: float
     seconds_per_interaction: float
     seconds_per_cached_token: float
     seconds_per_batch: float
-    row_offsets_s: tuple[float, ...] = ()
-    relative_guard: float = 0.0
+    row_offsets_s: tuple[float, ...] = ()  # ``ROW_BUCKETS`` numbers of either sign; empty for eq. 19 as printed
+    relative_guard: float = 0.0  # share of a prediction to keep free behind it
 
     def __post_init__(self) -> None:
         """Refuse a table that does not fit the buckets."""

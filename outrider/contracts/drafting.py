@@ -12,17 +12,11 @@ from outrider.contracts.verifying import KvUsage, OpenGeneration
 
 @dataclass(frozen=True, slots=True)
 class DraftPlan:
-    """What to draft in one round, and what to send of it.
+    """What to draft in one round, and what to send of it."""
 
-    Attributes:
-        protocol: decides what the tokens are drawn from and what crosses the link.
-        window: tokens on the longest path, 0..K_max; 0 only brings the drafter's KV up to date.
-        expansion: children of every node by depth, ``window`` numbers >= 1 (TSLT definition 4.5); () is a chain.
-    """
-
-    protocol: ProtocolName
-    window: int
-    expansion: tuple[int, ...] = ()
+    protocol: ProtocolName  # decides what the tokens are drawn from and what crosses the link
+    window: int  # tokens on the longest path, 0..K_max; 0 only brings the drafter's KV up to date
+    expansion: tuple[int, ...] = ()  # children by depth, ``window`` numbers (TSLT definition 4.5); () is a chain
 
     @property
     def nodes(self) -> int:
@@ -34,15 +28,12 @@ class DraftPlan:
 class DraftTerms:
     """What a drafter is told once per generation, besides the generation itself.
 
-    Attributes:
-        wire: how messages are written.
-        end_ids: tokens that end the response; a correction among them is sent at once, with nothing behind it.
-        last_position: absolute position of the last token the response may have; likewise.
+    A correction that ends the response is sent at once, with nothing behind it.
     """
 
-    wire: WireFormat
-    end_ids: tuple[int, ...] = ()
-    last_position: int = 2**31
+    wire: WireFormat  # how messages are written
+    end_ids: tuple[int, ...] = ()  # tokens that end the response
+    last_position: int = 2**31  # absolute position of the last token the response may have
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,21 +44,18 @@ class DraftRequest(ArrayData):
     committed sequence then (``outrider.contracts.prefix``), so a drafter that has another one says ``NeedsPrefix``.
 
     Attributes:
-        feedback_position: tokens of the committed sequence the drafter is assumed to have already.
-        feedback: committed tokens from there on.
         correction: set if the token behind the committed ones is the device's to draw: it draws it from the residual
             of this and its own distribution there, sends it, and drafts behind it.
-        want_hidden: whether a chain's hidden states are wanted; they do not cross the link.
     """
 
     generation: GenerationId
     round: int
-    feedback_position: int
-    feedback: tuple[int, ...]
+    feedback_position: int  # tokens of the committed sequence the drafter is assumed to have already
+    feedback: tuple[int, ...]  # committed tokens from there on
     prefix_hash: int
     plan: DraftPlan
     correction: CorrectionSource | None = None
-    want_hidden: bool = False
+    want_hidden: bool = False  # whether a chain's hidden states are wanted; they do not cross the link
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,21 +63,17 @@ class Draft(ArrayData):
     """One drafted block, tokens and what is known about them.
 
     Attributes:
-        position: committed tokens before the correction, or before the first draft token if there is none.
         token_ids: the chain's tokens, or a tree's nodes, parents first, children of one node side by side.
-        correction: the token drawn in place of the last rejected one, if the request asked for it.
-        parents: None for a chain; else as ``Block.parents``.
-        distribution: what the tokens were drawn from, as the protocol's message tells it.
         hidden: ``[K, d]`` float32, final-norm hidden state each token of a chain was drawn from, on request.
     """
 
     generation: GenerationId
     round: int
-    position: int
+    position: int  # committed tokens before the correction, or before the first draft token if there is none
     token_ids: tuple[int, ...]
-    correction: int | None = None
-    parents: tuple[int, ...] | None = None
-    distribution: DraftDistribution = None
+    correction: int | None = None  # the token drawn in place of the last rejected one, if the request asked for it
+    parents: tuple[int, ...] | None = None  # None for a chain; else as ``Block.parents``
+    distribution: DraftDistribution = None  # what the tokens were drawn from, as the protocol's message tells it
     hidden: FloatRow | None = None
 
 

@@ -41,14 +41,10 @@ class ScalarDraft(ArrayData):
     """Only the drafted tokens' own probabilities crossed the link (DSSD), in fixed point.
 
     Token i was drawn with probability ``numerators[i] / 2**bits``, exactly.
-
-    Attributes:
-        numerators: ``[K]`` int64, 1 .. 2**bits.
-        bits: width of one on the link.
     """
 
-    numerators: IntRow
-    bits: int
+    numerators: IntRow  # ``[K]`` int64, 1 .. 2**bits
+    bits: int  # width of one on the link
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,25 +53,17 @@ class SparseDraft(ArrayData):
 
     Row r is ``outrider.sampling.distributions.softmax(logits[r])`` over ``token_ids[r]``. A chain has one row per draft
     token. A tree has one per node that has children: the prefix first, then by index.
-
-    Attributes:
-        token_ids: rows of ``[k_r]`` int64, strictly ascending.
-        logits: rows of ``[k_r]`` float32, as decoded from the message; finite.
     """
 
-    token_ids: tuple[IntRow, ...]
-    logits: tuple[FloatRow, ...]
+    token_ids: tuple[IntRow, ...]  # rows of ``[k_r]`` int64, strictly ascending
+    logits: tuple[FloatRow, ...]  # rows of ``[k_r]`` float32, as decoded from the message; finite
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DenseDraft(ArrayData):
-    """Whole draft distributions crossed the link (DSD).
+    """Whole draft distributions crossed the link (DSD)."""
 
-    Attributes:
-        logits: ``[K, vocab]`` float32, as decoded from the message; -inf for removed tokens.
-    """
-
-    logits: FloatRow
+    logits: FloatRow  # ``[K, vocab]`` float32, as decoded from the message; -inf for removed tokens
 
 
 DraftDistribution = ScalarDraft | SparseDraft | DenseDraft | None
@@ -95,23 +83,19 @@ class WireFormat:
     """How messages between coordinator and drafter are written. Both ends of a generation use the same.
 
     Attributes:
-        vocab_size: token ids take ``ceil(log2(vocab_size))`` bits.
         logit_field: of draft logits (dsd, tslt, tslt_tree). Every field is lossless: drafters round, then sample.
         scalar_bits: of a drafted token's fixed-point probability (dssd, dssd_candidates), 8..32. Every width is
             lossless: the drafter samples from multiples of ``2**-scalar_bits``.
         row_field: of the target's probabilities (dssd, dssd_candidates): fp32, fp16 or bf16; only fp32 is lossless.
-        top_k: draft tokens that tslt and tslt_tree keep at each position; 0 keeps all.
-        top_rho: they keep the smallest set of these whose mass reaches it (TSLT eq. 14, corrected).
-        distinct_siblings: tslt_tree draws a node's children without replacement.
     """
 
-    vocab_size: int
+    vocab_size: int  # token ids take ``ceil(log2(vocab_size))`` bits
     logit_field: FloatField = FloatField.FP16
     scalar_bits: int = 24
     row_field: FloatField = FloatField.FP32
-    top_k: int = 32
-    top_rho: float = 1.0
-    distinct_siblings: bool = True
+    top_k: int = 32  # draft tokens that tslt and tslt_tree keep at each position; 0 keeps all
+    top_rho: float = 1.0  # they keep the smallest set of these whose mass reaches it (TSLT eq. 14, corrected)
+    distinct_siblings: bool = True  # tslt_tree draws a node's children without replacement
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +103,10 @@ class Deferral:
     """The device draws the correction itself (DSSD): what it needs for that comes back in place of a token.
 
     The acceptance test then uses the target's probabilities as rounded by ``row_field``: those that cross the link.
-
-    Attributes:
-        row_field: of the target row's probabilities.
-        candidates: draws from the target to send instead of the row; 0 sends the row.
     """
 
-    row_field: FloatField = FloatField.FP32
-    candidates: int = 0
+    row_field: FloatField = FloatField.FP32  # of the target row's probabilities
+    candidates: int = 0  # draws from the target to send instead of the row; 0 sends the row
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,24 +115,18 @@ class TargetRow(ArrayData):
 
     Attributes:
         token_ids: ``[n]`` int64 strictly ascending, the tokens with any probability; None: the whole vocabulary.
-        probs: ``[n]`` or ``[vocab]`` float32, rounded by the field; not renormalised.
     """
 
     token_ids: IntRow | None
-    probs: FloatRow
+    probs: FloatRow  # ``[n]`` or ``[vocab]`` float32, rounded by the field; not renormalised
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidates(ArrayData):
-    """Independent draws from the target at the position of a deferred correction, in order.
+    """Independent draws from the target at the position of a deferred correction, in order."""
 
-    Attributes:
-        token_ids: ``[m]`` int64, repetitions included.
-        probs: ``[m]`` float32, the target's probability of each.
-    """
-
-    token_ids: IntRow
-    probs: FloatRow
+    token_ids: IntRow  # ``[m]`` int64, repetitions included
+    probs: FloatRow  # ``[m]`` float32, the target's probability of each
 
 
 CorrectionSource = TargetRow | Candidates

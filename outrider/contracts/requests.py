@@ -161,43 +161,33 @@ class GenerationRequest:
     elsewhere, which count as output for penalties, ``min_tokens`` and ``max_tokens`` but are not sent again.
 
     Attributes:
-        generation: unique to this attempt; a resumed response is a new generation.
-        request_id: of the HTTP request, for logs.
-        max_tokens: of output, ``output_ids`` included; >= 1.
-        min_tokens: of output, before which neither an end-of-sequence token nor a stop string can end it.
         logprobs: alternatives to report with each output token's own log-probability; None reports nothing.
         prompt_logprobs: whether to report the prompt's tokens as well, on the first chunk (needs ``logprobs``).
-        window: fixed draft window for this request; None: the coordinator chooses.
-        protocol: fixed for this request; None: the coordinator chooses in every round.
-        expansion: fixed tree shape, ``window`` numbers; () leaves it to the coordinator.
         reproducible: whether the seed was named, so that the output must be the one the target alone makes of it.
-        explain: whether chunks are to tell of each choice.
         correction_by: the draft model from whose residual a device is to draw the next token, if one is (a response
             resumed in between).
-        slo: the speed it is promised.
-        ledger: how far that was kept (a response resumed in between).
     """
 
-    generation: GenerationId
+    generation: GenerationId  # unique to this attempt; a resumed response is a new generation
     prompt_ids: tuple[int, ...]
     params: SamplingParams
-    max_tokens: int
+    max_tokens: int  # of output, ``output_ids`` included; >= 1
     stop: tuple[str, ...] = ()
-    min_tokens: int = 0
+    min_tokens: int = 0  # of output, before which neither an end-of-sequence token nor a stop string can end it
     ignore_eos: bool = False
     logprobs: int | None = None
     prompt_logprobs: bool = False
-    window: int | None = None
-    protocol: ProtocolName | None = None
-    expansion: tuple[int, ...] = ()
+    window: int | None = None  # fixed draft window for this request; None: the coordinator chooses
+    protocol: ProtocolName | None = None  # fixed for this request; None: the coordinator chooses in every round
+    expansion: tuple[int, ...] = ()  # fixed tree shape, ``window`` numbers; () leaves it to the coordinator
     reproducible: bool = True
-    explain: bool = False
+    explain: bool = False  # whether chunks are to tell of each choice
     output_ids: tuple[int, ...] = ()
     stats: RoundStats = RoundStats()
     correction_by: str | None = None
-    slo: SloClass = BEST_EFFORT
-    ledger: LedgerRecord | None = None
-    request_id: str = ""
+    slo: SloClass = BEST_EFFORT  # the speed it is promised
+    ledger: LedgerRecord | None = None  # how far that was kept (a response resumed in between)
+    request_id: str = ""  # of the HTTP request, for logs
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,30 +203,23 @@ class GenerationChunk:
     """One committed piece of a response, in order, nothing sent twice.
 
     Attributes:
-        token_ids: committed by one round.
         spans: the text that may be shown because of them, never an empty one (characters split over tokens and
             possible beginnings of a stop string are held back, so there may be none).
-        stats: of the response so far.
         shown_tokens: how many of the response's tokens, from its first, have all their text shown. On the last chunk
             all, less those a stop string swallowed.
-        logprobs: one for each of ``token_ids``, if asked for.
         prompt_logprobs: one for each prompt token, None for the first, if asked for; on the first chunk only.
-        finish_reason: set on the last chunk only.
-        correction_by: as in ``GenerationRequest``, of the token behind these.
-        choices: why these rounds were made as they were, if asked for.
-        ledger: as in ``GenerationRequest``, after these tokens.
     """
 
-    token_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]  # committed by one round
     spans: tuple[TextSpan, ...]
-    stats: RoundStats
+    stats: RoundStats  # of the response so far
     shown_tokens: int
-    logprobs: tuple[TokenLogprobs, ...] = ()
+    logprobs: tuple[TokenLogprobs, ...] = ()  # one for each of ``token_ids``, if asked for
     prompt_logprobs: tuple[TokenLogprobs | None, ...] = ()
-    finish_reason: FinishReason | None = None
-    correction_by: str | None = None
-    choices: tuple[ChoiceReport, ...] = ()
-    ledger: LedgerRecord | None = None
+    finish_reason: FinishReason | None = None  # set on the last chunk only
+    correction_by: str | None = None  # as in ``GenerationRequest``, of the token behind these
+    choices: tuple[ChoiceReport, ...] = ()  # why these rounds were made as they were, if asked for
+    ledger: LedgerRecord | None = None  # as in ``GenerationRequest``, after these tokens
 
     @property
     def text(self) -> str:

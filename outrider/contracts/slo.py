@@ -8,15 +8,10 @@ from outrider.contracts.errors import ParameterError
 
 @dataclass(frozen=True, slots=True)
 class SloClass:
-    """A promise a request can ask for.
+    """A promise a request can ask for."""
 
-    Attributes:
-        name: as requests and metrics give it.
-        tokens_per_s: promised from a response's first token to its last; 0 promises nothing (best effort).
-    """
-
-    name: str
-    tokens_per_s: float = 0.0
+    name: str  # as requests and metrics give it
+    tokens_per_s: float = 0.0  # promised from a response's first token to its last; 0 promises nothing (best effort)
 
 
 BEST_EFFORT = SloClass("best_effort")
@@ -39,19 +34,12 @@ def slo_class_named(name: str, classes: Sequence[SloClass]) -> SloClass:
 
 @dataclass(frozen=True, slots=True)
 class LedgerRecord:
-    """A ledger as it travels with a resume record.
+    """A ledger as it travels with a resume record."""
 
-    Attributes:
-        tokens: committed after the first commit.
-        elapsed_s: from the first commit to the last.
-        credit_s: time until it would be behind, at the last commit.
-        times_behind: commits that came too late.
-    """
-
-    tokens: int = 0
-    elapsed_s: float = 0.0
-    credit_s: float = 0.0
-    times_behind: int = 0
+    tokens: int = 0  # committed after the first commit
+    elapsed_s: float = 0.0  # from the first commit to the last
+    credit_s: float = 0.0  # time until it would be behind, at the last commit
+    times_behind: int = 0  # commits that came too late
 
     @property
     def tokens_per_s(self) -> float | None:

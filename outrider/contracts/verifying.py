@@ -90,13 +90,12 @@ class Resolution(ArrayData):
     Attributes:
         hidden: ``[M, d]`` float32, drafter hidden states at the requested positions, in their order. None: the device
             is lost, and every mismatch is rejected.
-        channel: as in ``Block``.
     """
 
     generation: GenerationId
     round: int
     hidden: FloatRow | None
-    channel: Csi | None = None
+    channel: Csi | None = None  # as in ``Block``
 
 
 @dataclass(frozen=True, slots=True, eq=False)

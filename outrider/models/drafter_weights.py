@@ -26,23 +26,14 @@ _INT8_MAX = 127
 
 @dataclass(frozen=True, slots=True)
 class DrafterInfo:
-    """What a drafter file says of itself.
+    """What a drafter file says of itself."""
 
-    Attributes:
-        target: name of the model it was distilled from.
-        target_hash: ``target_folder.model_hash`` of it.
-        token_map_hash: ``TokenMap.sha256`` of its tokenizer; must equal that of the target it is loaded for.
-        source_layers: which of the target's layers it began as, in order; their number is its depth.
-        hidden_size: must equal the target's.
-        measured: figures from distillation by name, e.g. ``greedy_acceptance``.
-    """
-
-    target: str
-    target_hash: str
-    token_map_hash: str
-    source_layers: tuple[int, ...]
-    hidden_size: int
-    measured: Mapping[str, float] = field(default_factory=dict)
+    target: str  # name of the model it was distilled from
+    target_hash: str  # ``target_folder.model_hash`` of it
+    token_map_hash: str  # ``TokenMap.sha256`` of its tokenizer; must equal that of the target it is loaded for
+    source_layers: tuple[int, ...]  # which of the target's layers it began as, in order; their number is its depth
+    hidden_size: int  # must equal the target's
+    measured: Mapping[str, float] = field(default_factory=dict)  # by distillation, e.g. ``greedy_acceptance``
 
 
 @dataclass(frozen=True, slots=True)

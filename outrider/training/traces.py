@@ -38,21 +38,13 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class TraceConfig:
-    """How traces are made; together with the prompts it fixes every one of them on one machine.
+    """How traces are made; together with the prompts it fixes every one of them on one machine."""
 
-    Attributes:
-        count: traces to make; prompts are reused in order if there are fewer.
-        temperatures: trace i is drawn at the i-th, cyclically.
-        max_new_tokens: response length limit.
-        seed: of the draws, unsigned 64 bit.
-        batch: responses generated at once.
-    """
-
-    count: int
-    temperatures: tuple[float, ...] = (0.0, 0.7, 1.0)
-    max_new_tokens: int = 96
-    seed: int = 0
-    batch: int = 16
+    count: int  # traces to make; prompts are reused in order if there are fewer
+    temperatures: tuple[float, ...] = (0.0, 0.7, 1.0)  # trace i is drawn at the i-th, cyclically
+    max_new_tokens: int = 96  # response length limit
+    seed: int = 0  # of the draws, unsigned 64 bit
+    batch: int = 16  # responses generated at once
 
 
 def make_traces(

@@ -80,21 +80,13 @@ class MethodError(OutriderError):
 
 @dataclass(frozen=True, slots=True)
 class ErrorKind:
-    """What a client is told about one type of error.
+    """What a client is told about one type of error."""
 
-    Attributes:
-        status: of HTTP.
-        type: OpenAI's coarse kind.
-        code: OpenAI's fine kind.
-        message: instead of the error's own, where that would tell of our insides.
-        retry: whether the same request may succeed soon.
-    """
-
-    status: int
-    type: str
-    code: str
-    message: str | None = None
-    retry: bool = False
+    status: int  # of HTTP
+    type: str  # OpenAI's coarse kind
+    code: str  # OpenAI's fine kind
+    message: str | None = None  # instead of the error's own, where that would tell of our insides
+    retry: bool = False  # whether the same request may succeed soon
 
 
 _INVALID, _SERVER = "invalid_request_error", "server_error"

@@ -44,49 +44,27 @@ _TRACE_BATCH = 16
 
 @dataclass(frozen=True, slots=True)
 class DistillConfig:
-    """One distillation.
+    """One distillation."""
 
-    Attributes:
-        target: name or path of the model to make a drafter for.
-        out: file to write, ``*.safetensors``. Traces and the checkpoint lie beside it under its name.
-        steps: optimiser steps.
-        layers: how many of the target's first layers the drafter gets.
-        batch: traces per step.
-        learning_rate: peak; 1.2e-3 from the target's layers, less from a trained drafter.
-        vocab_k: train on so many of the most frequent tokens.
-        hidden_weight: of the smooth L1 term on the final hidden state.
-        seed: of the traces and of the order of batches.
-        traces: training data made before (``training.traces``); None makes it.
-        trace_count: responses to make where ``traces`` is None.
-        prompts: text file with one prompt a line to make traces from; None takes the built-in ones.
-        max_new_tokens: length limit of a made response.
-        resume: go on from the checkpoint if there is one; else begin anew.
-        checkpoint_every_steps: steps between two checkpoints.
-        init_from: a drafter file of this target to begin from, of as many layers.
-        dtype: the target's while training, ``float32`` or ``bfloat16``; the drafter trains in float32.
-        device: a torch device.
-        threads: CPU threads of torch; None leaves them.
-    """
-
-    target: str
-    out: Path
-    steps: int = 2000
-    layers: int = 4
-    batch: int = 8
-    learning_rate: float = 1.2e-3
-    vocab_k: int = 8192
-    hidden_weight: float = 0.5
-    seed: int = 0
-    traces: Path | None = None
-    trace_count: int = 2048
-    prompts: Path | None = None
-    max_new_tokens: int = 96
-    resume: bool = True
-    checkpoint_every_steps: int = 100
-    init_from: Path | None = None
-    dtype: str = "float32"
-    device: str = "cpu"
-    threads: int | None = None
+    target: str  # name or path of the model to make a drafter for
+    out: Path  # file to write, ``*.safetensors``. Traces and the checkpoint lie beside it under its name
+    steps: int = 2000  # optimiser steps
+    layers: int = 4  # how many of the target's first layers the drafter gets
+    batch: int = 8  # traces per step
+    learning_rate: float = 1.2e-3  # peak; 1.2e-3 from the target's layers, less from a trained drafter
+    vocab_k: int = 8192  # train on so many of the most frequent tokens
+    hidden_weight: float = 0.5  # of the smooth L1 term on the final hidden state
+    seed: int = 0  # of the traces and of the order of batches
+    traces: Path | None = None  # training data made before (``training.traces``); None makes it
+    trace_count: int = 2048  # responses to make where ``traces`` is None
+    prompts: Path | None = None  # text file with one prompt a line to make traces from; None takes the built-in ones
+    max_new_tokens: int = 96  # length limit of a made response
+    resume: bool = True  # go on from the checkpoint if there is one; else begin anew
+    checkpoint_every_steps: int = 100  # steps between two checkpoints
+    init_from: Path | None = None  # a drafter file of this target to begin from, of as many layers
+    dtype: str = "float32"  # the target's while training, ``float32`` or ``bfloat16``; the drafter trains in float32
+    device: str = "cpu"  # a torch device
+    threads: int | None = None  # CPU threads of torch; None leaves them
 
     def __post_init__(self) -> None:
         """Refuse what cannot be run."""

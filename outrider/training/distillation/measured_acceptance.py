@@ -21,14 +21,12 @@ class AcceptanceReport:
     """Shares of output tokens; None where there was no trace to measure it on.
 
     Attributes:
-        greedy: drafter's argmax equals the target's, on traces of temperature 0.
         overlap: mean of sum(min(target_probs, draft_probs)), on traces of temperature 1: what ratio sampling accepts.
-        shared_noise: both draw the same token from the same noise, on traces of temperature 1.
     """
 
-    greedy: float | None
+    greedy: float | None  # drafter's argmax equals the target's, on traces of temperature 0
     overlap: float | None
-    shared_noise: float | None
+    shared_noise: float | None  # both draw the same token from the same noise, on traces of temperature 1
 
 
 @torch.inference_mode()

@@ -16,25 +16,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class RequestRecord:
-    """One HTTP request, from its arrival on. The layers it passes add what they learn.
+    """One HTTP request, from its arrival on. The layers it passes add what they learn."""
 
-    Attributes:
-        request_id: the client's, or one made for it.
-        path: of its URL.
-        status: of HTTP, once answered.
-        error: OpenAI's code of the error it was told of, if any.
-        left: whether the client went away.
-        facts: of the response: token counts and the like.
-        began_at_s: on the monotonic clock.
-    """
-
-    request_id: str
-    path: str
-    status: int | None = None
-    error: str | None = None
-    left: bool = False
-    facts: dict[str, object] = field(default_factory=dict)
-    began_at_s: float = field(default_factory=time.monotonic)
+    request_id: str  # the client's, or one made for it
+    path: str  # of its URL
+    status: int | None = None  # of HTTP, once answered
+    error: str | None = None  # OpenAI's code of the error it was told of, if any
+    left: bool = False  # whether the client went away
+    facts: dict[str, object] = field(default_factory=dict)  # of the response: token counts and the like
+    began_at_s: float = field(default_factory=time.monotonic)  # on the monotonic clock
 
     def answer_to(self, error: Exception) -> ErrorAnswer:
         """The answer to an error; what the client did not cause is logged."""

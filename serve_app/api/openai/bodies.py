@@ -32,21 +32,16 @@ class OutriderOptions(BaseModel):
     """``outrider``: our own options.
 
     Attributes:
-        window: fixes the draft tokens per round; 0 drafts nothing.
-        protocol: fixes what crosses the link in every round with a draft.
         expansion: fixes the shape of token trees, children per node by depth, ``window`` numbers.
-        slo_class: whose speed the response is promised.
-        explain: whether ``usage`` is to tell why each round was made as it was.
-        spans: whether to tell of each piece of text who proposed it.
     """
 
     model_config = _STRICT
-    window: int | None = None
-    protocol: str | None = None
+    window: int | None = None  # fixes the draft tokens per round; 0 drafts nothing
+    protocol: str | None = None  # fixes what crosses the link in every round with a draft
     expansion: Annotated[list[int], Field(fail_fast=True, max_length=64)] = []
-    slo_class: str | None = None
-    explain: bool = False
-    spans: bool = False
+    slo_class: str | None = None  # whose speed the response is promised
+    explain: bool = False  # whether ``usage`` is to tell why each round was made as it was
+    spans: bool = False  # whether to tell of each piece of text who proposed it
 
 
 class TextPart(BaseModel):

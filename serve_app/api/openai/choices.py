@@ -30,21 +30,13 @@ _INT64 = range(-(2**63), 2**63)
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of a response's choices, and the generation that makes it.
+    """One of a response's choices, and the generation that makes it."""
 
-    Attributes:
-        index: OpenAI's: choice i of prompt j has ``j * n + i``.
-        request: what a coordinator is asked for.
-        first_of_prompt: whether it is choice 0 of its prompt; ``usage`` counts a prompt once.
-        echo: the prompt's text, if the choice's text is to begin with it.
-        shows_output: False for ``max_tokens: 0``, which only echoes: one token is made and not shown.
-    """
-
-    index: int
-    request: GenerationRequest
-    first_of_prompt: bool = True
-    echo: str | None = None
-    shows_output: bool = True
+    index: int  # OpenAI's: choice i of prompt j has ``j * n + i``
+    request: GenerationRequest  # what a coordinator is asked for
+    first_of_prompt: bool = True  # whether it is choice 0 of its prompt; ``usage`` counts a prompt once
+    echo: str | None = None  # the prompt's text, if the choice's text is to begin with it
+    shows_output: bool = True  # False for ``max_tokens: 0``, which only echoes: one token is made and not shown
 
 
 def to_choices(

@@ -17,21 +17,13 @@ _LEAST = -9999.0  # what OpenAI writes for a token that cannot occur; JSON has n
 
 @dataclass(frozen=True, slots=True)
 class ResponseForm:
-    """Writes one response in the form of its endpoint, with what its request asked to be told.
+    """Writes one response in the form of its endpoint, with what its request asked to be told."""
 
-    Attributes:
-        id: of the response.
-        model: as it is served.
-        created_s: Unix time.
-        table: of the target's tokenizer.
-        body: the request's.
-    """
-
-    id: str
-    model: str
-    created_s: int
-    table: TokenTable
-    body: CompletionBody | ChatBody
+    id: str  # of the response
+    model: str  # as it is served
+    created_s: int  # Unix time
+    table: TokenTable  # of the target's tokenizer
+    body: CompletionBody | ChatBody  # the request's
 
     @property
     def chat(self) -> bool:
