@@ -123,9 +123,7 @@ class DrafterEngine(Protocol):
         ``NeedsPrefix``. The last request once more is answered as before; nothing is computed for it.
 
         Raises:
-            UnsupportedBlockError: the protocol, or this engine, does not draft what the plan asks for.
-            ParameterError: the plan or the correction's source make no sense.
-                After either nothing has changed.
+            UnsupportedBlockError: this engine does not draft what the plan asks for; nothing has changed.
         """
         ...
 

@@ -23,13 +23,12 @@ from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import KvUsage, OpenGeneration
 from outrider.engines.drafter.batch import draw_batch
 from outrider.engines.drafter.job import DraftedGeneration, DraftingJob
-from outrider.engines.drafter.requests import check_request
 from outrider.engines.drafter.tree import shape_that_fits
 from outrider.engines.forward_model import PassResult, Segment
 from outrider.engines.kv.store import KvStore, SequenceKv
 from outrider.engines.limits import EngineLimits
 from outrider.engines.torch.model import PagedModel, kv_bytes_per_token
-from outrider.engines.torch.verifier import ServableModel
+from outrider.models.loading import LoadedModel
 from outrider.protocols.fixed_point import fixed_point_probs
 from outrider.verification.correction import draw_correction
 
@@ -50,7 +49,7 @@ class TorchDrafter:
     each token of the block.
     """
 
-    def __init__(self, drafter: ServableModel, limits: EngineLimits) -> None:
+    def __init__(self, drafter: LoadedModel, limits: EngineLimits) -> None:
         """Take over the draft model and allocate its KV pool."""
         total_blocks = limits.total_blocks(kv_bytes_per_token(drafter.model))
         self._limits = limits
@@ -73,13 +72,7 @@ class TorchDrafter:
         self._generations[request.generation] = DraftedGeneration(request, terms, kv, self._vocab_size)
 
     def submit(self, request: DraftRequest) -> None:
-        """Start a block; see ``DrafterEngine.submit``. What needs no forward pass is answered by the next ``step``.
-
-        Raises:
-            UnsupportedBlockError: the protocol has no trees.
-            ParameterError: the plan's tree or the correction's source make no sense.
-        """
-        check_request(request, self._vocab_size)
+        """Start a block; see ``DrafterEngine.submit``. What needs no forward pass is answered by the next ``step``."""
         generation = self._generations.get(request.generation)
         if generation is None:
             self._ready_answers.append(NeedsPrefix(request.generation, request.round))

@@ -1,38 +1,16 @@
 """Verifier engine on torch: any Hugging Face causal LM, one forward pass per batch over a paged KV pool."""
 
-from typing import Protocol
-
-from transformers import PreTrainedModel
-
 from outrider.engines.limits import EngineLimits, kept_rows_bytes
 from outrider.engines.torch.model import PagedModel, kv_bytes_per_token
 from outrider.engines.verifier.engine import PagedVerifier
+from outrider.models.loading import LoadedModel
 from outrider.verification.semantic import MismatchJudge
-
-
-class ServableModel(Protocol):
-    """What an engine needs of a loaded model (``outrider.models.loading.LoadedModel`` is one)."""
-
-    @property
-    def model(self) -> PreTrainedModel:
-        """The causal LM, in eval mode on its device."""
-        ...
-
-    @property
-    def vocab_size(self) -> int:
-        """Token ids that may occur: logits behind it are padding and never sampled."""
-        ...
-
-    @property
-    def max_context_tokens(self) -> int:
-        """Positions the model was made for."""
-        ...
 
 
 class TorchVerifier(PagedVerifier):
     """``PagedVerifier`` over ``PagedModel``."""
 
-    def __init__(self, target: ServableModel, limits: EngineLimits, judge: MismatchJudge | None = None) -> None:
+    def __init__(self, target: LoadedModel, limits: EngineLimits, judge: MismatchJudge | None = None) -> None:
         """Take over the target's model and allocate its KV pool; see ``PagedVerifier`` for ``judge``."""
         total_blocks = limits.total_blocks(kv_bytes_per_token(target.model))
         super().__init__(

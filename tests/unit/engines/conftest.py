@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import pytest
 import torch
@@ -15,21 +15,19 @@ from outrider.engines.limits import EngineLimits, kept_rows_bytes
 from outrider.engines.torch.model import PagedModel, kv_bytes_per_token
 from outrider.engines.torch.verifier import TorchVerifier
 from outrider.engines.verifier.engine import PagedVerifier
+from outrider.models.loading import LoadedModel
 from outrider.verification.semantic import MismatchJudge
 from tests.unit.engines.table_drafter import TableDrafter, TableModel
 from tests.unit.engines.vllm_models import VLLM_BLOCK_TOKENS, VLLM_MODELS, FirstBlocks
 
 VOCAB = 97
 BLOCK_TOKENS = 4
+CONTEXT_TOKENS = 256
 
 
-@dataclass(frozen=True)
-class TinyModel:
-    """A loaded model as engines want it."""
-
-    model: PreTrainedModel
-    vocab_size: int = VOCAB
-    max_context_tokens: int = 256
+def loaded(model: PreTrainedModel) -> LoadedModel:
+    """A tiny model as engines want it, without tokenizer and names."""
+    return LoadedModel(cast("Any", None), VOCAB, (), CONTEXT_TOKENS, "", "", "", model)
 
 
 def tiny_llama(seed: int = 0, layers: int = 2) -> LlamaForCausalLM:
@@ -59,7 +57,7 @@ def torch_verifier(
 ) -> TorchVerifier:
     """The torch engine with room for ``blocks`` KV blocks."""
     budget = kv_bytes_per_token(model) * BLOCK_TOKENS * blocks
-    return TorchVerifier(TinyModel(model), EngineLimits(budget, BLOCK_TOKENS, prefill_chunk_tokens), judge)
+    return TorchVerifier(loaded(model), EngineLimits(budget, BLOCK_TOKENS, prefill_chunk_tokens), judge)
 
 
 class BranchedModel:
@@ -93,7 +91,7 @@ def verifier_over(
     return PagedVerifier(
         forward,
         vocab_size=VOCAB,
-        max_context_tokens=TinyModel(model).max_context_tokens,
+        max_context_tokens=CONTEXT_TOKENS,
         prefill_chunk_tokens=prefill_chunk_tokens,
         kept_rows_bytes=kept_rows_bytes(limits.kv_budget_bytes),
         judge=judge,
@@ -192,7 +190,7 @@ class MakesDrafter(Protocol):
 def torch_drafter(model: PreTrainedModel, *, blocks: int = 200, prefill_chunk_tokens: int = 16) -> TorchDrafter:
     """The torch drafter with room for ``blocks`` KV blocks."""
     budget = kv_bytes_per_token(model) * BLOCK_TOKENS * blocks
-    return TorchDrafter(TinyModel(model), EngineLimits(budget, BLOCK_TOKENS, prefill_chunk_tokens))
+    return TorchDrafter(loaded(model), EngineLimits(budget, BLOCK_TOKENS, prefill_chunk_tokens))
 
 
 @dataclass(frozen=True)

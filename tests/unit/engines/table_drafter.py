@@ -10,7 +10,6 @@ from outrider.contracts.errors import ContextTooLongError, UnsupportedBlockError
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import KvUsage, OpenGeneration
-from outrider.engines.drafter.requests import check_request
 from outrider.engines.kinds import BuiltDrafter, DrafterSpec
 from outrider.models.loading import load_target_facts
 from outrider.sampling.choosing import choose_tokens
@@ -61,7 +60,6 @@ class TableDrafter:
 
     def submit(self, request: DraftRequest) -> None:
         """See ``DrafterEngine.submit``."""
-        check_request(request, self._vocab_size)
         if request.plan.protocol != "token_ids" or request.plan.expansion or request.correction:
             raise UnsupportedBlockError("a table drafts chains of token ids alone")
         held, at = self._held.get(request.generation), request.feedback_position

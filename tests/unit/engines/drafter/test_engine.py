@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from outrider.contracts.drafting import Draft, DraftPlan, DraftRequest, NeedsPrefix
-from outrider.contracts.errors import ContextTooLongError, ParameterError, UnsupportedBlockError
+from outrider.contracts.errors import ContextTooLongError
 from outrider.contracts.requests import ProtocolName, SamplingParams
 from outrider.protocols.registry import PROTOCOLS
 from tests.unit.engines.conftest import EVERY_DRAFTER, VOCAB, WHOLE_DRAFTERS, MakeDrafter, tiny_llama
@@ -196,19 +196,3 @@ def test_a_nearly_full_context_shortens_the_block(make_drafter: MakeDrafter) -> 
     assert draft_of(engine, device.request(16)).token_ids == ()
     with pytest.raises(ContextTooLongError, match="drafter limit of 256"):
         engine.open(Device("b", GREEDY, (1,) * 256, model=make_drafter.model).opening(), TERMS)
-
-
-@EVERY_DRAFTER
-def test_plans_that_make_no_sense_are_refused(make_drafter: MakeDrafter) -> None:
-    engine, device = make_drafter(), Device("a", GREEDY, model=make_drafter.model)
-    engine.open(device.opening(), TERMS)
-    request = device.request(2)
-    with pytest.raises(UnsupportedBlockError, match="dssd drafts chains"):
-        engine.submit(replace(request, plan=DraftPlan("dssd", 2, (2, 2))))
-    with pytest.raises(ParameterError, match="3 integers >= 1"):
-        engine.submit(replace(request, plan=DraftPlan("tslt_tree", 3, (2, 2))))
-    with pytest.raises(ParameterError, match="2 integers >= 1"):
-        engine.submit(replace(request, plan=DraftPlan("tslt_tree", 2, (2, 0))))
-    with pytest.raises(ParameterError, match="an integer >= 0"):
-        engine.submit(replace(request, plan=DraftPlan("tslt", -1)))
-    assert not engine.busy

@@ -8,7 +8,6 @@ import pytest
 from transformers import PreTrainedModel
 
 from outrider.contracts.drafting import DrafterEngine, DraftTerms, NeedsRow
-from outrider.contracts.errors import ParameterError
 from outrider.contracts.exchanged import Candidates, CorrectionSource, TargetRow
 from outrider.contracts.requests import SamplingParams
 from outrider.protocols.registry import PROTOCOLS
@@ -18,7 +17,6 @@ from tests.unit.engines.conftest import VOCAB, WHOLE_DRAFTERS, MakeDrafter, tiny
 from tests.unit.engines.drafter_device import (
     GREEDY,
     PENALISED,
-    PROMPT,
     SAMPLED,
     TERMS,
     Device,
@@ -227,30 +225,3 @@ def test_the_context_may_end_behind_a_correction(make_drafter: MakeDrafter) -> N
     last = draft_of(engine, device.request(4, correction=dense_row(6)))
     assert last.correction is not None
     assert last.token_ids == ()
-
-
-NAN = np.full(VOCAB, np.nan, dtype=np.float32)
-ONE = np.ones(1, dtype=np.float32)
-BAD: dict[str, tuple[CorrectionSource, str]] = {
-    "a row of another vocabulary": (TargetRow(None, np.ones(VOCAB - 1, dtype=np.float32)), r"shape \(97,\)"),
-    "an id behind the vocabulary": (TargetRow(np.array([VOCAB]), ONE), r"ids in 0\.\.96, found 97"),
-    "a negative id": (Candidates(np.array([-1]), ONE), r"ids in 0\.\.96, found -1"),
-    "ids that descend": (TargetRow(np.array([4, 3]), np.ones(2, dtype=np.float32)), "strictly ascending"),
-    "fewer ids than probabilities": (Candidates(np.array([3]), np.ones(2, dtype=np.float32)), "one for each"),
-    "no candidates": (Candidates(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32)), "at least one"),
-    "not a number": (TargetRow(None, NAN), "finite numbers"),
-    "nothing to draw": (TargetRow(None, np.zeros(VOCAB, dtype=np.float32)), "not all 0"),
-    "a negative probability": (Candidates(np.array([3]), -ONE), "finite numbers"),
-}
-
-
-@pytest.mark.parametrize(("source", "message"), BAD.values(), ids=BAD.keys())
-def test_a_source_that_is_no_distribution_is_refused(
-    make_drafter: MakeDrafter, source: CorrectionSource, message: str
-) -> None:
-    device, engine = rejected_block(make_drafter)
-    with pytest.raises(ParameterError, match=message):
-        draft_of(engine, device.request(2, correction=source))
-    assert not engine.busy
-    device.known = len(PROMPT)  # nothing was taken from the request that was refused
-    assert draft_of(engine, device.request(2, correction=dense_row(0))).correction is not None
