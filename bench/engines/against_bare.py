@@ -13,11 +13,12 @@ from pathlib import Path
 
 import torch
 
-from bench.harness.driver import GenerationDriver, random_tokens
 from bench.harness.record import write_record
 from bench.harness.timing import plain_step, seconds_of
 from cluster.reports.tables import show_table
 from outrider.contracts.requests import SamplingParams
+from outrider.costs.batch_runs import UniquePrompts
+from outrider.costs.driver import GenerationDriver
 from outrider.engines.limits import EngineLimits
 from outrider.engines.torch.verifier import TorchVerifier
 from outrider.models.loading import LoadedModel, load_target
@@ -77,7 +78,7 @@ def _medians_ms(
     driver, drafts = _warm(engine, bare.vocab_size, params, generations, args)
     step = plain_step(bare.model, generations, args.prefix, args.window + 1)
     times = [(seconds_of(step), seconds_of(partial(driver.round, drafts))) for _ in range(args.repeats + 1)][1:]
-    driver.close(keep_cache=False)
+    driver.close(tuple(driver.tokens))
     bare_ms, our_ms = (1e3 * statistics.median(column) for column in zip(*times, strict=True))
     return bare_ms, our_ms
 
@@ -86,12 +87,11 @@ def _warm(
     engine: TorchVerifier, vocab_size: int, params: SamplingParams, generations: int, args: argparse.Namespace
 ) -> tuple[GenerationDriver, dict[str, tuple[int, ...]]]:
     """Generations whose prompts are computed, and what each drafts in every round."""
-    tokens = random_tokens(generations, args.prefix, args.window, vocab_size, seed=0)
-    driver = GenerationDriver(engine, params)
-    for index, prompt in enumerate(tokens.prompts):
-        driver.open(f"warm {index}", prompt)
+    prompts, driver = UniquePrompts(vocab_size, seed=0), GenerationDriver(engine, params)
+    for index in range(generations):
+        driver.open(f"warm {index}", prompts.take(args.prefix))
     driver.round(dict.fromkeys(driver.tokens, ()))
-    return driver, dict(zip(driver.tokens, tokens.drafts, strict=True))
+    return driver, {name: prompts.draft(args.window) for name in driver.tokens}
 
 
 def _beside_a_long_prompt(
@@ -101,7 +101,7 @@ def _beside_a_long_prompt(
     driver, drafts = _warm(engine, vocab_size, _PARAMS["greedy"], 1, args)
     [(warm, draft)] = drafts.items()
     alone_ms = 1e3 * statistics.median(seconds_of(partial(driver.round, drafts)) for _ in range(args.repeats))
-    driver.open("long", random_tokens(1, _LONG_PROMPT_TOKENS, 0, vocab_size, seed=1).prompts[0])
+    driver.open("long", UniquePrompts(vocab_size, seed=1).take(_LONG_PROMPT_TOKENS))
     waiting, beside_ms = [driver.block("long")], list[float]()
 
     def round_beside() -> None:
@@ -109,5 +109,5 @@ def _beside_a_long_prompt(
 
     while waiting:
         beside_ms.append(1e3 * seconds_of(round_beside))
-    driver.close(keep_cache=False)
+    driver.close(tuple(driver.tokens))
     return alone_ms, beside_ms

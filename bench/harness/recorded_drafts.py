@@ -17,12 +17,12 @@ import torch
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from bench.harness.driver import GREEDY, GenerationDriver
 from bench.harness.prompts import PROMPTS
 from outrider.contracts.drafting import Draft, DrafterEngine, DraftPlan, DraftRequest, DraftTerms
 from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.verifying import OpenGeneration, VerifierEngine
+from outrider.costs.driver import GREEDY, GenerationDriver
 from outrider.engines.drafter.engine import TorchDrafter
 from outrider.engines.limits import EngineLimits
 from outrider.engines.torch.verifier import TorchVerifier
@@ -155,7 +155,7 @@ def greedy_responses(
     ]:
         driver.round(dict.fromkeys(writing, ()))
     outputs = [tuple(driver.tokens[name][length:]) for name, length in lengths.items()]
-    driver.close(keep_cache=False)
+    driver.close(lengths)
     return outputs
 
 

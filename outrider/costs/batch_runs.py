@@ -5,20 +5,16 @@ before. A block without any opens its generation with a prompt of its new positi
 engine that finds a part of one in its prefix cache all the same ends the profile: it would be measured too fast.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.errors import OutriderError
-from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
-from outrider.contracts.requests import SamplingParams
-from outrider.contracts.verifying import AcceptanceRule, Block, OpenGeneration, Unfinished, Verified, VerifierEngine
+from outrider.contracts.verifying import Block, Outcome, Verified, VerifierEngine
+from outrider.costs.driver import GREEDY, GenerationDriver
 from outrider.costs.fit_figures import BatchSample
 from outrider.costs.profiling_plan import ProfilingPlan
-
-_GREEDY = SamplingParams(temperature=0.0)
 
 
 class ProfilingError(OutriderError):
@@ -56,15 +52,6 @@ class UniquePrompts:
         return tuple(self._rng.integers(self._vocab_size, size=length).tolist())
 
 
-@dataclass(slots=True)
-class _Open:
-    """A generation of a batch: its committed tokens, and the positions each pass computes."""
-
-    name: str
-    tokens: list[int]
-    new_tokens: int
-
-
 class BatchRunner:
     """Builds batches, times their passes, and takes them down again."""
 
@@ -73,72 +60,55 @@ class BatchRunner:
         self._engine = engine
         self._prompts = prompts
         self._now_s = now_s
+        self._driver = GenerationDriver(engine, GREEDY)
         self._opened = 0
-        self._round = 0
 
     def run(self, blocks: Sequence[VerifyCost], warmups: int = 0) -> float:
         """Seconds of one pass over such a batch, after ``warmups`` passes over others like it that do not count.
 
         Raises:
             ProfilingError: a pass did not decide every block, or used KV it should not have had.
+            RoundFailedError: the engine cannot decide a block.
         """
         warm = {i: self._resident(block, warmups) for i, block in enumerate(blocks) if block.cached_tokens}
         seconds = 0.0
         for _ in range(warmups + 1):
-            cold = {i: self._open(block.new_tokens, 0) for i, block in enumerate(blocks) if not block.cached_tokens}
-            seconds = self._pass([warm[i] if i in warm else cold[i] for i in range(len(blocks))])
-            self._close(cold.values())
-        self._close(warm.values())
+            cold = {i: self._open(block.new_tokens) for i, block in enumerate(blocks) if not block.cached_tokens}
+            drafts = [self._prompts.draft(block.new_tokens - 1) if block.cached_tokens else () for block in blocks]
+            names = warm | cold
+            seconds = self._pass([self._driver.block(names[i], draft) for i, draft in enumerate(drafts)])
+            self._driver.close(cold.values())
+        self._driver.close(warm.values())
         return seconds
 
-    def _resident(self, block: VerifyCost, passes_before: int) -> _Open:
+    def _resident(self, block: VerifyCost, passes_before: int) -> str:
         """A generation whose resident prefix has the wanted length when it counts: each pass commits one token."""
-        opened = self._open(max(1, block.cached_tokens - passes_before), block.new_tokens)
-        prefix, outcome = self._block(opened, ()), None
-        while not isinstance(outcome, Verified):
-            [outcome] = self._engine.verify([prefix])
-            if not isinstance(outcome, Verified | Unfinished):
-                raise ProfilingError(f"needs a computed prefix, found {outcome}")
-        self._commit(opened, prefix, outcome)
-        return opened
+        name = self._open(max(1, block.cached_tokens - passes_before))
+        waiting = [self._driver.block(name)]
+        while waiting:
+            waiting = self._commit(waiting, self._engine.verify(waiting))
+        return name
 
-    def _open(self, prompt_tokens: int, new_tokens: int) -> _Open:
+    def _open(self, prompt_tokens: int) -> str:
         self._opened += 1
-        opened = _Open(f"profile-{self._opened}", list(self._prompts.take(prompt_tokens)), new_tokens)
-        self._engine.open(OpenGeneration(opened.name, tuple(opened.tokens), _GREEDY))
-        return opened
+        name = f"profile-{self._opened}"
+        self._driver.open(name, self._prompts.take(prompt_tokens))
+        return name
 
-    def _pass(self, batch: Sequence[_Open]) -> float:
-        blocks = [self._block(one, self._prompts.draft(max(0, one.new_tokens - 1))) for one in batch]
+    def _pass(self, batch: Sequence[Block]) -> float:
         began_at_s = self._now_s()
-        outcomes = self._engine.verify(blocks)
+        outcomes = self._engine.verify(batch)
         seconds = self._now_s() - began_at_s
-        for one, block, outcome in zip(batch, blocks, outcomes, strict=True):
-            if not isinstance(outcome, Verified):
-                raise ProfilingError(f"needs a pass that decides every block, found {outcome}")
-            self._commit(one, block, outcome)
+        if self._commit(batch, outcomes):
+            raise ProfilingError("needs a pass that decides every block, found Unfinished ones")
         return seconds
 
-    def _block(self, opened: _Open, draft: tuple[int, ...]) -> Block:
-        self._round += 1
-        return Block(
-            generation=opened.name,
-            round=self._round,
-            position=len(opened.tokens),
-            prefix_hash=extend_prefix_hash(EMPTY_PREFIX_HASH, opened.tokens),
-            draft=draft,
-            rule=AcceptanceRule.GREEDY,
-        )
-
-    def _commit(self, opened: _Open, block: Block, outcome: Verified) -> None:
-        if outcome.cached_tokens:
-            raise ProfilingError(f"needs a prompt that is not in the cache, found {outcome.cached_tokens} tokens of it")
-        assert outcome.next_token is not None, "every block wants its bonus token"
-        opened.tokens += [*(block.draft[node] for node in outcome.accepted_path), outcome.next_token]
-
-    def _close(self, batch: Iterable[_Open]) -> None:
-        for one in batch:
-            self._engine.close(one.name, keep_cache=False)
+    def _commit(self, batch: Sequence[Block], outcomes: Sequence[Outcome]) -> list[Block]:
+        """The blocks that are not decided yet."""
+        cached = sum(outcome.cached_tokens for outcome in outcomes if isinstance(outcome, Verified))
+        if cached:
+            raise ProfilingError(f"needs a prompt that is not in the cache, found {cached} tokens of it")
+        return self._driver.commit(batch, outcomes)
 
 
 def measure(
@@ -159,9 +129,6 @@ def measure(
         warmups: passes before the first of them, which are not.
         seed: of the orders.
         on_batch: called after each.
-
-    Raises:
-        ProfilingError: as ``BatchRunner.run``.
     """
     configurations = (*plan.train, *plan.test)
     seconds: list[list[float]] = [[] for _ in configurations]

@@ -1,34 +1,25 @@
 """Drives generations of a verifier engine, block by block."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-
-import numpy as np
+from collections.abc import Iterable, Mapping, Sequence
 
 from outrider.contracts.errors import OutriderError
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import SamplingParams
-from outrider.contracts.verifying import AcceptanceRule, Block, OpenGeneration, Unfinished, Verified, VerifierEngine
+from outrider.contracts.verifying import (
+    AcceptanceRule,
+    Block,
+    OpenGeneration,
+    Outcome,
+    Unfinished,
+    Verified,
+    VerifierEngine,
+)
 
 GREEDY = SamplingParams(temperature=0.0)
 
 
 class RoundFailedError(OutriderError):
     """An engine did not decide a block it should have decided."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    """Prompts and drafts: ``prompts[i]`` of the i-th generation, whose beginning is its shorter prompt."""
-
-    prompts: tuple[tuple[int, ...], ...]
-    drafts: tuple[tuple[int, ...], ...]
-
-
-def random_tokens(generations: int, prompt: int, draft: int, vocab_size: int, seed: int) -> Tokens:
-    """Random ids; no two prompts begin alike."""
-    drawn = np.random.default_rng(seed).integers(vocab_size, size=(generations, prompt + draft)).tolist()
-    return Tokens(tuple(tuple(row[:prompt]) for row in drawn), tuple(tuple(row[prompt:]) for row in drawn))
 
 
 class GenerationDriver:
@@ -61,13 +52,17 @@ class GenerationDriver:
         )
 
     def verify(self, blocks: Sequence[Block]) -> list[Block]:
-        """One call of the engine; returns the blocks that are not decided yet.
+        """One call of the engine; returns the blocks that are not decided yet."""
+        return self.commit(blocks, self._engine.verify(blocks))
+
+    def commit(self, blocks: Sequence[Block], outcomes: Sequence[Outcome]) -> list[Block]:
+        """What a call came to; returns the blocks that are not decided yet.
 
         Raises:
             RoundFailedError: a block was refused, forgotten or stuck for memory.
         """
         unfinished = []
-        for block, outcome in zip(blocks, self._engine.verify(blocks), strict=True):
+        for block, outcome in zip(blocks, outcomes, strict=True):
             if isinstance(outcome, Unfinished) and not outcome.waits_for_memory:
                 unfinished.append(block)
             elif isinstance(outcome, Verified) and outcome.next_token is not None:
@@ -78,17 +73,13 @@ class GenerationDriver:
         return unfinished
 
     def round(self, drafts: Mapping[str, tuple[int, ...]]) -> None:
-        """One round of these generations: as many calls as it takes until every block is decided.
-
-        Raises:
-            RoundFailedError: as ``verify``.
-        """
+        """One round of these generations: as many calls as it takes until every block is decided."""
         blocks = [self.block(name, draft) for name, draft in drafts.items()]
         while blocks:
             blocks = self.verify(blocks)
 
-    def close(self, *, keep_cache: bool) -> None:
-        """Close all."""
-        for name in self.tokens:
-            self._engine.close(name, keep_cache=keep_cache)
-        self.tokens.clear()
+    def close(self, names: Iterable[str]) -> None:
+        """Close these, and keep nothing of them: what was measured must not help what follows."""
+        for name in names:
+            self._engine.close(name, keep_cache=False)
+            del self.tokens[name]
