@@ -28,11 +28,7 @@ def installed_version() -> str | None:
 
 
 def check_installed() -> None:
-    """Find out in milliseconds.
-
-    Raises:
-        EngineUnavailableError: vLLM is not installed, or in another version.
-    """
+    """Find out in milliseconds; what is not installed, or in another version, is an ``EngineUnavailableError``."""
     found = installed_version()
     if found != SUPPORTED_VERSION:
         raise EngineUnavailableError(

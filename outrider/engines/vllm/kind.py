@@ -3,30 +3,26 @@
 from pathlib import Path
 
 from outrider.engines.kinds import BuiltVerifier, VerifierKind, VerifierSpec
+from outrider.engines.limits import kept_rows_bytes
 
 
 def vllm_verifier(spec: VerifierSpec) -> BuiltVerifier:
     """``PagedVerifier`` over vLLM's forward pass and KV."""
+    from outrider.engines.verifier.engine import PagedVerifier  # noqa: PLC0415
     from outrider.engines.vllm.install import SUPPORTED_VERSION  # noqa: PLC0415
+    from outrider.engines.vllm.model import VllmForward  # noqa: PLC0415
     from outrider.engines.vllm.settings import VllmSettings  # noqa: PLC0415
-    from outrider.engines.vllm.verifier import vllm_verifier  # noqa: PLC0415
     from outrider.models.loading import load_target_facts, resolve_folder  # noqa: PLC0415
 
     facts = load_target_facts(spec.target, max_context_tokens=spec.max_context_tokens)
-    settings = VllmSettings(
-        folder=resolve_folder(spec.target),
-        dtype=spec.dtype,
-        device=spec.device,
+    model = VllmForward(VllmSettings(spec, resolve_folder(spec.target), facts.vocab_size, facts.max_context_tokens))
+    engine = PagedVerifier(
+        model,
         vocab_size=facts.vocab_size,
-        max_context_tokens=facts.max_context_tokens,
-        kv_budget_bytes=spec.limits.kv_budget_bytes,
-        block_tokens=spec.limits.block_tokens,
-        max_pass_tokens=spec.max_pass_tokens,
-        threads=spec.threads,
-        tensor_parallel_size=spec.tensor_parallel_size,
-        options=spec.vllm_options,
+        max_context_tokens=min(facts.max_context_tokens, model.max_positions),
+        prefill_chunk_tokens=spec.limits.prefill_chunk_tokens,
+        kept_rows_bytes=kept_rows_bytes(spec.limits.kv_budget_bytes),
     )
-    engine = vllm_verifier(settings, spec.limits.prefill_chunk_tokens)
     return BuiltVerifier(engine, facts, spec.machine(facts.name, SUPPORTED_VERSION))
 
 

@@ -44,13 +44,14 @@ class VllmForward:
             UnsupportedModelError: KV of this model is more than one set of full-attention blocks.
             ParameterError: an option that vLLM does not have, a KV budget too small, or blocks of another size.
         """
-        check_install(settings.device)
+        spec = settings.spec
+        check_install(spec.device)
         from outrider.engines.vllm.runner import Runner  # noqa: PLC0415 (imports vLLM)
 
-        if settings.device == "cuda" and settings.tensor_parallel_size > 1:
-            event(_LOG, "vllm_tensor_parallel_untested", logging.WARNING, gpus=settings.tensor_parallel_size)
+        if spec.device == "cuda" and spec.tensor_parallel_size > 1:
+            event(_LOG, "vllm_tensor_parallel_untested", logging.WARNING, gpus=spec.tensor_parallel_size)
         self._settings = settings
-        self.block_tokens = settings.block_tokens
+        self.block_tokens = spec.limits.block_tokens
         self._runner = Runner(settings)
         try:
             layout = self._runner.describe()
@@ -65,7 +66,7 @@ class VllmForward:
         self, segments: Sequence[Segment], copies: Sequence[BlockCopy] = (), *, want_hidden: bool = False
     ) -> PassResult:
         """One pass, or several if there are more tokens or segments than one takes; see ``BranchModel.forward``."""
-        parts = split(segments, self._settings.max_pass_tokens, self._settings.max_pass_segments)
+        parts = split(segments, self._settings.spec.max_pass_tokens, self._settings.max_pass_segments)
         results = [
             self._runner.run(part, copies if index == 0 else (), want_hidden=want_hidden)
             for index, part in enumerate(parts)

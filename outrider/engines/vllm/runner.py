@@ -33,20 +33,15 @@ class Runner:
     """One ``EngineCore``, of which only the workers are used."""
 
     def __init__(self, settings: VllmSettings) -> None:
-        """Start vLLM.
-
-        Raises:
-            EngineUnavailableError: it does not start.
-            ParameterError: an option it does not have.
-        """
+        """Start vLLM; what can go wrong is told by ``VllmForward``."""
         arguments = settings.engine_arguments()
         if unknown := sorted(set(arguments) - {field.name for field in fields(EngineArgs)}):
             raise ParameterError("vllm_options", "names of vLLM's EngineArgs", ", ".join(unknown))
-        self._on_host = settings.tensor_parallel_size > 1
+        self._on_host = settings.spec.tensor_parallel_size > 1
         self._passes = 0
         self._finished: set[str] = set()
         try:
-            with starting(settings.threads):
+            with starting(settings.spec.threads):
                 config = EngineArgs(**arguments).create_engine_config()
                 # Lets a budget be smaller than one sequence of the whole context; the block pool limits sequences then.
                 config.model_config.original_max_model_len = -1

@@ -9,6 +9,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from outrider.engines.forward_model import BlockCopy, BranchModel, PassResult, Segment
+from outrider.engines.kinds import VerifierSpec
+from outrider.engines.limits import EngineLimits
 from outrider.engines.torch.model import kv_bytes_per_token
 from outrider.engines.vllm.model import VllmForward
 from outrider.engines.vllm.settings import VllmSettings
@@ -35,17 +37,11 @@ class VllmModels:
         if digest not in self._running:
             with TemporaryDirectory() as folder:
                 model.save_pretrained(folder)
-                settings = VllmSettings(
-                    folder=Path(folder),
-                    dtype="float32",
-                    device="cpu",
-                    vocab_size=model.config.vocab_size,
-                    max_context_tokens=model.config.max_position_embeddings,
-                    kv_budget_bytes=(TOTAL_BLOCKS + 1) * VLLM_BLOCK_TOKENS * kv_bytes_per_token(model),
-                    block_tokens=VLLM_BLOCK_TOKENS,
-                    max_pass_tokens=256,
-                    max_pass_segments=24,
-                )
+                kv_budget_bytes = (TOTAL_BLOCKS + 1) * VLLM_BLOCK_TOKENS * kv_bytes_per_token(model)
+                limits = EngineLimits(kv_budget_bytes, VLLM_BLOCK_TOKENS)
+                spec = VerifierSpec("vllm", folder, "float32", "cpu", 1, limits, max_pass_tokens=256)
+                config = model.config
+                settings = VllmSettings(spec, Path(folder), config.vocab_size, config.max_position_embeddings, 24)
                 self._running[digest] = VllmForward(settings)
         return self._running[digest]
 

@@ -1,12 +1,16 @@
 """A tiny random model in a folder, as vLLM wants it, and one engine over it for each module of tests."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from outrider.engines.kinds import VerifierSpec
+from outrider.engines.limits import EngineLimits
 from outrider.engines.vllm.model import VllmForward
 from outrider.engines.vllm.settings import VllmSettings
 
@@ -59,19 +63,15 @@ def tiny_folder(tiny: LlamaForCausalLM, tmp_path_factory: pytest.TempPathFactory
 def make_settings(tiny_folder: Path) -> MakeSettings:
     """Settings for the saved model: 64 blocks, passes of 96 tokens and 6 segments."""
 
-    def make(**changes: object) -> VllmSettings:
-        usual: dict[str, object] = {
-            "folder": tiny_folder,
-            "dtype": "float32",
-            "device": "cpu",
-            "vocab_size": VOCAB,
-            "max_context_tokens": 768,
-            "kv_budget_bytes": 64 * BLOCK_TOKENS * KV_BYTES_PER_TOKEN,
-            "block_tokens": BLOCK_TOKENS,
-            "max_pass_tokens": 96,
-            "max_pass_segments": 6,
-        }
-        return VllmSettings(**(usual | changes))  # type: ignore[arg-type]
+    def make(
+        folder: Path = tiny_folder,
+        max_context_tokens: int = 768,
+        kv_budget_bytes: int = 64 * BLOCK_TOKENS * KV_BYTES_PER_TOKEN,
+        **changes: Any,
+    ) -> VllmSettings:
+        limits = EngineLimits(kv_budget_bytes, BLOCK_TOKENS)
+        spec = VerifierSpec("vllm", str(folder), "float32", "cpu", 1, limits, max_pass_tokens=96)
+        return VllmSettings(replace(spec, **changes), folder, VOCAB, max_context_tokens, max_pass_segments=6)
 
     return make
 

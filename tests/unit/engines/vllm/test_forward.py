@@ -138,8 +138,8 @@ def test_engines_live_beside_and_after_one_another(make_settings: MakeSettings, 
 
 def test_options_vllm_does_not_have_or_refuses(make_settings: MakeSettings) -> None:
     with pytest.raises(ParameterError, match="names of vLLM's EngineArgs, found 'gpu_memory'"):
-        VllmForward(make_settings(options={"gpu_memory": 0.5}))
+        VllmForward(make_settings(vllm_options={"gpu_memory": 0.5}))
     with pytest.raises(EngineUnavailableError, match=r"does not start .*quantization"):
-        VllmForward(make_settings(options={"quantization": "no-such-method"}))
+        VllmForward(make_settings(vllm_options={"quantization": "no-such-method"}))
     with pytest.raises(EngineUnavailableError, match=r"does not start .*memory"):
         VllmForward(make_settings(kv_budget_bytes=1 << 50))

@@ -9,21 +9,9 @@ import torch
 from transformers import LlamaForCausalLM
 
 from outrider.contracts.errors import UnsupportedModelError
-from outrider.contracts.requests import SamplingParams
 from outrider.engines.forward_model import Segment
 from outrider.engines.vllm.model import VllmForward
-from outrider.engines.vllm.verifier import vllm_verifier
-from tests.unit.engines.reference import Client, generate, target_alone
-from tests.unit.engines.vllm.conftest import MakeSettings, tiny_llama
-
-
-def test_the_verifier_says_what_the_target_alone_would(make_settings: MakeSettings) -> None:
-    engine = vllm_verifier(make_settings(), prefill_chunk_tokens=16)
-    params, prompt = SamplingParams(temperature=0.8, seed=5), [5, 17, 42, 8, 61, 30, 2]
-    truth = target_alone(tiny_llama(), prompt, params, 20)
-    client = Client("a", prompt, params)
-    generate(engine, [client], lambda c: [*truth[len(c.output) :][:2], 1], 12)
-    assert client.output == truth[: len(client.output)]
+from tests.unit.engines.vllm.conftest import MakeSettings
 
 
 def test_a_sliding_window_serves_within_its_window_only(
