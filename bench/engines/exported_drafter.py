@@ -19,13 +19,7 @@ def export_drafter(file: Path, target_folder: Path, out: Path) -> Path:
     Args:
         file: made by ``outrider distill``.
         target_folder: of the target it drafts for.
-        out: folder to write.
-
-    Returns:
-        ``out``.
-
-    Raises:
-        ModelUnavailableError: not a drafter file, or made for a target of other sizes.
+        out: folder to write, and returned.
     """
     drafter: Any = load_drafter_from_target_dir(file, target_folder, dtype=torch.float32, device="cpu")
     projection, head = drafter.lm_head

@@ -74,11 +74,7 @@ class RecordSettings:
 
 
 def recorded_drafts(settings: RecordSettings) -> tuple[RecordedResponse, ...]:
-    """The responses of a pair of models; made with them if they are not in the cache.
-
-    Raises:
-        ModelUnavailableError: a model can neither be found nor fetched.
-    """
+    """The responses of a pair of models; made with them if they are not in the cache."""
     tokenizer = load_tokenizer(settings.target)
     prompts = distinct_prompts(tokenizer, settings.prompts)
     made_of = {
@@ -139,11 +135,7 @@ def _made(settings: RecordSettings, prompts: Sequence[tuple[int, ...]]) -> list[
 def greedy_responses(
     engine: VerifierEngine, prompts: Sequence[tuple[int, ...]], tokens: int, eos_token_ids: Sequence[int]
 ) -> list[tuple[int, ...]]:
-    """The target's own responses, of at most ``tokens`` tokens, the end-of-sequence token included.
-
-    Raises:
-        RoundFailedError: the engine does not decide a block.
-    """
+    """The target's own responses, of at most ``tokens`` tokens, the end-of-sequence token included."""
     driver = GenerationDriver(engine, GREEDY)
     for index, ids in enumerate(prompts):
         driver.open(f"response {index}", ids)

@@ -50,11 +50,7 @@ class Server:
 
 @contextlib.contextmanager
 def started(server: Server, log: Path) -> Iterator[str]:
-    """Run a server while the block is open; gives its URL. ``log`` takes what it prints.
-
-    Raises:
-        ServerFailedError: it ended, or was not ready in time.
-    """
+    """Run a server while the block is open; gives its URL. ``log`` takes what it prints."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])

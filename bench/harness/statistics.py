@@ -28,20 +28,12 @@ class Estimate:
 
 
 def estimate(responses: Sequence[npt.NDArray[np.float64]]) -> Estimate:
-    """Mean of all positions, whole responses redrawn.
-
-    Raises:
-        ValueError: no position at all.
-    """
+    """Mean of all positions, whole responses redrawn."""
     return ratio([float(response.sum()) for response in responses], [len(response) for response in responses])
 
 
 def ratio(tops: Sequence[float], bottoms: Sequence[float]) -> Estimate:
-    """Sum over sum, with a percentile bootstrap that redraws pairs.
-
-    Raises:
-        ValueError: the bottoms add up to 0.
-    """
+    """Sum over sum, with a percentile bootstrap that redraws pairs."""
     top, bottom = np.array(tops, dtype=np.float64), np.array(bottoms, dtype=np.float64)
     if not bottom.sum():
         raise ValueError("needs a positive sum to divide by, found 0")

@@ -26,11 +26,7 @@ def open_client(url: str, timeout_s: float) -> httpx.AsyncClient:
 
 
 async def served_model(client: httpx.AsyncClient) -> str:
-    """The name of the first model served.
-
-    Raises:
-        ServiceUnusableError: no answer, or not OpenAI's list of models.
-    """
+    """The name of the first model served."""
     try:
         response = await client.get("/v1/models", timeout=10)
         response.raise_for_status()
@@ -57,11 +53,7 @@ class Endpoint:
 
 
 async def endpoint_of(client: httpx.AsyncClient, model: str, timeout_s: float) -> Endpoint:
-    """Warm the service up with one short request, and find out whether it takes ``continuous_usage_stats`` (vLLM's).
-
-    Raises:
-        ServiceUnusableError: it answers the request neither with nor without it.
-    """
+    """Warm the service up with one short request, and find out whether it takes ``continuous_usage_stats`` (vLLM's)."""
     short = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4}
     request, found = PlannedRequest(0.0, "/v1/chat/completions", short), ""
     for counting in (True, False):

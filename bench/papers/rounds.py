@@ -38,9 +38,6 @@ def recorded_shape(responses: Sequence[npt.NDArray[np.float64]], window: int) ->
     Args:
         responses: for each, ``[n]`` probabilities that its tokens came from the draft (``Coupled.given_token``).
         window: tokens drafted per round. Rounds that would draft past a response's end are left out.
-
-    Raises:
-        ValueError: no response is as long as the window.
     """
     tokens = full = rounds = 0.0
     for given in responses:

@@ -30,11 +30,7 @@ from outrider.models.loading import load_tokenizer
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run the bench; print its tables, and write figures.
-
-    Raises:
-        ConfigError: the configuration has no drafter, or already emulates a link.
-    """
+    """Run the bench; print its tables, and write figures."""
     args = _parser().parse_args(argv)
     config = read_config(args)
     if config.drafter_count == 0 or any(group.link is not None for group in config.drafters):

@@ -32,11 +32,7 @@ class Amount:
 async def measure(
     url: str, config: Config, chosen: Sequence[Cell], amount: Amount
 ) -> AsyncGenerator[list[Response], None]:
-    """One request at a time; yields each cell's responses.
-
-    Raises:
-        ServiceUnusableError: an answer is refused or incomplete.
-    """
+    """One request at a time; yields each cell's responses."""
     per_cell = len(METHODS) * amount.prompts * amount.repeats
     async with open_client(url, _TIMEOUT_S) as client:
         service = MeasuredService(client, config)

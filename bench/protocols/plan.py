@@ -43,9 +43,6 @@ def cells(only: Sequence[str] = ()) -> tuple[Cell, ...]:
     """The cells to measure: all, or those whose name begins with one of ``only``.
 
     Slow links come first: what a coordinator knows of a link is renewed by traffic, and that is faster upwards.
-
-    Raises:
-        ParameterError: one of ``only`` fits no cell.
     """
     every = tuple(Cell(*of) for of in product(RATES_MBPS, RTTS_MS, TEMPERATURES))
     strangers = [prefix for prefix in only if not any(cell.name.startswith(prefix) for cell in every)]

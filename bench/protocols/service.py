@@ -38,11 +38,7 @@ class MeasuredService:
             await changed
 
     async def ask(self, cell: Cell, turn: Turn, prompt: str, tokens: int, options: dict[str, object]) -> Response:
-        """One response of exactly ``tokens`` tokens.
-
-        Raises:
-            ServiceUnusableError: it was refused, or is not complete.
-        """
+        """One response of exactly ``tokens`` tokens; a refused or incomplete one is a ``ServiceUnusableError``."""
         await self._timings()  # of whatever was before
         began_at_s = time.perf_counter()
         answer = await self._client.post(

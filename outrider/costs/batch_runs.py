@@ -32,11 +32,7 @@ class UniquePrompts:
         self._seen: set[tuple[int, ...]] = set()
 
     def take(self, length: int) -> tuple[int, ...]:
-        """A prompt of so many tokens, which begins with its number.
-
-        Raises:
-            ProfilingError: it was used before.
-        """
+        """A prompt of so many tokens, which begins with its number; it was never taken before."""
         first = len(self._seen) % self._vocab_size
         prompt = (first, *self.draft(length - 1))
         beginning = prompt[: self._told_apart_tokens]

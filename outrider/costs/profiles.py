@@ -77,11 +77,7 @@ class CostProfile:
     schema_version: Count = SCHEMA_VERSION
 
     def __post_init__(self) -> None:
-        """Refuse what another version wrote, and offsets of rows that have no bucket.
-
-        Raises:
-            ConfigError: another schema, or an unknown range of rows.
-        """
+        """Refuse what another version wrote, and offsets of rows that have no bucket."""
         if self.schema_version != SCHEMA_VERSION:
             needed = f"{SCHEMA_VERSION}, the one this version reads; run `outrider profile` again"
             raise ConfigError("schema_version", needed, self.schema_version)
@@ -142,11 +138,7 @@ def read_profile(path: str | Path) -> CostProfile:
 
 
 def shipped_profile(name: str) -> CostProfile:
-    """A profile that is part of the package.
-
-    Raises:
-        ConfigError: there is none of this name; the message lists those there are.
-    """
+    """A profile that is part of the package; a ``ConfigError`` lists those there are."""
     known = sorted(file.name.removesuffix(".json") for file in _SHIPPED.iterdir() if file.name.endswith(".json"))
     if name not in known:
         raise ConfigError("cost profile", f"one of {', '.join(known)}", name)
@@ -154,11 +146,7 @@ def shipped_profile(name: str) -> CostProfile:
 
 
 def parse_profile(text: str, source: str) -> CostProfile:
-    """Read JSON text; ``source`` names it in messages.
-
-    Raises:
-        ConfigError: as ``read_profile``.
-    """
+    """Read JSON text; ``source`` names it in messages."""
     try:
         return _ADAPTER.validate_json(text)
     except ValidationError as error:

@@ -17,11 +17,7 @@ _FORM_BITS = 2
 
 
 def write_source(writer: BitWriter, source: CorrectionSource, wire: WireFormat) -> None:
-    """What a correction is drawn from.
-
-    Raises:
-        MessageError: it is nothing the format can carry.
-    """
+    """What a correction is drawn from."""
     writer.flag(value=isinstance(source, Candidates))
     if isinstance(source, Candidates):
         _write_candidates(writer, source, wire)
@@ -30,7 +26,7 @@ def write_source(writer: BitWriter, source: CorrectionSource, wire: WireFormat) 
 
 
 def read_source(reader: BitReader, wire: WireFormat) -> CorrectionSource:
-    """The same. Raises ``MessageError`` if the bits are neither row nor candidates."""
+    """The same; bits that are neither row nor candidates are a ``MessageError``."""
     return _read_candidates(reader, wire) if reader.flag() else _read_row(reader, wire)
 
 

@@ -87,24 +87,17 @@ class RoundTerms:
 class SecondStep(ABC):
     """What crosses the link where the verifier asks again before it decides (``Undecided``, ``Resolution``).
 
-    The device keeps the hidden states its last chain was drawn from until it has the next order.
+    The device keeps the hidden states its last chain was drawn from until it has the next order. What cannot be written
+    or read is a ``MessageError``.
     """
 
     @abstractmethod
     def encode_question(self, writer: BitWriter, mismatches: Sequence[int], plan: DraftPlan) -> None:
-        """Write which tokens of the block are asked about: indices, ascending.
-
-        Raises:
-            MessageError: the format cannot carry them.
-        """
+        """Write which tokens of the block are asked about: indices, ascending."""
 
     @abstractmethod
     def decode_question(self, reader: BitReader, plan: DraftPlan) -> tuple[int, ...]:
-        """Read them.
-
-        Raises:
-            MessageError: the bits name no tokens of a block of this plan.
-        """
+        """Read them."""
 
     @abstractmethod
     def encode_states(self, writer: BitWriter, hidden: FloatRow, wire: WireFormat) -> None:
@@ -112,11 +105,7 @@ class SecondStep(ABC):
 
     @abstractmethod
     def decode_states(self, reader: BitReader, count: int, wire: WireFormat) -> FloatRow:
-        """Read ``count`` of them, as the verifier is to see them.
-
-        Raises:
-            MessageError: the bits are no such states.
-        """
+        """Read ``count`` of them, as the verifier is to see them."""
 
 
 class DraftProtocol(ABC):
@@ -145,17 +134,12 @@ class DraftProtocol(ABC):
     def encode(self, writer: BitWriter, draft: Draft, plan: DraftPlan, wire: WireFormat) -> None:
         """Write a block: tokens, shape and distributions. Hidden states and the correction are no part of it.
 
-        Raises:
-            MessageError: the block is not one of this plan, or holds what the format cannot carry.
+        A ``MessageError`` says that it is not one of this plan, or holds what the format cannot carry.
         """
 
     @abstractmethod
     def decode(self, reader: BitReader, request: DraftRequest, wire: WireFormat) -> Draft:
-        """Read the block that answers ``request``.
-
-        Raises:
-            MessageError: the bits are no such block.
-        """
+        """Read the block that answers ``request``; bits that are none are a ``MessageError``."""
 
     @abstractmethod
     def expected_bits(self, wire: WireFormat, plan: DraftPlan) -> int:
@@ -220,11 +204,7 @@ def block(
 
 
 def distribution_as(kind: type[Sent], draft: Draft) -> Sent:
-    """The distribution of a block, of the type its protocol sends.
-
-    Raises:
-        MessageError: it is of another type.
-    """
+    """The distribution of a block, of the type its protocol sends; another one is a ``MessageError``."""
     if not isinstance(draft.distribution, kind):
         raise MessageError(f"needs a {kind.__name__} to send, found a {type(draft.distribution).__name__}")
     return draft.distribution

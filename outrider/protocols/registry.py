@@ -22,11 +22,7 @@ PROTOCOLS: Mapping[ProtocolName, DraftProtocol] = MappingProxyType(_PROTOCOLS)  
 
 
 def register(protocol: DraftProtocol) -> None:
-    """Make a protocol known, on both sides of the link.
-
-    Raises:
-        ParameterError: another one has its name or its code.
-    """
+    """Make a protocol known, on both sides of the link, if nobody else has its name or its code."""
     if protocol.name in _PROTOCOLS:
         raise ParameterError("name", f"one that is not taken ({', '.join(_PROTOCOLS)})", protocol.name)
     taken = sorted(other.code for other in _PROTOCOLS.values())

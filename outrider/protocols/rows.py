@@ -47,9 +47,6 @@ def write_drawn(writer: BitWriter, drawn: SparseDraft, groups: list[list[int]], 
         drawn: the rows.
         groups: token ids drawn from each row, in order.
         wire: of the message.
-
-    Raises:
-        MessageError: a token is not in its row, or a row is not what the format can carry.
     """
     if not len(groups) == len(drawn.token_ids) == len(drawn.logits):
         raise MessageError(f"needs {len(groups)} rows of ids and logits, found {len(drawn.token_ids)}")

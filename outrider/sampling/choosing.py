@@ -28,9 +28,6 @@ def target_probs(logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:
 
     Returns:
         ``[R, vocab]`` float32, rows sum to 1.
-
-    Raises:
-        ShapeError: the groups' rows do not add up to R.
     """
     adjusted = adjust_logits(logits, groups)
     probs = adjusted.softmax(dim=-1)
@@ -53,9 +50,6 @@ def choose_tokens(logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:
 
     Returns:
         ``[R]`` int64 on the device of ``logits``; reading it is the only wait for that device.
-
-    Raises:
-        ShapeError: the groups' rows do not add up to R.
     """
     check_rows(logits, groups)
     draws = _draws(groups)
@@ -88,9 +82,6 @@ def choose_along(logits: Tensor, groups: Sequence[RowGroup]) -> list[list[int]]:
 
     Returns:
         For each group its rows' choices, those behind the first that is not on the path replaced by -1 or not.
-
-    Raises:
-        ShapeError: the groups' rows do not add up to R.
     """
     starts = [0, *accumulate(group.rows for group in groups)]
     lazy = [i for i, group in enumerate(groups) if group.rows > 1 and not group.params.greedy]

@@ -38,9 +38,6 @@ def draw(probs: Probs, uniform: float) -> int:
 
     Returns:
         An index with a positive probability.
-
-    Raises:
-        ParameterError: nothing has a positive probability.
     """
     return int(draws(probs, np.array([uniform]))[0])
 

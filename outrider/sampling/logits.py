@@ -81,11 +81,7 @@ class RowGroup:
 
 
 def check_rows(logits: Tensor, groups: Sequence[RowGroup]) -> None:
-    """Check that ``groups`` describe every row of ``logits``.
-
-    Raises:
-        ShapeError: they do not.
-    """
+    """Check that ``groups`` describe every row of ``logits``; else a ``ShapeError``."""
     rows = sum(group.rows for group in groups)
     if logits.ndim != 2 or logits.shape[0] != rows:
         raise ShapeError(f"logits need shape [{rows}, vocab] (the rows of all groups), found {list(logits.shape)}")
@@ -108,7 +104,6 @@ def adjust_logits(logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:
         those are float32 and nothing is to be done.
 
     Raises:
-        ShapeError: the groups' rows do not add up to R.
         ParameterError: a logit bias names a token outside the vocabulary.
     """
     check_rows(logits, groups)

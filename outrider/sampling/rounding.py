@@ -16,18 +16,7 @@ _INT8_LOWEST = -127 / 8
 
 
 def round_floats(values: npt.ArrayLike, field: FloatField) -> FloatRow:
-    """Exactly what a message in this field decodes to; rounding twice changes nothing.
-
-    Args:
-        values: ``[n]``, -inf allowed. Below the field's range is -inf.
-        field: of the message.
-
-    Returns:
-        ``[n]`` float32.
-
-    Raises:
-        ParameterError: a value is NaN, +inf, or above the field's range.
-    """
+    """Exactly what a message in this field decodes to (``encode_floats``); rounding twice changes nothing."""
     return decode_floats(encode_floats(values, field), field)
 
 
@@ -44,9 +33,6 @@ def rounded_logits(logits: FloatRow, field: FloatField) -> FloatRow:
 
     Returns:
         ``[n]`` float32, largest 0.
-
-    Raises:
-        ParameterError: no finite logit, or one that is NaN or +inf.
     """
     row = np.asarray(logits, dtype=np.float32)
     largest = row.max(initial=-np.inf)
@@ -72,9 +58,6 @@ def truncated(logits: FloatRow, wire: WireFormat) -> tuple[IntRow, FloatRow]:
 
     Returns:
         ``[n]`` int64 ascending and ``[n]`` float32, largest 0, all finite; ``1 <= n <= top_k`` (if that is set).
-
-    Raises:
-        ParameterError: no finite logit, or one that is NaN or +inf.
     """
     row = np.asarray(logits, dtype=np.float32)
     largest = row.max(initial=-np.inf)

@@ -47,9 +47,6 @@ def write_order(writer: BitWriter, order: Order, wire: WireFormat, elements: int
         order: what to tell.
         wire: of the message.
         elements: of the drafter's last block; unused by an absolute verdict.
-
-    Raises:
-        MessageError: it names what does not exist, or what the format cannot carry.
     """
     verdict = order.verdict
     if isinstance(verdict, Accepted):

@@ -5,7 +5,9 @@ order: then the drafter has it too. Everything else (the first order, an answer 
 the prefix) is told by position and tokens. Which tokens are committed is never taken on trust: the checksum of every
 order covers a hash of the whole committed sequence, and that of its answer the same hash.
 
-Whoever gets a ``MessageError`` here has the session as it was before, and goes on with the next good message.
+A message that was damaged, or assumes other committed tokens or another last block than this side has, is a
+``ChecksumError``; one that is none of the kind that is due here, or holds what no message carries, another
+``MessageError``. Whoever gets one has the session as it was before, and goes on with the next good message.
 """
 
 from array import array
@@ -47,11 +49,7 @@ class CoordinatorSession:
         self._block: SentBlock | None = None  # the answer to the last order, once decoded
 
     def encode_order(self, request: DraftRequest) -> bytes:
-        """The message that asks for a block; asked again for an equal request, the same bytes.
-
-        Raises:
-            MessageError: it is another generation's, or holds what messages do not carry.
-        """
+        """The message that asks for a block; asked again for an equal request, the same bytes."""
         if self._sent is not None and self._sent.request == request:
             return self._sent.data
         if request.generation != self._generation or request.want_hidden:
@@ -69,12 +67,7 @@ class CoordinatorSession:
         return data
 
     def decode_answer(self, data: bytes, request: DraftRequest) -> DraftAnswer:
-        """The drafter's answer to the last order, with its request's generation and round.
-
-        Raises:
-            ChecksumError: it was damaged, or answers for another prefix.
-            MessageError: it is no answer to this request, or the request is not the last one encoded.
-        """
+        """The drafter's answer to the last order, with its request's generation and round."""
         if self._sent is None or (self._sent.request is not request and self._sent.request != request):
             raise MessageError(f"needs the request of the last order to decode its answer, found round {request.round}")
         message = unseal(data)
@@ -99,23 +92,14 @@ class CoordinatorSession:
         return NeedsPrefix(request.generation, request.round)
 
     def encode_question(self, asked: Undecided) -> bytes:
-        """The message that asks for more of the last block, which has been decoded.
-
-        Raises:
-            MessageError: the last block is another round's, or one of a protocol that is not asked again.
-        """
+        """The message that asks for more of the last block, which has been decoded."""
         request = self._asked_about(asked)
         writer = BitWriter()
         _second_step(request).encode_question(writer, asked.mismatches, request.plan)
         return seal(Kind.QUESTION, asked.round, writer.to_bytes(), request.prefix_hash)
 
     def decode_details(self, data: bytes, asked: Undecided) -> Resolution:
-        """The drafter's answer to that.
-
-        Raises:
-            ChecksumError: it was damaged, or answers for another prefix.
-            MessageError: it is no answer to this question.
-        """
+        """The drafter's answer to that."""
         request, message = self._asked_about(asked), unseal(data)
         if message.kind is not Kind.DETAILS or message.round_low != round_low(asked.round):
             raise MessageError(
@@ -169,12 +153,7 @@ class DrafterSession:
         self._hidden: FloatRow | None = None  # what that was drawn from, if more may be asked of it
 
     def answer_at_once(self, data: bytes) -> bytes | None:
-        """The answer to what needs no engine: the last order once more, or a question about the block that answered it.
-
-        Raises:
-            ChecksumError: the question was damaged, or this side has not the block it is about.
-            MessageError: it names no tokens of the block.
-        """
+        """The answer to what needs no engine: the last order once more, or a question about the last block."""
         if data == self._order_data:
             return self._answer_data
         message = unseal(data)
@@ -194,12 +173,7 @@ class DrafterSession:
         return seal(Kind.DETAILS, request.round, writer.to_bytes(), request.prefix_hash)
 
     def decode_order(self, data: bytes) -> DraftRequest:
-        """The request; its round is the low 8 bits of the coordinator's. The same bytes again are the same request.
-
-        Raises:
-            ChecksumError: it was damaged, or the two sides disagree about the committed tokens.
-            MessageError: it is no order.
-        """
+        """The request; its round is the low 8 bits of the coordinator's. The same bytes again are the same request."""
         if self._request is not None and data == self._order_data:
             return self._request
         message = unseal(data)
@@ -234,11 +208,7 @@ class DrafterSession:
         return self._request
 
     def encode_answer(self, answer: DraftAnswer) -> bytes:
-        """The message that answers the last order.
-
-        Raises:
-            MessageError: it is not an answer to that, or holds what the format cannot carry.
-        """
+        """The message that answers the last order."""
         request = self._request
         if request is None or (answer.generation, answer.round) != (self._generation, request.round):
             raise MessageError(f"needs an answer to the last order, found one of {answer.generation}/{answer.round}")

@@ -65,11 +65,7 @@ def draw_correction(source: CorrectionSource, draft_probs: Probs, seed: int, pos
 
 
 def correction_probs(source: TargetRow, draft_probs: Probs) -> Probs:
-    """``[vocab]``, the residual of a row that came down the link and the device's own (``draft_probs``, ``[vocab]``).
-
-    Raises:
-        ShapeError: a row of another vocabulary.
-    """
+    """``[vocab]``, the residual of a row that came down the link and the device's own, ``draft_probs`` ``[vocab]``."""
     if source.token_ids is None and len(source.probs) != len(draft_probs):
         raise ShapeError(
             f"a target row needs the drafter's vocabulary of {len(draft_probs)}, found {len(source.probs)} entries; "

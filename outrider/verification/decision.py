@@ -54,11 +54,7 @@ class DraftShape:
 
 
 def shape_of(nodes: int, parents: Sequence[int] | None) -> DraftShape:
-    """Parse ``Block.parents`` of a draft of K ``nodes``.
-
-    Raises:
-        ShapeError: ``parents`` has another length, or a parent does not come before its child.
-    """
+    """Parse ``Block.parents`` of a draft of K ``nodes``: one each, before its child, or it is a ``ShapeError``."""
     if parents is None:
         return DraftShape(None, [*([node] for node in range(nodes)), []])
     if len(parents) != nodes or any(not -1 <= parent < node for node, parent in enumerate(parents)):

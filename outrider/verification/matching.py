@@ -37,9 +37,6 @@ def match(
         draft: K tokens.
         shape: of the draft; None for a chain.
         bonus: whether the choice behind a node without children counts. A chain of K rows has none there.
-
-    Raises:
-        ShapeError: another number of choices.
     """
     nodes = len(draft)
     shape = shape or shape_of(nodes, None)

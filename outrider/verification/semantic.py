@@ -57,9 +57,6 @@ def semantic_decision(
         draft: K tokens.
         accepted: the judge's answer for each of ``mismatches(choices, draft)``.
         bonus: whether the choice behind a wholly accepted draft counts.
-
-    Raises:
-        ShapeError: another number of choices or answers.
     """
     if len(choices) not in (len(draft), len(draft) + 1) or len(choices) < len(draft) + bonus:
         raise ShapeError(f"a draft of {len(draft)} tokens needs {len(draft) + bonus} choices, found {len(choices)}")

@@ -117,9 +117,6 @@ def verify_ratio(
         target_probs: ``[R, vocab]`` float32, any device; ``rows_of`` each block, in order.
         blocks: the blocks; each is decided as if it were alone.
         choices: ``[R]``, the target's own choice at each row by shared noise; only those of bonus tokens are looked at.
-
-    Raises:
-        ShapeError: the rows do not add up to R.
     """
     starts = [0, *accumulate(map(rows_of, blocks))]
     if not target_probs.shape[0] == len(choices) == starts[-1]:

@@ -21,7 +21,7 @@ def id_bits(vocab_size: int) -> int:
 
 
 class BitWriter:
-    """Appends numbers; ``to_bytes`` pads the last byte with zeros."""
+    """Appends numbers; ``to_bytes`` pads the last byte with zeros. What does not fit its bits is a ``MessageError``."""
 
     __slots__ = ("_data", "_pending", "_pending_bits")
 
@@ -42,11 +42,7 @@ class BitWriter:
         return bytes(self._data) + tail
 
     def uint(self, value: int, width: int) -> None:
-        """One unsigned integer in ``width`` bits, 0..64 (0 bits carry the number 0).
-
-        Raises:
-            MessageError: it does not fit.
-        """
+        """One unsigned integer in ``width`` bits, 0..64 (0 bits carry the number 0)."""
         if value < 0 or value >> width:
             raise MessageError(f"needs a number in 0..{2**width - 1} to write in {width} bits, found {value}")
         self._pending = self._pending << width | value
@@ -72,11 +68,7 @@ class BitWriter:
         self.uint(value, _COUNT_DIGIT_BITS + 1)
 
     def uints(self, values: npt.ArrayLike, width: int) -> None:
-        """``[n]`` unsigned integers in ``width`` bits each, 1..64.
-
-        Raises:
-            MessageError: one does not fit.
-        """
+        """``[n]`` unsigned integers in ``width`` bits each, 1..64."""
         words = np.asarray(values)
         size = _word_bytes(width)
         if words.size == 0:
@@ -91,11 +83,7 @@ class BitWriter:
         self._append(raw, words.size * width)
 
     def ids(self, token_ids: npt.ArrayLike, vocab_size: int) -> None:
-        """Token ids in ``id_bits(vocab_size)`` bits each.
-
-        Raises:
-            MessageError: one is outside the vocabulary.
-        """
+        """Token ids in ``id_bits(vocab_size)`` bits each."""
         values = np.asarray(token_ids, dtype=np.int64)
         _check_ids(values, vocab_size)
         self.uints(values, id_bits(vocab_size))

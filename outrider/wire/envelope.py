@@ -62,9 +62,6 @@ def seal(kind: Kind, number: int, body: bytes, prefix_hash: int) -> bytes:
         number: the round's.
         body: whole bytes.
         prefix_hash: of the committed sequence the message assumes (``outrider.contracts.prefix``).
-
-    Raises:
-        MessageError: it would be over the limit.
     """
     content = bytes((VERSION << 4 | kind, round_low(number))) + body
     size = _checksum_bytes(len(body))
@@ -96,11 +93,7 @@ def unseal(data: bytes) -> Message:
 
 
 def check(message: Message, prefix_hash: int) -> None:
-    """Compare the checksum.
-
-    Raises:
-        ChecksumError: it does not fit.
-    """
+    """Compare the checksum; one that does not fit is a ``ChecksumError``."""
     content = bytes((VERSION << 4 | message.kind, message.round_low)) + message.body
     if _checksum(content, prefix_hash, _checksum_bytes(len(message.body))) != message.checksum:
         raise ChecksumError(

@@ -20,11 +20,7 @@ def shape_bits(plan: DraftPlan) -> int:
 
 
 def write_shape(writer: BitWriter, draft: Draft, plan: DraftPlan) -> None:
-    """Tell length or shape of a block.
-
-    Raises:
-        MessageError: it is no block of this plan, or not in breadth-first order.
-    """
+    """Tell length or shape of a block; one that is not of this plan, breadth first, is a ``MessageError``."""
     nodes, parents = len(draft.token_ids), draft.parents
     if not plan.expansion:
         if parents is not None or nodes > plan.window:

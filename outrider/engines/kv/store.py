@@ -58,11 +58,7 @@ class SequenceKv:
         return max(0, -(-positions // self._block_tokens) - len(self.blocks))
 
     def grow(self, positions: int) -> None:
-        """Allocate what ``missing_blocks`` says.
-
-        Raises:
-            MemoryError: not enough available; nothing changed.
-        """
+        """Allocate what ``missing_blocks`` says, as ``BlockPool.allocate`` does."""
         self.blocks += self._pool.allocate(self.missing_blocks(positions))
 
     def publish(self, token_ids: Sequence[int], length: int) -> None:
@@ -101,9 +97,6 @@ class SequenceKv:
 
         Together with the sequence's own blocks before them they cover ``positions`` positions. They are given back by
         the next ``rollback``, unless one is adopted before.
-
-        Raises:
-            MemoryError: not enough available; nothing changed.
         """
         blocks = self._pool.allocate(-(-positions // self._block_tokens) - length // self._block_tokens)
         self._forks.append(blocks)

@@ -101,11 +101,7 @@ class PagedModel:
     """A ``MaskedModel``: a causal LM and the KV tensors of a block pool."""
 
     def __init__(self, model: PreTrainedModel, total_blocks: int, block_tokens: int) -> None:
-        """Take over ``model`` (its attention is replaced) and allocate the pool on its device in its dtype.
-
-        Raises:
-            UnsupportedModelError: its attention asks for more than plain softmax attention.
-        """
+        """Take over ``model`` (its attention is replaced) and allocate the pool on its device in its dtype."""
         config = model.config.get_text_config()
         self._model = model
         self.total_blocks = total_blocks
