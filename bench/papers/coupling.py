@@ -11,6 +11,7 @@ Rows are one-dimensional float64 over the vocabulary and sum to 1.
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -40,19 +41,8 @@ def keep_top(probs: Probs, order: npt.NDArray[np.int64], kept: int) -> Probs:
     return truncated
 
 
-def entropy_bits(probs: Probs) -> float:
-    """Shannon entropy: what a token drawn from ``probs`` costs at least, for a receiver that knows ``probs``."""
-    positive = probs[probs > 0.0]
-    return float(-(positive * np.log2(positive)).sum())
-
-
-def chain(target: Probs, draft: Probs, token: int) -> Coupled:
-    """One candidate under the ratio rule: 1 - TV (TSLT eq. 15)."""
-    return Coupled(1.0 - total_variation(target, draft), min(1.0, float(draft[token] / target[token])))
-
-
 def siblings(target: Probs, draft: Probs, token: int, count: int) -> Coupled:
-    """``count`` candidates drawn with replacement (TSLT eq. 25, 30, 39).
+    """``count`` candidates drawn with replacement under the ratio rule (TSLT eq. 25, 30, 39); one is a chain (eq. 15).
 
     The residual does not depend on what was drawn, so rejections multiply.
     """
@@ -127,8 +117,8 @@ class Scheme(StrEnum):
 
 
 SCHEMES: dict[Scheme, Callable[[Probs, Probs, int], Coupled]] = {
-    Scheme.SINGLE: chain,
-    Scheme.PAIR: lambda target, draft, token: siblings(target, draft, token, 2),
+    Scheme.SINGLE: partial(siblings, count=1),
+    Scheme.PAIR: partial(siblings, count=2),
     Scheme.DISTINCT_PAIR: distinct_pair,
     Scheme.SHARED_NOISE: shared_noise,
     Scheme.ARGMAX: argmax_draft,

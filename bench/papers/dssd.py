@@ -8,23 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.papers.coupling import Scheme
-from bench.papers.measured import Measured, Series, measure
+from bench.papers.measured import Series, measure
 from bench.papers.pair import Amount, Pair, pair_rows
 from bench.papers.published import DSSD_LLM_S, DSSD_ROWS, DSSD_STEP_RATIO, DSSD_TOKENS, DSSD_TOP_K, DssdRow
-from bench.papers.rounds import (
-    RoundShape,
-    candidate_plan,
-    dsd_comm_s,
-    dssd_comm_s,
-    row_bits,
-    speed_up,
-)
+from bench.papers.rounds import PROB_BITS, SCALAR_BITS, RoundShape, candidate_plan, row_bits, rows_s, speed_up
 from cluster.reports.tables import show_table
 from outrider.contracts.requests import SamplingParams
 from outrider.wire.bits import id_bits
-
-PROB_BITS = 32  # a probability of a row: what the paper's DSD column implies, and the only lossless width here
-SCALAR_BITS = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +30,18 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """One way to sample, measured. ``support``: tokens with any probability in a target row."""
+    """One way to sample, measured.
 
-    measured: Measured
+    Attributes:
+        ratio: the ratio rule, whole draft rows.
+        shared_noise: token ids only.
+        support: tokens with any probability in a target row.
+    """
+
+    ratio: Series
+    shared_noise: Series
     vocab: int
     support: int
-
-    @property
-    def ratio(self) -> Series:
-        """The ratio rule, whole draft rows."""
-        return self.measured.series[Scheme.SINGLE, self.vocab]
-
-    @property
-    def shared_noise(self) -> Series:
-        """Token ids only."""
-        return self.measured.series[Scheme.SHARED_NOISE, self.vocab]
 
 
 def reproduce_dssd(pair: Pair, amount: Amount) -> dict[str, object]:
@@ -63,12 +50,14 @@ def reproduce_dssd(pair: Pair, amount: Amount) -> dict[str, object]:
     found: dict[str, object] = {}
     for name, params in (("top-k 10", SamplingParams(top_k=DSSD_TOP_K)), ("whole vocabulary", SamplingParams())):
         kept = {Scheme.SINGLE: (vocab,), Scheme.SHARED_NOISE: (vocab,)}
-        sampling = Sampling(measure(pair_rows(pair, params, amount), kept), vocab, params.top_k or vocab)
+        measured = measure(pair_rows(pair, params, amount), kept)
+        ratio, shared_noise = measured.series.values()
+        sampling = Sampling(ratio, shared_noise, vocab, params.top_k or vocab)
         accepted = {"ratio": sampling.ratio.token_acceptance, "shared_noise": sampling.shared_noise.token_acceptance}
         under = [result for row in DSSD_ROWS for result in results(sampling, row)]
         _show_results(
             f"Seconds of communication of {DSSD_TOKENS} tokens, and speed-up at T_LLM {DSSD_LLM_S * 1e3:.0f} ms,"
-            f" c = {DSSD_STEP_RATIO}; temperature 1, {name}: {sampling.measured.positions} positions,"
+            f" c = {DSSD_STEP_RATIO}; temperature 1, {name}: {measured.positions} positions,"
             f"\nacceptance {accepted['ratio']} (paper, top-k 10: 0.61), shared noise {accepted['shared_noise']}",
             under,
         )
@@ -96,17 +85,17 @@ def _rounds(sampling: Sampling, row: DssdRow) -> list[tuple[str, RoundShape, flo
     feedback = ids + id_bits(window + 1)  # the next token, and how many were accepted
     small_s = (window * (ids + SCALAR_BITS) + feedback) / rate_bps
     found = [
-        ("dsd", shape, dsd_comm_s(window, whole, rate_bps, ntt_s)),
-        ("dssd", shape, dssd_comm_s(shape.rejection, whole, rate_bps, ntt_s)),
+        ("dsd", shape, rows_s(window, whole, rate_bps, ntt_s)),
+        ("dssd", shape, rows_s(shape.rejection, whole, rate_bps, ntt_s)),
         ("dssd, row not charged", shape, ntt_s),
     ]
     if sparse < whole:  # truncation by the request itself leaves a row smaller than any number of draws
-        sparse_s = small_s + dssd_comm_s(shape.rejection, sparse, rate_bps, ntt_s)
+        sparse_s = small_s + rows_s(shape.rejection, sparse, rate_bps, ntt_s)
         found.append(("ours: dssd, sparse row", shape, sparse_s))
     else:
         plan = candidate_plan(sampling.ratio.all_acceptances, ids + PROB_BITS, whole, rate_bps * ntt_s)
         again_s = shape.rejection * plan.fallback * ntt_s
-        drawn_s = small_s + dssd_comm_s(shape.rejection, plan.down_bits, rate_bps, ntt_s) + again_s
+        drawn_s = small_s + rows_s(shape.rejection, plan.down_bits, rate_bps, ntt_s) + again_s
         found.append(("ours: dssd_candidates", shape, drawn_s))
     found.append(("ours: token_ids", noise_shape, (window * ids + feedback) / rate_bps + ntt_s))
     return found

@@ -1,13 +1,14 @@
 """Acceptance of every scheme and truncation along the responses of a pair."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import entropy
 
 from bench.harness.statistics import Estimate, estimate
-from bench.papers.coupling import SCHEMES, Coupled, Scheme, by_falling, entropy_bits, keep_top
+from bench.papers.coupling import SCHEMES, Scheme, by_falling, keep_top
 from bench.papers.pair import PairRows
 from bench.papers.rounds import RoundShape, recorded_shape
 from outrider.sampling.distributions import softmax
@@ -68,36 +69,25 @@ def measure(
         mass_sizes: how many tokens to add up for ``top_mass``.
     """
     wanted = [(scheme, count) for scheme, counts in kept.items() for count in counts]
-    found: list[tuple[dict[tuple[Scheme, int], list[Coupled]], npt.NDArray[np.float64], npt.NDArray[np.float64]]] = []
+    found: list[npt.NDArray[np.float64]] = []  # [n, wanted, 2] for each response
+    top_mass, entropies = list[npt.NDArray[np.float64]](), list[npt.NDArray[np.float64]]()
+    sizes = np.asarray(mass_sizes, dtype=np.int64)
     for rows in responses:
-        coupled: dict[tuple[Scheme, int], list[Coupled]] = {key: [] for key in wanted}
-        masses, entropies = [], []
         targets, drafts = softmax(rows.target_logits), softmax(rows.draft_logits)
+        coupled, masses = [], []
         for target, draft, token in zip(targets, drafts, rows.token_ids.tolist(), strict=True):
             order = by_falling(draft)
             cut = {count: keep_top(draft, order, count) for count in {count for _, count in wanted}}
-            for scheme, count in wanted:
-                coupled[scheme, count].append(SCHEMES[scheme](target, cut[count], token))
-            masses.append(mass_of_top(draft, order, mass_sizes))
-            entropies.append(entropy_bits(draft))
-        found.append((coupled, np.array(masses), np.array(entropies)))
+            coupled.append([astuple(SCHEMES[scheme](target, cut[count], token)) for scheme, count in wanted])
+            masses.append(np.cumsum(draft[order])[sizes - 1])  # TSLT section 5.1
+        found.append(np.array(coupled))
+        top_mass.append(np.array(masses))
+        entropies.append(np.asarray(entropy(drafts, base=2, axis=1)))
     return Measured(
         series={
-            key: Series(
-                tuple(np.array([at.acceptance for at in coupled[key]]) for coupled, _, _ in found),
-                tuple(np.array([at.given_token for at in coupled[key]]) for coupled, _, _ in found),
-            )
-            for key in wanted
+            key: Series(tuple(one[:, i, 0] for one in found), tuple(one[:, i, 1] for one in found))
+            for i, key in enumerate(wanted)
         },
-        top_mass=tuple(masses for _, masses, _ in found),
-        entropy_bits=tuple(entropies for _, _, entropies in found),
+        top_mass=tuple(top_mass),
+        entropy_bits=tuple(entropies),
     )
-
-
-def mass_of_top(
-    probs: npt.NDArray[np.float64], order: npt.NDArray[np.int64], sizes: Sequence[int]
-) -> npt.NDArray[np.float64]:
-    """``[sizes]`` cumulative probability of the most probable tokens (TSLT section 5.1)."""
-    cumulative: npt.NDArray[np.float64] = np.cumsum(probs[order])
-    mass: npt.NDArray[np.float64] = cumulative[np.asarray(sizes, dtype=np.int64) - 1]
-    return mass

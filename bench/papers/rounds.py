@@ -13,6 +13,9 @@ import numpy.typing as npt
 
 from outrider.wire.bits import id_bits
 
+SCALAR_BITS = 24  # a drafted token's own probability (dssd)
+PROB_BITS = 32  # a target probability (dssd): what DSSD's DSD column implies, and only fp32 is lossless
+
 
 @dataclass(frozen=True, slots=True)
 class RoundShape:
@@ -74,14 +77,9 @@ def speed_up(tokens: float, plain_s: float, draft_s: float, comm_s: float, verif
     return tokens * plain_s / (draft_s + comm_s + verify_s)
 
 
-def dsd_comm_s(window: int, bits: float, up_bps: float, fixed_s: float) -> float:
-    """A whole distribution up for each drafted token (DSSD eq. 5)."""
-    return window * bits / up_bps + fixed_s
-
-
-def dssd_comm_s(rejection: float, bits: float, down_bps: float, fixed_s: float) -> float:
-    """One distribution down if a token was rejected (DSSD eq. 9)."""
-    return rejection * bits / down_bps + fixed_s
+def rows_s(rows: float, bits: float, rate_bps: float, fixed_s: float) -> float:
+    """Distributions on the link: one up for each drafted token (DSSD eq. 5), one down if any was rejected (eq. 9)."""
+    return rows * bits / rate_bps + fixed_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,14 +14,12 @@ from bench.papers.coupling import Scheme
 from bench.papers.measured import Measured, measure
 from bench.papers.pair import Amount, Pair, pair_rows
 from bench.papers.published import TSLT_EXPANSION, TSLT_KEPT_SHARES, TSLT_LLM_S, TSLT_STEP_RATIO
-from bench.papers.rounds import candidate_plan, formula_shape, row_bits, speed_up, tree_rows
+from bench.papers.rounds import PROB_BITS, SCALAR_BITS, candidate_plan, formula_shape, row_bits, speed_up, tree_rows
 from cluster.reports.tables import show_table
 from outrider.contracts.requests import SamplingParams
 from outrider.wire.bits import id_bits
 
 LOGIT_BITS = 16  # the paper's FP16
-SCALAR_BITS = 24  # a drafted token's own probability (dssd)
-PROB_BITS = 32  # a target probability (dssd): only fp32 is lossless
 DEPTH = len(TSLT_EXPANSION)
 RATIO_SCHEMES = (Scheme.SINGLE, Scheme.PAIR, Scheme.DISTINCT_PAIR)
 RATES_BPS = (1e6, 1e7, 1e8, 1e9)

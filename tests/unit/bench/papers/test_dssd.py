@@ -1,16 +1,14 @@
 import numpy as np
 import pytest
 
-from bench.papers.coupling import Scheme
 from bench.papers.dssd import Sampling, results
-from bench.papers.measured import Measured, Series
+from bench.papers.measured import Series
 from bench.papers.published import DSSD_ROWS, DssdRow
 
 
 def sampling(acceptance: float, support: int) -> Sampling:
     responses = (np.full(40, acceptance),)
-    series = {(scheme, 1024): Series(responses, responses) for scheme in (Scheme.SINGLE, Scheme.SHARED_NOISE)}
-    return Sampling(Measured(series, (), responses), 1024, support)
+    return Sampling(Series(responses, responses), Series(responses, responses), 1024, support)
 
 
 def row(ntt_s: float) -> DssdRow:

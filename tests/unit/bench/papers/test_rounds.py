@@ -6,14 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.papers.measured import mass_of_top
 from bench.papers.rounds import (
     candidate_plan,
-    dsd_comm_s,
-    dssd_comm_s,
     formula_shape,
     recorded_shape,
     row_bits,
+    rows_s,
     speed_up,
     tree_rows,
 )
@@ -94,13 +92,13 @@ def test_dssds_table_1_is_its_eq_9_up_to_rounding(window: int, printed_ms: tuple
     """T_down 8 ms, T_NTT 20 ms."""
     for acceptance, printed in zip((0.5, 0.6, 0.7, 0.8, 0.9, 0.99), printed_ms, strict=True):
         rejection = formula_shape(acceptance, window).rejection
-        assert 1e3 * dssd_comm_s(rejection, 0.008, 1.0, 0.020) == pytest.approx(printed, abs=0.0051)
+        assert 1e3 * rows_s(rejection, 0.008, 1.0, 0.020) == pytest.approx(printed, abs=0.0051)
 
 
 def test_communication_times_are_dssd_eq_5_and_9() -> None:
-    assert dsd_comm_s(8, 1e6, 100e6, 0.02) == pytest.approx(0.1)
-    assert dssd_comm_s(0.5, 1e6, 100e6, 0.02) == pytest.approx(0.025)
-    assert dssd_comm_s(0.0, 1e6, 100e6, 0.02) == 0.02
+    assert rows_s(8, 1e6, 100e6, 0.02) == pytest.approx(0.1)
+    assert rows_s(0.5, 1e6, 100e6, 0.02) == pytest.approx(0.025)
+    assert rows_s(0.0, 1e6, 100e6, 0.02) == 0.02
 
 
 def test_candidates_are_as_many_as_cost_least() -> None:
@@ -114,8 +112,3 @@ def test_candidates_are_as_many_as_cost_least() -> None:
     assert best.down_bits == pytest.approx(32 * 48 + fallback * 1_000_000)
     assert best.down_bits == min(plan.down_bits for plan in plans.values())
     assert candidate_plan(acceptances, 48, 1_000_000, 1e9).count > best.count  # where a second exchange is dear
-
-
-def test_the_mass_of_the_top_tokens_grows_to_one() -> None:
-    probs = np.array([0.1, 0.6, 0.3])
-    assert mass_of_top(probs, np.array([1, 2, 0]), [1, 2, 3]).tolist() == pytest.approx([0.6, 0.9, 1.0])
