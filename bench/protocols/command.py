@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bench.harness.record import write_record
 from bench.protocols.bits import Bits, bits
-from bench.protocols.figures import Comparison, Figures, compare, figures, seconds
+from bench.protocols.figures import Comparison, MethodFigures, compare, figures, seconds
 from bench.protocols.measure import Amount, measure
 from bench.protocols.plan import METHODS, NO_DRAFT, Cell, cells
 from bench.protocols.rounds import Response, levels
@@ -61,7 +61,7 @@ def _report(found: Sequence[Response], wire: WireFormat, args: argparse.Namespac
     """Everything that follows from the measured responses."""
     usual = levels(found)
     of = seconds(found, usual)
-    table: list[Figures] = []
+    table: list[MethodFigures] = []
     charged: list[Comparison] = []
     levelled: list[Comparison] = []
     for cell in dict.fromkeys(one.cell for one in found):

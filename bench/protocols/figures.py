@@ -1,4 +1,4 @@
-"""Figures of one method in one cell, with 95 % bootstrap intervals over responses; and how ``cheapest`` compares."""
+"""What one method gave in one cell, with 95 % bootstrap intervals over responses; and how ``cheapest`` compares."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class MethodFigures:
     """One method in one cell.
 
     Attributes:
@@ -86,7 +86,7 @@ def seconds(responses: Sequence[Response], levels: Levels) -> dict[int, Seconds]
     return found
 
 
-def figures(responses: Sequence[Response], of: dict[int, Seconds]) -> Figures:
+def figures(responses: Sequence[Response], of: dict[int, Seconds]) -> MethodFigures:
     """Of responses of one cell and method."""
     rounds = [response.rounds for response in responses]
     tokens = [response.tokens for response in responses]
@@ -102,7 +102,7 @@ def figures(responses: Sequence[Response], of: dict[int, Seconds]) -> Figures:
 
     plans = [one.plan for some in rounds for one in some]
     counts = {plan: plans.count(plan) for plan in set(plans)}
-    return Figures(
+    return MethodFigures(
         cell=responses[0].cell,
         method=responses[0].method,
         plans=tuple((plan, n / len(plans)) for plan, n in sorted(counts.items(), key=lambda item: -item[1])),

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from bench.harness.samples import rotated
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.errors import ParameterError
 from outrider.link.profiles import LinkProfile
@@ -79,6 +80,5 @@ class Turn:
 def turns(repeats: int, prompts: int, methods: Sequence[str] = METHODS) -> Iterator[Turn]:
     """Every method answers a prompt before any answers the next one, each time beginning with another method."""
     for number, (repeat, prompt) in enumerate(product(range(repeats), range(prompts))):
-        shift = number % len(methods)
-        for method in (*methods[shift:], *methods[:shift]):
+        for method in rotated(methods, number):
             yield Turn(repeat, prompt, method)

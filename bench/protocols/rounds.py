@@ -31,7 +31,6 @@ class Choice:
 
     reason: str
     plan: DraftPlan | None
-    seconds_per_token: float  # expected
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,6 @@ class Response:
     repeat: int
     prompt: int
     elapsed_s: float
-    output_tokens: int
     rounds: tuple[Round, ...]
     row_requests: int
     timed: tuple[float, int, int]
@@ -99,7 +97,7 @@ def _choice(reason: str, chosen: object) -> Choice:
     plan = None
     if chosen["protocol"] is not None:
         plan = DraftPlan(ProtocolName(chosen["protocol"]), int(chosen["window"]), tuple(chosen["expansion"]))
-    return Choice(reason, plan, float(chosen["seconds_per_token"]))
+    return Choice(reason, plan)
 
 
 def at_work(

@@ -63,7 +63,6 @@ class MeasuredService:
             repeat=turn.repeat,
             prompt=turn.prompt,
             elapsed_s=elapsed_s,
-            output_tokens=tokens,
             rounds=rounds,
             row_requests=max(int(usage["rounds"]) - len(timings), 0),
             timed=(sum(t.total_s for t in timings), sum(t.up_bits for t in timings), sum(t.down_bits for t in timings)),

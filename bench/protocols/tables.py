@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from math import log2
 
 from bench.protocols.bits import GOAL_BITS, Bits
-from bench.protocols.figures import Comparison, Figures, plan_name
+from bench.protocols.figures import Comparison, MethodFigures, plan_name
 from bench.protocols.rounds import Levels
 from cluster.reports.tables import show_table
 from outrider.contracts.exchanged import WireFormat
 
 
-def show_figures(found: Sequence[Figures]) -> None:
+def show_figures(found: Sequence[MethodFigures]) -> None:
     """One table per cell."""
     header = (
         *("method", "drafts", "ms/token charged", "levelled", "wall", "bits up/token", "down/token"),

@@ -27,4 +27,4 @@ def response(method: str, *timings: RoundTiming, cell: Cell = CELL, prompt: int 
     )
     all_s = sum(one.total_s for one in timings)
     sent = (sum(one.up_bits for one in timings), sum(one.down_bits for one in timings))
-    return Response(cell, method, 0, prompt, all_s + 0.5, 99, rounds, row_requests, (all_s, *sent), sent, ())
+    return Response(cell, method, 0, prompt, all_s + 0.5, rounds, row_requests, (all_s, *sent), sent, ())

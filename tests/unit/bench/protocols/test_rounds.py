@@ -9,16 +9,13 @@ from tests.unit.bench.protocols.made_rounds import CELL, PAIR, response, timing
 def report(
     reason: str, protocol: str | None = None, window: int = 0, expansion: tuple[int, ...] = ()
 ) -> dict[str, object]:
-    chosen = {"protocol": protocol, "window": window, "expansion": list(expansion), "seconds_per_token": 0.1}
+    chosen = {"protocol": protocol, "window": window, "expansion": list(expansion)}
     return {"reason": reason, "chosen": chosen, "runner_up": None}
 
 
 def test_choices_are_read_from_usage() -> None:
     choices = parse_choices([report("no_drafter"), report("cheapest", "token_ids", 2, (2, 1))])
-    assert choices == (
-        Choice("no_drafter", None, 0.1),
-        Choice("cheapest", DraftPlan("token_ids", 2, (2, 1)), 0.1),
-    )
+    assert choices == (Choice("no_drafter", None), Choice("cheapest", DraftPlan("token_ids", 2, (2, 1))))
 
 
 def test_rounds_without_a_drafter_and_the_last_token_are_left_out() -> None:
