@@ -39,11 +39,11 @@ class DssdCandidates(Dssd):
 
     def deferral(self, terms: RoundTerms) -> Deferral | None:
         """As many draws as serve the device soonest; a greedy request leaves nothing to draw."""
-        return None if terms.params.greedy else Deferral(terms.wire.row_field, expected_candidates(terms))
+        return None if terms.params.greedy else Deferral(terms.wire.row_field, candidate_count(terms))
 
     def source_s(self, terms: RoundTerms, row_s: float) -> float:
         """The draws down; where they fail, one more exchange for the row."""
-        count = expected_candidates(terms)
+        count = candidate_count(terms)
         if not count or terms.csi is None:
             return row_s
         support = expected_support(terms.params, terms.wire.vocab_size)
@@ -52,27 +52,14 @@ class DssdCandidates(Dssd):
         return candidates_bits(count, terms.wire, support) * down_s(terms.csi, 1.0) + again_s
 
 
-def expected_candidates(terms: RoundTerms) -> int:
-    """``candidate_count`` on these terms."""
-    support = expected_support(terms.params, terms.wire.vocab_size)
-    return candidate_count(terms.rejection_mass, terms.wire, terms.csi, support)
-
-
-def candidate_count(rejection_mass: float, wire: WireFormat, csi: Csi | None, support: int | None = None) -> int:
-    """The number of candidates that gets a correction to the device soonest; 0 if that is the row itself.
-
-    Args:
-        rejection_mass: expected TV, one less the ratio rule's token acceptance.
-        wire: how a row and candidates are written.
-        csi: state of the link; None if not measured yet.
-        support: tokens the target's distribution is left with; None is all.
-    """
-    tokens = wire.vocab_size if support is None else support
-    link = csi or _UNKNOWN
-    again_s = fallback_s(wire, link, tokens)
-    best, best_s = 0, down_s(link, row_bits(wire, tokens))
-    for count, bits in _options(wire, tokens):
-        seconds = down_s(link, bits) + failure_probability(count, rejection_mass) * again_s
+def candidate_count(terms: RoundTerms) -> int:
+    """The number of candidates that gets a correction to the device soonest; 0 if that is the row itself."""
+    wire, link = terms.wire, terms.csi or _UNKNOWN
+    support = expected_support(terms.params, wire.vocab_size)
+    again_s = fallback_s(wire, link, support)
+    best, best_s = 0, down_s(link, row_bits(wire, support))
+    for count, bits in _options(wire, support):
+        seconds = down_s(link, bits) + failure_probability(count, terms.rejection_mass) * again_s
         if seconds < best_s:
             best, best_s = count, seconds
     return best

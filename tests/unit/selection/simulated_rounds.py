@@ -15,7 +15,7 @@ from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.link.latency import exchange_s
 from outrider.protocols.corrections import expected_row_bits
-from outrider.protocols.dssd_candidates import candidates_bits, expected_candidates, failure_probability
+from outrider.protocols.dssd_candidates import candidate_count, candidates_bits, failure_probability
 from outrider.protocols.registry import PROTOCOLS, message_bits
 from outrider.selection.acceptance import AcceptanceBook, GenerationAcceptance
 from outrider.selection.situation import (
@@ -166,7 +166,7 @@ def true_candidates(world: World) -> int:
     means = told.acceptance.means.copy()
     means[:] = world.ratio
     terms = round_terms("dssd_candidates", replace(told, acceptance=replace(told.acceptance, means=means)))
-    return expected_candidates(terms)
+    return candidate_count(terms)
 
 
 def true_seconds_per_token(world: World, choices: Sequence[RoundChoice]) -> float:
