@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from bench.harness.samples import Figures, Sample, figures
+from bench.harness.samples import ArmFigures, Sample, figures
 from cluster.reports.tables import show_table
 
 _COLUMNS = {
@@ -25,7 +25,7 @@ def show_served(samples: Sequence[Sample]) -> None:
         print(f"  FAILED {arm}: {failure}")
 
 
-def _shown(one: Figures, name: str) -> str:
+def _shown(one: ArmFigures, name: str) -> str:
     if name not in one.values:
         return "-"
     return f"{one.values[name].median:.2f}" if name == "acceptance" else str(one.values[name])

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
@@ -53,6 +54,9 @@ class RecordedResponse:
     def draft(self, committed: int, window: int) -> tuple[int, ...]:
         """What the drafter drafts behind so many output tokens; () past the record's end."""
         return self.drafts[committed][:window] if committed < len(self.drafts) else ()
+
+
+_RESPONSES = TypeAdapter(tuple[RecordedResponse, ...])
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,17 +184,13 @@ def write_responses(file: Path, responses: Sequence[RecordedResponse]) -> None:
     """Write a file that is there whole or not at all."""
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(f"partial-{file.name}")
-    partial.write_text(json.dumps([asdict(response) for response in responses]), encoding="utf-8")
+    partial.write_bytes(_RESPONSES.dump_json(tuple(responses)))
     partial.replace(file)
 
 
 def read_responses(file: Path) -> tuple[RecordedResponse, ...]:
     """The same responses."""
-    records = json.loads(file.read_text(encoding="utf-8"))
-    return tuple(
-        RecordedResponse(tuple(r["prompt_ids"]), tuple(r["output_ids"]), tuple(map(tuple, r["drafts"])))
-        for r in records
-    )
+    return _RESPONSES.validate_json(file.read_bytes())
 
 
 def _draft_request(name: str, prompt: tuple[int, ...], output: Sequence[int], k_max: int) -> DraftRequest:

@@ -37,7 +37,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class ArmFigures:
     """One arm at one number of clients, over repeats; ``failure`` is the first one."""
 
     clients: int
@@ -52,20 +52,16 @@ def rotated(items: Sequence[_T], repeat: int) -> list[_T]:
     return [*items[first:], *items[:first]]
 
 
-def figures(samples: Iterable[Sample]) -> list[Figures]:
+def figures(samples: Iterable[Sample]) -> list[ArmFigures]:
     """By clients and arm, in the order met first."""
     groups: dict[tuple[int, str], list[Sample]] = {}
     for sample in samples:
         groups.setdefault((sample.clients, sample.arm), []).append(sample)
-    return [_figures(clients, arm, group) for (clients, arm), group in groups.items()]
-
-
-def _figures(clients: int, arm: str, group: Sequence[Sample]) -> Figures:
-    names = dict.fromkeys(name for one in group for name in one.values)
-    values = {name: [one.values[name] for one in group if name in one.values] for name in names}
-    return Figures(
-        clients,
-        arm,
-        {name: Spread(median(found), min(found), max(found)) for name, found in values.items()},
-        next((one.failure for one in group if one.failure), ""),
-    )
+    found = []
+    for (clients, arm), group in groups.items():
+        values: dict[str, list[float]] = {}
+        for name, value in (pair for one in group for pair in one.values.items()):
+            values.setdefault(name, []).append(value)
+        spreads = {name: Spread(median(some), min(some), max(some)) for name, some in values.items()}
+        found.append(ArmFigures(clients, arm, spreads, next((one.failure for one in group if one.failure), "")))
+    return found

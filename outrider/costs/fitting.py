@@ -121,10 +121,9 @@ def fit(
         raise ParameterError("train", f"at least {2 * _FOLDS} samples of {', '.join(PAPER_REGIMES)}", len(paper))
     if not (np.isfinite(medians_of((*train, *test))).all() and (medians_of((*train, *test)) > 0.0).all()):
         raise ParameterError("seconds", "times above 0", "others")
-    everything, of_paper = _arrays(train), _arrays(paper)
     reports = {}
     for kind, fitted in _FITS.items():
-        used = everything if kind is FitKind.OFFSETS else of_paper
+        used = _arrays(train if kind is FitKind.OFFSETS else paper)
         reports[kind] = _report(fitted, used, train, test, np.random.default_rng(seed), bootstraps)
     return FittedModel(reports)
 
@@ -136,14 +135,6 @@ def fit_offsets(samples: Sequence[BatchSample]) -> LinearCostModel:
     towards 0; buckets without samples have none.
     """
     return _with_offsets(*_arrays(samples))
-
-
-def _ordinary(works: Floats, measured_s: Floats) -> LinearCostModel:
-    return LinearCostModel(*_slopes(works, measured_s, np.ones(len(works))))
-
-
-def _relative(works: Floats, measured_s: Floats) -> LinearCostModel:
-    return LinearCostModel(*_slopes(works, measured_s, 1.0 / measured_s))
 
 
 def _with_offsets(works: Floats, measured_s: Floats) -> LinearCostModel:
@@ -161,8 +152,8 @@ def _with_offsets(works: Floats, measured_s: Floats) -> LinearCostModel:
 
 _Fit = Callable[[Floats, Floats], LinearCostModel]
 _FITS: Mapping[FitKind, _Fit] = {
-    FitKind.ORDINARY: _ordinary,
-    FitKind.RELATIVE: _relative,
+    FitKind.ORDINARY: lambda works, s: LinearCostModel(*_slopes(works, s, np.ones(len(works)))),
+    FitKind.RELATIVE: lambda works, s: LinearCostModel(*_slopes(works, s, 1.0 / s)),
     FitKind.OFFSETS: _with_offsets,
 }
 

@@ -82,7 +82,7 @@ class CostProfile:
             needed = f"{SCHEMA_VERSION}, the one this version reads; run `outrider profile` again"
             raise ConfigError("schema_version", needed, self.schema_version)
         for rows in self.row_offsets_s:
-            if rows not in _BUCKET_OF:
+            if rows not in _ROWS:
                 raise ConfigError(f"row_offsets_s.{rows}", f"rows as in 1, {EXACT_ROWS} or {_ROWS[17]}", rows)
 
     @property
@@ -105,7 +105,6 @@ def _rows_of(bucket: int) -> str:
 
 
 _ROWS = tuple(_rows_of(bucket) for bucket in range(ROW_BUCKETS))
-_BUCKET_OF = {rows: bucket for bucket, rows in enumerate(_ROWS)}
 _ADAPTER = TypeAdapter(CostProfile)
 
 
@@ -114,18 +113,8 @@ def profile_of(
 ) -> CostProfile:
     """A profile to write. Offsets of 0 (rows that were not measured) are left out."""
     offsets = zip(_ROWS, model.row_offsets_s, strict=False)
-    return CostProfile(
-        name=name,
-        profiled_on=profiled_on,
-        date=date,
-        seconds_per_token=model.seconds_per_token,
-        seconds_per_interaction=model.seconds_per_interaction,
-        seconds_per_cached_token=model.seconds_per_cached_token,
-        seconds_per_batch=model.seconds_per_batch,
-        row_offsets_s={rows: offset for rows, offset in offsets if offset},
-        guard=model.relative_guard,
-        figures=figures,
-    )
+    measured = {rows: offset for rows, offset in offsets if offset}
+    return CostProfile(name, profiled_on, date, *model.slopes, measured, model.relative_guard, figures)
 
 
 def read_profile(path: str | Path) -> CostProfile:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from outrider.contracts.drafting import Draft, DraftAnswer, DraftPlan, DraftRequest, NeedsPrefix, NeedsRow
-from outrider.contracts.errors import ChecksumError, MessageError, ParameterError
+from outrider.contracts.errors import ChecksumError, MessageError
 from outrider.contracts.exchanged import Candidates, FloatRow, WireFormat
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import GenerationId
@@ -43,7 +43,7 @@ class CoordinatorSession:
     """The coordinator's end of one generation's messages with one drafter."""
 
     def __init__(self, wire: WireFormat, generation: GenerationId) -> None:
-        self._wire = _checked(wire)
+        self._wire = wire
         self._generation = generation
         self._sent: _SentOrder | None = None
         self._block: SentBlock | None = None  # the answer to the last order, once decoded
@@ -141,7 +141,7 @@ class DrafterSession:
 
     def __init__(self, wire: WireFormat, generation: GenerationId, token_ids: Sequence[int]) -> None:
         """``token_ids``: the committed tokens the generation was opened with."""
-        self._wire = _checked(wire)
+        self._wire = wire
         self._generation = generation
         self._token_ids = array("q", token_ids)
         self._hashes = array("Q", [EMPTY_PREFIX_HASH])  # of each prefix, so that an order costs its own tokens only
@@ -275,9 +275,3 @@ def _hashes(prefix_hash: int, token_ids: Sequence[int]) -> list[int]:
         prefix_hash = extend_prefix_hash(prefix_hash, (token_id,))
         hashes.append(prefix_hash)
     return hashes
-
-
-def _checked(wire: WireFormat) -> WireFormat:
-    if wire.vocab_size < 2:
-        raise ParameterError("wire.vocab_size", "at least 2 tokens", wire.vocab_size)
-    return wire

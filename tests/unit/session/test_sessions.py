@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outrider.contracts.drafting import Draft, DraftPlan, DraftRequest, NeedsPrefix, NeedsRow
-from outrider.contracts.errors import ChecksumError, MessageError, ParameterError
+from outrider.contracts.errors import ChecksumError, MessageError
 from outrider.contracts.exchanged import Candidates, TargetRow, WireFormat
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.session.session import CoordinatorSession, DrafterSession, payload_bits
@@ -247,10 +247,3 @@ def test_an_absolute_order_without_a_plan_is_refused() -> None:
     prefix_hash = extend_prefix_hash(EMPTY_PREFIX_HASH, ())
     with pytest.raises(MessageError, match="plan of its own"):
         drafter.decode_order(seal(Kind.ABSOLUTE_ORDER, 2, bytes([0x00, 0x80]), prefix_hash))
-
-
-def test_a_vocabulary_of_one_is_refused() -> None:
-    with pytest.raises(ParameterError, match="vocab_size"):
-        CoordinatorSession(WireFormat(1), "g")
-    with pytest.raises(ParameterError, match="vocab_size"):
-        DrafterSession(WireFormat(1), "g", ())
