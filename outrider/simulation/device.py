@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 
-from outrider.contracts.slo import SloClass
 from outrider.link.emulator import LinkEmulator
 from outrider.rounds.account import RoundAccount
 from outrider.scheduling.policy import PendingVerification
@@ -31,13 +30,10 @@ class SimulatedDevice:
         queue_s: the round waited; likewise ``verify_s``; over all its passes.
     """
 
-    number: int
-    group: str
-    slo: SloClass
+    account: DeviceAccount
     workload: Workload
     link: LinkEmulator | None
     exchange_s: float
-    account: DeviceAccount = field(default_factory=DeviceAccount)
     pending: PendingVerification | None = None
     round: int = 0
     done: bool = True
@@ -56,8 +52,13 @@ class SimulatedDevice:
     verify_s: float = 0.0
 
     @property
+    def number(self) -> int:
+        """Over all groups."""
+        return self.account.results.device
+
+    @property
     def name(self) -> str:
-        """By which results and records name it."""
+        """By which policies and records name it."""
         return device_name(self.number)
 
     def ask(self, now_s: float, promised: RoundAccount) -> None:

@@ -20,8 +20,9 @@ from outrider.link.profiles import LinkProfile
 from outrider.scheduling.registry import Scheduling
 from outrider.selection.situation import Promise
 from outrider.simulation.device import SimulatedDevice
+from outrider.simulation.device_account import DeviceAccount
 from outrider.simulation.drafted_rounds import Draft, Response
-from outrider.simulation.results import SimulationResults
+from outrider.simulation.results import DeviceResults, SimulationResults
 from outrider.simulation.run import EventLoop
 from outrider.simulation.scenario import VerifierModel
 from outrider.simulation.server import SimulatedServer
@@ -198,8 +199,8 @@ def replay(
     devices = []
     for number, device in enumerate(record.devices):
         link = None if device.link is None else LinkEmulator(device.link, device.link_seed)
-        workload = RecordedWorkload(device)
-        devices.append(SimulatedDevice(number, device.slo.name, device.slo, workload, link, device.exchange_s))
+        account = DeviceAccount(DeviceResults(device=number, group=device.slo.name, slo=device.slo))
+        devices.append(SimulatedDevice(account, RecordedWorkload(device), link, device.exchange_s))
     loop = EventLoop(devices, SimulatedServer(verifier, rules, seed), RunTally(0.0, keep_batch_log=True))
     loop.run()
     return loop.results(record.name, "replay", seed)

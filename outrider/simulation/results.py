@@ -13,49 +13,63 @@ Best-effort devices are promised nothing and are never late. A first round (prom
 Everything counts from the warm-up on: commits after it, the time between them, and responses not over by then.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 
 from outrider.contracts.slo import SloClass
 from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.policy import StopReason
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceResults:
-    """One device.
+@dataclass(slots=True, kw_only=True)
+class Counts:
+    """What a device was given, or several taken together.
 
     Attributes:
-        device: its number.
-        group: its group's name.
         responses: that ended, or were going on at the end.
         late_responses: of these.
-        unfinished: whether a response was going on at the end.
-        starved: whether that one was hopelessly behind by then.
         rounds: committed, without first rounds; an open one that is late already counts.
         late_queue_rounds: late for want of a place in a batch; ``late_compute_rounds``: as their batch took long.
         drafted_tokens: of these rounds; likewise ``accepted_tokens``.
         committed_tokens: all, first tokens included.
         paced_tokens: committed after first tokens (or the warm-up); ``paced_s``: in so much time.
-        speeds_tokens_per_s: of each finished response, unless the scenario leaves that out.
+    """
+
+    responses: int = 0
+    late_responses: int = 0
+    rounds: int = 0
+    late_queue_rounds: int = 0
+    late_compute_rounds: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+    committed_tokens: int = 0
+    paced_tokens: int = 0
+    paced_s: float = 0.0
+
+    @property
+    def late_rounds(self) -> int:
+        """Late for either cause."""
+        return self.late_queue_rounds + self.late_compute_rounds
+
+
+@dataclass(slots=True, kw_only=True)
+class DeviceResults(Counts):
+    """One device; complete once the run is over.
+
+    Attributes:
+        device: its number.
+        group: its group's name.
+        unfinished: whether a response was going on at the end.
+        starved: whether that one was hopelessly behind by then.
+        speeds_tokens_per_s: of each finished response.
     """
 
     device: int
     group: str
     slo: SloClass
-    responses: int
-    late_responses: int
-    unfinished: bool
-    starved: bool
-    rounds: int
-    late_queue_rounds: int
-    late_compute_rounds: int
-    drafted_tokens: int
-    accepted_tokens: int
-    committed_tokens: int
-    paced_tokens: int
-    paced_s: float
-    speeds_tokens_per_s: tuple[float, ...] = ()
+    unfinished: bool = False
+    starved: bool = False
+    speeds_tokens_per_s: list[float] = field(default_factory=list)
 
     @property
     def promised(self) -> bool:
@@ -72,14 +86,9 @@ class DeviceResults:
         """Mean speed behind first tokens; None if none was due yet."""
         return self.paced_tokens / self.paced_s if self.paced_s > 0.0 else None
 
-    @property
-    def late_rounds(self) -> int:
-        """Late for either cause."""
-        return self.late_queue_rounds + self.late_compute_rounds
 
-
-@dataclass(frozen=True, slots=True)
-class ClassResults:
+@dataclass(slots=True, kw_only=True)
+class ClassResults(Counts):
     """Devices taken together, those of one SLO class for instance.
 
     Attributes:
@@ -89,14 +98,6 @@ class ClassResults:
     slo: SloClass
     devices: int
     late_devices: int
-    responses: int
-    late_responses: int
-    rounds: int
-    late_queue_rounds: int
-    late_compute_rounds: int
-    drafted_tokens: int
-    accepted_tokens: int
-    committed_tokens: int
     achieved_tokens_per_s: float | None
 
     @property
@@ -112,7 +113,7 @@ class ClassResults:
     @property
     def round_violation_rate(self) -> float:
         """Share of rounds slower than promised: what WISP's tables count."""
-        return _share(self.late_queue_rounds + self.late_compute_rounds, self.rounds)
+        return _share(self.late_rounds, self.rounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,7 @@ class BatchEntry:
 
     Attributes:
         planned_at_s: when it was decided on.
-        starts_at_s: when it began; ``took_s`` later it was over.
+        starts_at_s: when it began; at ``ends_at_s``, ``took_s`` later, it was over.
         members: device and round of each block, in the policy's order.
         new_tokens: positions computed; likewise ``cached_tokens`` read.
     """
@@ -155,23 +156,52 @@ class BatchEntry:
     cached_tokens: int
     reason: StopReason
 
+    @property
+    def ends_at_s(self) -> float:
+        """When it is over."""
+        return self.starts_at_s + self.took_s
 
-@dataclass(frozen=True, slots=True)
-class SimulationResults:
-    """One run.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResults:
+    """A run, simulated or measured.
 
     Attributes:
-        name: the scenario's; likewise ``system`` and ``seed``.
         measured_s: from the warm-up to the end.
-        devices: by number.
-        batches: begun in that time.
-        batch_sizes: (blocks, batches of so many), ascending.
-        stop_reasons: (why a batch stopped growing, batches).
-        busy_s: the verifier computed in that time.
-        predicted_s: what its passes were predicted to take.
         round_times: from one commit of a response to its next, first rounds aside; their parts are ``draft_times``
             (on the device), ``link_times``, ``queue_times`` and ``verify_times``.
         first_token_times: from the request to the first token.
+        batch_sizes: (blocks, batches of so many), ascending.
+        stop_reasons: (why a batch stopped growing, batches).
+    """
+
+    measured_s: float
+    round_times: Percentiles
+    draft_times: Percentiles
+    link_times: Percentiles
+    queue_times: Percentiles
+    verify_times: Percentiles
+    first_token_times: Percentiles
+    batch_sizes: tuple[tuple[int, int], ...]
+    stop_reasons: tuple[tuple[StopReason, int], ...]
+
+    @property
+    def mean_batch_blocks(self) -> float:
+        """Blocks per batch."""
+        batches = sum(count for _, count in self.batch_sizes)
+        return _share(sum(size * count for size, count in self.batch_sizes), batches)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationResults(RunResults):
+    """One run on the virtual clock.
+
+    Attributes:
+        name: the scenario's; likewise ``system`` and ``seed``.
+        devices: by number.
+        batches: begun after the warm-up.
+        busy_s: the verifier computed in that time.
+        predicted_s: what its passes were predicted to take.
         evictions: resident sequences dropped for want of memory.
         recomputed_tokens: positions computed again because of that, or because no KV is kept.
         plane: a sample, evenly spread over the run.
@@ -182,19 +212,10 @@ class SimulationResults:
     name: str
     system: str
     seed: int
-    measured_s: float
     devices: tuple[DeviceResults, ...]
     batches: int
-    batch_sizes: tuple[tuple[int, int], ...]
-    stop_reasons: tuple[tuple[StopReason, int], ...]
     busy_s: float
     predicted_s: float
-    round_times: Percentiles
-    draft_times: Percentiles
-    link_times: Percentiles
-    queue_times: Percentiles
-    verify_times: Percentiles
-    first_token_times: Percentiles
     evictions: int
     recomputed_tokens: int
     plane: tuple[PlanePoint, ...]
@@ -208,13 +229,8 @@ class SimulationResults:
 
     @property
     def rounds(self) -> int:
-        """As ``DeviceResults.rounds``, of all devices."""
+        """As ``Counts.rounds``, of all devices."""
         return sum(device.rounds for device in self.devices)
-
-    @property
-    def mean_batch_blocks(self) -> float:
-        """Blocks per batch."""
-        return _share(sum(size * count for size, count in self.batch_sizes), self.batches)
 
     @property
     def busy_share(self) -> float:
@@ -223,35 +239,34 @@ class SimulationResults:
 
     @property
     def promised(self) -> ClassResults:
-        """All devices that were promised a speed, taken together; ``slo`` is one of theirs."""
-        return summary([device for device in self.devices if device.promised] or self.devices)
+        """As the function."""
+        return promised(self.devices)
 
     def by_class(self) -> tuple[ClassResults, ...]:
-        """By SLO class, the slowest promise first."""
-        classes = sorted({device.slo for device in self.devices}, key=lambda slo: (slo.tokens_per_s, slo.name))
-        return tuple(summary([device for device in self.devices if device.slo == slo]) for slo in classes)
+        """As the function."""
+        return by_class(self.devices)
+
+
+def promised(devices: Sequence[DeviceResults]) -> ClassResults:
+    """All devices that were promised a speed, taken together; ``slo`` is one of theirs."""
+    return summary([device for device in devices if device.promised] or devices)
+
+
+def by_class(devices: Sequence[DeviceResults]) -> tuple[ClassResults, ...]:
+    """By SLO class, the slowest promise first."""
+    classes = sorted({device.slo for device in devices}, key=lambda slo: (slo.tokens_per_s, slo.name))
+    return tuple(summary([device for device in devices if device.slo == slo]) for slo in classes)
 
 
 def summary(devices: Sequence[DeviceResults]) -> ClassResults:
     """At least one device's figures, added up."""
-
-    def total(values: Iterable[int]) -> int:
-        return sum(values)
-
-    paced_s = sum(device.paced_s for device in devices)
+    total = {one.name: sum(getattr(device, one.name) for device in devices) for one in fields(Counts)}
     return ClassResults(
         slo=devices[0].slo,
         devices=len(devices),
-        late_devices=total(device.late for device in devices),
-        responses=total(device.responses for device in devices),
-        late_responses=total(device.late_responses for device in devices),
-        rounds=total(device.rounds for device in devices),
-        late_queue_rounds=total(device.late_queue_rounds for device in devices),
-        late_compute_rounds=total(device.late_compute_rounds for device in devices),
-        drafted_tokens=total(device.drafted_tokens for device in devices),
-        accepted_tokens=total(device.accepted_tokens for device in devices),
-        committed_tokens=total(device.committed_tokens for device in devices),
-        achieved_tokens_per_s=total(device.paced_tokens for device in devices) / paced_s if paced_s > 0.0 else None,
+        late_devices=sum(device.late for device in devices),
+        achieved_tokens_per_s=total["paced_tokens"] / total["paced_s"] if total["paced_s"] > 0.0 else None,
+        **total,
     )
 
 

@@ -13,6 +13,7 @@ from outrider.scheduling.ledger import Ledger
 from outrider.simulation.chance import link_seed
 from outrider.simulation.chosen_rounds import ChoosingDevice, GroupChoices
 from outrider.simulation.device import SimulatedDevice
+from outrider.simulation.device_account import DeviceAccount
 from outrider.simulation.drafted_rounds import GroupDrafts, ModelledDevice, Workload
 from outrider.simulation.results import DeviceResults, SimulationResults
 from outrider.simulation.scenario import Scenario
@@ -62,7 +63,8 @@ def modelled_devices(scenario: Scenario, rules: SystemRules, load: PresentLoad) 
             else:
                 workload = ChoosingDevice(drafts, choices, number, seed, responses)
             link = LinkEmulator(group.link, link_seed(seed, number)) if group.link and remote else None
-            devices.append(SimulatedDevice(number, group.name, group.slo, workload, link, group.exchange_s))
+            account = DeviceAccount(DeviceResults(device=number, group=group.name, slo=group.slo))
+            devices.append(SimulatedDevice(account, workload, link, group.exchange_s))
     return devices
 
 
@@ -107,7 +109,7 @@ class EventLoop:
                     self._commit(device, now_s)
             elif kind == _ASK:
                 assert isinstance(subject, SimulatedDevice)
-                ledger = Ledger(subject.slo.tokens_per_s)
+                ledger = Ledger(subject.account.tokens_per_s)
                 subject.ask(now_s, RoundAccount(ledger, self._server.deadlines, self._tally.spikes))
                 self._queued.append(subject)
                 self._admit(now_s)
@@ -137,7 +139,7 @@ class EventLoop:
             first_token_times=percentiles(tally.first_token_s),
             evictions=tally.evictions,
             recomputed_tokens=tally.recomputed_tokens,
-            plane=tally.plane(),
+            plane=tuple(tally.plane),
             batch_log=tuple(tally.log),
             simulated_rounds=tally.rounds,
         )
@@ -147,7 +149,7 @@ class EventLoop:
         server = self._server
         while (flight := server.plan(now_s)) is not None:
             self._tally.batch(flight)
-            self._at(flight.starts_at_s + flight.took_s + self._server.reply_s, _LAND, flight)
+            self._at(flight.entry.ends_at_s + server.reply_s, _LAND, flight)
         due_at_s = server.due_at_s
         if server.waiting and now_s < due_at_s < inf and due_at_s != self._staged_at_s:
             self._staged_at_s = due_at_s
@@ -174,7 +176,7 @@ class EventLoop:
             self._draft(device, now_s)
             return
         device.done = True
-        device.account.end_response(device.slo.tokens_per_s, measured=measured)
+        device.account.end_response(measured=measured)
         self._server.memory.drop(device.number)
         self._active -= 1
         self._admit(now_s)
@@ -216,13 +218,12 @@ class EventLoop:
         self._sequence += 1
 
     def _closed(self, device: SimulatedDevice) -> DeviceResults:
-        account, starved = device.account, False
         if not device.done:
             first = device.first_at_s is not None
             owed_from_s = None if first else max(device.asked_at_s, self._warmup_s) + _FIRST_TOKEN_GRACE_S
             most = device.draft.depth + 1 if first else 0
-            starved = account.close(device.slo.tokens_per_s, device.began_at_s, owed_from_s, most, self._end_s)
-        return account.results(device.number, device.group, device.slo, unfinished=not device.done, starved=starved)
+            device.account.close(device.began_at_s, owed_from_s, most, self._end_s)
+        return device.account.results
 
 
 def _check_memory(scenario: Scenario) -> None:

@@ -12,10 +12,11 @@ from math import exp, inf
 from outrider.contracts.chunks import chunk_of, pass_costs
 from outrider.contracts.cost import BatchWork, VerifyCost
 from outrider.scheduling.ledger import DeadlineRule
-from outrider.scheduling.policy import BatchPlan, PendingVerification, StopReason
+from outrider.scheduling.policy import BatchPlan, PendingVerification
 from outrider.simulation.chance import normals
 from outrider.simulation.device import SimulatedDevice, device_name
 from outrider.simulation.memory import KvMemory
+from outrider.simulation.results import BatchEntry
 from outrider.simulation.scenario import VerifierModel
 from outrider.simulation.systems import SystemRules
 
@@ -29,18 +30,14 @@ class Flight:
     """A call under way: one pass over these blocks.
 
     Attributes:
+        entry: as the log of batches has it.
         remaining_tokens: of each block, still to compute after it.
     """
 
+    entry: BatchEntry
     members: list[SimulatedDevice]
     remaining_tokens: list[int]
-    reason: StopReason
-    planned_at_s: float
-    starts_at_s: float
-    took_s: float
-    predicted_s: float
     expected_end_at_s: float
-    work: BatchWork
     recomputed_tokens: int
     evictions: int
 
@@ -112,7 +109,7 @@ class SimulatedServer:
         self._flights.remove(flight)
         decided = []
         for device, remaining in zip(flight.members, flight.remaining_tokens, strict=True):
-            device.verify_s += flight.took_s
+            device.verify_s += flight.entry.took_s
             if remaining == 0:
                 decided.append(device)
                 continue
@@ -137,10 +134,10 @@ class SimulatedServer:
         took_s = (model.cost_model.predict_work_s(work) + self._drafting_s(members)) * self._noise_factor()
         self._free_at_s = starts_at_s + took_s
         expected_start_at_s = max([now_s, *(flight.expected_end_at_s for flight in self._flights)])
-        flight = Flight(
-            members, remaining, plan.reason, now_s, starts_at_s, took_s, predicted_s,
-            expected_start_at_s + predicted_s, work, recomputed, evictions,
-        )  # fmt: skip
+        numbers = tuple((device.number, device.round) for device in members)
+        new, cached = work.new_tokens, work.cached_tokens
+        entry = BatchEntry(now_s, starts_at_s, took_s, predicted_s, numbers, new, cached, plan.reason)
+        flight = Flight(entry, members, remaining, expected_start_at_s + predicted_s, recomputed, evictions)
         self._flights.append(flight)
         return flight
 

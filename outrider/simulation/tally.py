@@ -31,18 +31,19 @@ class RunTally:
         self.recomputed_tokens = self.evictions = 0
         self.log: list[BatchEntry] = []
         self._spans: list[tuple[float, float]] = []  # begin and end of passes
-        self._plane: list[PlanePoint] = []
+        self.plane: list[PlanePoint] = []  # a sample
         self._plane_stride, self._plane_seen = 1, 0
 
     def batch(self, flight: Flight) -> None:
         """A call was sent."""
+        entry = flight.entry
         if self._keep_batch_log:
-            self.log.append(_entry(flight))
-        self._spans.append((flight.starts_at_s, flight.starts_at_s + flight.took_s))
-        if flight.starts_at_s >= self.warmup_s:
-            self.sizes[len(flight.members)] += 1
-            self.reasons[flight.reason] += 1
-            self.predicted_s += flight.predicted_s
+            self.log.append(entry)
+        self._spans.append((entry.starts_at_s, entry.ends_at_s))
+        if entry.starts_at_s >= self.warmup_s:
+            self.sizes[len(entry.members)] += 1
+            self.reasons[entry.reason] += 1
+            self.predicted_s += entry.predicted_s
             self.recomputed_tokens += flight.recomputed_tokens
             self.evictions += flight.evictions
 
@@ -50,22 +51,18 @@ class RunTally:
         """A round that is not a response's first was committed, after the warm-up."""
         cause = self.spikes.cause(device.verify_s)
         round_s, draft_s = now_s - device.began_at_s, device.draft.draft_s
-        late = device.account.judge_round(device.slo.tokens_per_s, device.draft, round_s, cause)
+        late = device.account.judge_round(device.draft.nodes, device.draft.accepted, round_s, cause)
         self.round_s.append(round_s)
         self.draft_s.append(draft_s)
         self.link_s.append(device.arrived_at_s - device.began_at_s - draft_s)
         self.queue_s.append(device.queue_s)
         self.verify_s.append(device.verify_s)
         if self._plane_seen % self._plane_stride == 0:
-            if len(self._plane) == _SAMPLE:
-                self._plane, self._plane_stride = self._plane[::2], 2 * self._plane_stride
-            speed = device.slo.tokens_per_s
-            self._plane.append(PlanePoint(device.queue_s, device.verify_s, speed, cause if late else None))
+            if len(self.plane) == _SAMPLE:
+                self.plane, self._plane_stride = self.plane[::2], 2 * self._plane_stride
+            speed = device.account.tokens_per_s
+            self.plane.append(PlanePoint(device.queue_s, device.verify_s, speed, cause if late else None))
         self._plane_seen += 1
-
-    def plane(self) -> tuple[PlanePoint, ...]:
-        """The sample."""
-        return tuple(self._plane)
 
     def busy_s(self, end_s: float) -> float:
         """The verifier computed between warm-up and end."""
@@ -79,16 +76,3 @@ def percentiles(times_s: "Sequence[float] | array[float]") -> Percentiles:
     values = np.asarray(times_s, dtype=np.float64)
     p50, p99 = np.percentile(values, (50, 99)).tolist()
     return Percentiles(len(values), float(values.mean()), p50, p99)
-
-
-def _entry(flight: Flight) -> BatchEntry:
-    return BatchEntry(
-        planned_at_s=flight.planned_at_s,
-        starts_at_s=flight.starts_at_s,
-        took_s=flight.took_s,
-        predicted_s=flight.predicted_s,
-        members=tuple((device.number, device.round) for device in flight.members),
-        new_tokens=flight.work.new_tokens,
-        cached_tokens=flight.work.cached_tokens,
-        reason=flight.reason,
-    )

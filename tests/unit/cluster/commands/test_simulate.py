@@ -1,6 +1,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,8 +105,12 @@ def figures() -> CapacityFigures:
     }
     mixed = (Variant.KV, Variant.WISP, Variant.SCHEDULER, Variant.CHAINS)
     found = [results["table 12", variant, 8.0] for variant in mixed]
+    counted: Any = {"devices": 9, "late_devices": 1, "responses": 30, "late_responses": 3, "rounds": 100}
     classes = [
-        tuple(ClassResults(SloClass("a", speed), 9, 1, 30, 3, 100, late, 0, 400, 200, 300, speed) for speed in SPEEDS)
+        tuple(
+            ClassResults(slo=SloClass("a", speed), late_queue_rounds=late, achieved_tokens_per_s=speed, **counted)
+            for speed in SPEEDS
+        )
         for late in (20, 60)
     ]
     plane = (PlanePoint(0.1, 0.2, 8.0, None), PlanePoint(0.3, 0.2, 8.0, ViolationCause.QUEUE))
