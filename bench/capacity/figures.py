@@ -60,7 +60,7 @@ def figures(logs: Sequence[CellLog], *, block_tokens: int, grace_s: float) -> Fi
         promised=promised(devices),
         by_class=by_class(devices),
         goodput_tokens_per_s=sum(device.committed_tokens for device in devices) / measured_s,
-        round_times=percentiles([gap_s for log in logs for gap_s in round_times_s(log)]),
+        round_times=percentiles([gap_s for log in logs for gap_s in round_times_s(log, log.warmup_s)]),
         draft_times=percentiles([entry.timing.draft_s for entry in rounds]),
         link_times=percentiles([entry.timing.link_s for entry in rounds]),
         queue_times=percentiles([entry.timing.queue_s for entry in rounds]),
@@ -111,13 +111,13 @@ def _close(account: DeviceAccount, response: ResponseEntry, log: CellLog, block_
     account.close(since_s, owed_from_s, most, log.ended_at_s)
 
 
-def round_times_s(log: CellLog) -> list[float]:
-    """From one commit of a response to its next, of those that count."""
+def round_times_s(log: CellLog, from_s: float) -> list[float]:
+    """From one commit of a response to its next, of those after ``from_s``."""
     return [
         after.committed_at_s - before.committed_at_s
         for response in log.responses
         for before, after in pairwise(response.rounds)
-        if after.committed_at_s > log.warmup_s
+        if after.committed_at_s > from_s
     ]
 
 

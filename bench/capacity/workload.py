@@ -1,22 +1,19 @@
 """A measured cell as a workload that the simulator can replay (``outrider.simulation.recorded``)."""
 
 from collections import defaultdict
-from collections.abc import Mapping
-from itertools import pairwise
+from collections.abc import Iterator, Mapping
+from math import inf
 
 from bench.capacity.emulated_devices import generation_name
-from bench.capacity.log import CellLog, ResponseEntry, RoundEntry
+from bench.capacity.figures import round_times_s
+from bench.capacity.log import CellLog, ResponseEntry
 from bench.capacity.run import RunSettings
 from outrider.contracts.requests import GenerationId
 from outrider.link.latency import exchange_s
 from outrider.link.state import profile_csi
-from outrider.simulation.recorded import (
-    RecordedBatch,
-    RecordedDevice,
-    RecordedResponse,
-    RecordedRound,
-    WorkloadRecord,
-)
+from outrider.rounds.timing import RoundTiming
+from outrider.simulation.drafted_rounds import Draft, Response
+from outrider.simulation.recorded import RecordedDevice, WorkloadRecord
 
 _Expected = Mapping[GenerationId, list[float]]
 
@@ -27,51 +24,28 @@ def workload(log: CellLog, settings: RunSettings) -> WorkloadRecord:
     devices = []
     for user, spec in enumerate(settings.devices[: log.cell.users]):
         mine = [response for response in log.responses if response.user == user and response.rounds]
-        devices.append(
-            RecordedDevice(
-                responses=tuple(_responses(mine, log, expected)),
-                slo=mine[0].slo,
-                link=settings.profile,
-                link_seed=spec.seed,
-                exchange_s=beyond_s,
-            )
-        )
-    batches = tuple(RecordedBatch(batch.costs, batch.engine_s) for batch in log.batches)
-    return WorkloadRecord(log.cell.name, tuple(devices), batches)
+        responses = tuple(_responses(mine, log, expected))
+        devices.append(RecordedDevice(responses, mine[0].slo, settings.profile, spec.seed, beyond_s))
+    batches = tuple((batch.costs, batch.engine_s) for batch in log.batches)
+    return WorkloadRecord(log.cell.name, tuple(devices), tuple(round_times_s(log, from_s=-inf)), batches)
 
 
-def _responses(mine: list[ResponseEntry], log: CellLog, expected: _Expected) -> list[RecordedResponse]:
-    found, idle_since_s = [], 0.0
+def _responses(
+    mine: list[ResponseEntry], log: CellLog, expected: _Expected
+) -> Iterator[tuple[Response, tuple[Draft, ...]]]:
+    idle_since_s = 0.0
     for response in mine:
         yields = expected[generation_name(log.cell.name, response.user, response.number)]
-        found.append(
-            RecordedResponse(
-                pause_s=response.asked_at_s - idle_since_s,
-                prompt_tokens=response.prompt_tokens,
-                rounds=tuple(
-                    _round(before, after, yields[number])
-                    for number, (before, after) in enumerate(pairwise(response.rounds), start=1)
-                ),
-                first_token_s=response.rounds[0].committed_at_s - response.asked_at_s,
-            )
-        )
+        rounds = tuple(_round(made.timing, yields[number]) for number, made in enumerate(response.rounds) if number > 0)
+        output_tokens = 1 + sum(draft.accepted + 1 for draft in rounds)
+        yield Response(response.asked_at_s - idle_since_s, response.prompt_tokens, output_tokens), rounds
         idle_since_s = response.rounds[-1].committed_at_s
-    return found
 
 
-def _round(before: RoundEntry, made: RoundEntry, expected_tokens: float) -> RecordedRound:
-    timing = made.timing
-    return RecordedRound(
-        drafted_tokens=timing.drafted_tokens,
-        accepted_tokens=timing.accepted_tokens,
-        draft_s=timing.draft_s,
-        down_bits=timing.down_bits,
-        up_bits=timing.up_bits,
-        round_s=made.committed_at_s - before.committed_at_s,
-        queue_s=timing.queue_s,
-        verify_s=timing.verify_s,
-        expected_tokens=expected_tokens,
-    )
+def _round(timing: RoundTiming, expected_tokens: float) -> Draft:
+    bits = (timing.down_bits, timing.up_bits) if timing.down_bits or timing.up_bits else None
+    nodes = timing.drafted_tokens
+    return Draft(nodes, nodes, timing.accepted_tokens, timing.draft_s, expected_tokens, bits)
 
 
 def _expected_tokens(log: CellLog) -> _Expected:

@@ -2,7 +2,6 @@
 
 A record holds what devices did (drafts, what was accepted, how long drafting took, message sizes, pauses) and what
 batches took. The replay keeps the devices' part and computes the rest: delivery times, batches, waiting, commits.
-Files are JSON, written and checked by pydantic.
 """
 
 from collections import defaultdict
@@ -31,62 +30,17 @@ from outrider.simulation.tally import RunTally
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedRound:
-    """One committed round behind a response's first.
-
-    Attributes:
-        drafted_tokens: verified; 0 is a round of the verifier alone.
-        accepted_tokens: of these.
-        draft_s: inside the drafter.
-        down_bits: of the order; likewise ``up_bits`` of the answer. Both 0: nothing was exchanged.
-        round_s: from the commit before to its own, as measured.
-        queue_s: it waited for a batch; likewise ``verify_s``; for comparison only.
-        expected_tokens: that it was taken to commit when it was queued.
-    """
-
-    drafted_tokens: int
-    accepted_tokens: int
-    draft_s: float
-    down_bits: int
-    up_bits: int
-    round_s: float
-    queue_s: float = 0.0
-    verify_s: float = 0.0
-    expected_tokens: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedResponse:
-    """One response.
-
-    Attributes:
-        pause_s: from the end of the device's last response (of the first: from the start) until it was asked for.
-        first_token_s: until its first token, as measured.
-        rounds: behind the first.
-    """
-
-    pause_s: float
-    prompt_tokens: int
-    rounds: tuple[RecordedRound, ...]
-    first_token_s: float = 0.0
-
-    @property
-    def output_tokens(self) -> int:
-        """Committed by it."""
-        return 1 + sum(recorded.accepted_tokens + 1 for recorded in self.rounds)
-
-
-@dataclass(frozen=True, slots=True)
 class RecordedDevice:
     """One emulated device.
 
     Attributes:
+        responses: in order, each with its rounds behind the first.
         link: it was emulated with; None delivered at once.
         link_seed: of its emulator.
         exchange_s: seconds of every exchange beyond link and drafting.
     """
 
-    responses: tuple[RecordedResponse, ...]
+    responses: tuple[tuple[Response, tuple[Draft, ...]], ...]
     slo: SloClass = BEST_EFFORT
     link: LinkProfile | None = None
     link_seed: int = 0
@@ -94,25 +48,19 @@ class RecordedDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedBatch:
-    """One forward pass: what each block cost, as told to the cost model, and the seconds inside the engine."""
-
-    costs: tuple[VerifyCost, ...]
-    engine_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class WorkloadRecord:
-    """What ran. ``name`` is the writer's."""
+    """What ran.
+
+    Attributes:
+        name: the writer's.
+        round_s: measured seconds of all rounds, from the commit before to their own.
+        batches: what each block of a forward pass cost, and the seconds inside the engine.
+    """
 
     name: str
     devices: tuple[RecordedDevice, ...]
-    batches: tuple[RecordedBatch, ...] = ()
-
-    @property
-    def round_s(self) -> list[float]:
-        """Measured seconds of all rounds."""
-        return [each.round_s for device in self.devices for made in device.responses for each in made.rounds]
+    round_s: tuple[float, ...]
+    batches: tuple[tuple[tuple[VerifyCost, ...], float], ...]
 
 
 class RecordedWorkload:
@@ -121,22 +69,17 @@ class RecordedWorkload:
     def __init__(self, device: RecordedDevice) -> None:
         """Begin at its first response."""
         self._responses = iter(device.responses)
-        self._rounds: Iterator[RecordedRound] = iter(())
+        self._rounds: Iterator[Draft] = iter(())
 
     def begin(self) -> Response | None:
         """The next response of the record."""
-        response = next(self._responses, None)
-        if response is None:
-            return None
-        self._rounds = iter(response.rounds)
-        return Response(response.pause_s, response.prompt_tokens, response.output_tokens)
+        response, rounds = next(self._responses, (None, ()))
+        self._rounds = iter(rounds)
+        return response
 
     def draft(self, committed_tokens: int, remaining_tokens: int, promise: Promise | None) -> Draft:  # noqa: ARG002
         """As recorded, whatever the state."""
-        made = next(self._rounds)
-        bits = (made.down_bits, made.up_bits) if made.down_bits or made.up_bits else None
-        nodes = made.drafted_tokens
-        return Draft(nodes, nodes, made.accepted_tokens, made.draft_s, made.expected_tokens, bits)
+        return next(self._rounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +116,8 @@ class MeasuredTimes:
 def measured_times(record: WorkloadRecord, otherwise: CostModel) -> MeasuredTimes:
     """The batches of a record as a cost model."""
     seconds: dict[BatchWork, list[float]] = defaultdict(list)
-    for batch in record.batches:
-        seconds[work_of(batch.costs)].append(batch.engine_s)
+    for costs, engine_s in record.batches:
+        seconds[work_of(costs)].append(engine_s)
     return MeasuredTimes(otherwise, {work: median(times) for work, times in seconds.items()})
 
 
@@ -186,15 +129,7 @@ def replay(
     keeps_kv: bool = True,
     seed: int = 0,
 ) -> SimulationResults:
-    """Run a record's devices against a simulated verifier, all of them to their end.
-
-    Args:
-        record: what they do.
-        verifier: cost model, limits and overheads; ``measured_times`` makes one that takes what was measured.
-        scheduling: as on the cluster.
-        keeps_kv: likewise.
-        seed: of the verifier's noise.
-    """
+    """Run a record's devices against a simulated verifier, all of them to their end; ``seed`` is of its noise."""
     rules = SystemRules(scheduling, keeps_kv=keeps_kv)
     devices = []
     for number, device in enumerate(record.devices):
