@@ -16,7 +16,6 @@ from math import ceil
 
 import numpy as np
 
-from outrider.contracts.errors import ParameterError
 from outrider.contracts.link import Direction
 from outrider.link.profiles import LinkProfile
 from outrider.link.trace import LinkSource, profile_at, segments
@@ -29,31 +28,20 @@ _JITTER_CUT = 3.0  # standard deviations
 class LinkEmulator:
     """One drafter's link, both directions."""
 
-    def __init__(self, source: LinkSource, seed: int, start_at_s: float = 0.0) -> None:
-        """Emulate ``source``; ``start_at_s`` on the caller's clock is time 0 of a trace."""
-        self._source, self._seed, self._start_at_s = source, seed, start_at_s
+    def __init__(self, source: LinkSource, seed: int) -> None:
+        """Emulate ``source`` from time 0 of the caller's clock on."""
+        self._source, self._seed = source, seed
         self._sent = dict.fromkeys(Direction, 0)
-        self._idle_at_s = dict.fromkeys(Direction, start_at_s)  # when the last bit of the last message left
-        self._delivered_at_s = dict.fromkeys(Direction, start_at_s)
+        self._idle_at_s = dict.fromkeys(Direction, 0.0)  # when the last bit of the last message left
+        self._delivered_at_s = dict.fromkeys(Direction, 0.0)
 
     def deliver(self, direction: Direction, payload_bits: int, now_s: float) -> float:
-        """Send a message now.
+        """Send a message now; returns when it has arrived completely, on the caller's clock.
 
-        Args:
-            direction: which way.
-            payload_bits: its size; 0 takes no time to send.
-            now_s: the caller's clock; messages of one direction leave in the order of the calls.
-
-        Returns:
-            When it has arrived completely, on the same clock.
-
-        Raises:
-            ParameterError: the size is negative.
+        Messages of one direction leave in the order of the calls.
         """
-        if payload_bits < 0:
-            raise ParameterError("payload_bits", "an integer of at least 0", payload_bits)
         start_at_s = max(now_s, self._idle_at_s[direction])
-        profile = profile_at(self._source, start_at_s - self._start_at_s)
+        profile = profile_at(self._source, start_at_s)
         sent_bits, jitter_s = self._chances(direction, payload_bits, profile)
         left_at_s = self._left_at_s(direction, sent_bits, start_at_s)
         arrives_at_s = max(left_at_s + profile.rtt_s / 2.0 + jitter_s, self._delivered_at_s[direction])
@@ -82,7 +70,7 @@ class LinkEmulator:
     def _left_at_s(self, direction: Direction, bits: float, start_at_s: float) -> float:
         """When the last bit has left, through changes of the rate on the way."""
         at_s = start_at_s
-        for profile, lasts_s in segments(self._source, start_at_s - self._start_at_s):
+        for profile, lasts_s in segments(self._source, start_at_s):
             rate_bps = profile.rate_bps(direction)
             if bits <= rate_bps * lasts_s:
                 return at_s + bits / rate_bps

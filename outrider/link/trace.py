@@ -76,11 +76,7 @@ def load_trace(path: str | Path) -> LinkTrace:
 
 
 def parse_trace(text: str, source: str) -> LinkTrace:
-    """Read a trace; ``source`` names it in messages.
-
-    Raises:
-        ConfigError: a column is missing, or a line is not one of a link; names the line.
-    """
+    """Read a trace; ``source`` names it in messages."""
     rows = csv.reader(text.splitlines(), skipinitialspace=True)
     header = next(rows, [])
     if tuple(header) != COLUMNS:
