@@ -27,8 +27,8 @@ from cluster.reports.json_file import write_json
 from cluster.reports.tables import percent, show_table
 from cluster.scenarios import SCENARIOS, scenario_file
 from outrider.contracts.errors import ParameterError
-from outrider.simulation.cases import CapacityFigures, Case, capacity_cells, cases, mixed_cells
-from outrider.simulation.experiment import Cell, CellResult, LoadResult, run_cell, run_load
+from outrider.simulation.cases import CapacityFigures, capacity_cells, cases, mixed_cells
+from outrider.simulation.experiment import Case, Cell, CellResult, LoadResult, run_cell, run_load
 from outrider.simulation.reading import ReadScenario, load_scenario
 from outrider.simulation.results import SimulationResults
 from outrider.simulation.run import simulate
@@ -55,12 +55,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Simulate every system and print what each class got.
-
-    Raises:
-        ConfigError: the file is none, or has mistakes; or the profile.
-        ParameterError: plots are asked for without matplotlib, or an option of capacity with a file.
-    """
+    """Simulate every system and print what each class got."""
     check_plots(arguments.plots)
     if arguments.file == _CAPACITY:
         _run_capacity(arguments)

@@ -1,8 +1,8 @@
 """The tables of ``outrider simulate capacity``: ours beside the published."""
 
 from cluster.reports.tables import percent, show_table
-from outrider.simulation.cases import CapacityFigures, Case
-from outrider.simulation.experiment import Measure
+from outrider.simulation.cases import CapacityFigures
+from outrider.simulation.experiment import Case, Measure
 from outrider.simulation.published import (
     AIMS,
     CAPACITY_32B,

@@ -2,35 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from outrider.contracts.cost import DEFAULT_COST_MODEL, LinearCostModel
 from outrider.costs.profiles import read_profile
-from outrider.simulation.experiment import Cell, CellResult, LoadResult
+from outrider.simulation.experiment import Case, Cell, CellResult, LoadResult
 from outrider.simulation.published import SPEEDS_TOKENS_PER_S, TABLE_12
 from outrider.simulation.roofline import HARDWARE, MODELS, RooflineCostModel
-from outrider.simulation.settings import ABLATION, Costs, Settings, Variant, preset
+from outrider.simulation.settings import ABLATION, Costs, Variant, preset
 
 _A100 = HARDWARE["a100-80gb"]
 _DRAFTER = RooflineCostModel(MODELS["qwen3-1.7b"], _A100)  # colocated: nobody has published its cost
 _MIXED_VARIANTS = (Variant.KV, Variant.WISP, Variant.SCHEDULER, Variant.CHAINS)
 _WITHOUT_LIMIT = 100_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A cost model with what it is run with.
-
-    Attributes:
-        source: where its figures come from, for the reader.
-    """
-
-    name: str
-    source: str
-    settings: Settings
-    costs: Costs
-    speeds_tokens_per_s: tuple[float, ...]
-    variants: tuple[Variant, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +54,7 @@ class CapacityFigures:
 
 
 def cases(profile: Path | None, *, quick: bool) -> list[Case]:
-    """All of them, WISP's published coefficients first.
-
-    Raises:
-        ConfigError: the profile cannot be read.
-    """
+    """All of them, WISP's published coefficients first."""
     settings = preset("wisp_table_2")
     compared = (Variant.SLED, Variant.KV, Variant.CHAINS, Variant.TREES, Variant.WISP, Variant.CENTRALIZED)
     roofline = RooflineCostModel(MODELS["qwen3-32b"], _A100)
@@ -118,45 +99,18 @@ def cases(profile: Path | None, *, quick: bool) -> list[Case]:
 
 def capacity_cells(case: Case, seed: int, *, quick: bool) -> list[Cell]:
     """Every system at every speed."""
-    return [
-        Cell(
-            case.name,
-            case.settings,
-            case.costs,
-            variant,
-            (speed,),
-            seed=seed,
-            responses=1.0 if quick else 2.0,
-            resolution=0.05 if quick else 0.015,
-        )
-        for variant in case.variants
-        for speed in case.speeds_tokens_per_s
-    ]
+    cell = partial(Cell, case, seed=seed, responses=1.0 if quick else 2.0, resolution=0.05 if quick else 0.015)
+    return [cell(variant, (speed,)) for variant in case.variants for speed in case.speeds_tokens_per_s]
 
 
 def mixed_cells(case: Case, seed: int, *, quick: bool, memory: bool) -> list[Cell]:
     """All classes at once, as many devices each; with or without the limit of KV memory."""
-    settings = case.settings if memory else replace(case.settings, kv_tokens=_WITHOUT_LIMIT)
-    return [
-        Cell(
-            case.name,
-            settings,
-            case.costs,
-            variant,
-            SPEEDS_TOKENS_PER_S,
-            seed=seed,
-            responses=0.75 if quick else 1.5,
-            resolution=0.05 if quick else 0.02,
-        )
-        for variant in _MIXED_VARIANTS
-    ]
+    case = case if memory else replace(case, settings=replace(case.settings, kv_tokens=_WITHOUT_LIMIT))
+    cell = partial(Cell, case, seed=seed, responses=0.75 if quick else 1.5, resolution=0.05 if quick else 0.02)
+    return [cell(variant, SPEEDS_TOKENS_PER_S) for variant in _MIXED_VARIANTS]
 
 
 def _quarter(model: LinearCostModel) -> LinearCostModel:
     """The drafter on the server: a quarter of the target's time, as its layers are (docs/experiments.md)."""
-    return LinearCostModel(
-        model.seconds_per_token / 4,
-        model.seconds_per_interaction / 4,
-        model.seconds_per_cached_token / 4,
-        model.seconds_per_batch / 4,
-    )
+    per_token_s, per_interaction_s, per_cached_token_s, per_batch_s = (slope / 4 for slope in model.slopes)
+    return LinearCostModel(per_token_s, per_interaction_s, per_cached_token_s, per_batch_s)

@@ -23,16 +23,26 @@ class Measure(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """One search: a system at one speed, all devices alike; or at several, spread evenly.
+class Case:
+    """A cost model with what it is run with.
 
     Attributes:
-        costs_name: of the cost model, for tables.
+        source: where its figures come from, for the reader.
     """
 
-    costs_name: str
+    name: str
+    source: str
     settings: Settings
     costs: Costs
+    speeds_tokens_per_s: tuple[float, ...]
+    variants: tuple[Variant, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One search: a system at one speed, all devices alike; or at several, spread evenly."""
+
+    case: Case
     variant: Variant
     speeds_tokens_per_s: tuple[float, ...]
     measure: Measure = Measure.RESPONSE
@@ -92,15 +102,15 @@ def run_cell(cell: Cell) -> CellResult:
     def rate(devices: int) -> float:
         if devices not in runs:
             runs[devices] = run(cell, devices)
-        slow_start = runs[devices].first_token_times.p99_s > cell.settings.first_token_s
+        slow_start = runs[devices].first_token_times.p99_s > cell.case.settings.first_token_s
         return 1.0 if slow_start else worst_rate(runs[devices], cell.measure)
 
-    found = capacity(rate, cell.settings.epsilon, _MOST_DEVICES, first_guess(cell), cell.resolution)
+    found = capacity(rate, cell.case.settings.epsilon, _MOST_DEVICES, first_guess(cell), cell.resolution)
     shown = found.devices or 1
     rate(shown)
     results = runs[shown]
     return CellResult(
-        costs_name=cell.costs_name,
+        costs_name=cell.case.name,
         variant=cell.variant,
         speeds_tokens_per_s=cell.speeds_tokens_per_s,
         measure=cell.measure,
@@ -120,18 +130,15 @@ def run_cell(cell: Cell) -> CellResult:
 
 def run(cell: Cell, devices: int) -> SimulationResults:
     """One simulation of a cell."""
-    return simulate(
-        scenario_of(
-            cell.settings, cell.costs, cell.variant, cell.speeds_tokens_per_s, devices, cell.seed, cell.responses
-        )
-    )
+    case, speeds = cell.case, cell.speeds_tokens_per_s
+    return simulate(scenario_of(case.settings, case.costs, cell.variant, speeds, devices, cell.seed, cell.responses))
 
 
 def first_guess(cell: Cell) -> int:
     """Where to begin the search: what the closed forms say, within memory."""
-    verifier = verifier_of(cell.settings, cell.costs)
+    verifier = verifier_of(cell.case.settings, cell.case.costs)
     speed = sum(cell.speeds_tokens_per_s) / len(cell.speeds_tokens_per_s)
-    group = drafted_by(cell.variant, group_of(cell.settings, SloClass("mean", speed), 1), verifier)
+    group = drafted_by(cell.variant, group_of(cell.case.settings, SloClass("mean", speed), 1), verifier)
     if cell.variant is Variant.CENTRALIZED:
         devices = target_alone(group, verifier, speed).devices
     else:
@@ -144,10 +151,10 @@ def drafts_of(cell: Cell) -> str:
     """What the devices of each class draft."""
     if cell.variant is Variant.CENTRALIZED:
         return "none"
-    verifier = verifier_of(cell.settings, cell.costs)
+    verifier = verifier_of(cell.case.settings, cell.case.costs)
     drafts = []
     for speed in cell.speeds_tokens_per_s:
-        group = drafted_by(cell.variant, group_of(cell.settings, SloClass("class", speed), 1), verifier)
+        group = drafted_by(cell.variant, group_of(cell.case.settings, SloClass("class", speed), 1), verifier)
         stops = ", predictor" if group.predictor else ""
         drafts.append(str(Draft(group.window, group.expansion)) + stops)
     return "; ".join(dict.fromkeys(drafts))

@@ -24,13 +24,13 @@ from outrider.contracts.cost import BatchWork, CostModel, VerifyCost
 from outrider.contracts.drafting import DraftPlan
 from outrider.link.latency import exchange_s
 from outrider.link.state import profile_csi
-from outrider.link.trace import LinkTrace
-from outrider.protocols.payload import order_bits
-from outrider.protocols.registry import answer_bits, tree_protocols
+from outrider.link.trace import profile_at
+from outrider.protocols.registry import tree_protocols
 from outrider.selection.plans import TREE_SHAPES
 from outrider.simulation.acceptance_models import draft_shape
+from outrider.simulation.drafted_rounds import message_sizes
 from outrider.simulation.lengths import Lengths
-from outrider.simulation.scenario import WIRE, DeviceGroup, VerifierModel
+from outrider.simulation.scenario import DeviceGroup, VerifierModel
 
 WAITED_BATCHES = 1.5
 LONGEST_WINDOW = 16
@@ -110,21 +110,12 @@ def link_s(group: DeviceGroup, draft: Draft) -> float:
     """Seconds a round spends on the link: WISV eq. 6 with the bits its messages have; a trace counts as it begins."""
     if group.link is None:
         return group.exchange_s
-    profile = group.link.profiles[0] if isinstance(group.link, LinkTrace) else group.link
-    plan = DraftPlan(group.protocol, draft.window, draft.expansion)
-    up_bits = answer_bits(plan, WIRE, WIRE.vocab_size)
-    return group.exchange_s + exchange_s(profile_csi(profile), order_bits(WIRE), up_bits)
+    down_bits, up_bits = message_sizes(DraftPlan(group.protocol, draft.window, draft.expansion))
+    return group.exchange_s + exchange_s(profile_csi(profile_at(group.link, 0.0)), down_bits, up_bits)
 
 
 def outlook(group: DeviceGroup, verifier: VerifierModel, draft: Draft, tokens_per_s: float) -> Outlook:
-    """What a draft promises.
-
-    Args:
-        group: the devices.
-        verifier: what they share.
-        draft: of every round.
-        tokens_per_s: the speed that is to be kept, above 0.
-    """
+    """What a draft promises where ``tokens_per_s``, above 0, is to be kept."""
     shape = draft_shape(group.acceptance, draft.window, draft.expansion, group.sibling_factor)
     nodes = shape.nodes[-1] if shape.nodes else 0
     steps = shape.steps[-1] if shape.steps else 0.0

@@ -1,5 +1,6 @@
 """Scenario files: YAML to one ``Scenario`` for each system to compare. All problems are reported together."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -8,14 +9,14 @@ from pydantic import TypeAdapter, ValidationError
 from outrider.assembly.links import link_source
 from outrider.contracts.cost import CostModel, LinearCostModel
 from outrider.contracts.errors import ConfigError
-from outrider.contracts.slo import DEFAULT_CLASSES, SloClass, slo_class_named
+from outrider.contracts.slo import BEST_EFFORT, DEFAULT_CLASSES, SloClass
 from outrider.costs.profiles import read_profile, shipped_profile
 from outrider.documents.problems import ConfigFileError, explain, read_text
 from outrider.documents.yaml_text import parse_yaml
 from outrider.scheduling.policy import BatchLimits
 from outrider.scheduling.registry import SCHEDULING
 from outrider.simulation.roofline import HARDWARE, MODELS, RooflineCostModel
-from outrider.simulation.scenario import DeviceGroup, Devices, Scenario, System, VerifierModel
+from outrider.simulation.scenario import DeviceGroup, Devices, Scenario, VerifierModel
 from outrider.simulation.scenario_schema import CostConfig, DeviceGroupConfig, ScenarioFile, ServerConfig
 
 _ADAPTER = TypeAdapter(ScenarioFile)
@@ -53,57 +54,46 @@ def load_scenario(path: str | Path, seed: int | None = None) -> ReadScenario:
 
 
 def parse_scenario(text: str, source: str, seed: int | None = None) -> ReadScenario:
-    """Read YAML text; ``source`` names it in messages.
-
-    Raises:
-        ConfigError: as ``load_scenario``.
-    """
+    """Read YAML text; ``source`` names it in messages."""
     try:
         file = _ADAPTER.validate_python(parse_yaml(text, source) or {})
     except ValidationError as error:
         raise ConfigFileError(explain(error, _ADAPTER.json_schema()), source) from error
-    classes = [SloClass(one.name, one.tokens_per_s) for one in file.slo_classes] or DEFAULT_CLASSES
+    named = [SloClass(one.name, one.tokens_per_s) for one in file.slo_classes] or DEFAULT_CLASSES
+    classes = {one.name: one for one in (*named, BEST_EFFORT)}
     groups = tuple(_group(config, index, classes) for index, config in enumerate(file.devices))
     verifier = _verifier(file.server)
     return ReadScenario(
         name=file.name,
         groups=groups,
         verifier=verifier,
-        scenarios=tuple(_scenario(file, system, groups, verifier, seed) for system in file.systems),
+        scenarios=tuple(
+            Scenario(
+                name=f"{file.name}: {system}",
+                system=system,
+                groups=groups,
+                verifier=verifier,
+                duration_s=file.duration_s,
+                warmup_s=file.warmup_s,
+                seed=file.seed if seed is None else seed,
+                scheduling=SCHEDULING[file.policy] if file.policy else None,
+            )
+            for system in file.systems
+        ),
         epsilon=file.epsilon,
         cost_source=_cost_source(file.server.cost),
         measured=file.server.cost.roofline is None,
     )
 
 
-def _scenario(
-    file: ScenarioFile,
-    system: System,
-    groups: tuple[DeviceGroup, ...],
-    verifier: VerifierModel,
-    seed: int | None,
-) -> Scenario:
-    return Scenario(
-        name=f"{file.name}: {system}",
-        system=system,
-        groups=groups,
-        verifier=verifier,
-        duration_s=file.duration_s,
-        warmup_s=file.warmup_s,
-        seed=file.seed if seed is None else seed,
-        scheduling=SCHEDULING[file.policy] if file.policy else None,
-    )
-
-
-def _group(config: DeviceGroupConfig, index: int, classes: "list[SloClass] | tuple[SloClass, ...]") -> DeviceGroup:
-    names = {one.name for one in (*classes, *DEFAULT_CLASSES[-1:])}
-    if config.slo not in names:
-        raise ConfigError(f"devices[{index}].slo", f"one of {', '.join(sorted(names))}", config.slo)
+def _group(config: DeviceGroupConfig, index: int, classes: Mapping[str, SloClass]) -> DeviceGroup:
+    if config.slo not in classes:
+        raise ConfigError(f"devices[{index}].slo", f"one of {', '.join(sorted(classes))}", config.slo)
     shared = {field.name: getattr(config, field.name) for field in fields(Devices)}
     return DeviceGroup(
         **shared,
         step_s=1.0 / config.draft_tokens_per_s,
-        slo=slo_class_named(config.slo, (*classes, *DEFAULT_CLASSES[-1:])),
+        slo=classes[config.slo],
         link=link_source(config.link),
     )
 
@@ -133,11 +123,7 @@ def _verifier(config: ServerConfig) -> VerifierModel:
 
 
 def cost_model_of(config: CostConfig) -> CostModel:
-    """The cost model a file names.
-
-    Raises:
-        ConfigError: a profile cannot be read.
-    """
+    """The cost model a file names."""
     if config.roofline is not None:
         return RooflineCostModel(MODELS[config.roofline.model], HARDWARE[config.roofline.gpu])
     if config.profile is not None:

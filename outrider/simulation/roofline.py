@@ -87,25 +87,21 @@ class RooflineCostModel:
 
     def predict_work_s(self, work: BatchWork) -> float:
         """The same from a batch's sums."""
-        shape = self.model
-        per_interaction = 4.0 * shape.layers * shape.heads * shape.head_dim
-        flops = 2.0 * shape.matrix_weights * work.new_tokens + per_interaction * work.interactions
-        read_weights = shape.bytes_per_weight * shape.matrix_weights
-        moved = read_weights + shape.kv_bytes_per_token * (work.cached_tokens + work.new_tokens)
-        compute_s = flops / (self.hardware.flops_per_s * self.compute_share)
-        return max(compute_s, moved / (self.hardware.bytes_per_s * self.memory_share)) + self.fixed_s
+        return float(self._seconds(work.new_tokens, work.interactions, work.cached_tokens))
 
     def predict_works_s(self, works: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """The same for many: ``[n, 3]`` new tokens, interactions, cached tokens; returns ``[n]`` seconds."""
+        return self._seconds(*works.T)
+
+    def _seconds(self, new: Seconds, interactions: Seconds, cached: Seconds) -> Seconds:
         shape = self.model
         per_interaction = 4.0 * shape.layers * shape.heads * shape.head_dim
-        flops = works @ np.array([2.0 * shape.matrix_weights, per_interaction, 0.0])
-        kv = shape.kv_bytes_per_token
-        moved = shape.bytes_per_weight * shape.matrix_weights + works @ np.array([kv, 0.0, kv])
+        flops = 2.0 * shape.matrix_weights * new + per_interaction * interactions
+        read_weights = shape.bytes_per_weight * shape.matrix_weights
+        moved = read_weights + shape.kv_bytes_per_token * (cached + new)
         compute_s = flops / (self.hardware.flops_per_s * self.compute_share)
-        seconds: npt.NDArray[np.float64] = np.maximum(
-            compute_s, moved / (self.hardware.bytes_per_s * self.memory_share)
-        )
+        memory_s = moved / (self.hardware.bytes_per_s * self.memory_share)
+        seconds: Seconds = np.maximum(compute_s, memory_s)
         return seconds + self.fixed_s
 
     def guard_s(self, predicted_s: Seconds) -> Seconds:

@@ -3,18 +3,22 @@ from dataclasses import replace
 import pytest
 
 from outrider.contracts.slo import SloClass
-from outrider.simulation.experiment import Cell, Measure, first_guess, run, run_cell, run_load
+from outrider.simulation.experiment import Case, Cell, Measure, first_guess, run, run_cell, run_load
 from outrider.simulation.lengths import Lengths
 from outrider.simulation.published import TABLE_12
 from outrider.simulation.roofline import HARDWARE, MODELS, RooflineCostModel
-from outrider.simulation.settings import Costs, Variant, admitted, group_of, preset, scenario_of, verifier_of
+from outrider.simulation.settings import Costs, Settings, Variant, admitted, group_of, preset, scenario_of, verifier_of
 
 COSTS = Costs(TABLE_12, RooflineCostModel(MODELS["qwen3-0.6b"], HARDWARE["a100-80gb"]))
 SETTINGS = replace(preset("wisp_table_2"), output_tokens=48)
 
 
+def case(settings: Settings) -> Case:
+    return Case("table 12", "", settings, COSTS, (8.0,), ())
+
+
 def cell(variant: Variant, speeds: tuple[float, ...] = (8.0,), responses: float = 1.0) -> Cell:
-    return Cell("table 12", SETTINGS, COSTS, variant, speeds, responses=responses, resolution=0.1)
+    return Cell(case(SETTINGS), variant, speeds, responses=responses, resolution=0.1)
 
 
 def test_a_search_ends_between_what_holds_and_what_does_not() -> None:
@@ -36,12 +40,12 @@ def test_kept_kv_serves_more_than_recomputing() -> None:
 
 
 def test_the_guess_is_within_memory() -> None:
-    small = replace(cell(Variant.KV), settings=replace(SETTINGS, kv_tokens=6000))
+    small = replace(cell(Variant.KV), case=case(replace(SETTINGS, kv_tokens=6000)))
     assert first_guess(small) <= 6000 / SETTINGS.prompt_tokens
 
 
 def test_nobody_served_is_said_so() -> None:
-    hopeless = replace(cell(Variant.KV), settings=replace(SETTINGS, draft_tokens_per_s=1.0))
+    hopeless = replace(cell(Variant.KV), case=case(replace(SETTINGS, draft_tokens_per_s=1.0)))
     assert run_cell(hopeless).devices == 0
 
 
@@ -58,8 +62,8 @@ def test_responses_wait_for_a_place_where_as_many_are_made_as_fit() -> None:
     assert most is not None
     assert 10 < most < 12_000 / 525
     free = replace(SETTINGS, kv_tokens=12_000)
-    crowded = run(replace(cell(Variant.SCHEDULER), settings=free), 40)
-    admitting = run(replace(cell(Variant.ADMISSION), settings=free), 40)
+    crowded = run(replace(cell(Variant.SCHEDULER), case=case(free)), 40)
+    admitting = run(replace(cell(Variant.ADMISSION), case=case(free)), 40)
     assert scenario_of(free, COSTS, Variant.ADMISSION, (8.0,), 40).max_active_responses == most
     assert scenario_of(free, COSTS, Variant.SCHEDULER, (8.0,), 40).max_active_responses is None
     assert admitting.evictions < crowded.evictions
