@@ -28,14 +28,7 @@ _POLL_S = 0.2
 def bring_up(config: Config, proxies: ProxyLocation, show: Callable[[str], None]) -> None:
     """Deploy the application, or update the one that runs, and wait until it serves.
 
-    Args:
-        config: what to run.
-        proxies: where Serve's HTTP server listens, if Serve does not run yet.
-        show: told in a line whenever the state changes.
-
-    Raises:
-        ConfigError: Serve already listens elsewhere.
-        GenerationFailedError: the application did not come up.
+    ``proxies`` says where Serve's HTTP server listens, if Serve does not run yet; ``show`` is told of each new state.
     """
     serve.start(proxy_location=proxies, http_options=HTTPOptions(host=config.http.host, port=config.http.port))
     _check_listener(config)

@@ -42,14 +42,9 @@ def drafter_claims(config: Config) -> tuple[Claim, ...]:
 
 
 def misfit(claims: Sequence[Claim], nodes: Sequence[Resources]) -> ConfigError | None:
-    """The first claim that no placement can satisfy; None does not promise that there is one.
+    """Why no placement can satisfy all claims, as an error to raise; None does not promise that there is one.
 
-    Args:
-        claims: to be placed together.
-        nodes: total resources of each node.
-
-    Returns:
-        An error to raise: a single claim is larger than every node, or all together are more than the cluster has.
+    A single claim is larger than every node (given by their total resources), or all are more than the cluster has.
     """
     for claim in claims:
         if not any(_holds(node, claim.resources) for node in nodes):

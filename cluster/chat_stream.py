@@ -64,11 +64,7 @@ Piece = TextSpan | Usage
 
 
 def ask_model(client: httpx.Client, url: str) -> str:
-    """The name of the model a service has.
-
-    Raises:
-        ChatError: it does not answer.
-    """
+    """The name of the model a service has."""
     try:
         answer = client.get(f"{url}/v1/models", timeout=_TIMEOUT)
         if answer.is_success:
@@ -81,11 +77,7 @@ def ask_model(client: httpx.Client, url: str) -> str:
 def ask(
     client: httpx.Client, url: str, options: ChatOptions, messages: Sequence[Message]
 ) -> Generator[Piece, None, None]:
-    """Stream one answer; closing the iterator cancels it.
-
-    Raises:
-        ChatError: the service cannot be reached, refuses the request, or fails on the way.
-    """
+    """Stream one answer; closing the iterator cancels it."""
     body = options.body(messages)
     try:
         with client.stream("POST", f"{url}/v1/chat/completions", json=body, timeout=_TIMEOUT) as answer:

@@ -38,20 +38,9 @@ def serve_locally(config: Config) -> None:
 
 @contextmanager
 def running(config: Config, show: Callable[[str], None] = lambda _: None) -> Iterator[str]:
-    """Run the embedded cluster while the block is open.
+    """Run the embedded cluster while the block is open; yields its base URL, e.g. ``http://127.0.0.1:8000``.
 
-    Args:
-        config: what to run.
-        show: told in a line what is being done.
-
-    Yields:
-        The base URL, e.g. ``http://127.0.0.1:8000``.
-
-    Raises:
-        ConfigError: the port is taken.
-        EngineUnavailableError: the verifiers' engine is not installed.
-        ModelUnavailableError: a model can neither be found nor fetched.
-        GenerationFailedError: the application did not come up.
+    ``show`` is told in a line what is being done.
     """
     VERIFIERS[config.verifiers.engine].check_installed()
     _check_port(config)
@@ -85,11 +74,7 @@ def _start_ray(config: Config) -> None:
 
 
 def _check_room(config: Config) -> None:
-    """Find out now that something can never be placed; Ray would wait for it without a word.
-
-    Raises:
-        ConfigError: the configuration claims more than the cluster has.
-    """
+    """Find out now that something can never be placed; Ray would wait for it without a word."""
     claims = (*service_claims(config), *drafter_claims(config))
     cpus = sum(claim.resources.get("CPU", 0.0) for claim in claims)
     if cpus > config.cluster.num_cpus:

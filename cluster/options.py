@@ -31,11 +31,7 @@ def add_config_options(parser: argparse.ArgumentParser) -> None:
 
 
 def read_config(arguments: argparse.Namespace) -> "Config":
-    """The configuration asked for.
-
-    Raises:
-        ConfigError: it cannot be read, or has mistakes.
-    """
+    """The configuration asked for."""
     from outrider.config.reading import load_config, override
 
     return override(load_config(arguments.config), arguments.assignments)
@@ -63,10 +59,6 @@ def add_output_options(parser: argparse.ArgumentParser, plots: str) -> None:
 
 
 def check_plots(folder: Path | None) -> None:
-    """Say at once, not after minutes, that plots need a package.
-
-    Raises:
-        ParameterError: it is missing.
-    """
+    """Say at once, not after minutes, that plots need a package."""
     if folder is not None and find_spec("matplotlib") is None:
         raise ParameterError("--plots", "matplotlib (pip install 'outrider[bench]')", "no such package")

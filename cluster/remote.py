@@ -71,15 +71,11 @@ def deploy(config: Config, address: str, show: Show) -> None:
         show(f"Drafters: {ready} of {config.drafter_count} ready")
         show(f"Ready: {config.model.public_name} at {_url(config)}/v1")
     finally:
-        _disconnect()
+        ray.shutdown()
 
 
 def remove(config: Config, address: str, show: Show) -> None:
-    """Take the application, its fleet and its drafters away; Serve too, if nothing else runs on it.
-
-    Raises:
-        ClusterError: no cluster there, or an actor does not end.
-    """
+    """Take the application, its fleet and its drafters away; Serve too, if nothing else runs on it."""
     _connect(address, config.cluster.namespace)
     try:
         if APP_NAME in serve.status().applications:
@@ -93,7 +89,7 @@ def remove(config: Config, address: str, show: Show) -> None:
             end_serve()
         show("Removed")
     finally:
-        _disconnect()
+        ray.shutdown()
 
 
 def _connect(address: str, namespace: str) -> None:
@@ -108,11 +104,6 @@ def _connect(address: str, namespace: str) -> None:
             f"needs a running Ray cluster with the versions and the token of this machine at {address}, "
             f"found: {reason}. Away from the cluster's nodes, connect to ray://HEAD:10001"
         ) from error
-
-
-def _disconnect() -> None:
-    shutdown: Any = ray.shutdown  # untyped
-    shutdown()
 
 
 def _check_listens(address: str) -> None:

@@ -62,11 +62,7 @@ _ADAPTER = TypeAdapter(ServiceStatus)
 
 
 def parse_status(body: str | bytes) -> ServiceStatus:
-    """Read the body of an answer.
-
-    Raises:
-        StatusError: it is not a status.
-    """
+    """Read the body of an answer."""
     try:
         return _ADAPTER.validate_json(body)
     except ValidationError as error:

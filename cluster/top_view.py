@@ -19,14 +19,7 @@ _RATES = (
 
 
 def view(before: ServiceStatus, now: ServiceStatus, elapsed_s: float, url: str) -> RenderableType:
-    """Draw what the service does.
-
-    Args:
-        before: the poll before.
-        now: the last poll.
-        elapsed_s: between the two.
-        url: of the service.
-    """
+    """Draw what the service does: two polls, ``elapsed_s`` apart, of the one at ``url``."""
     uptime_s = max((c.uptime_s for c in now.coordinators), default=0.0)
     recent, whole = activity(before, now, elapsed_s), activity(None, now, uptime_s)
     header = Text.assemble((now.model, "bold"), f"  {url}  up {duration(uptime_s)}")

@@ -117,11 +117,7 @@ async def run_cell(
     devices: Sequence[DeviceSpec],
     times: Times,
 ) -> CellLog:
-    """Let the users ask for ``times.warmup_s + times.measured_s`` seconds, then break everything off.
-
-    Raises:
-        OutriderError: a response failed.
-    """
+    """Let the users ask for ``times.warmup_s + times.measured_s`` seconds, then break everything off."""
     setting, began_at_s = POLICIES[cell.policy], server.clock()
 
     def clock() -> float:

@@ -38,12 +38,9 @@ class Figures(RunResults):
 
 
 def figures(logs: Sequence[CellLog], *, block_tokens: int, grace_s: float) -> Figures:
-    """Figures of cells with the same policy and number of users.
+    """Figures of cells (at least one) with the same policy and number of users.
 
-    Args:
-        logs: at least one.
-        block_tokens: most tokens that a round can commit.
-        grace_s: a device that waits longer for a first token is late from then on.
+    A round can commit ``block_tokens`` at most; a device that waits longer than ``grace_s`` for a first token is late.
     """
     devices = [
         device_results(log, user, block_tokens=block_tokens, grace_s=grace_s)

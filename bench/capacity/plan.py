@@ -85,9 +85,6 @@ def user_plans(
     """The users of a cell: the same under every policy.
 
     Classes take turns; prompts are dealt out like cards.
-
-    Raises:
-        ParameterError: fewer responses than users.
     """
     if len(responses) < cell.users:
         raise ParameterError("prompts", f"at least {cell.users} usable recorded responses, one a user", len(responses))

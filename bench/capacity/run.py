@@ -122,11 +122,7 @@ def write_run(file: Path, run: Run) -> None:
 
 
 def read_run(file: Path) -> Run:
-    """The same run.
-
-    Raises:
-        ParameterError: there is no such file, or it holds something else.
-    """
+    """The same run."""
     try:
         return Run(*_RECORD.validate_json(gzip.decompress(file.read_bytes())))
     except (OSError, EOFError, ValidationError) as error:
@@ -136,12 +132,7 @@ def read_run(file: Path) -> Run:
 
 
 def measure(settings: RunSettings, on_cell: Callable[[CellLog], None]) -> Run:
-    """Make a run on a private Ray cluster; ``on_cell`` is told of every cell.
-
-    Raises:
-        ModelUnavailableError: a model can neither be found nor fetched.
-        OutriderError: the verifier did not come up, or a response failed.
-    """
+    """Make a run on a private Ray cluster; ``on_cell`` is told of every cell."""
     record = RecordSettings(
         target=settings.target,
         drafter=settings.drafter,

@@ -4,7 +4,7 @@ import argparse
 import os
 import time
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import httpx
 from rich.console import Console
@@ -51,22 +51,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """One turn if a prompt is given, else a conversation.
-
-    Raises:
-        ChatError: the service cannot be reached or, with a prompt, does not answer it.
-    """
+    """One turn if a prompt is given, else a conversation."""
     url = arguments.url.rstrip("/")
     with httpx.Client() as client:
-        options = ChatOptions(
-            model=arguments.model or ask_model(client, url),
-            temperature=arguments.temperature,
-            seed=arguments.seed,
-            max_tokens=arguments.max_tokens,
-            window=arguments.window,
-            protocol=arguments.protocol,
-            slo_class=arguments.slo_class,
-        )
+        given = {one.name: getattr(arguments, one.name) for one in fields(ChatOptions)}
+        options = ChatOptions(**given | {"model": arguments.model or ask_model(client, url)})
         conversation = Chat(client, url, options, arguments.system, make_console())
         conversation.show_legend()
         if arguments.prompt is None:
@@ -96,12 +85,7 @@ class Chat:
             self._out.print(Text.assemble(*parts))
 
     def turn(self, prompt: str) -> None:
-        """Ask, stream the answer, and remember both; an answer that fails or is cancelled is forgotten.
-
-        Raises:
-            ChatError: the service cannot be reached, refuses the request, or fails on the way.
-            KeyboardInterrupt: cancelled.
-        """
+        """Ask, stream the answer, and remember both; an answer that fails or is cancelled is forgotten."""
         messages: list[Message] = [*self._messages, {"role": "user", "content": prompt}]
         started_at_s = time.monotonic()
         first_s: float | None = None

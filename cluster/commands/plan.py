@@ -46,12 +46,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Answer.
-
-    Raises:
-        ConfigError: the file is none, or has mistakes.
-        ParameterError: neither file nor flags.
-    """
+    """Answer."""
     seed = arguments.seed
     scenario = load_scenario(scenario_file(arguments.file), seed) if arguments.file else _from_flags(arguments)
     print(f"{scenario.name}: {sum(group.count for group in scenario.groups)} devices; costs: {scenario.cost_source}")

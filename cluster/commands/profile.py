@@ -65,11 +65,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Measure, fit, print and write.
-
-    Raises:
-        ParameterError: what is asked for could not be measured or written.
-    """
+    """Measure, fit, print and write."""
     _check_engine(arguments)
     _check_files(arguments)
     torch.set_num_threads(arguments.threads)

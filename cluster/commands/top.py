@@ -36,12 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Draw the service's state again and again, or once.
-
-    Raises:
-        ParameterError: the interval is out of range.
-        StatusError: with ``--once``, the service does not answer.
-    """
+    """Draw the service's state again and again, or once."""
     interval_s, url = arguments.interval_s, arguments.url.rstrip("/")
     if not 0 < interval_s <= _LONGEST_INTERVAL_S:
         raise ParameterError("--interval-s", f"a number in (0, {_LONGEST_INTERVAL_S:g}]", interval_s)
@@ -56,11 +51,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def poll(client: httpx.Client, url: str) -> Poll:
-    """Ask once.
-
-    Raises:
-        StatusError: no answer, or not a status.
-    """
+    """Ask once; ``StatusError`` says that there is no answer, or not a status."""
     try:
         answer = client.get(f"{url}/status")
     except httpx.HTTPError as error:

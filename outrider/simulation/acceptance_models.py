@@ -72,13 +72,7 @@ def draft_shape(
 
     Sibling k (from 0) of a node is accepted with b * sibling_factor^k, given that those before it were rejected, so
     one of them is with 1 - prod(1 - b * sibling_factor^k) (TSLT eq. 39, with factors as in
-    ``outrider.selection.acceptance``).
-
-    Args:
-        acceptance: b by depth, of at least one; the last holds for all behind it.
-        window: tokens of a chain; ignored if there is an expansion.
-        expansion: children by depth; () is a chain.
-        sibling_factor: how acceptance falls from sibling to sibling.
+    ``outrider.selection.acceptance``). ``acceptance`` is b by depth, of at least one; the last holds for all behind it.
     """
     children = tuple(expansion) or (1,) * window
     layers = tuple(accumulate(children, mul))

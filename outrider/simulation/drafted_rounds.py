@@ -89,15 +89,10 @@ class ModelledDevice:
     def __init__(
         self, drafts: GroupDrafts, device: int, seed: int, responses: int | None, *, speculates: bool, remote: bool
     ) -> None:
-        """Begin at the beginning.
+        """Begin at the beginning; after so many ``responses`` it is done, None goes on.
 
-        Args:
-            drafts: its group's.
-            device: its number.
-            seed: of the run.
-            responses: after so many it is done; None goes on.
-            speculates: if not, its rounds are the verifier's alone.
-            remote: it drafts itself; if not, drafting costs it no time and nothing is exchanged.
+        One that does not speculate has rounds of the verifier alone. One that is ``remote`` drafts itself; for another
+        drafting takes no time and nothing is exchanged.
         """
         group = drafts.group
         self._group, self._device, self._seed, self._responses = group, device, seed, responses

@@ -169,16 +169,9 @@ def scenario_of(
     seed: int = 0,
     responses: float = 2.0,
 ) -> Scenario:
-    """One run; devices are spread evenly over the speeds, the first ones getting what is left over.
+    """One run; devices are spread evenly over the promised speeds, the first ones getting what is left over.
 
-    Args:
-        settings: what is open.
-        costs: what passes take.
-        variant: the system.
-        speeds_tokens_per_s: promised, one class each.
-        devices: in all, >= the number of speeds.
-        seed: of all chance.
-        responses: a device at the slowest promised speed ends so many of mean length behind the warm-up.
+    A device at the slowest promised speed ends so many ``responses`` of mean length behind the warm-up.
     """
     verifier = verifier_of(settings, costs)
     each, left = divmod(devices, len(speeds_tokens_per_s))
