@@ -41,12 +41,9 @@ class ClusterError(OutriderError):
 
 
 def deploy(config: Config, address: str, show: Show) -> None:
-    """Deploy or update the application and wait until it serves.
+    """Deploy or update the application and wait until it serves; the last line shown has the URL.
 
-    Args:
-        config: what to run.
-        address: of the cluster, as ``ray.init`` takes it: ``auto``, ``host:6379`` or ``ray://host:10001``.
-        show: told in a line what is being done; the last one has the URL.
+    ``address`` is as ``ray.init`` takes it: ``auto``, ``host:6379`` or ``ray://host:10001``.
 
     Raises:
         ClusterError: no cluster there, or other versions of Ray, Python or Outrider.

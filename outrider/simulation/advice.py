@@ -20,7 +20,7 @@ from outrider.simulation.planning import (
     resident_devices,
     target_alone,
 )
-from outrider.simulation.results import ClassResults, SimulationResults, summary
+from outrider.simulation.results import ClassResults, summary
 from outrider.simulation.run import simulate
 from outrider.simulation.scenario import DeviceGroup, Scenario, System, VerifierModel
 from outrider.simulation.settings import admitted
@@ -87,8 +87,12 @@ class GroupAdvice:
 
 def advise(groups: tuple[DeviceGroup, ...], verifier: VerifierModel, eps: float, seed: int) -> Iterator[GroupAdvice]:
     """One group after another; the first takes longest, as it waits for the run of all together."""
-    drafting = tuple(_advised(group, verifier) for group in groups)
-    together = simulate(_scenario(drafting, verifier, seed))
+    drafts = [_best(group, verifier).draft for group in groups]
+    drafting = tuple(
+        replace(group, window=draft.window, expansion=draft.expansion, predictor=None)
+        for group, draft in zip(groups, drafts, strict=True)
+    )
+    together = simulate(_scenario(drafting, verifier, seed)).devices
     for group in drafting:
         promised = group.slo.tokens_per_s > 0.0
         yield GroupAdvice(
@@ -96,7 +100,7 @@ def advise(groups: tuple[DeviceGroup, ...], verifier: VerifierModel, eps: float,
             outlook=_best(group, verifier),
             target=target_alone(group, verifier, group.slo.tokens_per_s or _ASSUMED_TOKENS_PER_S),
             drafting=_served(group, verifier, eps, seed) if promised else None,
-            together=_of_group(together, group),
+            together=summary([device for device in together if device.group == group.name]),
             resident=resident_devices(group, verifier),
         )
 
@@ -105,11 +109,6 @@ def _best(group: DeviceGroup, verifier: VerifierModel) -> Outlook:
     drafts = offered_drafts(group)
     speed = group.slo.tokens_per_s
     return best_draft(group, verifier, speed, drafts) if speed else fastest_draft(group, verifier, drafts)
-
-
-def _advised(group: DeviceGroup, verifier: VerifierModel) -> DeviceGroup:
-    draft = _best(group, verifier).draft
-    return replace(group, window=draft.window, expansion=draft.expansion, predictor=None)
 
 
 def _served(group: DeviceGroup, verifier: VerifierModel, eps: float, seed: int) -> Capacity:
@@ -140,7 +139,3 @@ def _scenario(groups: tuple[DeviceGroup, ...], verifier: VerifierModel, seed: in
         warmup_s=warmup_s,
         seed=seed,
     )
-
-
-def _of_group(results: SimulationResults, group: DeviceGroup) -> ClassResults:
-    return summary([device for device in results.devices if device.group == group.name])
