@@ -19,16 +19,14 @@ import httpx
 import ray
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
-from ray import serve
 from ray.exceptions import RayError
-from ray.serve.exceptions import RayServeException
-from ray.serve.handle import DeploymentHandle
 
 from actors.fleet import FleetPace
 from cluster.local import APP_NAME, running
 from outrider.config.reading import load_config
 from outrider.config.schema import Config
 from serve_app.metrics import Metric
+from tests.cluster.inquirer import Inquirer
 
 START_WITHIN_S = 300.0
 MODEL = "smollm2-135m-instruct"
@@ -80,17 +78,21 @@ class Service:
         return ray.get_actor(name, namespace=self.config.cluster.namespace)
 
     @cached_property
-    def coordinator(self) -> "DeploymentHandle[Any]":
-        """Serve's handle of the coordinators."""
-        return serve.get_deployment_handle("Coordinator", APP_NAME)
+    def _inquirer(self) -> Any:
+        actor: Any = ray.remote(Inquirer).options(num_cpus=0)
+        return actor.remote("Coordinator", APP_NAME)
+
+    def ask_coordinators(self, method: str) -> list[Any]:
+        """What each coordinator answers; raises if one does not."""
+        answers: list[Any] = ray.get(self._inquirer.ask.remote(method, _ANSWER_WITHIN_S), timeout=2 * _ANSWER_WITHIN_S)
+        return answers
 
     def coordinators(self) -> list[dict[str, int]]:
         """What each coordinator and its verifier hold now; none while they cannot all be asked."""
         try:
-            answers: list[dict[str, int]] = self.coordinator.broadcast("held").results(timeout_s=_ANSWER_WITHIN_S)
-        except (RayError, RayServeException, TimeoutError):
+            return self.ask_coordinators("held")
+        except RayError:  # GetTimeoutError is one as well
             return []
-        return answers
 
     def held(self) -> dict[str, object]:
         """What is held for responses, by the word of each who holds it, asked now; empty once nothing is."""
