@@ -27,19 +27,12 @@ GROUP = "emulated"  # name of the drafter group that these devices are
 
 @dataclass(frozen=True, slots=True)
 class DeviceSpec:
-    """One device.
+    """One device."""
 
-    Attributes:
-        step_s: per drafted token.
-        prefill_token_s: per token of a prefix it takes up.
-        link: between it and the coordinator.
-        seed: of the link's losses and jitter.
-    """
-
-    step_s: float
-    prefill_token_s: float
-    link: LinkSource
-    seed: int
+    step_s: float  # per drafted token
+    prefill_token_s: float  # per token of a prefix it takes up
+    link: LinkSource  # between it and the coordinator
+    seed: int  # of the link's losses and jitter
 
 
 @dataclass(slots=True, eq=False)

@@ -18,22 +18,15 @@ from outrider.simulation.tally import percentiles
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures(RunResults):
-    """All repeats of a policy with so many users, taken together.
-
-    Attributes:
-        promised: all devices that were promised a speed; ``by_class`` the same by class, the slowest first.
-        goodput_tokens_per_s: committed tokens per second.
-        busy_share: of the time, the verifier computed.
-        off_record: responses with tokens that were not recorded, and ``faults`` of devices: both should be 0.
-    """
+    """All repeats of a policy with so many users, taken together."""
 
     policy: str
     users: int
-    promised: ClassResults
+    promised: ClassResults  # all devices that were promised a speed; ``by_class`` the same by class, the slowest first
     by_class: tuple[ClassResults, ...]
-    goodput_tokens_per_s: float
-    busy_share: float
-    off_record: int
+    goodput_tokens_per_s: float  # committed tokens per second
+    busy_share: float  # of the time, the verifier computed
+    off_record: int  # responses with tokens that were not recorded, and ``faults`` of devices: both should be 0
     faults: int
 
 

@@ -14,16 +14,11 @@ from outrider.scheduling.policy import BatchLimits, PendingVerification, StopRea
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One measurement: so many users under one policy.
+    """One measurement: so many users under one policy."""
 
-    Attributes:
-        policy: of the batches; see ``bench.capacity.plan.POLICIES``.
-        repeat: what users ask for is a function of it, and the same under every policy.
-    """
-
-    policy: str
+    policy: str  # of the batches; see ``bench.capacity.plan.POLICIES``
     users: int
-    repeat: int
+    repeat: int  # what users ask for is a function of it, and the same under every policy
 
     @property
     def name(self) -> str:
@@ -41,22 +36,16 @@ class RoundEntry:
 
 @dataclass(frozen=True, slots=True)
 class ResponseEntry:
-    """A response, finished or not.
+    """A response, finished or not."""
 
-    Attributes:
-        user: whose; its device's number.
-        ended_at_s: when its last token was committed; None while it goes on.
-        as_recorded: whether its tokens are those of the recording, so that drafts were what the drafter drafts.
-    """
-
-    user: int
+    user: int  # whose; its device's number
     number: int
     slo: SloClass
     prompt_tokens: int
     asked_at_s: float
     rounds: tuple[RoundEntry, ...]
-    ended_at_s: float | None
-    as_recorded: bool
+    ended_at_s: float | None  # when its last token was committed; None while it goes on
+    as_recorded: bool  # whether its tokens are those of the recording, so that drafts were what the drafter drafts
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +53,14 @@ class BatchEntry:
     """One call to the verifier.
 
     Attributes:
-        sent_at_s: to the verifier; ``replied_at_s``: its answer was here.
         members: generation, round, and what was really computed of its block.
-        engine_s: in the engine.
-        waited_s: for the engine, behind the call before.
     """
 
-    sent_at_s: float
+    sent_at_s: float  # to the verifier; ``replied_at_s``: its answer was here
     replied_at_s: float
     members: tuple[tuple[GenerationId, int, VerifyCost], ...]
-    engine_s: float
-    waited_s: float
+    engine_s: float  # in the engine
+    waited_s: float  # for the engine, behind the call before
 
     @property
     def costs(self) -> tuple[VerifyCost, ...]:
@@ -96,23 +82,16 @@ class DecisionEntry:
 
 @dataclass(frozen=True, slots=True)
 class CellLog:
-    """One cell.
-
-    Attributes:
-        warmup_s: what was committed before does not count.
-        ended_at_s: when it was broken off.
-        strays: drafts asked for behind tokens that were not recorded.
-        faults: what the coordinator found wrong with devices.
-    """
+    """One cell."""
 
     cell: Cell
-    warmup_s: float
-    ended_at_s: float
+    warmup_s: float  # what was committed before does not count
+    ended_at_s: float  # when it was broken off
     responses: tuple[ResponseEntry, ...]
     batches: tuple[BatchEntry, ...]
     decisions: tuple[DecisionEntry, ...]
-    strays: int
-    faults: tuple[str, ...]
+    strays: int  # drafts asked for behind tokens that were not recorded
+    faults: tuple[str, ...]  # what the coordinator found wrong with devices
 
     @property
     def measured_s(self) -> float:

@@ -15,15 +15,10 @@ from outrider.scheduling.registry import SCHEDULING
 
 @dataclass(frozen=True, slots=True)
 class PolicySetting:
-    """How a policy of the bench is served.
+    """How a policy of the bench is served."""
 
-    Attributes:
-        scheduling: the configured policy.
-        keeps_kv: whether the verifier keeps what it computed from one round to the next.
-    """
-
-    scheduling: str
-    keeps_kv: bool
+    scheduling: str  # the configured policy
+    keeps_kv: bool  # whether the verifier keeps what it computed from one round to the next
 
 
 POLICIES = {
@@ -37,19 +32,15 @@ class UserPlan:
     """One user.
 
     Attributes:
-        slo: what it is promised.
-        starts_at_s: its first request.
-        seed: of its pauses and the order of its prompts.
         responses: it asks for, in its own order, again and again. No two users have one in common.
-        pause_s: mean, exponentially distributed.
     """
 
     user: int
-    slo: SloClass
-    starts_at_s: float
-    seed: tuple[int, ...]
+    slo: SloClass  # what it is promised
+    starts_at_s: float  # its first request
+    seed: tuple[int, ...]  # of its pauses and the order of its prompts
     responses: tuple[RecordedResponse, ...]
-    pause_s: float
+    pause_s: float  # mean, exponentially distributed
 
     def requests(self) -> Iterator[tuple[RecordedResponse, float]]:
         """What it asks for, and how long it pauses after it; endless."""

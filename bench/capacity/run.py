@@ -41,36 +41,24 @@ _RECORDED_WINDOW = 8  # at least: the same recording then serves most windows
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """What is measured.
-
-    Attributes:
-        speeds: promised, in tokens/s; users take turns.
-        window: drafted tokens of every round.
-        step_s: a device's, per drafted token; ``prefill_token_s`` per token of a prompt.
-        link: name of a profile; every device has such a link, with chances of its own.
-        pause_s: mean of a user's between two responses.
-        stagger_s: users begin within so long.
-        prompts: recorded; those with responses shorter than ``least_tokens`` are not used.
-        tokens: of a response at most.
-        grace_s: a user that waits longer for a first token is late from then on.
-    """
+    """What is measured."""
 
     policies: tuple[str, ...] = ("sled", "fcfs", "wisp", "slo_aware")
     users: tuple[int, ...] = (6, 12, 18)
     repeats: int = 2
     warmup_s: float = 5.0
     measured_s: float = 24.0
-    speeds: tuple[float, ...] = (1.0, 2.0, 3.0, 4.0)
-    window: int = 4
-    step_s: float = 0.02
+    speeds: tuple[float, ...] = (1.0, 2.0, 3.0, 4.0)  # promised, in tokens/s; users take turns
+    window: int = 4  # drafted tokens of every round
+    step_s: float = 0.02  # a device's, per drafted token; ``prefill_token_s`` per token of a prompt
     prefill_token_s: float = 0.002
-    link: str = "wifi_20m"
-    pause_s: float = 1.0
-    stagger_s: float = 2.0
-    prompts: int = 64
-    tokens: int = 48
+    link: str = "wifi_20m"  # name of a profile; every device has such a link, with chances of its own
+    pause_s: float = 1.0  # mean of a user's between two responses
+    stagger_s: float = 2.0  # users begin within so long
+    prompts: int = 64  # recorded; those with responses shorter than ``least_tokens`` are not used
+    tokens: int = 48  # of a response at most
     least_tokens: int = 16
-    grace_s: float = 5.0
+    grace_s: float = 5.0  # a user that waits longer for a first token is late from then on
     seed: int = 0
     target: str = "embedded"
     drafter: str = "embedded"

@@ -36,16 +36,11 @@ _AIM = 0.1  # largest relative error wanted
 
 @dataclass(frozen=True, slots=True)
 class FittedVerifier:
-    """What a replay knows of the verifier.
-
-    Attributes:
-        overhead_s: of a call beyond the engine, both ways.
-        unseen: how well batches that were not fitted to are predicted.
-    """
+    """What a replay knows of the verifier."""
 
     model: LinearCostModel
-    overhead_s: float
-    unseen: FitFigures
+    overhead_s: float  # of a call beyond the engine, both ways
+    unseen: FitFigures  # how well batches that were not fitted to are predicted
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +50,14 @@ class CellValidation:
     Attributes:
         slowness: of the machine during the cell: a batch's time over what the model predicts, geometric mean over the
             first half; ``noise``: standard deviation of the logarithm.
-        fitted: by the fitted model; ``measured`` by measured batch times.
-        decisions: made; ``same_decisions`` of these when asked again.
     """
 
     cell: str
     slowness: float
     noise: float
-    fitted: ReplayComparison
+    fitted: ReplayComparison  # by the fitted model; ``measured`` by measured batch times
     measured: ReplayComparison
-    decisions: int
+    decisions: int  # made; ``same_decisions`` of these when asked again
     same_decisions: int
 
 

@@ -23,19 +23,12 @@ _WARM_UP_TOKENS = 16
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What every arm is asked.
+    """What every arm is asked."""
 
-    Attributes:
-        clients: numbers of them, one after another.
-        requests: at least so many for each number, and one for each client.
-        tokens: of every answer.
-        timeout_s: of one request.
-    """
-
-    clients: tuple[int, ...]
-    requests: int
-    tokens: int
-    timeout_s: float = 300.0
+    clients: tuple[int, ...]  # numbers of them, one after another
+    requests: int  # at least so many for each number, and one for each client
+    tokens: int  # of every answer
+    timeout_s: float = 300.0  # of one request
 
     def count(self, clients: int) -> int:
         """Requests at this number of clients."""

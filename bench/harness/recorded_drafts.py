@@ -42,13 +42,12 @@ class RecordedResponse:
     """One response and the drafts along it.
 
     Attributes:
-        output_ids: the target's greedy response, to its end or to the length limit.
         drafts: for each number of output tokens committed, 0 to all but the last, the drafter's greedy draft behind
             them: as many tokens as the longest window.
     """
 
     prompt_ids: tuple[int, ...]
-    output_ids: tuple[int, ...]
+    output_ids: tuple[int, ...]  # the target's greedy response, to its end or to the length limit
     drafts: tuple[tuple[int, ...], ...]
 
     def draft(self, committed: int, window: int) -> tuple[int, ...]:
@@ -61,20 +60,13 @@ _RESPONSES = TypeAdapter(tuple[RecordedResponse, ...])
 
 @dataclass(frozen=True, slots=True)
 class RecordSettings:
-    """What is recorded; part of the file's name.
+    """What is recorded; part of the file's name."""
 
-    Attributes:
-        target: name or path; likewise ``drafter``.
-        prompts: how many.
-        tokens: of a response at most.
-        k_max: the longest draft.
-    """
-
-    target: str = EMBEDDED
+    target: str = EMBEDDED  # name or path; likewise ``drafter``
     drafter: str = EMBEDDED
-    prompts: int = 64
-    tokens: int = 48
-    k_max: int = 8
+    prompts: int = 64  # how many
+    tokens: int = 48  # of a response at most
+    k_max: int = 8  # the longest draft
 
 
 def recorded_drafts(settings: RecordSettings) -> tuple[RecordedResponse, ...]:

@@ -23,17 +23,12 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What one arm gave to so many clients, once.
-
-    Attributes:
-        values: by name; those that could not be measured are missing.
-        failure: what went wrong, if anything did.
-    """
+    """What one arm gave to so many clients, once."""
 
     clients: int
     arm: str
-    values: Mapping[str, float]
-    failure: str = ""
+    values: Mapping[str, float]  # by name; those that could not be measured are missing
+    failure: str = ""  # what went wrong, if anything did
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,20 +32,13 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """How a server is started.
-
-    Attributes:
-        command: ``{port}`` stands for the port it is to listen on.
-        ready: what it prints once it can be asked.
-        environment: set for it besides this process's own.
-        arms: how it is asked.
-    """
+    """How a server is started."""
 
     name: str
-    command: tuple[str, ...]
-    ready: str
-    environment: Mapping[str, str]
-    arms: tuple[Arm, ...]
+    command: tuple[str, ...]  # ``{port}`` stands for the port it is to listen on
+    ready: str  # what it prints once it can be asked
+    environment: Mapping[str, str]  # set for it besides this process's own
+    arms: tuple[Arm, ...]  # how it is asked
 
 
 @contextlib.contextmanager

@@ -49,24 +49,18 @@ class Answer:
     """What became of one request. Times in seconds since the load's start.
 
     Attributes:
-        due_s: when it should have been sent.
-        sent_s: when it was.
-        ended_s: end of the stream, or the moment it failed.
         outcome: ``completed``; ``http_<status>``; ``timeout``; ``unreachable`` (no connection); ``disconnected``
             (broken off, or ended before ``[DONE]``); ``error_event`` (told within the stream); ``malformed``.
-        events: those that carry a choice, up to the end or the failure.
-        usage: None where the stream did not get as far.
-        detail: of a failure, as the service or the HTTP client told it.
     """
 
     path: str
-    due_s: float
-    sent_s: float
-    ended_s: float
+    due_s: float  # when it should have been sent
+    sent_s: float  # when it was
+    ended_s: float  # end of the stream, or the moment it failed
     outcome: str
-    events: tuple[Event, ...] = ()
-    usage: Usage | None = None
-    detail: str = ""
+    events: tuple[Event, ...] = ()  # those that carry a choice, up to the end or the failure
+    usage: Usage | None = None  # None where the stream did not get as far
+    detail: str = ""  # of a failure, as the service or the HTTP client told it
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +74,7 @@ class Percentiles:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """One rate. Rates count from the load's start to the last answer's end; ``None``: nothing to measure.
-
-    Attributes:
-        errors: how many by outcome, completed and refused (429) ones apart.
-        itl_counted: whether ITL rests on the service's own token counts; False: on an estimate.
-        acceptance: accepted over drafted tokens.
-    """
+    """One rate. Rates count from the load's start to the last answer's end; ``None``: nothing to measure."""
 
     rate_per_s: float
     offered: int
@@ -94,20 +82,20 @@ class Summary:
     completed: int
     completed_per_s: float
     refused: int
-    errors: Mapping[str, int]
+    errors: Mapping[str, int]  # how many by outcome, completed and refused (429) ones apart
     elapsed_s: float
     sent_late: int
     client_lag_p99_s: float | None
     ttft_s: Percentiles | None
     itl_s: Percentiles | None
-    itl_counted: bool
+    itl_counted: bool  # whether ITL rests on the service's own token counts; False: on an estimate
     e2e_s: Percentiles | None
     prompt_tokens: int
     output_tokens: int
     output_tokens_per_s: float
     cached_tokens: int
     drafted_tokens: int
-    acceptance: float | None
+    acceptance: float | None  # accepted over drafted tokens
 
 
 def summarise(rate_per_s: float, span_s: float, answers: Sequence[Answer]) -> Summary:

@@ -30,18 +30,12 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """One way to sample, measured.
+    """One way to sample, measured."""
 
-    Attributes:
-        ratio: the ratio rule, whole draft rows.
-        shared_noise: token ids only.
-        support: tokens with any probability in a target row.
-    """
-
-    ratio: Series
-    shared_noise: Series
+    ratio: Series  # the ratio rule, whole draft rows
+    shared_noise: Series  # token ids only
     vocab: int
-    support: int
+    support: int  # tokens with any probability in a target row
 
 
 def reproduce_dssd(pair: Pair, amount: Amount) -> dict[str, object]:

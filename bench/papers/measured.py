@@ -40,17 +40,11 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What the rows of a pair say.
+    """What the rows of a pair say."""
 
-    Attributes:
-        series: by scheme and number of draft tokens kept.
-        top_mass: for each response ``[n, sizes]``, mass of the draft's most probable tokens.
-        entropy_bits: of the draft distribution, for each response.
-    """
-
-    series: Mapping[tuple[Scheme, int], Series]
-    top_mass: Responses
-    entropy_bits: Responses
+    series: Mapping[tuple[Scheme, int], Series]  # by scheme and number of draft tokens kept
+    top_mass: Responses  # for each response ``[n, sizes]``, mass of the draft's most probable tokens
+    entropy_bits: Responses  # of the draft distribution, for each response
 
     @property
     def positions(self) -> int:

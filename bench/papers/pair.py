@@ -40,17 +40,11 @@ class Amount:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairRows:
-    """One response and both models' rows along it, after the request's temperature and truncation.
+    """One response and both models' rows along it, after the request's temperature and truncation."""
 
-    Attributes:
-        token_ids: ``[n]`` int64, the response.
-        target_logits: ``[n, vocab]`` float32; -inf for removed tokens.
-        draft_logits: likewise.
-    """
-
-    token_ids: IntRow
-    target_logits: FloatRow
-    draft_logits: FloatRow
+    token_ids: IntRow  # ``[n]`` int64, the response
+    target_logits: FloatRow  # ``[n, vocab]`` float32; -inf for removed tokens
+    draft_logits: FloatRow  # the same of the drafter
 
 
 def load_pair(target: str, drafter: str) -> Pair:

@@ -19,15 +19,10 @@ PROB_BITS = 32  # a target probability (dssd): what DSSD's DSD column implies, a
 
 @dataclass(frozen=True, slots=True)
 class RoundShape:
-    """An average round.
+    """An average round."""
 
-    Attributes:
-        tokens: committed, the correction or bonus token included.
-        rejection: probability that the round ends with a rejection.
-    """
-
-    tokens: float
-    rejection: float
+    tokens: float  # committed, the correction or bonus token included
+    rejection: float  # probability that the round ends with a rejection
 
 
 def formula_shape(acceptance: float, window: int) -> RoundShape:
@@ -84,17 +79,11 @@ def rows_s(rows: float, bits: float, rate_bps: float, fixed_s: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class CandidatePlan:
-    """How many draws from the target to send after a rejection, in place of its row.
+    """How many draws from the target to send after a rejection, in place of its row."""
 
-    Attributes:
-        count: draws.
-        down_bits: expected, the row included where it must be fetched after all.
-        fallback: probability that none is taken, which costs the row and one more fixed delay.
-    """
-
-    count: int
-    down_bits: float
-    fallback: float
+    count: int  # draws
+    down_bits: float  # expected, the row included where it must be fetched after all
+    fallback: float  # probability that none is taken, which costs the row and one more fixed delay
 
 
 def candidate_plan(

@@ -18,23 +18,20 @@ class Bits:
     """One method at one temperature, per committed token.
 
     Attributes:
-        up: payload; likewise ``down`` and ``both``.
         envelope: of ``both``, header and checksum, both ways; likewise ``ids``: drafted tokens up, the target's token
             down; ``rest``: distributions, shapes, verdicts, padding.
-        drafted: tokens.
-        id_limit: ``drafted`` ids and the target's own at log2 of the vocabulary.
     """
 
     method: str
     greedy: bool
-    up: Estimate
+    up: Estimate  # payload; likewise ``down`` and ``both``
     down: Estimate
     both: Estimate
     envelope: float
     ids: float
     rest: float
-    drafted: float
-    id_limit: float
+    drafted: float  # tokens
+    id_limit: float  # ``drafted`` ids and the target's own at log2 of the vocabulary
 
 
 def bits(responses: Sequence[Response], wire: WireFormat) -> Bits:

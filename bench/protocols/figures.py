@@ -21,28 +21,21 @@ class MethodFigures:
 
     Attributes:
         plans: what was drafted, most frequent first, with the share of rounds; None is no draft.
-        tokens: committed where the method was at work; the figures below are over these.
-        wall_s: seconds per token as they passed.
-        charged_s: with the link as modelled; ``levelled_s`` with computation at its usual times as well.
-        up_bits: payload per token; likewise ``down_bits``.
-        accepted_fraction: accepted over drafted tokens; None if nothing was drafted.
-        accepted_len: accepted tokens per round with a draft.
-        rounds: per token.
     """
 
     cell: Cell
     method: str
     plans: tuple[tuple[DraftPlan | None, float], ...]
     responses: int
-    tokens: int
-    wall_s: Estimate
-    charged_s: Estimate
+    tokens: int  # committed where the method was at work; the figures below are over these
+    wall_s: Estimate  # seconds per token as they passed
+    charged_s: Estimate  # with the link as modelled; ``levelled_s`` with computation at its usual times as well
     levelled_s: Estimate
-    up_bits: Estimate
+    up_bits: Estimate  # payload per token; likewise ``down_bits``
     down_bits: Estimate
-    accepted_fraction: Estimate | None
-    accepted_len: Estimate | None
-    rounds: Estimate
+    accepted_fraction: Estimate | None  # accepted over drafted tokens; None if nothing was drafted
+    accepted_len: Estimate | None  # accepted tokens per round with a draft
+    rounds: Estimate  # per token
     row_requests: int
 
 

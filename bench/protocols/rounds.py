@@ -54,27 +54,18 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """One measured response.
-
-    Attributes:
-        elapsed_s: from the request to the end of the answer, as the client saw it.
-        rounds: where the method was at work.
-        row_requests: rows asked for again, because no candidate for a correction was taken.
-        timed: seconds, and bits up and down, of all rounds that have timings.
-        sent: bits up and down of all messages.
-        choices: of ``rounds``; fewer where the service did not report some.
-    """
+    """One measured response."""
 
     cell: Cell
     method: str
     repeat: int
     prompt: int
-    elapsed_s: float
-    rounds: tuple[Round, ...]
-    row_requests: int
-    timed: tuple[float, int, int]
-    sent: tuple[int, int]
-    choices: tuple[Choice, ...]
+    elapsed_s: float  # from the request to the end of the answer, as the client saw it
+    rounds: tuple[Round, ...]  # where the method was at work
+    row_requests: int  # rows asked for again, because no candidate for a correction was taken
+    timed: tuple[float, int, int]  # seconds, and bits up and down, of all rounds that have timings
+    sent: tuple[int, int]  # bits up and down of all messages
+    choices: tuple[Choice, ...]  # of ``rounds``; fewer where the service did not report some
 
     @property
     def tokens(self) -> int:
@@ -130,17 +121,11 @@ def link_s(cell: Cell, timing: RoundTiming) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """Median seconds of rounds of one kind.
+    """Median seconds of rounds of one kind."""
 
-    Attributes:
-        draft_s: by plan.
-        verify_s: by (tokens drafted, whether devices draw corrections).
-        other_s: queue and orchestration, by whether a drafter was asked.
-    """
-
-    draft_s: Mapping[DraftPlan, float]
-    verify_s: Mapping[tuple[int, bool], float]
-    other_s: Mapping[bool, float]
+    draft_s: Mapping[DraftPlan, float]  # by plan
+    verify_s: Mapping[tuple[int, bool], float]  # by (tokens drafted, whether devices draw corrections)
+    other_s: Mapping[bool, float]  # queue and orchestration, by whether a drafter was asked
 
     def levelled_s(self, one: Round, cell: Cell) -> float:
         """A round's seconds on a machine that is never busier than usual."""

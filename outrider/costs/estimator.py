@@ -40,38 +40,24 @@ _LARGEST_SAVING = 0.9  # of the time of a batch without a prefix: what an offset
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Learned:
-    """What measurements left.
+    """What measurements left."""
 
-    Attributes:
-        information: ``[n, n]`` of measurements alone, forgotten in part; likewise ``weighted``, ``[n]``.
-        covariance: ``[n, n]`` of the relative coefficients, prior included.
-        log_speed: of the machine's time relative to the prior's model, with its variance.
-        noise: relative standard deviation of a measurement.
-        surprises: logarithms of measured over predicted time, in a row and to one side.
-        shortfalls: measured over predicted time, less 1, of the last batches.
-    """
-
-    information: Floats
+    information: Floats  # ``[n, n]`` of measurements alone, forgotten in part; likewise ``weighted``, ``[n]``
     weighted: Floats
-    covariance: Floats
-    log_speed: float
+    covariance: Floats  # ``[n, n]`` of the relative coefficients, prior included
+    log_speed: float  # of the machine's time relative to the prior's model, with its variance
     speed_variance: float
-    noise: float = _NOISE_START
-    surprises: tuple[float, ...] = ()
-    shortfalls: tuple[float, ...] = ()
+    noise: float = _NOISE_START  # relative standard deviation of a measurement
+    surprises: tuple[float, ...] = ()  # logarithms of measured over predicted time, in a row and to one side
+    shortfalls: tuple[float, ...] = ()  # measured over predicted time, less 1, of the last batches
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OnlineEstimator:
-    """A cost model and what it has learned.
+    """A cost model and what it has learned."""
 
-    Attributes:
-        model: as corrected so far; a new one after each batch.
-        trust: in the model it began with.
-    """
-
-    model: LinearCostModel
-    trust: PriorTrust = UNKNOWN_MACHINE
+    model: LinearCostModel  # as corrected so far; a new one after each batch
+    trust: PriorTrust = UNKNOWN_MACHINE  # in the model it began with
     _prior: Prior | None = None
     _learned: _Learned | None = None
 

@@ -27,16 +27,11 @@ PAPER_REGIMES = (Regime.COMPUTE_BOUND, Regime.MEMORY_BOUND, Regime.MIXED)
 
 @dataclass(frozen=True, slots=True)
 class BatchSample:
-    """One configuration, measured.
-
-    Attributes:
-        blocks: of the batch; at least one, with positions to compute.
-        seconds: of each repeat; at least one.
-    """
+    """One configuration, measured."""
 
     regime: Regime
-    blocks: tuple[VerifyCost, ...]
-    seconds: tuple[float, ...]
+    blocks: tuple[VerifyCost, ...]  # of the batch; at least one, with positions to compute
+    seconds: tuple[float, ...]  # of each repeat; at least one
 
     @property
     def work(self) -> BatchWork:
@@ -58,23 +53,16 @@ class BatchSample:
 
 @dataclass(frozen=True, slots=True)
 class FitFigures:
-    """Errors of predictions. None where too few samples, or no spread among them, leave a figure undefined.
-
-    Attributes:
-        r2: share of the variance explained.
-        adjusted_r2: the same, charged for the predictors.
-        mape: mean of |error| over the measured time.
-        largest_relative: error over the measured time, without sign.
-    """
+    """Errors of predictions. None where too few samples, or no spread among them, leave a figure undefined."""
 
     samples: int
-    r2: float | None
-    adjusted_r2: float | None
+    r2: float | None  # share of the variance explained
+    adjusted_r2: float | None  # the same, charged for the predictors
     rmse_s: float
     mae_s: float
-    mape: float
+    mape: float  # mean of |error| over the measured time
     largest_s: float
-    largest_relative: float
+    largest_relative: float  # error over the measured time, without sign
 
 
 def works_of(samples: Sequence[BatchSample]) -> Floats:

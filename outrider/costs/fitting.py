@@ -55,18 +55,15 @@ class FitReport:
     """One kind of fit.
 
     Attributes:
-        coefficients: by field of ``LinearCostModel``.
-        train: on the paper's regimes; likewise ``test``, None without test samples.
         by_regime: on the test samples of each regime (the training samples where there are none).
-        cross_validation: mean and standard deviation of R2 over five folds of the training samples.
     """
 
     model: LinearCostModel
-    coefficients: Mapping[str, Interval]
-    train: FitFigures
+    coefficients: Mapping[str, Interval]  # by field of ``LinearCostModel``
+    train: FitFigures  # on the paper's regimes; likewise ``test``, None without test samples
     test: FitFigures | None
     by_regime: Mapping[Regime, FitFigures]
-    cross_validation: tuple[float, float]
+    cross_validation: tuple[float, float]  # mean and standard deviation of R2 over five folds of the training samples
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,17 +25,11 @@ _ROW_OWN_SHARE = 0.3  # of an offset's variance that no neighbour shares
 
 @dataclass(frozen=True, slots=True)
 class PriorTrust:
-    """How far a model may be off. Standard deviations.
+    """How far a model may be off. Standard deviations."""
 
-    Attributes:
-        log_speed: of the logarithm of the machine's speed relative to the model's.
-        coefficient: of each coefficient, relative to itself.
-        row_offset: of a row offset, relative to the time of a batch of so many rows without a prefix.
-    """
-
-    log_speed: float
-    coefficient: float
-    row_offset: float
+    log_speed: float  # of the logarithm of the machine's speed relative to the model's
+    coefficient: float  # of each coefficient, relative to itself
+    row_offset: float  # of a row offset, relative to the time of a batch of so many rows without a prefix
 
 
 UNKNOWN_MACHINE = PriorTrust(log_speed=2.0, coefficient=1.5, row_offset=0.4)  # the built-in model, anywhere
@@ -44,17 +38,11 @@ PROFILED_MACHINE = PriorTrust(log_speed=0.1, coefficient=0.1, row_offset=0.05)  
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prior:
-    """A model as a normal distribution over ``[n]`` relative coefficients.
+    """A model as a normal distribution over ``[n]`` relative coefficients."""
 
-    Attributes:
-        units: ``[n]`` seconds; a coefficient is a relative one times its unit.
-        mean: ``[n]`` relative; 1 for every slope that is not zero.
-        information: ``[n, n]`` inverse covariance.
-    """
-
-    units: Floats
-    mean: Floats
-    information: Floats
+    units: Floats  # ``[n]`` seconds; a coefficient is a relative one times its unit
+    mean: Floats  # ``[n]`` relative; 1 for every slope that is not zero
+    information: Floats  # ``[n, n]`` inverse covariance
 
 
 @lru_cache(maxsize=8)

@@ -32,21 +32,13 @@ Count = Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class ProfiledOn:
-    """What a profile fits.
+    """What a profile fits."""
 
-    Attributes:
-        hardware: name of the CPU or GPU.
-        device: ``cpu`` or ``cuda``.
-        threads: of the engine; cores: of the machine. 0 if not known.
-        engine: its name; ``engine_version`` is kept for the reader and compared with nothing.
-        model: short name; dtype: of weights and KV.
-    """
-
-    hardware: Text
-    device: Text
-    threads: Count
-    engine: Text
-    model: Text
+    hardware: Text  # name of the CPU or GPU
+    device: Text  # ``cpu`` or ``cuda``
+    threads: Count  # of the engine; cores: of the machine. 0 if not known
+    engine: Text  # its name; ``engine_version`` is kept for the reader and compared with nothing
+    model: Text  # short name; dtype: of weights and KV
     dtype: Text
     cores: Count = 0
     engine_version: Text = "unknown"
@@ -57,10 +49,7 @@ class CostProfile:
     """Coefficients of eq. 19 with row offsets, in seconds, and where they come from.
 
     Attributes:
-        published: taken from a paper, for comparison: fits no machine.
         row_offsets_s: by numbers of new positions, ``7`` or ``17-32``; those left out are 0.
-        guard: share of a prediction to keep free behind it.
-        figures: of the fit, by name; for the reader.
     """
 
     name: Text
@@ -71,9 +60,9 @@ class CostProfile:
     seconds_per_cached_token: Slope
     seconds_per_batch: Slope
     row_offsets_s: Mapping[Text, Offset] = Field(default_factory=dict)
-    guard: Guard = 0.0
-    figures: Mapping[Text, float | None] = Field(default_factory=dict)
-    published: bool = False
+    guard: Guard = 0.0  # share of a prediction to keep free behind it
+    figures: Mapping[Text, float | None] = Field(default_factory=dict)  # of the fit, by name; for the reader
+    published: bool = False  # taken from a paper, for comparison: fits no machine
     schema_version: Count = SCHEMA_VERSION
 
     def __post_init__(self) -> None:

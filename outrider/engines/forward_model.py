@@ -19,17 +19,14 @@ class Segment:
 
     Attributes:
         token_ids: for slots ``start, start + 1, ...``; at least one. A token's slot is its position, but in a tree.
-        start: slots whose KV is resident already, or is written by a segment before this one in the same pass.
-        blocks: the sequence's KV blocks, covering ``start + len(token_ids)`` slots.
-        logit_rows: how many of the last tokens want logits, 0 .. len(token_ids).
         parents: if the sequence ends in a masked token tree, the parent of each of its nodes as in ``Block.parents``.
             The nodes are the sequence's last tokens, these new ones included; the first may be resident already.
     """
 
     token_ids: Sequence[int]
-    start: int
-    blocks: Sequence[int]
-    logit_rows: int
+    start: int  # slots whose KV is resident already, or is written by a segment before this one in the same pass
+    blocks: Sequence[int]  # the sequence's KV blocks, covering ``start + len(token_ids)`` slots
+    logit_rows: int  # how many of the last tokens want logits, 0 .. len(token_ids)
     parents: Sequence[int] = ()
 
     @property

@@ -20,31 +20,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class VerifierSpec:
-    """One verifier engine.
+    """One verifier engine."""
 
-    Attributes:
-        engine: its kind, by its name in ``registry.VERIFIERS``.
-        target: name or path of the model.
-        dtype: ``float32``, ``bfloat16`` or ``float16``.
-        device: a torch device; vLLM takes ``cpu`` or ``cuda``.
-        threads: of computation.
-        limits: KV memory and prefill.
-        max_context_tokens: context to use at most; None takes all the model was made for.
-        max_pass_tokens: new tokens that vLLM computes at once; larger batches take it several passes.
-        tensor_parallel_size: GPUs that vLLM spreads the model over.
-        vllm_options: more of vLLM's ``EngineArgs``.
-    """
-
-    engine: str
-    target: str
-    dtype: str
-    device: str
-    threads: int
-    limits: EngineLimits
-    max_context_tokens: int | None = None
-    max_pass_tokens: int = 512
-    tensor_parallel_size: int = 1
-    vllm_options: Mapping[str, object] = field(default_factory=dict)
+    engine: str  # its kind, by its name in ``registry.VERIFIERS``
+    target: str  # name or path of the model
+    dtype: str  # ``float32``, ``bfloat16`` or ``float16``
+    device: str  # a torch device; vLLM takes ``cpu`` or ``cuda``
+    threads: int  # of computation
+    limits: EngineLimits  # KV memory and prefill
+    max_context_tokens: int | None = None  # context to use at most; None takes all the model was made for
+    max_pass_tokens: int = 512  # new tokens that vLLM computes at once; larger batches take it several passes
+    tensor_parallel_size: int = 1  # GPUs that vLLM spreads the model over
+    vllm_options: Mapping[str, object] = field(default_factory=dict)  # more of vLLM's ``EngineArgs``
 
     def machine(self, model: str, engine_version: str) -> ProfiledOn:
         """Where such an engine's times are measured, on this machine; ``model`` is its short name."""
@@ -78,9 +65,6 @@ class VerifierKind:
 
     Attributes:
         build: loads the model and makes the engine, in the thread that will use it.
-        block_tokens: positions per KV block where none are configured, by device.
-        takes_multiples: of these alone.
-        takes_options: ``tensor_parallel_size`` above 1, and ``vllm_options``.
         check_installed: finds out, before any process is started, that the engine's libraries are not here
             (``EngineUnavailableError``).
         process_variables: environment variables that its process must be started with. The path is the prefix of the
@@ -88,34 +72,24 @@ class VerifierKind:
     """
 
     build: Callable[[VerifierSpec], BuiltVerifier]
-    block_tokens: Mapping[str, int]
-    takes_multiples: bool = False
-    takes_options: bool = False
+    block_tokens: Mapping[str, int]  # positions per KV block where none are configured, by device
+    takes_multiples: bool = False  # of these alone
+    takes_options: bool = False  # ``tensor_parallel_size`` above 1, and ``vllm_options``
     check_installed: Callable[[], object] = lambda: None
     process_variables: Callable[[VerifierSpec, Path], Mapping[str, str]] = lambda _spec, _prefix: {}
 
 
 @dataclass(frozen=True, slots=True)
 class DrafterSpec:
-    """One drafter engine.
+    """One drafter engine."""
 
-    Attributes:
-        engine: its kind, by its name in ``registry.DRAFTERS``.
-        model: name or path of the draft model.
-        target: name or path of the model it drafts for; of it only what they share is read.
-        dtype: ``float32``, ``bfloat16`` or ``float16``.
-        device: a torch device.
-        threads: of computation.
-        limits: KV memory and prefill.
-    """
-
-    engine: str
-    model: str
-    target: str
-    dtype: str
-    device: str
-    threads: int
-    limits: EngineLimits
+    engine: str  # its kind, by its name in ``registry.DRAFTERS``
+    model: str  # name or path of the draft model
+    target: str  # name or path of the model it drafts for; of it only what they share is read
+    dtype: str  # ``float32``, ``bfloat16`` or ``float16``
+    device: str  # a torch device
+    threads: int  # of computation
+    limits: EngineLimits  # KV memory and prefill
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,21 +59,16 @@ class AcceptanceView:
     """What is known of acceptance at one moment. Rows are rules, in ``AcceptanceRule``'s order.
 
     Attributes:
-        means: ``[rules, DEPTHS]``: a single draft token is accepted, given that those before it were.
-        deviations: ``[rules, DEPTHS]``: standard deviations of the means.
         sibling_factors: ``[rules, SIBLINGS]``: acceptance of sibling j, given that those before it were rejected, over
             the first one's; the first column is 1.
-        sibling_deviations: ``[rules, SIBLINGS]``: standard deviations of these.
-        idle_rounds: ``[rules]``: rounds of this generation since the last one that verified a draft by the rule.
-        streak: its last rounds in a row whose draft was accepted to the end.
     """
 
-    means: Floats
-    deviations: Floats
+    means: Floats  # ``[rules, DEPTHS]``: a single draft token is accepted, given that those before it were
+    deviations: Floats  # ``[rules, DEPTHS]``: standard deviations of the means
     sibling_factors: Floats
-    sibling_deviations: Floats
-    idle_rounds: Ints
-    streak: int = 0
+    sibling_deviations: Floats  # ``[rules, SIBLINGS]``: standard deviations of these
+    idle_rounds: Ints  # ``[rules]``: rounds of this generation since the last one that verified a draft by the rule
+    streak: int = 0  # its last rounds in a row whose draft was accepted to the end
 
     def token_acceptance(self, rule: AcceptanceRule, depth: int) -> float:
         """Expected acceptance of a chain's token ``depth`` (from 0), given that those before it were accepted."""

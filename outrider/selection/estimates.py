@@ -57,9 +57,6 @@ class Estimates:
     Attributes:
         verifier_s_per_token: what a committed token takes of the verifier: the block's marginal seconds in a batch of
             the present size, and its share of the batch's constant part.
-        load: of the verifier while the last round ran, 0 idle to 1 saturated (``outrider.selection.load``).
-        rules: rows of ``AcceptanceView``.
-        windows: 0 without a draft.
     """
 
     plans: PlanSet
@@ -67,9 +64,9 @@ class Estimates:
     expected_tokens: Floats
     round_s: Floats
     verifier_s_per_token: Floats
-    load: float
-    rules: Ints
-    windows: Ints
+    load: float  # of the verifier while the last round ran, 0 idle to 1 saturated (``outrider.selection.load``)
+    rules: Ints  # rows of ``AcceptanceView``
+    windows: Ints  # 0 without a draft
 
     def at(self, index: int) -> Estimate:
         """One plan's."""

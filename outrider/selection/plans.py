@@ -27,14 +27,10 @@ TREE_SHAPES: tuple[tuple[int, ...], ...] = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanSet:
-    """Plans to choose from, None is a round without a draft. Equal only to itself, so that caches find it at once.
-
-    Attributes:
-        index: of each plan.
-    """
+    """Plans to choose from, None is a round without a draft. Equal only to itself, so that caches find it at once."""
 
     plans: tuple[DraftPlan | None, ...]
-    index: dict[DraftPlan | None, int] = field(init=False)
+    index: dict[DraftPlan | None, int] = field(init=False)  # of each plan
 
     def __post_init__(self) -> None:
         """Number the plans."""

@@ -20,49 +20,30 @@ from outrider.selection.acceptance import AcceptanceView
 
 @dataclass(frozen=True, slots=True)
 class DrafterView:
-    """The drafter a generation has.
+    """The drafter a generation has."""
 
-    Attributes:
-        csi: state of the way to it; None if not measured yet: taken as free but for ``fixed_s``.
-        step_s: seconds per draft step at its present load.
-        fixed_s: seconds per exchange beyond link and steps.
-        node_share: what each further node of a tree's layer adds to the step that computes it, in steps.
-    """
-
-    csi: Csi | None
-    step_s: float
-    fixed_s: float
-    node_share: float = 0.1
+    csi: Csi | None  # state of the way to it; None if not measured yet: taken as free but for ``fixed_s``
+    step_s: float  # seconds per draft step at its present load
+    fixed_s: float  # seconds per exchange beyond link and steps
+    node_share: float = 0.1  # what each further node of a tree's layer adds to the step that computes it, in steps
 
 
 @dataclass(frozen=True, slots=True)
 class VerifierView:
-    """The verifier a generation has.
+    """The verifier a generation has."""
 
-    Attributes:
-        cost_model: predicts its batches.
-        queue_s: what a block waited lately before its batch began.
-        batch_blocks: blocks per batch lately, >= 1.
-        fixed_s: seconds per round beyond draft, link, queue and forward pass.
-    """
-
-    cost_model: LinearCostModel
-    queue_s: float
-    batch_blocks: float
-    fixed_s: float
+    cost_model: LinearCostModel  # predicts its batches
+    queue_s: float  # what a block waited lately before its batch began
+    batch_blocks: float  # blocks per batch lately, >= 1
+    fixed_s: float  # seconds per round beyond draft, link, queue and forward pass
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """The token speed a response has to keep, and how it stands (``outrider.scheduling.ledger.Ledger``).
+    """The token speed a response has to keep, and how it stands (``outrider.scheduling.ledger.Ledger``)."""
 
-    Attributes:
-        tokens_per_s: promised; 0 promises nothing.
-        credit_s: time until it is behind, negative if it is; infinity while nothing is owed.
-    """
-
-    tokens_per_s: float
-    credit_s: float
+    tokens_per_s: float  # promised; 0 promises nothing
+    credit_s: float  # time until it is behind, negative if it is; infinity while nothing is owed
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,42 +51,30 @@ class RoundSituation:
     """All that the choice of one round depends on.
 
     Attributes:
-        position: tokens committed so far, the prompt included.
-        remaining_tokens: the response may still take.
-        k_max: longest draft.
-        drafter: None if no drafter is ready.
         protocols: those the request and the configuration allow; the first is the configured one.
-        window: fixed by the request or the configuration; None: the policy's choice.
-        expansion: fixed tree shape; () leaves it to the policy.
-        promise: what the response is owed; None is best effort.
     """
 
     params: SamplingParams
     wire: WireFormat
-    position: int
-    remaining_tokens: int
-    k_max: int
-    drafter: DrafterView | None
+    position: int  # tokens committed so far, the prompt included
+    remaining_tokens: int  # the response may still take
+    k_max: int  # longest draft
+    drafter: DrafterView | None  # None if no drafter is ready
     verifier: VerifierView
     acceptance: AcceptanceView
     protocols: tuple[ProtocolName, ...]
-    window: int | None
-    expansion: tuple[int, ...] = ()
-    promise: Promise | None = None
+    window: int | None  # fixed by the request or the configuration; None: the policy's choice
+    expansion: tuple[int, ...] = ()  # fixed tree shape; () leaves it to the policy
+    promise: Promise | None = None  # what the response is owed; None is best effort
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What one plan is expected to bring.
+    """What one plan is expected to bring."""
 
-    Attributes:
-        plan: None is a round without a draft.
-        expected_tokens: committed by the round, correction or bonus token included.
-    """
-
-    plan: DraftPlan | None
+    plan: DraftPlan | None  # None is a round without a draft
     seconds_per_token: float
-    expected_tokens: float
+    expected_tokens: float  # committed by the round, correction or bonus token included
     round_s: float
 
 

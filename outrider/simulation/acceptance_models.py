@@ -28,16 +28,11 @@ class Predictor:
 
     The defaults are WISP's operating point. Tokens behind the first that would be rejected are flagged as their own
     draws have it: the paper says nothing of them.
-
-    Attributes:
-        recall: share of tokens that would be accepted which it lets pass.
-        false_positive_rate: share of tokens that would be rejected which it lets pass.
-        sends_flagged: the flagged token is sent before drafting stops; else it is withheld.
     """
 
-    recall: Probability = 0.80
-    false_positive_rate: Probability = 0.425
-    sends_flagged: bool = True
+    recall: Probability = 0.80  # share of tokens that would be accepted which it lets pass
+    false_positive_rate: Probability = 0.425  # share of tokens that would be rejected which it lets pass
+    sends_flagged: bool = True  # the flagged token is sent before drafting stops; else it is withheld
 
 
 @plain_dataclass(frozen=True, slots=True)
@@ -46,13 +41,11 @@ class DraftShape:
 
     Attributes:
         passes: probability of acceptance at each depth: that of a token, or of one of a node's siblings.
-        nodes: drafted tokens down to each depth.
-        steps: drafting steps down to each depth; nodes that share one cost their share.
     """
 
     passes: tuple[float, ...]
-    nodes: tuple[int, ...]
-    steps: tuple[float, ...]
+    nodes: tuple[int, ...]  # drafted tokens down to each depth
+    steps: tuple[float, ...]  # drafting steps down to each depth; nodes that share one cost their share
 
     @property
     def expected_tokens(self) -> float:

@@ -37,20 +37,15 @@ class GroupAdvice:
     """What one group has to expect.
 
     Attributes:
-        group: as it should draft.
-        outlook: of that draft.
-        target: served alone, without drafts.
         drafting: devices that keep the promised speed, one class alone on the server; None of best effort.
-        together: what its devices get while all groups are active.
-        resident: responses whose KV fits at once.
     """
 
-    group: DeviceGroup
-    outlook: Outlook
-    target: TargetAlone
+    group: DeviceGroup  # as it should draft
+    outlook: Outlook  # of that draft
+    target: TargetAlone  # served alone, without drafts
     drafting: Capacity | None
-    together: ClassResults
-    resident: float
+    together: ClassResults  # what its devices get while all groups are active
+    resident: float  # responses whose KV fits at once
 
     @property
     def multiple(self) -> float | None:

@@ -15,17 +15,11 @@ _BEYOND = (1.04, 1.1)  # further counts to try, as multiples of what was found
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What a search found.
+    """What a search found."""
 
-    Attributes:
-        devices: the largest number that keeps the promise; 0 if not even one device does.
-        tried: every number tried with its violation rate, ascending.
-        bounded: the promise still held at the largest number allowed, so there may be more.
-    """
-
-    devices: int
-    tried: tuple[tuple[int, float], ...]
-    bounded: bool = False
+    devices: int  # the largest number that keeps the promise; 0 if not even one device does
+    tried: tuple[tuple[int, float], ...]  # every number tried with its violation rate, ascending
+    bounded: bool = False  # the promise still held at the largest number allowed, so there may be more
 
 
 def capacity(

@@ -23,13 +23,11 @@ class CapacityFigures:
     """What the experiment found.
 
     Attributes:
-        cases: the first is WISP's own.
-        found: by case, system and promised speed.
         mixed: of the first case with all classes at once, by what KV memory is had; likewise ``loads``, over devices.
     """
 
-    cases: tuple[Case, ...]
-    found: Mapping[tuple[str, Variant, float], CellResult]
+    cases: tuple[Case, ...]  # the first is WISP's own
+    found: Mapping[tuple[str, Variant, float], CellResult]  # by case, system and promised speed
     mixed: Mapping[str, Sequence[CellResult]]
     loads: tuple[LoadResult, ...]
 

@@ -16,39 +16,27 @@ def device_name(number: int) -> str:
 
 @dataclass(slots=True, eq=False)
 class SimulatedDevice:
-    """Mutable state of one device; times on the virtual clock.
-
-    Attributes:
-        exchange_s: seconds of every exchange beyond link and steps.
-        pending: its block, while that waits or is verified.
-        round: counts over all its responses.
-        done: no response is under way.
-        draft: of the present round.
-        computed_tokens: positions of the response ever computed and committed.
-        queued_at_s: its block was, last.
-        arrived_at_s: the round's block did.
-        queue_s: the round waited; likewise ``verify_s``; over all its passes.
-    """
+    """Mutable state of one device; times on the virtual clock."""
 
     account: DeviceAccount
     workload: Workload
     link: LinkEmulator | None
-    exchange_s: float
-    pending: PendingVerification | None = None
-    round: int = 0
-    done: bool = True
-    draft: Draft = NO_DRAFT
+    exchange_s: float  # seconds of every exchange beyond link and steps
+    pending: PendingVerification | None = None  # its block, while that waits or is verified
+    round: int = 0  # counts over all its responses
+    done: bool = True  # no response is under way
+    draft: Draft = NO_DRAFT  # of the present round
     promised: RoundAccount = field(init=False)
     prompt_tokens: int = 0
     output_tokens: int = 0
     committed: int = 0
-    computed_tokens: int = 0
+    computed_tokens: int = 0  # positions of the response ever computed and committed
     asked_at_s: float = 0.0
     first_at_s: float | None = None
     began_at_s: float = 0.0
-    arrived_at_s: float = 0.0
-    queued_at_s: float = 0.0
-    queue_s: float = 0.0
+    arrived_at_s: float = 0.0  # the round's block did
+    queued_at_s: float = 0.0  # its block was, last
+    queue_s: float = 0.0  # the round waited; likewise ``verify_s``; over all its passes
     verify_s: float = 0.0
 
     @property

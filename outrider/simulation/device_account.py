@@ -8,16 +8,11 @@ from outrider.simulation.results import DeviceResults
 
 @dataclass(slots=True, eq=False)
 class DeviceAccount:
-    """Counts a device's ``results`` as it goes along.
-
-    Attributes:
-        since_s: from where the pace of the response under way is counted.
-        open_tokens: of that one since then; the last of them came after ``open_s``.
-    """
+    """Counts a device's ``results`` as it goes along."""
 
     results: DeviceResults
-    since_s: float = 0.0
-    open_tokens: int = 0
+    since_s: float = 0.0  # from where the pace of the response under way is counted
+    open_tokens: int = 0  # of that one since then; the last of them came after ``open_s``
     open_s: float = 0.0
 
     @property

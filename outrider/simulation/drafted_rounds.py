@@ -27,23 +27,14 @@ class Response(NamedTuple):
 
 
 class Draft(NamedTuple):
-    """One round's draft.
+    """One round's draft."""
 
-    Attributes:
-        nodes: drafted tokens that are verified; 0 is a round of the verifier alone.
-        depth: on their longest path.
-        accepted: of these.
-        draft_s: the device computes.
-        expected_tokens: that the round should commit, correction or bonus token included, as known before it.
-        bits: down and up; None if nothing is exchanged with the device.
-    """
-
-    nodes: int
-    depth: int
-    accepted: int
-    draft_s: float
-    expected_tokens: float
-    bits: tuple[int, int] | None
+    nodes: int  # drafted tokens that are verified; 0 is a round of the verifier alone
+    depth: int  # on their longest path
+    accepted: int  # of these
+    draft_s: float  # the device computes
+    expected_tokens: float  # that the round should commit, correction or bonus token included, as known before it
+    bits: tuple[int, int] | None  # down and up; None if nothing is exchanged with the device
 
 
 NO_DRAFT = Draft(0, 0, 0, 0.0, 1.0, None)

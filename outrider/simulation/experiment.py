@@ -24,14 +24,10 @@ class Measure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A cost model with what it is run with.
-
-    Attributes:
-        source: where its figures come from, for the reader.
-    """
+    """A cost model with what it is run with."""
 
     name: str
-    source: str
+    source: str  # where its figures come from, for the reader
     settings: Settings
     costs: Costs
     speeds_tokens_per_s: tuple[float, ...]
@@ -53,34 +49,23 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class CellResult:
-    """What a search found. The figures behind ``bounded`` are of a run with ``devices`` (or 1, if none is served).
-
-    Attributes:
-        devices: most that keep the promise.
-        draft: of a round, by class.
-        tried: every number of devices with its violation rate.
-        bounded: the search ended at the largest number it may try.
-        violation_rates: by measure.
-        goodput_tokens_per_s: of all devices together.
-        busy_share: of the verifier's time; ``mean_blocks`` of a batch, ``evictions`` of resident sequences.
-        simulated_rounds: of all runs of the search.
-    """
+    """What a search found. The figures behind ``bounded`` are of a run with ``devices`` (or 1, if none is served)."""
 
     costs_name: str
     variant: Variant
     speeds_tokens_per_s: tuple[float, ...]
     measure: Measure
-    devices: int
-    draft: str
-    tried: tuple[tuple[int, float], ...]
-    bounded: bool
-    violation_rates: dict[str, float]
-    goodput_tokens_per_s: float
-    busy_share: float
+    devices: int  # most that keep the promise
+    draft: str  # of a round, by class
+    tried: tuple[tuple[int, float], ...]  # every number of devices with its violation rate
+    bounded: bool  # the search ended at the largest number it may try
+    violation_rates: dict[str, float]  # by measure
+    goodput_tokens_per_s: float  # of all devices together
+    busy_share: float  # of the verifier's time; ``mean_blocks`` of a batch, ``evictions`` of resident sequences
     mean_blocks: float
     evictions: int
     first_token_p99_s: float
-    simulated_rounds: int
+    simulated_rounds: int  # of all runs of the search
 
 
 def violation_rate(found: ClassResults, measure: Measure) -> float:
@@ -162,22 +147,17 @@ def drafts_of(cell: Cell) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """One run with so many devices.
-
-    Attributes:
-        by_class: the slowest promise first.
-        plane: a sample of verifications (WISP Figure 8).
-    """
+    """One run with so many devices."""
 
     variant: Variant
     devices: int
-    by_class: tuple[ClassResults, ...]
+    by_class: tuple[ClassResults, ...]  # the slowest promise first
     goodput_tokens_per_s: float
     busy_share: float
     round_p50_s: float
     round_p99_s: float
     first_token_p99_s: float
-    plane: tuple[PlanePoint, ...]
+    plane: tuple[PlanePoint, ...]  # a sample of verifications (WISP Figure 8)
 
 
 def run_load(work: tuple[Cell, int]) -> LoadResult:

@@ -53,22 +53,14 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What one draft promises for a group of devices.
-
-    Attributes:
-        nodes: drafted tokens of a round.
-        expected_tokens: committed by a round, correction or bonus token included.
-        round_s: of a device that has the verifier for itself.
-        marginal_s: what its block adds to a batch.
-        devices: that can keep the speed asked about; memory aside.
-    """
+    """What one draft promises for a group of devices."""
 
     draft: Draft
-    nodes: int
-    expected_tokens: float
-    round_s: float
-    marginal_s: float
-    devices: float
+    nodes: int  # drafted tokens of a round
+    expected_tokens: float  # committed by a round, correction or bonus token included
+    round_s: float  # of a device that has the verifier for itself
+    marginal_s: float  # what its block adds to a batch
+    devices: float  # that can keep the speed asked about; memory aside
 
     @property
     def tokens_per_s_alone(self) -> float:
@@ -78,15 +70,10 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class TargetAlone:
-    """The target served on the server, without drafts (continuous batching).
+    """The target served on the server, without drafts (continuous batching)."""
 
-    Attributes:
-        tokens_per_s_alone: of a response that has it for itself.
-        devices: responses that can keep the speed asked about and whose KV fits.
-    """
-
-    tokens_per_s_alone: float
-    devices: float
+    tokens_per_s_alone: float  # of a response that has it for itself
+    devices: float  # responses that can keep the speed asked about and whose KV fits
 
 
 @cache

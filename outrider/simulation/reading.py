@@ -24,24 +24,15 @@ _ADAPTER = TypeAdapter(ScenarioFile)
 
 @dataclass(frozen=True, slots=True)
 class ReadScenario:
-    """What a file describes.
-
-    Attributes:
-        groups: of devices.
-        verifier: what they share.
-        scenarios: one for each system to compare.
-        epsilon: share of violations up to which a promise counts as kept.
-        cost_source: where the verifier's times come from, in words for the reader.
-        measured: whether they were measured on some machine, or follow from data sheets.
-    """
+    """What a file describes."""
 
     name: str
-    groups: tuple[DeviceGroup, ...]
-    verifier: VerifierModel
-    scenarios: tuple[Scenario, ...]
-    epsilon: float
-    cost_source: str
-    measured: bool
+    groups: tuple[DeviceGroup, ...]  # of devices
+    verifier: VerifierModel  # what they share
+    scenarios: tuple[Scenario, ...]  # one for each system to compare
+    epsilon: float  # share of violations up to which a promise counts as kept
+    cost_source: str  # where the verifier's times come from, in words for the reader
+    measured: bool  # whether they were measured on some machine, or follow from data sheets
 
 
 def load_scenario(path: str | Path, seed: int | None = None) -> ReadScenario:

@@ -31,20 +31,13 @@ from outrider.simulation.tally import RunTally
 
 @dataclass(frozen=True, slots=True)
 class RecordedDevice:
-    """One emulated device.
+    """One emulated device."""
 
-    Attributes:
-        responses: in order, each with its rounds behind the first.
-        link: it was emulated with; None delivered at once.
-        link_seed: of its emulator.
-        exchange_s: seconds of every exchange beyond link and drafting.
-    """
-
-    responses: tuple[tuple[Response, tuple[Draft, ...]], ...]
+    responses: tuple[tuple[Response, tuple[Draft, ...]], ...]  # in order, each with its rounds behind the first
     slo: SloClass = BEST_EFFORT
-    link: LinkProfile | None = None
-    link_seed: int = 0
-    exchange_s: float = 0.0
+    link: LinkProfile | None = None  # it was emulated with; None delivered at once
+    link_seed: int = 0  # of its emulator
+    exchange_s: float = 0.0  # seconds of every exchange beyond link and drafting
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +45,12 @@ class WorkloadRecord:
     """What ran.
 
     Attributes:
-        name: the writer's.
-        round_s: measured seconds of all rounds, from the commit before to their own.
         batches: what each block of a forward pass cost, and the seconds inside the engine.
     """
 
-    name: str
+    name: str  # the writer's
     devices: tuple[RecordedDevice, ...]
-    round_s: tuple[float, ...]
+    round_s: tuple[float, ...]  # measured seconds of all rounds, from the commit before to their own
     batches: tuple[tuple[tuple[VerifyCost, ...], float], ...]
 
 
@@ -87,11 +78,10 @@ class MeasuredTimes:
     """A cost model that knows batches which were measured, and asks another about the rest.
 
     Attributes:
-        otherwise: the other model; its guard counts.
         measured_s: median seconds by new tokens, interactions and cached tokens of a batch.
     """
 
-    otherwise: CostModel
+    otherwise: CostModel  # the other model; its guard counts
     measured_s: Mapping[BatchWork, float] = field(default_factory=dict)
 
     def predict_s(self, batch: Sequence[VerifyCost]) -> float:

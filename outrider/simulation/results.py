@@ -23,27 +23,17 @@ from outrider.scheduling.policy import StopReason
 
 @dataclass(slots=True, kw_only=True)
 class Counts:
-    """What a device was given, or several taken together.
+    """What a device was given, or several taken together."""
 
-    Attributes:
-        responses: that ended, or were going on at the end.
-        late_responses: of these.
-        rounds: committed, without first rounds; an open one that is late already counts.
-        late_queue_rounds: late for want of a place in a batch; ``late_compute_rounds``: as their batch took long.
-        drafted_tokens: of these rounds; likewise ``accepted_tokens``.
-        committed_tokens: all, first tokens included.
-        paced_tokens: committed after first tokens (or the warm-up); ``paced_s``: in so much time.
-    """
-
-    responses: int = 0
-    late_responses: int = 0
-    rounds: int = 0
-    late_queue_rounds: int = 0
+    responses: int = 0  # that ended, or were going on at the end
+    late_responses: int = 0  # of these
+    rounds: int = 0  # committed, without first rounds; an open one that is late already counts
+    late_queue_rounds: int = 0  # late for want of a place in a batch; ``late_compute_rounds``: as their batch took long
     late_compute_rounds: int = 0
-    drafted_tokens: int = 0
+    drafted_tokens: int = 0  # of these rounds; likewise ``accepted_tokens``
     accepted_tokens: int = 0
-    committed_tokens: int = 0
-    paced_tokens: int = 0
+    committed_tokens: int = 0  # all, first tokens included
+    paced_tokens: int = 0  # committed after first tokens (or the warm-up); ``paced_s``: in so much time
     paced_s: float = 0.0
 
     @property
@@ -54,22 +44,14 @@ class Counts:
 
 @dataclass(slots=True, kw_only=True)
 class DeviceResults(Counts):
-    """One device; complete once the run is over.
+    """One device; complete once the run is over."""
 
-    Attributes:
-        device: its number.
-        group: its group's name.
-        unfinished: whether a response was going on at the end.
-        starved: whether that one was hopelessly behind by then.
-        speeds_tokens_per_s: of each finished response.
-    """
-
-    device: int
-    group: str
+    device: int  # its number
+    group: str  # its group's name
     slo: SloClass
-    unfinished: bool = False
-    starved: bool = False
-    speeds_tokens_per_s: list[float] = field(default_factory=list)
+    unfinished: bool = False  # whether a response was going on at the end
+    starved: bool = False  # whether that one was hopelessly behind by then
+    speeds_tokens_per_s: list[float] = field(default_factory=list)  # of each finished response
 
     @property
     def promised(self) -> bool:
@@ -89,16 +71,12 @@ class DeviceResults(Counts):
 
 @dataclass(slots=True, kw_only=True)
 class ClassResults(Counts):
-    """Devices taken together, those of one SLO class for instance.
-
-    Attributes:
-        achieved_tokens_per_s: mean speed over all their time; None if none was due.
-    """
+    """Devices taken together, those of one SLO class for instance."""
 
     slo: SloClass
     devices: int
     late_devices: int
-    achieved_tokens_per_s: float | None
+    achieved_tokens_per_s: float | None  # mean speed over all their time; None if none was due
 
     @property
     def device_violation_rate(self) -> float:
@@ -138,21 +116,14 @@ class PlanePoint:
 
 @dataclass(frozen=True, slots=True)
 class BatchEntry:
-    """One forward pass.
+    """One forward pass."""
 
-    Attributes:
-        planned_at_s: when it was decided on.
-        starts_at_s: when it began; at ``ends_at_s``, ``took_s`` later, it was over.
-        members: device and round of each block, in the policy's order.
-        new_tokens: positions computed; likewise ``cached_tokens`` read.
-    """
-
-    planned_at_s: float
-    starts_at_s: float
+    planned_at_s: float  # when it was decided on
+    starts_at_s: float  # when it began; at ``ends_at_s``, ``took_s`` later, it was over
     took_s: float
     predicted_s: float
-    members: tuple[tuple[int, int], ...]
-    new_tokens: int
+    members: tuple[tuple[int, int], ...]  # device and round of each block, in the policy's order
+    new_tokens: int  # positions computed; likewise ``cached_tokens`` read
     cached_tokens: int
     reason: StopReason
 
@@ -167,23 +138,19 @@ class RunResults:
     """A run, simulated or measured.
 
     Attributes:
-        measured_s: from the warm-up to the end.
         round_times: from one commit of a response to its next, first rounds aside; their parts are ``draft_times``
             (on the device), ``link_times``, ``queue_times`` and ``verify_times``.
-        first_token_times: from the request to the first token.
-        batch_sizes: (blocks, batches of so many), ascending.
-        stop_reasons: (why a batch stopped growing, batches).
     """
 
-    measured_s: float
+    measured_s: float  # from the warm-up to the end
     round_times: Percentiles
     draft_times: Percentiles
     link_times: Percentiles
     queue_times: Percentiles
     verify_times: Percentiles
-    first_token_times: Percentiles
-    batch_sizes: tuple[tuple[int, int], ...]
-    stop_reasons: tuple[tuple[StopReason, int], ...]
+    first_token_times: Percentiles  # from the request to the first token
+    batch_sizes: tuple[tuple[int, int], ...]  # (blocks, batches of so many), ascending
+    stop_reasons: tuple[tuple[StopReason, int], ...]  # (why a batch stopped growing, batches)
 
     @property
     def mean_batch_blocks(self) -> float:
@@ -197,29 +164,20 @@ class SimulationResults(RunResults):
     """One run on the virtual clock.
 
     Attributes:
-        name: the scenario's; likewise ``system`` and ``seed``.
-        devices: by number.
-        batches: begun after the warm-up.
-        busy_s: the verifier computed in that time.
-        predicted_s: what its passes were predicted to take.
-        evictions: resident sequences dropped for want of memory.
-        recomputed_tokens: positions computed again because of that, or because no KV is kept.
-        plane: a sample, evenly spread over the run.
-        batch_log: every batch of the whole run, if the scenario asks for it.
         simulated_rounds: of the whole run, warm-up and first rounds included: what a simulator's speed is measured by.
     """
 
-    name: str
+    name: str  # the scenario's; likewise ``system`` and ``seed``
     system: str
     seed: int
-    devices: tuple[DeviceResults, ...]
-    batches: int
-    busy_s: float
-    predicted_s: float
-    evictions: int
-    recomputed_tokens: int
-    plane: tuple[PlanePoint, ...]
-    batch_log: tuple[BatchEntry, ...]
+    devices: tuple[DeviceResults, ...]  # by number
+    batches: int  # begun after the warm-up
+    busy_s: float  # the verifier computed in that time
+    predicted_s: float  # what its passes were predicted to take
+    evictions: int  # resident sequences dropped for want of memory
+    recomputed_tokens: int  # positions computed again because of that, or because no KV is kept
+    plane: tuple[PlanePoint, ...]  # a sample, evenly spread over the run
+    batch_log: tuple[BatchEntry, ...]  # every batch of the whole run, if the scenario asks for it
     simulated_rounds: int
 
     @property

@@ -26,11 +26,7 @@ FIXED_S = 2e-3  # kernel launches and sampling of one pass
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """A decoder as its configuration file describes it: grouped-query attention and a gated feed-forward part.
-
-    Attributes:
-        tied: whether embedding and head are one matrix.
-    """
+    """A decoder as its configuration file describes it: grouped-query attention and a gated feed-forward part."""
 
     layers: int
     hidden: int
@@ -39,7 +35,7 @@ class ModelShape:
     head_dim: int
     feed_forward: int
     vocab: int
-    tied: bool = False
+    tied: bool = False  # whether embedding and head are one matrix
     bytes_per_weight: float = 2.0
     bytes_per_kv_value: float = 2.0
 

@@ -49,35 +49,23 @@ class Devices:
     """Devices that are alike, as far as a file says it in the words of the simulation.
 
     Attributes:
-        name: in results.
-        count: of devices; each asks for one response after another.
         acceptance: probability that the draft token at each depth is accepted, given that those before it were; the
             last holds for all behind it.
-        prompt: tokens of each response's, its own length.
-        output: tokens committed by a response, its first included.
-        window: drafted tokens of a round, at most; 0 drafts nothing.
-        expansion: children by depth of a drafted tree, in place of ``window``; () is a chain.
-        sibling_factor: how acceptance falls from a tree node's sibling to the next.
-        predictor: stops a chain early; None drafts the whole window.
-        protocol: decides the bits that cross the link.
-        exchange_s: seconds of every exchange beyond link and steps.
-        step_spread: standard deviation of the logarithm of a drafting step's time from device to device.
-        pause_s: mean pause between responses, exponentially distributed.
     """
 
-    name: Name
-    count: PositiveNumber
+    name: Name  # in results
+    count: PositiveNumber  # of devices; each asks for one response after another
     acceptance: Annotated[tuple[Probability, ...], Field(min_length=1)]
-    prompt: Lengths
-    output: Lengths
-    window: Window = 4
-    expansion: tuple[Siblings, ...] = ()
-    sibling_factor: Probability = 0.5
-    predictor: Predictor | None = None
-    protocol: Annotated[ProtocolName, NameIn(PROTOCOLS)] = NO_TOKENS.protocol
-    exchange_s: SecondsOrNone = 0.0
-    step_spread: Spread = 0.0
-    pause_s: SecondsOrNone = 0.0
+    prompt: Lengths  # tokens of each response's, its own length
+    output: Lengths  # tokens committed by a response, its first included
+    window: Window = 4  # drafted tokens of a round, at most; 0 drafts nothing
+    expansion: tuple[Siblings, ...] = ()  # children by depth of a drafted tree, in place of ``window``; () is a chain
+    sibling_factor: Probability = 0.5  # how acceptance falls from a tree node's sibling to the next
+    predictor: Predictor | None = None  # stops a chain early; None drafts the whole window
+    protocol: Annotated[ProtocolName, NameIn(PROTOCOLS)] = NO_TOKENS.protocol  # decides the bits that cross the link
+    exchange_s: SecondsOrNone = 0.0  # seconds of every exchange beyond link and steps
+    step_spread: Spread = 0.0  # standard deviation of the logarithm of a drafting step's time from device to device
+    pause_s: SecondsOrNone = 0.0  # mean pause between responses, exponentially distributed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,20 +73,16 @@ class DeviceGroup(Devices):
     """Devices that are alike.
 
     Attributes:
-        slo: the speed they are promised.
-        step_s: seconds to draft one token.
-        link: to the server; None delivers at once. Not used by systems that draft on the server.
-        stagger_s: the first response begins within so many seconds, each instant as likely.
         selection: chooses each round's window (or none, or tree) in place of the group's, at most ``window`` deep.
 
     Raises:
         ParameterError: a selection beside a tree or a predictor.
     """
 
-    step_s: float
-    slo: SloClass = BEST_EFFORT
-    link: LinkSource | None = None
-    stagger_s: float = 0.0
+    step_s: float  # seconds to draft one token
+    slo: SloClass = BEST_EFFORT  # the speed they are promised
+    link: LinkSource | None = None  # to the server; None delivers at once. Not used by systems that draft on the server
+    stagger_s: float = 0.0  # the first response begins within so many seconds, each instant as likely
     selection: SelectionPolicy | None = None
 
     def __post_init__(self) -> None:
@@ -109,29 +93,17 @@ class DeviceGroup(Devices):
 
 @dataclass(frozen=True, slots=True)
 class VerifierModel:
-    """The server.
+    """The server."""
 
-    Attributes:
-        cost_model: what its forward passes take.
-        limits: of a batch; ``max_memory_blocks`` is all the KV memory there is.
-        kv_block_tokens: positions of one KV block.
-        planner_cost_model: what policies and batcher predict by; None predicts what it takes.
-        draft_cost_model: of a forward pass of the draft model on the server (``colocated``).
-        noise: standard deviation of the logarithm of a pass's time; the median is the cost model's.
-        dispatch_s: from the decision on a batch to its begin on an idle verifier.
-        reply_s: from a batch's end until its tokens are committed.
-        stage_lead_s: a batch is sent so long before the running one should end.
-    """
-
-    cost_model: CostModel
-    limits: BatchLimits
-    kv_block_tokens: int = 16
-    planner_cost_model: CostModel | None = None
-    draft_cost_model: CostModel | None = None
-    noise: float = 0.0
-    dispatch_s: float = 0.002
-    reply_s: float = 0.0
-    stage_lead_s: float = 0.005
+    cost_model: CostModel  # what its forward passes take
+    limits: BatchLimits  # of a batch; ``max_memory_blocks`` is all the KV memory there is
+    kv_block_tokens: int = 16  # positions of one KV block
+    planner_cost_model: CostModel | None = None  # what policies and batcher predict by; None predicts what it takes
+    draft_cost_model: CostModel | None = None  # of a forward pass of the draft model on the server (``colocated``)
+    noise: float = 0.0  # standard deviation of the logarithm of a pass's time; the median is the cost model's
+    dispatch_s: float = 0.002  # from the decision on a batch to its begin on an idle verifier
+    reply_s: float = 0.0  # from a batch's end until its tokens are committed
+    stage_lead_s: float = 0.005  # a batch is sent so long before the running one should end
 
     @property
     def planner(self) -> CostModel:
@@ -144,34 +116,24 @@ class Scenario:
     """One run.
 
     Attributes:
-        name: in results.
-        system: its scheduling and KV rule, unless ``scheduling`` replaces the first.
-        groups: of devices.
-        verifier: the server they share.
-        duration_s: when it ends, unless every device is done before.
-        seed: of all chance.
-        warmup_s: what was committed before is left out of the results.
-        responses_per_device: after so many a device is done; None goes on.
-        scheduling: in place of the system's.
         max_active_responses: made at once; who asks beyond that waits for its turn, first come first served, as the
             service queues requests. None is no limit.
-        keep_batch_log: whether results hold every batch.
 
     Raises:
         ParameterError: a seed below 0.
     """
 
-    name: str
-    system: System
-    groups: tuple[DeviceGroup, ...]
-    verifier: VerifierModel
-    duration_s: float
-    seed: int = 0
-    warmup_s: float = 0.0
-    responses_per_device: int | None = None
-    scheduling: Scheduling | None = None
+    name: str  # in results
+    system: System  # its scheduling and KV rule, unless ``scheduling`` replaces the first
+    groups: tuple[DeviceGroup, ...]  # of devices
+    verifier: VerifierModel  # the server they share
+    duration_s: float  # when it ends, unless every device is done before
+    seed: int = 0  # of all chance
+    warmup_s: float = 0.0  # what was committed before is left out of the results
+    responses_per_device: int | None = None  # after so many a device is done; None goes on
+    scheduling: Scheduling | None = None  # in place of the system's
     max_active_responses: int | None = None
-    keep_batch_log: bool = False
+    keep_batch_log: bool = False  # whether results hold every batch
 
     def __post_init__(self) -> None:
         """Refuse a seed that the streams of chance cannot take."""

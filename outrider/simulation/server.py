@@ -27,16 +27,11 @@ _UNCHUNKED = 2**31
 
 @dataclass(slots=True, eq=False)
 class Flight:
-    """A call under way: one pass over these blocks.
+    """A call under way: one pass over these blocks."""
 
-    Attributes:
-        entry: as the log of batches has it.
-        remaining_tokens: of each block, still to compute after it.
-    """
-
-    entry: BatchEntry
+    entry: BatchEntry  # as the log of batches has it
     members: list[SimulatedDevice]
-    remaining_tokens: list[int]
+    remaining_tokens: list[int]  # of each block, still to compute after it
     expected_end_at_s: float
     recomputed_tokens: int
     evictions: int

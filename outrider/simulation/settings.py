@@ -35,37 +35,26 @@ class Settings:
     """One experiment's.
 
     Attributes:
-        draft_tokens_per_s: of a device.
-        window: tokens drafted in a round by systems that do not choose it.
-        token_acceptance: of a draft token, given that those before it were accepted.
-        sibling_factor: how acceptance falls from a tree node's sibling to the next.
-        prompt_tokens: mean; lengths are uniform within ``length_spread`` of it. Likewise ``output_tokens``.
-        rtt_s: of every device's link, ``rate_bps`` its rate each way, ``jitter_s`` the spread of a one-way delay.
-        step_spread: standard deviation of the logarithm of drafting times from device to device.
-        epsilon: share of violations up to which a promise counts as kept (WISP eq. 20).
-        kv_tokens: positions whose KV the server holds.
-        max_blocks: of a batch; ``max_new_tokens`` positions it computes, ``prefill_chunk_tokens`` of prompts.
-        overhead_s: from a decision on a batch to its begin on an idle verifier.
         first_token_s: a promise is broken, too, where one response in a hundred waits longer for its first token.
     """
 
-    draft_tokens_per_s: float
-    window: int
-    token_acceptance: float
-    prompt_tokens: int
+    draft_tokens_per_s: float  # of a device
+    window: int  # tokens drafted in a round by systems that do not choose it
+    token_acceptance: float  # of a draft token, given that those before it were accepted
+    prompt_tokens: int  # mean; lengths are uniform within ``length_spread`` of it. Likewise ``output_tokens``
     output_tokens: int
-    rtt_s: float
+    rtt_s: float  # of every device's link, ``rate_bps`` its rate each way, ``jitter_s`` the spread of a one-way delay
     rate_bps: float
-    epsilon: float
-    kv_tokens: int
-    sibling_factor: float = 0.5
+    epsilon: float  # share of violations up to which a promise counts as kept (WISP eq. 20)
+    kv_tokens: int  # positions whose KV the server holds
+    sibling_factor: float = 0.5  # how acceptance falls from a tree node's sibling to the next
     length_spread: float = 0.5
     jitter_s: float = 0.0
-    step_spread: float = 0.0
-    max_blocks: int = 512
+    step_spread: float = 0.0  # standard deviation of the logarithm of drafting times from device to device
+    max_blocks: int = 512  # of a batch; ``max_new_tokens`` positions it computes, ``prefill_chunk_tokens`` of prompts
     max_new_tokens: int = 8192
     prefill_chunk_tokens: int = 1024
-    overhead_s: float = 0.002
+    overhead_s: float = 0.002  # from a decision on a batch to its begin on an idle verifier
     first_token_s: float = 5.0
 
     @property

@@ -15,18 +15,14 @@ class SystemRules:
     """How one system works.
 
     Attributes:
-        scheduling: plans its batches.
         keeps_kv: KV stays resident between verifications; if not, each computes the whole prefix, in one pass.
-        speculates: anything is drafted.
-        drafts_on_server: in the batch's own time, without a link.
-        in_engine: batches are planned where they run.
     """
 
-    scheduling: Scheduling
+    scheduling: Scheduling  # plans its batches
     keeps_kv: bool = True
-    speculates: bool = True
-    drafts_on_server: bool = False
-    in_engine: bool = False
+    speculates: bool = True  # anything is drafted
+    drafts_on_server: bool = False  # in the batch's own time, without a link
+    in_engine: bool = False  # batches are planned where they run
 
 
 _TABLE = {

@@ -25,23 +25,15 @@ RowKey = tuple[int, int]  # position a row predicts, hash of the tokens before i
 
 @dataclass(slots=True, eq=False)
 class DraftingJob:
-    """A block being drafted.
-
-    Attributes:
-        position: committed tokens when it was asked for: before the correction, if there is one.
-        shape: children of every node by depth; what of the plan there is room for.
-        correcting: whether the next row is the one the correction is drawn from.
-        depth: layers drafted so far.
-        rows: of the nodes with children, the sequence first.
-    """
+    """A block being drafted."""
 
     request: DraftRequest
-    position: int
-    shape: tuple[int, ...] = ()
-    correcting: bool = False
+    position: int  # committed tokens when it was asked for: before the correction, if there is one
+    shape: tuple[int, ...] = ()  # children of every node by depth; what of the plan there is room for
+    correcting: bool = False  # whether the next row is the one the correction is drawn from
     correction: int | None = None
-    depth: int = 0
-    rows: list[DrawnRow] = field(default_factory=list)
+    depth: int = 0  # layers drafted so far
+    rows: list[DrawnRow] = field(default_factory=list)  # of the nodes with children, the sequence first
     hidden: list[FloatRow] = field(default_factory=list)
 
     @property

@@ -21,19 +21,12 @@ from outrider.verification.speculative import RatioBlock
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CheckedBlock:
-    """A block that can be decided, whatever the rows of the target will be. ``Door.check`` makes them.
+    """A block that can be decided, whatever the rows of the target will be. ``Door.check`` makes them."""
 
-    Attributes:
-        block: as it was asked.
-        shape: of its draft.
-        ratio: what the ratio rules decide; None under the other rules.
-        branches: its tree path by path, if the model takes trees so.
-    """
-
-    block: Block
-    shape: DraftShape
-    ratio: RatioBlock | None
-    branches: Branches | None
+    block: Block  # as it was asked
+    shape: DraftShape  # of its draft
+    ratio: RatioBlock | None  # what the ratio rules decide; None under the other rules
+    branches: Branches | None  # its tree path by path, if the model takes trees so
 
     @property
     def position(self) -> int:
@@ -43,22 +36,14 @@ class CheckedBlock:
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """What an engine can take.
+    """What an engine can take."""
 
-    Attributes:
-        vocab_size: token ids are below it.
-        max_positions: of the context; a tree takes as many as its longest path.
-        total_blocks: of KV, each of ``block_tokens`` slots; a tree takes one slot for each node.
-        branching: the model takes trees path by path.
-        judge: of mismatches; without one there is no semantic rule.
-    """
-
-    vocab_size: int
-    max_positions: int
-    total_blocks: int
+    vocab_size: int  # token ids are below it
+    max_positions: int  # of the context; a tree takes as many as its longest path
+    total_blocks: int  # of KV, each of ``block_tokens`` slots; a tree takes one slot for each node
     block_tokens: int
-    branching: bool
-    judge: MismatchJudge | None
+    branching: bool  # the model takes trees path by path
+    judge: MismatchJudge | None  # of mismatches; without one there is no semantic rule
 
     def check(self, block: Block, params: SamplingParams) -> CheckedBlock | str:
         """Let a block in, or say why it can never be verified.

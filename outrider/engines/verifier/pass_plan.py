@@ -17,17 +17,11 @@ from outrider.engines.verifier.work import Need, Work, need_of
 
 @dataclass(slots=True)
 class PassPlan:
-    """The pass that is being put together.
+    """The pass that is being put together."""
 
-    Attributes:
-        store: of all KV.
-        chunk_left: prefix positions that may still be computed in it.
-        works: what was added, in order.
-    """
-
-    store: KvStore
-    chunk_left: int
-    works: list[Work] = field(default_factory=list)
+    store: KvStore  # of all KV
+    chunk_left: int  # prefix positions that may still be computed in it
+    works: list[Work] = field(default_factory=list)  # what was added, in order
 
     def add(
         self, index: int, checked: CheckedBlock, generation: HeldGeneration, kept_row: Tensor | None

@@ -20,17 +20,14 @@ class TokenScores:
     """Log-probabilities of consecutive tokens, in order. They outlive an eviction of the KV beside them.
 
     Attributes:
-        first: position of the first token, >= 1.
-        top: alternatives to report with each.
         must_be_possible: describes the row that predicts the first token, if that token's probability must not be 0.
-        impossible: it is 0.
     """
 
-    first: int
+    first: int  # position of the first token, >= 1
     token_ids: tuple[int, ...]
-    top: int
+    top: int  # alternatives to report with each
     must_be_possible: RowGroup | None = None
-    impossible: bool = False
+    impossible: bool = False  # it is 0
     entries: list[TokenLogprobs] = field(default_factory=list)  # of the leading tokens
 
     @property

@@ -15,15 +15,10 @@ from outrider.engines.kv.store import SequenceKv
 
 @dataclass(frozen=True, slots=True)
 class Branches:
-    """The paths of a block's tree.
+    """The paths of a block's tree."""
 
-    Attributes:
-        paths: of each leaf, its nodes from the root on; at least one.
-        length: committed and forced tokens: the position of the tree's roots.
-    """
-
-    paths: tuple[tuple[int, ...], ...]
-    length: int
+    paths: tuple[tuple[int, ...], ...]  # of each leaf, its nodes from the root on; at least one
+    length: int  # committed and forced tokens: the position of the tree's roots
 
     def fork_blocks(self, block_tokens: int) -> list[int]:
         """Blocks that each path but the first needs for itself."""

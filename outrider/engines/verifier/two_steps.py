@@ -21,21 +21,13 @@ def wants_hidden(block: Block) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenRound:
-    """A semantic round with mismatches, computed but for the judge's answer.
+    """A semantic round with mismatches, computed but for the judge's answer."""
 
-    Attributes:
-        block: of the round; a chain.
-        choices: the target's argmax at each row.
-        mismatches: indices into ``Block.draft``; at least one.
-        target_hidden: ``[M, d]`` float32, the target's state at the row that predicts each mismatch.
-        logprobs: of ``asked_tokens``; empty unless asked for.
-    """
-
-    block: Block
-    choices: tuple[int, ...]
-    mismatches: tuple[int, ...]
-    target_hidden: FloatRow
-    logprobs: tuple[TokenLogprobs, ...] = ()
+    block: Block  # of the round; a chain
+    choices: tuple[int, ...]  # the target's argmax at each row
+    mismatches: tuple[int, ...]  # indices into ``Block.draft``; at least one
+    target_hidden: FloatRow  # ``[M, d]`` float32, the target's state at the row that predicts each mismatch
+    logprobs: tuple[TokenLogprobs, ...] = ()  # of ``asked_tokens``; empty unless asked for
 
     @property
     def undecided(self) -> Undecided:

@@ -24,19 +24,12 @@ from outrider.verification.speculative import rows_of
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What has to be computed for a block, whatever of it is resident.
+    """What has to be computed for a block, whatever of it is resident."""
 
-    Attributes:
-        token_ids: of the slots that need KV, from the first one on.
-        first_row: the first row needed: its slot is computed even if its KV exists already.
-        own_rows: the last rows, which decide the block, ``head`` not counted.
-        head: ``[vocab]`` logits of row ``c - 1`` if they are kept and the block needs them.
-    """
-
-    token_ids: list[int]
-    first_row: int
-    own_rows: int
-    head: Tensor | None
+    token_ids: list[int]  # of the slots that need KV, from the first one on
+    first_row: int  # the first row needed: its slot is computed even if its KV exists already
+    own_rows: int  # the last rows, which decide the block, ``head`` not counted
+    head: Tensor | None  # ``[vocab]`` logits of row ``c - 1`` if they are kept and the block needs them
 
 
 def need_of(generation: HeldGeneration, block: Block, kept_row: Tensor | None) -> Need:

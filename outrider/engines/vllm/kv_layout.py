@@ -9,25 +9,15 @@ _KEPT_KINDS = frozenset({"FullAttentionSpec", "MLAAttentionSpec", "SlidingWindow
 
 @dataclass(frozen=True, slots=True)
 class KvLayout:
-    """Facts of a model runner, as its worker reports them.
+    """Facts of a model runner, as its worker reports them."""
 
-    Attributes:
-        kinds: of KV, over all cache groups.
-        groups: of caches; each would have block tables of its own.
-        window_tokens: the smallest sliding or chunked attention window; None if attention is full.
-        blocks: how many, the null block among them.
-        block_tokens: positions per block.
-        max_context_tokens: positions the runner's buffers are made for.
-        unfed: what the model has that a pass here cannot feed.
-    """
-
-    kinds: tuple[str, ...]
-    groups: int
-    window_tokens: int | None
-    blocks: int
-    block_tokens: int
-    max_context_tokens: int
-    unfed: tuple[str, ...]
+    kinds: tuple[str, ...]  # of KV, over all cache groups
+    groups: int  # of caches; each would have block tables of its own
+    window_tokens: int | None  # the smallest sliding or chunked attention window; None if attention is full
+    blocks: int  # how many, the null block among them
+    block_tokens: int  # positions per block
+    max_context_tokens: int  # positions the runner's buffers are made for
+    unfed: tuple[str, ...]  # what the model has that a pass here cannot feed
 
     def fault(self, context_tokens: int) -> str | None:
         """Why this model's KV cannot be kept in one set of blocks, or None.

@@ -41,21 +41,13 @@ _WORKER = "outrider.engines.vllm.worker"  # vLLM imports its classes by name, in
 
 @dataclass(frozen=True, slots=True)
 class VllmSettings:
-    """One vLLM engine.
+    """One vLLM engine."""
 
-    Attributes:
-        spec: as it was asked for; its ``limits`` hold for each GPU under tensor parallelism.
-        folder: the model in Hugging Face format.
-        vocab_size: real tokens. Logits rows may be wider; who reads them cuts them.
-        max_context_tokens: positions of the longest sequence.
-        max_pass_segments: segments of the largest pass; longer ones are split.
-    """
-
-    spec: VerifierSpec
-    folder: Path
-    vocab_size: int
-    max_context_tokens: int
-    max_pass_segments: int = 256
+    spec: VerifierSpec  # as it was asked for; its ``limits`` hold for each GPU under tensor parallelism
+    folder: Path  # the model in Hugging Face format
+    vocab_size: int  # real tokens. Logits rows may be wider; who reads them cuts them
+    max_context_tokens: int  # positions of the longest sequence
+    max_pass_segments: int = 256  # segments of the largest pass; longer ones are split
 
     def __post_init__(self) -> None:
         """Refuse options that this engine decides itself."""
