@@ -83,7 +83,8 @@ class SequenceKv:
             self.computed_tokens -= self.computed_tokens % self._block_tokens
             del self._digests[self.computed_tokens // self._block_tokens :]
         needed = -(-self.computed_tokens // self._block_tokens)
-        surplus, self.blocks = self.blocks[needed:], self.blocks[:needed]
+        surplus = self.blocks[needed:]
+        del self.blocks[needed:]
         self._pool.release(surplus)
 
     def drop(self, *, keep_cache: bool) -> None:

@@ -215,7 +215,8 @@ class PagedVerifier:
         generation, block = work.generation, work.block
         if generation.forced_scores.impossible:
             return generation.refuse_correction(block)
-        generation.kv.publish([*generation.token_ids, *block.forced], work.computed_tokens)
+        known = [*generation.token_ids, *block.forced] if block.forced else generation.token_ids
+        generation.kv.publish(known, work.computed_tokens)
         return Unfinished(block.generation, block.round, work.remaining_tokens)
 
     def _conclude(self, work: Work, answer: Decision | OpenRound) -> Outcome:

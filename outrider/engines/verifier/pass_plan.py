@@ -1,6 +1,5 @@
 """What each block of a batch contributes to its one forward pass: chunks of prefixes, memory, the rows it wants."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -22,6 +21,7 @@ class PassPlan:
     store: KvStore  # of all KV
     chunk_left: int  # prefix positions that may still be computed in it
     works: list[Work] = field(default_factory=list)  # what was added, in order
+    admitted: set[SequenceKv] = field(default_factory=set)  # the KV of these
 
     def add(
         self, index: int, checked: CheckedBlock, generation: HeldGeneration, kept_row: Tensor | None
@@ -40,8 +40,8 @@ class PassPlan:
         if generation.forced_scores.impossible:
             return generation.refuse_correction(block)
         need = need_of(generation, block, kept_row)
-        start = _resident(generation, need, block.forced)
-        lacking = max(0, len(need.token_ids) - start)
+        start = _resident(generation, need)
+        lacking = max(0, need.length - start)
         taken, _ = chunk_of(lacking, need.own_rows, self.chunk_left)
         kv.busy = True
         if taken == 0 and lacking > 0:
@@ -51,30 +51,30 @@ class PassPlan:
             return Unfinished(block.generation, block.round, lacking, waits_for_memory=True)
         work = self._work(index, checked, generation, need, taken)
         self.works.append(work)
+        self.admitted.add(kv)
         self.chunk_left -= work.prefix_tokens
         return None
 
     def _reserve(self, kv: SequenceKv, positions: int, branches: Branches | None) -> bool:
-        admitted = {work.generation.kv for work in self.works}
         if branches is None:
-            return self.store.reserve(kv, positions, admitted)
+            return self.store.reserve(kv, positions, self.admitted)
         forked_blocks = sum(branches.fork_blocks(self.store.block_tokens))
-        return self.store.reserve(kv, branches.own_positions(), admitted, forked_blocks)
+        return self.store.reserve(kv, branches.own_positions(), self.admitted, forked_blocks)
 
     def _work(self, index: int, checked: CheckedBlock, generation: HeldGeneration, need: Need, taken: int) -> Work:
         kv, block = generation.kv, checked.block
         start, stop = kv.computed_tokens, kv.computed_tokens + taken
-        remaining = max(0, len(need.token_ids) - stop)
+        remaining = max(0, need.length - stop)
         own_rows = 0 if remaining else need.own_rows
         scored = [(scores, rows) for scores in generation.open_scores if (rows := scores.unscored(start, stop))]
         segment, forked = None, list[ForkedPath]()
         if taken:
             # Rows are the last of a segment, so those that score tokens bring all behind them along.
             logit_rows = stop - min([stop - own_rows, *(rows.start for _, rows in scored)])
-            tokens, parents = need.token_ids[start:stop], () if remaining else block.parents or ()
+            tokens, parents = need.token_ids(start, stop), () if remaining else block.parents or ()
             branches = checked.branches if own_rows else None
             if branches is not None:
-                path, context = branches.paths[0], need.token_ids[: branches.length]
+                path, context = branches.paths[0], need.token_ids(0, branches.length)
                 tokens, parents = [*context[start:], *(block.draft[node] for node in path)], ()
                 logit_rows -= len(block.draft) - len(path)
                 forked = fork_paths(branches, kv, context, block.draft, start, self.store.block_tokens)
@@ -83,13 +83,13 @@ class PassPlan:
         return Work(index, checked, generation, need, segment, tuple(scored), stop, remaining, tuple(forked))
 
 
-def _resident(generation: HeldGeneration, need: Need, forced: Sequence[int]) -> int:
+def _resident(generation: HeldGeneration, need: Need) -> int:
     """Slots whose KV is there, less those whose rows are needed; shares what the prefix cache has."""
     kv = generation.kv
-    if not need.token_ids:
+    if not need.length:
         return kv.computed_tokens
     kv.rollback(need.first_row)
-    restored = kv.restore([*generation.token_ids, *forced][: need.first_row + 1])
+    restored = 0 if kv.blocks else kv.restore(need.token_ids(0, need.first_row + 1))
     if generation.cached_tokens is None:
         generation.cached_tokens = restored
     return kv.computed_tokens

@@ -26,28 +26,36 @@ from outrider.verification.speculative import rows_of
 class Need:
     """What has to be computed for a block, whatever of it is resident."""
 
-    token_ids: list[int]  # of the slots that need KV, from the first one on
+    committed: Sequence[int]  # the sequence's own tokens, not copied: a context may be long
+    behind: Sequence[int]  # the block's, in the slots behind them
+    length: int  # slots that need KV, from the first one on; the block may name more
     first_row: int  # the first row needed: its slot is computed even if its KV exists already
     own_rows: int  # the last rows, which decide the block, ``head`` not counted
     head: Tensor | None  # ``[vocab]`` logits of row ``c - 1`` if they are kept and the block needs them
 
+    def token_ids(self, start: int, stop: int) -> list[int]:
+        """Of the slots ``start .. stop - 1``."""
+        own = len(self.committed)
+        return [*self.committed[start : min(stop, own)], *self.behind[max(0, start - own) : max(0, stop - own)]]
+
 
 def need_of(generation: HeldGeneration, block: Block, kept_row: Tensor | None) -> Need:
     """What a block needs; ``kept_row`` is the logits row behind the committed tokens, if it is still known."""
-    context = [*generation.token_ids, *block.forced]
+    context = len(generation.token_ids) + len(block.forced)
     rows = rows_of(block)
     head = kept_row if rows and not block.forced and not wants_hidden(block) else None
     own_rows = rows - (head is not None)
     if own_rows:
-        tokens = [*context, *(block.draft if block.parents is not None else block.draft[: rows - 1])]
+        length = context + (len(block.draft) if block.parents is not None else min(rows - 1, len(block.draft)))
     elif head is not None:
-        tokens = []  # all is known
+        length = 0  # all is known
     else:
-        tokens = context[:-1]  # only KV to bring up to date, for which the last token is of no use yet
+        length = context - 1  # only KV to bring up to date, for which the last token is of no use yet
     first_rows = [scores.next_row for scores in generation.open_scores]
     if own_rows:
-        first_rows.append(len(tokens) - own_rows)
-    return Need(tokens, min(first_rows, default=len(context)), own_rows, head)
+        first_rows.append(length - own_rows)
+    behind = (*block.forced, *block.draft)
+    return Need(generation.token_ids, behind, length, min(first_rows, default=context), own_rows, head)
 
 
 @dataclass(frozen=True, slots=True)
