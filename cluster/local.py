@@ -18,7 +18,7 @@ from cluster.capacity_check import drafter_claims, misfit, service_claims
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
 from outrider.engines.registry import VERIFIERS
-from outrider.models.loading import load_tokenizer
+from outrider.models.tokenizer import load_tokenizer
 
 __all__ = ["APP_NAME", "running", "serve_locally"]
 

@@ -23,14 +23,12 @@ from ray.serve.handle import DeploymentHandle
 from transformers import PreTrainedTokenizerBase
 
 from actors.fleet import FLEET_NAME
-from actors.messages import FleetStatus
+from actors.messages import FleetStatus, ModelCard
 from actors.waiting import within
 from outrider.contracts.errors import BusyError, FleetUnavailableError, GenerationFailedError
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from outrider.events import write_events
-from outrider.models.loading import load_tokenizer, resolve_folder
-from outrider.models.target_folder import read_config
-from outrider.models.token_map import token_map, usable_vocab_size
+from outrider.models.tokenizer import load_tokenizer
 from outrider.text.tokens import backend_of
 from serve_app.api.http.routes import make_api
 from serve_app.api.response_meter import ResponseMeter
@@ -118,17 +116,17 @@ class Ingress:
     """The Serve deployment class; ``serve_app.app`` sets its options."""
 
     async def __init__(self, coordinator: DeploymentHandle[Any], settings: ServiceSettings) -> None:  # type: ignore[misc]  # Serve awaits the constructor
-        """Load the target's tokenizer, and learn from a coordinator how long a context its verifier can hold.
+        """Load the target's tokenizer, and learn from a coordinator what its verifier can take.
 
         Raises:
             ModelUnavailableError: no such target.
             TimeoutError: no coordinator came up in time.
         """
         write_events()
-        verifier: dict[str, int] = await within(
-            settings.start_deadline_s, coordinator.options(_by_reference=False).ready.remote()
+        verifier: ModelCard = await within(
+            settings.start_deadline_s, coordinator.options(_by_reference=False).card.remote()
         )
-        limits, tokenizer = await asyncio.to_thread(_load, settings, verifier["max_context_tokens"])
+        limits, tokenizer = await asyncio.to_thread(_load, settings, verifier)
         self._service = CoordinatorService(coordinator, settings, limits, tokenizer)
 
     def __serve_build_asgi_app__(self) -> FastAPI:
@@ -136,10 +134,9 @@ class Ingress:
         return make_api(self._service, returns_request_id=False)
 
 
-def _load(settings: ServiceSettings, context: int) -> tuple[RequestLimits, PreTrainedTokenizerBase]:
+def _load(settings: ServiceSettings, verifier: ModelCard) -> tuple[RequestLimits, PreTrainedTokenizerBase]:
     """Everything about the target but its weights."""
-    folder = resolve_folder(settings.target)
-    tokenizer, config = load_tokenizer(settings.target), read_config(folder)
+    tokenizer, context = load_tokenizer(settings.target), verifier.max_context_tokens
     backend = backend_of(tokenizer)
     backend.no_truncation()  # a saved tokenizer may truncate or pad by itself
     backend.no_padding()
@@ -147,7 +144,7 @@ def _load(settings: ServiceSettings, context: int) -> tuple[RequestLimits, PreTr
         model_name=settings.model_name,
         max_context_tokens=context,
         max_output_tokens=min(settings.max_output_tokens, context - 1),
-        vocab_size=usable_vocab_size(token_map(tokenizer), config.vocab_size),
+        vocab_size=verifier.vocab_size,
         k_max=settings.k_max,
         slo_classes=settings.slo_classes,
         max_prompt_chars=context * max(map(len, backend.get_vocab())),  # more would fit only if most were dropped

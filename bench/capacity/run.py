@@ -27,7 +27,7 @@ from outrider.config.schema import (
 )
 from outrider.contracts.errors import ParameterError
 from outrider.link.profiles import PROFILES, LinkProfile
-from outrider.models.loading import load_tokenizer
+from outrider.models.tokenizer import load_tokenizer
 from outrider.text.tokens import token_texts
 from serve_app.coordination.generations import Target
 from serve_app.coordination.ray_ports import VerifierPort

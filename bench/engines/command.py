@@ -20,7 +20,7 @@ from bench.engines.tables import show_served
 from bench.harness.record import write_record
 from bench.harness.samples import Sample
 from outrider.models.embedded import DRAFTER_NAME, embedded_drafter_path
-from outrider.models.loading import EMBEDDED, resolve_folder
+from outrider.models.folders import EMBEDDED, resolve_folder
 
 
 def main(argv: Sequence[str]) -> None:

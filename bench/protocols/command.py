@@ -26,7 +26,7 @@ from cluster.options import add_config_options, read_config
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
 from outrider.contracts.exchanged import WireFormat
-from outrider.models.loading import load_tokenizer
+from outrider.models.tokenizer import load_tokenizer
 
 
 def main(argv: Sequence[str]) -> None:

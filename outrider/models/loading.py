@@ -1,4 +1,4 @@
-"""Load targets, drafters and tokenizers by name or path, ready for the engines.
+"""Load targets and drafters by name or path, ready for the engines.
 
 A *name* is one of the built-in pair (``embedded`` stands for either), a folder in Hugging Face format, or a model on
 the Hugging Face hub. A drafter may also be a file made by ``outrider distill``: then only the target's embedding and
@@ -9,11 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from transformers import (
     AutoModelForCausalLM,
-    AutoTokenizer,
     GenerationConfig,
     PretrainedConfig,
     PreTrainedModel,
@@ -23,12 +20,12 @@ from transformers import (
 from outrider.contracts.errors import ModelUnavailableError, ParameterError
 from outrider.models.drafter_model import check_token_map_hash, load_drafter_from_target_dir
 from outrider.models.drafter_weights import read_drafter_info
-from outrider.models.embedded import DRAFTER_NAME, TARGET_NAME, embedded_drafter_path, ensure_embedded_target
+from outrider.models.embedded import DRAFTER_NAME, embedded_drafter_path
+from outrider.models.folders import EMBEDDED, resolve_folder, short_name
 from outrider.models.target_folder import model_hash, read_config, sampled_hash
 from outrider.models.token_map import check_same_token_map, token_map, usable_vocab_size
+from outrider.models.tokenizer import read_tokenizer
 
-EMBEDDED = "embedded"
-_HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -52,31 +49,6 @@ class LoadedModel(ModelFacts):
     model: PreTrainedModel
 
 
-def resolve_folder(name_or_path: str) -> Path:
-    """The local folder of a model; fetched if it is the embedded target or a name on the hub.
-
-    Raises:
-        ModelUnavailableError: it is none of the three, or cannot be fetched.
-    """
-    if name_or_path in (EMBEDDED, TARGET_NAME):
-        return ensure_embedded_target()
-    folder = Path(name_or_path).expanduser()
-    if folder.is_dir():
-        return folder
-    try:
-        return Path(snapshot_download(name_or_path, allow_patterns=_HUB_FILES))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        raise ModelUnavailableError(
-            f"needs {EMBEDDED!r}, {TARGET_NAME!r}, a folder in Hugging Face format or a reachable hub name, found "
-            f"{name_or_path!r}: {error}"
-        ) from error
-
-
-def load_tokenizer(name_or_path: str) -> PreTrainedTokenizerBase:
-    """Only the tokenizer (with its chat template, if it has one); all an ingress needs."""
-    return _load_tokenizer(resolve_folder(name_or_path))
-
-
 def load_target(name_or_path: str, *, dtype: str, device: str, max_context_tokens: int | None = None) -> LoadedModel:
     """Load a target, or any other stand-alone causal LM.
 
@@ -91,13 +63,13 @@ def load_target(name_or_path: str, *, dtype: str, device: str, max_context_token
         ParameterError: unknown dtype, or the context exceeds the model's or its attention window.
     """
     folder = resolve_folder(name_or_path)
-    return _load_causal_lm(folder, _short_name(name_or_path), dtype, device, max_context_tokens)
+    return _load_causal_lm(folder, short_name(name_or_path), dtype, device, max_context_tokens)
 
 
 def load_target_facts(name_or_path: str, *, max_context_tokens: int | None = None) -> ModelFacts:
     """What ``load_target`` knows of a target, from its folder alone: for engines that load the weights themselves."""
     folder = resolve_folder(name_or_path)
-    return _facts(folder, _short_name(name_or_path), read_config(folder), max_context_tokens)
+    return _facts(folder, short_name(name_or_path), read_config(folder), max_context_tokens)
 
 
 def load_drafter(name_or_path: str, target: str, *, dtype: str, device: str) -> LoadedModel:
@@ -123,9 +95,9 @@ def load_drafter(name_or_path: str, target: str, *, dtype: str, device: str) -> 
         check_token_map_hash(read_drafter_info(file), facts.token_map_hash, target, file)
         model = load_drafter_from_target_dir(file, target_folder, dtype=torch_dtype(dtype), device=device)
         return LoadedModel(**{**vars(facts), "model_hash": sampled_hash(file)}, model=model)
-    name, folder = _short_name(name_or_path), resolve_folder(name_or_path)
-    theirs, ours = (token_map(_load_tokenizer(place)) for place in (target_folder, folder))
-    check_same_token_map(theirs, ours, target_name=_short_name(target), drafter_name=name)
+    name, folder = short_name(name_or_path), resolve_folder(name_or_path)
+    theirs, ours = (token_map(read_tokenizer(place)) for place in (target_folder, folder))
+    check_same_token_map(theirs, ours, target_name=short_name(target), drafter_name=name)
     return _load_causal_lm(folder, name, dtype, device, None)
 
 
@@ -189,7 +161,7 @@ def _load_causal_lm(folder: Path, name: str, dtype: str, device: str, max_contex
 
 def _facts(folder: Path, name: str, config: PretrainedConfig, max_context_tokens: int | None) -> ModelFacts:
     context = context_tokens(config, max_context_tokens)
-    tokenizer = _load_tokenizer(folder)
+    tokenizer = read_tokenizer(folder)
     tokens = token_map(tokenizer)
     return ModelFacts(
         tokenizer=tokenizer,
@@ -202,14 +174,6 @@ def _facts(folder: Path, name: str, config: PretrainedConfig, max_context_tokens
     )
 
 
-def _load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError) as error:
-        raise ModelUnavailableError(f"needs a tokenizer in {folder}, found: {error}") from error
-    return tokenizer
-
-
 def _eos_token_ids(folder: Path, config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
     """All that end a response: those of generation_config.json (else config.json) and the tokenizer's own."""
     try:
@@ -218,7 +182,3 @@ def _eos_token_ids(folder: Path, config: PretrainedConfig, tokenizer: PreTrained
         named = config.eos_token_id
     listed = named if isinstance(named, list) else [named]
     return tuple(sorted({token for token in (*listed, tokenizer.eos_token_id) if token is not None}))
-
-
-def _short_name(name_or_path: str) -> str:
-    return TARGET_NAME if name_or_path == EMBEDDED else Path(name_or_path).name

@@ -7,11 +7,11 @@ import uuid
 from collections.abc import AsyncGenerator
 from dataclasses import asdict
 
-from actors.messages import FleetSettings
+from actors.messages import FleetSettings, ModelCard
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from outrider.events import event, write_events
-from outrider.models.loading import load_tokenizer
 from outrider.models.token_map import token_map
+from outrider.models.tokenizer import load_tokenizer
 from outrider.rounds.timing import RoundTiming
 from outrider.text.tokens import token_texts
 from serve_app.coordination.generations import Generations, Target
@@ -67,6 +67,10 @@ class Coordinator:
         closing = asyncio.get_running_loop().create_task(chunks.aclose())
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
+
+    async def card(self) -> ModelCard:
+        """Who its verifier is."""
+        return self._card
 
     async def ready(self) -> dict[str, object]:
         """Whether this replica can serve, and what it serves with."""

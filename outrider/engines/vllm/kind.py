@@ -12,7 +12,8 @@ def vllm_verifier(spec: VerifierSpec) -> BuiltVerifier:
     from outrider.engines.vllm.install import SUPPORTED_VERSION  # noqa: PLC0415
     from outrider.engines.vllm.model import VllmForward  # noqa: PLC0415
     from outrider.engines.vllm.settings import VllmSettings  # noqa: PLC0415
-    from outrider.models.loading import load_target_facts, resolve_folder  # noqa: PLC0415
+    from outrider.models.folders import resolve_folder  # noqa: PLC0415
+    from outrider.models.loading import load_target_facts  # noqa: PLC0415
 
     facts = load_target_facts(spec.target, max_context_tokens=spec.max_context_tokens)
     model = VllmForward(VllmSettings(spec, resolve_folder(spec.target), facts.vocab_size, facts.max_context_tokens))

@@ -15,8 +15,8 @@ from outrider.models.loading import (
     load_drafter,
     load_target,
     load_target_facts,
-    load_tokenizer,
 )
+from outrider.models.tokenizer import load_tokenizer
 from outrider.training.distillation.measured_acceptance import evaluate_acceptance
 from outrider.training.distillation.student import cut_from_target
 from outrider.training.traces import prompt_ids, read_traces

@@ -7,7 +7,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models
 
-from outrider.models.loading import load_tokenizer
+from outrider.models.tokenizer import load_tokenizer
 from outrider.text.decoding import REPLACEMENT, AnyDecoder, ByteLevelDecoder, TextDecoder, text_decoder
 from outrider.text.tokens import TokenTable, backend_of
 

@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerBase
 
-from outrider.models.loading import load_tokenizer
+from outrider.models.tokenizer import load_tokenizer
 from outrider.text.shown import IncrementalText
 from tests.unit.text.cut_at_stop import cut_at_stop
 

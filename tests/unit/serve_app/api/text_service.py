@@ -17,7 +17,7 @@ from outrider.contracts.requests import (
     TokenOrigin,
 )
 from outrider.contracts.slo import LedgerRecord
-from outrider.models.loading import load_tokenizer
+from outrider.models.tokenizer import load_tokenizer
 from outrider.text.shown import IncrementalText, shown
 from serve_app.api.service import ReadyReport, RequestLimits, ServiceSettings
 

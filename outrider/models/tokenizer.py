@@ -1,0 +1,42 @@
+"""Tokenizers alone: all that ingress and coordinator need of a model. Most of them load without torch."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from outrider.contracts.errors import ModelUnavailableError
+from outrider.models.folders import resolve_folder
+
+_GENERIC = {"PreTrainedTokenizerFast", "TokenizersBackend"}  # the class for all that tokenizer.json says everything of
+
+
+def load_tokenizer(name_or_path: str) -> PreTrainedTokenizerBase:
+    """A model's tokenizer, with its chat template if it has one.
+
+    Raises:
+        ModelUnavailableError: no such model, or it has no tokenizer.
+    """
+    return read_tokenizer(resolve_folder(name_or_path))
+
+
+def read_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer in a folder.
+
+    Raises:
+        ModelUnavailableError: there is none.
+    """
+    kind: Any = PreTrainedTokenizerFast
+    if not _names_generic_class(folder):
+        from transformers import AutoTokenizer as kind  # noqa: N813, PLC0415 (knows all classes, and imports torch)
+    try:
+        tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise ModelUnavailableError(f"needs a tokenizer in {folder}, found: {error}") from error
+    return tokenizer
+
+
+def _names_generic_class(folder: Path) -> bool:
+    config = folder / "tokenizer_config.json"
+    return config.is_file() and json.loads(config.read_text(encoding="utf-8")).get("tokenizer_class") in _GENERIC
