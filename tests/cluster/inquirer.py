@@ -15,7 +15,11 @@ class Inquirer:
     def __init__(self, deployment: str, app_name: str) -> None:
         self._handle: Any = serve.get_deployment_handle(deployment, app_name)
 
-    def ask(self, method: str, within_s: float) -> list[Any]:
-        """What each replica answers; raises if one does not."""
+    def ask(self, method: str, within_s: float) -> Any:
+        """What some replica answers."""
+        return getattr(self._handle, method).remote().result(timeout_s=within_s)
+
+    def ask_all(self, method: str, within_s: float) -> list[Any]:
+        """What each replica answers, in few words: Ray may crash on a broadcast's answer that is large."""
         answers: list[Any] = self._handle.broadcast(method).results(timeout_s=within_s)
         return answers

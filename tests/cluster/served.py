@@ -82,17 +82,18 @@ class Service:
         actor: Any = ray.remote(Inquirer).options(num_cpus=0)
         return actor.remote("Coordinator", APP_NAME)
 
-    def ask_coordinators(self, method: str) -> list[Any]:
-        """What each coordinator answers; raises if one does not."""
-        answers: list[Any] = ray.get(self._inquirer.ask.remote(method, _ANSWER_WITHIN_S), timeout=2 * _ANSWER_WITHIN_S)
-        return answers
+    def ask_coordinator(self, method: str) -> Any:
+        """What a coordinator answers."""
+        return ray.get(self._inquirer.ask.remote(method, _ANSWER_WITHIN_S), timeout=2 * _ANSWER_WITHIN_S)
 
     def coordinators(self) -> list[dict[str, int]]:
         """What each coordinator and its verifier hold now; none while they cannot all be asked."""
         try:
-            return self.ask_coordinators("held")
+            asked = self._inquirer.ask_all.remote("held", _ANSWER_WITHIN_S)
+            answers: list[dict[str, int]] = ray.get(asked, timeout=2 * _ANSWER_WITHIN_S)
         except RayError:  # GetTimeoutError is one as well
             return []
+        return answers
 
     def held(self) -> dict[str, object]:
         """What is held for responses, by the word of each who holds it, asked now; empty once nothing is."""
