@@ -79,7 +79,7 @@ class Service:
 
     @cached_property
     def _inquirer(self) -> Any:
-        actor: Any = ray.remote(Inquirer).options(num_cpus=0)
+        actor: Any = ray.remote(Inquirer).options(num_cpus=0, max_restarts=-1)
         return actor.remote("Coordinator", APP_NAME)
 
     def ask_coordinator(self, method: str) -> Any:
