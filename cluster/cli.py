@@ -6,7 +6,6 @@ A mistake of the user's prints ``outrider: error: ...`` and exits with status 2;
 import argparse
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 
 from outrider import __version__
 from outrider.contracts.errors import OutriderError
@@ -52,10 +51,37 @@ def _parser(chosen: list[str]) -> argparse.ArgumentParser:
     for name, text in _COMMANDS.items():
         added = commands.add_parser(name, help=text, formatter_class=argparse.RawDescriptionHelpFormatter)
         if [name] == chosen:
-            command = import_module(f"cluster.commands.{name}")
-            command.add_options(added)
-            added.set_defaults(run=command.run)
+            _fill(added, name)
     return parser
+
+
+def _fill(parser: argparse.ArgumentParser, name: str) -> None:  # noqa: C901 (one case a command, for import-linter to see)
+    """Give a command's parser its options, and what carries it out."""
+    match name:
+        case "serve":
+            from cluster.commands.serve import add_options, run
+        case "deploy":
+            from cluster.commands.deploy import add_options, run
+        case "top":
+            from cluster.commands.top import add_options, run
+        case "chat":
+            from cluster.commands.chat import add_options, run
+        case "config":
+            from cluster.commands.config import add_options, run
+        case "models":
+            from cluster.commands.models import add_options, run
+        case "distill":
+            from cluster.commands.distill import add_options, run
+        case "profile":
+            from cluster.commands.profile import add_options, run
+        case "simulate":
+            from cluster.commands.simulate import add_options, run
+        case "plan":
+            from cluster.commands.plan import add_options, run
+        case _:
+            from cluster.commands.bench import add_options, run
+    add_options(parser)
+    parser.set_defaults(run=run)
 
 
 if __name__ == "__main__":
