@@ -45,6 +45,14 @@ def target_rule(params: SamplingParams) -> AcceptanceRule:
 RATIO_RULES = frozenset({AcceptanceRule.RATIO, AcceptanceRule.RATIO_DISTINCT})
 
 
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Leave for a verifier to go on alone behind a block (``contracts.stretches``)."""
+
+    until_round: int  # the last round it may make by itself: its credit, which a later message may raise
+    end_ids: frozenset[int] = frozenset()  # a token of these is the last
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Block(ArrayData):
     """One round's request to the verifier.
@@ -66,6 +74,8 @@ class Block(ArrayData):
             full-hidden upload). None: they are asked for where they matter, in a second step.
         channel: semantic rule only: the link as the judge is to see it; None: not known. Of a block that turns out
             ``Undecided`` the resolution's holds.
+        stretch: rounds that are to follow without being asked for. An engine makes none by itself: whoever steps it
+            does (``engines.verifier.stepper``).
     """
 
     generation: GenerationId
@@ -81,6 +91,7 @@ class Block(ArrayData):
     deferral: Deferral | None = None
     hidden: FloatRow | None = None
     channel: Csi | None = None
+    stretch: Stretch | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,0 +1,113 @@
+"""Steps a verifier engine: what was given joins at the next step, stretches and begun prefixes go on by themselves.
+
+One step is one forward pass. Generations that decode alone come first in it, so that one which is begun under shortage
+of memory waits for them rather than throws them out.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from outrider.contracts.requests import GenerationId, SamplingParams
+from outrider.contracts.stretches import Trail, following
+from outrider.contracts.verifying import (
+    Block,
+    OpenGeneration,
+    Outcome,
+    Resolution,
+    Stale,
+    Unfinished,
+    Verified,
+    VerifierEngine,
+)
+
+
+@dataclass(slots=True, eq=False)
+class _UnderWay:
+    """A block that is not decided yet, or the stretch behind it; stepped as far as its leave goes."""
+
+    next: Block
+    until_round: int
+    trail: Trail | None = None  # of a stretch
+
+    @property
+    def steps(self) -> bool:
+        return self.next.round <= self.until_round
+
+
+class Stepper:
+    """All that is under way in one engine. Not thread-safe: one caller at a time."""
+
+    def __init__(self, engine: VerifierEngine) -> None:
+        """Take over an engine; nobody else verifies with it."""
+        self._engine = engine
+        self._params: dict[GenerationId, SamplingParams] = {}
+        self._under_way: dict[GenerationId, _UnderWay] = {}
+        self._resolutions: list[Resolution] = []
+        self._settled: list[Outcome] = []
+
+    @property
+    def idle(self) -> bool:
+        """Whether a step would do nothing."""
+        going = any(each.steps for each in self._under_way.values())
+        return not (self._resolutions or self._settled or going)
+
+    def open(self, request: OpenGeneration) -> None:
+        """Hold a generation; see ``VerifierEngine.open``."""
+        self._under_way.pop(request.generation, None)
+        self._engine.open(request)
+        self._params[request.generation] = request.params
+
+    def close(self, generation: GenerationId, *, keep_cache: bool) -> None:
+        """Forget a generation; see ``VerifierEngine.close``."""
+        self._under_way.pop(generation, None)
+        self._params.pop(generation, None)
+        self._engine.close(generation, keep_cache=keep_cache)
+
+    def give(self, blocks: Iterable[Block], resolutions: Iterable[Resolution] = ()) -> None:
+        """Have blocks and resolutions join the next step. A generation's block ends its stretch."""
+        for block in blocks:
+            before = self._under_way.pop(block.generation, None)
+            rebased = block if before is None or before.trail is None else before.trail.rebased(block)
+            if rebased is None:
+                self._settled.append(Stale(block.generation, block.round))
+            else:
+                until_round = block.round if block.stretch is None else block.stretch.until_round
+                self._under_way[block.generation] = _UnderWay(rebased, until_round)
+        self._resolutions += resolutions
+
+    def leave(self, generation: GenerationId, until_round: int) -> None:
+        """How far a generation goes on from now on, if it is under way: a stretch, or a block that is undecided yet."""
+        under_way = self._under_way.get(generation)
+        if under_way is not None:
+            under_way.until_round = until_round
+
+    def drop_all(self) -> None:
+        """Forget what is under way; the engine keeps its generations."""
+        self._under_way, self._resolutions, self._settled = {}, [], []
+
+    def step(self) -> list[Outcome]:
+        """One pass over all that is under way: what became of blocks and rounds, one of each generation at most."""
+        stepped = [each for each in self._under_way.values() if each.steps]
+        stepped.sort(key=lambda each: each.trail is None)
+        resolutions, settled = self._resolutions, self._settled
+        self._resolutions, self._settled = [], []
+        outcomes = self._engine.verify([each.next for each in stepped], resolutions)
+        for under_way, outcome in zip(stepped, outcomes, strict=False):
+            self._go_on(under_way, outcome)
+        return [*settled, *outcomes]
+
+    def _go_on(self, under_way: _UnderWay, outcome: Outcome) -> None:
+        if isinstance(outcome, Unfinished):
+            return
+        done = under_way.next
+        behind = following(done, outcome, self._params[done.generation]) if isinstance(outcome, Verified) else None
+        if behind is None:
+            del self._under_way[done.generation]
+            return
+        under_way.next = behind
+        if under_way.trail is None:
+            under_way.trail = Trail.begin(behind)
+        else:
+            assert isinstance(outcome, Verified)
+            assert outcome.next_token is not None
+            under_way.trail.went_on(behind, outcome.next_token)

@@ -1,0 +1,198 @@
+"""Stretches: whatever joins or leaves meanwhile, each generation gets the target's own tokens."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from transformers import PreTrainedModel
+
+from outrider.contracts.requests import SamplingParams
+from outrider.contracts.verifying import AcceptanceRule, Block, Outcome, Stale, Stretch, Unfinished, Verified
+from outrider.engines.verifier.stepper import Stepper
+from tests.unit.engines.conftest import tiny_llama, torch_verifier
+from tests.unit.engines.reference import Client, assert_same_logprobs, expected_logprobs, plain_logits_of, target_alone
+
+GREEDY = SamplingParams(temperature=0.0)
+SEEDED = SamplingParams(temperature=0.8, top_p=0.9, seed=5)
+PENALISED = SamplingParams(
+    temperature=1.0, seed=6, repetition_penalty=1.3, frequency_penalty=0.4, withheld_ids=(3, 4, 5), withheld_until=20
+)
+PROMPT = [5, 17, 42, 8, 61, 30, 2]
+TOKENS = 12
+
+
+@pytest.fixture(scope="module")
+def model() -> PreTrainedModel:
+    return tiny_llama().double()
+
+
+def stretched(client: Client, until_round: int, end_ids: Sequence[int] = (), draft: Sequence[int] = ()) -> Block:
+    return replace(client.block(draft), stretch=Stretch(until_round, frozenset(end_ids)))
+
+
+def take(clients: Sequence[Client], outcomes: Sequence[Outcome]) -> None:
+    """Commit what was decided, as whoever sent the blocks does: from the outcomes alone."""
+    by_name = {client.name: client for client in clients}
+    for outcome in outcomes:
+        if not isinstance(outcome, Unfinished):
+            assert isinstance(outcome, Verified), outcome
+            client = by_name[outcome.generation]
+            assert outcome.round == client.round
+            client.take(client.block(), outcome)
+
+
+def run(stepper: Stepper, *clients: Client) -> None:
+    while not stepper.idle:
+        take(clients, stepper.step())
+
+
+def opened(stepper: Stepper, *clients: Client) -> None:
+    for client in clients:
+        stepper.open(client.opening())
+
+
+@pytest.mark.parametrize("params", [GREEDY, SEEDED, PENALISED], ids=["greedy", "seeded", "penalised"])
+def test_a_stretch_says_what_the_target_alone_says(model: PreTrainedModel, params: SamplingParams) -> None:
+    stepper = Stepper(torch_verifier(model))
+    client, company = Client("a", PROMPT, params, logprobs=2), Client("b", PROMPT * 3, SEEDED)
+    opened(stepper, client, company)
+    stepper.give([stretched(client, TOKENS - 1)])
+    take([client], stepper.step())
+    stepper.give([stretched(company, 3)])
+    run(stepper, client, company)
+    assert client.output == target_alone(model, PROMPT, params, TOKENS)
+    assert company.output == target_alone(model, PROMPT * 3, SEEDED, 4)
+    if params.greedy:
+        rows = plain_logits_of(model)(tuple(client.tokens))[len(PROMPT) - 1 : -1]
+        found = [entry for outcome in client.outcomes for entry in outcome.logprobs]
+        assert_same_logprobs(found, expected_logprobs(rows, client.output, 2))
+
+
+def test_credit_ends_a_stretch_and_more_of_it_goes_on(model: PreTrainedModel) -> None:
+    stepper, client = Stepper(torch_verifier(model)), Client("a", PROMPT, GREEDY)
+    opened(stepper, client)
+    stepper.give([stretched(client, 3)])
+    run(stepper, client)
+    assert len(client.output) == 4
+    assert stepper.idle
+    stepper.leave("a", 6)
+    stepper.leave("nobody", 6)
+    run(stepper, client)
+    assert client.output == target_alone(model, PROMPT, GREEDY, 7)
+
+
+def test_an_end_token_is_the_last(model: PreTrainedModel) -> None:
+    expected = target_alone(model, PROMPT, GREEDY, TOKENS)
+    end = expected[4]
+    stepper, client = Stepper(torch_verifier(model)), Client("a", PROMPT, GREEDY)
+    opened(stepper, client)
+    stepper.give([stretched(client, 99, [end])])
+    run(stepper, client)
+    stepper.leave("a", 200)
+    assert stepper.idle
+    assert client.output == expected[: expected.index(end) + 1]
+
+
+@pytest.mark.parametrize("late_by", [0, 1, 2, 3])
+def test_a_late_block_counts_for_what_is_not_committed_yet(model: PreTrainedModel, late_by: int) -> None:
+    for params in (GREEDY, SEEDED):
+        expected = target_alone(model, PROMPT, params, TOKENS)
+        stepper, client = Stepper(torch_verifier(model)), Client("a", PROMPT, params)
+        opened(stepper, client)
+        stepper.give([stretched(client, 50)])
+        take([client], stepper.step())
+        late = client.block([*expected[1:5], 96])  # the last is wrong
+        for _ in range(late_by):
+            take([client], stepper.step())
+        client.round = 60
+        stepper.give([replace(late, round=60)])
+        (outcome,) = stepper.step()
+        assert isinstance(outcome, Verified)
+        assert len(outcome.accepted_path) == 4 - late_by
+        left = late.draft[late_by:]
+        client.take(client.block(left), outcome)
+        assert client.output == expected[: len(client.output)]
+        assert stepper.idle, "its block has ended the stretch"
+
+
+def test_a_late_block_that_does_not_fit_is_stale_and_ends_the_stretch(model: PreTrainedModel) -> None:
+    expected = target_alone(model, PROMPT, SEEDED, TOKENS)
+    others = {
+        "another token": {"draft": (96, *expected[2:4])},
+        "all of it is committed": {"draft": tuple(expected[1:2])},
+        "another prefix": {"prefix_hash": 1},
+        "a rule that may prefer what comes in time": {"rule": AcceptanceRule.RATIO},
+        "a tree": {"parents": (-1, 0, 1)},
+    }
+    for why, changes in others.items():
+        stepper, client = Stepper(torch_verifier(model)), Client("a", PROMPT, SEEDED)
+        opened(stepper, client)
+        stepper.give([stretched(client, 50)])
+        take([client], stepper.step())
+        late = replace(client.block(expected[1:4]), round=60)
+        for _ in range(2):
+            take([client], stepper.step())
+        stepper.give([replace(late, **changes)])  # type: ignore[arg-type]
+        assert stepper.step() == [Stale("a", 60)], why
+        assert stepper.idle, why
+        client.round = 61
+        stepper.give([stretched(client, 63)])
+        run(stepper, client)
+        assert client.output == expected[: len(client.output)], why
+        assert len(client.output) == 6, why
+
+
+def test_who_is_held_back_or_closed_stops_at_once_and_the_former_goes_on_where_it_was(model: PreTrainedModel) -> None:
+    stepper = Stepper(torch_verifier(model))
+    clients = held_back, closed, goes_on = [Client(name, PROMPT * size, GREEDY) for size, name in enumerate("abc", 1)]
+    opened(stepper, *clients)
+    stepper.give([stretched(client, 5) for client in clients])
+    while not all(client.output for client in clients):
+        take(clients, stepper.step())
+    stepper.leave("a", 0)
+    stepper.close("b", keep_cache=True)
+    made = len(held_back.output), len(closed.output)
+    run(stepper, *clients)
+    assert (len(held_back.output), len(closed.output), len(goes_on.output)) == (*made, 6)
+    stepper.leave("a", 9)
+    run(stepper, *clients)
+    assert held_back.output == target_alone(model, PROMPT, GREEDY, 10)
+
+
+def test_a_prefix_that_is_held_back_goes_on_where_it_was(model: PreTrainedModel) -> None:
+    stepper = Stepper(torch_verifier(model, prefill_chunk_tokens=4))
+    client = Client("a", PROMPT * 3, GREEDY)
+    opened(stepper, client)
+    stepper.give([client.block()])
+    (first,) = stepper.step()
+    assert isinstance(first, Unfinished)
+    stepper.leave("a", client.round - 1)
+    assert stepper.idle
+    stepper.leave("a", client.round)
+    (then,) = stepper.step()
+    assert isinstance(then, Unfinished)
+    assert then.remaining_tokens < first.remaining_tokens
+    run(stepper, client)
+    assert client.output == target_alone(model, PROMPT * 3, GREEDY, 1)
+
+
+def test_who_decodes_alone_is_not_thrown_out_by_who_comes_later(model: PreTrainedModel) -> None:
+    """With KV for little more than one of them: the second waits, and then says what it would have said."""
+    engine = torch_verifier(model, blocks=14)
+    stepper, first, second = Stepper(engine), Client("a", PROMPT * 4, GREEDY), Client("b", PROMPT[::-1] * 4, SEEDED)
+    opened(stepper, first, second)
+    stepper.give([stretched(first, TOKENS - 1)])
+    while not first.output:
+        take([first], stepper.step())
+    stepper.give([stretched(second, TOKENS - 1)])
+    for _ in range(5):
+        take([first, second], stepper.step())
+    assert engine.usage().evictions == 0
+    run_until_done = 60
+    while len(second.output) < TOKENS and run_until_done:
+        run_until_done -= 1
+        take([first, second], stepper.step())
+        if len(first.output) == TOKENS:
+            stepper.close("a", keep_cache=False)
+    assert first.output == target_alone(model, PROMPT * 4, GREEDY, TOKENS)
+    assert second.output == target_alone(model, PROMPT[::-1] * 4, SEEDED, TOKENS)
