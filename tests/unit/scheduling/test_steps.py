@@ -1,0 +1,155 @@
+"""Who is in a verifier's steps: whoever the policy prefers, also before those who are in them already."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outrider.contracts.cost import VerifyCost
+from outrider.scheduling.policy import BatchLimits, PendingVerification, StopReason
+from outrider.scheduling.registry import SCHEDULING
+from outrider.scheduling.steps import StepPlan, StepPlanner
+from tests.unit.scheduling.queues import COSTS, NOW_S, ROOMY, block
+
+ALL_POLICIES = pytest.mark.parametrize("policy", SCHEDULING)
+FOR_TWO = replace(ROOMY, max_blocks=2)
+
+
+@dataclass(eq=False)
+class Asking:
+    """Needs what the test says."""
+
+    needs: PendingVerification
+    goes_on: bool = True
+
+    def pending(self) -> PendingVerification:
+        return self.needs
+
+
+def planner(policy: str, limits: BatchLimits, blocks: Iterable[PendingVerification]) -> StepPlanner:
+    made = StepPlanner(SCHEDULING[policy].policy, limits)
+    for one in blocks:
+        made.arrives(one.generation, Asking(one))
+    return made
+
+
+@ALL_POLICIES
+def test_who_finds_room_is_in_and_nothing_is_planned_while_nobody_waits(policy: str) -> None:
+    steps = planner(policy, ROOMY, [block("a"), block("b")])
+    assert (steps.waiting, steps.within) == (2, 0)
+    plan = steps.plan(NOW_S, COSTS)
+    assert (sorted(plan.joining), plan.held_back) == (["a", "b"], ())
+    assert (steps.waiting, steps.within, steps.reason) == (0, 2, StopReason.QUEUE_EMPTY)
+    assert steps.plan(NOW_S, COSTS) == StepPlan()
+    steps.leaves("a")
+    assert steps.within == 1
+
+
+def test_the_policy_decides_who_of_those_within_makes_room() -> None:
+    """The same four: two that decode alone, and two that come. Each policy has its own idea of who goes on."""
+    within = [block("leisurely", slack_s=5.0, waited_s=0.02), block("doomed", slack_s=-1.0, waited_s=0.02)]
+    come = [block("pressed", slack_s=0.04, waited_s=0.01), block("patient", waited_s=0.005)]
+    rows = {}
+    for policy in SCHEDULING:
+        steps, asking = planner(policy, FOR_TWO, []), [Asking(block(one.generation)) for one in within]
+        for one in asking:
+            steps.arrives(one.needs.generation, one)
+        assert len(steps.plan(NOW_S, COSTS).joining) == 2
+        for one, needs in zip(asking, within, strict=True):
+            one.needs = needs
+        for needs in come:
+            steps.arrives(needs.generation, Asking(needs))
+        plan = steps.plan(NOW_S, COSTS)
+        rows[policy] = set(plan.joining), set(plan.held_back)
+    assert rows == {
+        "fcfs": (set(), set()),
+        "wisp": (set(), {"leisurely"}),
+        "slo_aware": ({"pressed"}, {"leisurely"}),
+    }
+
+
+@ALL_POLICIES
+def test_stretches_take_turns_where_there_is_no_room_for_all(policy: str) -> None:
+    names = "abcdefg"
+    steps = planner(policy, FOR_TWO, [])
+    asking = {name: Asking(block(name)) for name in names}
+    for name in names:
+        steps.arrives(name, asking[name])
+    made, within = dict.fromkeys(names, 0), set[str]()
+    for step in range(70):
+        now_s = NOW_S + step
+        plan = steps.plan(now_s, COSTS)
+        assert steps.waits(names[0]) is (names[0] not in within.union(plan.joining) - set(plan.held_back))
+        within = within.union(plan.joining) - set(plan.held_back)
+        assert 1 <= len(within) <= 2
+        for name in within:
+            made[name] += 1
+            asking[name].needs = replace(block(name), arrived_at_s=now_s + 1)
+    assert min(made.values()) >= max(made.values()) / 2, made
+
+
+def names(plan: StepPlan) -> tuple[list[str], list[str]]:
+    return sorted(plan.joining), sorted(plan.held_back)
+
+
+@ALL_POLICIES
+def test_who_is_decided_by_the_step_under_way_needs_no_room_in_the_next_one(policy: str) -> None:
+    steps = planner(policy, FOR_TWO, [])
+    for name in ("now", "alone", "next", "later"):
+        asking = Asking(block(name, waited_s=len(name) / 100), goes_on=name == "alone")
+        steps.arrives(name, asking)
+        if name == "alone":
+            assert names(steps.plan(NOW_S, COSTS)) == (["alone", "now"], [])
+    assert names(steps.plan(NOW_S, COSTS)) == (["later"], []), "it waits longer than the next"
+    assert names(steps.plan(NOW_S, COSTS)) == ([], [])
+    steps.steps()
+    steps.leaves("now")
+    assert names(steps.plan(NOW_S, COSTS)) == (["next"], []), "the step under way decides what was let in before it"
+
+
+def test_a_prefix_is_not_done_with_one_step() -> None:
+    steps = planner("fcfs", FOR_TWO, [])
+    for name, cost in (("begun", VerifyCost(ROOMY.prefill_chunk_tokens + 1, 0)), ("now", VerifyCost(6, 0))):
+        steps.arrives(name, Asking(block(name, cost=cost, waited_s=0.1), goes_on=False))
+    assert names(steps.plan(NOW_S, COSTS)) == (["begun", "now"], [])
+    for name in ("next", "then"):
+        steps.arrives(name, Asking(block(name)))
+    assert names(steps.plan(NOW_S, COSTS)) == (["next"], [])
+
+
+@ALL_POLICIES
+def test_memory_that_is_told_of_later_holds_back(policy: str) -> None:
+    steps = planner(policy, ROOMY, [block(name, memory_blocks=6) for name in "abc"])
+    assert len(steps.plan(NOW_S, COSTS).joining) == 3
+    steps.has_memory(12)
+    assert steps.plan(NOW_S, COSTS) == StepPlan(), "nobody waits"
+    steps.arrives("d", Asking(block("d", memory_blocks=6)))
+    plan = steps.plan(NOW_S, COSTS)
+    assert steps.within == 2
+    assert steps.reason is StopReason.MEMORY
+    assert len(plan.held_back) == 1 + len(plan.joining)
+
+
+@ALL_POLICIES
+@given(happens=st.lists(st.tuples(st.sampled_from("awlp"), st.sampled_from("abcde")), max_size=60))
+def test_nobody_is_lost_or_doubled(policy: str, happens: list[tuple[str, str]]) -> None:
+    steps, within, waiting = planner(policy, FOR_TWO, []), set[str](), set[str]()
+    for number, (what, name) in enumerate(happens):
+        if what == "l":
+            steps.leaves(name)
+            within.discard(name)
+            waiting.discard(name)
+        elif what == "p":
+            plan = steps.plan(NOW_S + number, COSTS)
+            assert waiting >= set(plan.joining)
+            assert within >= set(plan.held_back)
+            within = (within | set(plan.joining)) - set(plan.held_back)
+            waiting = (waiting | set(plan.held_back)) - set(plan.joining)
+            assert bool(within) or not waiting, "progress"
+        else:
+            steps.arrives(name, Asking(block(name)))
+            within.discard(name)
+            waiting.add(name)
+        assert (steps.within, steps.waiting) == (len(within), len(waiting))
