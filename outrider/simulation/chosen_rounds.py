@@ -14,6 +14,7 @@ from outrider.link.state import profile_csi
 from outrider.link.trace import profile_at
 from outrider.protocols.registry import PROTOCOLS
 from outrider.rounds.load import PresentLoad
+from outrider.rounds.machine import Leave
 from outrider.selection.acceptance import AcceptanceBook, GenerationAcceptance
 from outrider.selection.situation import (
     DrafterView,
@@ -85,6 +86,11 @@ class ChoosingDevice(ModelledDevice):
         self._unlearned: tuple[DraftPlan, int, int] | None = None  # plan, start and accepted of the last round
         self._prompt_tokens = 0
 
+    @property
+    def alone_rounds(self) -> int:
+        """None before the first choice: a drafter is ready by the first token."""
+        return 0 if self._previous is None else Leave().with_drafter
+
     def begin(self) -> Response | None:
         """Learn from the last round of the response before, and know nothing of the next one's acceptance."""
         self._learn()
@@ -96,10 +102,25 @@ class ChoosingDevice(ModelledDevice):
 
     def draft(self, committed_tokens: int, remaining_tokens: int, promise: Promise | None) -> Draft:
         """Choose the round's plan from what was learned so far, then draft by it."""
-        self._learn()
-        choices = self._choices
+        choices, chosen = self._choices, self._choose(committed_tokens, remaining_tokens, promise)
         assert self._acceptance is not None
-        group = choices.group
+        if (plan := chosen.chosen.plan) is None:
+            self._acceptance.observe(choices.rule, 0, 0)
+            return NO_DRAFT
+        shape, bits = choices.shape(plan)
+        accepted = accepted_of(self.acceptance_draws, committed_tokens, shape.passes, plan.window)
+        self._unlearned = plan, committed_tokens, accepted
+        expected = chosen.chosen.expected_tokens
+        return Draft(shape.nodes[-1], plan.window, accepted, shape.steps[-1] * self.step_s, expected, bits)
+
+    def stays_alone(self, committed_tokens: int, remaining_tokens: int, promise: Promise | None) -> bool:
+        """Choose as for a round."""
+        return self._choose(committed_tokens, remaining_tokens, promise).chosen.plan is None
+
+    def _choose(self, committed_tokens: int, remaining_tokens: int, promise: Promise | None) -> RoundChoice:
+        self._learn()
+        choices, group = self._choices, self._choices.group
+        assert self._acceptance is not None
         situation = RoundSituation(
             params=_PARAMS,
             wire=WIRE,
@@ -114,15 +135,7 @@ class ChoosingDevice(ModelledDevice):
             promise=promise,
         )
         self._previous = choices.policy.choose(situation, self._previous)
-        plan = self._previous.chosen.plan
-        if plan is None:
-            self._acceptance.observe(choices.rule, 0, 0)
-            return NO_DRAFT
-        shape, bits = choices.shape(plan)
-        accepted = accepted_of(self.acceptance_draws, committed_tokens, shape.passes, plan.window)
-        self._unlearned = plan, committed_tokens, accepted
-        expected = self._previous.chosen.expected_tokens
-        return Draft(shape.nodes[-1], plan.window, accepted, shape.steps[-1] * self.step_s, expected, bits)
+        return self._previous
 
     def _learn(self) -> None:
         """The last round's verdict is known."""

@@ -22,7 +22,7 @@ class SimulatedDevice:
     workload: Workload
     link: LinkEmulator | None
     exchange_s: float  # seconds of every exchange beyond link and steps
-    pending: PendingVerification | None = None  # its block, while that waits or is verified
+    verification: PendingVerification | None = None  # of its block, while that waits or is verified
     round: int = 0  # counts over all its responses
     done: bool = True  # no response is under way
     draft: Draft = NO_DRAFT  # of the present round
@@ -38,6 +38,8 @@ class SimulatedDevice:
     queued_at_s: float = 0.0  # its block was, last
     queue_s: float = 0.0  # the round waited; likewise ``verify_s``; over all its passes
     verify_s: float = 0.0
+    alone_rounds: int = 0  # that the verifier may yet make by itself
+    ahead: int = 0  # tokens of such rounds that are not known yet
 
     @property
     def number(self) -> int:
@@ -48,6 +50,11 @@ class SimulatedDevice:
     def name(self) -> str:
         """By which policies and records name it."""
         return device_name(self.number)
+
+    def pending(self) -> PendingVerification:
+        """Its block, as the scheduling policy sees it."""
+        assert self.verification is not None
+        return self.verification
 
     def ask(self, now_s: float, promised: RoundAccount) -> None:
         """Begin the response whose lengths are set, and the account of what it is promised."""
@@ -64,11 +71,17 @@ class SimulatedDevice:
         self.draft = draft
         self.began_at_s = self.arrived_at_s = now_s
         self.queue_s = self.verify_s = 0.0
+        self.alone_rounds = 0 if draft.nodes else self.workload.alone_rounds
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the verifier makes the next round by itself."""
+        return self.alone_rounds > 0 and self.committed + self.ahead < self.output_tokens
 
     @property
     def position(self) -> int:
-        """Prompt and committed tokens."""
-        return self.prompt_tokens + self.committed
+        """Prompt and committed tokens, those included that are not known yet."""
+        return self.prompt_tokens + self.committed + self.ahead
 
     @property
     def own_rows(self) -> int:

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 from outrider.contracts.drafting import DraftPlan
 from outrider.protocols.payload import order_bits
 from outrider.protocols.registry import answer_bits
+from outrider.rounds.machine import Leave
 from outrider.selection.situation import Promise
 from outrider.selection.yields import expected_tokens
 from outrider.simulation.acceptance_models import Predictor, draft_shape
@@ -43,6 +44,11 @@ NO_DRAFT = Draft(0, 0, 0, 0.0, 1.0, None)
 class Workload(Protocol):
     """One device's work, in order."""
 
+    @property
+    def alone_rounds(self) -> int:
+        """Where nothing is drafted, the verifier makes so many more by itself before it is asked anew."""
+        ...
+
     def begin(self) -> Response | None:
         """Its next response; None if it is done."""
         ...
@@ -55,6 +61,10 @@ class Workload(Protocol):
             remaining_tokens: that it may still take, >= 1.
             promise: what the round has to keep, if anything.
         """
+        ...
+
+    def stays_alone(self, committed_tokens: int, remaining_tokens: int, promise: Promise | None) -> bool:
+        """Whether nothing would be drafted in a round, of one that the verifier makes by itself."""
         ...
 
 
@@ -98,6 +108,11 @@ class ModelledDevice:
         self.acceptance_draws: list[float] = []
         self._flags: list[float] = []
 
+    @property
+    def alone_rounds(self) -> int:
+        """None if it drafts: a drafter is ready by the first token."""
+        return 0 if self._longest else Leave().without_drafter
+
     def begin(self) -> Response | None:
         """Draw lengths, pause and every position's chance, from the device's seed and the response's number."""
         if self._number == self._responses:
@@ -128,6 +143,10 @@ class ModelledDevice:
         expected = drafts.expected_flagged if flagged and predictor.sends_flagged else drafts.expected_passed
         accepted = accepted_of(self.acceptance_draws, committed_tokens, shape.passes, sent)
         return Draft(sent, sent, accepted, shape.steps[steps - 1] * self.step_s, expected[sent], self._bits[sent])
+
+    def stays_alone(self, committed_tokens: int, remaining_tokens: int, promise: Promise | None) -> bool:  # noqa: ARG002 (a choice's)
+        """One that drafts at all drafts whenever it can."""
+        return not self._longest
 
     def _until_flagged(self, predictor: Predictor, start: int, depth: int) -> tuple[int, bool]:
         """Steps made, and whether the last one's token was flagged."""

@@ -59,6 +59,7 @@ class RecordedWorkload:
 
     def __init__(self, device: RecordedDevice) -> None:
         """Begin at its first response."""
+        self.alone_rounds = 0
         self._responses = iter(device.responses)
         self._rounds: Iterator[Draft] = iter(())
 
@@ -71,6 +72,10 @@ class RecordedWorkload:
     def draft(self, committed_tokens: int, remaining_tokens: int, promise: Promise | None) -> Draft:  # noqa: ARG002
         """As recorded, whatever the state."""
         return next(self._rounds)
+
+    def stays_alone(self, committed_tokens: int, remaining_tokens: int, promise: Promise | None) -> bool:  # noqa: ARG002
+        """Never: each round is asked for."""
+        return False
 
 
 @dataclass(frozen=True, slots=True)

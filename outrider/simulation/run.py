@@ -14,15 +14,16 @@ from outrider.simulation.chance import link_seed
 from outrider.simulation.chosen_rounds import ChoosingDevice, GroupChoices
 from outrider.simulation.device import SimulatedDevice
 from outrider.simulation.device_account import DeviceAccount
-from outrider.simulation.drafted_rounds import GroupDrafts, ModelledDevice, Workload
+from outrider.simulation.drafted_rounds import NO_DRAFT, GroupDrafts, ModelledDevice, Workload
 from outrider.simulation.results import DeviceResults, SimulationResults
 from outrider.simulation.scenario import Scenario
-from outrider.simulation.server import Flight, SimulatedServer
+from outrider.simulation.server import Given, SimulatedServer, Step
 from outrider.simulation.systems import SystemRules, rules_of
 from outrider.simulation.tally import RunTally, percentiles
 from outrider.wire.envelope import MAX_NODES
 
-_ASK, _ARRIVE, _LAND, _STAGE = range(4)
+_ASK, _ARRIVE, _GIVE, _END, _TOLD = range(5)
+_Subject = SimulatedDevice | Given | Step
 _FIRST_TOKEN_GRACE_S = 5.0  # a device that waits longer for a first token is late from then on
 
 
@@ -84,11 +85,10 @@ class EventLoop:
         """Everybody is about to ask for a first response; nobody measures a ``load`` of None."""
         self._devices, self._server, self._tally, self._load = devices, server, tally, load or PresentLoad()
         self._duration_s, self._warmup_s = duration_s, tally.warmup_s
-        self._events: list[tuple[float, int, int, SimulatedDevice | Flight | None]] = []
+        self._events: list[tuple[float, int, int, _Subject]] = []
         self._queued: deque[SimulatedDevice] = deque()
         self._active, self._max_active = 0, max_active_responses or len(devices)
         self._sequence = 0
-        self._staged_at_s = -inf
         self._end_s = 0.0
 
     def run(self) -> None:
@@ -102,11 +102,19 @@ class EventLoop:
             if kind == _ARRIVE:
                 assert isinstance(subject, SimulatedDevice)
                 self._server.enqueue(subject, now_s)
-            elif kind == _LAND:
-                assert isinstance(subject, Flight)
-                self._load.batch(len(subject.members))
-                for device in self._server.landed(subject, now_s):
-                    self._commit(device, now_s)
+            elif kind == _GIVE:
+                assert isinstance(subject, Given)
+                self._server.give(subject)
+            elif kind == _END:
+                assert isinstance(subject, Step)
+                self._server.ended(subject)
+                if self._server.reply_s > 0.0:
+                    self._at(now_s + self._server.reply_s, _TOLD, subject)
+                else:
+                    self._told(subject, now_s)
+            elif kind == _TOLD:
+                assert isinstance(subject, Step)
+                self._told(subject, now_s)
             elif kind == _ASK:
                 assert isinstance(subject, SimulatedDevice)
                 ledger = Ledger(subject.account.tokens_per_s)
@@ -145,18 +153,31 @@ class EventLoop:
         )
 
     def _serve(self, now_s: float) -> None:
-        """Send batches that are due; come back when the next one will be."""
-        server = self._server
-        while (flight := server.plan(now_s)) is not None:
-            self._tally.batch(flight)
-            self._at(flight.entry.ends_at_s + server.reply_s, _LAND, flight)
-        due_at_s = server.due_at_s
-        if server.waiting and now_s < due_at_s < inf and due_at_s != self._staged_at_s:
-            self._staged_at_s = due_at_s
-            self._at(due_at_s, _STAGE, None)
+        """Have the verifier step if there is anything to do, and tell it who joins."""
+        if self._server.dispatch_s > 0.0:
+            self._step(now_s)
+            given = self._server.let_in(now_s)
+            if given is not None:
+                self._at(now_s + self._server.dispatch_s, _GIVE, given)
+            return
+        given = self._server.let_in(now_s)
+        if given is not None:
+            self._server.give(given)
+        self._step(now_s)
 
-    def _commit(self, device: SimulatedDevice, now_s: float) -> None:
-        """A block was verified: its tokens are committed, and the device goes on."""
+    def _step(self, now_s: float) -> None:
+        step = self._server.step(now_s)
+        if step is not None:
+            self._tally.step(step)
+            self._at(step.entry.ends_at_s, _END, step)
+
+    def _told(self, step: Step, now_s: float) -> None:
+        self._load.batch(len(step.members))
+        for device in self._server.told(step):
+            self._commit(device, now_s, follows=device.number in step.going_on)
+
+    def _commit(self, device: SimulatedDevice, now_s: float, *, follows: bool) -> None:
+        """A block was verified: its tokens are committed, and the device goes on; ``follows``: it does so by itself."""
         measured = now_s >= self._warmup_s
         self._tally.rounds += 1
         tokens = device.draft.accepted + 1
@@ -172,6 +193,9 @@ class EventLoop:
                 self._tally.round(device, now_s)
         self._load.round(device.queue_s, now_s - device.arrived_at_s - device.queue_s - device.verify_s)
         device.promised.committed(tokens, now_s)
+        if follows:
+            self._follow(device, now_s)
+            return
         if device.committed < device.output_tokens:
             self._draft(device, now_s)
             return
@@ -189,6 +213,15 @@ class EventLoop:
             device = self._queued.popleft()
             device.arrived_at_s = now_s
             self._server.enqueue(device, now_s)
+
+    def _follow(self, device: SimulatedDevice, now_s: float) -> None:
+        """The verifier makes the next round by itself; its leave is renewed as long as nothing is to be drafted."""
+        left = device.alone_rounds
+        device.begin_round(NO_DRAFT, now_s)
+        remaining_tokens = device.output_tokens - device.committed
+        if not device.workload.stays_alone(device.committed, remaining_tokens, device.promised.promise(now_s)):
+            device.alone_rounds = left
+        self._server.follows(device, now_s, left)
 
     def _draft(self, device: SimulatedDevice, now_s: float) -> None:
         """Begin a round; what happens to it until it arrives depends on nothing else and is known at once."""
@@ -213,7 +246,7 @@ class EventLoop:
             device.prompt_tokens, device.output_tokens = response.prompt_tokens, response.output_tokens
             self._at(now_s + response.pause_s, _ASK, device)
 
-    def _at(self, at_s: float, kind: int, subject: SimulatedDevice | Flight | None) -> None:
+    def _at(self, at_s: float, kind: int, subject: _Subject) -> None:
         heappush(self._events, (at_s, self._sequence, kind, subject))
         self._sequence += 1
 

@@ -101,9 +101,8 @@ class VerifierModel:
     planner_cost_model: CostModel | None = None  # what policies and batcher predict by; None predicts what it takes
     draft_cost_model: CostModel | None = None  # of a forward pass of the draft model on the server (``colocated``)
     noise: float = 0.0  # standard deviation of the logarithm of a pass's time; the median is the cost model's
-    dispatch_s: float = 0.002  # from the decision on a batch to its begin on an idle verifier
-    reply_s: float = 0.0  # from a batch's end until its tokens are committed
-    stage_lead_s: float = 0.005  # a batch is sent so long before the running one should end
+    dispatch_s: float = 0.002  # from the decision on who is in its steps until the verifier knows
+    reply_s: float = 0.0  # from a step's end until its tokens are committed
 
     @property
     def planner(self) -> CostModel:

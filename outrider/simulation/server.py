@@ -1,18 +1,19 @@
-"""The verifier and the queue before it, as the product's batcher runs it.
+"""The verifier, which steps by itself, and the coordinator's side of it, as in the product.
 
-While a batch runs the next one is sent shortly before the running one is expected to end; at most two calls are under
-way. A call's blocks are computed one pass after another: what is resident is read, the rest computed, prefixes in
-chunks; a block that is not finished goes back into the queue.
+Who is in a step is in the next one too until its block is decided: ``outrider.scheduling.steps`` says who joins and who
+is held back, which takes effect ``dispatch_s`` later; what a step brought is known ``reply_s`` after its end. One step
+is one pass: what is resident is read, the rest computed, prefixes in chunks.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import exp, inf
+from math import exp
 
 from outrider.contracts.chunks import chunk_of, pass_costs
 from outrider.contracts.cost import BatchWork, VerifyCost
 from outrider.scheduling.ledger import DeadlineRule
-from outrider.scheduling.policy import BatchPlan, PendingVerification
+from outrider.scheduling.policy import PendingVerification
+from outrider.scheduling.steps import StepPlanner
 from outrider.simulation.chance import normals
 from outrider.simulation.device import SimulatedDevice, device_name
 from outrider.simulation.memory import KvMemory
@@ -26,32 +27,41 @@ _UNCHUNKED = 2**31
 
 
 @dataclass(slots=True, eq=False)
-class Flight:
-    """A call under way: one pass over these blocks."""
+class Given:
+    """On its way to the verifier: who is in its steps from now on, and who no longer is."""
+
+    joining: list[SimulatedDevice]
+    held_back: list[SimulatedDevice]
+
+
+@dataclass(slots=True, eq=False)
+class Step:
+    """One pass over these blocks."""
 
     entry: BatchEntry  # as the log of batches has it
     members: list[SimulatedDevice]
     remaining_tokens: list[int]  # of each block, still to compute after it
-    expected_end_at_s: float
+    going_on: set[int]  # devices whose next round follows by itself; known at its end
     recomputed_tokens: int
     evictions: int
 
 
 class SimulatedServer:
-    """Owns the queue, the calls under way and the KV memory."""
+    """Knows who waits, who is with the verifier, and the KV memory."""
 
     def __init__(self, model: VerifierModel, rules: SystemRules, seed: int) -> None:
         """An idle verifier."""
         self._model, self._rules, self._seed = model, rules, seed
         limits = model.limits
         self._limits = limits if rules.keeps_kv else replace(limits, prefill_chunk_tokens=_UNCHUNKED)
+        self._planner = StepPlanner(rules.scheduling.policy, self._limits)
         self.memory = KvMemory(limits.max_memory_blocks, model.kv_block_tokens)
-        self._dispatch_s = 0.0 if rules.in_engine else model.dispatch_s
+        self.dispatch_s = 0.0 if rules.in_engine else model.dispatch_s
         self.reply_s = 0.0 if rules.in_engine else model.reply_s
-        self._most_flights = 1 if rules.in_engine else 2
-        self._queue: dict[str, SimulatedDevice] = {}
-        self._flights: list[Flight] = []
-        self._free_at_s = 0.0
+        self._planned_at_s = 0.0
+        self._asking: dict[str, SimulatedDevice] = {}  # whose block is not decided, as far as is known
+        self._within: dict[str, SimulatedDevice] = {}  # with the verifier
+        self._steps = False
         self._noise: list[float] = []
         self._noise_blocks = 0
 
@@ -62,10 +72,22 @@ class SimulatedServer:
 
     def enqueue(self, device: SimulatedDevice, now_s: float) -> None:
         """A block arrived."""
+        self._asks(device, now_s)
+        device.queued_at_s = now_s
+        self._asking[device.name] = device
+        self._planner.arrives(device.name, device)
+
+    def follows(self, device: SimulatedDevice, now_s: float, rounds_left: int) -> None:
+        """The verifier makes the next round by itself, with so much leave at least; more of it may come too late."""
+        self._asks(device, now_s)
+        if device.name not in self._within:
+            device.alone_rounds = rounds_left
+
+    def _asks(self, device: SimulatedDevice, now_s: float) -> None:
         terms = device.promised.terms(device.began_at_s, device.draft.expected_tokens)
         total = device.total_tokens
-        resident = self.memory.resident_tokens(device.number)
-        device.pending = PendingVerification(
+        resident = min(total - 1, self.memory.resident_tokens(device.number))
+        device.verification = PendingVerification(
             device.name,
             device.round,
             now_s,
@@ -75,66 +97,76 @@ class SimulatedServer:
             terms.tokens_per_s,
             -(-total // self._model.kv_block_tokens),
         )
-        device.queued_at_s = now_s
-        self._queue[device.name] = device
 
-    def plan(self, now_s: float) -> Flight | None:
-        """Send a batch if it is time to; None if not (``due_at_s`` tells when to ask again)."""
-        if not self._queue or self.due_at_s > now_s:
+    def let_in(self, now_s: float) -> Given | None:
+        """Plan, if anybody waits; None if all stays as it is."""
+        plan = self._planner.plan(now_s, self._model.planner)
+        if not plan.joining and not plan.held_back:
             return None
-        pending = [device.pending for device in self._queue.values() if device.pending is not None]
-        plan = self._rules.scheduling.policy.plan(pending, now_s, self._limits, self._model.planner)
-        return self._dispatch(plan, now_s)
+        self._planned_at_s = now_s
+        joining, held_back = ([self._asking[name] for name in names] for names in (plan.joining, plan.held_back))
+        return Given(joining, held_back)
 
-    @property
-    def due_at_s(self) -> float:
-        """When the next batch may be sent: infinity while two calls are under way."""
-        flights = self._flights
-        if len(flights) >= self._most_flights:
-            return inf
-        return flights[0].expected_end_at_s - self._model.stage_lead_s if flights else 0.0
+    def give(self, given: Given) -> None:
+        """It reached the verifier: it counts from the next step on."""
+        for device in given.held_back:
+            self._within.pop(device.name, None)
+        self._within |= {device.name: device for device in given.joining if device.name in self._asking}
 
-    @property
-    def waiting(self) -> bool:
-        """Whether a block waits for a batch."""
-        return bool(self._queue)
-
-    def landed(self, flight: Flight, now_s: float) -> list[SimulatedDevice]:
-        """A call came back: the devices whose blocks are verified, the others' wait again."""
-        self._flights.remove(flight)
-        decided = []
-        for device, remaining in zip(flight.members, flight.remaining_tokens, strict=True):
-            device.verify_s += flight.entry.took_s
-            if remaining == 0:
-                decided.append(device)
-                continue
-            self._set_cost(device, VerifyCost(remaining, device.total_tokens - remaining))
-            device.queued_at_s = now_s
-            self._queue[device.name] = device
-        return decided
-
-    def _dispatch(self, plan: BatchPlan, now_s: float) -> Flight:
-        queue, limits, model = self._queue, self._limits, self._model
-        members = [queue.pop(block.generation) for block in plan.batch]
-        foreseen = zip((block.cost for block in plan.batch), (device.own_rows for device in members), strict=True)
+    def step(self, now_s: float) -> Step | None:
+        """Begin a step; None if one is under way or nobody is with the verifier."""
+        if self._steps or not self._within:
+            return None
+        self._steps = True
+        if self.reply_s == 0.0:
+            self._planner.steps()
+        members = sorted(self._within.values(), key=lambda device: not device.ahead)
+        foreseen = [(device.pending().cost, device.own_rows) for device in members]
         predicted = BatchWork()
-        for cost in pass_costs(foreseen, limits.prefill_chunk_tokens):
+        for cost in pass_costs(foreseen, self._limits.prefill_chunk_tokens):
             predicted = predicted.plus(cost)
-        predicted_s = model.planner.predict_work_s(predicted)
-        starts_at_s = max(now_s + self._dispatch_s, self._free_at_s)
+        predicted_s = self._model.planner.predict_work_s(predicted)
         for device in members:
-            device.queue_s += starts_at_s - device.queued_at_s
+            device.queue_s += now_s - device.queued_at_s
+        numbers = tuple((device.number, device.round + device.ahead) for device in members)
         work, remaining, recomputed = self._compute(members)
-        evictions = self._correct_waiting()
-        took_s = (model.cost_model.predict_work_s(work) + self._drafting_s(members)) * self._noise_factor()
-        self._free_at_s = starts_at_s + took_s
-        expected_start_at_s = max([now_s, *(flight.expected_end_at_s for flight in self._flights)])
-        numbers = tuple((device.number, device.round) for device in members)
+        evictions = self._correct_evicted()
+        took_s = (self._model.cost_model.predict_work_s(work) + self._drafting_s(members)) * self._noise_factor()
         new, cached = work.new_tokens, work.cached_tokens
-        entry = BatchEntry(now_s, starts_at_s, took_s, predicted_s, numbers, new, cached, plan.reason)
-        flight = Flight(entry, members, remaining, expected_start_at_s + predicted_s, recomputed, evictions)
-        self._flights.append(flight)
-        return flight
+        reason = self._planner.reason
+        entry = BatchEntry(self._planned_at_s, now_s, took_s, predicted_s, numbers, new, cached, reason)
+        return Step(entry, members, remaining, set(), recomputed, evictions)
+
+    def ended(self, step: Step) -> None:
+        """The verifier is done with a step; who is not finished or goes on by itself is in the next one."""
+        self._steps, ended_at_s = False, step.entry.ends_at_s
+        for device, remaining in zip(step.members, step.remaining_tokens, strict=True):
+            device.verify_s += step.entry.took_s
+            device.queued_at_s = ended_at_s
+            if remaining:
+                continue
+            device.ahead += 1
+            if device.goes_on:
+                device.alone_rounds -= 1
+                step.going_on.add(device.number)
+            else:
+                self._within.pop(device.name, None)
+
+    def told(self, step: Step) -> list[SimulatedDevice]:
+        """What a step brought is known: the devices whose blocks are decided."""
+        decided = []
+        if self.reply_s > 0.0:
+            self._planner.steps()
+        for device, remaining in zip(step.members, step.remaining_tokens, strict=True):
+            if remaining:
+                self._set_cost(device, VerifyCost(remaining, device.total_tokens - remaining))
+                continue
+            decided.append(device)
+            device.ahead -= 1
+            if device.number not in step.going_on:
+                del self._asking[device.name]
+                self._planner.leaves(device.name)
+        return decided
 
     def _compute(self, members: Sequence[SimulatedDevice]) -> tuple[BatchWork, list[int], int]:
         """What one pass does: its work, what is left of each block, and positions that were computed before."""
@@ -163,18 +195,18 @@ class SimulatedServer:
                 memory.drop(device.number)
         return BatchWork(new, interactions, cached), remaining, recomputed
 
-    def _correct_waiting(self) -> int:
-        """Blocks in the queue whose sequence was evicted are cold now; returns how many sequences were."""
+    def _correct_evicted(self) -> int:
+        """Blocks whose sequence was evicted are cold now; returns how many sequences were."""
         evicted = self.memory.taken_evicted()
         for number in evicted:
-            device = self._queue.get(device_name(number))
+            device = self._asking.get(device_name(number))
             if device is not None:
                 self._set_cost(device, VerifyCost(device.total_tokens, 0))
         return len(evicted)
 
     def _set_cost(self, device: SimulatedDevice, cost: VerifyCost) -> None:
-        assert device.pending is not None
-        device.pending = replace(device.pending, cost=cost)
+        assert device.verification is not None
+        device.verification = replace(device.verification, cost=cost)
 
     def _drafting_s(self, members: Sequence[SimulatedDevice]) -> float:
         """Passes of the draft model in the batch's own time: one for each depth, over all that draft so deep."""

@@ -1,7 +1,7 @@
 """What makes one system differ from another: a row of a table; the event loop is the same for all.
 
-``centralized`` and ``colocated`` plan inside the engine: one batch after another, nothing to send, no staging. The
-others send batches from a coordinator, the next one while one runs (as the product's batcher does).
+``centralized`` and ``colocated`` plan inside the engine: nothing to send. The others plan at a coordinator, while the
+verifier steps by itself (as the product does).
 """
 
 from dataclasses import dataclass, replace

@@ -10,7 +10,7 @@ from outrider.scheduling.attribution import SpikeDetector
 from outrider.scheduling.policy import StopReason
 from outrider.simulation.device import SimulatedDevice
 from outrider.simulation.results import BatchEntry, Percentiles, PlanePoint
-from outrider.simulation.server import Flight
+from outrider.simulation.server import Step
 
 _SAMPLE = 4096  # points of the queue-compute plane, at most
 
@@ -34,9 +34,9 @@ class RunTally:
         self.plane: list[PlanePoint] = []  # a sample
         self._plane_stride, self._plane_seen = 1, 0
 
-    def batch(self, flight: Flight) -> None:
-        """A call was sent."""
-        entry = flight.entry
+    def step(self, step: Step) -> None:
+        """The verifier began a step."""
+        entry = step.entry
         if self._keep_batch_log:
             self.log.append(entry)
         self._spans.append((entry.starts_at_s, entry.ends_at_s))
@@ -44,8 +44,8 @@ class RunTally:
             self.sizes[len(entry.members)] += 1
             self.reasons[entry.reason] += 1
             self.predicted_s += entry.predicted_s
-            self.recomputed_tokens += flight.recomputed_tokens
-            self.evictions += flight.evictions
+            self.recomputed_tokens += step.recomputed_tokens
+            self.evictions += step.evictions
 
     def round(self, device: SimulatedDevice, now_s: float) -> None:
         """A round that is not a response's first was committed, after the warm-up."""

@@ -1,6 +1,7 @@
 """Who counts as late, and that nobody drops out."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,7 @@ from outrider.simulation.lengths import Lengths
 from outrider.simulation.results import SimulationResults
 from outrider.simulation.run import simulate
 from outrider.simulation.scenario import DeviceGroup, System
-from tests.unit.simulation.scenarios import TABLE_12, crowd, group, scenario, verifier
+from tests.unit.simulation.scenarios import TABLE_12, WIDE, crowd, group, scenario, verifier
 
 ROUND_S = 3 * 0.05 + 0.1
 SPEED = 4 / ROUND_S  # of a lone device
@@ -88,7 +89,8 @@ def test_what_is_under_way_at_the_end_is_not_late_yet() -> None:
 
 
 def test_causes_by_the_queue_and_by_the_pass() -> None:
-    crowded = simulate(scenario(promised(8.0, count=12, window=0, output=Lengths(tokens=40)), verifier=verifier()))
+    crowd = promised(8.0, count=12, window=0, output=Lengths(tokens=40))
+    crowded = simulate(scenario(crowd, verifier=verifier(limits=replace(WIDE, max_blocks=8))))
     assert crowded.promised.late_queue_rounds > 0
     spiky = simulate(scenario(promised(1.2 * SPEED, output=Lengths(tokens=4000)), verifier=verifier(noise=0.5)))
     assert spiky.promised.late_compute_rounds > 0

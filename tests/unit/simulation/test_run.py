@@ -22,7 +22,7 @@ from tests.unit.simulation.scenarios import LINK, TABLE_12, TENTH, WIDE, crowd, 
 
 
 def timeline(results: SimulationResults) -> list[tuple[float, float, tuple[int, ...]]]:
-    """When each batch was planned, when it began, and its members."""
+    """When each step's members were planned, when it began, and its members."""
     return [
         (round(entry.planned_at_s, 6), round(entry.starts_at_s, 6), tuple(device for device, _ in entry.members))
         for entry in results.batch_log
@@ -49,21 +49,29 @@ def test_two_devices_take_turns() -> None:
     results = simulate(scenario(first, second))
     assert timeline(results) == [
         (0.0, 0.0, (0,)),  # the first asks an instant before the second
-        (0.095, 0.1, (1,)),  # staged 5 ms before the pass is over
-        (0.195, 0.2, (0,)),  # drafted by 0.13
-        (0.295, 0.3, (1,)),  # by 0.25
-        (0.395, 0.4, (0,)),
+        (0.0, 0.1, (1,)),  # joins at the next step
+        (0.13, 0.2, (0,)),
+        (0.25, 0.3, (1,)),
+        (0.33, 0.4, (0,)),
     ]
     assert results.measured_s == pytest.approx(0.5)
     assert results.round_times.mean_s == pytest.approx(0.2)
     assert results.busy_share == pytest.approx(1.0)
 
 
-def test_who_arrives_before_staging_joins_who_arrives_behind_it_waits() -> None:
-    early, late = (group(step_s=step_s, window=1, output=Lengths(tokens=3)) for step_s in (0.094, 0.096))
+def test_who_arrives_during_a_step_joins_the_next_one_and_nobody_who_decodes_alone_waits_for_it() -> None:
+    early, late = (group(step_s=step_s, window=1, output=Lengths(tokens=3)) for step_s in (0.099, 0.101))
     results = simulate(scenario(group(window=0), early, late, duration_s=0.45))
-    # The second and third device get their first token at 0.2; one drafts until 0.294, the other until 0.296.
-    assert timeline(results)[-2:] == [(0.295, 0.3, (1,)), (0.395, 0.4, (2, 0))]
+    # The second and third device get their first token at 0.2; one drafts until 0.299, the other until 0.301.
+    assert [members for _, _, members in timeline(results)] == [(0,), (0, 1, 2), (0,), (0, 1), (0, 2)]
+    assert [begins for _, begins, _ in timeline(results)] == [0.0, 0.1, 0.2, 0.3, 0.4]
+
+
+def test_a_decision_takes_a_while_to_reach_the_verifier() -> None:
+    joins, misses = (group(step_s=step_s, window=1, output=Lengths(tokens=3)) for step_s in (0.097, 0.099))
+    results = simulate(scenario(group(window=0), joins, misses, verifier=verifier(dispatch_s=0.002), duration_s=0.45))
+    # As above, 2 ms later: drafted by 0.299 and 0.301, known to the verifier by 0.301 and 0.303.
+    assert [members for _, _, members in timeline(results)][2:] == [(0,), (0, 1), (0, 2)]
 
 
 def test_overheads_and_wrong_predictions_move_batches() -> None:
@@ -71,7 +79,7 @@ def test_overheads_and_wrong_predictions_move_batches() -> None:
     assert results.round_times.mean_s == pytest.approx(3 * 0.05 + 0.002 + 0.1 + 0.01)
     wrong = LinearCostModel(0.0, 0.0, 0.0, 0.05)
     two = simulate(scenario(group(count=2, window=0), verifier=verifier(planner_cost_model=wrong)))
-    assert timeline(two)[:3] == [(0.0, 0.0, (0,)), (0.045, 0.1, (1,)), (0.1, 0.2, (0,))]  # overdue: sent at once
+    assert timeline(two)[:3] == [(0.0, 0.0, (0,)), (0.0, 0.1, (0, 1)), (0.0, 0.2, (0, 1))]  # nobody waits for it
     assert two.predicted_s == pytest.approx(two.busy_s / 2)
 
 
@@ -82,7 +90,7 @@ def test_a_prompt_is_computed_in_chunks_shared_by_the_pass() -> None:
     assert [(e.new_tokens, e.cached_tokens) for e in results.batch_log[:4]] == [(8, 0), (8, 8), (4, 16), (1, 20)]
     assert results.first_token_times.mean_s == pytest.approx(0.3)
     three = simulate(scenario(group(count=3, prompt=Lengths(tokens=20), window=0), verifier=verifier(limits=limits)))
-    assert [entry.new_tokens for entry in three.batch_log[1:3]] == [8, 8]
+    assert [entry.new_tokens for entry in three.batch_log[1:4]] == [8, 9, 9]  # the first one decodes from the third on
     assert all(device.committed_tokens == 9 for device in three.devices)
 
 
@@ -154,7 +162,7 @@ def test_noise_is_seeded_and_leaves_the_median() -> None:
 
 def test_a_full_memory_evicts_and_computes_again() -> None:
     limits = replace(WIDE, max_memory_blocks=4)  # of 16 tokens: two devices of 10 + 9 tokens and their drafts
-    full = simulate(scenario(group(count=3), verifier=verifier(limits=limits)))
+    full = simulate(scenario(group(count=5), verifier=verifier(limits=limits)))
     assert full.evictions > 0
     assert full.recomputed_tokens > 0
     assert all(device.committed_tokens == 9 for device in full.devices)
@@ -212,7 +220,7 @@ def test_rates_that_depend_on_nothing_else_scale_with_speed() -> None:
     fast = replace(
         slow,
         groups=(replace(slow.groups[0], step_s=0.025, link=link),),
-        verifier=replace(slow.verifier, cost_model=halved, stage_lead_s=0.0025),
+        verifier=replace(slow.verifier, cost_model=halved),
     )
     assert simulate(fast).goodput_tokens_per_s == pytest.approx(2 * simulate(slow).goodput_tokens_per_s)
     costs = [VerifyCost(entry.new_tokens, entry.cached_tokens) for entry in simulate(slow).batch_log]

@@ -70,7 +70,7 @@ def test_kept_kv_beats_recomputing_and_drafts_beat_decoding_with_the_papers_cost
 
 def test_round_deadlines_and_ledger_deadlines_reach_the_policy() -> None:
     late = crowd(30, 8.0, step_s=0.05)
-    served = verifier(cost_model=TENTH)
+    served = verifier(cost_model=TENTH, limits=replace(WIDE, max_blocks=8))
     rules = [Scheduling(SloAware(), rule) for rule in DeadlineRule]
     runs = [
         simulate(scenario(late, scheduling=one, verifier=served, responses_per_device=3)).batch_log for one in rules
