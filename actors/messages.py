@@ -21,25 +21,38 @@ class Closing:
 
 @dataclass(frozen=True, slots=True)
 class VerifyCall:
-    """Everything a verifier is told at once. Applied in turn: closings, openings, resolutions, blocks."""
+    """Everything a verifier is told at once: it takes effect with its next step, in the order of the fields.
+
+    Attributes:
+        leaves: how far generations that are under way may go from now on: the last round they may make.
+    """
 
     closings: tuple[Closing, ...] = ()
     openings: tuple[OpenGeneration, ...] = ()
     blocks: tuple[Block, ...] = ()
     resolutions: tuple[Resolution, ...] = ()
+    leaves: tuple[tuple[GenerationId, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class VerifyReply:
-    """Outcomes in the order of the call's blocks, then resolutions, and where the time went."""
+class StepReply:
+    """What one step of the verifier brought, and where the time went.
+
+    Attributes:
+        outcomes: of blocks, of rounds that followed by themselves, of resolutions: those that were part of the step.
+        refused_openings: why a generation could not be opened.
+        engine_s: forward pass and acceptance.
+        idle_s: the engine had nothing to do before.
+        computed: by the pass, of each block that computed something.
+    """
 
     outcomes: tuple[Outcome, ...]
-    refused_openings: dict[GenerationId, str]  # why a generation could not be opened
-    engine_s: float  # forward pass and acceptance
-    waited_s: float  # from arrival in the actor until the engine was free
-    idle_s: float  # the engine had nothing to do before this call
+    refused_openings: dict[GenerationId, str]
+    engine_s: float
+    idle_s: float
     usage: KvUsage
-    computed: tuple[VerifyCost, ...]  # by the pass, of each block that computed something
+    computed: tuple[VerifyCost, ...]
+    failure: str | None = None  # the pass went wrong, and nothing of what was under way is decided
 
 
 PROTOCOL_VERSION = 2  # of the messages between coordinators and drafters; raised when one of them changes

@@ -1,21 +1,24 @@
-"""The verifier actor: a target model on a GPU server, one engine call per batch.
+"""The verifier actor: a target model on a GPU server, stepped as long as anything is under way.
 
-A plain class; the coordinator wraps it with ``ray.remote`` inside its own placement group. Calls are
-answered in order of arrival by one engine thread, so a batch sent while another runs starts the moment that one ends.
+A plain class; the coordinator wraps it with ``ray.remote`` inside its own placement group. What it is told joins the
+next step, and what each step brings leaves at once over one stream, so neither side ever waits for the other's turn.
 """
 
 import asyncio
 import logging
 import os
+import threading
 import time
+from collections.abc import AsyncGenerator, Iterable
 from dataclasses import replace
 
-from actors.messages import ModelCard, VerifyCall, VerifyReply
+from actors.messages import ModelCard, StepReply, VerifyCall
 from outrider.assembly.verifiers import build_verifier
 from outrider.contracts.errors import OutriderError, VerifierLostError
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import KvUsage, Outcome, VerifierEngine
 from outrider.engines.kinds import VerifierSpec
+from outrider.engines.verifier.stepper import Stepper
 from outrider.events import event, write_events
 
 log = logging.getLogger(__name__)
@@ -31,58 +34,110 @@ class VerifierActor:
         write_events()
         self._thread = engine_thread(spec.threads)
         built = self._thread.submit(build_verifier, spec).result()
-        self._engine = built.engine
+        self._steps = SteppedEngine(built.engine)
         self._card = replace(model_card(built.facts, built.engine.max_context_tokens), machine=built.machine)
-        self._free_since_s = time.monotonic()
+        self._inbox: list[VerifyCall] = []
+        self._inbox_lock = threading.Lock()
+        self._stepping = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._replies: asyncio.Queue[StepReply] = asyncio.Queue()
+        self._heard = False
 
     async def card(self) -> ModelCard:
-        """Who this verifier is; also the liveness probe, answered while a batch runs."""
+        """Who this verifier is; also the liveness probe, answered while a step runs."""
         return self._card
 
-    async def verify(self, call: VerifyCall) -> VerifyReply:
-        """Apply one call: forget, open, verify."""
-        arrived_at_s = time.monotonic()
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._apply, call, arrived_at_s)
+    async def give(self, call: VerifyCall) -> None:
+        """Take in a call; what comes of it is told by ``steps``."""
+        self._loop = asyncio.get_running_loop()
+        with self._inbox_lock:
+            self._inbox.append(call)
+            begin, self._stepping = not self._stepping, True
+        if begin:
+            self._thread.submit(self._step_on)
+
+    async def steps(self) -> AsyncGenerator[StepReply]:
+        """What each step brings, for ever. There is one listener: who asks anew hears nothing of what went before."""
+        if self._heard:
+            self._replies = asyncio.Queue()
+        self._heard, replies = True, self._replies
+        while True:
+            yield await replies.get()
 
     async def usage(self) -> KvUsage:
-        """Its engine's memory, once the calls before this one are done."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._engine.usage)
+        """Its engine's memory."""
+        return self._steps.usage
 
-    def _apply(self, call: VerifyCall, arrived_at_s: float) -> VerifyReply:
+    def _tell(self, reply: StepReply) -> None:
+        self._replies.put_nowait(reply)
+
+    def _step_on(self) -> None:
+        """On the engine's thread: step until nothing is under way."""
         from torch import AcceleratorError  # noqa: PLC0415 (as above)
 
         try:
-            return self._applied(call, arrived_at_s)
+            while True:
+                with self._inbox_lock:
+                    calls, self._inbox = self._inbox, []
+                    if not calls and self._steps.idle:
+                        self._stepping = False
+                        return
+                reply = self._steps.step(calls)
+                assert self._loop is not None
+                self._loop.call_soon_threadsafe(self._tell, reply)
         except (VerifierLostError, AcceleratorError) as error:
             # A process of the engine is gone, or the GPU's state: nothing can be computed again before Ray starts anew.
             event(log, "verifier_engine_lost", logging.ERROR, reason=str(error))
             os._exit(1)
+        except BaseException:  # nobody is called back on this thread: who waits for steps must not wait in vain
+            log.exception("verifier_step_failed")
+            os._exit(1)
 
-    def _applied(self, call: VerifyCall, arrived_at_s: float) -> VerifyReply:
+
+class SteppedEngine:
+    """An engine, stepped: what it is told, what comes of it, how long that took."""
+
+    def __init__(self, engine: VerifierEngine) -> None:
+        """Take over an engine."""
+        self._engine, self._stepper = engine, Stepper(engine)
+        self._free_since_s = time.monotonic()
+        self.usage = engine.usage()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way."""
+        return self._stepper.idle
+
+    def step(self, calls: Iterable[VerifyCall]) -> StepReply:
+        """Take in calls, and make one step."""
         started_at_s = time.monotonic()
-        refused, outcomes = apply_call(self._engine, call)
-        ended_at_s = time.monotonic()
-        idle_s = max(0.0, arrived_at_s - self._free_since_s)
-        self._free_since_s = ended_at_s
-        return VerifyReply(
-            outcomes=outcomes,
-            refused_openings=refused,
-            engine_s=ended_at_s - started_at_s,
-            waited_s=started_at_s - arrived_at_s,
-            idle_s=idle_s,
-            usage=self._engine.usage(),
-            computed=self._engine.last_pass(),
-        )
+        idle_s, refused = max(0.0, started_at_s - self._free_since_s), dict[GenerationId, str]()
+        failure, outcomes = None, list[Outcome]()
+        try:
+            for call in calls:
+                refused |= take_in(self._stepper, call)
+            outcomes = self._stepper.step()
+        except OutriderError as error:  # of what was asked, not of the engine
+            event(log, "verifier_step_failed", logging.ERROR, reason=str(error))
+            self._stepper.drop_all()
+            failure = str(error)
+        self._free_since_s, self.usage = time.monotonic(), self._engine.usage()
+        engine_s = self._free_since_s - started_at_s
+        computed = self._engine.last_pass()
+        return StepReply(tuple(outcomes), refused, engine_s, idle_s, self.usage, computed, failure)
 
 
-def apply_call(engine: VerifierEngine, call: VerifyCall) -> tuple[dict[GenerationId, str], tuple[Outcome, ...]]:
-    """Forget, open, verify; returns why generations were refused, and the outcomes."""
+def take_in(stepper: Stepper, call: VerifyCall) -> dict[GenerationId, str]:
+    """Forget, open, give, and let go on; returns why generations were refused."""
     for closing in call.closings:
-        engine.close(closing.generation, keep_cache=closing.keep_cache)
+        stepper.close(closing.generation, keep_cache=closing.keep_cache)
     refused: dict[GenerationId, str] = {}
     for opening in call.openings:
         try:
-            engine.open(opening)
+            stepper.open(opening)
         except OutriderError as error:
             refused[opening.generation] = str(error)
-    return refused, tuple(engine.verify(call.blocks, call.resolutions))
+    stepper.give(call.blocks, call.resolutions)
+    for generation, until_round in call.leaves:
+        stepper.leave(generation, until_round)
+    return refused

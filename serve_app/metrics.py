@@ -86,16 +86,19 @@ ACCEPTED_TOKENS = _counter("spec_decode_num_accepted_tokens_total", "Draft token
 DRAFTS = _counter("spec_decode_num_drafts_total", "Rounds that verified a draft")
 WASTED_DRAFT_S = _counter("wasted_draft_seconds_total", "Drafters' seconds spent on rejected tokens")
 PHASE_S = _histogram(
-    "round_phase_seconds", "Where rounds spend time: draft, link, queue, verify, orchestration", _PHASE_S, "phase"
+    "round_phase_seconds",
+    "Where rounds that are asked for spend time: draft, link, queue, verify, orchestration",
+    _PHASE_S,
+    "phase",
 )
-BATCHES = _counter("verify_batches_total", "Batches by why they stopped growing", "reason")
-BATCH_BLOCKS = _histogram("verify_batch_blocks", "Blocks verified together", _BLOCKS)
+BATCHES = _counter("verify_batches_total", "Steps of the verifier, by why no more blocks joined", "reason")
+BATCH_BLOCKS = _histogram("verify_batch_blocks", "Blocks verified together in a step", _BLOCKS)
 COST_ERROR = _histogram(
-    "verify_cost_error_ratio", "Of the predicted time of a batch: |predicted - measured| / measured", _RATIOS
+    "verify_cost_error_ratio", "Of the predicted time of a step: |predicted - measured| / measured", _RATIOS
 )
 VERIFIER_IDLE_S = _counter("verifier_idle_seconds_total", "The verifier had nothing to do")
 GENERATIONS = _gauge("generations", "Generations at a coordinator: running, queued", "state")
-QUEUED_BLOCKS = _gauge("queued_blocks", "Blocks that wait for a batch")
+QUEUED_BLOCKS = _gauge("queued_blocks", "Blocks that wait for a step")
 KV_BLOCKS = _gauge("kv_blocks", "The verifier's KV memory: used, cached, free", "state")
 KV_EVICTIONS = _counter("kv_evictions_total", "Generations whose KV was dropped to make room")
 VERIFIER_LOSSES = _counter("verifier_losses_total", "Rounds lost because the verifier died or hung")

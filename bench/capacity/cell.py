@@ -20,6 +20,7 @@ from bench.harness.recorded_drafts import RecordedResponse
 from outrider.config.schema import Config, SchedulingConfig
 from outrider.contracts.cost import CostModel, LinearCostModel
 from outrider.contracts.requests import GenerationRequest, SamplingParams
+from outrider.rounds.machine import Leave
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.policy import BatchLimits, BatchPlan, PendingVerification, SchedulingPolicy
 from serve_app.coordination.generations import Generations, Target, VerifierAccess
@@ -130,7 +131,8 @@ async def run_cell(
     scheduling = SchedulingConfig(setting.scheduling)
     settings = generations_settings(replace(server.config, scheduling=scheduling))
     policy = NotedPolicy(settings.planning.policy)
-    settings = replace(settings, planning=replace(settings.planning, policy=policy))
+    leave = Leave() if setting.keeps_kv else Leave(0, 0)  # a round without kept KV begins with all of its prefix
+    settings = replace(settings, planning=replace(settings.planning, policy=policy), leave=leave)
     generations = Generations(settings, server.target, verifier, fleet, _Stats(cell, clock), clock)
     made: list[_Response] = []
     asking = [asyncio.create_task(_use(generations, cell, plan, made, clock)) for plan in users]
@@ -142,7 +144,7 @@ async def run_cell(
     await asyncio.gather(*asking, return_exceptions=True)
     for task in done:
         task.result()  # users ask for ever: one that has ended has failed
-    await verifier.forget_all()
+    verifier.forget_all()
     return CellLog(
         cell=cell,
         warmup_s=times.warmup_s,

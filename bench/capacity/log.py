@@ -50,17 +50,20 @@ class ResponseEntry:
 
 @dataclass(frozen=True, slots=True)
 class BatchEntry:
-    """One call to the verifier.
+    """One step of the verifier.
 
     Attributes:
+        sent_at_s: what made it begin was sent; where it followed another step at once, that one was told.
+        replied_at_s: it was told.
         members: generation, round, and what was really computed of its block.
+        idle_s: the engine had nothing to do before.
     """
 
-    sent_at_s: float  # to the verifier; ``replied_at_s``: its answer was here
+    sent_at_s: float
     replied_at_s: float
     members: tuple[tuple[GenerationId, int, VerifyCost], ...]
-    engine_s: float  # in the engine
-    waited_s: float  # for the engine, behind the call before
+    engine_s: float
+    idle_s: float
 
     @property
     def costs(self) -> tuple[VerifyCost, ...]:

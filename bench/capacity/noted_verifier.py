@@ -5,13 +5,14 @@ all (the papers' SLED baseline) every block's generation is forgotten and opened
 verification computes the whole prefix.
 """
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Collection
 from dataclasses import replace
 
-from actors.messages import Closing, VerifyCall, VerifyReply
+from actors.messages import Closing, StepReply, VerifyCall
 from bench.capacity.log import BatchEntry
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.requests import GenerationId
+from outrider.contracts.stretches import following
 from outrider.contracts.verifying import Block, OpenGeneration, Outcome, Unfinished, Verified
 from outrider.rounds.blocks import block_tokens
 from serve_app.coordination.generations import VerifierAccess
@@ -30,64 +31,79 @@ class NotedVerifier:
         self._keeps_kv = keeps_kv
         self._clock = clock
         self._open: dict[GenerationId, OpenGeneration] = {}  # as committed now
-        self._lacking: dict[GenerationId, int] = {}  # positions still to compute of a block that is under way
+        self._blocks: dict[GenerationId, Block] = {}  # under way
+        self._lacking: dict[GenerationId, int] = {}  # positions still to compute of these
+        self._sent_at_s, self._replied_at_s = 0.0, 0.0
         self.batches: list[BatchEntry] = []
 
-    async def verify(self, call: VerifyCall) -> VerifyReply:
-        """Pass the call on, and note what it held and how long it took."""
-        sent, sent_at_s = self._forgetful(call), self._clock()
-        reply = await self._verifier.verify(sent)
-        replied_at_s = self._clock()
+    def give(self, call: VerifyCall) -> None:
+        """Pass the call on, without caches."""
+        if not self._blocks:
+            self._sent_at_s = self._clock()
+        opened = {opening.generation for opening in call.openings}
+        sent = self._forgetful(call, opened)
         for closing in call.closings:
-            self._open.pop(closing.generation, None)
-            self._lacking.pop(closing.generation, None)
+            for held in (self._open, self._blocks, self._lacking):
+                held.pop(closing.generation, None)
         self._open |= {opening.generation: opening for opening in call.openings}
-        opened = {opening.generation for opening in sent.openings}
-        members = tuple(
-            (block.generation, block.round, self._settled(block, outcome, opened=block.generation in opened))
-            for block, outcome in zip(call.blocks, reply.outcomes, strict=True)
-        )
-        if members:
-            self.batches.append(BatchEntry(sent_at_s, replied_at_s, members, reply.engine_s, reply.waited_s))
-        return reply
+        anew = {opening.generation for opening in sent.openings}
+        for block in call.blocks:
+            whole = block_tokens(block)
+            self._blocks[block.generation] = block
+            self._lacking[block.generation] = whole if block.generation in anew else len(block.draft) + 1
+        self._verifier.give(sent)
+
+    async def steps(self) -> AsyncGenerator[StepReply]:
+        """Note what each step held and how long it took."""
+        async for reply in self._verifier.steps():
+            began_at_s, self._replied_at_s = max(self._sent_at_s, self._replied_at_s), self._clock()
+            members = [self._settled(outcome) for outcome in reply.outcomes if outcome.generation in self._blocks]
+            if members:
+                told_at_s, engine_s = self._replied_at_s, reply.engine_s
+                self.batches.append(BatchEntry(began_at_s, told_at_s, tuple(members), engine_s, reply.idle_s))
+            yield reply
+
+    def hangs(self) -> None:
+        """See ``SteppedVerifier.hangs``."""
+        self._verifier.hangs()
 
     async def answers(self) -> None:
         """See ``VerifierAccess.answers``."""
         await self._verifier.answers()
 
-    async def forget_all(self) -> None:
+    def forget_all(self) -> None:
         """Close what is still open."""
-        closings = tuple(Closing(generation, keep_cache=False) for generation in self._open)
-        self._open.clear()
-        await self._verifier.verify(VerifyCall(closings=closings))
+        self.give(VerifyCall(closings=tuple(Closing(generation, keep_cache=False) for generation in self._open)))
 
-    def _forgetful(self, call: VerifyCall) -> VerifyCall:
+    def _forgetful(self, call: VerifyCall, opened: Collection[GenerationId]) -> VerifyCall:
         """The call without caches, and without kept KV if so wanted."""
         closings = tuple(replace(closing, keep_cache=False) for closing in call.closings)
         if self._keeps_kv:
             return replace(call, closings=closings)
-        opened = {opening.generation for opening in call.openings}
-        anew = [
-            self._open[block.generation]
-            for block in call.blocks
-            if block.generation in self._open and block.generation not in opened | self._lacking.keys()
-        ]
+        names = [block.generation for block in call.blocks if block.generation not in opened]
+        anew = [self._open[name] for name in names if name in self._open]
         return replace(
             call,
             closings=(*closings, *(Closing(opening.generation, keep_cache=False) for opening in anew)),
             openings=(*call.openings, *anew),
         )
 
-    def _settled(self, block: Block, outcome: Outcome, *, opened: bool) -> VerifyCost:
+    def _settled(self, outcome: Outcome) -> tuple[GenerationId, int, VerifyCost]:
         """Take in a block's outcome; returns what was computed and what was read for it."""
-        name, whole = block.generation, block_tokens(block)
-        lacking = self._lacking.pop(name, whole if opened else len(block.draft) + 1)
+        name = outcome.generation
+        block = self._blocks[name]
+        whole, lacking = block_tokens(block), self._lacking[name]
         if isinstance(outcome, Unfinished):
             self._lacking[name] = outcome.remaining_tokens
-            return VerifyCost(lacking - outcome.remaining_tokens, whole - lacking)
+            return name, outcome.round, VerifyCost(lacking - outcome.remaining_tokens, whole - lacking)
+        behind = None
         if isinstance(outcome, Verified) and name in self._open:
             accepted = [block.draft[node] for node in outcome.accepted_path]
-            following = () if outcome.next_token is None else (outcome.next_token,)
+            after = () if outcome.next_token is None else (outcome.next_token,)
             held = self._open[name]
-            self._open[name] = replace(held, output_ids=(*held.output_ids, *block.forced, *accepted, *following))
-        return VerifyCost(lacking, whole - lacking)
+            self._open[name] = replace(held, output_ids=(*held.output_ids, *block.forced, *accepted, *after))
+            behind = following(block, outcome, held.params)
+        del self._blocks[name], self._lacking[name]
+        if behind is not None:
+            self._blocks[name], self._lacking[name] = behind, 1
+        return name, outcome.round, VerifyCost(lacking, whole - lacking)

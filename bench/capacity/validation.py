@@ -39,7 +39,7 @@ class FittedVerifier:
     """What a replay knows of the verifier."""
 
     model: LinearCostModel
-    overhead_s: float  # of a call beyond the engine, both ways
+    overhead_s: float  # beyond the engine, both ways, of steps that what was sent made begin
     unseen: FitFigures  # how well batches that were not fitted to are predicted
 
 
@@ -75,10 +75,11 @@ def fitted_verifier(run: Run) -> FittedVerifier:
     seen = [batch for log in run.logs for batch in _first_half(log)]
     unseen = [batch for log in run.logs for batch in log.batches[len(_first_half(log)) :]]
     model = fit_offsets(_samples(seen))
-    overheads_s = [batch.replied_at_s - batch.sent_at_s - batch.waited_s - batch.engine_s for batch in seen]
+    begun = [batch for batch in seen if batch.idle_s > 0.0]
+    overheads_s = [batch.replied_at_s - batch.sent_at_s - batch.engine_s for batch in begun]
     return FittedVerifier(
         model=model,
-        overhead_s=max(0.0, median(overheads_s)),
+        overhead_s=max(0.0, median(overheads_s or [0.0])),
         unseen=assess(model, _samples(unseen)),
     )
 

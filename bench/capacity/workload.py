@@ -49,8 +49,11 @@ def _round(timing: RoundTiming, expected_tokens: float) -> Draft:
 
 
 def _expected_tokens(log: CellLog) -> _Expected:
-    """Of every response's rounds in turn, as policies were given them."""
+    """Of every response's rounds in turn, as policies were given them; those that followed by themselves bring one."""
     given: dict[GenerationId, dict[int, float]] = defaultdict(dict)
+    for batch in log.batches:
+        for generation, number, _ in batch.members:
+            given[generation][number] = 1.0
     for decision in log.decisions:
         for pending in decision.pending:
             given[pending.generation][pending.round] = pending.expected_tokens

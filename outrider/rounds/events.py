@@ -70,10 +70,15 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What became of ``Verify`` or ``Resolve``; None: the verifier was lost."""
+    """What became of ``Verify``, ``Follow`` or ``Resolve``; None: the verifier was lost.
+
+    Attributes:
+        turn: what there is now; of a round that the verifier made by itself, which may get leave to go on.
+    """
 
     round: int
     result: VerifyResult | None
+    turn: Turn | None = None
 
 
 Event = Turn | Answered | Decided
@@ -107,6 +112,13 @@ class Send:
     """Send what was committed to the client."""
 
     chunk: GenerationChunk
+
+
+@dataclass(frozen=True, slots=True)
+class Extend:
+    """Let the verifier go on by itself so far."""
+
+    until_round: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +178,20 @@ class Verify:
 
 
 @dataclass(frozen=True, slots=True)
+class Follow:
+    """Wait for the round that the verifier makes by itself; answered by ``Decided``."""
+
+    round: int
+    terms: VerifyTerms
+
+
+@dataclass(frozen=True, slots=True)
 class Resolve:
     """Give the verifier the second half of a round; answered by ``Decided``."""
 
     resolution: Resolution
 
 
-Awaited = Fail | AwaitDrafter | AwaitVerifier | AskDrafter | AskAgain | Verify | Resolve  # the last of a step, if any
-Effect = Report | Measured | Send | Awaited
+# The last of a step, if any.
+Awaited = Fail | AwaitDrafter | AwaitVerifier | AskDrafter | AskAgain | Verify | Follow | Resolve
+Effect = Report | Measured | Send | Extend | Awaited

@@ -100,9 +100,9 @@ class Generation:
         return len(self.request.prompt_ids) + self._max_output - 1
 
     @property
-    def end_ids(self) -> tuple[int, ...]:
+    def end_ids(self) -> frozenset[int]:
         """Tokens that end the response."""
-        return tuple(sorted(self._eos))
+        return self._eos
 
     @property
     def remaining_tokens(self) -> int:

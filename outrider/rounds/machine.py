@@ -3,19 +3,23 @@
 Of the effects of one step at most one is to be waited for, the last; it is answered by an event. Where there is none,
 nothing is under way and a ``Turn`` is next, as long as the generation is active.
 
+Where nothing is drafted the verifier may make a stretch of rounds by itself: they are followed one by one, and its
+leave is renewed before it ends as long as nothing is to be drafted.
+
 A round begins with its ``Turn``. A correction that is owed comes first: a drafter of the right model is waited for, the
 row it is drawn from asked for where it is not known, and the order for the next block carries it. Then the block goes
 to the verifier, whose outcome is committed - or undecided: it then needs more of the device before it decides.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from outrider.contracts.committed import Committed
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.drafting import Draft, NeedsRow
 from outrider.contracts.errors import ContextTooLongError, GenerationFailedError
 from outrider.contracts.requests import ChoiceReport, GenerationChunk
-from outrider.contracts.verifying import Block, OpenGeneration, Refused, Resolution, Undecided, Verified
+from outrider.contracts.stretches import following
+from outrider.contracts.verifying import Block, OpenGeneration, Refused, Resolution, Stretch, Undecided, Verified
 from outrider.protocols.registry import CORRECTION_ALONE, PROTOCOLS
 from outrider.rounds.account import RoundAccount
 from outrider.rounds.blocks import block_tokens, make_block, row_request
@@ -30,7 +34,9 @@ from outrider.rounds.events import (
     Drafter,
     Effect,
     Event,
+    Extend,
     Fail,
+    Follow,
     Incident,
     Measured,
     Report,
@@ -44,11 +50,19 @@ from outrider.rounds.open_round import OpenRound
 from outrider.rounds.states import CorrectionEvent, CorrectionState, GenerationEvent, GenerationState, RoundEvent
 from outrider.scheduling.attribution import SpikeDetector
 from outrider.scheduling.ledger import DeadlineRule, resumed_ledger
-from outrider.selection.situation import SelectionPolicy
+from outrider.selection.situation import RoundChoice, SelectionPolicy
 from outrider.text.shown import IncrementalText, shown
 
 LINK_PATIENCE = 3.0  # times what a link is expected to take, added to a drafter's deadline
 _MAX_VERIFIER_LOSSES = 5  # in a row, without a committed round between them
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Rounds that a verifier may make by itself before it is asked anew."""
+
+    with_drafter: int = 2  # while one may be of use
+    without_drafter: int = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +79,7 @@ class RoundRules:
     deadline_rule: DeadlineRule
     spikes: SpikeDetector
     correction_deadline_s: float
+    leave: Leave = field(default_factory=Leave)
 
 
 class RoundMachine:
@@ -82,6 +97,8 @@ class RoundMachine:
         self._round: OpenRound | None = None
         self._held_by_verifier = False
         self._losses = 0
+        self._choice: RoundChoice | None = None
+        self._until_round = -1  # that the verifier may make by itself
 
     @property
     def generation(self) -> Generation:
@@ -108,7 +125,7 @@ class RoundMachine:
                 return self._decided(event, now_s)
 
     def moved(self, number: int, event: RoundEvent) -> None:
-        """A block joined a batch (DISPATCHED), or came back from one UNFINISHED."""
+        """A block was given to the verifier (DISPATCHED)."""
         self._generation.round_happened(number, event)
 
     def _turn(self, turn: Turn, now_s: float) -> list[Effect]:
@@ -143,18 +160,25 @@ class RoundMachine:
         block = row_request(generation, self._round.number, self._rules.speculation.wire)
         return self._verify(self._round, block, opening, now_s)
 
+    def _choose(self, turn: Turn, now_s: float) -> RoundChoice:
+        self._choice = self._chooser.choose(turn, self._account.promise(now_s))
+        return self._choice
+
+    def _explain(self) -> None:
+        """Of each round, what it goes by."""
+        if self._generation.request.explain and self._choice is not None:
+            self._choices.append(report(self._choice))
+
     def _begin(self, turn: Turn, began_at_s: float, now_s: float) -> list[Effect]:
-        generation = self._generation
-        choice = self._chooser.choose(turn, self._account.promise(now_s))
-        if generation.request.explain:
-            self._choices.append(report(choice))
+        generation, choice = self._generation, self._choose(turn, now_s)
+        self._explain()
         plan, owed = choice.chosen.plan, generation.correction_by is not None
         if plan is None and owed:
             plan = CORRECTION_ALONE
         number = generation.begin_round(drafting=plan is not None)
         if plan is None:
             self._round = OpenRound(number, began_at_s)
-            return self._verify_block(self._round)
+            return self._verify_alone(self._round)
         allowed_s = LINK_PATIENCE * choice.chosen.round_s
         self._round = OpenRound(number, began_at_s, plan, choice.chosen.expected_tokens, allowed_s)
         source = generation.correction.source
@@ -173,7 +197,7 @@ class RoundMachine:
                 correction.happened(CorrectionEvent.DRAFTER_LOST)
                 return self._over()
             self._round = OpenRound(generation.begin_round(drafting=False), round_.began_at_s)
-            return self._verify_block(self._round)
+            return self._verify_alone(self._round)
         round_.exchanges.append(event.exchange)
         answer = event.exchange.answer
         if isinstance(answer, NeedsRow):
@@ -198,7 +222,18 @@ class RoundMachine:
         round_.sent_tokens = 1
         return [Send(self._chunk(committed))]
 
-    def _verify_block(self, round_: OpenRound) -> list[Effect]:
+    def _verify_alone(self, round_: OpenRound) -> list[Effect]:
+        """Nothing was drafted: the verifier may go on by itself."""
+        self._until_round = self._leave(round_.number)
+        return self._verify_block(round_, Stretch(self._until_round, self._generation.end_ids))
+
+    def _leave(self, number: int) -> int:
+        """The last round of a leave given with this one."""
+        leave = self._rules.leave
+        rounds = leave.with_drafter if self._chooser.may_draft else leave.without_drafter
+        return number + max(0, min(rounds, self._generation.remaining_tokens - 1))
+
+    def _verify_block(self, round_: OpenRound, stretch: Stretch | None = None) -> list[Effect]:
         generation = self._generation
         opening = self._opening()
         plan = round_.plan
@@ -211,7 +246,7 @@ class RoundMachine:
             forced=(*generation.unverified, *round_.uncommitted),
             deferral=self._chooser.deferral(plan),
         )
-        return self._verify(round_, block, opening, round_.began_at_s)
+        return self._verify(round_, replace(block, stretch=stretch), opening, round_.began_at_s)
 
     def _opening(self) -> OpenGeneration | None:
         """What the verifier needs to hold the response; None if it does. Opened with all that is committed."""
@@ -240,7 +275,7 @@ class RoundMachine:
             case Verified():
                 self._losses = 0
                 row = self._generation.correction.state is CorrectionState.ROW_ORDERED
-                return self._row_came(outcome, now_s) if row else self._commit(round_, outcome, now_s)
+                return self._row_came(outcome, now_s) if row else self._commit(round_, outcome, event.turn, now_s)
             case Undecided():
                 return self._undecided(round_, outcome)
             case Refused() if round_.resolved_by_device:  # what it sent does not fit
@@ -258,7 +293,7 @@ class RoundMachine:
             self._over()
         return [Send(self._chunk(committed))] if committed.token_ids else []
 
-    def _commit(self, round_: OpenRound, outcome: Verified, now_s: float) -> list[Effect]:
+    def _commit(self, round_: OpenRound, outcome: Verified, turn: Turn | None, now_s: float) -> list[Effect]:
         generation, plan, block = self._generation, round_.plan, round_.verified
         self._chooser.learn(plan, block, outcome)
         committed = generation.commit(
@@ -280,7 +315,30 @@ class RoundMachine:
             generation.late(judgement.late)
             slo_class = generation.request.slo.name
             timing = replace(timing, slo_class=slo_class, late=judgement.late, behind=judgement.behind)
-        return [*self._over(), Measured(timing), Send(self._chunk(committed))]
+        chunk = self._chunk(committed)
+        self._over()
+        return [Measured(timing), Send(chunk), *self._went_on(block, outcome, turn, now_s)]
+
+    def _went_on(self, block: Block, outcome: Verified, turn: Turn | None, now_s: float) -> list[Effect]:
+        """The verifier makes the next round by itself, if it may."""
+        generation = self._generation
+        if generation.state is not GenerationState.ACTIVE or block.round >= self._until_round:
+            return []
+        behind = following(block, outcome, generation.request.params)
+        if behind is None:
+            return []
+        number = generation.begin_round(drafting=False)
+        for event in (RoundEvent.ENQUEUED, RoundEvent.DISPATCHED):
+            generation.round_happened(number, event)
+        self._round, self._began_at_s = OpenRound(number, now_s, block=behind, follows=True), now_s
+        leave, terms = self._leave(number), self._account.terms(now_s, 1.0)
+        half_used = 2 * (self._until_round - number) < leave - number
+        if turn is None or not half_used or self._choose(turn, now_s).chosen.plan is not None:
+            self._explain()
+            return [Follow(number, terms)]
+        self._explain()
+        self._until_round = leave
+        return [Extend(leave), Follow(number, terms)]
 
     def _undecided(self, round_: OpenRound, outcome: Undecided) -> list[Effect]:
         assert round_.exchanges, "what no device drafted is decided at once"

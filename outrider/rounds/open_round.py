@@ -20,6 +20,7 @@ class OpenRound:
         uncommitted: a correction the device drew, which is committed with the block.
         sent_tokens: committed before the block: such a correction where nothing more is to be said of it.
         undecided: the device is asked again.
+        follows: the verifier makes it by itself.
         resolved_by_device: it has answered, and its answer is with the verifier.
         queue_s: the block waited, likewise ``verify_s``; over all its passes, and its resolution's.
     """
@@ -34,6 +35,7 @@ class OpenRound:
     uncommitted: tuple[int, ...] = ()
     sent_tokens: int = 0
     block: Block | None = None
+    follows: bool = False
     undecided: bool = False
     resolved_by_device: bool = False
     queue_s: float = 0.0
@@ -65,4 +67,5 @@ class OpenRound:
             total_s=now_s - self.began_at_s,
             up_bits=sum(exchange.up_bits for exchange in self.exchanges),
             down_bits=sum(exchange.down_bits for exchange in self.exchanges),
+            follows=self.follows,
         )

@@ -53,7 +53,6 @@ class RoundEvent(StrEnum):
     DRAFTER_LOST = "drafter_lost"
     ENQUEUED = "enqueued"
     DISPATCHED = "dispatched"
-    UNFINISHED = "unfinished"  # the prefix is still being computed: back into the queue
     UNDECIDED = "undecided"
     RESOLVED = "resolved"  # what the verifier asked for is here, or the drafter is lost and all it asked about rejected
     VERIFIED = "verified"
@@ -108,7 +107,6 @@ ROUND_TRANSITIONS: Mapping[tuple[RoundState, RoundEvent], RoundState] = {
     (_R.QUEUED, _RE.OVERTAKEN): _R.STALE,
     (_R.QUEUED, _RE.VERIFIER_LOST): _R.LOST,
     (_R.VERIFYING, _RE.VERIFIED): _R.COMMITTED,
-    (_R.VERIFYING, _RE.UNFINISHED): _R.QUEUED,
     (_R.VERIFYING, _RE.UNDECIDED): _R.RESOLVING,
     (_R.VERIFYING, _RE.OVERTAKEN): _R.STALE,
     (_R.VERIFYING, _RE.VERIFIER_LOST): _R.LOST,

@@ -13,6 +13,7 @@ class RoundTiming:
     ``orchestration_s`` is what is left: Ray calls to the verifier, planning, commit, waiting for the event loop.
 
     Attributes:
+        follows: the verifier made it by itself, behind another one.
         slo_class: of its response, where it was promised a speed and this round had to keep it; else None.
         late: taken alone it was slower than promised, and why.
         behind: with it the response as a whole fell behind.
@@ -29,6 +30,7 @@ class RoundTiming:
     total_s: float
     up_bits: int = 0  # of the drafter's message
     down_bits: int = 0  # of the message to it
+    follows: bool = False
     slo_class: str | None = None
     late: ViolationCause | None = None
     behind: bool = False

@@ -1,99 +1,68 @@
-"""The batcher: blocks wait here for the verifier; a pure policy picks each batch; one call per batch.
+"""The batcher: blocks wait here for the verifier, and a pure policy picks who is in its next steps.
 
-While a batch runs the next one is planned and staged: it is sent shortly before the running one is expected to end, so
-that the verifier goes from one to the other without a gap, yet as late as possible, so that blocks which arrive in the
-meantime still join. At most two calls are under way.
+The verifier never waits for it: it steps whatever it was given for as long as anything is under way, and tells what
+each step brought. Planning is for those who wait (``outrider.scheduling.steps``): as soon as one does, and again at
+every step while one still does.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field, replace
-from math import ceil, inf
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from math import inf
+from typing import Protocol
 
-from actors.messages import Closing, VerifyCall, VerifyReply
-from outrider.contracts.chunks import pass_costs
+from actors.messages import Closing, StepReply, VerifyCall
 from outrider.contracts.cost import LinearCostModel, VerifyCost
+from outrider.contracts.errors import VerifierLostError
 from outrider.contracts.requests import GenerationId
-from outrider.contracts.verifying import Block, OpenGeneration, Outcome, Refused, Resolution, Unfinished
+from outrider.contracts.verifying import (
+    Block,
+    OpenGeneration,
+    Outcome,
+    Refused,
+    Resolution,
+    Undecided,
+    Unfinished,
+)
 from outrider.costs.estimator import OnlineEstimator
 from outrider.rounds.account import VerifyTerms
 from outrider.rounds.blocks import block_tokens
 from outrider.rounds.events import VerifyResult
 from outrider.rounds.states import RoundEvent
-from outrider.scheduling.policy import BatchLimits, PendingVerification, SchedulingPolicy, StopReason
+from outrider.scheduling.policy import BatchLimits, SchedulingPolicy
+from outrider.scheduling.steps import StepPlanner
+from serve_app.coordination.members import Member, Told
 from serve_app.coordination.statistics import BatchRecord
 
-_MOST_FLIGHTS = 2
-_STAGE_LEAD_S = 0.005  # a staged call takes about 2 ms to reach the verifier; the rest is for a wrong prediction
-_IDLE_CLOSING_S = 0.05  # how long a closing waits for a batch to travel with
+_CLOSING_S = 0.05  # how long a closing waits for a call to travel with
 _NO_TERMS = VerifyTerms()
+_NOTHING = VerifyCall()
+
+
+class SteppedVerifier(Protocol):
+    """A coordinator's verifier, as the batcher sees it."""
+
+    def give(self, call: VerifyCall) -> None:
+        """Tell it something, without waiting."""
+        ...
+
+    def steps(self) -> AsyncIterator[StepReply]:
+        """What each of its steps brings; raises ``VerifierLostError`` once it is lost."""
+        ...
+
+    def hangs(self) -> None:
+        """It owes an answer for longer than it may: end it, so that ``steps`` raises."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """How batches are planned.
-
-    Attributes:
-        limits: of a batch; how much memory there is, the verifier tells with its first reply.
-        block_tokens: positions per KV block.
-    """
+    """How steps are planned."""
 
     policy: SchedulingPolicy
-    limits: BatchLimits
-    block_tokens: int = 16
-
-
-@dataclass(slots=True, eq=False)
-class _Awaited:
-    """What somebody waits for the outcome of."""
-
-    result: asyncio.Future[VerifyResult]
-    queued_at_s: float
-    queue_s: float = 0.0
-    verify_s: float = 0.0
-
-    def sent(self, now_s: float) -> None:
-        """It is in a call."""
-        self.queue_s += now_s - self.queued_at_s
-
-    def replied(self, reply: VerifyReply) -> None:
-        """Its call came back."""
-        self.queue_s += reply.waited_s
-        self.verify_s += reply.engine_s
-
-    def settle(self, outcome: Outcome) -> None:
-        """Tell who waits."""
-        if not self.result.done():
-            self.result.set_result(VerifyResult(outcome, self.queue_s, self.verify_s))
-
-    def fail(self, error: Exception) -> None:
-        """Tell who waits."""
-        if not self.result.done():
-            self.result.set_exception(error)
-
-
-@dataclass(slots=True, eq=False)
-class _Waiting:
-    """A block in the queue."""
-
-    block: Block
-    opening: OpenGeneration | None
-    pending: PendingVerification
-    observe: Callable[[RoundEvent], object]
-    awaited: _Awaited
-
-
-@dataclass(slots=True, eq=False)
-class _Flight:
-    """A call under way."""
-
-    members: list[_Waiting]
-    resolutions: list[_Awaited]
-    reason: StopReason
-    predicted_s: float
-    expected_end_at_s: float
-    task: asyncio.Task[None] = field(init=False)
+    limits: BatchLimits  # of a step; how much memory there is, the verifier tells with its first reply
+    block_tokens: int = 16  # positions per KV block
+    deadline_s: float = inf  # a step takes no longer on a verifier that is well
 
 
 class Batcher:
@@ -101,7 +70,7 @@ class Batcher:
 
     def __init__(
         self,
-        send: Callable[[VerifyCall], Coroutine[Any, Any, VerifyReply]],
+        verifier: SteppedVerifier,
         planning: Planning,
         estimator: OnlineEstimator,
         observe: Callable[[BatchRecord], None],
@@ -110,39 +79,42 @@ class Batcher:
         """Start empty.
 
         Args:
-            send: makes one verifier call; it raises ``VerifierLostError``, by its own deadline at the latest.
-            planning: of the batches.
-            estimator: of a batch's time; corrected by every batch.
-            observe: told of every call that came back.
+            verifier: nobody else tells it anything.
+            planning: of its steps.
+            estimator: of a step's time; corrected by every step.
+            observe: told of every step.
             clock: monotonic, in seconds.
         """
-        self._send = send
-        self._planning, self._limits = planning, planning.limits
+        self._verifier = verifier
+        self._planning = planning
+        self._planner = StepPlanner(planning.policy, planning.limits)
         self._estimator = estimator
         self._observe = observe
         self._clock = clock
-        self._queue: dict[tuple[GenerationId, int], _Waiting] = {}
-        self._resolutions: dict[GenerationId, tuple[Resolution, _Awaited]] = {}
+        self._members: dict[GenerationId, Member] = {}
+        self._told: dict[GenerationId, Told] = {}
+        self._resolutions: dict[GenerationId, Resolution] = {}
+        self._resolving: dict[GenerationId, Member] = {}  # undecided, or resolved but not told yet
+        self._leaves: dict[GenerationId, int] = {}
         self._closings: dict[GenerationId, Closing] = {}
-        self._unheard: tuple[Closing, ...] = ()  # of calls that failed
-        self._flights: list[_Flight] = []
-        self._wake = asyncio.Event()
-        self._runner: asyncio.Task[None] | None = None
+        self._listening: asyncio.Task[None] | None = None
+        self._sending: asyncio.Handle | None = None
+        self._watch: asyncio.TimerHandle | None = None
 
     @property
     def queued_blocks(self) -> int:
-        """Blocks that wait for a batch."""
-        return len(self._queue)
+        """Blocks and stretches that wait for a step."""
+        return self._planner.waiting
 
     @property
     def cost_model(self) -> LinearCostModel:
-        """As corrected by every batch so far."""
+        """As corrected by every step so far."""
         return self._estimator.model
 
     @property
     def idle(self) -> bool:
-        """Whether no call is under way."""
-        return not self._flights
+        """Whether the verifier has nothing to do."""
+        return not self._planner.within
 
     async def verify(
         self,
@@ -152,150 +124,187 @@ class Batcher:
         observe: Callable[[RoundEvent], object],
         terms: VerifyTerms = _NO_TERMS,
     ) -> VerifyResult:
-        """Have one block verified, over as many passes as its prefix needs.
+        """Have one block verified, over as many steps as its prefix needs; ``follow`` tells of its stretch.
 
-        ``observe`` is told when the block joins a batch (DISPATCHED) and when it comes back UNFINISHED.
+        ``observe`` is told when the block is given to the verifier (DISPATCHED).
 
         Raises:
             VerifierLostError: the verifier died or hung; nothing of this round is committed.
         """
         now_s = self._clock()
-        pending = PendingVerification(
-            generation=block.generation,
-            round=block.round,
-            arrived_at_s=now_s,
-            deadline_at_s=terms.deadline_at_s,
-            expected_tokens=terms.expected_tokens,
-            cost=cost,
-            tokens_per_s=terms.tokens_per_s,
-            memory_blocks=ceil((cost.new_tokens + cost.cached_tokens) / self._planning.block_tokens),
-        )
-        waiting = _Waiting(block, opening, pending, observe, self._awaited(now_s))
-        key = (block.generation, block.round)
-        self._queue[key] = waiting
-        self._notify()
+        told = self._told[block.generation] = Told()
+        until_round = block.round if block.stretch is None else block.stretch.until_round
+        size = self._planning.block_tokens
+        member = Member(block, opening, observe, told, block.round, cost, terms, size, now_s, until_round)
+        self._members[block.generation] = member
+        self._planner.arrives(block.generation, member)
+        self._send_soon()
         try:
-            return await waiting.awaited.result
+            return await told.next()
         finally:
-            self._queue.pop(key, None)
+            if self._members.get(block.generation) is member and not member.given:
+                self._forget(block.generation)
 
-    async def resolve(self, resolution: Resolution) -> VerifyResult:
-        """Give the verifier the second half of a round, with the next call or by itself: it runs nothing.
+    async def follow(self, generation: GenerationId, terms: VerifyTerms = _NO_TERMS) -> VerifyResult:
+        """What the next round of a stretch brought.
 
         Raises:
             VerifierLostError: as ``verify``.
         """
-        awaited = self._awaited(self._clock())
-        self._resolutions[resolution.generation] = resolution, awaited
-        self._notify()
-        try:
-            return await awaited.result
-        finally:
-            self._resolutions.pop(resolution.generation, None)
+        member = self._members.get(generation)
+        if member is not None:
+            member.terms = terms
+        return await self._told[generation].next()
 
-    def _awaited(self, now_s: float) -> _Awaited:
-        return _Awaited(asyncio.get_running_loop().create_future(), now_s)
+    def extend(self, generation: GenerationId, until_round: int) -> None:
+        """Let a stretch go on that far."""
+        if (member := self._members.get(generation)) is not None and member.given:
+            member.until_round = until_round
+            if not self._planner.waits(generation):
+                self._leaves[generation] = until_round
+                self._send_soon()
+
+    async def resolve(self, resolution: Resolution) -> VerifyResult:
+        """Give the verifier the second half of a round: it runs nothing.
+
+        Raises:
+            VerifierLostError: as ``verify``.
+        """
+        member = self._resolving[resolution.generation]
+        member.since_s, member.given = self._clock(), True
+        self._resolutions[resolution.generation] = resolution
+        self._send_soon()
+        return await member.told.next()
 
     def close(self, generation: GenerationId, *, keep_cache: bool) -> None:
-        """Have the verifier forget a generation, with the next batch or soon."""
+        """Have the verifier forget a generation, with the next call or soon."""
+        self._forget(generation)
+        of_it = (self._told, self._resolutions, self._resolving)
+        for held in of_it:
+            held.pop(generation, None)
         self._closings[generation] = Closing(generation, keep_cache)
-        self._notify()
+        if self._planner.waiting:
+            self._send_soon()
+        elif self._sending is None:
+            self._sending = asyncio.get_running_loop().call_later(_CLOSING_S, self._send)
 
-    def _notify(self) -> None:
-        self._wake.set()
-        if self._runner is None or self._runner.done():
-            self._runner = asyncio.get_running_loop().create_task(self._run())
+    def _forget(self, generation: GenerationId) -> None:
+        self._members.pop(generation, None)
+        self._leaves.pop(generation, None)
+        self._planner.leaves(generation)
 
-    async def _run(self) -> None:
-        while self._queue or self._resolutions or self._closings:
-            if len(self._flights) >= _MOST_FLIGHTS:
-                await self._woken_within(inf)
-            elif not (self._queue or self._resolutions) and not await self._woken_within(_IDLE_CLOSING_S):
-                self._dispatch([], StopReason.QUEUE_EMPTY)
-            elif (until_staging_s := self._until_staging_s()) > 0.0:
-                await self._woken_within(until_staging_s)
-            elif self._queue or self._resolutions:
-                self._dispatch(*(self._plan() if self._queue else ([], StopReason.QUEUE_EMPTY)))
-            await asyncio.sleep(0)
+    def _send_soon(self) -> None:
+        """Once all that is ready to run has run: what comes at once travels together."""
+        if isinstance(self._sending, asyncio.TimerHandle):
+            self._sending.cancel()
+            self._sending = None
+        if self._sending is None:
+            self._sending = asyncio.get_running_loop().call_soon(self._send)
 
-    def _until_staging_s(self) -> float:
-        """Seconds until the next batch should be sent."""
-        return self._flights[0].expected_end_at_s - _STAGE_LEAD_S - self._clock() if self._flights else 0.0
-
-    async def _woken_within(self, timeout_s: float) -> bool:
-        self._wake.clear()
-        try:
-            async with asyncio.timeout(None if timeout_s == inf else max(0.0, timeout_s)):
-                await self._wake.wait()
-        except TimeoutError:
-            return False
-        return True
-
-    def _plan(self) -> tuple[list[_Waiting], StopReason]:
-        pending = [waiting.pending for waiting in self._queue.values()]
-        plan = self._planning.policy.plan(pending, self._clock(), self._limits, self.cost_model)
-        return [self._queue[p.generation, p.round] for p in plan.batch], plan.reason
-
-    def _dispatch(self, members: list[_Waiting], reason: StopReason) -> None:
-        now_s = self._clock()
-        own_rows = ((member.pending.cost, len(member.block.draft) + 1) for member in members)
-        predicted_s = self.cost_model.predict_s(pass_costs(own_rows, self._limits.prefill_chunk_tokens))
-        for member in members:
-            del self._queue[member.block.generation, member.block.round]
-            member.awaited.sent(now_s)
-            member.observe(RoundEvent.DISPATCHED)
-        resolutions = [*self._resolutions.values()]
-        for _, awaited in resolutions:
-            awaited.sent(now_s)
+    def _send(self) -> None:
+        """Tell the verifier all there is to tell, with the blocks there is room for."""
+        self._sending = None
+        given = self._let_in()
         call = VerifyCall(
-            closings=(*self._unheard, *self._closings.values()),
-            openings=tuple(member.opening for member in members if member.opening is not None),
-            blocks=tuple(member.block for member in members),
-            resolutions=tuple(resolution for resolution, _ in resolutions),
+            closings=tuple(self._closings.values()),
+            openings=tuple(member.opening for member in given if member.opening is not None),
+            blocks=tuple(member.block for member in given),
+            resolutions=tuple(self._resolutions.values()),
+            leaves=tuple(self._leaves.items()),
         )
-        self._unheard, self._closings, self._resolutions = (), {}, {}
-        starts_at_s = max([now_s, *(flight.expected_end_at_s for flight in self._flights)])
-        awaited_resolutions = [awaited for _, awaited in resolutions]
-        flight = _Flight(members, awaited_resolutions, reason, predicted_s, starts_at_s + predicted_s)
-        self._flights.append(flight)
-        flight.task = asyncio.get_running_loop().create_task(self._fly(flight, call))
+        if call == _NOTHING:
+            return
+        self._closings, self._resolutions, self._leaves = {}, {}, {}
+        if self._listening is None or self._listening.done():
+            self._listening = asyncio.get_running_loop().create_task(self._listen(self._verifier.steps()))
+        self._verifier.give(call)
+        if self._watch is None:
+            self._watch_over()
 
-    async def _fly(self, flight: _Flight, call: VerifyCall) -> None:
+    def _let_in(self) -> list[Member]:
+        """Who is to be given to the verifier; who is there already gets leave to go on, or is held back."""
+        plan, given = self._planner.plan(self._clock(), self.cost_model), []
+        for name in plan.held_back:
+            member = self._members[name]
+            self._leaves[name] = member.round - 1
+        for name in plan.joining:
+            member = self._members[name]
+            if member.given:
+                self._leaves[name] = member.until_round
+            else:
+                member.given = True
+                given.append(member)
+                member.observe(RoundEvent.DISPATCHED)
+        return given
+
+    def stop(self) -> None:
+        """Listen no more: what is under way is lost."""
+        for task in (self._listening, self._sending, self._watch):
+            if task is not None:
+                task.cancel()
+
+    async def _listen(self, steps: AsyncIterator[StepReply]) -> None:
+        """Take in what each step brings, until the verifier is lost: then nobody may wait for it for ever."""
         try:
-            reply = await self._send(call)
-            self._settle(flight, call, reply)
-        except Exception as error:  # noqa: BLE001 (whatever went wrong, nobody may wait for it for ever)
-            self._unheard += call.closings  # lost, unless the verifier was: told again with the next batch
-            for awaited in (*(member.awaited for member in flight.members), *flight.resolutions):
-                awaited.fail(error)
-        finally:
-            self._flights.remove(flight)
-            self._notify()
+            async for reply in steps:
+                self._settle(reply)
+        except Exception as error:  # noqa: BLE001 (whatever went wrong)
+            self._lost(error)
 
-    def _settle(self, flight: _Flight, call: VerifyCall, reply: VerifyReply) -> None:
-        self._observe(
-            BatchRecord(len(call.blocks), flight.reason, flight.predicted_s, reply.engine_s, reply.idle_s, reply.usage)
-        )
+    def _lost(self, error: Exception) -> None:
+        """What was given is gone; who was not given waits on."""
+        lost = [member for member in self._members.values() if member.given]
+        for member in lost:
+            self._forget(member.block.generation)
+        for member in (*lost, *self._resolving.values()):
+            member.told.fail(error)
+        self._resolving, self._resolutions, self._leaves = {}, {}, {}
+        if self._planner.waiting:
+            self._send_soon()
+
+    def _watch_over(self) -> None:
+        """While something is under way, each step has to come within the deadline."""
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        under_way = self._planner.within or any(member.given for member in self._resolving.values())
+        if under_way and self._planning.deadline_s < inf:
+            self._watch = asyncio.get_running_loop().call_later(self._planning.deadline_s, self._verifier.hangs)
+
+    def _settle(self, reply: StepReply) -> None:
+        now_s, blocks = self._clock(), 0
+        self._planner.steps()
+        if reply.failure is not None:
+            self._lost(VerifierLostError(reply.failure))
+        predicted_s, reason = self.cost_model.predict_s(reply.computed), self._planner.reason
+        for outcome in reply.outcomes:
+            blocks += self._settle_outcome(outcome, reply, now_s)
+        self._observe(BatchRecord(blocks, reason, predicted_s, reply.engine_s, reply.idle_s, reply.usage))
         self._estimator = self._estimator.observed(reply.computed, reply.engine_s)
-        self._limits = replace(self._limits, max_memory_blocks=reply.usage.total_blocks)
-        blocks = len(flight.members)
-        for member, outcome in zip(flight.members, reply.outcomes[:blocks], strict=True):
-            member.awaited.replied(reply)
-            self._settle_block(member, outcome, reply.refused_openings)
-        for awaited, outcome in zip(flight.resolutions, reply.outcomes[blocks:], strict=True):
-            awaited.replied(reply)
-            awaited.settle(outcome)
+        self._planner.has_memory(reply.usage.total_blocks)
+        if self._planner.waiting:
+            self._send_soon()
+        self._watch_over()
 
-    def _settle_block(self, member: _Waiting, outcome: Outcome, refused: Mapping[GenerationId, str]) -> None:
-        name, number = member.block.generation, member.block.round
-        if name in refused:
-            member.awaited.settle(Refused(name, number, refused[name]))
-        elif not isinstance(outcome, Unfinished):
-            member.awaited.settle(outcome)
-        elif not member.awaited.result.done():
-            cost = VerifyCost(outcome.remaining_tokens, block_tokens(member.block) - outcome.remaining_tokens)
-            member.pending = replace(member.pending, cost=cost)
-            member.opening = None
-            member.awaited.queued_at_s = self._clock()
-            member.observe(RoundEvent.UNFINISHED)
-            self._queue[name, number] = member
+    def _settle_outcome(self, outcome: Outcome, reply: StepReply, now_s: float) -> bool:
+        """Whether it was a block's, or of a round that followed one."""
+        name = outcome.generation
+        member = self._members.get(name)
+        if member is None or not member.given:
+            resolved = self._resolving.pop(name, None)
+            if resolved is not None:
+                resolved.tell(outcome, now_s)
+            return False
+        member.verify_s += reply.engine_s
+        if name in reply.refused_openings:
+            outcome = Refused(name, outcome.round, reply.refused_openings[name])
+        if isinstance(outcome, Unfinished):
+            member.cost = VerifyCost(outcome.remaining_tokens, block_tokens(member.block) - outcome.remaining_tokens)
+            return True
+        if not member.went_on(outcome):
+            self._forget(name)
+        if isinstance(outcome, Undecided):
+            member.given = False  # it is a device that is waited for
+            self._resolving[name] = member
+        member.tell(outcome, now_s)
+        return True

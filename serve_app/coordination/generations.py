@@ -13,7 +13,7 @@ from typing import Protocol
 
 from transformers import PreTrainedTokenizerBase
 
-from actors.messages import DrafterId, ModelCard, VerifyCall, VerifyReply
+from actors.messages import DrafterId, ModelCard
 from outrider.contracts.errors import BusyError
 from outrider.contracts.link import Csi
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
@@ -24,7 +24,7 @@ from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import SpikeDetector
 from outrider.text.shown import IncrementalText
 from outrider.text.stops import tokens_that_stop
-from serve_app.coordination.batcher import Batcher
+from serve_app.coordination.batcher import Batcher, SteppedVerifier
 from serve_app.coordination.cost_estimator import cost_estimator
 from serve_app.coordination.drafter_book import DrafterBook
 from serve_app.coordination.drafter_link import DrafterLink, FleetPort, LinkServices, LinkSettings
@@ -37,16 +37,8 @@ _KEPT_STOPS = 64
 _LEASE_RETRY_S = 1.0
 
 
-class VerifierAccess(Protocol):
-    """A coordinator's verifier; calls have their own deadlines."""
-
-    async def verify(self, call: VerifyCall) -> VerifyReply:
-        """Make one call.
-
-        Raises:
-            VerifierLostError: it died or hung.
-        """
-        ...
+class VerifierAccess(SteppedVerifier, Protocol):
+    """A coordinator's verifier."""
 
     async def answers(self) -> None:
         """Return once it answers, if it was lost.
@@ -92,7 +84,7 @@ class Generations:
         self.admitted = 0
         self.running = 0
         estimator = cost_estimator(settings.profiles, target.card.machine)
-        self.batcher = Batcher(verifier.verify, settings.planning, estimator, self._note_batch, clock)
+        self.batcher = Batcher(verifier, settings.planning, estimator, self._note_batch, clock)
         choices = settings.drafting.choices(target.card.vocab_size)
         self._rules = RoundRules(
             speculation=choices,
@@ -100,6 +92,7 @@ class Generations:
             deadline_rule=settings.deadline_rule,
             spikes=SpikeDetector(),
             correction_deadline_s=limits.drafter_open_deadline_s,
+            leave=settings.leave,
         )
         self._services = RoundServices(self.batcher, verifier.answers, self._load, self._note_round, stats.sink, clock)
         link_settings = LinkSettings(

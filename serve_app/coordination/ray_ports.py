@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import sys
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ from actors.messages import (
     FleetStatus,
     Heartbeat,
     ModelCard,
+    StepReply,
     VerifyCall,
-    VerifyReply,
 )
 from actors.ray_errors import last_line
 from actors.transport import RayDrafterTransport
@@ -60,24 +61,28 @@ class VerifierPort:
         self._deadline_s, self._start_deadline_s = settings.deadline_s, settings.start_deadline_s
         self.is_up = False  # as far as is known
 
-    async def verify(self, call: VerifyCall) -> VerifyReply:
-        """Make one call.
+    def give(self, call: VerifyCall) -> None:
+        """Tell it something, without waiting."""
+        self._handle.give.remote(call)
 
-        Raises:
-            VerifierLostError: the actor died, broke, or missed its deadline (it is then killed, and restarts).
-        """
+    def steps(self) -> AsyncGenerator[StepReply]:
+        """What each of its steps brings from now on; raises ``VerifierLostError`` once the actor dies or breaks."""
+        return self._heard(self._handle.steps.options(num_returns="streaming").remote())
+
+    async def _heard(self, stream: Any) -> AsyncGenerator[StepReply]:
         try:
-            reply: VerifyReply = await within(self._deadline_s, self._handle.verify.remote(call))
-        except TimeoutError:
-            event(log, "verifier_hung", logging.ERROR, deadline_s=self._deadline_s)
-            ray.kill(self._handle, no_restart=False)
-            raise VerifierLostError(f"the verifier did not answer within {self._deadline_s:g} s") from None
+            async for reply in stream:
+                yield await reply
         except RayActorError as error:
             raise VerifierLostError(f"the verifier is gone: {type(error).__name__}") from error
         except RayError as error:
             event(log, "verifier_call_failed", logging.ERROR, reason=str(error))
             raise VerifierLostError(f"a verifier call failed: {type(error).__name__}") from error
-        return reply
+
+    def hangs(self) -> None:
+        """It missed its deadline: it is killed, and restarts."""
+        event(log, "verifier_hung", logging.ERROR, deadline_s=self._deadline_s)
+        ray.kill(self._handle, no_restart=False)
 
     async def card(self) -> ModelCard:
         """Who the verifier is; waits while it loads its model or restarts.

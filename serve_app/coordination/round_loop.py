@@ -21,7 +21,9 @@ from outrider.rounds.events import (
     AwaitVerifier,
     Decided,
     Event,
+    Extend,
     Fail,
+    Follow,
     Incident,
     Measured,
     Report,
@@ -93,6 +95,8 @@ class RoundLoop:
                 for effect in effects:
                     if isinstance(effect, Send):
                         yield effect.chunk
+                    elif isinstance(effect, Extend):
+                        self._services.batcher.extend(generation.name, effect.until_round)
                     elif isinstance(effect, Report | Measured):
                         self._tell(effect)
                     else:
@@ -135,6 +139,9 @@ class RoundLoop:
                 observe = partial(self._rounds.moved, block.round)
                 verified = services.batcher.verify(block, cost, opening, observe, terms)
                 return Decided(block.round, await _unless_lost(verified))
+            case Follow(number, terms):
+                result = await _unless_lost(services.batcher.follow(self._generation.name, terms))
+                return Decided(number, result, self._turn())
             case Resolve(resolution):
                 return Decided(resolution.round, await _unless_lost(services.batcher.resolve(resolution)))
             case AwaitDrafter(until_s):

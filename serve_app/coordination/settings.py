@@ -1,13 +1,14 @@
 """A coordinator's pieces of the configuration: each of its parts receives its own, and no more."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from outrider.assembly.verifiers import verifier_spec
 from outrider.config.schema import Config, DrafterGroupConfig, LimitsConfig, SpeculationConfig, WireConfig
 from outrider.costs.profiles import CostProfile
 from outrider.engines.kinds import VerifierSpec
 from outrider.rounds.choice import Speculation
+from outrider.rounds.machine import Leave
 from outrider.scheduling.ledger import DeadlineRule
 from outrider.scheduling.policy import BatchLimits
 from outrider.scheduling.registry import SCHEDULING
@@ -74,6 +75,7 @@ class GenerationsSettings:
     deadline_rule: DeadlineRule
     drafting: DraftingSettings
     profiles: tuple[CostProfile, ...] = ()
+    leave: Leave = field(default_factory=Leave)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ def generations_settings(config: Config, profiles: Sequence[CostProfile] = ()) -
     )
     return GenerationsSettings(
         limits=config.limits,
-        planning=Planning(scheduling.policy, limits, verifiers.block_tokens),
+        planning=Planning(scheduling.policy, limits, verifiers.block_tokens, config.limits.verifier_deadline_s),
         deadline_rule=scheduling.deadlines,
         drafting=DraftingSettings(
             speculation=config.speculation,

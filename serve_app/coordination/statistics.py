@@ -16,10 +16,10 @@ from serve_app.metrics import Sink
 
 @dataclass(frozen=True, slots=True)
 class BatchRecord:
-    """One verifier call that came back."""
+    """One step of the verifier."""
 
     blocks: int
-    reason: StopReason  # why the batch stopped growing
+    reason: StopReason  # why no more of them joined
     predicted_s: float
     engine_s: float
     idle_s: float  # of the verifier, before
@@ -44,7 +44,7 @@ class CoordinatorStats:
         self.usage: KvUsage | None = None
 
     def round(self, timing: RoundTiming) -> None:
-        """A round was committed."""
+        """A round was committed. Those that follow by themselves are as many as tokens: they are counted, no more."""
         drafted, accepted, sink = timing.drafted_tokens, timing.accepted_tokens, self.sink
         self._counts.update(
             rounds=1, speculative=min(drafted, 1), drafted=drafted, accepted=accepted, committed=timing.committed_tokens
@@ -62,7 +62,8 @@ class CoordinatorStats:
         self._slo_round(timing)
         for phase, seconds in timing.phases_s.items():
             self._phase_s[phase] += seconds  # type: ignore[assignment]  # a Counter adds floats as well
-            sink.record(metrics.PHASE_S, seconds, phase=phase)
+            if not timing.follows:
+                sink.record(metrics.PHASE_S, seconds, phase=phase)
 
     def _slo_round(self, timing: RoundTiming) -> None:
         name, late, sink = timing.slo_class, timing.late, self.sink
@@ -82,7 +83,7 @@ class CoordinatorStats:
         )
 
     def batch(self, record: BatchRecord) -> None:
-        """A batch came back from the verifier."""
+        """What a step of the verifier brought is here."""
         evictions = record.usage.evictions - (self.usage.evictions if self.usage else 0)
         self.usage = record.usage
         self.idle_s += record.idle_s

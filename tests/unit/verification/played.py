@@ -108,7 +108,7 @@ class Played:
         self.outcomes: list[Verified] = []
         self.known = len(PROMPT)
         opening = self.generation.opening()
-        terms = DraftTerms(case.wire, self.generation.end_ids, self.generation.last_position)
+        terms = DraftTerms(case.wire, tuple(self.generation.end_ids), self.generation.last_position)
         self.drafter, self.verifier = drafter_over(case.models), verifier_over(case.models, masks=case.masks)
         self.drafter.open(opening, terms)
         self.verifier.open(opening)

@@ -1,15 +1,17 @@
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import replace
 
 import pytest
 
-from actors.messages import Closing, VerifyCall
+from actors.messages import Closing, StepReply, VerifyCall
 from bench.capacity.noted_verifier import NotedVerifier
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
-from outrider.contracts.verifying import Block, OpenGeneration, Unfinished, Verified
+from outrider.contracts.verifying import Block, OpenGeneration, Outcome, Stretch, Unfinished, Verified
 from tests.unit.bench.recorded_tiny import PROMPTS, tiny_responses
 from tests.unit.engines.conftest import BLOCK_TOKENS
-from tests.unit.serve_app.api.in_memory_service import CHUNK, LONG_PROMPT, LocalVerifier
+from tests.unit.serve_app.api.in_memory_service import CHUNK, ENGINE_S, LONG_PROMPT, LocalVerifier
 from tests.unit.serve_app.coordination.in_memory import GREEDY
 from tests.unit.virtual_clock import now_s, on_loop
 
@@ -22,15 +24,27 @@ def block(number: int, output: tuple[int, ...], draft: tuple[int, ...], prompt: 
     return Block("g", number, len(prefix), extend_prefix_hash(EMPTY_PREFIX_HASH, prefix), draft=draft)
 
 
-async def response(verifier: NotedVerifier) -> tuple[tuple[int, ...], list[int]]:
+async def asked(verifier: NotedVerifier, steps: AsyncGenerator[StepReply], call: VerifyCall) -> Outcome:
+    """What a call's block comes to, in as many steps as it takes."""
+    verifier.give(call)
+    while True:
+        (outcome,) = (await anext(steps)).outcomes
+        if not isinstance(outcome, Unfinished):
+            return outcome
+
+
+async def response(
+    verifier: NotedVerifier, steps: AsyncGenerator[StepReply], round_s: float = 0.0
+) -> tuple[tuple[int, ...], list[int]]:
     """Three drafted tokens a round, the last one wrong; also what each round found in the cache."""
     output: tuple[int, ...] = ()
     openings: tuple[OpenGeneration, ...] = (OPENING,)
     cached: list[int] = []
     while len(output) < 8:
         draft = (*OUTPUT[len(output) : len(output) + 2], 0) if output else ()
-        reply = await verifier.verify(VerifyCall(openings=openings, blocks=(block(len(cached), output, draft),)))
-        (outcome,) = reply.outcomes
+        call = VerifyCall(openings=openings, blocks=(block(len(cached), output, draft),))
+        outcome = await asked(verifier, steps, call)
+        await asyncio.sleep(round_s)
         assert isinstance(outcome, Verified)
         assert outcome.next_token is not None
         output = (*output, *(draft[node] for node in outcome.accepted_path), outcome.next_token)
@@ -39,17 +53,13 @@ async def response(verifier: NotedVerifier) -> tuple[tuple[int, ...], list[int]]
     return output, cached
 
 
-def clock() -> Callable[[], float]:
-    times = iter(range(1000))
-    return lambda: float(next(times))
-
-
 @pytest.mark.parametrize("keeps_kv", [True, False])
 @on_loop
 async def test_without_kept_kv_the_same_tokens_cost_the_whole_prefix(keeps_kv: bool) -> None:
     inner = LocalVerifier()
-    verifier = NotedVerifier(inner, keeps_kv=keeps_kv, clock=clock())
-    output, cached = await response(verifier)
+    verifier = NotedVerifier(inner, keeps_kv=keeps_kv, clock=now_s)
+    steps = verifier.steps()
+    output, cached = await response(verifier, steps, round_s=1.0)
     assert output == OUTPUT[: len(output)]
     assert set(cached) == {0}
     costs = [batch.costs[0] for batch in verifier.batches]
@@ -57,10 +67,13 @@ async def test_without_kept_kv_the_same_tokens_cost_the_whole_prefix(keeps_kv: b
     positions = [prompt + 1 + 3 * number for number in rounds]
     later = [VerifyCost(4, position - 1) if keeps_kv else VerifyCost(position + 3, 0) for position in positions]
     assert costs == [VerifyCost(prompt, 0), *later]
-    assert [(batch.sent_at_s, batch.replied_at_s) for batch in verifier.batches] == [
-        (2.0 * number, 2.0 * number + 1.0) for number in range(len(costs))
-    ]
-    await verifier.forget_all()
+    replied = [number + (number + 1) * ENGINE_S for number in range(len(costs))]
+    assert [batch.replied_at_s for batch in verifier.batches] == pytest.approx(replied)
+    assert [batch.replied_at_s - batch.sent_at_s for batch in verifier.batches] == pytest.approx(
+        [ENGINE_S] * len(costs)
+    )
+    verifier.forget_all()
+    await anext(steps)
     assert inner.empty
 
 
@@ -68,10 +81,12 @@ async def test_without_kept_kv_the_same_tokens_cost_the_whole_prefix(keeps_kv: b
 async def test_a_closed_generation_leaves_nothing_to_the_next_one() -> None:
     inner = LocalVerifier()
     verifier = NotedVerifier(inner, keeps_kv=True, clock=now_s)
+    steps = verifier.steps()
     assert len(PROMPTS[0]) > BLOCK_TOKENS  # there is a block to share
     for _ in range(2):
-        await response(verifier)
-        await verifier.verify(VerifyCall(closings=(Closing("g", keep_cache=True),)))
+        await response(verifier, steps)
+        verifier.give(VerifyCall(closings=(Closing("g", keep_cache=True),)))
+        await anext(steps)
         usage = inner.engine.usage()
         assert (usage.used_blocks, usage.cached_blocks) == (0, 0)
     assert len({batch.costs[0] for batch in verifier.batches if batch.members[0][1] == 0}) == 1
@@ -81,12 +96,21 @@ async def test_a_closed_generation_leaves_nothing_to_the_next_one() -> None:
 @on_loop
 async def test_a_prefix_computed_in_chunks_is_opened_once_and_costs_its_chunks(keeps_kv: bool) -> None:
     verifier = NotedVerifier(LocalVerifier(), keeps_kv=keeps_kv, clock=now_s)
-    opening = OpenGeneration("g", LONG_PROMPT, GREEDY)
-    asked = block(0, (), (), LONG_PROMPT)
-    reply = await verifier.verify(VerifyCall(openings=(opening,), blocks=(asked,)))
-    while isinstance(reply.outcomes[0], Unfinished):
-        reply = await verifier.verify(VerifyCall(blocks=(asked,)))
-    assert isinstance(reply.outcomes[0], Verified)
+    opening, prompt = OpenGeneration("g", LONG_PROMPT, GREEDY), block(0, (), (), LONG_PROMPT)
+    outcome = await asked(verifier, verifier.steps(), VerifyCall(openings=(opening,), blocks=(prompt,)))
+    assert isinstance(outcome, Verified)
     costs = [batch.costs[0] for batch in verifier.batches]
     assert sum(cost.new_tokens for cost in costs) == len(LONG_PROMPT)
     assert [cost.cached_tokens for cost in costs] == [CHUNK * number for number in range(len(costs))]
+
+
+@on_loop
+async def test_rounds_that_follow_by_themselves_are_noted_with_what_they_cost() -> None:
+    verifier = NotedVerifier(LocalVerifier(), keeps_kv=True, clock=now_s)
+    stretch, steps = Stretch(until_round=3), verifier.steps()
+    verifier.give(VerifyCall(openings=(OPENING,), blocks=(replace(block(0, (), ()), stretch=stretch),)))
+    for _ in range(4):
+        await anext(steps)
+    noted, prompt = [batch.members for batch in verifier.batches], len(PROMPTS[0])
+    later = [(("g", number, VerifyCost(1, prompt + number - 1)),) for number in (1, 2, 3)]
+    assert noted == [(("g", 0, VerifyCost(prompt, 0)),), *later]

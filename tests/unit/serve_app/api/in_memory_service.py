@@ -5,13 +5,15 @@ import functools
 import random
 from collections.abc import AsyncGenerator, Container, Sequence
 from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from actors.messages import VerifyCall, VerifyReply
-from actors.verifier import apply_call
+from actors.messages import StepReply, VerifyCall
+from actors.verifier import SteppedEngine
 from outrider.contracts.cost import LinearCostModel, VerifyCost
 from outrider.contracts.errors import VerifierLostError
 from outrider.contracts.requests import GenerationChunk, GenerationId, GenerationRequest, ProtocolName, SamplingParams
@@ -82,41 +84,69 @@ def drafter() -> EngineTransport:
     return EngineTransport(torch_drafter(draft_model()))
 
 
+class _Present:
+    """Whichever engine a verifier has now."""
+
+    def __init__(self, verifier: "LocalVerifier") -> None:
+        self._verifier = verifier
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._verifier.engine, name)
+
+
 class LocalVerifier:
-    """A real verifier engine in this process; calls are applied one after the other, as ``VerifierActor`` does."""
+    """A real verifier engine in this process, stepped as ``VerifierActor`` steps its own."""
 
     def __init__(self, blocks: int = 200, judge: MismatchJudge | None = None) -> None:
         self._blocks, self._judge = blocks, judge
         self.max_context_tokens = min(256, blocks * BLOCK_TOKENS)
-        self.engine = self._empty()
         self.calls: list[VerifyCall] = []
-        self.computed: list[tuple[VerifyCost, ...]] = []  # by each call that verified something
-        self.gates: dict[int, Gate] = {}  # by number of the call
-        self.dies_before: Container[int] = ()  # numbers of calls
-        self.dies_after: Container[int] = ()  # the call is applied, but nobody learns of it
-        self.answer_lost: Container[int] = ()  # the call is applied, and the engine goes on
+        self.computed: list[tuple[VerifyCost, ...]] = []  # by each step that verified something
+        self.made = 0  # steps
+        self.gates: dict[int, Gate] = {}  # by number of the step
+        self.dies_before: Container[int] = ()  # numbers of steps
+        self.dies_after: Container[int] = ()  # the step is made, but nobody learns of it
+        self.answer_lost: Container[int] = ()  # the step is made, and the engine goes on
         self.forgets_before: Container[int] = ()  # restarts in silence: its generations are unknown then
         self.restarting: Gate | None = None
-        self._one_at_a_time = asyncio.Lock()
+        self._inbox: list[VerifyCall] = []
+        self._given = asyncio.Event()
+        self.engine = self._empty()
+        self._stepped = SteppedEngine(_Present(self))
 
-    async def verify(self, call: VerifyCall) -> VerifyReply:
-        """Apply one call."""
-        async with self._one_at_a_time:
+    def give(self, call: VerifyCall) -> None:
+        """Take in a call."""
+        self.calls.append(call)
+        self._inbox.append(call)
+        self._given.set()
+
+    async def steps(self) -> AsyncGenerator[StepReply]:
+        """Step as long as anything is under way."""
+        while True:
+            while not self._inbox and self._stepped.idle:
+                self._given.clear()
+                await self._given.wait()
             await asyncio.sleep(ENGINE_S)
-            number = len(self.calls)
-            self.calls.append(call)
+            number, self.made = self.made, self.made + 1
             if number in self.gates:
                 await self.gates[number].wait()
-            if number in self.dies_before or number in self.forgets_before:
+            if number in self.forgets_before:
                 self.engine = self._empty()
             if number in self.dies_before:
+                self._restart()
                 raise VerifierLostError("died")
-            reply = self._apply(call)
+            calls, self._inbox = self._inbox, []
+            reply = self._stepped.step(calls)
+            self.computed += [reply.computed] if reply.computed else []
             if number in self.dies_after:
-                self.engine = self._empty()
+                self._restart()
             if number in self.dies_after or number in self.answer_lost:
                 raise VerifierLostError("died")
-            return reply
+            yield replace(reply, engine_s=ENGINE_S, idle_s=0.0)
+
+    def hangs(self) -> None:
+        """Nobody's steps take so long here."""
+        raise AssertionError
 
     async def answers(self) -> None:
         """It answers again."""
@@ -132,11 +162,10 @@ class LocalVerifier:
     def _empty(self) -> VerifierEngine:
         return torch_verifier(tiny_llama(), blocks=self._blocks, prefill_chunk_tokens=CHUNK, judge=self._judge)
 
-    def _apply(self, call: VerifyCall) -> VerifyReply:
-        refused, outcomes = apply_call(self.engine, call)
-        computed = self.engine.last_pass()
-        self.computed += [computed] if call.blocks else []
-        return VerifyReply(outcomes, refused, ENGINE_S, 0.0, 0.0, self.engine.usage(), computed)
+    def _restart(self) -> None:
+        self.engine = self._empty()
+        self._stepped = SteppedEngine(_Present(self))
+        self._inbox.clear()
 
 
 class Service:
@@ -146,7 +175,6 @@ class Service:
         self,
         *drafters: EngineTransport,
         blocks: int = 200,
-        staged: bool = False,
         eos_token_ids: tuple[int, ...] = (),
         protocols: tuple[ProtocolName, ...] = ("token_ids",),
         scheduling: SchedulingPolicy | None = None,
@@ -161,12 +189,11 @@ class Service:
         self.batches: list[BatchRecord] = []
         self.generations: dict[GenerationId, Generation] = {}
         self._eos_token_ids = eos_token_ids
-        # A batch that is expected to take no time has the next one staged behind it at once; a slow one never.
-        cost_model = LinearCostModel(0.0, 0.0, 0.0, 1e-6 if staged else 1e3)
+        cost_model = LinearCostModel(0.0, 0.0, 0.0, 1.0)
         limits = BatchLimits(max_blocks=4, max_new_tokens=64, prefill_chunk_tokens=CHUNK)
         self.services = RoundServices(
             batcher=Batcher(
-                self.verifier.verify,
+                self.verifier,
                 Planning(scheduling or Fcfs(), limits, BLOCK_TOKENS),
                 OnlineEstimator(cost_model),
                 self.batches.append,
@@ -204,8 +231,9 @@ class Service:
             return [chunk async for chunk in chunks]
 
     async def idle(self) -> None:
-        """Nothing is held any more, by the verifier or a drafter."""
+        """Nothing is held any more, by the verifier or a drafter; what is made later is listened for anew."""
         await until(lambda: self.verifier.empty and self.fleet.empty)
+        self.services.batcher.stop()
 
 
 def request_for(

@@ -1,12 +1,13 @@
-"""The batcher against a verifier that is driven by hand: what travels together, what is staged, what is retried."""
+"""The batcher against a verifier that is driven by hand: what travels together, who waits, what is followed."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from actors.messages import VerifyCall, VerifyReply
+from actors.messages import StepReply, VerifyCall
 from outrider.contracts.cost import CostModel, LinearCostModel, VerifyCost
 from outrider.contracts.errors import VerifierLostError
 from outrider.contracts.requests import SamplingParams
@@ -17,8 +18,10 @@ from outrider.contracts.verifying import (
     Outcome,
     Refused,
     Resolution,
-    Stale,
+    Stretch,
+    Undecided,
     Unfinished,
+    Unknown,
     Verified,
 )
 from outrider.costs.estimator import OnlineEstimator
@@ -36,22 +39,41 @@ USAGE = KvUsage(16, 10, 0, 0, 0, 0)
 
 
 class HandDrivenVerifier:
-    """Keeps every call until the test answers it."""
+    """Keeps what it is told; its steps bring what the test says."""
 
     def __init__(self) -> None:
-        self.calls: asyncio.Queue[tuple[VerifyCall, asyncio.Future[VerifyReply]]] = asyncio.Queue()
+        self.calls: asyncio.Queue[VerifyCall] = asyncio.Queue()
+        self.hung = False
+        self._brought: asyncio.Queue[StepReply | Exception] = asyncio.Queue()
 
-    async def verify(self, call: VerifyCall) -> VerifyReply:
-        answer: asyncio.Future[VerifyReply] = asyncio.get_running_loop().create_future()
-        await self.calls.put((call, answer))
-        return await answer
+    def give(self, call: VerifyCall) -> None:
+        self.calls.put_nowait(call)
 
+    async def steps(self) -> AsyncGenerator[StepReply]:
+        while True:
+            brought = await self._brought.get()
+            if isinstance(brought, Exception):
+                raise brought
+            yield brought
 
-def reply(
-    outcomes: list[Outcome], refused: dict[str, str] | None = None, computed: tuple[VerifyCost, ...] | None = None
-) -> VerifyReply:
-    done = (VerifyCost(3, 10),) * len(outcomes) if computed is None else computed
-    return VerifyReply(tuple(outcomes), refused or {}, 0.5, 0.25, 0.0, USAGE, done)
+    def hangs(self) -> None:
+        self.hung = True
+        self.dies()
+
+    def brings(
+        self,
+        *outcomes: Outcome,
+        refused: dict[str, str] | None = None,
+        computed: tuple[VerifyCost, ...] | None = None,
+        failure: str | None = None,
+    ) -> None:
+        """A step."""
+        done = (VerifyCost(3, 10),) * len(outcomes) if computed is None else computed
+        self._brought.put_nowait(StepReply(outcomes, refused or {}, 0.5, 0.0, USAGE, done, failure))
+
+    def dies(self) -> None:
+        """Its steps end."""
+        self._brought.put_nowait(VerifierLostError("gone"))
 
 
 def block(name: str, number: int = 0) -> Block:
@@ -62,6 +84,7 @@ def verified(b: Block) -> Verified:
     return Verified(b.generation, b.round, (), 7)
 
 
+DEADLINE_S = 60.0
 LIMITS = BatchLimits(max_blocks=4, max_new_tokens=100, prefill_chunk_tokens=16)
 
 
@@ -74,9 +97,9 @@ def make(
     block_tokens: int = 16,
 ) -> tuple[Batcher, HandDrivenVerifier]:
     verifier, observe = verifier or HandDrivenVerifier(), (records if records is not None else []).append
-    planning = Planning(policy or Fcfs(), LIMITS, block_tokens)
+    planning = Planning(policy or Fcfs(), LIMITS, block_tokens, DEADLINE_S)
     estimator = OnlineEstimator(model or LinearCostModel(0.0, 0.0, 0.0, predicted_s))
-    return Batcher(verifier.verify, planning, estimator, observe, now_s), verifier
+    return Batcher(verifier, planning, estimator, observe, now_s), verifier
 
 
 def submit(
@@ -90,191 +113,194 @@ def submit(
     return asyncio.create_task(batcher.verify(b, cost, opening, observe))
 
 
+def alone(name: str, until_round: int, end_ids: frozenset[int] = frozenset()) -> Block:
+    """A block whose generation may go on by itself."""
+    return replace(block(name), draft=(), stretch=Stretch(until_round, end_ids))
+
+
 @on_loop
-async def test_blocks_that_arrive_while_a_batch_runs_travel_together() -> None:
+async def test_what_comes_at_once_travels_together_and_never_waits_for_a_step() -> None:
     batcher, verifier = make()
-    first = submit(batcher, block("a"))
-    call, answer = await verifier.calls.get()
-    assert call.blocks == (block("a"),)
-    later = [submit(batcher, block("b"))]
-    with pytest.raises(TimeoutError):  # nothing is staged long before the running batch is expected to end
-        await asyncio.wait_for(verifier.calls.get(), 99.9)
-    later.append(submit(batcher, block("c")))
-    answer.set_result(reply([verified(block("a"))]))
-    assert (await first).outcome == verified(block("a"))
-    call, answer = await verifier.calls.get()
-    assert call.blocks == (block("b"), block("c"))
-    answer.set_result(reply([verified(block("b")), verified(block("c"))]))
-    assert [(await task).outcome.generation for task in later] == ["b", "c"]
+    first = [submit(batcher, block(name)) for name in "ab"]
+    call = await verifier.calls.get()
+    assert call.blocks == (block("a"), block("b"))
+    later = submit(batcher, block("c"))
+    assert (await verifier.calls.get()).blocks == (block("c"),), "it may join the next step"
+    verifier.brings(verified(block("b")), verified(block("a")))
+    assert [(await task).outcome.generation for task in first] == ["a", "b"]
+    assert not later.done()
+    verifier.brings(verified(block("c")))
+    assert (await later).outcome == verified(block("c"))
 
 
 @on_loop
-async def test_the_next_batch_is_staged_when_the_running_one_should_end_and_no_third() -> None:
-    batcher, verifier = make(predicted_s=1e-6)
-    submit(batcher, block("a"))
-    first_call, first_answer = await verifier.calls.get()
-    submit(batcher, block("b"))
-    second_call, _ = await verifier.calls.get()
-    assert (first_call.blocks, second_call.blocks) == ((block("a"),), (block("b"),))
-    submit(batcher, block("c"))
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(verifier.calls.get(), 60.0)
-    first_answer.set_result(reply([verified(block("a"))]))
-    third_call, _ = await verifier.calls.get()
-    assert third_call.blocks == (block("c"),)
+async def test_who_finds_no_room_joins_as_soon_as_there_is_some() -> None:
+    records: list[BatchRecord] = []
+    batcher, verifier = make(records=records)
+    tasks = [submit(batcher, block(name)) for name in "abcdefg"]
+    assert [b.generation for b in (await verifier.calls.get()).blocks] == list("abcd")
+    assert batcher.queued_blocks == 3
+    verifier.brings(verified(block("a")), Unfinished("b", 0, 3), Unfinished("c", 0, 3), verified(block("d")))
+    assert [b.generation for b in (await verifier.calls.get()).blocks] == list("efg"), "the next step ends b and c"
+    verifier.brings(*(verified(block(name)) for name in "bcefg"))
+    await asyncio.gather(*tasks)
+    full, empty = StopReason.MAX_BLOCKS, StopReason.QUEUE_EMPTY
+    assert [(record.blocks, record.reason) for record in records] == [(4, full), (5, empty)]
 
 
 @on_loop
-async def test_unfinished_blocks_go_back_into_the_queue_without_their_opening() -> None:
+async def test_a_stretch_is_followed_round_by_round_as_far_as_it_may_go() -> None:
+    batcher, verifier = make()
+    first = submit(batcher, alone("a", 2, frozenset({9})))
+    assert (await verifier.calls.get()).blocks == (alone("a", 2, frozenset({9})),)
+    for number in range(3):
+        verifier.brings(Verified("a", number, (), 7))
+    assert (await first).outcome == Verified("a", 0, (), 7)
+    assert [(await batcher.follow("a")).outcome.round for _ in range(2)] == [1, 2]
+    assert batcher.idle, "its leave is used up"
+    again = submit(batcher, alone("a", 9, frozenset({9})))
+    batcher.extend("a", 12)
+    assert (await verifier.calls.get()).leaves == (), "nothing goes on yet"
+    verifier.brings(verified(alone("a", 9)))
+    await again
+    batcher.extend("a", 12)
+    assert (await verifier.calls.get()).leaves == (("a", 12),)
+    verifier.brings(Verified("a", 10, (), 9))
+    await batcher.follow("a")
+    assert batcher.idle, "that was an end token"
+
+
+@on_loop
+async def test_what_a_prefix_lacks_is_computed_without_being_asked_again() -> None:
     batcher, verifier = make()
     events: list[RoundEvent] = []
     opening = OpenGeneration("a", (1,) * 10, SamplingParams())
     task = submit(batcher, block("a"), opening, events)
-    call, answer = await verifier.calls.get()
-    assert call.openings == (opening,)
-    answer.set_result(reply([Unfinished("a", 0, 5)]))
-    call, answer = await verifier.calls.get()
-    assert (call.openings, call.blocks) == ((), (block("a"),))
-    answer.set_result(reply([verified(block("a"))]))
+    call = await verifier.calls.get()
+    assert (call.openings, call.blocks) == ((opening,), (block("a"),))
+    await asyncio.sleep(2.0)
+    verifier.brings(Unfinished("a", 0, 5))
+    verifier.brings(verified(block("a")))
     result = await task
-    assert result.verify_s == 1.0, "both passes count"
-    assert result.queue_s >= 0.5
-    assert events == [RoundEvent.DISPATCHED, RoundEvent.UNFINISHED, RoundEvent.DISPATCHED]
+    assert verifier.calls.empty()
+    assert (result.queue_s, result.verify_s) == (1.0, 1.0), "both steps count, and what was waited beside them"
+    assert events == [RoundEvent.DISPATCHED]
 
 
 @on_loop
 async def test_an_opening_that_is_refused_refuses_its_block_only() -> None:
     batcher, verifier = make()
-    submit(batcher, block("warm-up"))
-    _, answer = await verifier.calls.get()
     tasks = [submit(batcher, block(name)) for name in "ab"]
-    await asyncio.sleep(0)
-    answer.set_result(reply([verified(block("warm-up"))]))
-    _, answer = await verifier.calls.get()
-    answer.set_result(reply([verified(block("a")), verified(block("b"))], {"a": "too long"}))
+    await verifier.calls.get()
+    verifier.brings(Unknown("a", 0), verified(block("b")), refused={"a": "too long"})
     assert (await tasks[0]).outcome == Refused("a", 0, "too long")
     assert (await tasks[1]).outcome == verified(block("b"))
 
 
-class DiesOnce(HandDrivenVerifier):
-    """Loses the first call."""
-
-    died = False
-
-    async def verify(self, call: VerifyCall) -> VerifyReply:
-        """As it says."""
-        if self.died:
-            return await super().verify(call)
-        self.died = True
-        raise VerifierLostError("gone")
-
-
+@pytest.mark.parametrize("loss", ["died", "failed", "hung"])
 @on_loop
-async def test_a_lost_verifier_is_told_to_every_member_and_the_batcher_goes_on() -> None:
+async def test_a_lost_verifier_is_told_to_all_who_were_under_way_and_the_batcher_goes_on(loss: str) -> None:
     records: list[BatchRecord] = []
-    batcher, verifier = make(records=records, verifier=DiesOnce())
-    tasks = [submit(batcher, block(name)) for name in "ab"]
+    batcher, verifier = make(records=records)
+    tasks = [submit(batcher, block(name)) for name in "abcd"]
+    queued = submit(batcher, block("e"))
+    await verifier.calls.get()
+    if loss == "died":
+        verifier.dies()
+    elif loss == "failed":
+        verifier.brings(failure="gone")
     for task in tasks:
         with pytest.raises(VerifierLostError, match="gone"):
             await task
-    again = submit(batcher, block("a", 1))
-    _, answer = await verifier.calls.get()
-    answer.set_result(reply([verified(block("a", 1))]))
-    assert (await again).outcome == verified(block("a", 1))
-    assert len(records) == 1, "a call that never came back is no batch"
+    assert verifier.hung == (loss == "hung")
+    assert (await verifier.calls.get()).blocks == (block("e"),), "who was not sent is not lost"
+    verifier.brings(verified(block("e")))
+    assert (await queued).outcome == verified(block("e"))
+    assert batcher.idle
 
 
 @on_loop
-async def test_a_cancelled_block_leaves_the_queue_and_is_not_retried() -> None:
+async def test_a_verifier_without_work_is_not_taken_for_one_that_hangs() -> None:
     batcher, verifier = make()
-    running = submit(batcher, block("a"))
-    _, answer = await verifier.calls.get()
-    queued = submit(batcher, block("b"))
-    await asyncio.sleep(0)
+    task = submit(batcher, block("a"))
+    await verifier.calls.get()
+    await asyncio.sleep(DEADLINE_S / 2)
+    verifier.brings(verified(block("a")))
+    await task
+    await asyncio.sleep(10 * DEADLINE_S)
+    assert not verifier.hung
+
+
+@on_loop
+async def test_a_cancelled_block_leaves_the_queue_and_whoever_is_closed_is_heard_of_no_more() -> None:
+    batcher, verifier = make()
+    running = [submit(batcher, block(name)) for name in "abcd"]
+    queued = submit(batcher, block("e"))
+    await verifier.calls.get()
     assert batcher.queued_blocks == 1
-    queued.cancel()
-    running.cancel()
-    await asyncio.gather(queued, running, return_exceptions=True)
-    answer.set_result(reply([Unfinished("a", 0, 5)]))
-    await asyncio.sleep(0.01)
+    for task in (*running, queued):
+        task.cancel()
+    await asyncio.gather(queued, *running, return_exceptions=True)
     assert batcher.queued_blocks == 0
-    assert verifier.calls.empty()
+    batcher.close("a", keep_cache=False)
+    assert [closing.generation for closing in (await verifier.calls.get()).closings] == ["a"]
+    verifier.brings(*(verified(block(name)) for name in "abcd"))
+    await until(lambda: batcher.idle)
 
 
 STATES = np.zeros((1, 2), np.float32)
 
 
 @on_loop
-async def test_resolutions_travel_at_once_to_an_idle_verifier_and_else_with_the_next_batch() -> None:
-    batcher, verifier = make(predicted_s=10.0)
-    alone = asyncio.create_task(batcher.resolve(Resolution("a", 3, STATES)))
-    call, answer = await verifier.calls.get()
-    assert (call.blocks, call.resolutions, now_s()) == ((), (Resolution("a", 3, STATES),), 0.0)
-    answer.set_result(reply([Verified("a", 3, (0,), 7)], computed=()))
-    assert await alone == VerifyResult(Verified("a", 3, (0,), 7), 0.25, 0.5)
-    running = submit(batcher, block("b"))
-    _, first = await verifier.calls.get()
-    tasks = [asyncio.create_task(batcher.resolve(Resolution("a", 4, None))), submit(batcher, block("c"))]
-    call, answer = await verifier.calls.get()
-    assert (call.blocks, call.resolutions) == ((block("c"),), (Resolution("a", 4, None),))
-    assert now_s() > 9.0, "it could not be applied earlier"
-    first.set_result(reply([verified(block("b"))]))
-    answer.set_result(reply([verified(block("c")), Stale("a", 4)]))
-    assert [(await task).outcome for task in (running, *tasks)] == [
-        verified(block("b")),
-        Stale("a", 4),
-        verified(block("c")),
-    ]
-
-
-@on_loop
-async def test_a_resolution_is_lost_with_its_verifier() -> None:
-    batcher, _ = make(verifier=DiesOnce())
+async def test_what_is_undecided_is_decided_by_its_resolution() -> None:
+    batcher, verifier = make()
+    task = submit(batcher, block("a", 3))
+    await verifier.calls.get()
+    verifier.brings(Undecided("a", 3, (0,)))
+    assert (await task).outcome == Undecided("a", 3, (0,))
+    resolved = asyncio.create_task(batcher.resolve(Resolution("a", 3, STATES)))
+    assert (await verifier.calls.get()).resolutions == (Resolution("a", 3, STATES),)
+    verifier.brings(Verified("a", 3, (0,), 7), computed=())
+    assert (await resolved).outcome == Verified("a", 3, (0,), 7)
+    task = submit(batcher, block("a", 4))
+    await verifier.calls.get()
+    verifier.brings(Undecided("a", 4, (0,)))
+    await task
+    await asyncio.sleep(10 * DEADLINE_S)
+    assert not verifier.hung, "a device is waited for"
+    lost = asyncio.create_task(batcher.resolve(Resolution("a", 4, None)))
+    await verifier.calls.get()
+    verifier.dies()
     with pytest.raises(VerifierLostError, match="gone"):
-        await batcher.resolve(Resolution("a", 0, STATES))
+        await lost
 
 
 @on_loop
-async def test_closings_travel_with_the_next_batch_or_soon_by_themselves() -> None:
+async def test_closings_travel_with_the_next_call_or_soon_by_themselves() -> None:
     batcher, verifier = make()
     batcher.close("gone", keep_cache=False)
     submit(batcher, block("a"))
-    call, answer = await verifier.calls.get()
-    assert [c.generation for c in call.closings] == ["gone"]
-    answer.set_result(reply([verified(block("a"))]))
+    assert [closing.generation for closing in (await verifier.calls.get()).closings] == ["gone"]
+    verifier.brings(verified(block("a")))
     batcher.close("a", keep_cache=True)
-    call, answer = await verifier.calls.get()
-    assert (call.blocks, [(c.generation, c.keep_cache) for c in call.closings]) == ((), [("a", True)])
-    answer.set_result(reply([]))
+    call = await verifier.calls.get()
+    assert (call.blocks, [(closing.generation, closing.keep_cache) for closing in call.closings]) == ((), [("a", True)])
 
 
 @on_loop
-async def test_every_call_that_comes_back_is_told_with_its_prediction_and_why_it_stopped_growing() -> None:
+async def test_every_step_is_told_with_what_it_was_expected_to_take() -> None:
     records: list[BatchRecord] = []
     batcher, verifier = make(predicted_s=7.0, records=records)
-    tasks = [submit(batcher, block("a"))]
-    _, answer = await verifier.calls.get()
-    tasks += [submit(batcher, block(name)) for name in "bcdefg"]
-    await asyncio.sleep(0)
-    answer.set_result(reply([verified(block("a"))]))
-    for names in ("bcde", "fg"):
-        call, answer = await verifier.calls.get()
-        assert [b.generation for b in call.blocks] == list(names)
-        answer.set_result(reply([verified(block(name)) for name in names]))
-    await asyncio.gather(*tasks)
-    batcher.close("a", keep_cache=True)
-    _, answer = await verifier.calls.get()
-    usage = KvUsage(16, 10, 1, 2, 0, 5)
-    answer.set_result(VerifyReply((), {}, 0.0, 0.0, 3.0, usage, ()))
-    await until(lambda: len(records) == 4)
-    full, empty = StopReason.MAX_BLOCKS, StopReason.QUEUE_EMPTY
-    assert [(record.blocks, record.reason) for record in records] == [(1, empty), (4, full), (2, empty), (0, empty)]
-    assert [record.engine_s for record in records] == [0.5, 0.5, 0.5, 0.0]
-    assert records[0].predicted_s == 7.0
-    assert [record.predicted_s for record in records[1:3]] == pytest.approx([0.5, 0.5], rel=1e-2), (
-        "batches correct the prediction"
-    )
-    assert (records[3].idle_s, records[3].usage) == (3.0, usage)
+    for name in "ab":
+        task = submit(batcher, block(name))
+        await verifier.calls.get()
+        verifier.brings(verified(block(name)))
+        await task
+    verifier.brings(computed=())
+    await until(lambda: len(records) == 3)
+    assert [record.blocks for record in records] == [1, 1, 0]
+    assert [record.engine_s for record in records] == [0.5] * 3
+    assert [record.predicted_s for record in records[:2]] == pytest.approx([7.0, 0.5], rel=1e-2), "it is corrected"
 
 
 class Asked(Fcfs):
@@ -295,22 +321,46 @@ class Asked(Fcfs):
 async def test_the_policy_is_told_what_each_block_is_owed_and_how_much_memory_there_is() -> None:
     batcher, verifier = make(policy=(policy := Asked()), block_tokens=4)
     terms = VerifyTerms(deadline_at_s=123.5, expected_tokens=2.5, tokens_per_s=8.0)
-    tasks = [asyncio.create_task(batcher.verify(block("a"), VerifyCost(3, 10), None, lambda _: None, terms))]
-    _, answer = await verifier.calls.get()
-    answer.set_result(reply([Unfinished("a", 0, 2)]))
-    _, answer = await verifier.calls.get()
+    long = replace(block("a"), position=20)
+    tasks = [asyncio.create_task(batcher.verify(long, VerifyCost(22, 0), None, lambda _: None, terms))]
+    await verifier.calls.get()
+    verifier.brings(Unfinished("a", 0, 20))
+    await until(lambda: verifier.calls.empty() and batcher.cost_model is not None)
     tasks.append(submit(batcher, block("b")))
-    answer.set_result(reply([verified(block("a"))]))
-    _, answer = await verifier.calls.get()
-    answer.set_result(reply([verified(block("b"))]))
+    await verifier.calls.get()
+    verifier.brings(verified(block("a")), verified(block("b")))
     await asyncio.gather(*tasks)
-    ((first,), before), ((again,), after), ((second,), _) = policy.calls
+    ((first,), before), ((begun, second), then) = policy.calls
     assert (first.deadline_at_s, first.expected_tokens, first.tokens_per_s) == (123.5, 2.5, 8.0)
-    assert first.memory_blocks == 4, "of 13 positions"
-    assert (again.deadline_at_s, again.expected_tokens, again.tokens_per_s) == (123.5, 2.5, 8.0)
-    assert (again.arrived_at_s, again.memory_blocks) == (first.arrived_at_s, 4)
+    assert first.memory_blocks == 6, "of 22 positions"
+    assert begun == replace(first, cost=VerifyCost(20, 2)), "who is within is asked about too"
     assert (second.deadline_at_s, second.tokens_per_s) == (float("inf"), 0.0), "nothing was promised"
-    assert (before.max_memory_blocks, after.max_memory_blocks) == (None, USAGE.total_blocks), "the reply tells"
+    assert before == LIMITS, "how much memory there is, the first step tells"
+    assert then == replace(LIMITS, max_memory_blocks=USAGE.total_blocks)
+
+
+@on_loop
+async def test_who_decodes_alone_is_held_back_for_whom_the_policy_prefers_and_goes_on_after_it() -> None:
+    batcher, verifier = make()
+    stretches = [submit(batcher, alone(name, 50)) for name in "abcd"]
+    await verifier.calls.get()
+    await asyncio.sleep(1.0)
+    waiting = submit(batcher, block("e"))
+    await asyncio.sleep(1.0)
+    assert verifier.calls.empty(), "they came first"
+    verifier.brings(*(verified(block(name)) for name in "abcd"))
+    await asyncio.gather(*stretches)
+    call = await verifier.calls.get()
+    assert (call.blocks, call.leaves) == ((block("e"),), (("d", 0),))
+    assert batcher.queued_blocks == 1
+    batcher.extend("d", 70)
+    verifier.brings(*(Verified(name, 1, (), 7) for name in "abc"), Verified("d", 1, (), 7), verified(block("e")))
+    await waiting
+    assert (await batcher.follow("d")).outcome.round == 1, "it was under way when it was held back"
+    call = await verifier.calls.get()
+    assert call.leaves == (("d", 70),)
+    verifier.brings(*(Verified(name, 2, (), 7) for name in "abcd"))
+    assert (await batcher.follow("d")).outcome.round == 2
 
 
 @on_loop
@@ -321,8 +371,7 @@ async def test_the_estimator_learns_from_what_a_pass_computed_not_from_what_was_
         start = LinearCostModel(0.1, 0.0, 0.0, 0.4)
         batcher, verifier = make(model=start)
         task = submit(batcher, block("a"), cost=VerifyCost(31, 0))
-        _, answer = await verifier.calls.get()
-        answer.set_result(reply([verified(block("a"))], computed=computed))
+        verifier.brings(verified(block("a")), computed=computed)
         await task
         taught.append(batcher.cost_model)
         assert batcher.cost_model == OnlineEstimator(start).observed(computed, 0.5).model
@@ -331,15 +380,3 @@ async def test_the_estimator_learns_from_what_a_pass_computed_not_from_what_was_
     one_row = [VerifyCost(1, 30)]
     assert little.predict_s(one_row) == pytest.approx(0.5, rel=0.05)
     assert chunk.predict_s(one_row) < 0.7 * little.predict_s(one_row), "the same time, taken for that of sixteen rows"
-
-
-@on_loop
-async def test_cold_blocks_of_a_batch_share_one_chunk_in_its_prediction() -> None:
-    records: list[BatchRecord] = []
-    batcher, verifier = make(records=records, model=LinearCostModel(1.0, 0.0, 0.0, 0.0))
-    costs = {"a": VerifyCost(13, 0), "b": VerifyCost(30, 0), "c": VerifyCost(30, 0), "d": VerifyCost(3, 10)}
-    tasks = [submit(batcher, block(name), cost=cost) for name, cost in costs.items()]
-    call, answer = await verifier.calls.get()
-    answer.set_result(reply([verified(b) for b in call.blocks]))
-    await asyncio.gather(*tasks)
-    assert records[0].predicted_s == 10 + 3 + 6 + 0 + 3, "sixteen of all prefixes, and the rows of those that are done"

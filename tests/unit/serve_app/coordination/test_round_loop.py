@@ -197,10 +197,9 @@ async def test_a_resumed_response_goes_on_where_it_was() -> None:
     assert tokens_of(chunks) == truth[9:]
 
 
-@pytest.mark.parametrize("staged", [False, True])
 @pytest.mark.parametrize("blocks", [200, 40], ids=["roomy", "scarce"])
 @on_loop
-async def test_concurrent_responses_share_batches_and_stay_exact(*, staged: bool, blocks: int) -> None:
+async def test_concurrent_responses_share_batches_and_stay_exact(blocks: int) -> None:
     rng = random.Random(blocks)
     requests = [
         replace(
@@ -209,7 +208,7 @@ async def test_concurrent_responses_share_batches_and_stay_exact(*, staged: bool
         )
         for i, params in enumerate([*PARAMS.values()] * 3)
     ]
-    service = Service(drafter(), drafter(), blocks=blocks, staged=staged)
+    service = Service(drafter(), drafter(), blocks=blocks)
     service.verifier.dies_before = (9, 20)
     responses = await asyncio.gather(*(service.response(request) for request in requests))
     for request, chunks in zip(requests, responses, strict=True):

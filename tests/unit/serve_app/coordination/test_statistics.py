@@ -72,6 +72,15 @@ def test_rounds_add_up_in_report_and_metrics() -> None:
     assert sink.of(metrics.PAYLOAD_BITS, "none", "up") == []
 
 
+def test_a_round_that_follows_by_itself_is_counted_but_its_phases_are_no_histograms() -> None:
+    stats, sink, _ = made()
+    stats.round(replace(ALONE, follows=True))
+    report = stats.report(verifier="ready", admitted=0, running=0, queued_blocks=0)
+    assert (report.rounds, report.committed_tokens) == (1, ALONE.committed_tokens)
+    assert report.phase_seconds["verify"] == ALONE.verify_s
+    assert (sink.of(metrics.ROUNDS, "none"), sink.of(metrics.PHASE_S, "verify")) == ([1], [])
+
+
 JUDGED = st.lists(
     st.builds(
         replace,

@@ -1,0 +1,113 @@
+"""What the batcher knows of each block: where it is, what it still needs, and who is told of its rounds."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
+
+from outrider.contracts.cost import VerifyCost
+from outrider.contracts.verifying import Block, OpenGeneration, Outcome, Verified
+from outrider.rounds.account import VerifyTerms
+from outrider.rounds.events import VerifyResult
+from outrider.rounds.states import RoundEvent
+from outrider.scheduling.policy import PendingVerification
+
+
+class Told:
+    """Outcomes of one generation's rounds, and who waits for the next of them."""
+
+    __slots__ = ("_error", "_results", "_waiter")
+
+    def __init__(self) -> None:
+        self._results: deque[VerifyResult] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._error: Exception | None = None
+
+    def tell(self, result: VerifyResult) -> None:
+        """One more."""
+        self._results.append(result)
+        self._wake()
+
+    def fail(self, error: Exception) -> None:
+        """Nothing more will come."""
+        self._error = error
+        self._wake()
+
+    async def next(self) -> VerifyResult:
+        """The next one; there is one who waits at most.
+
+        Raises:
+            Exception: what ``fail`` was told.
+        """
+        while not self._results:
+            if self._error is not None:
+                raise self._error
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        return self._results.popleft()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """A block that waits or is with the verifier, or the stretch behind it.
+
+    Attributes:
+        round: that is decided next.
+        cost: what is left of it.
+        kv_block_tokens: positions per KV block.
+        since_s: it waits, or the round before it was told.
+        until_round: that it may go on by itself.
+        given: whether the verifier has it, and owes an answer.
+    """
+
+    block: Block
+    opening: OpenGeneration | None
+    observe: Callable[[RoundEvent], object]
+    told: Told
+    round: int
+    cost: VerifyCost
+    terms: VerifyTerms
+    kv_block_tokens: int
+    since_s: float
+    until_round: int
+    given: bool = False
+    verify_s: float = 0.0
+
+    def pending(self) -> PendingVerification:
+        """As the scheduling policy sees it."""
+        return PendingVerification(
+            generation=self.block.generation,
+            round=self.round,
+            arrived_at_s=self.since_s,
+            deadline_at_s=self.terms.deadline_at_s,
+            expected_tokens=self.terms.expected_tokens,
+            cost=self.cost,
+            tokens_per_s=self.terms.tokens_per_s,
+            memory_blocks=ceil((self.cost.new_tokens + self.cost.cached_tokens) / self.kv_block_tokens),
+        )
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether another round follows by itself, as far as can be known before this one."""
+        return self.round < self.until_round
+
+    def went_on(self, outcome: Outcome) -> bool:
+        """A round was decided; whether the verifier makes another one by itself, which this is from now on."""
+        stretch = self.block.stretch
+        if stretch is None or not isinstance(outcome, Verified) or outcome.next_token is None:
+            return False
+        if outcome.next_token in stretch.end_ids or outcome.round >= self.until_round:
+            return False
+        self.round += 1
+        self.cost = VerifyCost(1, self.cost.new_tokens + self.cost.cached_tokens)
+        return True
+
+    def tell(self, outcome: Outcome, now_s: float) -> None:
+        """What the round brought, which waited whenever it was in no step."""
+        self.told.tell(VerifyResult(outcome, max(0.0, now_s - self.since_s - self.verify_s), self.verify_s))
+        self.since_s, self.verify_s = now_s, 0.0
