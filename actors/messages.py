@@ -24,6 +24,8 @@ class VerifyCall:
     """Everything a verifier is told at once: it takes effect with its next step, in the order of the fields.
 
     Attributes:
+        session: what is under way from an earlier one is given up.
+        number: of the call within its session: calls may overtake one another on their way.
         leaves: how far generations that are under way may go from now on: the last round they may make.
     """
 
@@ -32,6 +34,8 @@ class VerifyCall:
     blocks: tuple[Block, ...] = ()
     resolutions: tuple[Resolution, ...] = ()
     leaves: tuple[tuple[GenerationId, int], ...] = ()
+    session: int = 0
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncGenerator, Iterable
 from dataclasses import replace
 
+from actors.inbox import Inbox
 from actors.messages import ModelCard, StepReply, VerifyCall
 from outrider.assembly.verifiers import build_verifier
 from outrider.contracts.errors import OutriderError, VerifierLostError
@@ -36,7 +37,7 @@ class VerifierActor:
         built = self._thread.submit(build_verifier, spec).result()
         self._steps = SteppedEngine(built.engine)
         self._card = replace(model_card(built.facts, built.engine.max_context_tokens), machine=built.machine)
-        self._inbox: list[VerifyCall] = []
+        self._inbox = Inbox()
         self._inbox_lock = threading.Lock()
         self._stepping = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -51,7 +52,7 @@ class VerifierActor:
         """Take in a call; what comes of it is told by ``steps``."""
         self._loop = asyncio.get_running_loop()
         with self._inbox_lock:
-            self._inbox.append(call)
+            self._inbox.put(call)
             begin, self._stepping = not self._stepping, True
         if begin:
             self._thread.submit(self._step_on)
@@ -78,7 +79,7 @@ class VerifierActor:
         try:
             while True:
                 with self._inbox_lock:
-                    calls, self._inbox = self._inbox, []
+                    calls = self._inbox.take()
                     if not calls and self._steps.idle:
                         self._stepping = False
                         return
@@ -100,7 +101,7 @@ class SteppedEngine:
     def __init__(self, engine: VerifierEngine) -> None:
         """Take over an engine."""
         self._engine, self._stepper = engine, Stepper(engine)
-        self._free_since_s = time.monotonic()
+        self._idle_since_s: float | None = time.monotonic()  # None: the last step left something to do
         self.usage = engine.usage()
 
     @property
@@ -111,24 +112,31 @@ class SteppedEngine:
     def step(self, calls: Iterable[VerifyCall]) -> StepReply:
         """Take in calls, and make one step."""
         started_at_s = time.monotonic()
-        idle_s, refused = max(0.0, started_at_s - self._free_since_s), dict[GenerationId, str]()
-        failure, outcomes = None, list[Outcome]()
+        idle_s = 0.0 if self._idle_since_s is None else started_at_s - self._idle_since_s
+        refused, failure, outcomes = dict[GenerationId, str](), None, list[Outcome]()
         try:
             for call in calls:
                 refused |= take_in(self._stepper, call)
             outcomes = self._stepper.step()
-        except OutriderError as error:  # of what was asked, not of the engine
+        except VerifierLostError:  # of the engine itself: nothing can be asked of it any more
+            raise
+        except OutriderError as error:  # of what was asked
             event(log, "verifier_step_failed", logging.ERROR, reason=str(error))
             self._stepper.drop_all()
             failure = str(error)
-        self._free_since_s, self.usage = time.monotonic(), self._engine.usage()
-        engine_s = self._free_since_s - started_at_s
+        ended_at_s, self.usage = time.monotonic(), self._engine.usage()
+        engine_s, self._idle_since_s = ended_at_s - started_at_s, ended_at_s if self.idle else None
         computed = self._engine.last_pass()
         return StepReply(tuple(outcomes), refused, engine_s, idle_s, self.usage, computed, failure)
 
 
 def take_in(stepper: Stepper, call: VerifyCall) -> dict[GenerationId, str]:
-    """Forget, open, give, and let go on; returns why generations were refused."""
+    """Forget, open, give, and let go on; returns why generations were refused.
+
+    The first call of a session ends all there was: whoever made it has lost sight of that and opens what it needs.
+    """
+    if call.number == 0:
+        stepper.close_all()
     for closing in call.closings:
         stepper.close(closing.generation, keep_cache=closing.keep_cache)
     refused: dict[GenerationId, str] = {}

@@ -34,6 +34,7 @@ class NotedVerifier:
         self._blocks: dict[GenerationId, Block] = {}  # under way
         self._lacking: dict[GenerationId, int] = {}  # positions still to compute of these
         self._sent_at_s, self._replied_at_s = 0.0, 0.0
+        self._session = self._calls = 0
         self.batches: list[BatchEntry] = []
 
     def give(self, call: VerifyCall) -> None:
@@ -51,7 +52,10 @@ class NotedVerifier:
             whole = block_tokens(block)
             self._blocks[block.generation] = block
             self._lacking[block.generation] = whole if block.generation in anew else len(block.draft) + 1
-        self._verifier.give(sent)
+        if call.session > self._session:
+            self._session, self._calls = call.session, 0
+        self._verifier.give(replace(sent, session=self._session, number=self._calls))  # calls of its own come between
+        self._calls += 1
 
     async def steps(self) -> AsyncGenerator[StepReply]:
         """Note what each step held and how long it took."""

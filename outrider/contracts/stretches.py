@@ -11,25 +11,30 @@ from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import AcceptanceRule, Block, Verified, target_rule
 
 
-def following(block: Block, outcome: Verified, params: SamplingParams) -> Block | None:
-    """The round that follows by itself; None if the next token is a device's to draw, or there is to be none.
+def goes_on(block: Block, outcome: Verified) -> bool:
+    """Whether a round follows by itself the one with this outcome, which is ``block``'s or followed it.
 
-    Its credit is not looked at: that may be raised while the stretch waits for more.
+    The stretch's credit is not looked at: that may be raised while the stretch waits for more.
     """
     stretch, after = block.stretch, outcome.next_token
     if stretch is None or after is None or after in stretch.end_ids:
+        return False
+    return not outcome.accepted_path or stretch.end_ids.isdisjoint(block.draft[i] for i in outcome.accepted_path)
+
+
+def following(block: Block, outcome: Verified, params: SamplingParams) -> Block | None:
+    """The round that follows by itself; None if the next token is a device's to draw, or there is to be none."""
+    if not goes_on(block, outcome):
         return None
-    accepted = [block.draft[index] for index in outcome.accepted_path]
-    if not stretch.end_ids.isdisjoint(accepted):
-        return None
-    committed = (*block.forced, *accepted, after)
+    assert outcome.next_token is not None
+    committed = (*block.forced, *(block.draft[index] for index in outcome.accepted_path), outcome.next_token)
     return Block(
         generation=block.generation,
         round=block.round + 1,
         position=block.position + len(committed),
         prefix_hash=extend_prefix_hash(block.prefix_hash, committed),
         rule=target_rule(params),
-        stretch=stretch,
+        stretch=block.stretch,
     )
 
 

@@ -317,7 +317,8 @@ class RoundMachine:
             timing = replace(timing, slo_class=slo_class, late=judgement.late, behind=judgement.behind)
         chunk = self._chunk(committed)
         self._over()
-        return [Measured(timing), Send(chunk), *self._went_on(block, outcome, turn, now_s)]
+        behind = self._went_on(block, outcome, turn, now_s)
+        return [Measured(timing), *behind[:-1], Send(chunk), *behind[-1:]]
 
     def _went_on(self, block: Block, outcome: Verified, turn: Turn | None, now_s: float) -> list[Effect]:
         """The verifier makes the next round by itself, if it may."""

@@ -28,6 +28,11 @@ class Contender(Protocol):
         """Whether another round follows by itself."""
         ...
 
+    @property
+    def prefix_tokens(self) -> int:
+        """Positions still to compute that go in chunks, of which each step has so many for all together."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
@@ -91,7 +96,7 @@ class StepPlanner:
             self.reason = StopReason.QUEUE_EMPTY
             return _NOTHING_CHANGES
         waiting, within = self._waiting, self._within
-        done = {name: contender for name, contender in within.items() if self._is_done(name, contender)}
+        done = self._done()
         all_of_them = {name: contender for name, contender in (within | waiting).items() if name not in done}
         pending = [contender.pending() for contender in all_of_them.values()]
         plan = self._policy.plan(pending, now_s, self._limits, cost_model)
@@ -103,8 +108,11 @@ class StepPlanner:
         self._stepped = self._stepped.difference(held_back) if within else set(chosen)
         return StepPlan(tuple(name for name in chosen if name in waiting), held_back)
 
-    def _is_done(self, generation: GenerationId, contender: Contender) -> bool:
-        """Whether it is decided by the step under way, as far as can be known."""
-        if generation not in self._stepped or contender.goes_on:
-            return False
-        return contender.pending().cost.new_tokens <= self._limits.prefill_chunk_tokens
+    def _done(self) -> dict[GenerationId, Contender]:
+        """Who is decided by the step under way and needs no room in the next, as far as can be known."""
+        done, chunk_left = dict[GenerationId, Contender](), self._limits.prefill_chunk_tokens
+        for name, contender in self._within.items():
+            if name in self._stepped and not contender.goes_on and contender.prefix_tokens <= chunk_left:
+                chunk_left -= contender.prefix_tokens
+                done[name] = contender
+        return done

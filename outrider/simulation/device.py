@@ -40,6 +40,7 @@ class SimulatedDevice:
     verify_s: float = 0.0
     alone_rounds: int = 0  # that the verifier may yet make by itself
     ahead: int = 0  # tokens of such rounds that are not known yet
+    follows: bool = False  # the round is one of them
 
     @property
     def number(self) -> int:
@@ -72,6 +73,12 @@ class SimulatedDevice:
         self.began_at_s = self.arrived_at_s = now_s
         self.queue_s = self.verify_s = 0.0
         self.alone_rounds = 0 if draft.nodes else self.workload.alone_rounds
+        self.follows = False
+
+    @property
+    def prefix_tokens(self) -> int:
+        """Positions still to compute that go in chunks."""
+        return max(0, self.pending().cost.new_tokens - self.own_rows)
 
     @property
     def goes_on(self) -> bool:

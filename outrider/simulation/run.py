@@ -191,7 +191,8 @@ class EventLoop:
             device.account.round_committed(tokens, now_s, measured=measured)
             if measured:
                 self._tally.round(device, now_s)
-        self._load.round(device.queue_s, now_s - device.arrived_at_s - device.queue_s - device.verify_s)
+        if not device.follows:
+            self._load.round(device.queue_s, now_s - device.arrived_at_s - device.queue_s - device.verify_s)
         device.promised.committed(tokens, now_s)
         if follows:
             self._follow(device, now_s)
@@ -218,6 +219,7 @@ class EventLoop:
         """The verifier makes the next round by itself; its leave is renewed as long as nothing is to be drafted."""
         left = device.alone_rounds
         device.begin_round(NO_DRAFT, now_s)
+        device.follows = True
         remaining_tokens = device.output_tokens - device.committed
         if not device.workload.stays_alone(device.committed, remaining_tokens, device.promised.promise(now_s)):
             device.alone_rounds = left

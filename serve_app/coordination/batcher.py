@@ -7,7 +7,7 @@ every step while one still does.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Protocol
 
@@ -97,6 +97,7 @@ class Batcher:
         self._resolving: dict[GenerationId, Member] = {}  # undecided, or resolved but not told yet
         self._leaves: dict[GenerationId, int] = {}
         self._closings: dict[GenerationId, Closing] = {}
+        self._session = self._calls = 0
         self._listening: asyncio.Task[None] | None = None
         self._sending: asyncio.Handle | None = None
         self._watch: asyncio.TimerHandle | None = None
@@ -151,18 +152,23 @@ class Batcher:
         Raises:
             VerifierLostError: as ``verify``.
         """
-        member = self._members.get(generation)
+        member, told = self._members.get(generation), self._told[generation]
         if member is not None:
             member.terms = terms
-        return await self._told[generation].next()
+        elif told.empty:
+            raise VerifierLostError(f"nothing of {generation} is under way")
+        return await told.next()
 
     def extend(self, generation: GenerationId, until_round: int) -> None:
-        """Let a stretch go on that far."""
-        if (member := self._members.get(generation)) is not None and member.given:
-            member.until_round = until_round
-            if not self._planner.waits(generation):
-                self._leaves[generation] = until_round
-                self._send_soon()
+        """Let a stretch go on that far, also one that has used up its leave meanwhile."""
+        if (member := self._members.get(generation)) is None or not member.given:
+            return
+        used_up, member.until_round = not member.has_leave, until_round
+        if used_up:
+            self._planner.arrives(generation, member)
+        elif not self._planner.waits(generation):
+            self._leaves[generation] = until_round
+        self._send_soon()
 
     async def resolve(self, resolution: Resolution) -> VerifyResult:
         """Give the verifier the second half of a round: it runs nothing.
@@ -170,11 +176,11 @@ class Batcher:
         Raises:
             VerifierLostError: as ``verify``.
         """
-        member = self._resolving[resolution.generation]
-        member.since_s, member.given = self._clock(), True
-        self._resolutions[resolution.generation] = resolution
-        self._send_soon()
-        return await member.told.next()
+        if (member := self._resolving.get(resolution.generation)) is not None:  # else the verifier was lost
+            member.since_s, member.given = self._clock(), True
+            self._resolutions[resolution.generation] = resolution
+            self._send_soon()
+        return await self._told[resolution.generation].next()
 
     def close(self, generation: GenerationId, *, keep_cache: bool) -> None:
         """Have the verifier forget a generation, with the next call or soon."""
@@ -214,6 +220,7 @@ class Batcher:
         )
         if call == _NOTHING:
             return
+        call, self._calls = replace(call, session=self._session, number=self._calls), self._calls + 1
         self._closings, self._resolutions, self._leaves = {}, {}, {}
         if self._listening is None or self._listening.done():
             self._listening = asyncio.get_running_loop().create_task(self._listen(self._verifier.steps()))
@@ -259,8 +266,10 @@ class Batcher:
         for member in (*lost, *self._resolving.values()):
             member.told.fail(error)
         self._resolving, self._resolutions, self._leaves = {}, {}, {}
+        self._session, self._calls = self._session + 1, 0
         if self._planner.waiting:
             self._send_soon()
+        self._watch_over()
 
     def _watch_over(self) -> None:
         """While something is under way, each step has to come within the deadline."""
@@ -286,14 +295,23 @@ class Batcher:
             self._send_soon()
         self._watch_over()
 
+    def _settle_resolved(self, outcome: Outcome, now_s: float) -> None:
+        member = self._resolving.get(outcome.generation)
+        if member is None or outcome.round != member.round:
+            return
+        member.given = False
+        if not isinstance(outcome, Refused):  # what does not fit may be resolved otherwise
+            del self._resolving[outcome.generation]
+        member.tell(outcome, now_s)
+
     def _settle_outcome(self, outcome: Outcome, reply: StepReply, now_s: float) -> bool:
         """Whether it was a block's, or of a round that followed one."""
         name = outcome.generation
         member = self._members.get(name)
         if member is None or not member.given:
-            resolved = self._resolving.pop(name, None)
-            if resolved is not None:
-                resolved.tell(outcome, now_s)
+            self._settle_resolved(outcome, now_s)
+            return False
+        if outcome.round != member.round:  # of a time before a loss
             return False
         member.verify_s += reply.engine_s
         if name in reply.refused_openings:
@@ -303,6 +321,8 @@ class Batcher:
             return True
         if not member.went_on(outcome):
             self._forget(name)
+        elif not member.has_leave:
+            self._planner.leaves(name)
         if isinstance(outcome, Undecided):
             member.given = False  # it is a device that is waited for
             self._resolving[name] = member

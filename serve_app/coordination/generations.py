@@ -148,7 +148,8 @@ class Generations:
     def _note_round(self, timing: RoundTiming) -> None:
         self._timings.append(timing)
         self._stats.round(timing)
-        self._load.round(timing.queue_s, timing.orchestration_s)
+        if not timing.follows:  # nobody waited for it
+            self._load.round(timing.queue_s, timing.orchestration_s)
 
     def _note_batch(self, record: BatchRecord) -> None:
         self._stats.batch(record)

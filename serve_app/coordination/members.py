@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from outrider.contracts.cost import VerifyCost
+from outrider.contracts.stretches import goes_on
 from outrider.contracts.verifying import Block, OpenGeneration, Outcome, Verified
 from outrider.rounds.account import VerifyTerms
 from outrider.rounds.events import VerifyResult
@@ -33,6 +34,11 @@ class Told:
         """Nothing more will come."""
         self._error = error
         self._wake()
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to be told now."""
+        return not self._results and self._error is None
 
     async def next(self) -> VerifyResult:
         """The next one; there is one who waits at most.
@@ -97,15 +103,22 @@ class Member:
         return self.round < self.until_round
 
     def went_on(self, outcome: Outcome) -> bool:
-        """A round was decided; whether the verifier makes another one by itself, which this is from now on."""
-        stretch = self.block.stretch
-        if stretch is None or not isinstance(outcome, Verified) or outcome.next_token is None:
-            return False
-        if outcome.next_token in stretch.end_ids or outcome.round >= self.until_round:
+        """A round was decided; whether another one follows by itself as soon as there is leave, which this is then."""
+        if not isinstance(outcome, Verified) or not goes_on(self.block, outcome):
             return False
         self.round += 1
         self.cost = VerifyCost(1, self.cost.new_tokens + self.cost.cached_tokens)
         return True
+
+    @property
+    def has_leave(self) -> bool:
+        """Whether the verifier may make the round now."""
+        return self.round <= self.until_round
+
+    @property
+    def prefix_tokens(self) -> int:
+        """Positions still to compute that go in chunks."""
+        return max(0, self.cost.new_tokens - len(self.block.draft) - 1)
 
     def tell(self, outcome: Outcome, now_s: float) -> None:
         """What the round brought, which waited whenever it was in no step."""

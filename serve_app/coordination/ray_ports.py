@@ -115,7 +115,7 @@ class VerifierPort:
         await self.card()
 
     async def usage(self) -> KvUsage:
-        """Its memory now; waits for the calls under way.
+        """Its memory after the last step.
 
         Raises:
             RayError: it is gone or restarts.

@@ -63,6 +63,12 @@ class Stepper:
         self._params.pop(generation, None)
         self._engine.close(generation, keep_cache=keep_cache)
 
+    def close_all(self) -> None:
+        """Forget all generations, and what is under way; full blocks stay in the prefix cache."""
+        self.drop_all()
+        for generation in list(self._params):
+            self.close(generation, keep_cache=True)
+
     def give(self, blocks: Iterable[Block], resolutions: Iterable[Resolution] = ()) -> None:
         """Have blocks and resolutions join the next step. A generation's block ends its stretch."""
         for block in blocks:

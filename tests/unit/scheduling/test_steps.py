@@ -23,6 +23,7 @@ class Asking:
 
     needs: PendingVerification
     goes_on: bool = True
+    prefix_tokens: int = 0
 
     def pending(self) -> PendingVerification:
         return self.needs
@@ -112,7 +113,7 @@ def test_who_is_decided_by_the_step_under_way_needs_no_room_in_the_next_one(poli
 def test_a_prefix_is_not_done_with_one_step() -> None:
     steps = planner("fcfs", FOR_TWO, [])
     for name, cost in (("begun", VerifyCost(ROOMY.prefill_chunk_tokens + 1, 0)), ("now", VerifyCost(6, 0))):
-        steps.arrives(name, Asking(block(name, cost=cost, waited_s=0.1), goes_on=False))
+        steps.arrives(name, Asking(block(name, cost=cost, waited_s=0.1), goes_on=False, prefix_tokens=cost.new_tokens))
     assert names(steps.plan(NOW_S, COSTS)) == (["begun", "now"], [])
     for name in ("next", "then"):
         steps.arrives(name, Asking(block(name)))

@@ -165,9 +165,60 @@ async def test_a_stretch_is_followed_round_by_round_as_far_as_it_may_go() -> Non
     await again
     batcher.extend("a", 12)
     assert (await verifier.calls.get()).leaves == (("a", 12),)
-    verifier.brings(Verified("a", 10, (), 9))
+    verifier.brings(Verified("a", 1, (), 9))
     await batcher.follow("a")
     assert batcher.idle, "that was an end token"
+
+
+@on_loop
+async def test_leave_that_comes_late_finds_the_stretch_where_it_stopped() -> None:
+    batcher, verifier = make()
+    first = submit(batcher, alone("a", 1))
+    await verifier.calls.get()
+    verifier.brings(verified(block("a")))
+    verifier.brings(Verified("a", 1, (), 7))
+    await first
+    await until(lambda: batcher.idle)
+    batcher.extend("a", 3)
+    assert (await batcher.follow("a")).outcome.round == 1
+    assert (await verifier.calls.get()).leaves == (("a", 3),)
+    verifier.brings(Verified("a", 2, (), 7))
+    assert (await batcher.follow("a")).outcome.round == 2
+    verifier.brings(Verified("a", 3, (), 7))
+    assert (await batcher.follow("a")).outcome.round == 3
+    batcher.close("a", keep_cache=False)
+    await verifier.calls.get()
+    batcher.extend("a", 9)
+    with pytest.raises(KeyError):
+        await batcher.follow("a")
+
+
+@on_loop
+async def test_who_follows_what_has_ended_is_told_so() -> None:
+    batcher, verifier = make()
+    first = submit(batcher, alone("a", 5, frozenset({9})))
+    await verifier.calls.get()
+    verifier.brings(Verified("a", 0, (), 9))
+    await first
+    with pytest.raises(VerifierLostError, match="nothing of a"):
+        await batcher.follow("a")
+
+
+@on_loop
+async def test_outcomes_of_a_time_before_a_loss_are_not_listened_to() -> None:
+    batcher, verifier = make()
+    lost = submit(batcher, block("a", 3))
+    call = await verifier.calls.get()
+    assert (call.session, call.number) == (0, 0)
+    verifier.brings(failure="gone")
+    with pytest.raises(VerifierLostError):
+        await lost
+    again = submit(batcher, block("a", 4))
+    call = await verifier.calls.get()
+    assert (call.session, call.number) == (1, 0)
+    verifier.brings(verified(block("a", 3)))
+    verifier.brings(verified(block("a", 4)))
+    assert (await again).outcome.round == 4
 
 
 @on_loop
@@ -273,6 +324,50 @@ async def test_what_is_undecided_is_decided_by_its_resolution() -> None:
     verifier.dies()
     with pytest.raises(VerifierLostError, match="gone"):
         await lost
+
+
+@on_loop
+async def test_a_resolution_that_does_not_fit_may_be_followed_by_another_and_one_after_a_loss_is_told_of_it() -> None:
+    batcher, verifier = make()
+    task = submit(batcher, block("a", 3))
+    await verifier.calls.get()
+    verifier.brings(Undecided("a", 3, (0,)))
+    await task
+    for resolution, outcome in ((STATES, Refused("a", 3, "no fit")), (None, Verified("a", 3, (), 7))):
+        resolved = asyncio.create_task(batcher.resolve(Resolution("a", 3, resolution)))
+        await verifier.calls.get()
+        verifier.brings(outcome, computed=())
+        assert (await resolved).outcome == outcome
+    tasks = [submit(batcher, block("a", 4)), submit(batcher, block("b"))]
+    await verifier.calls.get()
+    verifier.brings(Undecided("a", 4, (0,)))
+    await tasks[0]
+    verifier.dies()
+    with pytest.raises(VerifierLostError):
+        await tasks[1]
+    with pytest.raises(VerifierLostError, match="gone"):
+        await batcher.resolve(Resolution("a", 4, None))
+
+
+@pytest.mark.parametrize("dies_again", [False, True])
+@on_loop
+async def test_the_deadline_begins_anew_with_what_is_given_after_a_loss(dies_again: bool) -> None:
+    batcher, verifier = make()
+    lost = submit(batcher, block("a"))
+    await verifier.calls.get()
+    if dies_again:  # by itself, before its deadline
+        verifier.dies()
+    with pytest.raises(VerifierLostError):
+        await lost
+    assert verifier.hung is not dies_again
+    verifier.hung = False
+    await asyncio.sleep(3 * DEADLINE_S)
+    assert not verifier.hung, "it loads again, and owes nothing"
+    hangs = submit(batcher, block("b"))
+    await verifier.calls.get()
+    with pytest.raises(VerifierLostError):
+        await hangs
+    assert verifier.hung
 
 
 @on_loop

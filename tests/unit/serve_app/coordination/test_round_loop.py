@@ -4,6 +4,7 @@ import asyncio
 import logging
 import random
 from collections import Counter
+from contextlib import aclosing
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
@@ -52,6 +53,20 @@ async def test_the_stream_is_what_the_target_alone_says(params: SamplingParams, 
     assert service.generations["g"].state is GenerationState.FINISHED
     await service.idle()
     assert service.verifier.engine.usage().cached_blocks > 0
+
+
+@pytest.mark.parametrize("window", [0, 2])
+@on_loop
+async def test_who_reads_slowly_gets_the_same(window: int) -> None:
+    """The verifier is far ahead by the time its leave would be renewed."""
+    service, request = Service(drafter()), replace(request_for(params=SAMPLED, window=window), max_tokens=60)
+    tokens = list[int]()
+    async with aclosing(service.chunks(request)) as chunks:
+        async for chunk in chunks:
+            tokens += chunk.token_ids
+            await asyncio.sleep(0.3 if len(tokens) % 7 else 0.0)
+    assert tuple(tokens) == tuple(truth_of(request))
+    await service.idle()
 
 
 @pytest.mark.parametrize("max_tokens", [1, 2, 5, 6, 7, 13])
