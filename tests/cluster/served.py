@@ -34,6 +34,7 @@ TOKENS = 24  # of a completion, unless it says otherwise
 PACE = FleetPace()
 HEALERS = ("generation_orphaned", "leases_expired")  # events: the fleet found out what nobody had told it
 _ANSWER_WITHIN_S = 60.0
+_SILENT, _SILENT_WITHIN_S = "fleet or coordinators", 120.0
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class Service:
     def held(self) -> dict[str, object]:
         """What is held for responses, by the word of each who holds it, asked now; empty once nothing is."""
         drafters, coordinators = self.drafters(), self.coordinators()
-        found: dict[str, object] = {} if drafters and coordinators else {"fleet or coordinators": "do not answer"}
+        found: dict[str, object] = {} if drafters and coordinators else {_SILENT: "do not answer"}
         for i, coordinator in enumerate(coordinators):
             found |= {f"{what} of coordinator {i}": count for what, count in coordinator.items()}
         for name, state, leases in ((each["name"], each["state"], each["generations"]) for each in drafters):
@@ -114,10 +115,14 @@ class Service:
         """Nothing may be held for the responses that have ended.
 
         Their last messages may be under way still: nobody waits for a release, and a coordinator's closing waits for a
-        batch to travel with. But not for long: by itself the fleet finds out only in its second sweep.
+        call to travel with. But not for long: by itself the fleet finds out only in its second sweep. Time in which
+        nobody can be asked, on a busy machine, says nothing of that.
         """
-        give_up_at_s = time.monotonic() + within_s
+        began_s = time.monotonic()
+        give_up_at_s = began_s + within_s
         while held := self.held():
+            if _SILENT in held and time.monotonic() < began_s + _SILENT_WITHIN_S:
+                give_up_at_s = time.monotonic() + within_s
             assert time.monotonic() < give_up_at_s, held
             time.sleep(0.1)
 
