@@ -57,6 +57,7 @@ class StepReply:
     usage: KvUsage
     computed: tuple[VerifyCost, ...]
     failure: str | None = None  # the pass went wrong, and nothing of what was under way is decided
+    session: int = 0  # of the calls that were taken in last
 
 
 PROTOCOL_VERSION = 2  # of the messages between coordinators and drafters; raised when one of them changes

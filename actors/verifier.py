@@ -101,6 +101,7 @@ class SteppedEngine:
     def __init__(self, engine: VerifierEngine) -> None:
         """Take over an engine."""
         self._engine, self._stepper = engine, Stepper(engine)
+        self._session = 0
         self._idle_since_s: float | None = time.monotonic()  # None: the last step left something to do
         self.usage = engine.usage()
 
@@ -116,6 +117,7 @@ class SteppedEngine:
         refused, failure, outcomes = dict[GenerationId, str](), None, list[Outcome]()
         try:
             for call in calls:
+                self._session = call.session
                 refused |= take_in(self._stepper, call)
             outcomes = self._stepper.step()
         except VerifierLostError:  # of the engine itself: nothing can be asked of it any more
@@ -127,7 +129,7 @@ class SteppedEngine:
         ended_at_s, self.usage = time.monotonic(), self._engine.usage()
         engine_s, self._idle_since_s = ended_at_s - started_at_s, ended_at_s if self.idle else None
         computed = self._engine.last_pass()
-        return StepReply(tuple(outcomes), refused, engine_s, idle_s, self.usage, computed, failure)
+        return StepReply(tuple(outcomes), refused, engine_s, idle_s, self.usage, computed, failure, self._session)
 
 
 def take_in(stepper: Stepper, call: VerifyCall) -> dict[GenerationId, str]:

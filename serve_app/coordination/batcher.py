@@ -283,10 +283,10 @@ class Batcher:
     def _settle(self, reply: StepReply) -> None:
         now_s, blocks = self._clock(), 0
         self._planner.steps()
-        if reply.failure is not None:
+        if reply.failure is not None and reply.session == self._session:
             self._lost(VerifierLostError(reply.failure))
         predicted_s, reason = self.cost_model.predict_s(reply.computed), self._planner.reason
-        for outcome in reply.outcomes:
+        for outcome in reply.outcomes if reply.session == self._session else ():  # else of a time before a loss
             blocks += self._settle_outcome(outcome, reply, now_s)
         self._observe(BatchRecord(blocks, reason, predicted_s, reply.engine_s, reply.idle_s, reply.usage))
         self._estimator = self._estimator.observed(reply.computed, reply.engine_s)
@@ -311,7 +311,7 @@ class Batcher:
         if member is None or not member.given:
             self._settle_resolved(outcome, now_s)
             return False
-        if outcome.round != member.round:  # of a time before a loss
+        if outcome.round != member.round:  # nobody waits for it any more
             return False
         member.verify_s += reply.engine_s
         if name in reply.refused_openings:
