@@ -18,7 +18,7 @@ from outrider.contracts.cost import VerifyCost
 from outrider.contracts.drafting import Draft, NeedsRow
 from outrider.contracts.errors import ContextTooLongError, GenerationFailedError
 from outrider.contracts.requests import ChoiceReport, GenerationChunk
-from outrider.contracts.stretches import following
+from outrider.contracts.stretches import goes_on
 from outrider.contracts.verifying import Block, OpenGeneration, Refused, Resolution, Stretch, Undecided, Verified
 from outrider.protocols.registry import CORRECTION_ALONE, PROTOCOLS
 from outrider.rounds.account import RoundAccount
@@ -323,15 +323,15 @@ class RoundMachine:
     def _went_on(self, block: Block, outcome: Verified, turn: Turn | None, now_s: float) -> list[Effect]:
         """The verifier makes the next round by itself, if it may."""
         generation = self._generation
-        if generation.state is not GenerationState.ACTIVE or block.round >= self._until_round:
+        if generation.state is not GenerationState.ACTIVE or outcome.round >= self._until_round:
             return []
-        behind = following(block, outcome, generation.request.params)
-        if behind is None:
+        if not goes_on(block, outcome):
             return []
+        assert not block.draft, "stretches are where nothing is drafted"
         number = generation.begin_round(drafting=False)
         for event in (RoundEvent.ENQUEUED, RoundEvent.DISPATCHED):
             generation.round_happened(number, event)
-        self._round, self._began_at_s = OpenRound(number, now_s, block=behind, follows=True), now_s
+        self._round, self._began_at_s = OpenRound(number, now_s, block=block, follows=True), now_s
         leave, terms = self._leave(number), self._account.terms(now_s, 1.0)
         half_used = 2 * (self._until_round - number) < leave - number
         if turn is None or not half_used or self._choose(turn, now_s).chosen.plan is not None:

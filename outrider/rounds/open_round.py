@@ -20,6 +20,7 @@ class OpenRound:
         uncommitted: a correction the device drew, which is committed with the block.
         sent_tokens: committed before the block: such a correction where nothing more is to be said of it.
         undecided: the device is asked again.
+        block: that is with the verifier; of a round that follows by itself, the one it follows.
         follows: the verifier makes it by itself.
         resolved_by_device: it has answered, and its answer is with the verifier.
         queue_s: the block waited, likewise ``verify_s``; over all its passes, and its resolution's.
