@@ -1,13 +1,15 @@
 """What crosses between coordinator, verifier, drafter and fleet: one call per batch, one lease per generation."""
 
-from collections.abc import Mapping
+from array import array
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from outrider.config.schema import DrafterGroupConfig
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.requests import GenerationId
-from outrider.contracts.verifying import Block, KvUsage, OpenGeneration, Outcome, Resolution
+from outrider.contracts.verifying import Block, KvUsage, OpenGeneration, Outcome, Resolution, Verified
 from outrider.costs.profiles import ProfiledOn
 
 
@@ -58,6 +60,50 @@ class StepReply:
     computed: tuple[VerifyCost, ...]
     failure: str | None = None  # the pass went wrong, and nothing of what was under way is decided
     session: int = 0  # of the calls that were taken in last
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """In columns: most outcomes are one token of a generation that decodes alone."""
+        rest = self.refused_openings, self.engine_s, self.idle_s, self.usage, self.failure, self.session
+        return _reply_from, (*_columns(self.outcomes), _flat(self.computed), *rest)
+
+
+def _columns(outcomes: Sequence[Outcome]) -> tuple[list[GenerationId], bytes, list[tuple[int, Outcome]]]:
+    """Names, rounds and tokens of those that are a token each; the others by their place."""
+    names, numbers, others = list[GenerationId](), array("q"), list[tuple[int, Outcome]]()
+    for place, outcome in enumerate(outcomes):
+        if isinstance(outcome, Verified) and outcome.only_token is not None:
+            names.append(outcome.generation)
+            numbers.extend((outcome.round, outcome.only_token))
+        else:
+            others.append((place, outcome))
+    return names, numbers.tobytes(), others
+
+
+def _flat(costs: Sequence[VerifyCost]) -> bytes:
+    return array("q", [number for cost in costs for number in (cost.new_tokens, cost.cached_tokens)]).tobytes()
+
+
+def _reply_from(
+    names: list[GenerationId],
+    numbers: bytes,
+    others: list[tuple[int, Outcome]],
+    computed: bytes,
+    refused_openings: dict[GenerationId, str],
+    engine_s: float,
+    idle_s: float,
+    usage: KvUsage,
+    failure: str | None,
+    session: int,
+) -> StepReply:
+    rounds_and_tokens, costs = array("q", numbers), array("q", computed)
+    outcomes: list[Outcome] = [
+        Verified(name, number, (), token_id)
+        for name, number, token_id in zip(names, rounds_and_tokens[::2], rounds_and_tokens[1::2], strict=True)
+    ]
+    for place, outcome in others:  # in order
+        outcomes.insert(place, outcome)
+    done = tuple(map(VerifyCost, costs[::2], costs[1::2]))
+    return StepReply(tuple(outcomes), refused_openings, engine_s, idle_s, usage, done, failure, session)
 
 
 PROTOCOL_VERSION = 2  # of the messages between coordinators and drafters; raised when one of them changes

@@ -5,11 +5,12 @@ Frozen data only. Token ids are plain ints, probabilities float32, times seconds
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, get_type_hints
 
 from outrider.contracts.errors import ParameterError
+from outrider.contracts.plain import Plain
 from outrider.contracts.slo import BEST_EFFORT, LedgerRecord, SloClass
 
 GenerationId = str
@@ -101,7 +102,7 @@ class TokenOrigin(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class TokenLogprobs:
+class TokenLogprobs(Plain):
     """Natural logarithms of probabilities in the target's raw distribution: before every edit a request asks for."""
 
     token_id: int
@@ -110,7 +111,7 @@ class TokenLogprobs:
 
 
 @dataclass(frozen=True, slots=True)
-class RoundStats:
+class RoundStats(Plain):
     """What a generation has cost so far: the basis of ``usage`` and ``usage.outrider``."""
 
     rounds: int = 0  # verify outcomes committed, the prefill included
@@ -126,11 +127,23 @@ class RoundStats:
     protocols: tuple[tuple[ProtocolName, int], ...] = ()  # speculative rounds by protocol, those with any
 
     def __add__(self, other: "RoundStats") -> "RoundStats":
-        """The sum of two generations' costs."""
-        protocols = Counter(dict(self.protocols)) + Counter(dict(other.protocols))
-        counts = [field.name for field in fields(self) if field.name != "protocols"]
-        summed = {name: getattr(self, name) + getattr(other, name) for name in counts}
-        return RoundStats(**summed, protocols=tuple(sorted(protocols.items())))
+        """The sum of two generations' costs, or of one's and a round's: so often that it is written out."""
+        protocols = self.protocols
+        if other.protocols:
+            protocols = tuple(sorted((Counter(dict(self.protocols)) + Counter(dict(other.protocols))).items()))
+        return RoundStats(
+            self.rounds + other.rounds,
+            self.speculative_rounds + other.speculative_rounds,
+            self.drafted_tokens + other.drafted_tokens,
+            self.accepted_tokens + other.accepted_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.payload_up_bits + other.payload_up_bits,
+            self.payload_down_bits + other.payload_down_bits,
+            self.inexact_rounds + other.inexact_rounds,
+            self.late_queue_rounds + other.late_queue_rounds,
+            self.late_compute_rounds + other.late_compute_rounds,
+            protocols,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +204,7 @@ class GenerationRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class TextSpan:
+class TextSpan(Plain):
     """A piece of visible text and who proposed the token that made it visible."""
 
     text: str
@@ -199,7 +212,7 @@ class TextSpan:
 
 
 @dataclass(frozen=True, slots=True)
-class GenerationChunk:
+class GenerationChunk(Plain):
     """One committed piece of a response, in order, nothing sent twice.
 
     Attributes:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from outrider.contracts.errors import ParameterError
+from outrider.contracts.plain import Plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ def slo_class_named(name: str, classes: Sequence[SloClass]) -> SloClass:
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerRecord:
+class LedgerRecord(Plain):
     """A ledger as it travels with a resume record."""
 
     tokens: int = 0  # committed after the first commit

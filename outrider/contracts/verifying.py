@@ -132,6 +132,12 @@ class Verified(ArrayData):
         """Accepted draft tokens of this round, 0..K."""
         return len(self.accepted_path)
 
+    @property
+    def only_token(self) -> int | None:
+        """The next token, where there is nothing else to tell."""
+        told = self.accepted_path or self.cached_tokens or self.logprobs or self.prompt_logprobs
+        return None if told or self.deferred is not None else self.next_token
+
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
