@@ -1,11 +1,13 @@
 """The benchmarks by name. Each is imported when it runs, so that the command line knows their names at once."""
 
-BENCHES = ("capacity", "engine", "engines", "load", "overhead", "paper", "protocols")
+BENCHES = ("bookkeeping", "capacity", "engine", "engines", "load", "overhead", "paper", "protocols")
 
 
 def run(name: str, argv: list[str]) -> None:
     """Run one of ``BENCHES``; it reads its own options."""
     match name:
+        case "bookkeeping":
+            from bench.bookkeeping.command import main
         case "capacity":
             from bench.capacity.command import main
         case "engine":

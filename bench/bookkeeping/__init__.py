@@ -1,0 +1,1 @@
+"""What everything but the model costs: coordinator, ingress and verifier around an engine that only sleeps."""

@@ -1,0 +1,58 @@
+"""A verifier whose engine only sleeps, behind the product's own actor."""
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from actors.messages import VerifyCall
+from actors.verifier import SteppedEngine, VerifierActor
+from outrider.contracts.cost import VerifyCost
+from outrider.contracts.prefix import EMPTY_PREFIX_HASH
+from outrider.contracts.requests import GenerationId, SamplingParams
+from outrider.contracts.verifying import Block, KvUsage, OpenGeneration, Outcome, Resolution, Stretch, Verified
+
+STEP_S, SEQUENCE_S = 0.010, 0.00002  # a step takes the first, and the second for each of its sequences
+_FIRST_ID, _IDS = 1000, 20_000  # tokens it says, one after another
+
+
+class SleepingEngine:
+    """Holds nothing and computes nothing (``VerifierEngine``)."""
+
+    max_context_tokens = 1 << 20
+
+    def open(self, request: OpenGeneration) -> None:
+        """Nothing to hold."""
+
+    def close(self, generation: GenerationId, *, keep_cache: bool) -> None:
+        """Nothing to forget."""
+
+    def verify(self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()) -> list[Outcome]:  # noqa: ARG002
+        """Sleep, and say a token of each."""
+        time.sleep(STEP_S + SEQUENCE_S * len(blocks))
+        self._computed = tuple(VerifyCost(1, block.position) for block in blocks)
+        return [Verified(b.generation, b.round, (), _FIRST_ID + 7919 * b.position % _IDS) for b in blocks]
+
+    def last_pass(self) -> tuple[VerifyCost, ...]:
+        """A token of each."""
+        return self._computed
+
+    def usage(self) -> KvUsage:
+        """Room for everybody."""
+        return KvUsage(16, 1 << 20, 0, 0, 0, 0)
+
+
+class SleepingVerifierActor(VerifierActor):
+    """The product's actor over that engine."""
+
+    def __init__(self) -> None:
+        self._begin(ThreadPoolExecutor(1), SleepingEngine())
+
+    def engine_tokens_per_s(self, sequences: int, steps: int) -> float:
+        """What the engine's own loop gives: so many sequences decoding alone, for so many steps, nobody told."""
+        stepped = SteppedEngine(SleepingEngine())
+        opened = [OpenGeneration(str(number), (1,), SamplingParams(temperature=0.0)) for number in range(sequences)]
+        blocks = [Block(one.generation, 0, 1, EMPTY_PREFIX_HASH, stretch=Stretch(steps)) for one in opened]
+        call, began_s = VerifyCall(openings=tuple(opened), blocks=tuple(blocks)), time.perf_counter()
+        for step in range(steps):
+            stepped.step([] if step else [call])
+        return sequences * steps / (time.perf_counter() - began_s)
