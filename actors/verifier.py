@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import AsyncGenerator, Iterable
+from concurrent.futures import Executor
 from dataclasses import replace
 
 from actors.inbox import Inbox
@@ -33,10 +34,14 @@ class VerifierActor:
         from actors.engine_thread import engine_thread, model_card  # noqa: PLC0415
 
         write_events()
-        self._thread = engine_thread(spec.threads)
-        built = self._thread.submit(build_verifier, spec).result()
-        self._steps = SteppedEngine(built.engine)
+        thread = engine_thread(spec.threads)
+        built = thread.submit(build_verifier, spec).result()
         self._card = replace(model_card(built.facts, built.engine.max_context_tokens), machine=built.machine)
+        self._begin(thread, built.engine)
+
+    def _begin(self, thread: Executor, engine: VerifierEngine) -> None:
+        """Step this engine on this thread, which is its own."""
+        self._thread, self._steps = thread, SteppedEngine(engine)
         self._inbox = Inbox()
         self._inbox_lock = threading.Lock()
         self._stepping = False

@@ -28,7 +28,8 @@ def service_claims(config: Config) -> tuple[Claim, ...]:
     """Ingress, coordinators and verifiers: without them there is no service."""
     coordinator, verifier = coordinator_bundles(config.verifiers)
     each = (Claim("coordinator", "verifiers.count", coordinator), Claim("verifier", "verifiers", verifier))
-    return (Claim("ingress", "verifiers.count", ingress_bundle()), *(each * config.verifiers.count))
+    ingress = Claim("ingress", "ingress.count", ingress_bundle())
+    return (*[ingress] * config.ingress.count, *each * config.verifiers.count)
 
 
 def drafter_claims(config: Config) -> tuple[Claim, ...]:

@@ -80,6 +80,9 @@ def build_app(config: Config) -> Application:
     """
     limits = config.limits
     profiles = tuple(map(read_profile, config.scheduling.cost_profiles))
+    # One more than it admits, so that an overload is refused by name rather than queued without bound; and the streams
+    # on which chunks leave, one for each ingress.
+    most_calls = limits.max_concurrent_generations + limits.max_queued_generations + 1 + config.ingress.count
     coordinator: Any = serve.deployment(
         Coordinator,
         name="Coordinator",
@@ -87,8 +90,7 @@ def build_app(config: Config) -> Application:
         ray_actor_options={"num_cpus": _COORDINATOR_CPUS},
         placement_group_bundles=coordinator_bundles(config.verifiers),
         placement_group_strategy="PACK",
-        # One more than it admits, so that an overload is refused by name rather than queued without bound.
-        max_ongoing_requests=limits.max_concurrent_generations + limits.max_queued_generations + 1,
+        max_ongoing_requests=most_calls,
         max_queued_requests=_MAX_ROUTED_REQUESTS,
         graceful_shutdown_timeout_s=SHUTDOWN_GRACE_S,
         request_router_config=RequestRouterConfig(request_router_class=_ROUTER),  # type: ignore[arg-type]  # or a class
@@ -96,6 +98,7 @@ def build_app(config: Config) -> Application:
     ingress: Any = serve.deployment(
         Ingress,
         name="Ingress",
+        num_replicas=config.ingress.count,
         ray_actor_options={"num_cpus": _INGRESS_CPUS},
         max_ongoing_requests=_MAX_ONGOING_INGRESS_REQUESTS,
         max_queued_requests=_MAX_QUEUED_INGRESS_REQUESTS,

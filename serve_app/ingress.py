@@ -7,7 +7,7 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -35,6 +35,7 @@ from serve_app.api.response_meter import ResponseMeter
 from serve_app.api.resumption import resumed
 from serve_app.api.service import ReadyReport, RequestLimits, ServiceSettings
 from serve_app.metrics import Sink, in_prometheus, in_ray
+from serve_app.streams import CoordinatorStreams
 
 _READY_DEADLINE_S = 5.0
 
@@ -50,7 +51,7 @@ class CoordinatorService:
         tokenizer: PreTrainedTokenizerBase,
     ) -> None:
         self._coordinator = coordinator.options(_by_reference=False)
-        self._streaming = coordinator.options(_by_reference=False, stream=True)
+        self._streams = CoordinatorStreams(coordinator)
         self._fleet: ActorHandle[Any] | None = None
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)  # the process's own figures: memory, CPU
@@ -73,17 +74,14 @@ class CoordinatorService:
                     yield chunk
 
     async def _attempt(self, record: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
-        chunks: Any = self._streaming.generate.remote(record)  # a DeploymentResponseGenerator
         try:
-            async for chunk in chunks:
-                yield chunk
+            async with aclosing(self._streams.chunks(record)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
         except BackPressureError as error:  # Serve would catch it before us, and answer in a form of its own
             raise BusyError(f"needs a free place, found every coordinator full ({error})") from error
         except DeploymentUnavailableError as error:
             raise GenerationFailedError(f"the coordinators could not be deployed ({error})") from error
-        finally:
-            with suppress(RayError, RayServeException):  # of a call that failed, cancel() raises the failure once more
-                chunks.cancel()
 
     async def ready(self) -> ReadyReport:
         """Ask a coordinator; one that does not answer is not ready."""

@@ -7,7 +7,6 @@ always is.
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -19,7 +18,7 @@ from bench.capacity.plan import POLICIES, UserPlan
 from bench.harness.recorded_drafts import RecordedResponse
 from outrider.config.schema import Config, SchedulingConfig
 from outrider.contracts.cost import CostModel, LinearCostModel
-from outrider.contracts.requests import GenerationRequest, SamplingParams
+from outrider.contracts.requests import GenerationChunk, GenerationRequest, SamplingParams
 from outrider.rounds.machine import Leave
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.policy import BatchLimits, BatchPlan, PendingVerification, SchedulingPolicy
@@ -60,6 +59,10 @@ class _Response:
     rounds: list[RoundEntry] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     ended_at_s: float | None = None
+
+    def put(self, chunk: GenerationChunk) -> None:
+        """Take in what was made of it."""
+        self.token_ids += chunk.token_ids
 
     def entry(self) -> ResponseEntry:
         """As it now stands."""
@@ -173,8 +176,6 @@ async def _use(
             max_tokens=len(recorded.output_ids),
             slo=plan.slo,
         )
-        async with aclosing(generations.generate(request)) as chunks:
-            async for chunk in chunks:
-                response.token_ids += chunk.token_ids
+        await generations.generate(request, response.put)
         response.ended_at_s = response.rounds[-1].committed_at_s
         await asyncio.sleep(pause_s)

@@ -276,6 +276,13 @@ class LimitsConfig:
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
+class IngressConfig:
+    """What answers HTTP and makes text of tokens."""
+
+    count: PositiveNumber = 1  # replicas
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
 class HttpConfig:
     """Where the API listens."""
 
@@ -304,6 +311,7 @@ class Config:
     slo: SloConfig = field(default_factory=SloConfig)
     scheduling: SchedulingConfig = field(default_factory=SchedulingConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
+    ingress: IngressConfig = field(default_factory=IngressConfig)
     http: HttpConfig = field(default_factory=HttpConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
 

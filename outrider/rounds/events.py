@@ -73,7 +73,7 @@ class Decided:
     """What became of ``Verify``, ``Follow`` or ``Resolve``; None: the verifier was lost.
 
     Attributes:
-        turn: what there is now; of a round that the verifier made by itself, which may get leave to go on.
+        turn: what there is now, where ``Follow`` asks for it.
     """
 
     round: int
@@ -183,6 +183,7 @@ class Follow:
 
     round: int
     terms: VerifyTerms
+    asks: bool  # what there is then, as it matters for the leave to go on
 
 
 @dataclass(frozen=True, slots=True)

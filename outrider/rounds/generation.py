@@ -122,6 +122,13 @@ class Generation:
         self.open_rounds[number] = RoundState.REQUESTED if drafting else RoundState.RECEIVED
         return number
 
+    def begin_following_round(self) -> int:
+        """Number a round that the verifier makes by itself: it is with the verifier already."""
+        number = self._next_round
+        self._next_round += 1
+        self.open_rounds[number] = RoundState.VERIFYING
+        return number
+
     def round_happened(self, number: int, event: RoundEvent) -> RoundState:
         """Move one round along its table; a round that is over is forgotten.
 
@@ -182,7 +189,7 @@ class Generation:
         rejected = outcome.accepted_len < len(draft) if parents is None else last in parents
         origins = [TokenOrigin.CORRECTION] * len(forced) + [TokenOrigin.ACCEPTED] * len(accepted)
         origins += [TokenOrigin.CORRECTION if rejected else TokenOrigin.VERIFIER] * len(after)
-        committed = self._take([*forced, *accepted, *after], origins)
+        committed = self._take([*forced, *accepted, *after], origins, outcome)
         if outcome.deferred is not None and committed.finish is None:
             self.correction.defer(outcome.deferred, draft_model)
         elif self.correction.by is not None:
@@ -196,11 +203,12 @@ class Generation:
             inexact_rounds=int(not exact),
             protocols=((protocol, 1),) if draft and protocol is not None else (),
         )
-        logprobs = outcome.logprobs[: len(committed.token_ids)]
-        return replace(committed, logprobs=logprobs, prompt_logprobs=outcome.prompt_logprobs)
+        return committed
 
     def late(self, cause: ViolationCause | None) -> None:
         """A round was slower than promised, if there is a cause."""
+        if cause is None:
+            return
         queue, compute = cause is ViolationCause.QUEUE, cause is ViolationCause.COMPUTE
         self.stats += RoundStats(late_queue_rounds=int(queue), late_compute_rounds=int(compute))
 
@@ -208,16 +216,17 @@ class Generation:
         """Count a message from a drafter and one to it."""
         self.stats += RoundStats(payload_up_bits=up_bits, payload_down_bits=down_bits)
 
-    def _take(self, token_ids: list[int], origins: list[TokenOrigin]) -> Committed:
+    def _take(self, token_ids: list[int], origins: list[TokenOrigin], outcome: Verified | None = None) -> Committed:
         taken, finish = self._until_end(token_ids)
         self.output_ids += taken
         self.prefix_hash = extend_prefix_hash(self.prefix_hash, taken)
-        return Committed(token_ids=tuple(taken), finish=finish, origins=tuple(origins[: len(taken)]))
+        logprobs, prompt_logprobs = ((), ()) if outcome is None else (outcome.logprobs, outcome.prompt_logprobs)
+        count = len(taken)
+        return Committed(tuple(taken), finish, tuple(origins[:count]), logprobs[:count], prompt_logprobs)
 
     def swallowed(self, origins: Sequence[TokenOrigin]) -> None:
         """Take back from the statistics what a stop string has cut off behind the committed text."""
-        accepted = self.stats.accepted_tokens - list(origins).count(TokenOrigin.ACCEPTED)
-        self.stats = replace(self.stats, accepted_tokens=accepted)
+        self.stats += RoundStats(accepted_tokens=-list(origins).count(TokenOrigin.ACCEPTED))
 
     def _until_end(self, token_ids: list[int]) -> tuple[list[int], FinishReason | None]:
         room = self.remaining_tokens

@@ -323,23 +323,23 @@ class RoundMachine:
     def _went_on(self, block: Block, outcome: Verified, turn: Turn | None, now_s: float) -> list[Effect]:
         """The verifier makes the next round by itself, if it may."""
         generation = self._generation
-        if generation.state is not GenerationState.ACTIVE or outcome.round >= self._until_round:
+        if generation.state is not GenerationState.ACTIVE or not goes_on(block, outcome):
             return []
-        if not goes_on(block, outcome):
+        if outcome.round >= self._until_round:
             return []
         assert not block.draft, "stretches are where nothing is drafted"
-        number = generation.begin_round(drafting=False)
-        for event in (RoundEvent.ENQUEUED, RoundEvent.DISPATCHED):
-            generation.round_happened(number, event)
+        number, extended = generation.begin_following_round(), list[Effect]()
         self._round, self._began_at_s = OpenRound(number, now_s, block=block, follows=True), now_s
-        leave, terms = self._leave(number), self._account.terms(now_s, 1.0)
-        half_used = 2 * (self._until_round - number) < leave - number
-        if turn is None or not half_used or self._choose(turn, now_s).chosen.plan is not None:
-            self._explain()
-            return [Follow(number, terms)]
+        if self._half_used(number) and not (turn is not None and self._choose(turn, now_s).chosen.plan is not None):
+            self._until_round = self._leave(number)
+            extended = [Extend(self._until_round)]
         self._explain()
-        self._until_round = leave
-        return [Extend(leave), Follow(number, terms)]
+        asks = self._chooser.may_draft and self._half_used(number + 1)
+        return [*extended, Follow(number, self._account.terms(now_s, 1.0), asks)]
+
+    def _half_used(self, number: int) -> bool:
+        """Whether the verifier's leave is due to be renewed with this round."""
+        return 2 * (self._until_round - number) < self._leave(number) - number
 
     def _undecided(self, round_: OpenRound, outcome: Undecided) -> list[Effect]:
         assert round_.exchanges, "what no device drafted is decided at once"
@@ -389,8 +389,9 @@ class RoundMachine:
     def _chunk(self, committed: Committed) -> GenerationChunk:
         """What the client is sent of it, up to a stop string; the last one ends the generation."""
         generation, piece = self._generation, shown(self._text, committed)
-        generation.swallowed(committed.origins[piece.consumed :])
-        self._account.swallowed(len(committed.token_ids) - piece.consumed)
+        if piece.consumed < len(committed.token_ids):
+            generation.swallowed(committed.origins[piece.consumed :])
+            self._account.swallowed(len(committed.token_ids) - piece.consumed)
         if piece.finish is not None:
             generation.happened(GenerationEvent.ENDED)
         choices, self._choices = tuple(self._choices), []

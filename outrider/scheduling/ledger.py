@@ -72,8 +72,14 @@ class Ledger:
             return self
         if self.first_at_s is None:
             return replace(self, first_at_s=now_s, last_at_s=now_s, anchor_at_s=now_s)
-        ledger = replace(
-            self, tokens=self.tokens + tokens, anchored_tokens=self.anchored_tokens + tokens, last_at_s=now_s
+        ledger = Ledger(
+            self.tokens_per_s,
+            self.first_at_s,
+            now_s,
+            self.tokens + tokens,
+            self.anchor_at_s,
+            self.anchored_tokens + tokens,
+            self.times_behind,
         )
         if self.tokens_per_s == 0.0:
             return ledger

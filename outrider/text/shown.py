@@ -109,5 +109,8 @@ def shown(text: IncrementalText, committed: Committed) -> Shown:
 
 def joined(spans: Iterable[TextSpan]) -> tuple[TextSpan, ...]:
     """The same text in as few spans as can be, none empty: neighbours of one origin become one."""
-    by_origin = groupby((span for span in spans if span.text), lambda span: span.origin)
+    spans = [span for span in spans if span.text]
+    if len(spans) < 2:
+        return tuple(spans)
+    by_origin = groupby(spans, lambda span: span.origin)
     return tuple(TextSpan("".join(span.text for span in run), origin) for origin, run in by_origin)

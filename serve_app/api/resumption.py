@@ -9,7 +9,7 @@ prefix and the request; ratio protocols draw it by the same law.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -53,16 +53,21 @@ async def resumed(
     record, attempts, failures, finished, last_at_s = request, 0, 0, False, clock()
     while True:
         failure: Exception = GenerationFailedError(f"{record.generation} ended without a finish reason")
+        told = list[int]()
+        last: GenerationChunk | None = None
         try:
             async with aclosing(attempt(record)) as chunks:
                 async for chunk in chunks:
-                    record, failures, last_at_s = advanced(record, chunk), 0, clock()
+                    told += chunk.token_ids
+                    last, failures, last_at_s = chunk, 0, clock()
                     finished = chunk.finish_reason is not None
                     yield chunk
         except Exception as error:  # noqa: BLE001 (judged below)
             failure = error
         if finished:
             return  # if the coordinator was lost then, it had said everything
+        if last is not None:
+            record = advanced(record, told, last)
         failures += 1
         if failures > most_failures(failure, max_failures) or not may_resume(failure, begun=bool(record.stats.rounds)):
             raise failure
@@ -88,14 +93,14 @@ def _log_resumed(record: GenerationRequest, attempt: int, failure: Exception) ->
     )
 
 
-def advanced(record: GenerationRequest, chunk: GenerationChunk) -> GenerationRequest:
-    """The record after a chunk was received."""
+def advanced(record: GenerationRequest, told: Sequence[int], last: GenerationChunk) -> GenerationRequest:
+    """The record after so many tokens were received, the last of them with this chunk."""
     return replace(
         record,
-        output_ids=record.output_ids + chunk.token_ids,
-        stats=chunk.stats,
-        correction_by=chunk.correction_by,
-        ledger=chunk.ledger,
+        output_ids=(*record.output_ids, *told),
+        stats=last.stats,
+        correction_by=last.correction_by,
+        ledger=last.ledger,
     )
 
 

@@ -31,7 +31,7 @@ from outrider.rounds.events import VerifyResult
 from outrider.rounds.states import RoundEvent
 from outrider.scheduling.policy import BatchLimits, SchedulingPolicy
 from outrider.scheduling.steps import StepPlanner
-from serve_app.coordination.members import Member, Told
+from serve_app.coordination.members import Follower, Member, Told
 from serve_app.coordination.statistics import BatchRecord
 
 _CLOSING_S = 0.05  # how long a closing waits for a call to travel with
@@ -146,18 +146,17 @@ class Batcher:
             if self._members.get(block.generation) is member and not member.given:
                 self._forget(block.generation)
 
-    async def follow(self, generation: GenerationId, terms: VerifyTerms = _NO_TERMS) -> VerifyResult:
-        """What the next round of a stretch brought.
+    def follow(self, generation: GenerationId, follower: Follower) -> None:
+        """Tell what each round of a stretch brings, or the error that ends it, until the follower has enough."""
+        told = self._told[generation]
+        if told.empty and generation not in self._members:
+            told.fail(VerifierLostError(f"nothing of {generation} is under way"))
+        told.follow(follower)
 
-        Raises:
-            VerifierLostError: as ``verify``.
-        """
-        member, told = self._members.get(generation), self._told[generation]
-        if member is not None:
+    def promised(self, generation: GenerationId, terms: VerifyTerms) -> None:
+        """What a stretch's next round is owed."""
+        if (member := self._members.get(generation)) is not None:
             member.terms = terms
-        elif told.empty:
-            raise VerifierLostError(f"nothing of {generation} is under way")
-        return await told.next()
 
     def extend(self, generation: GenerationId, until_round: int) -> None:
         """Let a stretch go on that far, also one that has used up its leave meanwhile."""

@@ -5,17 +5,23 @@ import logging
 import time
 import uuid
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import asdict
 
+from ray import serve
+
 from actors.messages import FleetSettings, ModelCard
-from outrider.contracts.requests import GenerationChunk, GenerationRequest
+from outrider.contracts.errors import GenerationFailedError
+from outrider.contracts.requests import GenerationRequest
 from outrider.events import event, write_events
 from outrider.models.token_map import token_map
 from outrider.models.tokenizer import load_tokenizer
 from outrider.rounds.timing import RoundTiming
 from outrider.text.tokens import token_texts
 from serve_app.coordination.generations import Generations, Target
+from serve_app.coordination.outlets import Message, Outlets
 from serve_app.coordination.ray_ports import RayFleet, VerifierPort
+from serve_app.coordination.request_router import Listener
 from serve_app.coordination.settings import CoordinatorSettings
 from serve_app.coordination.statistics import CoordinatorStats
 from serve_app.metrics import Sink, in_ray
@@ -34,7 +40,8 @@ class Coordinator:
         self._id = uuid.uuid4().hex[:12]
         self._verifier = VerifierPort(settings.verifier)
         self._generations: Generations | None = None  # until the verifier has loaded its model
-        self._closing: set[asyncio.Task[None]] = set()
+        self._replica = serve.get_replica_context().replica_id.unique_id
+        self._outlets = Outlets(time.monotonic)
         clock = time.monotonic
         tokenizer = await asyncio.to_thread(load_tokenizer, settings.target)
         wanted = FleetSettings(settings.drafters, settings.target, token_map(tokenizer).sha256(), since_s=time.time())
@@ -47,26 +54,29 @@ class Coordinator:
         self._generations = Generations(settings.generations, target, self._verifier, self._fleet, self._stats, clock)
         event(log, "coordinator_ready", coordinator=self._id, model=card.name, positions=card.max_context_tokens)
 
-    async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
-        """Make one response, chunk by chunk as rounds are committed.
+    async def generate(self, request: GenerationRequest, ingress: str) -> AsyncGenerator[str, None]:
+        """Make one response: gives who makes it, then nothing until it has ended. Its chunks leave by ``chunks``.
 
         Raises:
             BusyError: as many generations are active and queued as the limits allow.
             ContextTooLongError: the prompt does not fit.
             GenerationFailedError: the verifier was lost for good.
         """
-        chunks = self._ready_generations().generate(request)
-        stream = asyncio.current_task()
-        assert stream is not None
-        # A stream cancelled between two chunks is dropped without being closed, but its task ends.
-        stream.add_done_callback(lambda _: self._close_soon(chunks))
-        async for chunk in chunks:
-            yield chunk
+        yield self._replica
+        with self._outlets.of(ingress).response(request.generation) as put:
+            await self._ready_generations().generate(request, put)
 
-    def _close_soon(self, chunks: AsyncGenerator[GenerationChunk, None]) -> None:
-        closing = asyncio.get_running_loop().create_task(chunks.aclose())
-        self._closing.add(closing)
-        closing.add_done_callback(self._closing.discard)
+    async def chunks(self, listener: Listener) -> AsyncGenerator[Message, None]:
+        """The chunks of all responses that are made here for an ingress, as long as there are any.
+
+        Raises:
+            GenerationFailedError: another replica is meant, which is gone.
+        """
+        if listener.coordinator != self._replica:
+            raise GenerationFailedError(f"needs coordinator {listener.coordinator}, found {self._replica}; it is gone")
+        async with aclosing(self._outlets.of(listener.ingress).messages()) as messages:
+            async for message in messages:
+                yield message
 
     async def card(self) -> ModelCard:
         """Who its verifier is."""

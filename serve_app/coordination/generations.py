@@ -5,8 +5,7 @@ Knows neither Serve nor how verifier and fleet are reached: the coordinator hand
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Protocol
@@ -103,8 +102,8 @@ class Generations:
         )
         self._links = LinkServices(fleet, self._book, link_settings, clock)
 
-    async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
-        """Make one response, chunk by chunk as rounds are committed. Closing it cancels the response.
+    async def generate(self, request: GenerationRequest, put: Callable[[GenerationChunk], None]) -> None:
+        """Make one response; ``put`` is given its chunks as rounds are committed. Cancelling it cancels the response.
 
         Raises:
             BusyError: as many generations are active and queued as the limits allow.
@@ -116,12 +115,11 @@ class Generations:
             raise BusyError(f"needs a free place, found {most} generations active or queued; try again later")
         self.admitted += 1
         try:
-            loop = self._round_loop(request)  # now: waiting for a slot counts against a resumed response's promise
-            async with self._slots, aclosing(loop.run()) as chunks:
+            loop = self._round_loop(request, put)  # now: waiting for a slot counts against a resumed response's promise
+            async with self._slots:
                 self.running += 1
                 try:
-                    async for chunk in chunks:
-                        yield chunk
+                    await loop.run()
                 finally:
                     self.running -= 1
         finally:
@@ -137,13 +135,13 @@ class Generations:
         """What is known of each drafter's link now."""
         return self._book.links(self._clock())
 
-    def _round_loop(self, request: GenerationRequest) -> RoundLoop:
+    def _round_loop(self, request: GenerationRequest, put: Callable[[GenerationChunk], None]) -> RoundLoop:
         card = self._target.card
         generation = Generation(request, eos_token_ids=card.eos_token_ids, max_context_tokens=card.max_context_tokens)
         stop_ids = () if request.min_tokens else self._stop_ids(request.stop)
         text = IncrementalText(self._target.tokenizer, request.stop, request.output_ids, request.min_tokens)
         rounds = RoundMachine(generation, text, self._rules, self._clock())
-        return RoundLoop(rounds, DrafterLink(generation, self._links, stop_ids), self._services)
+        return RoundLoop(rounds, DrafterLink(generation, self._links, stop_ids), self._services, put)
 
     def _note_round(self, timing: RoundTiming) -> None:
         self._timings.append(timing)

@@ -14,15 +14,18 @@ from outrider.rounds.events import VerifyResult
 from outrider.rounds.states import RoundEvent
 from outrider.scheduling.policy import PendingVerification
 
+Follower = Callable[[VerifyResult | Exception], bool]  # whether it is to be told of the next round as well
+
 
 class Told:
-    """Outcomes of one generation's rounds, and who waits for the next of them."""
+    """Outcomes of one generation's rounds, and who waits for the next of them, or follows."""
 
-    __slots__ = ("_error", "_results", "_waiter")
+    __slots__ = ("_error", "_follower", "_results", "_waiter")
 
     def __init__(self) -> None:
         self._results: deque[VerifyResult] = deque()
         self._waiter: asyncio.Future[None] | None = None
+        self._follower: Follower | None = None
         self._error: Exception | None = None
 
     def tell(self, result: VerifyResult) -> None:
@@ -40,6 +43,11 @@ class Told:
         """Whether there is nothing to be told now."""
         return not self._results and self._error is None
 
+    def follow(self, follower: Follower) -> None:
+        """Tell a follower from now on, at once of each, until it has enough."""
+        self._follower = follower
+        self._wake()
+
     async def next(self) -> VerifyResult:
         """The next one; there is one who waits at most.
 
@@ -54,6 +62,10 @@ class Told:
         return self._results.popleft()
 
     def _wake(self) -> None:
+        while self._follower is not None and (self._results or self._error is not None):
+            follower, self._follower = self._follower, None
+            if follower(self._results.popleft() if self._results else self._error):  # type: ignore[arg-type]  # one of both
+                self._follower = self._follower or follower
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 

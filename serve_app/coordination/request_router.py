@@ -8,6 +8,7 @@ prefix it was made for: calls within one HTTP request share their id, so that th
 """
 
 from collections import Counter
+from dataclasses import dataclass
 
 from ray.serve._private.common import ReplicaID  # the public interface names it in its signatures only
 from ray.serve._private.replica_result import ReplicaResult
@@ -19,6 +20,14 @@ from outrider.routing.scores import ranked
 
 _BLOCK_TOKENS = 16
 _MAX_BLOCKS = 100_000  # about 10 MiB
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """What an ingress asks a coordinator's stream of chunks by."""
+
+    ingress: str
+    coordinator: str  # the id of its replica
 
 
 class PrefixRouter(FIFOMixin, RequestRouter):
@@ -36,7 +45,7 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         """Every replica in a rank of its own: the next one is asked only if those before it are full."""
         if pending_request is not None:
             pending_request.routing_context.should_backoff = True  # all are offered at once
-        replicas = {replica.replica_id: replica for replica in candidate_replicas}
+        replicas = {replica.replica_id: replica for replica in _meant(candidate_replicas, pending_request)}
         blocks = self._index.matches(_digests(pending_request) or [])
         order = ranked(
             sorted(replicas, key=str),
@@ -72,6 +81,14 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         self._index.forget(replica_id)
         self._ongoing.pop(replica_id, None)
         self._dispatched.pop(replica_id, None)
+
+
+def _meant(replicas: list[RunningReplica], request: PendingRequest | None) -> list[RunningReplica]:
+    """The one that a listener asks for; if that is gone, any other will say so."""
+    first = request.args[0] if request is not None and request.args else None
+    if not isinstance(first, Listener):
+        return replicas
+    return [replica for replica in replicas if replica.replica_id.unique_id == first.coordinator] or replicas
 
 
 def _digests(request: PendingRequest | None) -> list[bytes] | None:

@@ -3,8 +3,10 @@
 It awaits drafter and verifier and tells what happened. Nothing is decided here.
 """
 
+import asyncio
+import contextvars
 import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -66,14 +68,17 @@ class RoundServices:
 class RoundLoop:
     """Makes one response."""
 
-    def __init__(self, rounds: RoundMachine, link: DrafterLink, services: RoundServices) -> None:
-        """Take over the rounds of a NEW generation and its way to a drafter."""
+    def __init__(
+        self, rounds: RoundMachine, link: DrafterLink, services: RoundServices, put: Callable[[GenerationChunk], None]
+    ) -> None:
+        """Take over the rounds of a NEW generation and its way to a drafter; ``put`` is given what is committed."""
         self._rounds = rounds
         self._generation = rounds.generation
         self._link = link
         self._services = services
+        self._put = put
 
-    async def run(self) -> AsyncGenerator[GenerationChunk, None]:
+    async def run(self) -> None:
         """Commit round after round; the last chunk carries the finish reason and the statistics.
 
         Raises:
@@ -90,17 +95,8 @@ class RoundLoop:
                 self._link.start()
             answer: Event | None = None
             while generation.state is GenerationState.ACTIVE:
-                effects = self._rounds.step(answer or self._turn(), self._services.clock())
-                answer = None
-                for effect in effects:
-                    if isinstance(effect, Send):
-                        yield effect.chunk
-                    elif isinstance(effect, Extend):
-                        self._services.batcher.extend(generation.name, effect.until_round)
-                    elif isinstance(effect, Report | Measured):
-                        self._tell(effect)
-                    else:
-                        answer = await self._carry_out(effect)
+                awaited = self._step(answer or self._turn())
+                answer = None if awaited is None else await self._carry_out(awaited)
         except OutriderError as error:
             generation.happened(GenerationEvent.FAULT)
             reason = str(error)
@@ -115,6 +111,19 @@ class RoundLoop:
             self._link.close()
             finished = generation.state is GenerationState.FINISHED
             self._services.batcher.close(generation.name, keep_cache=finished)
+
+    def _step(self, event: Event) -> Awaited | None:
+        """Decide, and do what needs no waiting; what is to be waited for."""
+        for effect in self._rounds.step(event, self._services.clock()):
+            if isinstance(effect, Send):
+                self._put(effect.chunk)
+            elif isinstance(effect, Extend):
+                self._services.batcher.extend(self._generation.name, effect.until_round)
+            elif isinstance(effect, Report | Measured):
+                self._tell(effect)
+            else:
+                return effect
+        return None
 
     def _turn(self) -> Turn:
         services = self._services
@@ -139,9 +148,9 @@ class RoundLoop:
                 observe = partial(self._rounds.moved, block.round)
                 verified = services.batcher.verify(block, cost, opening, observe, terms)
                 return Decided(block.round, await _unless_lost(verified))
-            case Follow(number, terms):
-                result = await _unless_lost(services.batcher.follow(self._generation.name, terms))
-                return Decided(number, result, self._turn())
+            case Follow():
+                awaited = await self._follow(effect)
+                return None if awaited is None else await self._carry_out(awaited)
             case Resolve(resolution):
                 return Decided(resolution.round, await _unless_lost(services.batcher.resolve(resolution)))
             case AwaitDrafter(until_s):
@@ -151,6 +160,40 @@ class RoundLoop:
             case Fail(error):
                 raise error
         return None
+
+    async def _follow(self, follow: Follow) -> Awaited | None:
+        """Follow a stretch round by round, as each is told and without a turn of the event loop for it.
+
+        Returns:
+            What is to be waited for behind it.
+        """
+        batcher, name = self._services.batcher, self._generation.name
+        over: asyncio.Future[Awaited | None] = asyncio.get_running_loop().create_future()
+
+        def told(result: VerifyResult | Exception) -> bool:
+            nonlocal follow
+            if over.done():  # nobody waits for the response any more
+                return False
+            if isinstance(result, Exception) and not isinstance(result, VerifierLostError):
+                over.set_exception(result)
+                return False
+            came = None if isinstance(result, VerifierLostError) else result
+            try:
+                awaited = self._step(Decided(follow.round, came, self._turn() if follow.asks else None))
+            except BaseException as error:  # noqa: BLE001 (raised where the response is made)
+                over.set_exception(error)
+                return False
+            if not isinstance(awaited, Follow):
+                over.set_result(awaited)
+                return False
+            follow = awaited
+            batcher.promised(name, follow.terms)
+            return True
+
+        batcher.promised(name, follow.terms)
+        context = contextvars.copy_context()
+        batcher.follow(name, lambda result: context.run(told, result))
+        return await over
 
     def _log(self, name: str, level: int = logging.INFO, /, **fields: object) -> None:
         request = self._generation.request

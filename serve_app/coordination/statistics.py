@@ -46,15 +46,18 @@ class CoordinatorStats:
     def round(self, timing: RoundTiming) -> None:
         """A round was committed. Those that follow by themselves are as many as tokens: they are counted, no more."""
         drafted, accepted, sink = timing.drafted_tokens, timing.accepted_tokens, self.sink
-        self._counts.update(
-            rounds=1, speculative=min(drafted, 1), drafted=drafted, accepted=accepted, committed=timing.committed_tokens
-        )
+        counts = self._counts
+        counts["rounds"] += 1
+        counts["committed"] += timing.committed_tokens
         protocol = timing.protocol or "none"
         sink.record(metrics.ROUNDS, protocol=protocol)
         for direction, bits in (("up", timing.up_bits), ("down", timing.down_bits)):
             if bits:
                 sink.record(metrics.PAYLOAD_BITS, bits, protocol=protocol, direction=direction)
         if drafted:
+            counts["speculative"] += 1
+            counts["drafted"] += drafted
+            counts["accepted"] += accepted
             sink.record(metrics.DRAFTS)
             sink.record(metrics.DRAFT_TOKENS, drafted)
             sink.record(metrics.ACCEPTED_TOKENS, accepted)

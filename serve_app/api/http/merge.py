@@ -17,6 +17,11 @@ async def merged(sources: Sequence[AsyncGenerator[_Item, None]]) -> AsyncGenerat
     The sources run concurrently. The first error of one is raised here; with it, or when this generator is closed, all
     are closed. Little is read ahead of a consumer that is slow.
     """
+    if len(sources) == 1:  # most responses have one choice
+        async with aclosing(sources[0]):
+            async for item in sources[0]:
+                yield 0, item
+        return
     arrived: asyncio.Queue[tuple[int, _Item] | Exception | None] = asyncio.Queue(maxsize=len(sources))
 
     async def drain(index: int, source: AsyncGenerator[_Item, None]) -> None:

@@ -1,7 +1,5 @@
 """The ingress's service over a handle in memory: it goes on elsewhere, closes what it began, and counts."""
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import replace
 from typing import Any, cast
 
@@ -11,63 +9,16 @@ from ray.exceptions import ActorDiedError
 from ray.serve.handle import DeploymentHandle
 
 from outrider.contracts.errors import ParameterError
-from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from outrider.contracts.slo import SloClass
 from serve_app import metrics
 from serve_app.ingress import CoordinatorService
 from serve_app.metrics import Metric
-from tests.unit.serve_app.api.in_memory_coordinators import Coordinators
 from tests.unit.serve_app.api.in_memory_service import TOKENIZER, request_for, tokens_of, truth_of
 from tests.unit.serve_app.api.test_http_errors import through_ray
 from tests.unit.serve_app.api.text_service import LIMITS, SETTINGS
 from tests.unit.serve_app.coordination.in_memory import PROMPT
+from tests.unit.serve_app.in_memory_handle import MemoryHandle
 from tests.unit.virtual_clock import on_loop
-
-
-class Stream:
-    """What a call of a streaming handle gives."""
-
-    def __init__(self, chunks: AsyncGenerator[GenerationChunk, None]) -> None:
-        self._chunks = chunks
-        self.closing: asyncio.Task[None] | None = None
-
-    def __aiter__(self) -> AsyncIterator[GenerationChunk]:
-        """Iterate."""
-        return self._chunks
-
-    def cancel(self) -> None:
-        """Nobody reads on; the coordinator learns of it soon."""
-        self.closing = asyncio.ensure_future(self._chunks.aclose())
-
-
-class MemoryHandle:
-    """A deployment handle as far as the service uses one."""
-
-    def __init__(self, *losses: tuple[int, Exception]) -> None:
-        self.coordinators = Coordinators(*losses)
-        self.streams: list[Stream] = []
-        self.asked: list[dict[str, bool]] = []
-
-    def options(self, **options: bool) -> "MemoryHandle":
-        """Note them."""
-        self.asked.append(options)
-        return self
-
-    @property
-    def generate(self) -> "MemoryHandle":
-        """The method."""
-        return self
-
-    def remote(self, record: GenerationRequest) -> Stream:
-        """Call it."""
-        self.streams.append(Stream(self.coordinators.attempt(record)))
-        return self.streams[-1]
-
-    async def closed(self) -> None:
-        """Every call was cancelled or has ended, and its coordinator holds nothing."""
-        for stream in self.streams:
-            assert stream.closing is not None
-            await stream.closing
 
 
 def service_over(handle: MemoryHandle) -> CoordinatorService:
@@ -89,7 +40,7 @@ async def test_a_lost_coordinator_is_replaced_and_counted() -> None:
     assert tokens_of(chunks) == truth_of(request)
     assert {"_by_reference": False, "stream": True} in handle.asked
     await handle.closed()
-    assert len(handle.streams) == 2
+    assert len(handle.generate.streams) == 2
     assert exported(service, metrics.RESPONSES) == {"length": 1}
     assert exported(service, metrics.RESUMED) == {"": 1}
     assert exported(service, metrics.RUNNING) == {"": 0}

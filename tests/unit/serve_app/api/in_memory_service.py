@@ -3,7 +3,7 @@
 import asyncio
 import functools
 import random
-from collections.abc import AsyncGenerator, Container, Sequence
+from collections.abc import AsyncGenerator, Callable, Container, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -215,15 +215,28 @@ class Service:
             correction_deadline_s=5.0,
         )
 
-    def chunks(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
-        """One response, as ``Coordinator`` makes it."""
+    async def chunks(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
+        """One response, as ``Coordinator`` makes it: it goes on whether it is read or not."""
+        told: asyncio.Queue[GenerationChunk | None] = asyncio.Queue()
+        making = asyncio.create_task(self.make(request, told.put_nowait))
+        making.add_done_callback(lambda _: told.put_nowait(None))
+        try:
+            while (chunk := await told.get()) is not None:
+                yield chunk
+            await making
+        finally:
+            making.cancel()
+            await asyncio.gather(making, return_exceptions=True)
+
+    async def make(self, request: GenerationRequest, put: Callable[[GenerationChunk], None]) -> None:
+        """The same, told to ``put``."""
         most = self.verifier.max_context_tokens
         generation = Generation(request, eos_token_ids=self._eos_token_ids, max_context_tokens=most)
         self.generations[request.generation] = generation
         stop_ids = tokens_that_stop([f"w{i}" for i in range(VOCAB)], request.stop)
         link = DrafterLink(generation, LinkServices(self.fleet, self.book, SETTINGS, now_s), stop_ids)
         text = IncrementalText(TOKENIZER, request.stop, request.output_ids, request.min_tokens)
-        return RoundLoop(RoundMachine(generation, text, self.rules, now_s()), link, self.services).run()
+        await RoundLoop(RoundMachine(generation, text, self.rules, now_s()), link, self.services, put).run()
 
     async def response(self, request: GenerationRequest) -> list[GenerationChunk]:
         """All chunks of one response."""

@@ -276,11 +276,11 @@ def test_an_error_that_could_not_travel_is_no_loss() -> None:
 def test_the_record_grows_by_what_was_received_and_changes_only_its_name() -> None:
     request = replace(GenerationRequest("g", PROMPT, GREEDY, 9, stop=("x",), logprobs=1), output_ids=(4,))
     stats = RoundStats(3, 2, 8, 5, 4)
-    record = advanced(request, GenerationChunk((7, 8), (), stats, 2))
+    record = advanced(request, (7, 8), GenerationChunk((8,), (), stats, 2))
     assert record == replace(request, output_ids=(4, 7, 8), stats=stats)
     assert next_attempt(record, "g", 12, gap_s=1.0) == replace(record, generation="g.12")
     ledger = LedgerRecord(tokens=2, elapsed_s=0.5, credit_s=0.25)
-    record = advanced(request, GenerationChunk((7, 8), (), stats, 2, ledger=ledger))
+    record = advanced(request, (7, 8), GenerationChunk((8,), (), stats, 2, ledger=ledger))
     assert record == replace(request, output_ids=(4, 7, 8), stats=stats, ledger=ledger)
     assert next_attempt(record, "g", 1, gap_s=1.0) == replace(
         record, generation="g.1", ledger=LedgerRecord(tokens=2, elapsed_s=1.5, credit_s=-0.75)

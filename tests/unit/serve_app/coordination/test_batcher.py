@@ -117,6 +117,21 @@ def submit(
     return asyncio.create_task(batcher.verify(b, cost, opening, observe))
 
 
+async def follows(batcher: Batcher, name: str) -> VerifyResult:
+    """The next round of a stretch."""
+    told: asyncio.Future[VerifyResult] = asyncio.get_running_loop().create_future()
+
+    def follower(result: VerifyResult | Exception) -> bool:
+        if isinstance(result, Exception):
+            told.set_exception(result)
+        else:
+            told.set_result(result)
+        return False
+
+    batcher.follow(name, follower)
+    return await told
+
+
 def alone(name: str, until_round: int, end_ids: frozenset[int] = frozenset()) -> Block:
     """A block whose generation may go on by itself."""
     return replace(block(name), draft=(), stretch=Stretch(until_round, end_ids))
@@ -160,7 +175,7 @@ async def test_a_stretch_is_followed_round_by_round_as_far_as_it_may_go() -> Non
     for number in range(3):
         verifier.brings(Verified("a", number, (), 7))
     assert (await first).outcome == Verified("a", 0, (), 7)
-    assert [(await batcher.follow("a")).outcome.round for _ in range(2)] == [1, 2]
+    assert [(await follows(batcher, "a")).outcome.round for _ in range(2)] == [1, 2]
     assert batcher.idle, "its leave is used up"
     again = submit(batcher, alone("a", 9, frozenset({9})))
     batcher.extend("a", 12)
@@ -170,7 +185,7 @@ async def test_a_stretch_is_followed_round_by_round_as_far_as_it_may_go() -> Non
     batcher.extend("a", 12)
     assert (await verifier.calls.get()).leaves == (("a", 12),)
     verifier.brings(Verified("a", 1, (), 9))
-    await batcher.follow("a")
+    await follows(batcher, "a")
     assert batcher.idle, "that was an end token"
 
 
@@ -184,17 +199,17 @@ async def test_leave_that_comes_late_finds_the_stretch_where_it_stopped() -> Non
     await first
     await until(lambda: batcher.idle)
     batcher.extend("a", 3)
-    assert (await batcher.follow("a")).outcome.round == 1
+    assert (await follows(batcher, "a")).outcome.round == 1
     assert (await verifier.calls.get()).leaves == (("a", 3),)
     verifier.brings(Verified("a", 2, (), 7))
-    assert (await batcher.follow("a")).outcome.round == 2
+    assert (await follows(batcher, "a")).outcome.round == 2
     verifier.brings(Verified("a", 3, (), 7))
-    assert (await batcher.follow("a")).outcome.round == 3
+    assert (await follows(batcher, "a")).outcome.round == 3
     batcher.close("a", keep_cache=False)
     await verifier.calls.get()
     batcher.extend("a", 9)
     with pytest.raises(KeyError):
-        await batcher.follow("a")
+        await follows(batcher, "a")
 
 
 @on_loop
@@ -205,7 +220,7 @@ async def test_who_follows_what_has_ended_is_told_so() -> None:
     verifier.brings(Verified("a", 0, (), 9))
     await first
     with pytest.raises(VerifierLostError, match="nothing of a"):
-        await batcher.follow("a")
+        await follows(batcher, "a")
 
 
 @on_loop
@@ -457,11 +472,11 @@ async def test_who_decodes_alone_is_held_back_for_whom_the_policy_prefers_and_go
     batcher.extend("d", 70)
     verifier.brings(*(Verified(name, 1, (), 7) for name in "abc"), Verified("d", 1, (), 7), verified(block("e")))
     await waiting
-    assert (await batcher.follow("d")).outcome.round == 1, "it was under way when it was held back"
+    assert (await follows(batcher, "d")).outcome.round == 1, "it was under way when it was held back"
     call = await verifier.calls.get()
     assert call.leaves == (("d", 70),)
     verifier.brings(*(Verified(name, 2, (), 7) for name in "abcd"))
-    assert (await batcher.follow("d")).outcome.round == 2
+    assert (await follows(batcher, "d")).outcome.round == 2
 
 
 @on_loop

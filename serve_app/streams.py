@@ -1,0 +1,82 @@
+"""Chunks of responses at an ingress: one stream from each coordinator brings those of all responses it makes."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from typing import Any
+
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
+from ray.serve.handle import DeploymentHandle
+
+from outrider.contracts.requests import GenerationChunk, GenerationId, GenerationRequest
+from serve_app.coordination.request_router import Listener
+
+_Mailbox = asyncio.Queue[GenerationChunk | Exception]
+
+
+class CoordinatorStreams:
+    """Behind a Serve handle. Chunks are small: they travel by value, which saves a store access."""
+
+    def __init__(self, coordinator: DeploymentHandle[Any]) -> None:
+        """Hear nobody yet."""
+        self._name = uuid.uuid4().hex[:12]
+        self._calls = coordinator.options(_by_reference=False, stream=True)
+        self._mailboxes: dict[GenerationId, _Mailbox] = {}
+        self._made_by: dict[GenerationId, str] = {}
+        self._hearing: dict[str, asyncio.Task[None]] = {}
+
+    async def chunks(self, record: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
+        """Have some coordinator make a response, or go on with it. Closing the generator cancels it.
+
+        Raises:
+            Exception: what ended the coordinator's part in it.
+        """
+        name, mailbox = record.generation, _Mailbox()
+        self._mailboxes[name] = mailbox
+        making = asyncio.create_task(self._make(record, mailbox))
+        try:
+            finished = False
+            while not finished:
+                chunk = await mailbox.get()
+                if isinstance(chunk, Exception):
+                    raise chunk
+                finished = chunk.finish_reason is not None
+                yield chunk
+        finally:
+            del self._mailboxes[name]
+            self._made_by.pop(name, None)
+            making.cancel()
+
+    async def _make(self, record: GenerationRequest, mailbox: _Mailbox) -> None:
+        """Ask for it. The call gives the coordinator's name first, and ends with the response."""
+        call: Any = self._calls.generate.remote(record, self._name)  # a DeploymentResponseGenerator
+        try:
+            async for coordinator in call:
+                self._made_by[record.generation] = coordinator
+                self._hear(coordinator)
+        except Exception as error:  # noqa: BLE001 (raised where the response is read)
+            mailbox.put_nowait(error)
+        finally:
+            with suppress(RayError, RayServeException):  # of a call that failed, cancel() raises the failure once more
+                call.cancel()
+
+    def _hear(self, coordinator: str) -> None:
+        if coordinator not in self._hearing:
+            self._hearing[coordinator] = asyncio.create_task(self._hear_all(coordinator))
+
+    async def _hear_all(self, coordinator: str) -> None:
+        """Hand out what the coordinator tells, as long as it makes anything for this ingress."""
+        try:
+            while coordinator in self._made_by.values():
+                messages: Any = self._calls.chunks.remote(Listener(self._name, coordinator))
+                async for message in messages:
+                    for name, piece in message:
+                        if (mailbox := self._mailboxes.get(name)) is not None:
+                            mailbox.put_nowait(piece)
+        except Exception as error:  # noqa: BLE001 (raised where the responses are read)
+            for name in [name for name, by in self._made_by.items() if by == coordinator]:
+                self._mailboxes[name].put_nowait(error)
+        finally:
+            del self._hearing[coordinator]

@@ -1,0 +1,92 @@
+"""An ingress hears all responses of a coordinator on one stream, and loses none of them silently."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+from ray.exceptions import ActorDiedError, RayError
+from ray.serve.handle import DeploymentHandle
+
+from outrider.contracts.requests import GenerationChunk, GenerationRequest
+from serve_app.streams import CoordinatorStreams
+from tests.unit.serve_app.api.in_memory_service import request_for, tokens_of, truth_of
+from tests.unit.serve_app.in_memory_handle import MemoryHandle
+from tests.unit.virtual_clock import on_loop
+
+REQUESTS = [request_for(name, window=0) for name in "abc"]
+
+
+def streams_of(handle: MemoryHandle) -> CoordinatorStreams:
+    return CoordinatorStreams(cast("DeploymentHandle[Any]", handle))
+
+
+async def read(streams: CoordinatorStreams, request: GenerationRequest) -> list[GenerationChunk]:
+    return [chunk async for chunk in streams.chunks(request)]
+
+
+@on_loop
+async def test_responses_of_one_coordinator_share_a_stream_and_a_later_one_opens_it_anew() -> None:
+    handle = MemoryHandle(coordinator="the one")
+    streams = streams_of(handle)
+    for opened in (1, 2):
+        told = await asyncio.gather(*(read(streams, request) for request in REQUESTS))
+        assert [tokens_of(chunks) for chunks in told] == [truth_of(request) for request in REQUESTS]
+        assert len(handle.chunks.streams) == opened
+        await handle.closed()
+        await asyncio.sleep(10.0)
+
+
+@on_loop
+async def test_each_coordinator_has_a_stream_of_its_own() -> None:
+    handle = MemoryHandle()
+    streams = streams_of(handle)
+    told = await asyncio.gather(*(read(streams, request) for request in REQUESTS))
+    assert [tokens_of(chunks) for chunks in told] == [truth_of(request) for request in REQUESTS]
+    assert len(handle.chunks.streams) == 3
+    await handle.closed()
+
+
+@on_loop
+async def test_a_coordinator_that_dies_fails_its_own_responses_only() -> None:
+    handle = MemoryHandle((3, ActorDiedError()))
+    streams = streams_of(handle)
+    lost, goes_on = await asyncio.gather(*(read(streams, request) for request in REQUESTS[:2]), return_exceptions=True)
+    assert isinstance(lost, ActorDiedError)
+    assert not isinstance(goes_on, BaseException)
+    assert tokens_of(goes_on) == truth_of(REQUESTS[1])
+    await handle.closed()
+
+
+@on_loop
+async def test_a_stream_that_breaks_is_told_to_all_who_listen() -> None:
+    handle = MemoryHandle(coordinator="the one")
+    handle.broken = RayError("the stream broke")
+    streams = streams_of(handle)
+    told = await asyncio.gather(*(read(streams, request) for request in REQUESTS), return_exceptions=True)
+    assert [type(error) for error in told] == [RayError] * 3
+    handle.broken = None
+    assert tokens_of(await read(streams, replace(REQUESTS[0], generation="again"))) == truth_of(REQUESTS[0])
+    await handle.closed()
+
+
+@on_loop
+async def test_whoever_stops_reading_is_forgotten_and_the_others_go_on() -> None:
+    handle = MemoryHandle(coordinator="the one")
+    streams = streams_of(handle)
+    leaves = streams.chunks(REQUESTS[0])
+    stays = asyncio.create_task(read(streams, REQUESTS[1]))
+    await anext(leaves)
+    await leaves.aclose()
+    assert tokens_of(await stays) == truth_of(REQUESTS[1])
+    await handle.closed()
+    assert sorted(handle.coordinators.left) == ["a", "b"]
+
+
+@pytest.mark.parametrize("error", [ActorDiedError(), RayError("no such replica")])
+@on_loop
+async def test_what_is_refused_at_once_is_raised(error: Exception) -> None:
+    handle = MemoryHandle((0, error))
+    with pytest.raises(type(error)):
+        await read(streams_of(handle), REQUESTS[0])
+    await handle.closed()
