@@ -80,9 +80,9 @@ def build_app(config: Config) -> Application:
     """
     limits = config.limits
     profiles = tuple(map(read_profile, config.scheduling.cost_profiles))
-    # One more than it admits, so that an overload is refused by name rather than queued without bound; and the streams
-    # on which chunks leave, one for each ingress.
-    most_calls = limits.max_concurrent_generations + limits.max_queued_generations + 1 + config.ingress.count
+    # One more than it admits, so that an overload is refused by name rather than queued without bound; and two for each
+    # ingress: the stream on which chunks leave, and a call that says what was read.
+    most_calls = limits.max_concurrent_generations + limits.max_queued_generations + 1 + 2 * config.ingress.count
     coordinator: Any = serve.deployment(
         Coordinator,
         name="Coordinator",

@@ -4,27 +4,39 @@ import asyncio
 import uuid
 from collections.abc import AsyncGenerator
 from contextlib import suppress
+from contextvars import Context
 from typing import Any
 
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
+from outrider.contracts.errors import OutriderError
 from outrider.contracts.requests import GenerationChunk, GenerationId, GenerationRequest
+from serve_app.coordination.credit import MOST_UNREAD_TOKENS
 from serve_app.coordination.request_router import Listener
+
+_TELL_TOKENS = MOST_UNREAD_TOKENS // 2  # a coordinator is told of what was read as often
+_TELL_AGAIN_S = 0.1
 
 _Mailbox = asyncio.Queue[GenerationChunk | Exception]
 
 
 class CoordinatorStreams:
-    """Behind a Serve handle. Chunks are small: they travel by value, which saves a store access."""
+    """Behind a Serve handle. Chunks are small: they travel by value, which saves a store access.
+
+    Calls that are meant for one coordinator belong to no HTTP request: see ``request_router``.
+    """
 
     def __init__(self, coordinator: DeploymentHandle[Any]) -> None:
         """Hear nobody yet."""
         self._name = uuid.uuid4().hex[:12]
+        self._coordinators = coordinator.options(_by_reference=False)
         self._calls = coordinator.options(_by_reference=False, stream=True)
         self._mailboxes: dict[GenerationId, _Mailbox] = {}
         self._made_by: dict[GenerationId, str] = {}
+        self._read: dict[GenerationId, int] = {}  # tokens that were read, of responses whose coordinator is to know
+        self._telling: asyncio.Task[None] | None = None
         self._hearing: dict[str, asyncio.Task[None]] = {}
 
     async def chunks(self, record: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
@@ -37,16 +49,22 @@ class CoordinatorStreams:
         self._mailboxes[name] = mailbox
         making = asyncio.create_task(self._make(record, mailbox))
         try:
-            finished = False
+            finished, read, told = False, 0, 0
             while not finished:
                 chunk = await mailbox.get()
                 if isinstance(chunk, Exception):
                     raise chunk
                 finished = chunk.finish_reason is not None
                 yield chunk
+                read += len(chunk.token_ids)
+                if read - told >= _TELL_TOKENS:
+                    told = read
+                    self._read[name] = read
+                    self._tell_soon()
         finally:
             del self._mailboxes[name]
             self._made_by.pop(name, None)
+            self._read.pop(name, None)
             making.cancel()
 
     async def _make(self, record: GenerationRequest, mailbox: _Mailbox) -> None:
@@ -56,15 +74,35 @@ class CoordinatorStreams:
             async for coordinator in call:
                 self._made_by[record.generation] = coordinator
                 self._hear(coordinator)
+                self._tell_soon()
         except Exception as error:  # noqa: BLE001 (raised where the response is read)
             mailbox.put_nowait(error)
         finally:
             with suppress(RayError, RayServeException):  # of a call that failed, cancel() raises the failure once more
                 call.cancel()
 
+    def _tell_soon(self) -> None:
+        if self._telling is None:
+            self._telling = asyncio.create_task(self._tell_read(), context=Context())
+
+    async def _tell_read(self) -> None:
+        """Tell one coordinator after the other what was read; until it is told, its responses are held up."""
+        try:
+            while known := [name for name in self._read if name in self._made_by]:
+                coordinator = self._made_by[known[0]]
+                read = {name: self._read.pop(name) for name in known if self._made_by[name] == coordinator}
+                try:
+                    await self._coordinators.read.remote(Listener(self._name, coordinator), read)
+                except (RayError, RayServeException, OutriderError):
+                    self._read = read | self._read
+                    await asyncio.sleep(_TELL_AGAIN_S)
+                    self._read = {name: tokens for name, tokens in self._read.items() if name in self._mailboxes}
+        finally:
+            self._telling = None
+
     def _hear(self, coordinator: str) -> None:
         if coordinator not in self._hearing:
-            self._hearing[coordinator] = asyncio.create_task(self._hear_all(coordinator))
+            self._hearing[coordinator] = asyncio.create_task(self._hear_all(coordinator), context=Context())
 
     async def _hear_all(self, coordinator: str) -> None:
         """Hand out what the coordinator tells, as long as it makes anything for this ingress."""

@@ -59,6 +59,10 @@ class RoundAccount:
         """The last so many of the tokens committed are not part of the response."""
         self._ledger = self._ledger.swallowed(tokens)
 
+    def paused(self, seconds: float) -> None:
+        """So long the client itself held the response up."""
+        self._ledger = self._ledger.paused(seconds)
+
     def judged(self, tokens: int, round_s: float, verify_s: float, *, first: bool) -> Judgement | None:
         """A verified round, after its tokens were committed; None if nothing was promised of it.
 

@@ -74,11 +74,13 @@ class Decided:
 
     Attributes:
         turn: what there is now, where ``Follow`` asks for it.
+        goes_on: whether a stretch's leave may be renewed: its reader keeps up.
     """
 
     round: int
     result: VerifyResult | None
     turn: Turn | None = None
+    goes_on: bool = True
 
 
 Event = Turn | Answered | Decided

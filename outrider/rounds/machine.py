@@ -128,6 +128,10 @@ class RoundMachine:
         """A block was given to the verifier (DISPATCHED)."""
         self._generation.round_happened(number, event)
 
+    def paused(self, seconds: float) -> None:
+        """So long nothing was begun because nobody read: it is nobody's promise that was broken."""
+        self._account.paused(seconds)
+
     def _turn(self, turn: Turn, now_s: float) -> list[Effect]:
         if self._began_at_s is None:
             self._began_at_s = now_s
@@ -275,7 +279,7 @@ class RoundMachine:
             case Verified():
                 self._losses = 0
                 row = self._generation.correction.state is CorrectionState.ROW_ORDERED
-                return self._row_came(outcome, now_s) if row else self._commit(round_, outcome, event.turn, now_s)
+                return self._row_came(outcome, now_s) if row else self._commit(round_, outcome, event, now_s)
             case Undecided():
                 return self._undecided(round_, outcome)
             case Refused() if round_.resolved_by_device:  # what it sent does not fit
@@ -293,7 +297,7 @@ class RoundMachine:
             self._over()
         return [Send(self._chunk(committed))] if committed.token_ids else []
 
-    def _commit(self, round_: OpenRound, outcome: Verified, turn: Turn | None, now_s: float) -> list[Effect]:
+    def _commit(self, round_: OpenRound, outcome: Verified, event: Decided, now_s: float) -> list[Effect]:
         generation, plan, block = self._generation, round_.plan, round_.verified
         self._chooser.learn(plan, block, outcome)
         committed = generation.commit(
@@ -317,10 +321,10 @@ class RoundMachine:
             timing = replace(timing, slo_class=slo_class, late=judgement.late, behind=judgement.behind)
         chunk = self._chunk(committed)
         self._over()
-        behind = self._went_on(block, outcome, turn, now_s)
+        behind = self._went_on(block, outcome, event, now_s)
         return [Measured(timing), *behind[:-1], Send(chunk), *behind[-1:]]
 
-    def _went_on(self, block: Block, outcome: Verified, turn: Turn | None, now_s: float) -> list[Effect]:
+    def _went_on(self, block: Block, outcome: Verified, event: Decided, now_s: float) -> list[Effect]:
         """The verifier makes the next round by itself, if it may."""
         generation = self._generation
         if generation.state is not GenerationState.ACTIVE or not goes_on(block, outcome):
@@ -330,12 +334,15 @@ class RoundMachine:
         assert not block.draft, "stretches are where nothing is drafted"
         number, extended = generation.begin_following_round(), list[Effect]()
         self._round, self._began_at_s = OpenRound(number, now_s, block=block, follows=True), now_s
-        if self._half_used(number) and not (turn is not None and self._choose(turn, now_s).chosen.plan is not None):
+        if event.goes_on and self._half_used(number) and not self._would_draft(event.turn, now_s):
             self._until_round = self._leave(number)
             extended = [Extend(self._until_round)]
         self._explain()
         asks = self._chooser.may_draft and self._half_used(number + 1)
         return [*extended, Follow(number, self._account.terms(now_s, 1.0), asks)]
+
+    def _would_draft(self, turn: Turn | None, now_s: float) -> bool:
+        return turn is not None and self._choose(turn, now_s).chosen.plan is not None
 
     def _half_used(self, number: int) -> bool:
         """Whether the verifier's leave is due to be renewed with this round."""

@@ -94,6 +94,13 @@ class Ledger:
         """After the last so many tokens turned out not to be part of the response: a stop string came before them."""
         return replace(self, tokens=max(0, self.tokens - tokens))
 
+    def paused(self, seconds: float) -> "Ledger":
+        """After a time that counts for nothing; what was committed stays as far ahead or behind."""
+        if self.first_at_s is None:
+            return self
+        moved = self.first_at_s + seconds, self.last_at_s + seconds, self.anchor_at_s + seconds
+        return replace(self, first_at_s=moved[0], last_at_s=moved[1], anchor_at_s=moved[2])
+
     @property
     def kept(self) -> bool:
         """Whether the response as a whole came at its promised speed, so far: what a user feels."""

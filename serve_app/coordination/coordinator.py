@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import asdict
 
@@ -12,14 +12,14 @@ from ray import serve
 
 from actors.messages import FleetSettings, ModelCard
 from outrider.contracts.errors import GenerationFailedError
-from outrider.contracts.requests import GenerationRequest
+from outrider.contracts.requests import GenerationId, GenerationRequest
 from outrider.events import event, write_events
 from outrider.models.token_map import token_map
 from outrider.models.tokenizer import load_tokenizer
 from outrider.rounds.timing import RoundTiming
 from outrider.text.tokens import token_texts
 from serve_app.coordination.generations import Generations, Target
-from serve_app.coordination.outlets import Message, Outlets
+from serve_app.coordination.outlets import Message, Outlet, Outlets
 from serve_app.coordination.ray_ports import RayFleet, VerifierPort
 from serve_app.coordination.request_router import Listener
 from serve_app.coordination.settings import CoordinatorSettings
@@ -63,8 +63,8 @@ class Coordinator:
             GenerationFailedError: the verifier was lost for good.
         """
         yield self._replica
-        with self._outlets.of(ingress).response(request.generation) as put:
-            await self._ready_generations().generate(request, put)
+        with self._outlets.of(ingress).response(request.generation) as (put, credit):
+            await self._ready_generations().generate(request, put, credit)
 
     async def chunks(self, listener: Listener) -> AsyncGenerator[Message, None]:
         """The chunks of all responses that are made here for an ingress, as long as there are any.
@@ -72,11 +72,22 @@ class Coordinator:
         Raises:
             GenerationFailedError: another replica is meant, which is gone.
         """
-        if listener.coordinator != self._replica:
-            raise GenerationFailedError(f"needs coordinator {listener.coordinator}, found {self._replica}; it is gone")
-        async with aclosing(self._outlets.of(listener.ingress).messages()) as messages:
+        async with aclosing(self._outlet(listener).messages()) as messages:
             async for message in messages:
                 yield message
+
+    async def read(self, listener: Listener, tokens: Mapping[GenerationId, int]) -> None:
+        """So many tokens of each response have been read at an ingress: it may go so much further.
+
+        Raises:
+            GenerationFailedError: as ``chunks``.
+        """
+        self._outlet(listener).read(tokens)
+
+    def _outlet(self, listener: Listener) -> Outlet:
+        if listener.coordinator != self._replica:
+            raise GenerationFailedError(f"needs coordinator {listener.coordinator}, found {self._replica}; it is gone")
+        return self._outlets.of(listener.ingress)
 
     async def card(self) -> ModelCard:
         """Who its verifier is."""

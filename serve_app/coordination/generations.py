@@ -25,6 +25,7 @@ from outrider.text.shown import IncrementalText
 from outrider.text.stops import tokens_that_stop
 from serve_app.coordination.batcher import Batcher, SteppedVerifier
 from serve_app.coordination.cost_estimator import cost_estimator
+from serve_app.coordination.credit import Credit, endless
 from serve_app.coordination.drafter_book import DrafterBook
 from serve_app.coordination.drafter_link import DrafterLink, FleetPort, LinkServices, LinkSettings
 from serve_app.coordination.round_loop import RoundLoop, RoundServices
@@ -102,8 +103,12 @@ class Generations:
         )
         self._links = LinkServices(fleet, self._book, link_settings, clock)
 
-    async def generate(self, request: GenerationRequest, put: Callable[[GenerationChunk], None]) -> None:
+    async def generate(
+        self, request: GenerationRequest, put: Callable[[GenerationChunk], None], credit: Credit | None = None
+    ) -> None:
         """Make one response; ``put`` is given its chunks as rounds are committed. Cancelling it cancels the response.
+
+        Nothing is begun while there is no ``credit``; None is endless.
 
         Raises:
             BusyError: as many generations are active and queued as the limits allow.
@@ -115,7 +120,8 @@ class Generations:
             raise BusyError(f"needs a free place, found {most} generations active or queued; try again later")
         self.admitted += 1
         try:
-            loop = self._round_loop(request, put)  # now: waiting for a slot counts against a resumed response's promise
+            # Now: waiting for a slot counts against a resumed response's promise.
+            loop = self._round_loop(request, put, credit or endless())
             async with self._slots:
                 self.running += 1
                 try:
@@ -135,13 +141,15 @@ class Generations:
         """What is known of each drafter's link now."""
         return self._book.links(self._clock())
 
-    def _round_loop(self, request: GenerationRequest, put: Callable[[GenerationChunk], None]) -> RoundLoop:
+    def _round_loop(
+        self, request: GenerationRequest, put: Callable[[GenerationChunk], None], credit: Credit
+    ) -> RoundLoop:
         card = self._target.card
         generation = Generation(request, eos_token_ids=card.eos_token_ids, max_context_tokens=card.max_context_tokens)
         stop_ids = () if request.min_tokens else self._stop_ids(request.stop)
         text = IncrementalText(self._target.tokenizer, request.stop, request.output_ids, request.min_tokens)
         rounds = RoundMachine(generation, text, self._rules, self._clock())
-        return RoundLoop(rounds, DrafterLink(generation, self._links, stop_ids), self._services, put)
+        return RoundLoop(rounds, DrafterLink(generation, self._links, stop_ids), self._services, put, credit)
 
     def _note_round(self, timing: RoundTiming) -> None:
         self._timings.append(timing)

@@ -5,11 +5,12 @@ pause, so that where steps are short several of them share one; the first one af
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from outrider.contracts.errors import OutriderError
 from outrider.contracts.requests import GenerationChunk, GenerationId
+from serve_app.coordination.credit import Credit
 
 Piece = GenerationChunk | OutriderError  # the latter ends a response that has begun: it must not overtake its chunks
 Message = tuple[tuple[GenerationId, Piece], ...]
@@ -28,29 +29,41 @@ class Outlet:
         self._gathered: list[tuple[GenerationId, Piece]] = []
         self._some = asyncio.Event()
         self._told_at_s, self._used_at_s = float("-inf"), clock()
-        self._responses = self._readers = 0
+        self._credits: dict[GenerationId, Credit] = {}  # of responses that are being made
+        self._readers = 0
 
     @contextmanager
-    def response(self, generation: GenerationId) -> Iterator[Callable[[GenerationChunk], None]]:
-        """While a response is made: gives what its chunks are to be put with. An error behind them follows them."""
-        begun = False
+    def response(self, generation: GenerationId) -> Iterator[tuple[Callable[[GenerationChunk], None], Credit]]:
+        """While a response is made: what its chunks are put with, and how far it may go ahead of its reader.
+
+        An error behind its chunks follows them.
+        """
+        begun, credit = False, Credit()
 
         def put(piece: Piece) -> None:
             nonlocal begun
             begun = True
+            if not isinstance(piece, OutriderError):
+                credit.told(len(piece.token_ids))
             self._gathered.append((generation, piece))
             self._some.set()
 
-        self._responses += 1
+        self._credits[generation] = credit
         try:
-            yield put
+            yield put, credit
         except OutriderError as error:
             if not begun:
                 raise
             put(error)
         finally:
-            self._responses -= 1
+            del self._credits[generation]
             self._used_at_s = self._clock()
+
+    def read(self, tokens: Mapping[GenerationId, int]) -> None:
+        """So many tokens of each response have been read."""
+        for generation, count in tokens.items():
+            if (credit := self._credits.get(generation)) is not None:
+                credit.read(count)
 
     async def messages(self) -> AsyncGenerator[Message]:
         """Until no response has been made for a while."""
@@ -69,7 +82,7 @@ class Outlet:
     @property
     def forgotten(self) -> bool:
         """Whether nobody puts, reads or will read."""
-        return not (self._responses or self._readers) and self._clock() - self._used_at_s > _FORGOTTEN_S
+        return not (self._credits or self._readers) and self._clock() - self._used_at_s > _FORGOTTEN_S
 
     async def _gathers(self) -> bool:
         while not self._gathered:
@@ -77,7 +90,7 @@ class Outlet:
                 async with asyncio.timeout(_IDLE_S):
                     await self._some.wait()
             except TimeoutError:
-                if not self._responses:
+                if not self._credits:
                     return False
         return True
 

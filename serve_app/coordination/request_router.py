@@ -4,13 +4,14 @@ Runs inside each ingress, as the request router of its handle to the coordinator
 sent, not when the replica reports it: a burst would otherwise all go to one.
 
 Of requests that wait to be routed at the same moment, Serve gives the first choice to the first in line, whosever
-prefix it was made for: calls within one HTTP request share their id, so that they cannot be told apart.
+prefix it was made for: calls within one HTTP request share their id, so that they cannot be told apart. Calls to one
+coordinator (``Listener``) are the exception: they are made outside of any HTTP request, and get their own replica.
 """
 
 from collections import Counter
 from dataclasses import dataclass
 
-from ray.serve._private.common import ReplicaID  # the public interface names it in its signatures only
+from ray.serve._private.common import ReplicaID, RequestMetadata  # the public interface names it in its signatures only
 from ray.serve._private.replica_result import ReplicaResult
 from ray.serve.request_router import FIFOMixin, PendingRequest, RequestRouter, RunningReplica
 
@@ -24,7 +25,7 @@ _MAX_BLOCKS = 100_000  # about 10 MiB
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """What an ingress asks a coordinator's stream of chunks by."""
+    """Who calls whom, first argument of calls that are meant for one coordinator."""
 
     ingress: str
     coordinator: str  # the id of its replica
@@ -57,6 +58,19 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         )
         return [[replicas[replica]] for replica in order]
 
+    def _fulfill_next_pending_request(
+        self, replica: RunningReplica, request_metadata: RequestMetadata | None = None
+    ) -> None:
+        own = self._get_pending_request_matching_internal_request_id(request_metadata)
+        if own is not None and _listener(own) is not None:
+            super(FIFOMixin, self)._fulfill_next_pending_request(replica, request_metadata)
+            return
+        in_order, addressed = self._pending_requests_to_fulfill, list[PendingRequest]()
+        while in_order and _listener(in_order[0]) is not None:
+            addressed.append(in_order.popleft())
+        super()._fulfill_next_pending_request(replica, request_metadata)
+        in_order.extendleft(reversed(addressed))
+
     def on_send_request(self, replica_id: ReplicaID) -> None:
         """Count a request; Serve tells of each one's completion, accepted or not."""
         super().on_send_request(replica_id)
@@ -85,10 +99,15 @@ class PrefixRouter(FIFOMixin, RequestRouter):
 
 def _meant(replicas: list[RunningReplica], request: PendingRequest | None) -> list[RunningReplica]:
     """The one that a listener asks for; if that is gone, any other will say so."""
-    first = request.args[0] if request is not None and request.args else None
-    if not isinstance(first, Listener):
+    listener = _listener(request)
+    if listener is None:
         return replicas
-    return [replica for replica in replicas if replica.replica_id.unique_id == first.coordinator] or replicas
+    return [replica for replica in replicas if replica.replica_id.unique_id == listener.coordinator] or replicas
+
+
+def _listener(request: PendingRequest | None) -> Listener | None:
+    first = request.args[0] if request is not None and request.args else None
+    return first if isinstance(first, Listener) else None
 
 
 def _digests(request: PendingRequest | None) -> list[bytes] | None:

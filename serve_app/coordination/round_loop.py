@@ -41,6 +41,7 @@ from outrider.rounds.states import GenerationEvent, GenerationState
 from outrider.rounds.timing import RoundTiming
 from serve_app import metrics
 from serve_app.coordination.batcher import Batcher
+from serve_app.coordination.credit import Credit
 from serve_app.coordination.drafter_link import DrafterLink
 from serve_app.metrics import Metric, Sink
 
@@ -69,14 +70,22 @@ class RoundLoop:
     """Makes one response."""
 
     def __init__(
-        self, rounds: RoundMachine, link: DrafterLink, services: RoundServices, put: Callable[[GenerationChunk], None]
+        self,
+        rounds: RoundMachine,
+        link: DrafterLink,
+        services: RoundServices,
+        put: Callable[[GenerationChunk], None],
+        credit: Credit,
     ) -> None:
-        """Take over the rounds of a NEW generation and its way to a drafter; ``put`` is given what is committed."""
+        """Take over the rounds of a NEW generation and its way to a drafter.
+
+        ``put`` is given what is committed; nothing is begun while there is no ``credit``.
+        """
         self._rounds = rounds
         self._generation = rounds.generation
         self._link = link
         self._services = services
-        self._put = put
+        self._put, self._credit = put, credit
 
     async def run(self) -> None:
         """Commit round after round; the last chunk carries the finish reason and the statistics.
@@ -95,6 +104,8 @@ class RoundLoop:
                 self._link.start()
             answer: Event | None = None
             while generation.state is GenerationState.ACTIVE:
+                if answer is None:
+                    await self._wait_for_reader()
                 awaited = self._step(answer or self._turn())
                 answer = None if awaited is None else await self._carry_out(awaited)
         except OutriderError as error:
@@ -124,6 +135,14 @@ class RoundLoop:
             else:
                 return effect
         return None
+
+    async def _wait_for_reader(self) -> None:
+        if self._credit.left:
+            return
+        clock = self._services.clock
+        since_s = clock()
+        await self._credit.restored()
+        self._rounds.paused(clock() - since_s)
 
     def _turn(self) -> Turn:
         services = self._services
@@ -179,7 +198,8 @@ class RoundLoop:
                 return False
             came = None if isinstance(result, VerifierLostError) else result
             try:
-                awaited = self._step(Decided(follow.round, came, self._turn() if follow.asks else None))
+                turn = self._turn() if follow.asks else None
+                awaited = self._step(Decided(follow.round, came, turn, self._credit.left))
             except BaseException as error:  # noqa: BLE001 (raised where the response is made)
                 over.set_exception(error)
                 return False

@@ -94,6 +94,15 @@ def test_who_keeps_the_pace_from_the_anchor_is_never_behind(speed: float, commit
     assert ledger.kept
 
 
+@given(SPEEDS, COMMITS, STARTS_S, st.integers(0, 8))
+def test_a_pause_changes_nothing_but_the_time(speed: float, commits: list[Commit], start_s: float, half: int) -> None:
+    straight, at_s = play(Ledger(speed), commits, start_s)
+    before, paused_at_s = play(Ledger(speed), commits[:half], start_s)
+    after, later_s = play(before.paused(64.0), commits[half:], paused_at_s + 64.0)
+    assert later_s == at_s + 64.0
+    assert after.record() == straight.record()
+
+
 @given(SPEEDS, COMMITS, STARTS_S)
 def test_a_commit_is_late_iff_it_comes_after_its_deadline(speed: float, commits: list[Commit], start_s: float) -> None:
     ledger, now_s = Ledger(speed).committed(3, start_s), start_s

@@ -1,11 +1,13 @@
 """Coordinators behind a Serve handle, in this process."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Generic, TypeVar
 
-from outrider.contracts.requests import GenerationRequest
+from ray.exceptions import RayError
+
+from outrider.contracts.requests import GenerationId, GenerationRequest
 from serve_app.coordination.outlets import Message, Outlets
 from serve_app.coordination.request_router import Listener
 from tests.unit.serve_app.api.in_memory_coordinators import Coordinators
@@ -44,6 +46,17 @@ class Method(Generic[T]):
         return self.streams[-1]
 
 
+class Call:
+    """One that is no stream."""
+
+    def __init__(self, call: Callable[..., Awaitable[None]]) -> None:
+        self._call = call
+
+    def remote(self, *args: object) -> Awaitable[None]:
+        """Call it."""
+        return self._call(*args)
+
+
 class MemoryHandle:
     """A deployment handle as far as an ingress uses one. Every attempt is a coordinator's of its own, unless named."""
 
@@ -54,6 +67,8 @@ class MemoryHandle:
         self.asked: list[dict[str, bool]] = []
         self.generate, self.chunks = Method(self._generate), Method(self._chunks)
         self.listening = 0  # streams of chunks
+        self.told = 0  # tokens
+        self.read, self.deaf = Call(self._read), 0  # calls that fail from now on
         self._outlets: dict[str, Outlets] = {}
 
     def options(self, **options: bool) -> "MemoryHandle":
@@ -65,10 +80,18 @@ class MemoryHandle:
         name = self._named or f"coordinator {len(self._outlets)}"
         outlets = self._outlets.setdefault(name, Outlets(now_s))
         yield name
-        with outlets.of(ingress).response(record.generation) as put:
+        with outlets.of(ingress).response(record.generation) as (put, credit):
             async with aclosing(self.coordinators.attempt(record)) as chunks:
                 async for chunk in chunks:
+                    await credit.restored()
                     put(chunk)
+                    self.told += len(chunk.token_ids)
+
+    async def _read(self, listener: Listener, tokens: Mapping[GenerationId, int]) -> None:
+        if self.deaf:
+            self.deaf -= 1
+            raise RayError("not now")
+        self._outlets[listener.coordinator].of(listener.ingress).read(tokens)
 
     async def _chunks(self, listener: Listener) -> AsyncGenerator[Message, None]:
         self.listening += 1

@@ -9,6 +9,7 @@ from ray.exceptions import ActorDiedError, RayError
 from ray.serve.handle import DeploymentHandle
 
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
+from serve_app.coordination.credit import MOST_UNREAD_TOKENS
 from serve_app.streams import CoordinatorStreams
 from tests.unit.serve_app.api.in_memory_service import request_for, tokens_of, truth_of
 from tests.unit.serve_app.in_memory_handle import MemoryHandle
@@ -81,6 +82,23 @@ async def test_whoever_stops_reading_is_forgotten_and_the_others_go_on() -> None
     assert tokens_of(await stays) == truth_of(REQUESTS[1])
     await handle.closed()
     assert sorted(handle.coordinators.left) == ["a", "b"]
+
+
+@pytest.mark.parametrize("deaf", [0, 3])
+@on_loop
+async def test_who_does_not_read_holds_up_its_own_response_alone(deaf: int) -> None:
+    handle = MemoryHandle(coordinator="the one")
+    handle.deaf = deaf
+    streams, most = streams_of(handle), MOST_UNREAD_TOKENS
+    long = replace(request_for("long", window=0), max_tokens=most + most // 2, ignore_eos=True)
+    slow = streams.chunks(long)
+    got = [await anext(slow)]
+    assert tokens_of(await read(streams, REQUESTS[0])) == truth_of(REQUESTS[0])
+    await asyncio.sleep(100.0)
+    assert handle.told == most + len(truth_of(REQUESTS[0]))
+    got += [chunk async for chunk in slow]
+    assert tokens_of(got) == truth_of(long)
+    await handle.closed()
 
 
 @pytest.mark.parametrize("error", [ActorDiedError(), RayError("no such replica")])

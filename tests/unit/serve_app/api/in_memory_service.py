@@ -33,6 +33,7 @@ from outrider.text.shown import IncrementalText
 from outrider.text.stops import tokens_that_stop
 from outrider.verification.semantic import MismatchJudge
 from serve_app.coordination.batcher import Batcher, Planning
+from serve_app.coordination.credit import Credit, endless
 from serve_app.coordination.drafter_book import DrafterBook
 from serve_app.coordination.drafter_link import DrafterLink, LinkServices
 from serve_app.coordination.round_loop import RoundLoop, RoundServices
@@ -228,7 +229,9 @@ class Service:
             making.cancel()
             await asyncio.gather(making, return_exceptions=True)
 
-    async def make(self, request: GenerationRequest, put: Callable[[GenerationChunk], None]) -> None:
+    async def make(
+        self, request: GenerationRequest, put: Callable[[GenerationChunk], None], credit: Credit | None = None
+    ) -> None:
         """The same, told to ``put``."""
         most = self.verifier.max_context_tokens
         generation = Generation(request, eos_token_ids=self._eos_token_ids, max_context_tokens=most)
@@ -236,7 +239,8 @@ class Service:
         stop_ids = tokens_that_stop([f"w{i}" for i in range(VOCAB)], request.stop)
         link = DrafterLink(generation, LinkServices(self.fleet, self.book, SETTINGS, now_s), stop_ids)
         text = IncrementalText(TOKENIZER, request.stop, request.output_ids, request.min_tokens)
-        await RoundLoop(RoundMachine(generation, text, self.rules, now_s()), link, self.services, put).run()
+        rounds = RoundMachine(generation, text, self.rules, now_s())
+        await RoundLoop(rounds, link, self.services, put, credit or endless()).run()
 
     async def response(self, request: GenerationRequest) -> list[GenerationChunk]:
         """All chunks of one response."""

@@ -6,6 +6,7 @@ import pytest
 
 from outrider.contracts.errors import GenerationFailedError, OutriderError
 from outrider.contracts.requests import GenerationChunk, RoundStats
+from serve_app.coordination.credit import MOST_UNREAD_TOKENS
 from serve_app.coordination.outlets import Message, Outlet, Outlets
 from tests.unit.virtual_clock import now_s, on_loop
 
@@ -27,7 +28,7 @@ async def test_what_comes_at_once_leaves_at_once_and_together_and_later_chunks_g
             got.append((round(now_s(), 4), read(message)))
 
     listening = asyncio.create_task(listen())
-    with outlet.response("a") as put_a, outlet.response("b") as put_b:
+    with outlet.response("a") as (put_a, _), outlet.response("b") as (put_b, _):
         await asyncio.sleep(0.5)
         put_a(chunk(1))
         put_b(chunk(2))
@@ -44,11 +45,11 @@ async def test_what_comes_at_once_leaves_at_once_and_together_and_later_chunks_g
 @on_loop
 async def test_what_was_put_before_anybody_reads_waits_and_a_reader_without_responses_is_let_go() -> None:
     outlet = Outlets(now_s).of("ingress")
-    with outlet.response("a") as put:
+    with outlet.response("a") as (put, _):
         put(chunk(1))
     assert [read(message) async for message in outlet.messages()] == [[("a", 1)]]
     assert now_s() < 5.0
-    with outlet.response("b") as put:
+    with outlet.response("b") as (put, _):
         messages = outlet.messages()
         waiting = asyncio.ensure_future(anext(messages))
         await asyncio.sleep(100.0)
@@ -60,7 +61,7 @@ async def test_what_was_put_before_anybody_reads_waits_and_a_reader_without_resp
 @on_loop
 async def test_an_error_comes_behind_the_chunks_before_it_and_is_raised_where_there_are_none() -> None:
     outlet = Outlet(now_s)
-    with outlet.response("a") as put:
+    with outlet.response("a") as (put, _):
         put(chunk(1))
         raise GenerationFailedError("lost")
     (message,) = [message async for message in outlet.messages()]
@@ -73,7 +74,7 @@ async def test_an_error_comes_behind_the_chunks_before_it_and_is_raised_where_th
 @on_loop
 async def test_an_ingress_that_has_gone_is_forgotten() -> None:
     outlets = Outlets(now_s)
-    with outlets.of("gone").response("a") as put:
+    with outlets.of("gone").response("a") as (put, _):
         put(chunk(1))
         gone = outlets.of("gone")
         await asyncio.sleep(1000.0)
@@ -82,3 +83,28 @@ async def test_an_ingress_that_has_gone_is_forgotten() -> None:
     await asyncio.sleep(1000.0)
     outlets.of("third")
     assert outlets.of("gone") is not gone
+
+
+@on_loop
+async def test_what_nobody_reads_uses_up_a_responses_credit_alone() -> None:
+    outlet = Outlet(now_s)
+    with outlet.response("a") as (put_a, credit_a), outlet.response("b") as (put_b, credit_b):
+        for token_id in range(MOST_UNREAD_TOKENS):
+            assert credit_a.left
+            put_a(chunk(token_id))
+        put_b(chunk(0))
+        assert (credit_a.left, credit_b.left) == (False, True)
+        waiting = asyncio.ensure_future(credit_a.restored())
+        outlet.read({"b": 1, "gone": 7})
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        outlet.read({"a": 1})
+        await waiting
+        put_a(chunk(0))
+        outlet.read({"a": 1})
+        assert not credit_a.left, "told again, it was read once"
+        outlet.read({"a": 10**9})
+        for token_id in range(MOST_UNREAD_TOKENS):
+            assert credit_a.left, "more than was told cannot have been read"
+            put_a(chunk(token_id))
+        assert not credit_a.left

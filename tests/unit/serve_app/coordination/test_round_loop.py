@@ -11,8 +11,11 @@ from itertools import accumulate, pairwise
 import pytest
 import torch
 
-from outrider.contracts.requests import FinishReason, SamplingParams, TokenOrigin
+from outrider.contracts.requests import FinishReason, GenerationChunk, SamplingParams, TokenOrigin
+from outrider.contracts.slo import LedgerRecord, SloClass
+from outrider.rounds.machine import Leave
 from outrider.rounds.states import GenerationState
+from serve_app.coordination.credit import Credit
 from tests.unit.engines.conftest import VOCAB, tiny_llama, torch_drafter
 from tests.unit.engines.reference import assert_same_logprobs, expected_logprobs
 from tests.unit.serve_app.api.in_memory_service import (
@@ -66,6 +69,33 @@ async def test_who_reads_slowly_gets_the_same(window: int) -> None:
             tokens += chunk.token_ids
             await asyncio.sleep(0.3 if len(tokens) % 7 else 0.0)
     assert tuple(tokens) == tuple(truth_of(request))
+    await service.idle()
+
+
+@pytest.mark.parametrize("window", [0, 2])
+@on_loop
+async def test_a_response_that_nobody_reads_waits_and_breaks_no_promise(window: int) -> None:
+    service, leave = Service(drafter()), Leave()
+    slo = SloClass("fast", tokens_per_s=0.1)
+    request = replace(request_for(window=window), max_tokens=100, ignore_eos=True, slo=slo)
+    chunks, credit = list[GenerationChunk](), Credit(10)
+
+    def put(chunk: GenerationChunk) -> None:
+        chunks.append(chunk)
+        credit.told(len(chunk.token_ids))
+
+    making, told = asyncio.create_task(service.make(request, put, credit)), 0
+    for _ in range(10):
+        await asyncio.sleep(100.0)
+        before, told = told, len(tokens_of(chunks))
+        assert told - before <= 10 + leave.without_drafter
+        if making.done():
+            break
+        assert told < len(truth_of(request))
+        credit.read(told)
+    await making
+    assert tokens_of(chunks) == truth_of(request)
+    assert (chunks[-1].ledger or LedgerRecord()).times_behind == 0
     await service.idle()
 
 

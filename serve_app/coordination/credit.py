@@ -1,0 +1,46 @@
+"""How far a response may go ahead of whoever reads it."""
+
+import asyncio
+
+MOST_UNREAD_TOKENS = 128
+
+
+class Credit:
+    """Of one response: used up by tokens that are told, restored by those that are read."""
+
+    def __init__(self, tokens: float = MOST_UNREAD_TOKENS) -> None:
+        """So many may be unread before nothing more is begun; infinite where nobody says what was read."""
+        self._most = tokens
+        self._told = self._read = 0
+        self._left = asyncio.Event()
+        self._left.set()
+
+    @property
+    def left(self) -> bool:
+        """Whether there is any."""
+        return self._left.is_set()
+
+    def told(self, tokens: int) -> None:
+        """So many more were told."""
+        self._told += tokens
+        self._judge()
+
+    def read(self, tokens: int) -> None:
+        """So many of all that were told have been read."""
+        self._read = max(self._read, min(tokens, self._told))
+        self._judge()
+
+    async def restored(self) -> None:
+        """Wait until there is some."""
+        await self._left.wait()
+
+    def _judge(self) -> None:
+        if self._told - self._read < self._most:
+            self._left.set()
+        else:
+            self._left.clear()
+
+
+def endless() -> Credit:
+    """Of a response whose reader takes all as it comes."""
+    return Credit(float("inf"))
