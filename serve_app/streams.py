@@ -14,7 +14,7 @@ from ray.serve.handle import DeploymentHandle
 from outrider.contracts.errors import OutriderError
 from outrider.contracts.requests import GenerationChunk, GenerationId, GenerationRequest
 from serve_app.coordination.credit import MOST_UNREAD_TOKENS
-from serve_app.coordination.request_router import Listener
+from serve_app.coordination.listener import Listener
 
 _TELL_TOKENS = MOST_UNREAD_TOKENS // 2  # a coordinator is told of what was read as often
 _TELL_AGAIN_S = 0.1

@@ -19,9 +19,9 @@ from outrider.models.tokenizer import load_tokenizer
 from outrider.rounds.timing import RoundTiming
 from outrider.text.tokens import token_texts
 from serve_app.coordination.generations import Generations, Target
+from serve_app.coordination.listener import Listener
 from serve_app.coordination.outlets import Message, Outlet, Outlets
 from serve_app.coordination.ray_ports import RayFleet, VerifierPort
-from serve_app.coordination.request_router import Listener
 from serve_app.coordination.settings import CoordinatorSettings
 from serve_app.coordination.statistics import CoordinatorStats
 from serve_app.metrics import Sink, in_ray

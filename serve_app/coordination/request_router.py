@@ -9,7 +9,6 @@ coordinator (``Listener``) are the exception: they are made outside of any HTTP 
 """
 
 from collections import Counter
-from dataclasses import dataclass
 
 from ray.serve._private.common import ReplicaID, RequestMetadata  # the public interface names it in its signatures only
 from ray.serve._private.replica_result import ReplicaResult
@@ -18,17 +17,10 @@ from ray.serve.request_router import FIFOMixin, PendingRequest, RequestRouter, R
 from outrider.contracts.requests import GenerationRequest
 from outrider.routing.prefix_index import PrefixIndex, leading_digests
 from outrider.routing.scores import ranked
+from serve_app.coordination.listener import Listener
 
 _BLOCK_TOKENS = 16
 _MAX_BLOCKS = 100_000  # about 10 MiB
-
-
-@dataclass(frozen=True, slots=True)
-class Listener:
-    """Who calls whom, first argument of calls that are meant for one coordinator."""
-
-    ingress: str
-    coordinator: str  # the id of its replica
 
 
 class PrefixRouter(FIFOMixin, RequestRouter):
@@ -65,11 +57,12 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         if own is not None and _listener(own) is not None:
             super(FIFOMixin, self)._fulfill_next_pending_request(replica, request_metadata)
             return
-        in_order, addressed = self._pending_requests_to_fulfill, list[PendingRequest]()
-        while in_order and _listener(in_order[0]) is not None:
-            addressed.append(in_order.popleft())
+        in_order = self._pending_requests_to_fulfill
+        waiting = [pending for pending in in_order if not pending.future.done()]
+        in_order.clear()
+        in_order.extend(pending for pending in waiting if _listener(pending) is None)
         super()._fulfill_next_pending_request(replica, request_metadata)
-        in_order.extendleft(reversed(addressed))
+        in_order.extendleft(pending for pending in waiting if _listener(pending) is not None)
 
     def on_send_request(self, replica_id: ReplicaID) -> None:
         """Count a request; Serve tells of each one's completion, accepted or not."""

@@ -8,8 +8,8 @@ from typing import Generic, TypeVar
 from ray.exceptions import RayError
 
 from outrider.contracts.requests import GenerationId, GenerationRequest
+from serve_app.coordination.listener import Listener
 from serve_app.coordination.outlets import Message, Outlets
-from serve_app.coordination.request_router import Listener
 from tests.unit.serve_app.api.in_memory_coordinators import Coordinators
 from tests.unit.serve_app.coordination.in_memory import until
 from tests.unit.virtual_clock import now_s

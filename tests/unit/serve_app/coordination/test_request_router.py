@@ -1,6 +1,7 @@
-"""Serve's routing by this project's router: who is meant is reached, whoever else waits to be routed."""
+"""Routing as Serve comes by this project's router: who is meant is reached, whoever else waits to be routed."""
 
 import asyncio
+import random
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -8,8 +9,9 @@ import pytest
 from ray.serve._private.common import DeploymentHandleSource, DeploymentID, ReplicaID, RequestMetadata
 from ray.serve._private.request_router.common import PendingRequest
 from ray.serve._private.request_router.replica_wrapper import RunningReplica
+from ray.serve.config import RequestRouterConfig
 
-from serve_app.coordination.request_router import Listener, PrefixRouter
+from serve_app.coordination.listener import Listener
 from tests.unit.serve_app.api.in_memory_service import request_for
 from tests.unit.virtual_clock import on_loop
 
@@ -19,11 +21,11 @@ NAMES = ("x", "y", "z")
 
 @dataclass(frozen=True)
 class Replica:
-    """As far as a router looks at one; it answers after some turns of the event loop."""
+    """As far as a router looks at one; it answers after a while, and is full now and then."""
 
     name: str
-    turns: int
-    max_ongoing_requests: int = 1000
+    chance: random.Random
+    max_ongoing_requests: int = 10
     node_id: str = "node"
     availability_zone: str | None = None
     multiplexed_model_ids: frozenset[str] = field(default_factory=frozenset)
@@ -33,37 +35,44 @@ class Replica:
         return ReplicaID(self.name, DEPLOYMENT)
 
     async def get_queue_len(self, *, deadline_s: float) -> int:  # noqa: ARG002 (interface)
-        for _ in range(self.turns):
-            await asyncio.sleep(0)
-        return 0
+        await asyncio.sleep(self.chance.choice((0.0, 0.001, 0.01)))
+        return self.chance.choice((0, 0, 10))
 
 
-def pending(number: int, first: object, *, shared: str | None = None) -> PendingRequest:
-    return PendingRequest([first], {}, RequestMetadata(f"request {number}", shared or f"call {number}"))
+def call_of(name: str, first: object, *, shared: str | None = None) -> PendingRequest:
+    return PendingRequest([first], {}, RequestMetadata(name, shared or name))
 
 
-async def routed(router: Any, call: PendingRequest) -> RunningReplica:
+async def routed(router: Any, call: PendingRequest) -> str:
     replica: RunningReplica = await router._choose_replica_for_request(call)  # noqa: SLF001 (what Serve calls)
-    return replica
+    return replica.replica_id.unique_id
 
 
-@pytest.mark.parametrize("turns", [(0, 0, 0), (9, 0, 3), (0, 5, 1)])
+@pytest.mark.parametrize("seed", range(4))
 @on_loop
-async def test_a_call_that_is_meant_for_one_coordinator_reaches_it(turns: tuple[int, ...]) -> None:
-    router: Any = PrefixRouter(  # type: ignore[no-untyped-call]
+async def test_a_call_that_is_meant_for_one_coordinator_reaches_it(seed: int) -> None:
+    chance = random.Random(seed)
+    sent = RequestRouterConfig(request_router_class="serve_app.coordination.request_router:PrefixRouter")  # type: ignore[arg-type]
+    router: Any = sent.get_request_router_class()(
         DEPLOYMENT, DeploymentHandleSource.REPLICA, use_replica_queue_len_cache=False
     )
     router.initialize_state()
-    replicas = [Replica(name, after) for name, after in zip(NAMES, turns, strict=True)]
-    router.update_replicas(cast("list[RunningReplica]", replicas))
-    calls = list[tuple[PendingRequest, str | None]]()
-    for number in range(30):
-        meant = NAMES[number % 3] if number % 2 else None
+    router.update_replicas(cast("list[RunningReplica]", [Replica(name, chance) for name in NAMES]))
+
+    async def one(number: int) -> None:
+        await asyncio.sleep(chance.uniform(0.0, 0.5))
+        meant = chance.choice((None, *NAMES))
         first: Any = request_for(str(number)) if meant is None else Listener("ingress", meant)
-        calls.append((pending(number, first, shared=None if meant else "one HTTP request"), meant))
-    async with asyncio.timeout(60.0):
-        chosen = await asyncio.gather(*(routed(router, call) for call, _ in calls))
-    assert all(meant in (None, replica.replica_id.unique_id) for (_, meant), replica in zip(calls, chosen, strict=True))
-    gone = pending(99, Listener("ingress", "gone"))
-    async with asyncio.timeout(60.0):
-        assert (await routed(router, gone)).replica_id.unique_id in NAMES, "who will say so"
+        routing = asyncio.ensure_future(
+            routed(router, call_of(f"call {number}", first, shared=None if meant else f"HTTP request {number % 7}"))
+        )
+        if chance.random() < 0.2:
+            await asyncio.sleep(chance.uniform(0.0, 0.02))
+            routing.cancel()
+        found = (await asyncio.gather(routing, return_exceptions=True))[0]
+        assert isinstance(found, asyncio.CancelledError) or found == meant or meant is None
+
+    async with asyncio.timeout(600.0):
+        await asyncio.gather(*map(one, range(200)))
+        gone = call_of("gone", Listener("ingress", "gone"))
+        assert await routed(router, gone) in NAMES, "who will say so"
