@@ -73,6 +73,11 @@ class SamplingParams:
         return self.temperature == 0.0
 
     @property
+    def edited(self) -> bool:
+        """Whether logits are changed for this request alone: by bias or penalties."""
+        return self.penalised or bool(self.logit_bias)
+
+    @property
     def penalised(self) -> bool:
         """Whether logits depend on which tokens came before."""
         return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0

@@ -84,11 +84,16 @@ class RoundChooser:
         """Whether a drafter can be of use at all."""
         return bool(self._protocols) and self._window != 0 and self._speculation.has_drafters
 
+    @property
+    def follows_regime(self) -> bool:
+        """Whether what is drafted is up to the verifier's regime, and so tells of it."""
+        return self.may_draft and self._window is None
+
     def choose(self, turn: Turn, promise: Promise | None) -> RoundChoice:
         """Decide the next round; ``promise`` is what it has to keep."""
         generation, speculation, drafter = self._generation, self._speculation, turn.drafter
         if self._acceptance is None and drafter is not None:
-            self._acceptance = drafter.acceptance.generation()
+            self._acceptance = drafter.acceptance.generation(teaches=not generation.request.params.edited)
         self._situation = RoundSituation(
             params=generation.request.params,
             wire=speculation.wire,
@@ -102,6 +107,7 @@ class RoundChooser:
             window=self._window,
             expansion=self._expansion,
             promise=promise,
+            arm=turn.arm,
         )
         self._previous = self._policy.choose(self._situation, self._previous)
         return self._previous

@@ -13,6 +13,7 @@ from outrider.contracts.verifying import Block, OpenGeneration, Outcome, Resolut
 from outrider.rounds.account import VerifyTerms
 from outrider.rounds.timing import RoundTiming
 from outrider.selection.acceptance import AcceptanceBook
+from outrider.selection.arms import DRAFT, Arm
 from outrider.selection.situation import DrafterView, VerifierView
 
 
@@ -54,10 +55,15 @@ class VerifyResult:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Nothing is under way: this is what there is now."""
+    """Nothing is under way: this is what there is now.
+
+    Attributes:
+        arm: in use for all of the verifier's generations.
+    """
 
     drafter: Drafter | None
     verifier: VerifierView
+    arm: Arm = DRAFT
 
 
 @dataclass(frozen=True, slots=True)

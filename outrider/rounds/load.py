@@ -1,35 +1,66 @@
-"""How busy a coordinator and its verifier are, as the choice of a round sees it: running averages of what was."""
+"""How busy a coordinator and its verifier are, as the choice of a round sees it: running averages of what was.
+
+Kept for each arm of the verifier's regime: what drafts cost under one tells nothing of another.
+"""
+
+from dataclasses import dataclass
 
 from outrider.contracts.cost import LinearCostModel
+from outrider.selection.arms import DRAFT, Arm
 from outrider.selection.situation import VerifierView
 
 _WEIGHT = 0.1  # of the newest round or batch
 
 
+@dataclass(slots=True, eq=False)
+class _Averages:
+    """Of one arm."""
+
+    queue_s: float = 0.0
+    orchestration_s: float = 0.0
+    batch_blocks: float = 1.0
+    rounds: int = 0  # since the arm was last begun; likewise ``batches``
+    batches: int = 0
+
+
 class PresentLoad:
-    """Running averages over rounds and batches that are over."""
+    """Running averages over rounds and batches that are over, by arm.
+
+    An arm that is begun anew starts from what it was, which the first rounds and batches soon outweigh.
+    """
 
     def __init__(self) -> None:
         """Begin as an idle service."""
-        self._queue_s = 0.0
-        self._orchestration_s = 0.0
-        self._batch_blocks = 1.0
+        self._arms: dict[Arm, _Averages] = {}
+        self._last: Arm | None = None
 
-    def round(self, queue_s: float, orchestration_s: float) -> None:
-        """A round was committed: what it waited, and what it took beyond draft, link, queue and verification."""
-        self._queue_s += _WEIGHT * (queue_s - self._queue_s)
-        self._orchestration_s += _WEIGHT * (max(0.0, orchestration_s) - self._orchestration_s)
+    def round(self, queue_s: float, orchestration_s: float, arm: Arm = DRAFT) -> None:
+        """A round begun under an arm was committed: what it waited, and took beyond draft, link, queue and pass."""
+        averages = self._of(arm)
+        averages.rounds += 1
+        weight = max(_WEIGHT, 1.0 / (averages.rounds + 1))
+        averages.queue_s += weight * (queue_s - averages.queue_s)
+        averages.orchestration_s += weight * (max(0.0, orchestration_s) - averages.orchestration_s)
 
-    def batch(self, blocks: int) -> None:
-        """A batch of so many blocks came back from the verifier."""
+    def batch(self, blocks: int, arm: Arm = DRAFT) -> None:
+        """A batch of so many blocks came back from the verifier, under the arm in use."""
+        averages = self._of(arm)
+        if arm is not self._last:
+            self._last, averages.rounds, averages.batches = arm, 0, 0
         if blocks:
-            self._batch_blocks += _WEIGHT * (blocks - self._batch_blocks)
+            averages.batches += 1
+            weight = max(_WEIGHT, 1.0 / (averages.batches + 1))
+            averages.batch_blocks += weight * (blocks - averages.batch_blocks)
 
-    def view(self, cost_model: LinearCostModel) -> VerifierView:
+    def view(self, cost_model: LinearCostModel, arm: Arm = DRAFT) -> VerifierView:
         """Now."""
+        averages = self._of(arm)
         return VerifierView(
             cost_model=cost_model,
-            queue_s=self._queue_s,
-            batch_blocks=self._batch_blocks,
-            fixed_s=self._orchestration_s,
+            queue_s=averages.queue_s,
+            batch_blocks=averages.batch_blocks,
+            fixed_s=averages.orchestration_s,
         )
+
+    def _of(self, arm: Arm) -> _Averages:
+        return self._arms.setdefault(arm, _Averages())

@@ -50,7 +50,8 @@ from outrider.rounds.open_round import OpenRound
 from outrider.rounds.states import CorrectionEvent, CorrectionState, GenerationEvent, GenerationState, RoundEvent
 from outrider.scheduling.attribution import SpikeDetector
 from outrider.scheduling.ledger import DeadlineRule, resumed_ledger
-from outrider.selection.situation import RoundChoice, SelectionPolicy
+from outrider.selection.arms import DRAFT
+from outrider.selection.situation import ChoiceReason, RoundChoice, SelectionPolicy
 from outrider.text.shown import IncrementalText, shown
 
 LINK_PATIENCE = 3.0  # times what a link is expected to take, added to a drafter's deadline
@@ -62,7 +63,17 @@ class Leave:
     """Rounds that a verifier may make by itself before it is asked anew."""
 
     with_drafter: int = 2  # while one may be of use
-    without_drafter: int = 32
+    without_drafter: int = 32  # likewise the most of any leave
+    undrafted_s: float = 0.25  # worth of rounds where the verifier's regime has nothing drafted
+
+    def rounds(self, choice: RoundChoice | None, *, may_draft: bool) -> int:
+        """That may follow, where the last choice was to draft nothing."""
+        if not may_draft:
+            return self.without_drafter
+        if choice is None or choice.reason is not ChoiceReason.REGIME:
+            return self.with_drafter
+        rounds = self.undrafted_s / max(choice.chosen.round_s, 1e-6)
+        return max(self.with_drafter, min(int(rounds), self.without_drafter))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +109,18 @@ class RoundMachine:
         self._held_by_verifier = False
         self._losses = 0
         self._choice: RoundChoice | None = None
+        self._arm = DRAFT  # under which that was made
         self._until_round = -1  # that the verifier may make by itself
 
     @property
     def generation(self) -> Generation:
         """What is made."""
         return self._generation
+
+    @property
+    def follows_regime(self) -> bool:
+        """Whether what is drafted is up to the verifier's regime; then its rounds tell of the arm in use."""
+        return self._chooser.follows_regime
 
     @property
     def needs_drafter(self) -> bool:
@@ -165,7 +182,7 @@ class RoundMachine:
         return self._verify(self._round, block, opening, now_s)
 
     def _choose(self, turn: Turn, now_s: float) -> RoundChoice:
-        self._choice = self._chooser.choose(turn, self._account.promise(now_s))
+        self._choice, self._arm = self._chooser.choose(turn, self._account.promise(now_s)), turn.arm
         return self._choice
 
     def _explain(self) -> None:
@@ -233,8 +250,7 @@ class RoundMachine:
 
     def _leave(self, number: int) -> int:
         """The last round of a leave given with this one."""
-        leave = self._rules.leave
-        rounds = leave.with_drafter if self._chooser.may_draft else leave.without_drafter
+        rounds = self._rules.leave.rounds(self._choice, may_draft=self._chooser.may_draft)
         return number + max(0, min(rounds, self._generation.remaining_tokens - 1))
 
     def _verify_block(self, round_: OpenRound, stretch: Stretch | None = None) -> list[Effect]:
@@ -310,7 +326,7 @@ class RoundMachine:
             exact=plan is None or PROTOCOLS[plan.protocol].lossless(self._rules.speculation.wire),
         )
         self._account.committed(len(committed.token_ids), now_s)
-        timing = round_.timing(outcome, round_.sent_tokens + len(committed.token_ids), now_s)
+        timing = round_.timing(outcome, round_.sent_tokens + len(committed.token_ids), now_s, self._arm)
         # A device's correction is of the round that rejected a token, not of the one it arrives with.
         yielded = len(committed.token_ids) - len(round_.uncommitted) + (generation.correction_by is not None)
         first = generation.stats.rounds <= 1

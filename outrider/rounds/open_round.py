@@ -6,6 +6,7 @@ from outrider.contracts.drafting import Draft, DraftPlan
 from outrider.contracts.verifying import Block, Verified
 from outrider.rounds.events import Exchange
 from outrider.rounds.timing import RoundTiming
+from outrider.selection.arms import Arm
 
 
 @dataclass(slots=True, eq=False)
@@ -53,8 +54,8 @@ class OpenRound:
         """The model of the device that drafted."""
         return self.exchanges[0].model if self.exchanges else None
 
-    def timing(self, outcome: Verified, committed_tokens: int, now_s: float) -> RoundTiming:
-        """Of the round, which ends now."""
+    def timing(self, outcome: Verified, committed_tokens: int, now_s: float, arm: Arm) -> RoundTiming:
+        """Of the round, which was begun under an arm and ends now."""
         drafted = len(self.verified.draft)
         return RoundTiming(
             protocol=self.plan.protocol if self.plan is not None and drafted else None,
@@ -69,4 +70,5 @@ class OpenRound:
             up_bits=sum(exchange.up_bits for exchange in self.exchanges),
             down_bits=sum(exchange.down_bits for exchange in self.exchanges),
             follows=self.follows,
+            arm=arm,
         )

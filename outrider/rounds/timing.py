@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from outrider.contracts.requests import ProtocolName
 from outrider.scheduling.attribution import ViolationCause
+from outrider.selection.arms import DRAFT, Arm
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,7 @@ class RoundTiming:
         slo_class: of its response, where it was promised a speed and this round had to keep it; else None.
         late: taken alone it was slower than promised, and why.
         behind: with it the response as a whole fell behind.
+        arm: of the verifier's regime when it was begun.
     """
 
     protocol: ProtocolName | None  # None: nothing was drafted
@@ -34,6 +36,7 @@ class RoundTiming:
     slo_class: str | None = None
     late: ViolationCause | None = None
     behind: bool = False
+    arm: Arm = DRAFT
 
     @property
     def orchestration_s(self) -> float:

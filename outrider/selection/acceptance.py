@@ -3,7 +3,8 @@
 Two levels. A *book* belongs to a pair of drafter and target (the caller keys it by their hashes) and learns from all
 their generations. A *generation* has its own level: its odds of acceptance against the pair's, one factor for all
 rules and positions, learned from its own verdicts with the pair as the prior. Both are Beta posteriors over
-exponentially forgotten counts.
+exponentially forgotten counts. What one generation teaches its pair's book is bounded, so that none speaks for all;
+one whose request edits logits (penalties, bias) teaches it nothing, as that is no property of the pair.
 
 Only what a verdict tells is observed: positions up to the first rejection. So a choice made from these statistics
 depends on committed tokens and past verdicts, never on the noise of uncommitted positions, and cannot change what a
@@ -46,6 +47,7 @@ _SIBLING_TOKENS = 10.0  # expected acceptances the prior of a sibling's factor i
 _SIBLING_DECLINE = 0.5
 _PAIR_MEMORY_TOKENS = 4096.0  # an observation's weight falls to 1/e after so many more
 _GENERATION_MEMORY_TOKENS = 192.0
+_TAUGHT_TOKENS = 512  # of one generation, that its pair's book learns from
 _LEAST = 1e-6  # means stay this far inside (0, 1), so that odds exist
 
 
@@ -145,9 +147,9 @@ class AcceptanceBook:
         idle_rounds = np.zeros(len(_RULES), dtype=np.int64)
         return AcceptanceView(means, _deviations(means, weights), *self._sibling_factors(), idle_rounds)
 
-    def generation(self) -> "GenerationAcceptance":
-        """Statistics of a new generation, with this book as their prior."""
-        return GenerationAcceptance(self)
+    def generation(self, *, teaches: bool = True) -> "GenerationAcceptance":
+        """Statistics of a new generation, with this book as their prior; whether the book learns from it."""
+        return GenerationAcceptance(self, _TAUGHT_TOKENS if teaches else 0)
 
     def _posterior(self) -> tuple[Floats, Floats]:
         """Means and the observations they rest on, ``[rules, DEPTHS]`` each."""
@@ -170,11 +172,12 @@ class AcceptanceBook:
 
 
 class GenerationAcceptance:
-    """What one generation has shown. Every observation goes into its pair's book as well."""
+    """What one generation has shown."""
 
-    def __init__(self, book: AcceptanceBook) -> None:
-        """Begin with what the book says."""
+    def __init__(self, book: AcceptanceBook, taught_tokens: int) -> None:
+        """Begin with what the book says, which learns from so many of the generation's first tested tokens."""
         self._book = book
+        self._taught_tokens = taught_tokens  # left
         self._tokens = _Tally(_GENERATION_MEMORY_TOKENS)
         self._idle_rounds = np.zeros(len(_RULES), dtype=np.int64)
         self._streak = 0
@@ -185,13 +188,15 @@ class GenerationAcceptance:
         Raises:
             ParameterError: more tokens accepted than drafted.
         """
-        self._book.observe(rule, accepted_len, drafted)
+        if self._teaches(min(accepted_len + 1, drafted)):
+            self._book.observe(rule, accepted_len, drafted)
         self._tokens.observe(rule, accepted_len, drafted)
         self._count_round(rule, drafted, complete=accepted_len == drafted)
 
     def observe_tree(self, rule: AcceptanceRule, siblings: Sequence[int], accepted: Sequence[int]) -> None:
         """Learn from a tree's verdict (as ``AcceptanceBook.observe_tree``)."""
-        self._book.observe_tree(rule, siblings, accepted)
+        if self._teaches(len(siblings)):
+            self._book.observe_tree(rule, siblings, accepted)
         self._tokens.observe_firsts(rule, _first_siblings(siblings, accepted))
         self._count_round(rule, len(siblings), complete=len(siblings) == len(accepted))
 
@@ -216,6 +221,11 @@ class GenerationAcceptance:
         return replace(
             pair, means=means, deviations=deviations, idle_rounds=self._idle_rounds.copy(), streak=self._streak
         )
+
+    def _teaches(self, tested: int) -> bool:
+        """Whether the book learns from a verdict on so many tokens."""
+        self._taught_tokens -= tested
+        return self._taught_tokens >= 0
 
     def _count_round(self, rule: AcceptanceRule, drafted: int, *, complete: bool) -> None:
         self._idle_rounds += 1

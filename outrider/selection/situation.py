@@ -16,6 +16,7 @@ from outrider.contracts.requests import ProtocolName, SamplingParams
 from outrider.protocols.protocol import RoundTerms
 from outrider.protocols.registry import PROTOCOLS
 from outrider.selection.acceptance import AcceptanceView
+from outrider.selection.arms import DRAFT, Arm
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class RoundSituation:
 
     Attributes:
         protocols: those the request and the configuration allow; the first is the configured one.
+        arm: of the verifier's regime; a ``window`` that is fixed goes before it.
     """
 
     params: SamplingParams
@@ -66,6 +68,7 @@ class RoundSituation:
     window: int | None  # fixed by the request or the configuration; None: the policy's choice
     expansion: tuple[int, ...] = ()  # fixed tree shape; () leaves it to the policy
     promise: Promise | None = None  # what the response is owed; None is best effort
+    arm: Arm = DRAFT
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,7 @@ class ChoiceReason(StrEnum):
     CHEAPEST = "cheapest"  # by the policy's own cost
     KEPT = "kept"  # the last round's plan, as good as the cheapest
     NO_DRAFTER = "no_drafter"
+    REGIME = "regime"  # nothing is drafted for any of the verifier's generations
     LAST_TOKEN = "last_token"  # noqa: S105 (a draft could not become part of the response)
     EXPLORING = "exploring"  # a draft that is not the cheapest, to learn whether it has become so
 
@@ -125,6 +129,8 @@ def longest_window(situation: RoundSituation) -> int:
 
 def no_draft_reason(situation: RoundSituation) -> ChoiceReason | None:
     """Why nothing can be drafted; None if something can."""
+    if situation.window is None and not situation.arm.drafts:
+        return ChoiceReason.REGIME
     if situation.drafter is None:
         return ChoiceReason.NO_DRAFTER
     if situation.window == 0 or not situation.protocols:

@@ -1,0 +1,117 @@
+"""What one epoch of a regime shows: how fast generations went, and how many there were.
+
+Each generation's speed is its own: committed tokens over the seconds of its rounds. They are put together by a trimmed
+mean over generations, so that one slow or hostile device, or one odd request, is one of those that are left out. Of
+three the middle one counts; of two or one there is nothing to leave out.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_TRIMMED = 4  # one in so many is left out at either end
+_LEAST_JUDGED_ROUNDS = 4  # that had to keep a promise, of a generation, before its share of late ones is looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What an epoch showed."""
+
+    load: float  # mean number of active generations
+    tokens_per_s: float  # of one of them
+    late: float | None  # share of rounds that broke a promise; None if too few had to keep one
+    seconds: float
+
+
+@dataclass(slots=True, eq=False)
+class Pace:
+    """One generation's committed rounds in the present epoch."""
+
+    tokens: int = 0
+    seconds: float = 0.0
+    rounds: int = 0
+    judged: int = 0  # rounds that had to keep a promise
+    late: int = 0  # of these
+
+
+class Activity:
+    """How many generations are active, over time. Mutable."""
+
+    def __init__(self, now_s: float) -> None:
+        """Begin with none."""
+        self.count = 0
+        self._until_s = now_s
+        self._busy_s = self._generation_s = 0.0
+
+    def moves(self, by: int, now_s: float) -> None:
+        """So many more are active from now on."""
+        self.at(now_s)
+        self.count += by
+
+    def at(self, now_s: float) -> tuple[float, float]:
+        """Seconds so far in which any was active, and seconds of all together."""
+        passed_s, self._until_s = now_s - self._until_s, now_s
+        self._busy_s += passed_s if self.count else 0.0
+        self._generation_s += passed_s * self.count
+        return self._busy_s, self._generation_s
+
+
+class Span:
+    """Time since a moment, as far as any generation was active."""
+
+    def __init__(self, activity: Activity, now_s: float) -> None:
+        """It begins now."""
+        self._activity = activity
+        self._began = activity.at(now_s)
+
+    def seconds(self, now_s: float) -> float:
+        """So far."""
+        return self._activity.at(now_s)[0] - self._began[0]
+
+    def load(self, now_s: float) -> float:
+        """Mean number of active generations; 0 of no time."""
+        busy_s, generation_s = self._activity.at(now_s)
+        return (generation_s - self._began[1]) / (busy_s - self._began[0]) if busy_s > self._began[0] else 0.0
+
+
+class Paces:
+    """The paces of all generations that count, over one epoch after another. Mutable."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.active: dict[str, Pace] = {}
+        self._over: list[Pace] = []  # of responses that ended in this epoch
+
+    def ended(self, generation: str) -> None:
+        """A response is over."""
+        if (pace := self.active.pop(generation, None)) is not None:
+            self._over.append(pace)
+
+    def restart(self) -> None:
+        """A new epoch begins."""
+        self._over.clear()
+        for generation in self.active:
+            self.active[generation] = Pace()
+
+    def rounds_each(self) -> float:
+        """Of those that had any, on the mean."""
+        counts = [pace.rounds for pace in (*self._over, *self.active.values()) if pace.rounds]
+        return sum(counts) / len(counts) if counts else 0.0
+
+    def found(self, load: float, seconds: float) -> Found | None:
+        """What the epoch, at this load and so long, showed so far; None if nothing."""
+        shown = [pace for pace in (*self._over, *self.active.values()) if pace.rounds]
+        if not shown or load <= 0.0:
+            return None
+        longest_s = max(pace.seconds for pace in shown)
+        steady = [pace for pace in shown if 2.0 * pace.seconds >= longest_s]
+        judged = [pace.late / pace.judged for pace in shown if pace.judged >= _LEAST_JUDGED_ROUNDS]
+        speed = trimmed_mean([pace.tokens / pace.seconds for pace in steady])
+        return Found(load, speed, trimmed_mean(judged) if judged else None, seconds)
+
+
+def trimmed_mean(values: Sequence[float]) -> float:
+    """Of at least one number: without a quarter at either end, the middle one of three."""
+    count = len(values)
+    out = 1 if count == 3 else count // _TRIMMED
+    kept = sorted(values)[out : count - out]
+    return sum(kept) / len(kept)

@@ -1,0 +1,81 @@
+"""When another arm may be tried, and what that has cost: a budget for all tries, and a pause for each arm that lost.
+
+What a try costs is its time times the share of the reward that is lost in it. All tries together may cost a small
+allowance and about a hundredth of the time in which anything was made. An arm that loses again and again is tried ever
+more seldom; where nothing is known of it, or something has changed, its turn comes as soon as the budget allows.
+"""
+
+from dataclasses import dataclass
+
+from outrider.selection.rewards import Comparison
+
+_UNKNOWN_LOSS = 0.4  # of an arm of which nothing is known
+_BORROWED_LOSS = 0.2  # at least, of one that is known at other loads only
+_LEAST_LOSS = 0.02  # an arm that is as good costs its changes
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeRules:
+    """How much trying is worth.
+
+    Attributes:
+        share: of the time in which anything was made, for what tries may cost.
+        allowance_s: to begin with.
+        most_saved_s: unspent, at most.
+        retry_s: between two tries of an arm of which it is not clear whether it is better.
+        longest_retry_s: between two of an arm that lost every one.
+    """
+
+    share: float = 0.01
+    allowance_s: float = 1.0
+    most_saved_s: float = 2.0
+    retry_s: float = 5.0
+    longest_retry_s: float = 300.0
+
+
+class Probes:
+    """The account of tries. Mutable."""
+
+    def __init__(self, rules: ProbeRules) -> None:
+        """Begin with the allowance."""
+        self._rules = rules
+        self.left_s = rules.allowance_s
+        self.lost_s = 0.0  # all tries together
+        self.made: dict[str, int] = {}
+        self._waits_s: dict[str, float] = {}
+        self._next_at_s: dict[str, float] = {}
+        self._last_at_s = float("-inf")
+
+    def passes(self, seconds: float) -> None:
+        """So much time went by in which anything was made."""
+        self.left_s = min(self.left_s + self._rules.share * seconds, self._rules.most_saved_s)
+
+    def due(self, arm: str, comparison: Comparison, takes_s: float, now_s: float) -> bool:
+        """Whether an arm may be tried now, against the one in use."""
+        waited = now_s >= self._next_at_s.get(arm, now_s)
+        unknown = not comparison.known and now_s >= self._last_at_s + self._rules.retry_s
+        return (waited or unknown) and takes_s * expected_loss(comparison) <= self.left_s
+
+    def spent(self, arm: str, lost_s: float, now_s: float, *, lost: bool) -> None:
+        """An arm was tried, and lost for certain or not."""
+        rules = self._rules
+        self.made[arm] = self.made.get(arm, 0) + 1
+        self.left_s -= lost_s
+        self.lost_s += lost_s
+        wait_s = self._waits_s.get(arm, rules.retry_s) if lost else rules.retry_s
+        self._next_at_s[arm], self._last_at_s = now_s + wait_s, now_s
+        self._waits_s[arm] = min(2.0 * wait_s, rules.longest_retry_s) if lost else rules.retry_s
+
+    def forget_losses(self) -> None:
+        """Something has changed: what lost may win."""
+        self._waits_s.clear()
+        self._next_at_s.clear()
+
+
+def expected_loss(comparison: Comparison) -> float:
+    """Share of the reward that trying an arm should cost."""
+    if comparison.known:
+        return max(_LEAST_LOSS, comparison.loss)
+    if comparison.log_ratio == 0.0:
+        return _UNKNOWN_LOSS
+    return max(_BORROWED_LOSS, comparison.loss)

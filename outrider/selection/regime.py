@@ -1,0 +1,276 @@
+"""One arm for all generations of a verifier, chosen by what each was measured to bring.
+
+Whether drafting pays under load cannot be told round by round: what one generation's draft costs the others, and what
+all of them would do without drafts, shows only when all do alike. So an arm is in use for all generations together,
+its *reward* is measured in common epochs - committed tokens per second of an active generation, at that load - and the
+best at the present load is kept (``outrider.selection.rewards``).
+
+- A generation is active from its first committed tokens to its end: neither prefills nor idle time count.
+- Rounds count that begin after a *settling*: behind a change of arms, until stretches and rounds of the one before are
+  over and, under an arm that needs drafters, most generations have theirs.
+- Another arm is tried for an epoch or a few when its turn has come and the budget allows (``selection.probing``).
+- The arm in use is left for one known to be better once what staying has cost exceeds what changing does. So a load
+  that goes back and forth around the crossover changes nothing, and a large step is followed within an epoch.
+
+Pure: the caller tells what happens and when. Told once a token, so ``round`` does next to nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf, log
+
+from outrider.selection.arms import Arm
+from outrider.selection.paces import Activity, Found, Pace, Paces, Span
+from outrider.selection.probing import ProbeRules, Probes
+from outrider.selection.rewards import Comparison, Reward, Rewards
+
+_STEADY = log(1.5)  # two epochs' loads are alike within this
+_LEFT = 1.3  # an epoch is discarded where the load has left it by more than this, and by more than one
+_LONGEST_EPOCH = 3.0  # times ``epoch_s``
+_MOST_PROBE_EPOCHS = 6
+_GIVEN_UP = 0.25  # a try that loses more than this ends before its epoch is over
+_WITH_DRAFTERS = 0.75  # of the generations; the others are not waited for
+_FORGOTTEN_S = 5.0  # idle for longer, nothing comes of a try
+
+
+@dataclass(frozen=True, slots=True)
+class RegimeSettings:
+    """How arms are measured and changed.
+
+    Attributes:
+        tick_s: nothing is decided more often.
+        epoch_s: an epoch takes as long at least, and so many rounds of each generation: ``rounds_each``.
+        settle_s: behind a change of arms, at least; at most ``longest_settle_s`` where drafters are waited for.
+        margin: an arm that is better by less is not better.
+        change_s: what changing arms costs, in seconds of everybody's time.
+    """
+
+    tick_s: float = 0.25
+    epoch_s: float = 0.75
+    rounds_each: float = 4.0
+    settle_s: float = 0.3
+    longest_settle_s: float = 2.5
+    margin: float = 0.03
+    change_s: float = 0.3
+    probes: ProbeRules = field(default_factory=ProbeRules)
+
+
+@dataclass(frozen=True, slots=True)
+class RegimeReport:
+    """How a regime stands.
+
+    Attributes:
+        kept: the arm that is the best as far as is known; another one in use is being tried.
+        rewards: of each arm, by load.
+        probes: tries of each arm.
+        probes_lost_s: what they have cost, in seconds of everybody's time, out of ``active_s``.
+        changes: of the arm that is kept.
+    """
+
+    arm: str
+    kept: str
+    rewards: tuple[tuple[str, tuple[Reward, ...]], ...]
+    probes: tuple[tuple[str, int], ...]
+    probes_lost_s: float
+    active_s: float
+    changes: int
+
+
+class Regime:
+    """The arm of one verifier. Mutable."""
+
+    def __init__(self, arms: Sequence[Arm], settings: RegimeSettings, now_s: float) -> None:
+        """Begin with the first arm."""
+        self._arms, self._settings = tuple(arms), settings
+        self._arm = self._kept = self._arms[0]
+        self._rewards, self._probes = Rewards(), Probes(settings.probes)
+        self._activity, self._paces = Activity(now_s), Paces()
+        self._pace_of = self._paces.active.get
+        self._ready: set[str] = set()
+        self._due_at_s = self._idle_since_s = self._changed_at_s = now_s
+        self._changed = self._tick_span = Span(self._activity, now_s)  # since the last change of arms; since a tick
+        self._epoch: Span | None = None  # None: nothing is measured
+        self._from_s = inf  # rounds count that begin then or later
+        self._last_load: float | None = None  # of the last epoch under the kept arm
+        self._regret_s = 0.0  # what staying with the kept arm has cost
+        self._probe_epochs = 0
+        self._changes = 0
+
+    @property
+    def arm(self) -> Arm:
+        """In use."""
+        return self._arm
+
+    def began(self, generation: str, now_s: float, *, counts: bool = True) -> None:
+        """A response has its first tokens. One that fixes its drafts itself is load, but counts for no arm."""
+        idle = self._activity.count == 0 and now_s - self._idle_since_s > _FORGOTTEN_S
+        if idle and self._arm is not self._kept:
+            self._use(self._kept, now_s)
+        if counts:
+            self._paces.active[generation] = Pace()
+        self._activity.moves(1, now_s)
+
+    def ended(self, generation: str, now_s: float) -> None:
+        """A response that had begun is over."""
+        self._paces.ended(generation)
+        self._ready.discard(generation)
+        self._activity.moves(-1, now_s)
+        self._idle_since_s = now_s
+
+    def ready(self, generation: str) -> None:
+        """A response's drafter has its prefix; told before or after it began, and never behind its end."""
+        self._ready.add(generation)
+
+    def round(
+        self, generation: str, committed_tokens: int, round_s: float, now_s: float, *, late: bool | None = None
+    ) -> None:
+        """A round behind a response's first was committed.
+
+        Args:
+            generation: whose; it has begun.
+            committed_tokens: its.
+            round_s: it took so long, and ends now.
+            now_s: absolute.
+            late: it broke its promise; None if it had none to keep.
+        """
+        if now_s - round_s >= self._from_s and (pace := self._pace_of(generation)) is not None:
+            pace.tokens += committed_tokens
+            pace.seconds += round_s
+            pace.rounds += 1
+            if late is not None:
+                pace.judged += 1
+                pace.late += late
+        if now_s >= self._due_at_s:
+            self._tick(now_s)
+
+    def report(self, now_s: float) -> RegimeReport:
+        """How it stands."""
+        return RegimeReport(
+            arm=self._arm.name,
+            kept=self._kept.name,
+            rewards=tuple((arm.name, self._rewards.of(arm.name)) for arm in self._arms),
+            probes=tuple((arm.name, self._probes.made.get(arm.name, 0)) for arm in self._arms),
+            probes_lost_s=self._probes.lost_s,
+            active_s=self._activity.at(now_s)[0],
+            changes=self._changes,
+        )
+
+    def _tick(self, now_s: float) -> None:
+        settings, passed = self._settings, self._tick_span
+        self._due_at_s, self._tick_span = now_s + settings.tick_s, Span(self._activity, now_s)
+        passed_s, load = passed.seconds(now_s), passed.load(now_s)
+        self._probes.passes(passed_s)
+        if self._epoch is None:
+            if self._settled(now_s):
+                self._begin_epoch(now_s)
+                self._from_s = now_s
+        elif self._arm is self._kept and self._leaves(passed_s, load):
+            self._use(self._kept, now_s)
+        elif _apart(load, self._epoch.load(now_s)):
+            self._begin_epoch(now_s)
+        else:
+            self._measure(self._epoch, now_s)
+
+    def _settled(self, now_s: float) -> bool:
+        waited_s, counting = now_s - self._changed_at_s, self._paces.active.keys()
+        if waited_s < self._settings.settle_s:
+            return False
+        if not self._arm.needs_drafters or waited_s >= self._settings.longest_settle_s:
+            return True
+        return len(self._ready & counting) >= _WITH_DRAFTERS * len(counting)
+
+    def _begin_epoch(self, now_s: float) -> None:
+        self._epoch = Span(self._activity, now_s)
+        self._paces.restart()
+
+    def _measure(self, epoch: Span, now_s: float) -> None:
+        """Learn from the epoch if it is over, and decide."""
+        settings, seconds = self._settings, epoch.seconds(now_s)
+        if seconds < settings.epoch_s:
+            return
+        found = self._paces.found(epoch.load(now_s), seconds)
+        short = self._paces.rounds_each() < settings.rounds_each and seconds < _LONGEST_EPOCH * settings.epoch_s
+        if found is None or (short and not self._hopeless(found)):
+            return
+        changed = self._rewards.observe(self._arm.name, found)
+        self._begin_epoch(now_s)
+        if self._arm is not self._kept:
+            self._judge(found.load, now_s)
+            return
+        if changed:
+            self._probes.forget_losses()
+        steady = self._last_load is not None and abs(log(found.load / self._last_load)) <= _STEADY
+        self._last_load = found.load
+        if steady:
+            self._try_another(found.load, now_s)
+
+    def _hopeless(self, found: Found) -> bool:
+        """Whether a try loses so much that nothing but its end matters."""
+        kept = self._rewards.tokens_per_s(self._kept.name, found.load)
+        return self._arm is not self._kept and kept is not None and found.tokens_per_s < (1.0 - _GIVEN_UP) * kept
+
+    def _try_another(self, load: float, now_s: float) -> None:
+        """The most promising arm whose turn it is."""
+        settings = self._settings
+        takes_s = 2.0 * settings.settle_s + settings.epoch_s
+        due = [one for one in self._others(load) if self._probes.due(one[0].name, one[1], takes_s, now_s)]
+        if due:
+            self._use(min(due, key=_loss)[0], now_s)
+
+    def _judge(self, load: float, now_s: float) -> None:
+        """An epoch of a try is over: the tried arm is kept, given up, or tried on."""
+        settings, probes = self._settings, self._probes
+        tried = self._rewards.compare(self._arm.name, self._kept.name, load)
+        lost_s = max(0.0, tried.loss) * self._changed.seconds(now_s)
+        self._probe_epochs += 1
+        better = tried.known and tried.better(settings.margin)
+        lost = tried.known and tried.no_better(settings.margin)
+        surprised = lost and self._rewards.surprise(self._arm.name, load) > 0.0
+        unclear = tried.known and not better and (surprised or not lost)
+        if unclear and self._probe_epochs < _MOST_PROBE_EPOCHS and lost_s < probes.left_s:
+            return
+        probes.spent(self._arm.name, lost_s, now_s, lost=lost)
+        if better:
+            self._keep(self._arm)
+        else:
+            self._use(self._kept, now_s)
+
+    def _leaves(self, passed_s: float, load: float) -> bool:
+        """Whether another arm is kept from now on, as staying has cost enough."""
+        if load <= 0.0:
+            return False
+        arm, comparison = min(self._others(load), key=_loss)
+        if comparison.better(self._settings.margin):
+            self._regret_s -= passed_s * comparison.loss
+        else:
+            self._regret_s = max(0.0, self._regret_s - passed_s * max(0.0, comparison.loss))
+        if self._regret_s < self._settings.change_s:
+            return False
+        self._keep(arm)
+        return True
+
+    def _others(self, load: float) -> list[tuple[Arm, Comparison]]:
+        """Every arm but the kept one, compared with that."""
+        kept = self._kept
+        return [(arm, self._rewards.compare(arm.name, kept.name, load)) for arm in self._arms if arm is not kept]
+
+    def _keep(self, arm: Arm) -> None:
+        self._kept, self._regret_s, self._last_load = arm, 0.0, None
+        self._changes += 1
+
+    def _use(self, arm: Arm, now_s: float) -> None:
+        """Change arms: nothing is measured until things have settled."""
+        self._arm, self._changed_at_s = arm, now_s
+        self._changed = Span(self._activity, now_s)
+        self._epoch, self._from_s = None, inf
+        self._regret_s, self._probe_epochs = 0.0, 0
+
+
+def _loss(one: tuple[Arm, Comparison]) -> float:
+    return one[1].loss
+
+
+def _apart(load: float, other: float) -> bool:
+    """Whether two loads have too little in common to be of one epoch."""
+    least, most = sorted((load, other))
+    return most - least > 1.0 and most > _LEFT * least

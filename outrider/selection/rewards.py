@@ -1,0 +1,172 @@
+"""What is known of each arm: committed tokens per second of an active generation, by load; and how two arms compare.
+
+A *load* is a mean number of active generations. Loads fall into cells: each number up to eight has its own, behind it
+every cell is a quarter wider than the one before. Within a cell an arm's figures are forgotten over tens of seconds of
+its own time in it.
+
+Arms are compared by the ratio of their rewards in cells where both are known, the nearest counting most: a ratio
+changes slowly from load to load where rewards themselves do not. What is borrowed from afar is less sure.
+"""
+
+from dataclasses import dataclass, replace
+from math import exp, inf, log, sqrt
+
+from outrider.selection.paces import Found
+
+_MEMORY_S = 30.0  # an epoch's weight falls to 1/e after so much of its arm's time in the cell
+_EXACT_LOADS = 8
+_CELL_RATIO = 1.25
+_LEARNED = 0.1  # weight of the newest epoch in what is learned of an arm's noise
+_FIRST_NOISE, _LEAST_NOISE, _MOST_NOISE = 0.1, 0.02, 0.3  # of an epoch's reward, relative
+_CHANGED = log(1.2)  # two epochs in a row off by more than this, and than so many deviations of the noise: a change
+_CHANGED_DEVIATIONS = 3.0
+_DOUBTED_EPOCHS = 0.25  # what an arm showed at other loads is worth so many at most behind a change
+_RATIO_SLOPE = 0.3  # deviation of the logarithm of two arms' ratio where the load is e times another
+_NEAR = log(1.6)  # loads within this tell of one another
+_ELASTICITY = 0.5  # reward falls with about this power of the load within a cell: between none and a full server's 1
+_LATER = 0.1  # a share of late rounds higher by this breaks promises that the other keeps
+
+
+def load_cell(load: float) -> int:
+    """The cell of a load."""
+    if load < _EXACT_LOADS + 0.5:
+        return max(1, round(load))
+    return _EXACT_LOADS + max(1, round(log(load / _EXACT_LOADS) / log(_CELL_RATIO)))
+
+
+@dataclass(frozen=True, slots=True)
+class Reward:
+    """What is known of an arm in one cell.
+
+    Attributes:
+        epochs: that it rests on, forgotten ones in part.
+        late: share of rounds that broke a promise; None if none had to keep one.
+    """
+
+    load: float
+    tokens_per_s: float
+    epochs: float
+    late: float | None = None
+    surprise: float = 0.0  # how far off its last epoch was, if that is not yet believed: log
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """An arm against another at one load.
+
+    Attributes:
+        distance: to the nearest load where both are known, log; infinite if there is none.
+        later: its share of late rounds, less the other's.
+    """
+
+    log_ratio: float = 0.0  # of their rewards
+    deviation: float = inf  # standard deviation of that
+    distance: float = inf
+    later: float = 0.0
+
+    @property
+    def known(self) -> bool:
+        """Whether it was measured near this load."""
+        return self.distance <= _NEAR
+
+    @property
+    def loss(self) -> float:
+        """Share of the reward that the arm loses against the other; negative: the other loses so much against it."""
+        if abs(self.later) > _LATER:
+            return 1.0 if self.later > 0.0 else -1.0
+        return 1.0 - exp(self.log_ratio) if self.log_ratio < 0.0 else exp(-self.log_ratio) - 1.0
+
+    def better(self, margin: float) -> bool:
+        """Whether it is, by more than the margin, for all that is known."""
+        return self._exceeds(max(log(1.0 + margin), self.deviation))
+
+    def no_better(self, margin: float) -> bool:
+        """Whether it is not, by the margin, for all that is known."""
+        return not self._exceeds(log(1.0 + margin) - self.deviation)
+
+    def _exceeds(self, least: float) -> bool:
+        """Promises come first."""
+        return self.later < 0.0 if abs(self.later) > _LATER else self.log_ratio > least
+
+
+class Rewards:
+    """What all arms have shown. Mutable."""
+
+    def __init__(self) -> None:
+        """Begin with nothing known."""
+        self._cells: dict[str, dict[int, Reward]] = {}
+        self._noise: dict[str, float] = {}  # of an arm's epochs: mean square of the logarithm
+
+    def of(self, arm: str) -> tuple[Reward, ...]:
+        """What is known of an arm, by load."""
+        return tuple(reward for _, reward in sorted(self._cells.get(arm, {}).items()))
+
+    def observe(self, arm: str, found: Found) -> bool:
+        """Learn from an epoch; whether the arm has changed at this load, for better or worse."""
+        cells, cell = self._cells.setdefault(arm, {}), load_cell(found.load)
+        known = cells.get(cell)
+        if known is None:
+            cells[cell] = Reward(found.load, found.tokens_per_s, 1.0, found.late)
+            return False
+        off = _log(found.tokens_per_s) - _log(known.tokens_per_s) + _ELASTICITY * log(found.load / known.load)
+        noise = self._noise.get(arm, _FIRST_NOISE**2)
+        surprising = abs(off) > max(_CHANGED, _CHANGED_DEVIATIONS * sqrt(noise))
+        self._noise[arm] = noise + _LEARNED * (min(abs(off), _MOST_NOISE) ** 2 - noise)
+        if surprising and known.surprise * off > 0.0:  # the second in a row
+            for other, reward in cells.items():
+                cells[other] = replace(reward, epochs=min(reward.epochs, _DOUBTED_EPOCHS))
+            cells[cell] = Reward(found.load, found.tokens_per_s, 1.0, found.late)
+            return True
+        kept = known.epochs * exp(-found.seconds / _MEMORY_S)
+        share = 1.0 / (kept + 1.0)
+        cells[cell] = Reward(
+            known.load + share * (found.load - known.load),
+            known.tokens_per_s + share * (found.tokens_per_s - known.tokens_per_s),
+            kept + 1.0,
+            _mixed(known.late, found.late, share),
+            off if surprising else 0.0,
+        )
+        return False
+
+    def surprise(self, arm: str, load: float) -> float:
+        """How far off the arm's last epoch at this load was, if that is not yet believed: log, positive is better."""
+        known = self._cells.get(arm, {}).get(load_cell(load))
+        return 0.0 if known is None else known.surprise
+
+    def tokens_per_s(self, arm: str, load: float) -> float | None:
+        """Of an arm's generation, from the nearest load; None if that is far."""
+        nearest = min(self._cells.get(arm, {}).values(), key=lambda one: abs(log(one.load / load)), default=None)
+        if nearest is None or abs(log(nearest.load / load)) > _NEAR:
+            return None
+        return nearest.tokens_per_s * (nearest.load / load) ** _ELASTICITY
+
+    def compare(self, arm: str, other: str, load: float) -> Comparison:
+        """An arm with another, from the cells where both are known."""
+        mine, theirs = self._cells.get(arm, {}), self._cells.get(other, {})
+        weights = total = later = 0.0
+        distance = inf
+        for cell in mine.keys() & theirs.keys():
+            one, two = mine[cell], theirs[cell]
+            apart = abs(log(one.load / load))
+            variance = self._variance(arm) / one.epochs + self._variance(other) / two.epochs
+            weight = 1.0 / (variance + (_RATIO_SLOPE * apart) ** 2) / (1.0 + (apart / _NEAR) ** 4)
+            ratio = _log(one.tokens_per_s) - _log(two.tokens_per_s) + _ELASTICITY * log(one.load / two.load)
+            weights, total = weights + weight, total + weight * ratio
+            later += weight * (0.0 if one.late is None or two.late is None else one.late - two.late)
+            distance = min(distance, apart)
+        if weights == 0.0:
+            return Comparison()
+        return Comparison(total / weights, 1.0 / sqrt(weights), distance, later / weights)
+
+    def _variance(self, arm: str) -> float:
+        return max(self._noise.get(arm, _FIRST_NOISE**2), _LEAST_NOISE**2)
+
+
+def _log(tokens_per_s: float) -> float:
+    return log(max(tokens_per_s, 1e-6))
+
+
+def _mixed(known: float | None, found: float | None, share: float) -> float | None:
+    if known is None or found is None:
+        return known if found is None else found
+    return known + share * (found - known)
