@@ -2,7 +2,7 @@
 
 What a try costs is its time times the share of the reward that is lost in it. All tries together may cost a small
 allowance and about a hundredth of the time in which anything was made. An arm that loses again and again is tried ever
-more seldom; where nothing is known of it, or something has changed, its turn comes as soon as the budget allows.
+more seldom; where it is not known at a load, or something has changed, its turn comes as soon as the budget allows.
 """
 
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from outrider.selection.rewards import Comparison
 
 _UNKNOWN_LOSS = 0.4  # of an arm of which nothing is known
 _BORROWED_LOSS = 0.2  # at least, of one that is known at other loads only
+_BEATEN_RETRIES = 4.0
 _LEAST_LOSS = 0.02  # an arm that is as good costs its changes
 
 
@@ -27,7 +28,7 @@ class ProbeRules:
     """
 
     share: float = 0.01
-    allowance_s: float = 1.0
+    allowance_s: float = 0.6
     most_saved_s: float = 2.0
     retry_s: float = 5.0
     longest_retry_s: float = 300.0
@@ -51,10 +52,12 @@ class Probes:
         self.left_s = min(self.left_s + self._rules.share * seconds, self._rules.most_saved_s)
 
     def due(self, arm: str, comparison: Comparison, takes_s: float, now_s: float) -> bool:
-        """Whether an arm may be tried now, against the one in use."""
+        """Whether an arm may be tried now, against the one in use; at a load that is new to it, on credit."""
         waited = now_s >= self._next_at_s.get(arm, now_s)
-        unknown = not comparison.known and now_s >= self._last_at_s + self._rules.retry_s
-        return (waited or unknown) and takes_s * expected_loss(comparison) <= self.left_s
+        cost_s = takes_s * expected_loss(comparison)
+        if comparison.known or comparison.log_ratio == 0.0:
+            return waited and cost_s <= self.left_s
+        return cost_s <= self.left_s + self._rules.allowance_s and now_s >= self._last_at_s + self._rules.retry_s
 
     def spent(self, arm: str, lost_s: float, now_s: float, *, lost: bool) -> None:
         """An arm was tried, and lost for certain or not."""
@@ -65,6 +68,11 @@ class Probes:
         wait_s = self._waits_s.get(arm, rules.retry_s) if lost else rules.retry_s
         self._next_at_s[arm], self._last_at_s = now_s + wait_s, now_s
         self._waits_s[arm] = min(2.0 * wait_s, rules.longest_retry_s) if lost else rules.retry_s
+
+    def beaten(self, arm: str, now_s: float) -> None:
+        """An arm was left for another one that was tried beside it: no need to look back at once."""
+        wait_s = _BEATEN_RETRIES * self._rules.retry_s
+        self._next_at_s[arm], self._waits_s[arm] = now_s + wait_s, 2.0 * wait_s
 
     def forget_losses(self) -> None:
         """Something has changed: what lost may win."""

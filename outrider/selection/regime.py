@@ -27,7 +27,7 @@ from outrider.selection.rewards import Comparison, Reward, Rewards
 _STEADY = log(1.5)  # two epochs' loads are alike within this
 _LEFT = 1.3  # an epoch is discarded where the load has left it by more than this, and by more than one
 _LONGEST_EPOCH = 3.0  # times ``epoch_s``
-_MOST_PROBE_EPOCHS = 6
+_MOST_PROBE_EPOCHS = 40
 _GIVEN_UP = 0.25  # a try that loses more than this ends before its epoch is over
 _WITH_DRAFTERS = 0.75  # of the generations; the others are not waited for
 _FORGOTTEN_S = 5.0  # idle for longer, nothing comes of a try
@@ -231,6 +231,7 @@ class Regime:
             return
         probes.spent(self._arm.name, lost_s, now_s, lost=lost)
         if better:
+            probes.beaten(self._kept.name, now_s)
             self._keep(self._arm)
         else:
             self._use(self._kept, now_s)

@@ -24,6 +24,7 @@ _DOUBTED_EPOCHS = 0.25  # what an arm showed at other loads is worth so many at 
 _RATIO_SLOPE = 0.3  # deviation of the logarithm of two arms' ratio where the load is e times another
 _NEAR = log(1.6)  # loads within this tell of one another
 _ELASTICITY = 0.5  # reward falls with about this power of the load within a cell: between none and a full server's 1
+_GIVING_UP_DEVIATIONS = 1.5  # an arm is given up later than it is taken: near a tie trying on costs nothing
 _LATER = 0.1  # a share of late rounds higher by this breaks promises that the other keeps
 
 
@@ -82,11 +83,23 @@ class Comparison:
 
     def no_better(self, margin: float) -> bool:
         """Whether it is not, by the margin, for all that is known."""
-        return not self._exceeds(log(1.0 + margin) - self.deviation)
+        return not self._exceeds(log(1.0 + margin) - _GIVING_UP_DEVIATIONS * self.deviation)
 
     def _exceeds(self, least: float) -> bool:
         """Promises come first."""
         return self.later < 0.0 if abs(self.later) > _LATER else self.log_ratio > least
+
+
+@dataclass(slots=True, eq=False)
+class _Noise:
+    """How much an arm's epochs differ from one another: mean square of the logarithm."""
+
+    variance: float = _FIRST_NOISE**2
+    epochs: int = 2  # the first guess is worth so many
+
+    def observe(self, off: float) -> None:
+        self.epochs += 1
+        self.variance += max(_LEARNED, 1.0 / self.epochs) * (min(abs(off), _MOST_NOISE) ** 2 - self.variance)
 
 
 class Rewards:
@@ -95,7 +108,7 @@ class Rewards:
     def __init__(self) -> None:
         """Begin with nothing known."""
         self._cells: dict[str, dict[int, Reward]] = {}
-        self._noise: dict[str, float] = {}  # of an arm's epochs: mean square of the logarithm
+        self._noise: dict[str, _Noise] = {}
 
     def of(self, arm: str) -> tuple[Reward, ...]:
         """What is known of an arm, by load."""
@@ -109,9 +122,9 @@ class Rewards:
             cells[cell] = Reward(found.load, found.tokens_per_s, 1.0, found.late)
             return False
         off = _log(found.tokens_per_s) - _log(known.tokens_per_s) + _ELASTICITY * log(found.load / known.load)
-        noise = self._noise.get(arm, _FIRST_NOISE**2)
-        surprising = abs(off) > max(_CHANGED, _CHANGED_DEVIATIONS * sqrt(noise))
-        self._noise[arm] = noise + _LEARNED * (min(abs(off), _MOST_NOISE) ** 2 - noise)
+        noise = self._noise.setdefault(arm, _Noise())
+        surprising = abs(off) > max(_CHANGED, _CHANGED_DEVIATIONS * sqrt(noise.variance))
+        noise.observe(off)
         if surprising and known.surprise * off > 0.0:  # the second in a row
             for other, reward in cells.items():
                 cells[other] = replace(reward, epochs=min(reward.epochs, _DOUBTED_EPOCHS))
@@ -159,7 +172,7 @@ class Rewards:
         return Comparison(total / weights, 1.0 / sqrt(weights), distance, later / weights)
 
     def _variance(self, arm: str) -> float:
-        return max(self._noise.get(arm, _FIRST_NOISE**2), _LEAST_NOISE**2)
+        return max(self._noise.get(arm, _Noise()).variance, _LEAST_NOISE**2)
 
 
 def _log(tokens_per_s: float) -> float:

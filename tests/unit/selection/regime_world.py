@@ -1,0 +1,108 @@
+"""Generations without an end under a regime, in virtual time: each arm's speed at each load is given."""
+
+import heapq
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from outrider.selection.arms import DRAFT, NONE, Arm
+from outrider.selection.regime import Regime, RegimeSettings
+
+Speed = Callable[[Arm, int, float], float]  # arm, active generations, now: tokens per second of one of them
+DRAFT_YIELD = (1, 1, 2, 3, 5)  # tokens of a round with a draft, as often each
+DRAFTER_S = 0.4  # until a new response's drafter has its prefix
+
+
+@dataclass
+class World:
+    """One run; what happened is in its attributes."""
+
+    speed: Speed
+    seed: int = 0
+    noise: float = 0.05  # of a round's time
+    slow: dict[str, float] = field(default_factory=dict)  # times as long that a generation's rounds with a draft take
+    late: dict[Arm, float] = field(default_factory=dict)  # share of rounds that break their promise; empty: no promises
+    settings: RegimeSettings = field(default_factory=RegimeSettings)
+
+    def __post_init__(self) -> None:
+        self.regime = Regime((NONE, DRAFT), self.settings, 0.0)
+        self.now_s = 0.0
+        self.arms: list[tuple[float, Arm]] = [(0.0, NONE)]  # since when which was in use
+        self.tokens: dict[float, int] = defaultdict(int)  # in each second
+        self._rng = random.Random(self.seed)
+        self._events: list[tuple[float, str, int, float, bool]] = []  # at, generation, tokens, round's length, is first
+        self._live: set[str] = set()
+        self._ready_at_s: dict[str, float] = {}
+        self._named = 0
+
+    def load(self, generations: int) -> None:
+        """So many are active from now on; who comes has a prefill of half a second before."""
+        while len(self._live) > generations:
+            gone = self._live.pop()
+            self.regime.ended(gone, self.now_s)
+        for _ in range(generations - len(self._live)):
+            self._named += 1
+            name = f"g{self._named}"
+            self._live.add(name)
+            self.regime.began(name, self.now_s)
+            self._ready_at_s[name] = self.now_s + DRAFTER_S
+            self._begin(name)
+
+    def until(self, end_s: float) -> "World":
+        """Let it go on."""
+        while self._events and self._events[0][0] <= end_s:
+            self.now_s, name, tokens, round_s, _ = heapq.heappop(self._events)
+            if name not in self._live:
+                continue
+            if self._ready_at_s.get(name, float("inf")) <= self.now_s:
+                self._ready_at_s.pop(name)
+                self.regime.ready(name)
+            arm = self.regime.arm
+            late = self._rng.random() < self.late[arm] if self.late else None
+            self.tokens[int(self.now_s)] += tokens
+            self.regime.round(name, tokens, round_s, self.now_s, late=late)
+            if self.regime.arm is not arm:
+                self.arms.append((self.now_s, self.regime.arm))
+            self._begin(name)
+        self.now_s = end_s
+        return self
+
+    def share(self, arm: Arm, since_s: float) -> float:
+        """Of the time since then, with this arm in use."""
+        spans = zip(self.arms, [*self.arms[1:], (self.now_s, NONE)], strict=True)
+        used_s = sum(max(0.0, end - max(since_s, begin)) for (begin, used), (end, _) in spans if used is arm)
+        return used_s / (self.now_s - since_s)
+
+    def rate(self, since_s: float, until_s: float) -> float:
+        """Tokens per second of all together."""
+        return sum(self.tokens[second] for second in range(int(since_s), int(until_s))) / (until_s - since_s)
+
+    def _begin(self, name: str) -> None:
+        arm = self.regime.arm
+        drafts = arm is DRAFT and name not in self._ready_at_s
+        speed = self.speed(DRAFT if drafts else NONE, len(self._live), self.now_s)
+        mean = sum(DRAFT_YIELD) / len(DRAFT_YIELD)
+        tokens, expected = (self._rng.choice(DRAFT_YIELD), mean) if drafts else (1, 1.0)
+        round_s = expected / speed * max(0.2, self._rng.gauss(1.0, self.noise))
+        round_s *= self.slow.get(name, 1.0) if drafts else 1.0
+        heapq.heappush(self._events, (self.now_s + round_s, name, tokens, round_s, False))
+
+
+def crossing(at: float, steepness: float = 0.5) -> Speed:
+    """Drafting brings more below a load and less above it; a full server: speed falls with the load."""
+
+    def speed(arm: Arm, load: int, now_s: float) -> float:  # noqa: ARG001
+        alone = 60.0 / (1.0 + 0.2 * load)
+        return alone if arm is NONE else alone * (at / load) ** steepness
+
+    return speed
+
+
+def constant(ratio: float) -> Speed:
+    """Drafting brings so many times as much at any load."""
+
+    def speed(arm: Arm, load: int, now_s: float) -> float:  # noqa: ARG001
+        return 60.0 / (1.0 + 0.2 * load) * (1.0 if arm is NONE else ratio)
+
+    return speed
