@@ -11,6 +11,7 @@ from outrider.contracts.cost import VerifyCost
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import Block, KvUsage, OpenGeneration, Outcome, Resolution, Verified
 from outrider.costs.profiles import ProfiledOn
+from outrider.selection.regime import RegimeReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +209,7 @@ class CoordinatorReport:
     kv: KvUsage | None = None
     phase_seconds: Mapping[str, float] = field(default_factory=dict)
     slo: Mapping[str, SloRounds] = field(default_factory=dict)  # by class
+    regime: RegimeReport | None = None
 
 
 @dataclass(frozen=True, slots=True)

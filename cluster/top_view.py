@@ -57,12 +57,13 @@ def _drafters(now: ServiceStatus) -> Table:
 
 
 def _coordinators(now: ServiceStatus, recent: Activity) -> Table:
-    table = _table("Coordinator", "Verifier", "Idle", "Active", "Queued", "Blocks", "KV tokens", "Evicted")
+    table = _table("Coordinator", "Verifier", "Arm", "Idle", "Active", "Queued", "Blocks", "KV tokens", "Evicted")
     for c in now.coordinators:
         idle = recent.verifier_idle_s[c.id] / recent.span_s if recent.span_s else 0.0
         table.add_row(
             Text(c.id),
             _state(c.verifier),
+            _arm(c),
             f"{min(1.0, idle):.0%}",
             str(c.generations),
             str(c.queued_generations),
@@ -73,6 +74,14 @@ def _coordinators(now: ServiceStatus, recent: Activity) -> Table:
     if not now.coordinators:
         table.add_row("none")
     return table
+
+
+def _arm(coordinator: CoordinatorReport) -> str:
+    """Whether its generations draft; another arm in use than the one that is kept is being tried."""
+    regime = coordinator.regime
+    if regime is None:
+        return "-"
+    return regime.arm if regime.arm == regime.kept else f"{regime.kept} (tries {regime.arm})"
 
 
 def _kv_use(coordinator: CoordinatorReport) -> str:

@@ -113,6 +113,15 @@ PAYLOAD_BITS = _counter(
 )
 CANDIDATE_FALLBACKS = _counter("candidate_fallbacks_total", "Corrections for which no candidate was taken")
 CORRECTIONS_GIVEN_UP = _counter("corrections_given_up_total", "Corrections drawn inexactly for want of their drafter")
+REGIME_ARM = _gauge("regime_arm", "Arm of the verifier's regime: 1 for the one in use", "arm")
+REGIME_CHANGES = _counter("regime_changes_total", "Times another arm was found to bring more, and kept")
+REGIME_PROBES = _counter("regime_probes_total", "Times an arm was tried beside the one that was kept", "arm")
+REGIME_PROBES_LOST_S = _counter(
+    "regime_probes_lost_seconds_total", "What tries have cost, in seconds of all active responses' time"
+)
+REGIME_ACTIVE_S = _counter(
+    "regime_active_seconds_total", "Time in which responses were active: what that is a share of"
+)
 LINK_RATE_BPS = _gauge("link_rate_bps", "Measured rate of a group's links, the slowest: up, down", "group", "direction")
 LINK_RTT_S = _gauge("link_rtt_seconds", "Measured round-trip time of a group's links, the longest", "group")
 DRAFTERS = _gauge("drafters", "Drafters by group and state: starting, ready, suspect, refused", "group", "state")

@@ -238,7 +238,7 @@ class Regime:
 
     def _leaves(self, passed_s: float, load: float) -> bool:
         """Whether another arm is kept from now on, as staying has cost enough."""
-        if load <= 0.0:
+        if load <= 0.0 or len(self._arms) == 1:
             return False
         arm, comparison = min(self._others(load), key=_loss)
         if comparison.better(self._settings.margin):

@@ -143,6 +143,7 @@ class Coordinator:
                 running=generations.running if generations else 0,
                 queued_blocks=generations.batcher.queued_blocks if generations else 0,
                 idle=generations is None or generations.batcher.idle,
+                regime=generations.regime.report(time.monotonic()) if generations else None,
             )
             try:
                 status = await self._fleet.beat(report)

@@ -21,6 +21,7 @@ from outrider.rounds.load import PresentLoad
 from outrider.rounds.machine import RoundMachine, RoundRules
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import SpikeDetector
+from outrider.selection.regime import Regime, RegimeSettings
 from outrider.text.shown import IncrementalText
 from outrider.text.stops import tokens_that_stop
 from serve_app.coordination.batcher import Batcher, SteppedVerifier
@@ -80,6 +81,7 @@ class Generations:
         self._slots = asyncio.Semaphore(limits.max_concurrent_generations)
         self._timings: deque[RoundTiming] = deque(maxlen=_KEPT_TIMINGS)
         self._load = PresentLoad()
+        self.regime = Regime(settings.drafting.arms, RegimeSettings(), clock())
         self._book = DrafterBook(settings.drafting.models)
         self.admitted = 0
         self.running = 0
@@ -94,7 +96,9 @@ class Generations:
             correction_deadline_s=limits.drafter_open_deadline_s,
             leave=settings.leave,
         )
-        self._services = RoundServices(self.batcher, verifier.answers, self._load, self._note_round, stats.sink, clock)
+        self._services = RoundServices(
+            self.batcher, verifier.answers, self._load, self.regime, self._note_round, stats.sink, clock
+        )
         link_settings = LinkSettings(
             draft_deadline_s=limits.drafter_deadline_s,
             prefill_deadline_s=limits.drafter_open_deadline_s,
@@ -155,8 +159,8 @@ class Generations:
         self._timings.append(timing)
         self._stats.round(timing)
         if not timing.follows:  # nobody waited for it
-            self._load.round(timing.queue_s, timing.orchestration_s)
+            self._load.round(timing.queue_s, timing.orchestration_s, timing.arm)
 
     def _note_batch(self, record: BatchRecord) -> None:
         self._stats.batch(record)
-        self._load.batch(record.blocks)
+        self._load.batch(record.blocks, self.regime.arm)

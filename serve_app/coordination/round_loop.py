@@ -39,6 +39,8 @@ from outrider.rounds.load import PresentLoad
 from outrider.rounds.machine import RoundMachine
 from outrider.rounds.states import GenerationEvent, GenerationState
 from outrider.rounds.timing import RoundTiming
+from outrider.selection.arms import Arm
+from outrider.selection.regime import Regime
 from serve_app import metrics
 from serve_app.coordination.batcher import Batcher
 from serve_app.coordination.credit import Credit
@@ -61,6 +63,7 @@ class RoundServices:
     batcher: Batcher
     await_verifier: Callable[[], Coroutine[Any, Any, None]]  # returns once the verifier answers; raises if it is gone
     load: PresentLoad
+    regime: Regime
     observe: Callable[[RoundTiming], None]  # told of every committed round
     sink: Sink
     clock: Callable[[], float]
@@ -86,6 +89,7 @@ class RoundLoop:
         self._link = link
         self._services = services
         self._put, self._credit = put, credit
+        self._drafter_wanted = self._has_begun = False
 
     async def run(self) -> None:
         """Commit round after round; the last chunk carries the finish reason and the statistics.
@@ -100,8 +104,6 @@ class RoundLoop:
         request = generation.request
         self._log("generation_started", prompt_tokens=len(request.prompt_ids), resumed_tokens=len(request.output_ids))
         try:
-            if self._rounds.needs_drafter:
-                self._link.start()
             answer: Event | None = None
             while generation.state is GenerationState.ACTIVE:
                 if answer is None:
@@ -120,6 +122,8 @@ class RoundLoop:
             self._log(f"generation_{generation.state}", tokens=len(generation.output_ids), reason=reason, **costs)
             self._services.sink.record(metrics.DRAFTER_LOSSES, self._link.losses)
             self._link.close()
+            if self._has_begun:
+                self._services.regime.ended(generation.name, self._services.clock())
             finished = generation.state is GenerationState.FINISHED
             self._services.batcher.close(generation.name, keep_cache=finished)
 
@@ -145,12 +149,35 @@ class RoundLoop:
         self._rounds.paused(clock() - since_s)
 
     def _turn(self) -> Turn:
-        services = self._services
-        return Turn(self._link.drafter, services.load.view(services.batcher.cost_model))
+        services, arm = self._services, self._services.regime.arm
+        if not self._drafter_wanted and self._wants_drafter(arm):
+            self._drafter_wanted = True
+            self._link.start()
+        drafter = self._link.drafter
+        if drafter is not None and drafter.view is not None:
+            services.regime.ready(self._generation.name)
+        return Turn(drafter, services.load.view(services.batcher.cost_model, arm), arm)
+
+    def _wants_drafter(self, arm: Arm) -> bool:
+        rounds = self._rounds
+        owed = self._generation.correction_by is not None
+        return rounds.needs_drafter and (owed or arm.needs_drafters or not rounds.follows_regime)
+
+    def _measured(self, timing: RoundTiming) -> None:
+        """A round was committed; a response is active from its first on."""
+        services, name = self._services, self._generation.name
+        services.observe(timing)
+        now_s = services.clock()
+        if self._has_begun:
+            late = None if timing.slo_class is None else timing.late is not None
+            services.regime.round(name, timing.committed_tokens, timing.total_s, now_s, late=late)
+        else:
+            self._has_begun = True
+            services.regime.began(name, now_s, counts=self._rounds.follows_regime)
 
     def _tell(self, effect: Report | Measured) -> None:
         if isinstance(effect, Measured):
-            self._services.observe(effect.timing)
+            self._measured(effect.timing)
         else:
             self._services.sink.record(_COUNTED[effect.incident])
             self._log(effect.incident, logging.WARNING, **effect.fields)

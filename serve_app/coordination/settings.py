@@ -12,6 +12,7 @@ from outrider.rounds.machine import Leave
 from outrider.scheduling.ledger import DeadlineRule
 from outrider.scheduling.policy import BatchLimits
 from outrider.scheduling.registry import SCHEDULING
+from outrider.selection.arms import ARMS, NONE, Arm
 from outrider.selection.registry import SELECTION
 from outrider.selection.situation import SelectionPolicy
 from serve_app.coordination.batcher import Planning
@@ -55,6 +56,11 @@ class DraftingSettings:
             wire=self.wire.format(vocab_size),
             has_drafters=self.has_drafters,
         )
+
+    @property
+    def arms(self) -> tuple[Arm, ...]:
+        """Between which a verifier's regime chooses; without drafters there is nothing to choose."""
+        return tuple(ARMS[name] for name in self.speculation.arms) if self.has_drafters else (NONE,)
 
     @property
     def policy(self) -> SelectionPolicy:

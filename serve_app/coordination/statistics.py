@@ -10,6 +10,7 @@ from outrider.contracts.verifying import KvUsage
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.policy import StopReason
+from outrider.selection.regime import RegimeReport
 from serve_app import metrics
 from serve_app.metrics import Sink
 
@@ -38,6 +39,7 @@ class CoordinatorStats:
         self._counts: Counter[str] = Counter()
         self._phase_s: Counter[str] = Counter()
         self._slo: dict[str, SloRounds] = {}
+        self._regime: RegimeReport | None = None  # as last told
         self._gauged: set[tuple[str, str]] = set()
         self._last_reply_at_s = self._started_at_s
         self.idle_s = 0.0
@@ -101,7 +103,14 @@ class CoordinatorStats:
             sink.record(metrics.COST_ERROR, error_s / max(record.engine_s, 1e-6))
 
     def report(
-        self, *, verifier: str, admitted: int, running: int, queued_blocks: int, idle: bool = False
+        self,
+        *,
+        verifier: str,
+        admitted: int,
+        running: int,
+        queued_blocks: int,
+        idle: bool = False,
+        regime: RegimeReport | None = None,
     ) -> CoordinatorReport:
         """The present state, told to the fleet and set in the gauges.
 
@@ -116,6 +125,8 @@ class CoordinatorStats:
             free = usage.total_blocks - usage.used_blocks - usage.cached_blocks
             for state, blocks in (("used", usage.used_blocks), ("cached", usage.cached_blocks), ("free", free)):
                 sink.record(metrics.KV_BLOCKS, blocks, state=state)
+        if regime is not None:
+            self._regime_stands(regime)
         counts = self._counts
         return CoordinatorReport(
             id=self._id,
@@ -133,7 +144,20 @@ class CoordinatorStats:
             kv=usage,
             phase_seconds=dict(self._phase_s),
             slo=dict(self._slo),
+            regime=regime,
         )
+
+    def _regime_stands(self, regime: RegimeReport) -> None:
+        sink, before = self.sink, self._regime
+        for arm, _ in regime.probes:
+            sink.record(metrics.REGIME_ARM, float(arm == regime.arm), arm=arm)
+        earlier = dict(before.probes) if before else {}
+        for arm, probes in regime.probes:
+            sink.record(metrics.REGIME_PROBES, probes - earlier.get(arm, 0), arm=arm)
+        sink.record(metrics.REGIME_PROBES_LOST_S, regime.probes_lost_s - (before.probes_lost_s if before else 0.0))
+        sink.record(metrics.REGIME_ACTIVE_S, regime.active_s - (before.active_s if before else 0.0))
+        sink.record(metrics.REGIME_CHANGES, regime.changes - (before.changes if before else 0))
+        self._regime = regime
 
     def links(self, estimates: Mapping[DrafterId, Csi]) -> None:
         """Set the gauges of the links, the worst of each group."""

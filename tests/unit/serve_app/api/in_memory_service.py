@@ -28,7 +28,9 @@ from outrider.scheduling.attribution import SpikeDetector
 from outrider.scheduling.fcfs import Fcfs
 from outrider.scheduling.ledger import DeadlineRule
 from outrider.scheduling.policy import BatchLimits, SchedulingPolicy
+from outrider.selection.arms import DRAFT
 from outrider.selection.fixed import Fixed
+from outrider.selection.regime import Regime, RegimeSettings
 from outrider.text.shown import IncrementalText
 from outrider.text.stops import tokens_that_stop
 from outrider.verification.semantic import MismatchJudge
@@ -181,6 +183,7 @@ class Service:
         scheduling: SchedulingPolicy | None = None,
         deadline_rule: DeadlineRule = DeadlineRule.LEDGER,
         judge: MismatchJudge | None = None,
+        regime: Regime | None = None,
     ) -> None:
         self.verifier = LocalVerifier(blocks, judge)
         self.fleet = MemoryFleet(*drafters)
@@ -202,6 +205,7 @@ class Service:
             ),
             await_verifier=self.verifier.answers,
             load=PresentLoad(),
+            regime=regime or Regime((DRAFT,), RegimeSettings(), 0.0),
             observe=self.timings.append,
             sink=self.sink,
             clock=now_s,
