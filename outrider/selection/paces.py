@@ -20,6 +20,7 @@ class Found:
     tokens_per_s: float  # of one of them
     late: float | None  # share of rounds that broke a promise; None if too few had to keep one
     seconds: float
+    variance: float = 0.0  # of the speed, relative, as far as it comes from how many tokens rounds commit
 
 
 @dataclass(slots=True, eq=False)
@@ -27,6 +28,7 @@ class Pace:
     """One generation's committed rounds in the present epoch."""
 
     tokens: int = 0
+    squares: int = 0  # of rounds' tokens, summed
     seconds: float = 0.0
     rounds: int = 0
     judged: int = 0  # rounds that had to keep a promise
@@ -106,7 +108,7 @@ class Paces:
         steady = [pace for pace in shown if 2.0 * pace.seconds >= longest_s]
         judged = [pace.late / pace.judged for pace in shown if pace.judged >= _LEAST_JUDGED_ROUNDS]
         speed = trimmed_mean([pace.tokens / pace.seconds for pace in steady])
-        return Found(load, speed, trimmed_mean(judged) if judged else None, seconds)
+        return Found(load, speed, trimmed_mean(judged) if judged else None, seconds, _variance(steady))
 
 
 def trimmed_mean(values: Sequence[float]) -> float:
@@ -115,3 +117,11 @@ def trimmed_mean(values: Sequence[float]) -> float:
     out = 1 if count == 3 else count // _TRIMMED
     kept = sorted(values)[out : count - out]
     return sum(kept) / len(kept)
+
+
+def _variance(paces: Sequence[Pace]) -> float:
+    """Of a mean over all rounds, relative to its square."""
+    rounds, tokens = sum(pace.rounds for pace in paces), sum(pace.tokens for pace in paces)
+    if not tokens:
+        return 0.0
+    return max(0.0, sum(pace.squares for pace in paces) * rounds / tokens**2 - 1.0) / rounds

@@ -135,6 +135,7 @@ class Regime:
         """
         if now_s - round_s >= self._from_s and (pace := self._pace_of(generation)) is not None:
             pace.tokens += committed_tokens
+            pace.squares += committed_tokens * committed_tokens
             pace.seconds += round_s
             pace.rounds += 1
             if late is not None:
@@ -227,8 +228,10 @@ class Regime:
         lost = tried.known and tried.no_better(settings.margin)
         surprised = lost and self._rewards.surprise(self._arm.name, load) > 0.0
         unclear = tried.known and not better and (surprised or not lost)
-        if unclear and self._probe_epochs < _MOST_PROBE_EPOCHS and lost_s < probes.left_s:
-            return
+        if unclear and lost_s < probes.left_s:
+            if self._probe_epochs < _MOST_PROBE_EPOCHS:
+                return
+            better = tried.loss < 0.0
         probes.spent(self._arm.name, lost_s, now_s, lost=lost)
         if better:
             probes.beaten(self._kept.name, now_s)

@@ -16,15 +16,15 @@ from outrider.selection.paces import Found
 _MEMORY_S = 30.0  # an epoch's weight falls to 1/e after so much of its arm's time in the cell
 _EXACT_LOADS = 8
 _CELL_RATIO = 1.25
-_LEARNED = 0.1  # weight of the newest epoch in what is learned of an arm's noise
-_FIRST_NOISE, _LEAST_NOISE, _MOST_NOISE = 0.1, 0.02, 0.3  # of an epoch's reward, relative
+_FIRST_NOISE, _LEAST_NOISE, _MOST_NOISE = 0.08, 0.02, 0.4  # of an epoch's reward, relative
+_FIRST_EPOCHS = 3.0  # the first guess of the noise is worth so many
 _CHANGED = log(1.2)  # two epochs in a row off by more than this, and than so many deviations of the noise: a change
 _CHANGED_DEVIATIONS = 3.0
 _DOUBTED_EPOCHS = 0.25  # what an arm showed at other loads is worth so many at most behind a change
 _RATIO_SLOPE = 0.3  # deviation of the logarithm of two arms' ratio where the load is e times another
 _NEAR = log(1.6)  # loads within this tell of one another
 _ELASTICITY = 0.5  # reward falls with about this power of the load within a cell: between none and a full server's 1
-_GIVING_UP_DEVIATIONS = 1.5  # an arm is given up later than it is taken: near a tie trying on costs nothing
+_SURE_DEVIATIONS = 1.5
 _LATER = 0.1  # a share of late rounds higher by this breaks promises that the other keeps
 
 
@@ -47,6 +47,7 @@ class Reward:
     load: float
     tokens_per_s: float
     epochs: float
+    variance: float  # of one epoch's reward, relative
     late: float | None = None
     surprise: float = 0.0  # how far off its last epoch was, if that is not yet believed: log
 
@@ -79,27 +80,15 @@ class Comparison:
 
     def better(self, margin: float) -> bool:
         """Whether it is, by more than the margin, for all that is known."""
-        return self._exceeds(max(log(1.0 + margin), self.deviation))
+        return self._exceeds(max(log(1.0 + margin), _SURE_DEVIATIONS * self.deviation))
 
     def no_better(self, margin: float) -> bool:
         """Whether it is not, by the margin, for all that is known."""
-        return not self._exceeds(log(1.0 + margin) - _GIVING_UP_DEVIATIONS * self.deviation)
+        return not self._exceeds(log(1.0 + margin) - _SURE_DEVIATIONS * self.deviation)
 
     def _exceeds(self, least: float) -> bool:
         """Promises come first."""
         return self.later < 0.0 if abs(self.later) > _LATER else self.log_ratio > least
-
-
-@dataclass(slots=True, eq=False)
-class _Noise:
-    """How much an arm's epochs differ from one another: mean square of the logarithm."""
-
-    variance: float = _FIRST_NOISE**2
-    epochs: int = 2  # the first guess is worth so many
-
-    def observe(self, off: float) -> None:
-        self.epochs += 1
-        self.variance += max(_LEARNED, 1.0 / self.epochs) * (min(abs(off), _MOST_NOISE) ** 2 - self.variance)
 
 
 class Rewards:
@@ -108,7 +97,6 @@ class Rewards:
     def __init__(self) -> None:
         """Begin with nothing known."""
         self._cells: dict[str, dict[int, Reward]] = {}
-        self._noise: dict[str, _Noise] = {}
 
     def of(self, arm: str) -> tuple[Reward, ...]:
         """What is known of an arm, by load."""
@@ -117,27 +105,27 @@ class Rewards:
     def observe(self, arm: str, found: Found) -> bool:
         """Learn from an epoch; whether the arm has changed at this load, for better or worse."""
         cells, cell = self._cells.setdefault(arm, {}), load_cell(found.load)
-        known = cells.get(cell)
+        known, fresh = cells.get(cell), _first(found)
         if known is None:
-            cells[cell] = Reward(found.load, found.tokens_per_s, 1.0, found.late)
+            cells[cell] = fresh
             return False
         off = _log(found.tokens_per_s) - _log(known.tokens_per_s) + _ELASTICITY * log(found.load / known.load)
-        noise = self._noise.setdefault(arm, _Noise())
-        surprising = abs(off) > max(_CHANGED, _CHANGED_DEVIATIONS * sqrt(noise.variance))
-        noise.observe(off)
+        surprising = abs(off) > max(_CHANGED, _CHANGED_DEVIATIONS * sqrt(known.variance))
         if surprising and known.surprise * off > 0.0:  # the second in a row
             for other, reward in cells.items():
                 cells[other] = replace(reward, epochs=min(reward.epochs, _DOUBTED_EPOCHS))
-            cells[cell] = Reward(found.load, found.tokens_per_s, 1.0, found.late)
+            cells[cell] = fresh
             return True
         kept = known.epochs * exp(-found.seconds / _MEMORY_S)
         share = 1.0 / (kept + 1.0)
+        noise = min(abs(off), _MOST_NOISE) ** 2 - known.variance
         cells[cell] = Reward(
-            known.load + share * (found.load - known.load),
-            known.tokens_per_s + share * (found.tokens_per_s - known.tokens_per_s),
-            kept + 1.0,
-            _mixed(known.late, found.late, share),
-            off if surprising else 0.0,
+            load=known.load + share * (found.load - known.load),
+            tokens_per_s=known.tokens_per_s + share * (found.tokens_per_s - known.tokens_per_s),
+            epochs=kept + 1.0,
+            variance=max(_LEAST_NOISE**2, known.variance + noise / (kept + 1.0 + _FIRST_EPOCHS)),
+            late=_mixed(known.late, found.late, share),
+            surprise=off if surprising else 0.0,
         )
         return False
 
@@ -161,7 +149,7 @@ class Rewards:
         for cell in mine.keys() & theirs.keys():
             one, two = mine[cell], theirs[cell]
             apart = abs(log(one.load / load))
-            variance = self._variance(arm) / one.epochs + self._variance(other) / two.epochs
+            variance = one.variance / one.epochs + two.variance / two.epochs
             weight = 1.0 / (variance + (_RATIO_SLOPE * apart) ** 2) / (1.0 + (apart / _NEAR) ** 4)
             ratio = _log(one.tokens_per_s) - _log(two.tokens_per_s) + _ELASTICITY * log(one.load / two.load)
             weights, total = weights + weight, total + weight * ratio
@@ -171,8 +159,10 @@ class Rewards:
             return Comparison()
         return Comparison(total / weights, 1.0 / sqrt(weights), distance, later / weights)
 
-    def _variance(self, arm: str) -> float:
-        return max(self._noise.get(arm, _Noise()).variance, _LEAST_NOISE**2)
+
+def _first(found: Found) -> Reward:
+    """What one epoch tells."""
+    return Reward(found.load, found.tokens_per_s, 1.0, max(_FIRST_NOISE**2, found.variance), found.late)
 
 
 def _log(tokens_per_s: float) -> float:

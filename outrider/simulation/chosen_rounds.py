@@ -1,8 +1,8 @@
 """A device whose rounds are chosen one by one, by the product's own selection policies.
 
 The policy sees what the product's coordinator would: acceptance learned from verdicts (one book for a group), the
-load of the verifier as running averages, the response's credit. The state of a link is taken as known; of one that
-changes over time, as it begins.
+load of the verifier as running averages, the response's credit, the arm in use. The state of a link is taken as known;
+of one that changes over time, as it begins.
 """
 
 from outrider.contracts.cost import CostModel, LinearCostModel
@@ -16,6 +16,8 @@ from outrider.protocols.registry import PROTOCOLS
 from outrider.rounds.load import PresentLoad
 from outrider.rounds.machine import Leave
 from outrider.selection.acceptance import AcceptanceBook, GenerationAcceptance
+from outrider.selection.arms import DRAFT, Arm
+from outrider.selection.regime import Regime
 from outrider.selection.situation import (
     DrafterView,
     Promise,
@@ -42,8 +44,15 @@ _PARAMS = SamplingParams()
 class GroupChoices:
     """What the devices of a group share: policy, acceptance book, tables of plans, the view of the verifier."""
 
-    def __init__(self, drafts: GroupDrafts, policy: SelectionPolicy, cost_model: CostModel, load: PresentLoad) -> None:
-        """Begin with nothing learned.
+    def __init__(
+        self,
+        drafts: GroupDrafts,
+        policy: SelectionPolicy,
+        cost_model: CostModel,
+        load: PresentLoad,
+        regime: Regime | None = None,
+    ) -> None:
+        """Begin with nothing learned; without a ``regime`` drafts are always chosen.
 
         Raises:
             ParameterError: a cost model that selection cannot compute with.
@@ -55,13 +64,18 @@ class GroupChoices:
         self.rule = PROTOCOLS[self.group.protocol].rule(_PARAMS, WIRE)
         link = self.group.link
         self.csi: Csi | None = None if link is None else profile_csi(profile_at(link, 0.0))
-        self._cost_model, self._load = cost_model, load
+        self._cost_model, self._load, self._regime = cost_model, load, regime
         self._shapes: dict[DraftPlan, tuple[DraftShape, tuple[int, int]]] = {}
 
     @property
+    def arm(self) -> Arm:
+        """In use now."""
+        return DRAFT if self._regime is None else self._regime.arm
+
+    @property
     def verifier(self) -> VerifierView:
-        """As it was lately."""
-        return self._load.view(self._cost_model)
+        """As it was lately, under the arm in use."""
+        return self._load.view(self._cost_model, self.arm)
 
     def shape(self, plan: DraftPlan) -> tuple[DraftShape, tuple[int, int]]:
         """A plan's shape and message sizes."""
@@ -87,9 +101,14 @@ class ChoosingDevice(ModelledDevice):
         self._prompt_tokens = 0
 
     @property
+    def follows_regime(self) -> bool:
+        """Its drafts are chosen."""
+        return True
+
+    @property
     def alone_rounds(self) -> int:
         """None before the first choice: a drafter is ready by the first token."""
-        return 0 if self._previous is None else Leave().with_drafter
+        return 0 if self._previous is None else Leave().rounds(self._previous, may_draft=True)
 
     def begin(self) -> Response | None:
         """Learn from the last round of the response before, and know nothing of the next one's acceptance."""
@@ -133,6 +152,7 @@ class ChoosingDevice(ModelledDevice):
             protocols=(group.protocol,),
             window=None,
             promise=promise,
+            arm=choices.arm,
         )
         self._previous = choices.policy.choose(situation, self._previous)
         return self._previous

@@ -1,10 +1,12 @@
 """A device's response and round under way."""
 
 from dataclasses import dataclass, field
+from math import inf
 
 from outrider.link.emulator import LinkEmulator
 from outrider.rounds.account import RoundAccount
 from outrider.scheduling.policy import PendingVerification
+from outrider.selection.arms import DRAFT, Arm
 from outrider.simulation.device_account import DeviceAccount
 from outrider.simulation.drafted_rounds import NO_DRAFT, Draft, Workload
 
@@ -22,6 +24,7 @@ class SimulatedDevice:
     workload: Workload
     link: LinkEmulator | None
     exchange_s: float  # seconds of every exchange beyond link and steps
+    span_s: tuple[float, float] = (0.0, inf)  # responses begin in it
     verification: PendingVerification | None = None  # of its block, while that waits or is verified
     round: int = 0  # counts over all its responses
     done: bool = True  # no response is under way
@@ -41,6 +44,7 @@ class SimulatedDevice:
     alone_rounds: int = 0  # that the verifier may yet make by itself
     ahead: int = 0  # tokens of such rounds that are not known yet
     follows: bool = False  # the round is one of them
+    arm: Arm = DRAFT  # in use when the round was begun
 
     @property
     def number(self) -> int:

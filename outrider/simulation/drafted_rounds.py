@@ -45,6 +45,11 @@ class Workload(Protocol):
     """One device's work, in order."""
 
     @property
+    def follows_regime(self) -> bool:
+        """Whether what is drafted is up to the verifier's regime."""
+        ...
+
+    @property
     def alone_rounds(self) -> int:
         """Where nothing is drafted, the verifier makes so many more by itself before it is asked anew."""
         ...
@@ -107,6 +112,11 @@ class ModelledDevice:
         self._longest = len(drafts.shape.passes) if speculates else 0
         self.acceptance_draws: list[float] = []
         self._flags: list[float] = []
+
+    @property
+    def follows_regime(self) -> bool:
+        """It has a window of its own."""
+        return False
 
     @property
     def alone_rounds(self) -> int:

@@ -59,7 +59,7 @@ class RecordedWorkload:
 
     def __init__(self, device: RecordedDevice) -> None:
         """Begin at its first response."""
-        self.alone_rounds = 0
+        self.alone_rounds, self.follows_regime = 0, False
         self._responses = iter(device.responses)
         self._rounds: Iterator[Draft] = iter(())
 

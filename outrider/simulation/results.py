@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, fields
 from outrider.contracts.slo import SloClass
 from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.policy import StopReason
+from outrider.selection.regime import RegimeReport
 
 
 @dataclass(slots=True, kw_only=True)
@@ -179,6 +180,7 @@ class SimulationResults(RunResults):
     plane: tuple[PlanePoint, ...]  # a sample, evenly spread over the run
     batch_log: tuple[BatchEntry, ...]  # every batch of the whole run, if the scenario asks for it
     simulated_rounds: int
+    regime: RegimeReport | None = None  # at the end
 
     @property
     def goodput_tokens_per_s(self) -> float:

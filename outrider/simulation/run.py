@@ -9,7 +9,10 @@ from outrider.contracts.link import Direction
 from outrider.link.emulator import LinkEmulator
 from outrider.rounds.account import RoundAccount
 from outrider.rounds.load import PresentLoad
+from outrider.scheduling.attribution import round_is_late
 from outrider.scheduling.ledger import Ledger
+from outrider.selection.arms import ARMS, DRAFT, Arm
+from outrider.selection.regime import Regime
 from outrider.simulation.chance import link_seed
 from outrider.simulation.chosen_rounds import ChoosingDevice, GroupChoices
 from outrider.simulation.device import SimulatedDevice
@@ -36,11 +39,13 @@ def simulate(scenario: Scenario) -> SimulationResults:
     _check_memory(scenario)
     rules = rules_of(scenario)
     load = PresentLoad()
+    regime = None if scenario.regime is None else Regime(tuple(ARMS.values()), scenario.regime, 0.0)
     loop = EventLoop(
-        modelled_devices(scenario, rules, load),
+        modelled_devices(scenario, rules, load, regime),
         SimulatedServer(scenario.verifier, rules, scenario.seed),
         RunTally(scenario.warmup_s, keep_batch_log=scenario.keep_batch_log),
         load,
+        regime,
         duration_s=scenario.duration_s,
         max_active_responses=scenario.max_active_responses,
     )
@@ -48,7 +53,9 @@ def simulate(scenario: Scenario) -> SimulationResults:
     return loop.results(scenario.name, scenario.system, scenario.seed)
 
 
-def modelled_devices(scenario: Scenario, rules: SystemRules, load: PresentLoad) -> list[SimulatedDevice]:
+def modelled_devices(
+    scenario: Scenario, rules: SystemRules, load: PresentLoad, regime: Regime | None = None
+) -> list[SimulatedDevice]:
     """The devices of all groups, numbered through."""
     devices: list[SimulatedDevice] = []
     remote = rules.speculates and not rules.drafts_on_server
@@ -56,7 +63,7 @@ def modelled_devices(scenario: Scenario, rules: SystemRules, load: PresentLoad) 
     for group in scenario.groups:
         drafts, choices = GroupDrafts(group), None
         if group.selection is not None and remote:
-            choices = GroupChoices(drafts, group.selection, scenario.verifier.planner, load)
+            choices = GroupChoices(drafts, group.selection, scenario.verifier.planner, load, regime)
         for number in range(len(devices), len(devices) + group.count):
             workload: Workload
             if choices is None:
@@ -65,7 +72,8 @@ def modelled_devices(scenario: Scenario, rules: SystemRules, load: PresentLoad) 
                 workload = ChoosingDevice(drafts, choices, number, seed, responses)
             link = LinkEmulator(group.link, link_seed(seed, number)) if group.link and remote else None
             account = DeviceAccount(DeviceResults(device=number, group=group.name, slo=group.slo))
-            devices.append(SimulatedDevice(account, workload, link, group.exchange_s))
+            span_s = group.from_s, group.until_s
+            devices.append(SimulatedDevice(account, workload, link, group.exchange_s, span_s))
     return devices
 
 
@@ -78,12 +86,14 @@ class EventLoop:
         server: SimulatedServer,
         tally: RunTally,
         load: PresentLoad | None = None,
+        regime: Regime | None = None,
         *,
         duration_s: float = inf,
         max_active_responses: int | None = None,
     ) -> None:
-        """Everybody is about to ask for a first response; nobody measures a ``load`` of None."""
+        """Everybody is about to ask for a first response; nobody measures a ``load`` or ``regime`` of None."""
         self._devices, self._server, self._tally, self._load = devices, server, tally, load or PresentLoad()
+        self._regime = regime
         self._duration_s, self._warmup_s = duration_s, tally.warmup_s
         self._events: list[tuple[float, int, int, _Subject]] = []
         self._queued: deque[SimulatedDevice] = deque()
@@ -150,6 +160,7 @@ class EventLoop:
             plane=tuple(tally.plane),
             batch_log=tuple(tally.log),
             simulated_rounds=tally.rounds,
+            regime=None if self._regime is None else self._regime.report(end_s),
         )
 
     def _serve(self, now_s: float) -> None:
@@ -172,7 +183,7 @@ class EventLoop:
             self._at(step.entry.ends_at_s, _END, step)
 
     def _told(self, step: Step, now_s: float) -> None:
-        self._load.batch(len(step.members))
+        self._load.batch(len(step.members), self._arm)
         for device in self._server.told(step):
             self._commit(device, now_s, follows=device.number in step.going_on)
 
@@ -182,6 +193,7 @@ class EventLoop:
         self._tally.rounds += 1
         tokens = device.draft.accepted + 1
         device.committed += tokens
+        self._measure(device, tokens, now_s)
         if device.first_at_s is None:
             device.first_at_s = now_s
             device.account.first_tokens(now_s, measured=measured)
@@ -192,7 +204,8 @@ class EventLoop:
             if measured:
                 self._tally.round(device, now_s)
         if not device.follows:
-            self._load.round(device.queue_s, now_s - device.arrived_at_s - device.queue_s - device.verify_s)
+            other_s = now_s - device.arrived_at_s - device.queue_s - device.verify_s
+            self._load.round(device.queue_s, other_s, device.arm)
         device.promised.committed(tokens, now_s)
         if follows:
             self._follow(device, now_s)
@@ -201,11 +214,29 @@ class EventLoop:
             self._draft(device, now_s)
             return
         device.done = True
+        if self._regime is not None:
+            self._regime.ended(device.name, now_s)
         device.account.end_response(measured=measured)
         self._server.memory.drop(device.number)
         self._active -= 1
         self._admit(now_s)
         self._ask_next(device, now_s)
+
+    @property
+    def _arm(self) -> Arm:
+        return DRAFT if self._regime is None else self._regime.arm
+
+    def _measure(self, device: SimulatedDevice, tokens: int, now_s: float) -> None:
+        """Tell the regime of a committed round; a drafter is ready by a response's first token."""
+        if self._regime is None:
+            return
+        if device.first_at_s is None:
+            self._regime.began(device.name, now_s, counts=device.workload.follows_regime)
+            self._regime.ready(device.name)
+            return
+        round_s, promised = now_s - device.began_at_s, device.account.tokens_per_s
+        late = round_is_late(promised, tokens, round_s) if promised else None
+        self._regime.round(device.name, tokens, round_s, now_s, late=late)
 
     def _admit(self, now_s: float) -> None:
         """Begin responses that were asked for, as far as there is room."""
@@ -228,6 +259,7 @@ class EventLoop:
     def _draft(self, device: SimulatedDevice, now_s: float) -> None:
         """Begin a round; what happens to it until it arrives depends on nothing else and is known at once."""
         remaining_tokens = device.output_tokens - device.committed
+        device.arm = self._arm
         draft = device.workload.draft(device.committed, remaining_tokens, device.promised.promise(now_s))
         device.begin_round(draft, now_s)
         if draft.bits is None:
@@ -243,10 +275,13 @@ class EventLoop:
         self._at(arrives_at_s, _ARRIVE, device)
 
     def _ask_next(self, device: SimulatedDevice, now_s: float) -> None:
-        response = device.workload.begin()
-        if response is not None:
+        response, (from_s, until_s) = device.workload.begin(), device.span_s
+        if response is None:
+            return
+        asks_at_s = max(now_s, from_s) + response.pause_s
+        if asks_at_s < until_s:
             device.prompt_tokens, device.output_tokens = response.prompt_tokens, response.output_tokens
-            self._at(now_s + response.pause_s, _ASK, device)
+            self._at(asks_at_s, _ASK, device)
 
     def _at(self, at_s: float, kind: int, subject: _Subject) -> None:
         heappush(self._events, (at_s, self._sequence, kind, subject))

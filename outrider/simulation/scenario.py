@@ -8,6 +8,7 @@ beside this loop and are not modelled; nor is the drafter's prefill, which runs 
 
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 from typing import Annotated
 
 import pydantic.dataclasses
@@ -24,6 +25,7 @@ from outrider.link.trace import LinkSource
 from outrider.protocols.registry import NO_TOKENS, PROTOCOLS
 from outrider.scheduling.policy import BatchLimits
 from outrider.scheduling.registry import Scheduling
+from outrider.selection.regime import RegimeSettings
 from outrider.selection.situation import SelectionPolicy
 from outrider.simulation.acceptance_models import Predictor, Probability
 from outrider.simulation.lengths import Lengths, Spread
@@ -83,6 +85,8 @@ class DeviceGroup(Devices):
     slo: SloClass = BEST_EFFORT  # the speed they are promised
     link: LinkSource | None = None  # to the server; None delivers at once. Not used by systems that draft on the server
     stagger_s: float = 0.0  # the first response begins within so many seconds, each instant as likely
+    from_s: float = 0.0  # no response begins before; likewise none from ``until_s`` on
+    until_s: float = inf
     selection: SelectionPolicy | None = None
 
     def __post_init__(self) -> None:
@@ -133,6 +137,7 @@ class Scenario:
     scheduling: Scheduling | None = None  # in place of the system's
     max_active_responses: int | None = None
     keep_batch_log: bool = False  # whether results hold every batch
+    regime: RegimeSettings | None = None  # of groups with a selection; None lets each of their rounds be chosen
 
     def __post_init__(self) -> None:
         """Refuse a seed that the streams of chance cannot take."""
