@@ -34,6 +34,17 @@ class Pace:
     judged: int = 0  # rounds that had to keep a promise
     late: int = 0  # of these
 
+    def plus(self, other: "Pace") -> "Pace":
+        """Both together."""
+        return Pace(
+            self.tokens + other.tokens,
+            self.squares + other.squares,
+            self.seconds + other.seconds,
+            self.rounds + other.rounds,
+            self.judged + other.judged,
+            self.late + other.late,
+        )
+
 
 class Activity:
     """How many generations are active, over time. Mutable."""
@@ -76,39 +87,54 @@ class Span:
 
 
 class Paces:
-    """The paces of all generations that count, over one epoch after another. Mutable."""
+    """The paces of all generations that count, over one epoch after another. Mutable.
+
+    Rounds beside which a prompt was computed are kept apart: how many there are is chance, and they are far slower.
+    """
 
     def __init__(self) -> None:
         """Begin with none."""
-        self.active: dict[str, Pace] = {}
-        self._over: list[Pace] = []  # of responses that ended in this epoch
+        self.undisturbed: dict[str, Pace] = {}
+        self.disturbed: dict[str, Pace] = {}
+        self._over: list[tuple[Pace, Pace]] = []  # of responses that ended in this epoch
+
+    def began(self, generation: str) -> None:
+        """A response is active."""
+        self.undisturbed[generation], self.disturbed[generation] = Pace(), Pace()
 
     def ended(self, generation: str) -> None:
         """A response is over."""
-        if (pace := self.active.pop(generation, None)) is not None:
-            self._over.append(pace)
+        if generation in self.undisturbed:
+            self._over.append((self.undisturbed.pop(generation), self.disturbed.pop(generation)))
 
     def restart(self) -> None:
         """A new epoch begins."""
         self._over.clear()
-        for generation in self.active:
-            self.active[generation] = Pace()
+        for generation in self.undisturbed:
+            self.began(generation)
 
     def rounds_each(self) -> float:
-        """Of those that had any, on the mean."""
-        counts = [pace.rounds for pace in (*self._over, *self.active.values()) if pace.rounds]
+        """Undisturbed, of those that had any, on the mean."""
+        counts = [pace.rounds for pace in self._all() if pace.rounds]
         return sum(counts) / len(counts) if counts else 0.0
 
-    def found(self, load: float, seconds: float) -> Found | None:
-        """What the epoch, at this load and so long, showed so far; None if nothing."""
-        shown = [pace for pace in (*self._over, *self.active.values()) if pace.rounds]
+    def found(self, load: float, seconds: float, *, disturbed: bool) -> Found | None:
+        """What the epoch, at this load and so long, showed so far; None if nothing. Of all rounds, if ``disturbed``."""
+        shown = [pace for pace in (self._whole() if disturbed else self._all()) if pace.rounds]
         if not shown or load <= 0.0:
             return None
-        longest_s = max(pace.seconds for pace in shown)
+        longest_s = min(seconds, max(pace.seconds for pace in shown))
         steady = [pace for pace in shown if 2.0 * pace.seconds >= longest_s]
         judged = [pace.late / pace.judged for pace in shown if pace.judged >= _LEAST_JUDGED_ROUNDS]
         speed = trimmed_mean([pace.tokens / pace.seconds for pace in steady])
         return Found(load, speed, trimmed_mean(judged) if judged else None, seconds, _variance(steady))
+
+    def _all(self) -> list[Pace]:
+        return [*(pace for pace, _ in self._over), *self.undisturbed.values()]
+
+    def _whole(self) -> list[Pace]:
+        both = [*self._over, *zip(self.undisturbed.values(), self.disturbed.values(), strict=True)]
+        return [one.plus(other) for one, other in both]
 
 
 def trimmed_mean(values: Sequence[float]) -> float:

@@ -5,7 +5,8 @@ all of them would do without drafts, shows only when all do alike. So an arm is 
 its *reward* is measured in common epochs - committed tokens per second of an active generation, at that load - and the
 best at the present load is kept (``outrider.selection.rewards``).
 
-- A generation is active from its first committed tokens to its end: neither prefills nor idle time count.
+- A generation is active from its first committed tokens to its end: neither its prefill nor idle time counts. Rounds
+  beside others' prefills count only where there are hardly any others.
 - Rounds count that begin after a *settling*: behind a change of arms, until stretches and rounds of the one before are
   over and, under an arm that needs drafters, most generations have theirs.
 - Another arm is tried for an epoch or a few when its turn has come and the budget allows (``selection.probing``).
@@ -20,7 +21,7 @@ from dataclasses import dataclass, field
 from math import inf, log
 
 from outrider.selection.arms import Arm
-from outrider.selection.paces import Activity, Found, Pace, Paces, Span
+from outrider.selection.paces import Activity, Found, Paces, Span
 from outrider.selection.probing import ProbeRules, Probes
 from outrider.selection.rewards import Comparison, Reward, Rewards
 
@@ -85,7 +86,8 @@ class Regime:
         self._arm = self._kept = self._arms[0]
         self._rewards, self._probes = Rewards(), Probes(settings.probes)
         self._activity, self._paces = Activity(now_s), Paces()
-        self._pace_of = self._paces.active.get
+        self._prefilling: set[str] = set()
+        self._prefilled_at_s = now_s
         self._ready: set[str] = set()
         self._due_at_s = self._idle_since_s = self._changed_at_s = now_s
         self._changed = self._tick_span = Span(self._activity, now_s)  # since the last change of arms; since a tick
@@ -101,17 +103,24 @@ class Regime:
         """In use."""
         return self._arm
 
+    def asked(self, generation: str) -> None:
+        """A response's prompt is given to the verifier."""
+        self._prefilling.add(generation)
+
     def began(self, generation: str, now_s: float, *, counts: bool = True) -> None:
         """A response has its first tokens. One that fixes its drafts itself is load, but counts for no arm."""
         idle = self._activity.count == 0 and now_s - self._idle_since_s > _FORGOTTEN_S
         if idle and self._arm is not self._kept:
             self._use(self._kept, now_s)
         if counts:
-            self._paces.active[generation] = Pace()
+            self._paces.began(generation)
+        self._prefill_over(generation, now_s)
         self._activity.moves(1, now_s)
 
     def ended(self, generation: str, now_s: float) -> None:
-        """A response that had begun is over."""
+        """A response that was asked for, and may have begun, is over."""
+        if self._prefill_over(generation, now_s):
+            return
         self._paces.ended(generation)
         self._ready.discard(generation)
         self._activity.moves(-1, now_s)
@@ -133,7 +142,10 @@ class Regime:
             now_s: absolute.
             late: it broke its promise; None if it had none to keep.
         """
-        if now_s - round_s >= self._from_s and (pace := self._pace_of(generation)) is not None:
+        began_at_s, paces = now_s - round_s, self._paces
+        disturbed = self._prefilling or began_at_s < self._prefilled_at_s
+        pace = (paces.disturbed if disturbed else paces.undisturbed).get(generation)
+        if pace is not None and began_at_s >= self._from_s:
             pace.tokens += committed_tokens
             pace.squares += committed_tokens * committed_tokens
             pace.seconds += round_s
@@ -156,6 +168,14 @@ class Regime:
             changes=self._changes,
         )
 
+    def _prefill_over(self, generation: str, now_s: float) -> bool:
+        """Whether there was one."""
+        if generation not in self._prefilling:
+            return False
+        self._prefilling.remove(generation)
+        self._prefilled_at_s = now_s
+        return True
+
     def _tick(self, now_s: float) -> None:
         settings, passed = self._settings, self._tick_span
         self._due_at_s, self._tick_span = now_s + settings.tick_s, Span(self._activity, now_s)
@@ -173,7 +193,7 @@ class Regime:
             self._measure(self._epoch, now_s)
 
     def _settled(self, now_s: float) -> bool:
-        waited_s, counting = now_s - self._changed_at_s, self._paces.active.keys()
+        waited_s, counting = now_s - self._changed_at_s, self._paces.undisturbed.keys()
         if waited_s < self._settings.settle_s:
             return False
         if not self._arm.needs_drafters or waited_s >= self._settings.longest_settle_s:
@@ -189,10 +209,15 @@ class Regime:
         settings, seconds = self._settings, epoch.seconds(now_s)
         if seconds < settings.epoch_s:
             return
-        found = self._paces.found(epoch.load(now_s), seconds)
-        short = self._paces.rounds_each() < settings.rounds_each and seconds < _LONGEST_EPOCH * settings.epoch_s
-        if found is None or (short and not self._hopeless(found)):
-            return
+        short = self._paces.rounds_each() < settings.rounds_each
+        if seconds < _LONGEST_EPOCH * settings.epoch_s:
+            found = self._paces.found(epoch.load(now_s), seconds, disturbed=False)
+            if found is None or (short and not self._hopeless(found)):
+                return
+        else:
+            found = self._paces.found(epoch.load(now_s), seconds, disturbed=short)
+            if found is None:
+                return
         changed = self._rewards.observe(self._arm.name, found)
         self._begin_epoch(now_s)
         if self._arm is not self._kept:

@@ -244,6 +244,8 @@ class EventLoop:
             self._active += 1
             device = self._queued.popleft()
             device.arrived_at_s = now_s
+            if self._regime is not None:
+                self._regime.asked(device.name)
             self._server.enqueue(device, now_s)
 
     def _follow(self, device: SimulatedDevice, now_s: float) -> None:

@@ -26,18 +26,19 @@ class World:
     settings: RegimeSettings = field(default_factory=RegimeSettings)
 
     def __post_init__(self) -> None:
+        """Begin with nobody."""
         self.regime = Regime((NONE, DRAFT), self.settings, 0.0)
         self.now_s = 0.0
         self.arms: list[tuple[float, Arm]] = [(0.0, NONE)]  # since when which was in use
         self.tokens: dict[float, int] = defaultdict(int)  # in each second
         self._rng = random.Random(self.seed)
-        self._events: list[tuple[float, str, int, float, bool]] = []  # at, generation, tokens, round's length, is first
+        self._events: list[tuple[float, str, int, float]] = []  # at, generation, tokens, round's length
         self._live: set[str] = set()
         self._ready_at_s: dict[str, float] = {}
         self._named = 0
 
     def load(self, generations: int) -> None:
-        """So many are active from now on; who comes has a prefill of half a second before."""
+        """So many are active from now on; a drafter of one that comes takes a while."""
         while len(self._live) > generations:
             gone = self._live.pop()
             self.regime.ended(gone, self.now_s)
@@ -52,7 +53,7 @@ class World:
     def until(self, end_s: float) -> "World":
         """Let it go on."""
         while self._events and self._events[0][0] <= end_s:
-            self.now_s, name, tokens, round_s, _ = heapq.heappop(self._events)
+            self.now_s, name, tokens, round_s = heapq.heappop(self._events)
             if name not in self._live:
                 continue
             if self._ready_at_s.get(name, float("inf")) <= self.now_s:
@@ -86,7 +87,7 @@ class World:
         tokens, expected = (self._rng.choice(DRAFT_YIELD), mean) if drafts else (1, 1.0)
         round_s = expected / speed * max(0.2, self._rng.gauss(1.0, self.noise))
         round_s *= self.slow.get(name, 1.0) if drafts else 1.0
-        heapq.heappush(self._events, (self.now_s + round_s, name, tokens, round_s, False))
+        heapq.heappush(self._events, (self.now_s + round_s, name, tokens, round_s))
 
 
 def crossing(at: float, steepness: float = 0.5) -> Speed:

@@ -1,0 +1,185 @@
+"""Which arm is kept, when it is left, and what finding out costs: in virtual time, with each arm's speed given."""
+
+from itertools import pairwise
+
+import pytest
+
+from outrider.selection.arms import DRAFT, NONE, Arm
+from outrider.selection.regime import Regime, RegimeSettings
+from tests.unit.selection.regime_world import World, constant, crossing
+
+MINUTE_S = 60.0
+
+
+def best_of(world: World, loads: int) -> float:
+    """Tokens per second of all, under the better arm."""
+    return loads * max(world.speed(NONE, loads, 0.0), world.speed(DRAFT, loads, 0.0))
+
+
+def changed_at_s(world: World, since_s: float, arm: Arm) -> float:
+    """When an arm was next put in use."""
+    return next(at_s for at_s, used in world.arms if at_s >= since_s and used is arm)
+
+
+@pytest.mark.parametrize("load", [2, 8])
+@pytest.mark.parametrize("ratio", [0.4, 0.8, 1.0, 1.2, 1.5])
+def test_a_cold_start_loses_little_against_the_better_arm(ratio: float, load: int) -> None:
+    world = World(constant(ratio))
+    world.load(load)
+    world.until(MINUTE_S)
+    assert world.arms[0] == (0.0, NONE), "which never costs"
+    assert 1.0 < world.arms[1][0] < 3.0, "the other one is tried soon"
+    assert world.rate(0.0, MINUTE_S) > 0.96 * best_of(world, load)
+    if ratio != 1.0:
+        assert world.regime.report(world.now_s).kept == ("draft" if ratio > 1.0 else "none")
+
+
+def test_tries_of_what_loses_cost_little_and_come_ever_more_seldom() -> None:
+    world = World(constant(0.5))
+    world.load(4)
+    world.until(10 * MINUTE_S)
+    tries = [at_s for at_s, arm in world.arms if arm is DRAFT]
+    report = world.regime.report(world.now_s)
+    assert world.rate(0.0, 600.0) > 0.985 * best_of(world, 4)
+    assert max(after - before for before, after in pairwise(tries)) > 2 * MINUTE_S
+    assert dict(report.probes)["draft"] == len(tries)
+    assert 0.0 < report.probes_lost_s < 0.015 * report.active_s
+    assert report.active_s == pytest.approx(600.0, abs=1.0)
+
+
+def test_what_has_begun_to_pay_is_found_again() -> None:
+    world = World(lambda arm, load, now_s: constant(0.5 if now_s < 300.0 else 2.0)(arm, load, now_s))
+    world.load(4)
+    world.until(300.0)
+    assert world.regime.report(300.0).kept == "none"
+    world.until(640.0)
+    assert world.regime.report(640.0).kept == "draft"
+
+
+def test_what_has_ceased_to_pay_is_left_at_once() -> None:
+    world = World(lambda arm, load, now_s: constant(1.5 if now_s < 100.0 else 0.5)(arm, load, now_s))
+    world.load(4)
+    world.until(99.0)
+    assert world.regime.report(99.0).kept == "draft"
+    world.until(106.0)
+    assert world.regime.report(106.0).kept == "none"
+
+
+def test_a_load_that_goes_back_and_forth_around_the_crossover_changes_nothing() -> None:
+    world = World(crossing(4.5))
+    for second in range(300):
+        world.load(4 + second % 2)
+        world.until(second + 1.0)
+    assert world.regime.report(300.0).changes <= 2
+    assert len(world.arms) <= 20, "tries included"
+
+
+def test_a_step_in_load_is_followed_within_two_seconds_where_both_arms_are_known() -> None:
+    world = World(crossing(8.0))
+    for load, until_s in ((4, 40.0), (16, 80.0), (4, 120.0), (16, 160.0)):
+        world.load(load)
+        world.until(until_s)
+    world.load(4)
+    world.until(200.0)
+    assert changed_at_s(world, 120.0, NONE) < 122.0
+    assert changed_at_s(world, 160.0, DRAFT) < 162.0
+
+
+def test_a_step_to_a_load_that_is_new_is_followed_by_a_try() -> None:
+    world = World(crossing(8.0))
+    world.load(4)
+    world.until(40.0)
+    assert world.regime.arm is DRAFT
+    world.load(16)
+    world.until(46.0)
+    assert world.regime.report(46.0).kept == "none"
+
+
+@pytest.mark.parametrize("factor", [20.0, 4.0])
+def test_one_slow_device_among_many_does_not_keep_the_others_from_drafting(factor: float) -> None:
+    world = World(constant(1.3), slow={"g1": factor})
+    world.load(8)
+    world.until(MINUTE_S)
+    assert world.share(DRAFT, 10.0) > 0.9
+
+
+def test_one_device_that_is_too_good_does_not_make_the_others_draft() -> None:
+    world = World(constant(0.75), slow={"g1": 0.02})
+    world.load(8)
+    world.until(MINUTE_S)
+    assert world.share(NONE, 10.0) > 0.9
+
+
+def test_promises_are_a_condition() -> None:
+    """An arm that breaks them loses to one that keeps them, though it is faster."""
+    for late, kept, ratio in (({NONE: 0.0, DRAFT: 0.4}, "none", 1.3), ({NONE: 0.4, DRAFT: 0.0}, "draft", 0.8)):
+        world = World(constant(ratio), late=late)
+        world.load(4)
+        world.until(MINUTE_S)
+        assert world.regime.report(world.now_s).kept == kept
+
+
+def steps(regime: Regime, names: list[str], since_s: float, until_s: float, step_s: float = 0.02) -> None:
+    """One token of each in every step."""
+    for step in range(1, round((until_s - since_s) / step_s) + 1):
+        for name in names:
+            regime.round(name, 1, step_s, since_s + step * step_s)
+
+
+def rewards(regime: Regime, now_s: float) -> list[tuple[float, float]]:
+    """Load and speed of all that is known of no draft."""
+    return [(reward.load, reward.tokens_per_s) for reward in dict(regime.report(now_s).rewards)["none"]]
+
+
+def test_neither_prefills_nor_idle_time_count() -> None:
+    regime = Regime((NONE,), RegimeSettings(), 0.0)
+    for number in range(4):  # a second each, and three between them in which nobody is active
+        name, begins_s = f"g{number}", 4.0 * number
+        regime.began(name, begins_s)
+        steps(regime, [name], begins_s, begins_s + 1.0)
+        regime.ended(name, begins_s + 1.0)
+    assert rewards(regime, 16.0) == [(pytest.approx(1.0), pytest.approx(50.0))]
+    assert regime.report(16.0).active_s == pytest.approx(4.0)
+
+
+def test_one_that_fixes_its_drafts_is_load_and_no_evidence() -> None:
+    regime = Regime((NONE,), RegimeSettings(), 0.0)
+    regime.began("fixed", 0.0, counts=False)
+    steps(regime, ["fixed"], 0.0, 3.0)
+    assert rewards(regime, 3.0) == []
+    regime.began("free", 3.0)
+    steps(regime, ["free"], 3.0, 8.0, step_s=0.05)
+    assert rewards(regime, 8.0)[-1] == (pytest.approx(2.0), pytest.approx(20.0))
+
+
+def test_what_comes_right_behind_a_change_counts_for_neither_arm() -> None:
+    """Rounds begun before drafters are ready, however many, tell nothing of drafting."""
+    regime = Regime((NONE, DRAFT), RegimeSettings(), 0.0)
+    regime.began("g", 0.0)
+    now_s = 0.0
+    while regime.arm is NONE:
+        now_s += 0.02
+        regime.round("g", 1, 0.02, now_s)
+    settled_s = now_s + 1.5
+    while now_s < settled_s:
+        now_s += 0.02
+        regime.round("g", 1, 0.02, now_s)
+    assert regime.arm is DRAFT
+    assert dict(regime.report(now_s).rewards)["draft"] == ()
+    regime.ready("g")
+    while regime.arm is DRAFT:
+        now_s += 0.2
+        regime.round("g", 2, 0.2, now_s)
+    (known,) = dict(regime.report(now_s).rewards)["draft"]
+    assert known.tokens_per_s == pytest.approx(10.0)
+
+
+def test_a_try_that_idle_time_interrupts_is_over() -> None:
+    world = World(constant(0.5))
+    world.load(1)
+    while world.regime.arm is NONE:
+        world.until(world.now_s + 0.1)
+    world.load(0)
+    world.until(world.now_s + MINUTE_S)
+    world.load(1)
+    assert world.regime.arm is NONE
