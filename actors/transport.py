@@ -11,7 +11,7 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from actors.messages import Answer
 from actors.waiting import within
 from outrider.contracts.drafting import DraftTerms
-from outrider.contracts.errors import ContextTooLongError, DrafterBrokenError, DrafterLostError
+from outrider.contracts.errors import ContextTooLongError, DrafterBrokenError, DrafterLostError, DrafterSilentError
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import OpenGeneration
 
@@ -32,7 +32,8 @@ class DrafterTransport(Protocol):
         """Exchange one round's messages.
 
         Raises:
-            DrafterLostError: no answer within ``deadline_s`` seconds.
+            DrafterSilentError: no answer within ``deadline_s`` seconds, or it was lost on its way.
+            DrafterLostError: the drafter is gone.
             DrafterBrokenError: an answer of another form, or none for a fault of its own.
         """
         ...
@@ -90,7 +91,7 @@ class RayDrafterTransport:
         try:
             return await within(deadline_s, reference)
         except TimeoutError:
-            raise DrafterLostError(
+            raise DrafterSilentError(
                 f"drafter {self._name} needs to answer within {deadline_s:g} s and did not; the generation goes on "
                 "without it"
             ) from None
@@ -101,4 +102,4 @@ class RayDrafterTransport:
                 raise error.cause from None
             raise DrafterBrokenError(f"drafter {self._name} failed: {error.cause!r:.200}") from error
         except RayError as error:
-            raise DrafterLostError(f"drafter {self._name} cannot be reached: {type(error).__name__}") from error
+            raise DrafterSilentError(f"drafter {self._name}'s answer is lost: {type(error).__name__}") from error

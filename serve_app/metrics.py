@@ -122,6 +122,7 @@ REGIME_PROBES_LOST_S = _counter(
 REGIME_ACTIVE_S = _counter(
     "regime_active_seconds_total", "Time in which responses were active: what that is a share of"
 )
+DRAFTS_GIVEN_UP = _counter("drafts_given_up_total", "Drafts that had to be used and never came: inexact rounds")
 LINK_RATE_BPS = _gauge("link_rate_bps", "Measured rate of a group's links, the slowest: up, down", "group", "direction")
 LINK_RTT_S = _gauge("link_rtt_seconds", "Measured round-trip time of a group's links, the longest", "group")
 DRAFTERS = _gauge("drafters", "Drafters by group and state: starting, ready, suspect, refused", "group", "state")

@@ -262,6 +262,7 @@ class LimitsConfig:
     max_output_tokens: PositiveNumber = 4096
     max_body_mib: Annotated[int, Field(strict=True, ge=1, le=1024)] = 4
     drafter_deadline_s: Seconds = 5.0
+    drafter_last_deadline_s: Seconds = 120.0
     drafter_open_deadline_s: Seconds = 30.0
     verifier_deadline_s: Seconds = 30.0
     verifier_start_deadline_s: Seconds = 300.0
@@ -269,12 +270,13 @@ class LimitsConfig:
     next_chunk_deadline_s: Seconds = 400.0
 
     def __post_init__(self) -> None:
-        """Refuse to give up a response while a lost verifier may still come back for it."""
-        recovery_s = self.verifier_deadline_s + self.verifier_start_deadline_s
-        for name in ("first_chunk_deadline_s", "next_chunk_deadline_s"):
-            if getattr(self, name) < recovery_s:
-                needed = f"at least verifier_deadline_s + verifier_start_deadline_s ({recovery_s:g})"
-                raise ConfigError(name, needed, getattr(self, name))
+        """Refuse to give up a response while a verifier may still come back for it, or a draft that has to be used."""
+        for other in ("verifier_start_deadline_s", "drafter_last_deadline_s"):
+            least_s = self.verifier_deadline_s + getattr(self, other)
+            for name in ("first_chunk_deadline_s", "next_chunk_deadline_s"):
+                found_s = getattr(self, name)
+                if found_s < least_s:
+                    raise ConfigError(name, f"at least verifier_deadline_s + {other} ({least_s:g})", found_s)
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)

@@ -72,6 +72,10 @@ class DrafterLostError(OutriderError):
     """The drafter died or does not answer in time. Its state is to be taken as gone."""
 
 
+class DrafterSilentError(DrafterLostError):
+    """Nothing says that the drafter died, but its answer is not here: it is late, or was lost on its way."""
+
+
 class DrafterBrokenError(OutriderError):
     """The drafter answers nonsense (the wrong round, tokens that do not exist), or fails at what it is asked."""
 

@@ -6,6 +6,7 @@ from itertools import zip_longest
 
 from outrider.contracts.drafting import Draft, DraftPlan
 from outrider.contracts.exchanged import Deferral, WireFormat
+from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import RATIO_RULES, AcceptanceRule, Block, target_rule
 from outrider.protocols.registry import PROTOCOLS
 from outrider.rounds.generation import Generation
@@ -57,6 +58,11 @@ def row_request(generation: Generation, number: int, wire: WireFormat) -> Block:
     """Ask for the target's distribution where a device is to draw the next token."""
     block = make_block(generation, number, None, None, wire, forced=(), deferral=None)
     return replace(block, bonus=False, rule=AcceptanceRule.RATIO, deferral=Deferral(wire.row_field))
+
+
+def is_binding(plan: DraftPlan, params: SamplingParams, wire: WireFormat) -> bool:
+    """Whether what is drawn for a plan has to be used: ratio rules are exact over all drafts, not over the quick."""
+    return plan.window > 0 and PROTOCOLS[plan.protocol].rule(params, wire) in RATIO_RULES
 
 
 def block_tokens(block: Block) -> int:

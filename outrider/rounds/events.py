@@ -68,10 +68,15 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What became of ``AskDrafter`` or ``AskAgain``; None: the drafter was lost, or lacks the prefix."""
+    """What became of ``AskDrafter`` or ``AskAgain``; None: the drafter was lost, or lacks the prefix.
+
+    Attributes:
+        censored: there is no answer, and what the drafter drew may be why.
+    """
 
     round: int
     exchange: Exchange | None
+    censored: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,7 @@ class Incident(StrEnum):
 
     CANDIDATES_REFUSED = "candidates_refused"  # a device took none of those it was sent
     CORRECTION_GIVEN_UP = "correction_given_up"
+    DRAFT_GIVEN_UP = "draft_given_up"  # one that had to be used
     ROUND_LOST = "round_lost"  # the verifier lost the generation
 
 
@@ -155,12 +161,14 @@ class AskDrafter:
     Attributes:
         correction: what the device is to draw the next token from, if that is its to draw.
         allowed_s: that the exchange may take beyond the usual deadline.
+        binding: what the drafter draws has to be used: it is waited for as long as the drafter lives.
     """
 
     round: int
     plan: DraftPlan
     correction: CorrectionSource | None
     allowed_s: float
+    binding: bool
 
 
 @dataclass(frozen=True, slots=True)

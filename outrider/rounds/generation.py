@@ -160,6 +160,10 @@ class Generation:
         self.correction.happened(CorrectionEvent.GIVEN_UP)
         self.stats += RoundStats(inexact_rounds=1)
 
+    def forgo_draft(self) -> None:
+        """A draft that had to be used is not here, and may be missing for what it says: the round is inexact."""
+        self.stats += RoundStats(inexact_rounds=1)
+
     def verifier_lost(self) -> None:
         """The verifier is to be opened again, with all that is committed."""
         self.unverified = ()

@@ -15,14 +15,14 @@ from dataclasses import dataclass, field, replace
 
 from outrider.contracts.committed import Committed
 from outrider.contracts.cost import VerifyCost
-from outrider.contracts.drafting import Draft, NeedsRow
+from outrider.contracts.drafting import Draft, DraftPlan, NeedsRow
 from outrider.contracts.errors import ContextTooLongError, GenerationFailedError
 from outrider.contracts.requests import ChoiceReport, GenerationChunk
 from outrider.contracts.stretches import goes_on
 from outrider.contracts.verifying import Block, OpenGeneration, Refused, Resolution, Stretch, Undecided, Verified
 from outrider.protocols.registry import CORRECTION_ALONE, PROTOCOLS
 from outrider.rounds.account import RoundAccount
-from outrider.rounds.blocks import block_tokens, make_block, row_request
+from outrider.rounds.blocks import block_tokens, is_binding, make_block, row_request
 from outrider.rounds.choice import RoundChooser, Speculation, report
 from outrider.rounds.events import (
     Answered,
@@ -205,7 +205,10 @@ class RoundMachine:
         source = generation.correction.source
         if owed:
             generation.correction.happened(CorrectionEvent.ORDERED)
-        return [AskDrafter(number, plan, source, allowed_s)]
+        return [AskDrafter(number, plan, source, allowed_s, binding=owed or self._is_binding(plan))]
+
+    def _is_binding(self, plan: DraftPlan) -> bool:
+        return is_binding(plan, self._generation.request.params, self._rules.speculation.wire)
 
     def _answered(self, event: Answered, now_s: float) -> list[Effect]:
         generation, round_ = self._generation, self._open(event.round)
@@ -214,11 +217,12 @@ class RoundMachine:
         correction = generation.correction
         if event.exchange is None:
             generation.round_happened(round_.number, RoundEvent.DRAFTER_LOST)
+            told = self._give_up_draft(round_) if event.censored else []
             if correction.by is not None:  # another drafter draws it
                 correction.happened(CorrectionEvent.DRAFTER_LOST)
-                return self._over()
+                return [*self._over(), *told]
             self._round = OpenRound(generation.begin_round(drafting=False), round_.began_at_s)
-            return self._verify_alone(self._round)
+            return [*told, *self._verify_alone(self._round)]
         round_.exchanges.append(event.exchange)
         answer = event.exchange.answer
         if isinstance(answer, NeedsRow):
@@ -230,6 +234,14 @@ class RoundMachine:
         round_.draft = answer
         sent = [] if answer.correction is None else self._drawn(round_, answer.correction, now_s)
         return [*sent, *self._verify_block(round_)] if generation.state is GenerationState.ACTIVE else sent
+
+    def _give_up_draft(self, round_: OpenRound) -> list[Effect]:
+        """The target draws what was drafted, and perhaps because of what was: said to be inexact where that matters."""
+        plan = round_.plan
+        if plan is None or not self._is_binding(plan):
+            return []
+        self._generation.forgo_draft()
+        return [Report(Incident.DRAFT_GIVEN_UP, {"round": round_.number, "protocol": plan.protocol})]
 
     def _drawn(self, round_: OpenRound, token_id: int, now_s: float) -> list[Effect]:
         """A device's correction is here: sent at once, unless the verifier is to tell its log-probability."""

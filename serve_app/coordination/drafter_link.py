@@ -16,15 +16,22 @@ from actors.messages import DrafterId
 from actors.transport import DrafterTransport
 from actors.waiting import within
 from outrider.contracts.drafting import Draft, DraftPlan, DraftRequest, DraftTerms, NeedsPrefix, NeedsRow
-from outrider.contracts.errors import ContextTooLongError, DrafterBrokenError, MessageError, OutriderError
+from outrider.contracts.errors import (
+    ContextTooLongError,
+    DrafterBrokenError,
+    DrafterLostError,
+    DrafterSilentError,
+    MessageError,
+    OutriderError,
+)
 from outrider.contracts.exchanged import CorrectionSource, WireFormat
 from outrider.contracts.requests import GenerationId
-from outrider.contracts.verifying import Resolution, Undecided
+from outrider.contracts.verifying import Resolution
 from outrider.events import event
 from outrider.link.latency import down_s
 from outrider.link.state import LinkSample, ProbeRequest
 from outrider.protocols.registry import NO_TOKENS
-from outrider.rounds.events import Drafter, Exchange
+from outrider.rounds.events import Answered, AskAgain, AskDrafter, Drafter, Exchange
 from outrider.rounds.generation import Generation
 from outrider.rounds.machine import LINK_PATIENCE
 from outrider.session.answers import draft_fault, drafted_layers
@@ -32,6 +39,7 @@ from outrider.session.session import CoordinatorSession, payload_bits
 from serve_app.coordination.drafter_book import DrafterBook, DrafterRecord
 
 _MOST_FORGOTTEN = 5
+_PING = bytes(1)
 _PREFILL_ROUND = -1  # round number of the window-0 exchange that computes a drafter's prefix
 
 log = logging.getLogger(__name__)
@@ -72,6 +80,7 @@ class LinkSettings:
     """Deadlines of exchanges with a drafter, and how its messages are written."""
 
     draft_deadline_s: float
+    binding_deadline_s: float  # for a block that has to be used, from a drafter that lives
     prefill_deadline_s: float
     retry_s: float  # pause before asking for a drafter again when there was none
     wire: WireFormat
@@ -140,58 +149,98 @@ class DrafterLink:
             self._port.transport.close(self._generation.name)
         self._fleet.release(self._generation.name)
 
-    async def draft(
-        self, number: int, plan: DraftPlan, correction: CorrectionSource | None, allowed_s: float
-    ) -> Exchange | None:
-        """Have one block drafted; None if the drafter was lost or lacks the prefix (a replacement is on its way).
-
-        Args:
-            number: of the round.
-            plan: what to draft.
-            correction: what the device is to draw the next token from, if that is its to draw.
-            allowed_s: seconds the exchange is expected to take on a slow link, beyond the usual deadline.
-        """
+    async def draft(self, asked: AskDrafter) -> Answered:
+        """Have one block drafted; without an answer a replacement is on its way."""
         assert self._port is not None, "draft() needs ready"
-        port, request = self._port, self._request(number, plan, correction)
-        deadline_s = self._settings.draft_deadline_s + allowed_s
-        return await self._unless_lost(port, self._exchange(port, request, deadline_s))
+        port, request = self._port, self._request(asked.round, asked.plan, asked.correction)
+        deadline_s = self._settings.draft_deadline_s + asked.allowed_s
+        exchanged = self._exchange(port, request, deadline_s, binding=asked.binding)
+        return await self._unless_lost(asked.round, port, exchanged)
 
-    async def ask_again(self, asked: Undecided, allowed_s: float) -> Exchange | None:
+    async def ask_again(self, again: AskAgain) -> Answered:
         """Have the drafter of the last block send what the verifier needs of it before it decides; as ``draft``."""
         assert self._port is not None, "ask_again() needs a block that was drafted"
-        port, question = self._port, self._session.encode_question(asked)
-        deadline_s = self._settings.draft_deadline_s + allowed_s
-        read = partial(self._session.decode_details, asked=asked)
-        return await self._unless_lost(port, self._carried(port, question, read, deadline_s))
+        port, question = self._port, self._session.encode_question(again.asked)
+        deadline_s = self._settings.draft_deadline_s + again.allowed_s + self._down_patience_s(port, question)
+        read = partial(self._session.decode_details, asked=again.asked)
+        return await self._unless_lost(again.asked.round, port, self._carried(port, question, read, deadline_s))
 
-    async def _unless_lost(self, port: DrafterPort, carried: Coroutine[Any, Any, Exchange | None]) -> Exchange | None:
-        """What came of an exchange; None if the drafter was lost or lacks the prefix: another is made ready."""
+    async def _unless_lost(
+        self, number: int, port: DrafterPort, carried: Coroutine[Any, Any, Exchange | None]
+    ) -> Answered:
+        """What came of an exchange; if the drafter was lost or lacks the prefix, another is made ready."""
         try:
             exchange = await carried
-            if exchange is None:
-                self._forgotten += 1
-                if self._forgotten > _MOST_FORGOTTEN:
-                    raise DrafterBrokenError(f"drafter {port.drafter.actor_name} forgets what it is given")
-                # Whichever drafter is leased next, this one is not to keep what it may still have.
-                port.transport.close(self._generation.name)
-                self._port = None
-                self.start()
-                return None
         except OutriderError as error:
             self._give_up(port, error)
             self.start()
-            return None
+            return Answered(number, None, censored=isinstance(error, DrafterBrokenError | DrafterSilentError))
+        if exchange is None:
+            self._forget(port)
+            self.start()
+            return Answered(number, None)
         self._forgotten = 0
         self._probe_if_due(port)
-        return exchange
+        return Answered(number, exchange)
 
-    async def _exchange(self, port: DrafterPort, request: DraftRequest, deadline_s: float) -> Exchange | None:
+    def _forget(self, port: DrafterPort) -> None:
+        """Part with a drafter that lacks the prefix; it says so before it draws."""
+        self._forgotten += 1
+        if self._forgotten > _MOST_FORGOTTEN:
+            self._give_up(port, DrafterBrokenError(f"drafter {port.drafter.actor_name} forgets what it is given"))
+            return
+        # Whichever drafter is leased next, this one is not to keep what it may still have.
+        port.transport.close(self._generation.name)
+        self._port = None
+
+    async def _exchange(
+        self, port: DrafterPort, request: DraftRequest, deadline_s: float, *, binding: bool = False
+    ) -> Exchange | None:
         """One order and its answer, checked; None if the drafter lacks the prefix."""
         order = self._session.encode_order(request)
-        exchange = await self._carried(port, order, partial(self._read, port=port, request=request), deadline_s)
+        deadline_s += self._down_patience_s(port, order)
+        read = partial(self._read, port=port, request=request)
+        if binding:
+            carried = self._carried(port, order, read, self._settings.binding_deadline_s)
+            exchange = await self._while_it_lives(port, carried, deadline_s)
+        else:
+            exchange = await self._carried(port, order, read, deadline_s)
         if exchange is not None:
             self._known_tokens = request.feedback_position + len(request.feedback)
         return exchange
+
+    async def _while_it_lives(
+        self, port: DrafterPort, carried: Coroutine[Any, Any, Exchange | None], quiet_s: float
+    ) -> Exchange | None:
+        """Wait for an answer that may be late for what is in it, as long as the drafter answers something else.
+
+        ``quiet_s``: after which it is asked, and in which it has to answer; the largest answer there is may be in front
+        of that on the link, so it must not depend on what was drawn.
+        """
+        answering, watching = asyncio.create_task(carried), None
+        try:
+            await asyncio.wait({answering}, timeout=quiet_s)
+            if not answering.done():
+                watching = asyncio.create_task(self._until_silent(port, quiet_s))
+                await asyncio.wait({answering, watching}, return_when=asyncio.FIRST_COMPLETED)
+            if watching is None or answering.done():
+                return await answering
+            raise DrafterLostError(f"drafter {port.drafter.actor_name} is taken for lost: {await watching}")
+        except DrafterSilentError as error:
+            raise DrafterBrokenError(f"drafter {port.drafter.actor_name} lives and owes a block: {error}") from error
+        finally:
+            answering.cancel()
+            if watching is not None:
+                watching.cancel()
+
+    async def _until_silent(self, port: DrafterPort, deadline_s: float) -> OutriderError:
+        """Ask a drafter whether it lives, by what has nothing to do with its draft; why it is taken not to."""
+        while True:
+            try:
+                await port.transport.probe(_PING, len(_PING), deadline_s)
+            except OutriderError as error:
+                return error
+            await asyncio.sleep(self._settings.draft_deadline_s)
 
     def _read(self, data: bytes, port: DrafterPort, request: DraftRequest) -> Draft | NeedsRow | None:
         answer = self._session.decode_answer(data, request)
@@ -204,11 +253,7 @@ class DrafterLink:
 
     async def _carried(self, port: DrafterPort, message: bytes, read: _Read, deadline_s: float) -> Exchange | None:
         """One message down and one up, measured; None if the drafter has not what the first assumes."""
-        record = self._book.record(port.drafter)
-        sent_at_s = self._clock()
-        csi = record.view(sent_at_s).csi
-        if csi is not None:
-            deadline_s += LINK_PATIENCE * down_s(csi, payload_bits(message))  # it may carry a whole row
+        record, sent_at_s = self._book.record(port.drafter), self._clock()
         reply = await port.transport.exchange(self._generation.name, message, deadline_s)
         elapsed_s = self._clock() - sent_at_s
         if not reply.data:
@@ -226,6 +271,11 @@ class DrafterLink:
         record.observe(LinkSample(sent_at_s + elapsed_s, down_bits, up_bits, elapsed_s, drafter_s), steps)
         model = self._book.model(port.drafter)
         return Exchange(answer, drafter_s, elapsed_s - drafter_s, up_bits, down_bits, model)
+
+    def _down_patience_s(self, port: DrafterPort, message: bytes) -> float:
+        """What a message down may take beyond the usual deadline: it may carry a whole row."""
+        csi = self._book.record(port.drafter).view(self._clock()).csi
+        return 0.0 if csi is None else LINK_PATIENCE * down_s(csi, payload_bits(message))
 
     def _request(self, number: int, plan: DraftPlan, correction: CorrectionSource | None) -> DraftRequest:
         generation = self._generation

@@ -15,7 +15,6 @@ from outrider.contracts.errors import OutriderError, VerifierLostError
 from outrider.contracts.requests import GenerationChunk
 from outrider.events import event
 from outrider.rounds.events import (
-    Answered,
     AskAgain,
     AskDrafter,
     AwaitDrafter,
@@ -50,6 +49,7 @@ from serve_app.metrics import Metric, Sink
 _COUNTED: dict[Incident, Metric] = {
     Incident.CANDIDATES_REFUSED: metrics.CANDIDATE_FALLBACKS,
     Incident.CORRECTION_GIVEN_UP: metrics.CORRECTIONS_GIVEN_UP,
+    Incident.DRAFT_GIVEN_UP: metrics.DRAFTS_GIVEN_UP,
     Incident.ROUND_LOST: metrics.VERIFIER_LOSSES,
 }
 
@@ -186,10 +186,10 @@ class RoundLoop:
         """Do one thing; what became of it, where the rounds are to be told."""
         link, services = self._link, self._services
         match effect:
-            case AskDrafter(number, plan, correction, allowed_s):
-                return Answered(number, await link.draft(number, plan, correction, allowed_s))
-            case AskAgain(asked, allowed_s):
-                return Answered(asked.round, await link.ask_again(asked, allowed_s))
+            case AskDrafter():
+                return await link.draft(effect)
+            case AskAgain():
+                return await link.ask_again(effect)
             case Verify(block, opening, cost, terms):
                 observe = partial(self._rounds.moved, block.round)
                 verified = services.batcher.verify(block, cost, opening, observe, terms)

@@ -15,8 +15,15 @@ CHAINS = gate("test_chains")
 ROUNDS = gate("rounds_after")
 GREEDY = gate("greedy")
 CANDIDATES = gate("candidates_and")
+LATE = ("tests/unit/serve_app/coordination/test_late_drafts.py", "-k", "does_not_change_the_law")
 
 FAULTS = (
+    Fault(
+        "a draft that comes late is dropped whatever the rule",
+        "return plan.window > 0 and PROTOCOLS[plan.protocol].rule(params, wire) in RATIO_RULES",
+        "return False",
+        LATE,
+    ),
     Fault(
         "siblings drawn without replacement are tested with it",
         "without(drawn_from, token_id) if distinct else drawn_from",

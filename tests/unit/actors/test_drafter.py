@@ -1,26 +1,30 @@
 """The drafter actor without Ray, over every engine there is and one that only this test registers."""
 
 import asyncio
+import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from transformers import PreTrainedModel
 
 from actors.drafter import DrafterActor
+from actors.waiting import within
 from outrider.assembly.drafters import drafter_spec
 from outrider.config.reading import parse_config
-from outrider.contracts.drafting import Draft, DraftPlan, DraftRequest, DraftTerms
+from outrider.contracts.drafting import Draft, DraftAnswer, DraftPlan, DraftRequest, DraftTerms
 from outrider.contracts.errors import ContextTooLongError, UnsupportedBlockError
 from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import ProtocolName, SamplingParams
 from outrider.contracts.verifying import OpenGeneration
+from outrider.engines.kinds import BuiltDrafter, DrafterSpec
 from outrider.engines.registry import DRAFTERS
 from outrider.models.loading import load_target
 from outrider.session.session import CoordinatorSession
 from tests.unit.engines.reference import target_alone
-from tests.unit.engines.table_drafter import TableModel, table_drafter
+from tests.unit.engines.table_drafter import TableDrafter, TableModel, table_drafter
 from tests.unit.models.tiny_models import save_model, tiny_model
 
 PROMPT = (5, 17, 8, 30, 2)
@@ -31,6 +35,7 @@ MODELS: dict[str, Callable[[Path], PreTrainedModel | TableModel]] = {
 }
 VOCAB = 41
 TERMS = DraftTerms(WireFormat(VOCAB))
+_WAIT_S = 60.0  # for what never happens
 
 
 @pytest.fixture(scope="module")
@@ -92,3 +97,40 @@ def test_what_an_engine_does_not_draft_is_refused(folder: Path, monkeypatch: pyt
             await actor.exchange("a", session.encode_order(request_of("a", [*PROMPT], 0, "dsd")))
 
     asyncio.run(refused())
+
+
+class Stuck(TableDrafter):
+    """Begins a step, and does not end it before it may."""
+
+    begun, may_end = threading.Event(), threading.Event()
+
+    def step(self) -> list[DraftAnswer]:
+        """On the engine's thread."""
+        self.begun.set()
+        assert self.may_end.wait(_WAIT_S)
+        return super().step()
+
+
+def stuck_drafter(spec: DrafterSpec) -> BuiltDrafter:
+    built = table_drafter(spec)
+    return replace(built, engine=Stuck(TableModel(VOCAB)))
+
+
+def test_a_probe_is_answered_while_the_engine_is_in_a_step(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By this a drafter shows that it lives, however long a block takes it."""
+    monkeypatch.setitem(DRAFTERS, "table", stuck_drafter)
+
+    async def probed() -> None:
+        actor, session = actor_of("table", folder), CoordinatorSession(TERMS.wire, "a")
+        await actor.open(OpenGeneration("a", PROMPT, PARAMS), TERMS)
+        order = session.encode_order(request_of("a", [*PROMPT], 0, "token_ids"))
+        exchange = asyncio.create_task(actor.exchange("a", order))
+        try:
+            assert await asyncio.to_thread(Stuck.begun.wait, _WAIT_S)
+            assert (await within(_WAIT_S, actor.probe(b"?", 3))).data == bytes(3)
+            assert not exchange.done()
+        finally:
+            Stuck.may_end.set()
+        assert (await exchange).data
+
+    asyncio.run(probed())

@@ -248,6 +248,10 @@ MISTAKES = [
     ("speculation: {k_max: 4, window: 5}", "speculation.window needs at most k_max (4), found 5"),
     ("verifiers: {num_cpus: 0}", "verifiers.num_cpus needs a share above 0 where neither num_gpus nor resources"),
     ("limits: {first_chunk_deadline_s: 9}", "limits.first_chunk_deadline_s needs at least verifier_deadline_s + veri"),
+    (
+        "limits: {drafter_last_deadline_s: 999}",
+        "limits.first_chunk_deadline_s needs at least verifier_deadline_s + draf",
+    ),
     ("drafters: 3", "drafters needs a list, found 3"),
     ("drafters: [{name: A}]", "drafters[0].name needs a short name"),
     ("drafters: [{count: 2}]", "drafters[0].name needs a short name"),

@@ -1,9 +1,14 @@
-"""A token that is a device's to draw, on a clock that is driven by hand: waited for, asked for, given up."""
+"""What is a device's to draw, on a clock that is driven by hand: waited for, asked for, given up."""
+
+import numpy as np
+import pytest
 
 from outrider.contracts.cost import DEFAULT_COST_MODEL
-from outrider.contracts.requests import GenerationRequest, SamplingParams
+from outrider.contracts.exchanged import TargetRow
+from outrider.contracts.requests import GenerationRequest, ProtocolName, SamplingParams
+from outrider.protocols.registry import PROTOCOLS
 from outrider.rounds.choice import Speculation
-from outrider.rounds.events import AwaitDrafter, Drafter, Incident, Report, Turn, Verify
+from outrider.rounds.events import Answered, AskDrafter, AwaitDrafter, Drafter, Incident, Report, Turn, Verify
 from outrider.rounds.generation import Generation
 from outrider.rounds.load import PresentLoad
 from outrider.rounds.machine import RoundMachine, RoundRules
@@ -27,9 +32,12 @@ def owing() -> tuple[Generation, RoundMachine]:
     request = GenerationRequest("g", PROMPT, SamplingParams(), 64, output_ids=(4,), correction_by="small")
     generation = Generation(request, eos_token_ids=(), max_context_tokens=128)
     generation.happened(GenerationEvent.STARTED)
-    speculation = Speculation(("dssd",), k_max=4, window=3, expansion=(), wire=WIRE, has_drafters=True)
-    rules = RoundRules(speculation, Fixed(), DeadlineRule.LEDGER, SpikeDetector(), correction_deadline_s=5.0)
-    return generation, RoundMachine(generation, IncrementalText(TOKENIZER, (), (4,), 0), rules, 100.0)
+    return generation, RoundMachine(generation, IncrementalText(TOKENIZER, (), (4,), 0), rules_of("dssd"), 100.0)
+
+
+def rules_of(protocol: ProtocolName) -> RoundRules:
+    speculation = Speculation((protocol,), k_max=4, window=3, expansion=(), wire=WIRE, has_drafters=True)
+    return RoundRules(speculation, Fixed(), DeadlineRule.LEDGER, SpikeDetector(), correction_deadline_s=5.0)
 
 
 def drafter(model: str, view: DrafterView | None = READY) -> Drafter:
@@ -57,3 +65,60 @@ def test_a_row_that_is_not_known_is_asked_for_first() -> None:
     assert isinstance(effect, Verify)
     assert (effect.block.draft, effect.block.bonus, effect.block.deferral is not None) == ((), False, True)
     assert generation.correction.state is CorrectionState.ROW_ORDERED
+
+
+def ordering(protocol: ProtocolName, params: SamplingParams) -> tuple[Generation, RoundMachine, AskDrafter]:
+    """A response that has ordered its first block."""
+    request = GenerationRequest("g", PROMPT, params, 64, protocol=protocol, reproducible=False)
+    generation = Generation(request, eos_token_ids=(), max_context_tokens=128)
+    generation.happened(GenerationEvent.STARTED)
+    rounds = RoundMachine(generation, IncrementalText(TOKENIZER, (), (), 0), rules_of(protocol), 100.0)
+    (order,) = rounds.step(Turn(drafter("small"), VIEW), 100.0)
+    assert isinstance(order, AskDrafter)
+    return generation, rounds, order
+
+
+RATIO = [name for name in PROTOCOLS if name != "token_ids"]
+SAMPLED, GREEDY = SamplingParams(seed=3), SamplingParams(temperature=0.0)
+DROPPABLE = [*((name, GREEDY) for name in PROTOCOLS), ("token_ids", SAMPLED)]
+
+
+@pytest.mark.parametrize("protocol", RATIO)
+def test_a_draft_that_has_to_be_used_and_is_not_here_makes_the_round_inexact(protocol: ProtocolName) -> None:
+    generation, rounds, order = ordering(protocol, SAMPLED)
+    assert order.binding
+    told, verify = rounds.step(Answered(order.round, None, censored=True), 101.0)
+    assert told == Report(Incident.DRAFT_GIVEN_UP, {"round": order.round, "protocol": protocol})
+    assert isinstance(verify, Verify)
+    assert (verify.block.draft, generation.stats.inexact_rounds) == ((), 1)
+
+
+@pytest.mark.parametrize("protocol", RATIO)
+def test_a_device_that_is_lost_whatever_it_drew_leaves_the_round_exact(protocol: ProtocolName) -> None:
+    generation, rounds, order = ordering(protocol, SAMPLED)
+    (verify,) = rounds.step(Answered(order.round, None), 101.0)
+    assert isinstance(verify, Verify)
+    assert generation.stats.inexact_rounds == 0
+
+
+@pytest.mark.parametrize(("protocol", "params"), DROPPABLE)
+def test_a_draft_that_may_be_dropped_is_none_the_worse_for_it(protocol: ProtocolName, params: SamplingParams) -> None:
+    generation, rounds, order = ordering(protocol, params)
+    assert not order.binding
+    (verify,) = rounds.step(Answered(order.round, None, censored=True), 101.0)
+    assert isinstance(verify, Verify)
+    assert generation.stats.inexact_rounds == 0
+
+
+@pytest.mark.parametrize(("room", "inexact"), [(60, 1), (1, 0)], ids=["with a block behind it", "alone"])
+def test_a_correction_is_drawn_again_and_the_block_behind_it_is_not(room: int, inexact: int) -> None:
+    request = GenerationRequest("g", PROMPT, SAMPLED, room, protocol="dssd", reproducible=False)
+    generation = Generation(request, eos_token_ids=(), max_context_tokens=128)
+    generation.happened(GenerationEvent.STARTED)
+    generation.correction.defer(TargetRow(None, np.full(WIRE.vocab_size, 1 / WIRE.vocab_size, np.float32)), "small")
+    rounds = RoundMachine(generation, IncrementalText(TOKENIZER, (), (), 0), rules_of("dssd"), 100.0)
+    (order,) = rounds.step(Turn(drafter("small"), VIEW), 100.0)
+    assert isinstance(order, AskDrafter)
+    assert order.binding
+    rounds.step(Answered(order.round, None, censored=True), 101.0)
+    assert (generation.correction.state, generation.stats.inexact_rounds) == (CorrectionState.OWED, inexact)

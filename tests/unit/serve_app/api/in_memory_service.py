@@ -187,6 +187,7 @@ class Service:
     ) -> None:
         self.verifier = LocalVerifier(blocks, judge)
         self.fleet = MemoryFleet(*drafters)
+        self.link_settings = SETTINGS
         self.book = DrafterBook({})
         self.sink = RecordingSink()
         self.timings: list[RoundTiming] = []
@@ -241,7 +242,7 @@ class Service:
         generation = Generation(request, eos_token_ids=self._eos_token_ids, max_context_tokens=most)
         self.generations[request.generation] = generation
         stop_ids = tokens_that_stop([f"w{i}" for i in range(VOCAB)], request.stop)
-        link = DrafterLink(generation, LinkServices(self.fleet, self.book, SETTINGS, now_s), stop_ids)
+        link = DrafterLink(generation, LinkServices(self.fleet, self.book, self.link_settings, now_s), stop_ids)
         text = IncrementalText(TOKENIZER, request.stop, request.output_ids, request.min_tokens)
         rounds = RoundMachine(generation, text, self.rules, now_s())
         await RoundLoop(rounds, link, self.services, put, credit or endless()).run()

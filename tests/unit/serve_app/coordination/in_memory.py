@@ -1,12 +1,13 @@
 """Drafter, fleet, metrics and logs in this process: second implementations of what a coordinator works with."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from actors.lease_table import LeaseTable
 from actors.messages import Answer, DrafterId
+from actors.waiting import within
 from outrider.contracts.drafting import Draft, DraftAnswer, DrafterEngine, DraftRequest, DraftTerms
-from outrider.contracts.errors import DrafterLostError, OutriderError
+from outrider.contracts.errors import DrafterLostError, DrafterSilentError, OutriderError
 from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.requests import GenerationId, SamplingParams
 from outrider.contracts.verifying import OpenGeneration
@@ -14,6 +15,7 @@ from outrider.session.session import DrafterSession
 from serve_app.coordination.drafter_link import DrafterPort, LinkSettings
 from serve_app.metrics import Metric, Sink
 from tests.unit.engines.conftest import VOCAB
+from tests.unit.virtual_clock import now_s
 
 GREEDY = SamplingParams(temperature=0.0)
 SAMPLED = SamplingParams(temperature=0.9, seed=3)
@@ -21,7 +23,7 @@ PROMPT = (5, 17, 42, 8, 61, 30, 2)
 FIRST, SECOND = DrafterId("edge", 0), DrafterId("edge", 1)
 WIRE = WireFormat(VOCAB, top_k=16)
 LINK_S = 1e-4  # virtual: what an exchange takes on its way
-SETTINGS = LinkSettings(draft_deadline_s=1.0, prefill_deadline_s=1.0, retry_s=0.001, wire=WIRE)
+SETTINGS = LinkSettings(draft_deadline_s=1.0, binding_deadline_s=60.0, prefill_deadline_s=1.0, retry_s=0.001, wire=WIRE)
 
 NONSENSE: dict[str, Callable[[bytes], bytes]] = {
     "half a message": lambda data: data[: len(data) // 2],
@@ -60,10 +62,12 @@ class EngineTransport:
 
     def __init__(self, engine: DrafterEngine) -> None:
         self.engine = engine
-        self.gates: dict[str, Gate] = {}  # by step: open, prefill, draft, question
+        self.gates: dict[str, Gate] = {}  # by step: open, prefill, draft, question, probe
         self.lost: dict[str, OutriderError] = {}  # by step: the request arrives, its answer does not
         self.changes: dict[str, Callable[[bytes], bytes]] = {}  # by step: what arrives instead of its answer
         self.draws: Callable[[Draft], Draft] | None = None  # instead of what it drafted, well encoded
+        self.delay_s: Callable[[Draft], float] = lambda _: 0.0  # before a draft leaves
+        self.probed_at_s: list[float] = []
         self.opened: list[OpenGeneration] = []
         self.drafted: list[DraftRequest] = []
         self.answers: list[Draft] = []
@@ -84,8 +88,17 @@ class EngineTransport:
         self.engine.open(request, terms)
         await self._on_the_way("open")
 
-    async def exchange(self, generation: GenerationId, order: bytes, deadline_s: float) -> Answer:  # noqa: ARG002 (interface)
+    async def exchange(self, generation: GenerationId, order: bytes, deadline_s: float) -> Answer:
         """Exchange one round; others' exchanges go on between two steps of the engine."""
+        return await self._in_time(self._exchanged(generation, order), deadline_s)
+
+    async def _in_time(self, answering: Awaitable[Answer], deadline_s: float) -> Answer:
+        try:
+            return await within(deadline_s, answering)
+        except TimeoutError:
+            raise DrafterSilentError(f"no answer within {deadline_s:g} s") from None
+
+    async def _exchanged(self, generation: GenerationId, order: bytes) -> Answer:
         session = self._sessions.get(generation)
         if session is None:
             return Answer(b"", self.drafter_s)
@@ -108,7 +121,9 @@ class EngineTransport:
         answer = self._answers.pop(key)
         if self.draws is not None and isinstance(answer, Draft):
             answer = self.draws(answer)
-        self.answers += [answer] if isinstance(answer, Draft) else []
+        if isinstance(answer, Draft):
+            self.answers.append(answer)
+            await asyncio.sleep(self.delay_s(answer))
         data = session.encode_answer(answer)
         step = "draft" if drafting else "prefill"
         await self._on_the_way(step)
@@ -116,6 +131,11 @@ class EngineTransport:
 
     async def probe(self, sent: bytes, reply_bytes: int, deadline_s: float) -> Answer:  # noqa: ARG002 (interface)
         """Send so many bytes back."""
+        self.probed_at_s.append(now_s())
+        return await self._in_time(self._probed(reply_bytes), deadline_s)
+
+    async def _probed(self, reply_bytes: int) -> Answer:
+        await self._on_the_way("probe")
         return Answer(bytes(reply_bytes), 0.0)
 
     def close(self, generation: GenerationId) -> None:

@@ -9,7 +9,7 @@ from outrider.contracts.drafting import Draft, DraftPlan
 from outrider.contracts.errors import DrafterBrokenError, DrafterLostError, OutriderError
 from outrider.contracts.requests import GenerationRequest, SamplingParams
 from outrider.contracts.verifying import Verified
-from outrider.rounds.events import Exchange
+from outrider.rounds.events import AskDrafter, Exchange
 from outrider.rounds.generation import Generation
 from outrider.rounds.states import RoundEvent
 from serve_app.coordination.drafter_book import DrafterBook
@@ -59,7 +59,9 @@ def commit(generation: Generation, *token_ids: int) -> None:
 
 
 async def drafted(generation: Generation, link: DrafterLink, window: int = 4) -> Exchange | None:
-    return await link.draft(generation.begin_round(drafting=True), DraftPlan("token_ids", window), None, 0.0)
+    number = generation.begin_round(drafting=True)
+    asked = AskDrafter(number, DraftPlan("token_ids", window), None, 0.0, binding=False)
+    return (await link.draft(asked)).exchange
 
 
 def tokens(exchange: Exchange) -> tuple[int, ...]:
