@@ -39,7 +39,7 @@ async def failing(error: Exception) -> Answer:
     [
         (ActorDiedError(), DrafterLostError),
         (ObjectLostError("00" * 28, None, ""), DrafterSilentError),
-        (RayTaskError("exchange", "", ValueError("nan")), DrafterBrokenError),
+        (RayTaskError("exchange", "", ValueError("nan")), DrafterBrokenError),  # type: ignore[no-untyped-call]
     ],
     ids=["the actor died", "its answer is lost", "it failed"],
 )
