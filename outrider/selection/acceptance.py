@@ -47,7 +47,7 @@ _SIBLING_TOKENS = 10.0  # expected acceptances the prior of a sibling's factor i
 _SIBLING_DECLINE = 0.5
 _PAIR_MEMORY_TOKENS = 4096.0  # an observation's weight falls to 1/e after so many more
 _GENERATION_MEMORY_TOKENS = 192.0
-_TAUGHT_TOKENS = 512  # of one generation, that its pair's book learns from
+_TAUGHT_TOKENS = 256  # of one generation, that its pair's book learns from
 _LEAST = 1e-6  # means stay this far inside (0, 1), so that odds exist
 
 

@@ -1,9 +1,9 @@
-"""What is a device's to draw, on a clock that is driven by hand: waited for, asked for, given up."""
+"""Decisions on a clock that is driven by hand: what is a device's to draw, and the leave of a verifier."""
 
 import numpy as np
 import pytest
 
-from outrider.contracts.cost import DEFAULT_COST_MODEL
+from outrider.contracts.cost import DEFAULT_COST_MODEL, LinearCostModel
 from outrider.contracts.exchanged import TargetRow
 from outrider.contracts.requests import GenerationRequest, ProtocolName, SamplingParams
 from outrider.protocols.registry import PROTOCOLS
@@ -16,6 +16,8 @@ from outrider.rounds.states import CorrectionState, GenerationEvent
 from outrider.scheduling.attribution import SpikeDetector
 from outrider.scheduling.ledger import DeadlineRule
 from outrider.selection.acceptance import AcceptanceBook
+from outrider.selection.arms import DRAFT, NONE, Arm
+from outrider.selection.cheapest import Cheapest
 from outrider.selection.fixed import Fixed
 from outrider.selection.situation import DrafterView
 from outrider.text.shown import IncrementalText
@@ -122,3 +124,39 @@ def test_a_correction_is_drawn_again_and_the_block_behind_it_is_not(room: int, i
     assert order.binding
     rounds.step(Answered(order.round, None, censored=True), 101.0)
     assert (generation.correction.state, generation.stats.inexact_rounds) == (CorrectionState.OWED, inexact)
+
+
+def fresh(window: int | None = None) -> RoundMachine:
+    """A response at its first round, whose drafts are the policy's choice unless it names a window."""
+    request = GenerationRequest("g", PROMPT, SamplingParams(), 64, window=window)
+    generation = Generation(request, eos_token_ids=(), max_context_tokens=128)
+    generation.happened(GenerationEvent.STARTED)
+    speculation = Speculation(("token_ids",), k_max=4, window=None, expansion=(), wire=WIRE, has_drafters=True)
+    rules = RoundRules(speculation, Cheapest(), DeadlineRule.LEDGER, SpikeDetector(), correction_deadline_s=5.0)
+    return RoundMachine(generation, IncrementalText(TOKENIZER, (), (), 0), rules, 0.0)
+
+
+def leave(arm: Arm, step_s: float, window: int | None = None) -> int:
+    """Rounds that may follow the first one, where a step takes so long and no drafter is ready."""
+    view = PresentLoad().view(LinearCostModel(0.0, 0.0, 0.0, step_s), arm)
+    (effect,) = fresh(window).step(Turn(None, view, arm), 0.0)
+    assert isinstance(effect, Verify)
+    assert effect.block.stretch is not None
+    return effect.block.stretch.until_round - effect.block.round
+
+
+@pytest.mark.parametrize(("step_s", "rounds"), [(0.001, 32), (0.0125, 20), (0.05, 5), (0.5, 2)])
+def test_a_leave_under_an_arm_without_drafts_is_a_quarter_of_a_second(step_s: float, rounds: int) -> None:
+    assert leave(NONE, step_s) == rounds
+
+
+def test_a_leave_while_a_drafter_may_be_of_use_is_short() -> None:
+    assert leave(DRAFT, 0.0125) == 2
+    assert leave(NONE, 0.0125, window=3) == 2, "drafted whatever the arm"
+    assert leave(DRAFT, 0.0125, window=0) == 32
+
+
+def test_what_is_drafted_is_up_to_the_regime_unless_the_request_says_it() -> None:
+    assert fresh().follows_regime
+    assert not fresh(window=0).follows_regime
+    assert not fresh(window=3).follows_regime

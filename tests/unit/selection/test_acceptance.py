@@ -186,3 +186,30 @@ def test_verdicts_that_cannot_be_are_refused() -> None:
     with pytest.raises(ParameterError, match="3 siblings, or one less"):
         generation.observe_tree(RATIO, (2, 2, 2), (0,))
     assert generation.view().idle_rounds.max() == 0
+
+
+def test_one_that_teaches_nothing_learns_for_itself_alone() -> None:
+    """Such as a request whose penalties make drafts fail."""
+    book = AcceptanceBook()
+    for _ in range(100):
+        book.observe(GREEDY, 3, 4)
+    before, edited = book.view(), book.generation(teaches=False)
+    for _ in range(200):
+        edited.observe(GREEDY, 0, 4)
+        edited.observe_tree(GREEDY, [2], [])
+    assert edited.view().token_acceptance(GREEDY, 0) < 0.2
+    assert (book.view().means == before.means).all()
+    assert (book.view().sibling_factors == before.sibling_factors).all()
+
+
+def test_one_generation_s_weight_in_the_pair_s_book_is_bounded() -> None:
+    book = AcceptanceBook()
+    for _ in range(30):
+        ordinary = book.generation()
+        for _ in range(30):
+            ordinary.observe(GREEDY, 4, 5)
+    known, hostile = book.view().token_acceptance(GREEDY, 0), book.generation()
+    for _ in range(20_000):
+        hostile.observe(GREEDY, 0, 5)
+    assert hostile.view().token_acceptance(GREEDY, 0) < 0.05
+    assert book.view().token_acceptance(GREEDY, 0) > 0.7 * known

@@ -9,6 +9,7 @@ from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.selection.acceptance import AcceptanceBook, GenerationAcceptance
+from outrider.selection.arms import NONE
 from outrider.selection.cheapest import Cheapest
 from outrider.selection.cost_aware import CostAware
 from outrider.selection.fixed import Fixed
@@ -50,6 +51,8 @@ def loaded(model: LinearCostModel, queue_s: float) -> VerifierView:
     ("changes", "reason"),
     [
         ({"drafter": None}, ChoiceReason.NO_DRAFTER),
+        ({"arm": NONE}, ChoiceReason.REGIME),
+        ({"arm": NONE, "drafter": None}, ChoiceReason.REGIME),
         ({"remaining_tokens": 1}, ChoiceReason.LAST_TOKEN),
         ({"window": 0}, ChoiceReason.FIXED),
         ({"protocols": ()}, ChoiceReason.FIXED),
@@ -62,6 +65,11 @@ def test_no_draft_where_there_can_be_none(
     assert (choice.chosen.plan, choice.runner_up, choice.reason) == (None, None, reason)
     assert choice.chosen.expected_tokens == 1.0
     assert choice.chosen.round_s > 0.0
+
+
+@pytest.mark.parametrize("policy", [Fixed(), Cheapest(), CostAware()])
+def test_a_window_that_is_named_is_drafted_under_any_arm(policy: SelectionPolicy) -> None:
+    assert window(policy.choose(situation(window=3, arm=NONE), None)) == 3
 
 
 @pytest.mark.parametrize(

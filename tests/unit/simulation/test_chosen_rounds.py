@@ -2,11 +2,13 @@ from dataclasses import replace
 
 import pytest
 
+from outrider.contracts.cost import LinearCostModel
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.slo import SloClass
 from outrider.selection.cheapest import Cheapest
 from outrider.selection.cost_aware import CostAware
 from outrider.selection.fixed import Fixed
+from outrider.selection.regime import RegimeSettings
 from outrider.simulation.lengths import Lengths
 from outrider.simulation.recorded import MeasuredTimes
 from outrider.simulation.run import simulate
@@ -54,3 +56,31 @@ def test_what_verdicts_show_is_learned() -> None:
 def test_selection_needs_a_linear_model() -> None:
     with pytest.raises(ParameterError, match="planner_cost_model"):
         simulate(scenario(choosing(), verifier=verifier(planner_cost_model=MeasuredTimes(TENTH))))
+
+
+def test_devices_draft_under_a_regime_only_where_it_pays() -> None:
+    """Estimates alone price no draft with what was measured while drafting."""
+    rows = verifier(cost_model=LinearCostModel(0.01, 0.0, 0.0, 0.02))  # each is paid for
+    for step_s, acceptance, kept in ((0.002, 0.95, "draft"), (0.02, 0.5, "none")):
+        devices = choosing(count=4, step_s=step_s, acceptance=(acceptance,), output=Lengths(tokens=1000))
+        results = simulate(scenario(devices, verifier=rows, duration_s=40.0, regime=RegimeSettings()))
+        assert results.regime is not None
+        assert results.regime.kept == kept
+        drafted = sum(device.drafted_tokens for device in results.devices) / results.rounds
+        assert (drafted > 1.0) == (kept == "draft")
+
+
+def test_windows_of_their_own_are_load_and_nothing_more_to_a_regime() -> None:
+    fixed = choosing(selection=None, count=3, output=Lengths(tokens=60))
+    alone, beside = (simulate(scenario(fixed, regime=regime)) for regime in (None, RegimeSettings()))
+    assert alone.batch_log == beside.batch_log
+    assert beside.regime is not None
+    assert dict(beside.regime.rewards) == {"none": (), "draft": ()}
+
+
+def test_devices_come_and_go() -> None:
+    short = choosing(selection=None, output=Lengths(tokens=9), from_s=5.0, until_s=8.0)
+    results = simulate(scenario(short, duration_s=20.0, responses_per_device=None))
+    begun = [entry.starts_at_s for entry in results.batch_log]
+    assert 5.0 <= begun[0] < 5.2
+    assert 8.0 < begun[-1] < 9.0

@@ -1,0 +1,37 @@
+"""What the choice of a round sees of load: of the arm in use, and of no other."""
+
+import pytest
+
+from outrider.contracts.cost import DEFAULT_COST_MODEL
+from outrider.rounds.load import PresentLoad
+from outrider.selection.arms import DRAFT, NONE
+
+
+def test_an_arm_is_never_seen_by_figures_of_another() -> None:
+    load = PresentLoad()
+    for _ in range(50):
+        load.round(0.4, 0.02, DRAFT)
+        load.batch(3, DRAFT)
+    for _ in range(50):
+        load.round(0.01, 0.002, NONE)
+        load.batch(16, NONE)
+    draft, none = (load.view(DEFAULT_COST_MODEL, arm) for arm in (DRAFT, NONE))
+    assert (draft.queue_s, draft.fixed_s) == (pytest.approx(0.4, rel=0.02), pytest.approx(0.02, rel=0.02))
+    assert draft.batch_blocks == pytest.approx(3.0, rel=0.02)
+    assert (none.queue_s, none.batch_blocks) == (pytest.approx(0.01, rel=0.02), pytest.approx(16.0, rel=0.02))
+
+
+def test_an_arm_that_is_begun_anew_soon_forgets_what_it_was() -> None:
+    load = PresentLoad()
+    for _ in range(100):
+        load.batch(2, DRAFT)
+    load.batch(16, NONE)
+    for _ in range(4):
+        load.round(0.1, 0.0, DRAFT)
+        load.batch(12, DRAFT)
+    assert load.view(DEFAULT_COST_MODEL, DRAFT).batch_blocks > 9.0
+
+
+def test_a_new_service_is_idle() -> None:
+    view = PresentLoad().view(DEFAULT_COST_MODEL, NONE)
+    assert (view.queue_s, view.fixed_s, view.batch_blocks) == (0.0, 0.0, 1.0)
