@@ -139,7 +139,7 @@ class Rewards:
         nearest = min(self._cells.get(arm, {}).values(), key=lambda one: abs(log(one.load / load)), default=None)
         if nearest is None or abs(log(nearest.load / load)) > _NEAR:
             return None
-        return nearest.tokens_per_s * (nearest.load / load) ** _ELASTICITY
+        return nearest.tokens_per_s * exp(_ELASTICITY * log(nearest.load / load))
 
     def compare(self, arm: str, other: str, load: float) -> Comparison:
         """An arm with another, from the cells where both are known."""
