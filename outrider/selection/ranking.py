@@ -3,12 +3,14 @@
 *Staying*: estimates are noisy, and a change of plan has small costs of its own; the last plan is kept unless another
 is better by more than ``stay_margin``.
 
-*Exploring*: only what is drafted is learned about. Two ways out of a pessimist's corner, both paid from a budget: what
-a try is expected to lose is at most ``exploration_share`` of the cost of the rounds since the last one like it, so
-what nearly pays is tried often and what does not, seldom.
+*Exploring*: only what is drafted is learned about. Ways out of a pessimist's corner, but for the second paid from a
+budget: what a try is expected to lose is at most ``exploration_share`` of the cost of the rounds since the last one
+like it, so what nearly pays is tried often and what does not, seldom.
 
 - Rounds without a draft: a draft is tried unless it would lose even with every token accepted (on a saturated verifier
   nothing is tried). If the whole draft was accepted it lost nothing, and the next round tries again.
+- While next to nothing is known of a rule, a draft that could win is tried whatever it costs: a few unlucky rejections
+  at the beginning would else be the last word for long.
 - Drafts under one rule: another rule is tried, every few rounds, if it could win.
 
 Which one is tried, and whether it could win, is judged with acceptances ``optimism_deviations`` standard deviations
@@ -32,6 +34,7 @@ from outrider.selection.situation import (
 )
 
 _OTHER_RULES_EVERY = 8  # rounds
+_NEXT_TO_NOTHING = 0.1  # standard deviation of a first token's acceptance: some twenty tokens were seen
 
 # Cost per committed token of each plan; infinite where a plan is out of the question (never of all).
 Cost = Callable[[RoundSituation, Estimates], Floats]
@@ -65,13 +68,15 @@ def choose_by(cost: Cost, situation: RoundSituation, previous: RoundChoice | Non
     kept = _kept(estimates, costs, index, previous, habits)
     if kept is not None and kept != index:
         index, reason = kept, ChoiceReason.KEPT
-    possible = _worth_a_try(estimates, costs, index, situation, habits)
+    paid = _worth_a_try(estimates, costs, index, situation, habits)
+    possible = paid | _hardly_known(estimates, costs, index, situation)
     if possible.any():
         hoped = replace(situation, acceptance=situation.acceptance.optimistic(habits.optimism_deviations))
-        hoped_costs = np.where(possible, cost(hoped, estimate(hoped, plans, last_plan)), np.inf)
-        tried = int(hoped_costs.argmin())
-        if estimates.windows[index] == 0 or hoped_costs[tried] < costs[index]:
-            index, reason = tried, ChoiceReason.EXPLORING
+        hoped_costs = cost(hoped, estimate(hoped, plans, last_plan))
+        could_win = hoped_costs < costs[index]
+        worth = (possible & could_win) | (paid & (estimates.windows[index] == 0))
+        if worth.any():
+            index, reason = int(np.where(worth, hoped_costs, np.inf).argmin()), ChoiceReason.EXPLORING
     return RoundChoice(estimates.at(index), _runner_up(estimates, costs, index), reason)
 
 
@@ -100,6 +105,13 @@ def _worth_a_try(estimates: Estimates, costs: Floats, best: int, situation: Roun
     if windows[best] > 0 or acceptance.streak == 0:
         lost = round_costs - costs[best] * estimates.expected_tokens
         possible &= lost <= habits.exploration_share * idle_rounds * round_costs[best]
+    return possible
+
+
+def _hardly_known(estimates: Estimates, costs: Floats, best: int, situation: RoundSituation) -> Bools:
+    """Drafts whose acceptance is a guess, where nothing would be drafted."""
+    unsure: Bools = situation.acceptance.deviations[:, 0].take(estimates.rules) > _NEXT_TO_NOTHING
+    possible: Bools = unsure & (estimates.windows > 0) & np.isfinite(costs) & (estimates.windows[best] == 0)
     return possible
 
 

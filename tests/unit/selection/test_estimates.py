@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from outrider.contracts.cost import VerifyCost
@@ -36,9 +37,10 @@ def knowing(world: World) -> RoundSituation:
 
 
 def constant(view: AcceptanceView, mean: float) -> AcceptanceView:
+    """Known for sure."""
     means = view.means.copy()
     means[:] = mean
-    return replace(view, means=means)
+    return replace(view, means=means, deviations=np.zeros_like(means))
 
 
 @pytest.mark.parametrize("world", [World(link(1, 50), 0.6), World(link(100, 5), 0.9, batch_blocks=3.5)])

@@ -218,3 +218,17 @@ def test_a_text_that_has_become_easy_is_noticed() -> None:
 def test_choices_are_a_function_of_what_is_told() -> None:
     one = play(World(link(20, 20), 0.5), Cheapest(), AcceptanceBook(), rounds=120, seed=4)
     assert one == play(World(link(20, 20), 0.5), Cheapest(), AcceptanceBook(), rounds=120, seed=4)
+
+
+def test_a_pair_of_which_next_to_nothing_is_known_is_not_given_up_for_a_few_rejections() -> None:
+    """One that turns out bad is, once some twenty tokens were seen."""
+    world = World(link(100, 5), 0.8, step_s=20e-3)
+    generation = AcceptanceBook().generation()
+    reasons = []
+    for _ in range(60):
+        choice = Cheapest().choose(world.situation(generation), None)
+        drafted = window(choice)
+        reasons.append(choice.reason)
+        generation.observe(AcceptanceRule.SHARED_NOISE, 0, drafted)
+    assert reasons[:10].count(ChoiceReason.EXPLORING) > 1
+    assert reasons[30:].count(ChoiceReason.EXPLORING) <= 2
