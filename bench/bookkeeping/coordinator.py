@@ -3,25 +3,18 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator
-from dataclasses import replace
 from typing import Any
 
 import ray
 
-from actors.messages import ModelCard, StepReply, VerifyCall
-from bench.bookkeeping.figures import Bookkeeping
+from actors.messages import StepReply, VerifyCall
+from bench.bookkeeping.figures import Flow
+from bench.bookkeeping.responses import generations_over, make
 from bench.bookkeeping.sleeping import SleepingVerifierActor
-from outrider.config.schema import Config, LimitsConfig, VerifierConfig
-from outrider.contracts.requests import GenerationChunk, GenerationId, GenerationRequest, SamplingParams
-from outrider.models.folders import EMBEDDED
-from outrider.models.tokenizer import load_tokenizer
-from outrider.text.tokens import token_texts
-from serve_app.coordination.generations import Generations, Target
-from serve_app.coordination.settings import generations_settings
-from serve_app.coordination.statistics import CoordinatorStats
-from serve_app.metrics import Sink, in_ray
+from outrider.contracts.requests import GenerationChunk, GenerationId
+from serve_app.coordination.generations import Generations
 
-_PROMPT = tuple(range(100))
+_WARM_UP_TOKENS, _ALONE_STEPS = 8, 100
 
 
 class _Verifier:
@@ -47,62 +40,33 @@ class _Verifier:
         """Always."""
 
 
-class _NoDrafters:
-    """A fleet without any (``FleetPort``)."""
-
-    async def lease(self, generation: GenerationId, exclude: object) -> None:
-        """None."""
-
-    def release(self, generation: GenerationId) -> None:
-        """Nothing was leased."""
-
-    def report_lost(self, drafter: object) -> None:
-        """Nobody."""
-
-    def report_broken(self, drafter: object, fault: str) -> None:
-        """Nobody."""
-
-
-def measured(sequences: int, tokens: int) -> Bookkeeping:
+def measured(sequences: int, tokens: int, repeats: int) -> list[Flow]:
     """So many responses at once, each of so many tokens; a Ray of its own must be running."""
     actor: Any = ray.remote(SleepingVerifierActor).options(num_cpus=0).remote()
-    alone: float = ray.get(actor.engine_tokens_per_s.remote(sequences, 100))
-    return asyncio.run(_measured(actor, sequences, tokens, alone))
+    return asyncio.run(_runs(actor, sequences, tokens, repeats))
 
 
-async def _measured(actor: Any, sequences: int, tokens: int, alone: float) -> Bookkeeping:
-    generations = _generations(actor, sequences)
-    await _made(generations, sequences, 8, "warm-up")
-    began_s, began_cpu_s = time.perf_counter(), time.process_time()
-    made = await _made(generations, sequences, tokens, "measured")
-    took_s, cpu_s = time.perf_counter() - began_s, time.process_time() - began_cpu_s
+async def _runs(actor: Any, sequences: int, tokens: int, repeats: int) -> list[Flow]:
+    generations = generations_over(_Verifier(actor), sequences)
+    await _made(generations, sequences, _WARM_UP_TOKENS, "warm-up")
+    flows = []
+    for run in range(repeats):
+        alone: float = await actor.engine_tokens_per_s.remote(sequences, _ALONE_STEPS)
+        began_s, began_cpu_s = time.perf_counter(), time.process_time()
+        made = await _made(generations, sequences, tokens, f"run-{run}")
+        took_s, cpu_s = time.perf_counter() - began_s, time.process_time() - began_cpu_s
+        flows.append(Flow("coordinator", made / took_s, alone, cpu_s / made))
     generations.batcher.stop()
-    return Bookkeeping("coordinator", made / took_s, alone, cpu_s / made)
+    return flows
 
 
-async def _made(generations: Generations, sequences: int, tokens: int, name: str) -> int:
-    async def one(number: int) -> int:
-        request = GenerationRequest(f"{name}-{number}", _PROMPT, SamplingParams(temperature=0.0), max_tokens=tokens)
-        made = 0
+async def _made(generations: Generations, sequences: int, tokens: int, run: str) -> int:
+    """Tokens made."""
+    made = 0
 
-        def put(chunk: GenerationChunk) -> None:
-            nonlocal made
-            made += len(chunk.token_ids)
+    def put(name: GenerationId, chunk: GenerationChunk) -> None:  # noqa: ARG001
+        nonlocal made
+        made += len(chunk.token_ids)
 
-        await generations.generate(request, put)
-        return made
-
-    return sum(await asyncio.gather(*map(one, range(sequences))))
-
-
-def _generations(actor: Any, sequences: int) -> Generations:
-    most = LimitsConfig(max_concurrent_generations=sequences, max_queued_generations=sequences)
-    settings = generations_settings(Config(drafters=(), limits=most, verifiers=VerifierConfig()))
-    limits = replace(settings.planning.limits, max_blocks=sequences, max_new_tokens=1 << 20, max_memory_blocks=None)
-    settings = replace(settings, planning=replace(settings.planning, limits=limits))
-    tokenizer = load_tokenizer(EMBEDDED)
-    card = ModelCard("sleeping", "", "", len(tokenizer), (), 1 << 20)
-    texts = token_texts(tokenizer.backend_tokenizer, len(tokenizer))
-    stats = CoordinatorStats("bench", Sink(in_ray), time.monotonic)
-    target = Target(card, tokenizer, texts)
-    return Generations(settings, target, _Verifier(actor), _NoDrafters(), stats, time.monotonic)
+    await make(generations, [f"{run}-{number}" for number in range(sequences)], tokens, put)
+    return made

@@ -15,10 +15,19 @@ STEP_S, SEQUENCE_S = 0.010, 0.00002  # a step takes the first, and the second fo
 _FIRST_ID, _IDS = 1000, 20_000  # tokens it says, one after another
 
 
+def step_s(sequences: int) -> float:
+    """What a step takes."""
+    return STEP_S + SEQUENCE_S * sequences
+
+
 class SleepingEngine:
     """Holds nothing and computes nothing (``VerifierEngine``)."""
 
     max_context_tokens = 1 << 20
+
+    def __init__(self, *, wakeful: bool = False) -> None:
+        """One that is wakeful does not even sleep."""
+        self._wakeful = wakeful
 
     def open(self, request: OpenGeneration) -> None:
         """Nothing to hold."""
@@ -28,7 +37,8 @@ class SleepingEngine:
 
     def verify(self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()) -> list[Outcome]:  # noqa: ARG002
         """Sleep, and say a token of each."""
-        time.sleep(STEP_S + SEQUENCE_S * len(blocks))
+        if not self._wakeful:
+            time.sleep(step_s(len(blocks)))
         self._computed = tuple(VerifyCost(1, block.position) for block in blocks)
         return [Verified(b.generation, b.round, (), _FIRST_ID + 7919 * b.position % _IDS) for b in blocks]
 
@@ -48,11 +58,16 @@ class SleepingVerifierActor(VerifierActor):
         self._begin(ThreadPoolExecutor(1), SleepingEngine())
 
     def engine_tokens_per_s(self, sequences: int, steps: int) -> float:
-        """What the engine's own loop gives: so many sequences decoding alone, for so many steps, nobody told."""
-        stepped = SteppedEngine(SleepingEngine())
-        opened = [OpenGeneration(str(number), (1,), SamplingParams(temperature=0.0)) for number in range(sequences)]
-        blocks = [Block(one.generation, 0, 1, EMPTY_PREFIX_HASH, stretch=Stretch(steps)) for one in opened]
-        call, began_s = VerifyCall(openings=tuple(opened), blocks=tuple(blocks)), time.perf_counter()
-        for step in range(steps):
-            stepped.step([] if step else [call])
-        return sequences * steps / (time.perf_counter() - began_s)
+        """``own_tokens_per_s`` of its engine."""
+        return own_tokens_per_s(sequences, steps)
+
+
+def own_tokens_per_s(sequences: int, steps: int) -> float:
+    """What the engine's own loop gives: so many sequences decoding alone, for so many steps, nobody told."""
+    stepped = SteppedEngine(SleepingEngine())
+    opened = [OpenGeneration(str(number), (1,), SamplingParams(temperature=0.0)) for number in range(sequences)]
+    blocks = [Block(one.generation, 0, 1, EMPTY_PREFIX_HASH, stretch=Stretch(steps)) for one in opened]
+    call, began_s = VerifyCall(openings=tuple(opened), blocks=tuple(blocks)), time.perf_counter()
+    for step in range(steps):
+        stepped.step([] if step else [call])
+    return sequences * steps / (time.perf_counter() - began_s)

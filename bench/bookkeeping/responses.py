@@ -1,0 +1,65 @@
+"""A coordinator's responses over any verifier that says tokens, without drafters."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+from actors.messages import ModelCard
+from outrider.config.schema import Config, LimitsConfig, VerifierConfig
+from outrider.contracts.requests import GenerationChunk, GenerationId, GenerationRequest, SamplingParams
+from outrider.models.folders import EMBEDDED
+from outrider.models.tokenizer import load_tokenizer
+from outrider.text.tokens import token_texts
+from serve_app.coordination.generations import Generations, Target, VerifierAccess
+from serve_app.coordination.settings import generations_settings
+from serve_app.coordination.statistics import CoordinatorStats
+from serve_app.metrics import Sink, in_ray
+
+_PROMPT = tuple(range(100))
+_STEP_TOKENS = 1_000_000  # all prompts at once
+
+
+class _NoDrafters:
+    """A fleet without any (``FleetPort``)."""
+
+    async def lease(self, generation: GenerationId, exclude: object) -> None:
+        """None."""
+
+    def release(self, generation: GenerationId) -> None:
+        """Nothing was leased."""
+
+    def report_lost(self, drafter: object) -> None:
+        """Nobody."""
+
+    def report_broken(self, drafter: object, fault: str) -> None:
+        """Nobody."""
+
+
+def generations_over(verifier: VerifierAccess, sequences: int) -> Generations:
+    """So many at once, with the limits of an accelerator."""
+    most = LimitsConfig(max_concurrent_generations=sequences, max_queued_generations=sequences)
+    accelerator = VerifierConfig(
+        max_batch_blocks=sequences, max_batch_tokens=_STEP_TOKENS, prefill_chunk_tokens=_STEP_TOKENS
+    )
+    settings = generations_settings(Config(drafters=(), limits=most, verifiers=accelerator))
+    tokenizer = load_tokenizer(EMBEDDED)
+    card = ModelCard("sleeping", "", "", len(tokenizer), (), 1 << 20)
+    texts = token_texts(tokenizer.backend_tokenizer, len(tokenizer))
+    stats = CoordinatorStats("bench", Sink(in_ray), time.monotonic)
+    target = Target(card, tokenizer, texts)
+    return Generations(settings, target, verifier, _NoDrafters(), stats, time.monotonic)
+
+
+async def make(
+    generations: Generations,
+    names: Sequence[GenerationId],
+    tokens: int,
+    put: Callable[[GenerationId, GenerationChunk], None],
+) -> None:
+    """Make responses of these names, all at once, each of so many tokens."""
+
+    async def one(name: GenerationId) -> None:
+        request = GenerationRequest(name, _PROMPT, SamplingParams(temperature=0.0), max_tokens=tokens)
+        await generations.generate(request, lambda chunk: put(name, chunk))
+
+    await asyncio.gather(*map(one, names))
