@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -60,7 +59,12 @@ class BatchWork:
 
 def work_of(batch: Iterable[VerifyCost]) -> BatchWork:
     """The sums over a batch."""
-    return reduce(BatchWork.plus, batch, BatchWork())
+    new = interactions = cached = 0
+    for cost in batch:
+        new += cost.new_tokens
+        interactions += (cost.new_tokens + cost.cached_tokens) * cost.new_tokens
+        cached += cost.cached_tokens
+    return BatchWork(new, interactions, cached)
 
 
 class CostModel(Protocol):

@@ -131,6 +131,22 @@ class RoundStats(Plain):
     late_compute_rounds: int = 0  # the same, because their batch took unusually long
     protocols: tuple[tuple[ProtocolName, int], ...] = ()  # speculative rounds by protocol, those with any
 
+    def round_without_draft(self) -> "RoundStats":
+        """After one more round in which nothing was drafted: as many as tokens, where nothing is."""
+        return RoundStats(
+            self.rounds + 1,
+            self.speculative_rounds,
+            self.drafted_tokens,
+            self.accepted_tokens,
+            self.cached_tokens,
+            self.payload_up_bits,
+            self.payload_down_bits,
+            self.inexact_rounds,
+            self.late_queue_rounds,
+            self.late_compute_rounds,
+            self.protocols,
+        )
+
     def __add__(self, other: "RoundStats") -> "RoundStats":
         """The sum of two generations' costs, or of one's and a round's: so often that it is written out."""
         protocols = self.protocols

@@ -198,6 +198,9 @@ class Generation:
             self.correction.defer(outcome.deferred, draft_model)
         elif self.correction.by is not None:
             self.correction.happened(CorrectionEvent.COMMITTED)
+        if not draft and exact and self.stats.rounds:
+            self.stats = self.stats.round_without_draft()
+            return committed
         self.stats += RoundStats(
             rounds=1,
             speculative_rounds=int(bool(draft)),

@@ -56,19 +56,23 @@ class OpenRound:
 
     def timing(self, outcome: Verified, committed_tokens: int, now_s: float, arm: Arm) -> RoundTiming:
         """Of the round, which was begun under an arm and ends now."""
-        drafted = len(self.verified.draft)
+        drafted, exchanges = len(self.verified.draft), self.exchanges
+        if not (exchanges or drafted):
+            total_s = now_s - self.began_at_s
+            spent = 0.0, 0.0, self.queue_s, self.verify_s, total_s
+            return RoundTiming(None, 0, 0, committed_tokens, *spent, follows=self.follows, arm=arm)
         return RoundTiming(
             protocol=self.plan.protocol if self.plan is not None and drafted else None,
             drafted_tokens=drafted,
             accepted_tokens=outcome.accepted_len,
             committed_tokens=committed_tokens,
-            draft_s=sum(exchange.draft_s for exchange in self.exchanges),
-            link_s=sum(exchange.link_s for exchange in self.exchanges),
+            draft_s=sum(exchange.draft_s for exchange in exchanges),
+            link_s=sum(exchange.link_s for exchange in exchanges),
             queue_s=self.queue_s,
             verify_s=self.verify_s,
             total_s=now_s - self.began_at_s,
-            up_bits=sum(exchange.up_bits for exchange in self.exchanges),
-            down_bits=sum(exchange.down_bits for exchange in self.exchanges),
+            up_bits=sum(exchange.up_bits for exchange in exchanges),
+            down_bits=sum(exchange.down_bits for exchange in exchanges),
             follows=self.follows,
             arm=arm,
         )

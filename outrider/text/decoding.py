@@ -7,6 +7,7 @@ knowledge of how it works; its cost grows only while a character stays incomplet
 
 from codecs import getincrementaldecoder
 from collections import deque
+from functools import lru_cache
 from typing import Protocol
 
 from tokenizers import Tokenizer
@@ -15,6 +16,7 @@ from tokenizers.decoders import ByteLevel
 from outrider.text.tokens import TokenTable
 
 REPLACEMENT = "\ufffd"  # stands for bytes that are no character
+_KEPT_TABLES = 4
 
 
 class TextDecoder(Protocol):
@@ -34,8 +36,14 @@ class TextDecoder(Protocol):
 
 def text_decoder(backend: Tokenizer) -> TextDecoder:
     """The decoder for a tokenizer."""
-    table = TokenTable(backend)
+    table = _table(backend)
     return ByteLevelDecoder(table) if isinstance(backend.decoder, ByteLevel) else AnyDecoder(backend, table)
+
+
+@lru_cache(_KEPT_TABLES)
+def _table(backend: Tokenizer) -> TokenTable:
+    """One for all responses: reading a vocabulary's special tokens takes longer than a token."""
+    return TokenTable(backend)
 
 
 class ByteLevelDecoder:
@@ -45,13 +53,20 @@ class ByteLevelDecoder:
         self._table = table
         self._utf8 = getincrementaldecoder("utf-8")("replace")
         self._characters = 0
+        self._whole = True  # no byte is held
         self.ends: deque[int] = deque()
 
     def push(self, token_id: int) -> str:
         """The characters that the token's bytes complete."""
-        text = self._utf8.decode(self._table.data(token_id) or b"")
+        data = self._table.data(token_id) or b""
+        if self._whole and data.isascii():  # most tokens
+            self._characters += len(data)
+            self.ends.append(self._characters)
+            return data.decode("ascii")
+        text = self._utf8.decode(data)
         self._characters += len(text)
         held = self._utf8.getstate()[0]  # comes out as this many characters, whatever follows
+        self._whole = not held
         self.ends.append(self._characters + len(held.decode("utf-8", "replace")))
         return text
 

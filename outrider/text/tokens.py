@@ -41,6 +41,7 @@ class TokenTable:
         kinds = set() if decoder is None else _kinds(json.loads(decoder.__getstate__()))
         self._byte_level = "ByteLevel" in kinds
         self._byte_tokens = "ByteFallback" in kinds
+        self._spelled: dict[int, bytes] = {}  # of a byte-level vocabulary, what was asked for
 
     def special(self, token_id: int) -> str | None:
         """What a special token is written as, where it is; None for any other token."""
@@ -53,12 +54,15 @@ class TokenTable:
             token_id: any.
             leading: whether it is the first of the text (some tokenizers drop its leading space).
         """
+        if (known := self._spelled.get(token_id)) is not None:
+            return known
         token = self._backend.id_to_token(token_id)
         if token is None or token_id in self._special:
             return None if token is None else b""
         if self._byte_level:
             spelled = all(char in _BYTE_OF for char in token)  # an added token is written as it is
-            return bytes(map(_BYTE_OF.__getitem__, token)) if spelled else token.encode()
+            data = self._spelled[token_id] = bytes(map(_BYTE_OF.__getitem__, token)) if spelled else token.encode()
+            return data
         if self._byte_tokens and (match := _BYTE_TOKEN.fullmatch(token)):
             return bytes.fromhex(match[1])
         if self._backend.decoder is None:

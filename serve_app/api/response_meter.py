@@ -11,6 +11,8 @@ from serve_app import metrics
 from serve_app.api.http_errors import answer_for
 from serve_app.metrics import Sink
 
+_TOLD_EVERY_S = 1.0  # a counter that moves with every token costs as much as the token's event
+
 
 class MeteredResponse:
     """One response being made."""
@@ -22,6 +24,7 @@ class MeteredResponse:
         self._prompt_tokens = prompt_tokens
         self._began_at_s = clock()
         self._last_chunk_at_s: float | None = None
+        self._untold_tokens, self._told_at_s = 0, self._began_at_s
         self.finish: FinishReason | None = None
 
     def chunk(self, chunk: GenerationChunk) -> None:
@@ -36,12 +39,21 @@ class MeteredResponse:
         else:
             for _ in range(tokens):
                 sink.record(metrics.INTER_TOKEN_S, (now_s - self._last_chunk_at_s) / tokens)
-        sink.record(metrics.GENERATION_TOKENS, tokens)
+        self._untold_tokens += tokens
+        if now_s - self._told_at_s >= _TOLD_EVERY_S:
+            self.tell_tokens()
+            self._told_at_s = now_s
         self._last_chunk_at_s = now_s
         self.finish = chunk.finish_reason
         if self.finish is not None:
             sink.record(metrics.E2E_S, now_s - self._began_at_s)
             self._promise(chunk.ledger, chunk.stats)
+
+    def tell_tokens(self) -> None:
+        """Count the tokens that are not counted yet."""
+        if self._untold_tokens:
+            self._sink.record(metrics.GENERATION_TOKENS, self._untold_tokens)
+            self._untold_tokens = 0
 
     def _promise(self, ledger: LedgerRecord | None, stats: RoundStats) -> None:
         """Whether the promised speed was kept, of a response that had more than its first tokens."""
@@ -94,6 +106,7 @@ class ResponseMeter:
             raise
         finally:
             self._run(-1)
+            metered.tell_tokens()
             self._sink.record(metrics.RESPONSES, end=str(end))
 
     def _run(self, change: int) -> None:

@@ -1,6 +1,6 @@
 """What a coordinator counts: one record per round and per batch, into its report to the fleet and into the metrics."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -37,7 +37,8 @@ class CoordinatorStats:
         self._clock = clock
         self._started_at_s = clock()
         self._counts: Counter[str] = Counter()
-        self._phase_s: Counter[str] = Counter()
+        self._phase_s: defaultdict[str, float] = defaultdict(float)
+        self._followed = 0  # rounds that followed by themselves and were not exported yet
         self._slo: dict[str, SloRounds] = {}
         self._regime: RegimeReport | None = None  # as last told
         self._gauged: set[tuple[str, str]] = set()
@@ -47,6 +48,9 @@ class CoordinatorStats:
 
     def round(self, timing: RoundTiming) -> None:
         """A round was committed. Those that follow by themselves are as many as tokens: they are counted, no more."""
+        if timing.follows:
+            self._followed_round(timing)
+            return
         drafted, accepted, sink = timing.drafted_tokens, timing.accepted_tokens, self.sink
         counts = self._counts
         counts["rounds"] += 1
@@ -66,9 +70,19 @@ class CoordinatorStats:
             sink.record(metrics.WASTED_DRAFT_S, timing.draft_s * (drafted - accepted) / drafted)
         self._slo_round(timing)
         for phase, seconds in timing.phases_s.items():
-            self._phase_s[phase] += seconds  # type: ignore[assignment]  # a Counter adds floats as well
-            if not timing.follows:
-                sink.record(metrics.PHASE_S, seconds, phase=phase)
+            self._phase_s[phase] += seconds
+            sink.record(metrics.PHASE_S, seconds, phase=phase)
+
+    def _followed_round(self, timing: RoundTiming) -> None:
+        """Nothing was drafted, and no message went to or fro."""
+        counts, phase_s = self._counts, self._phase_s
+        counts["rounds"] += 1
+        counts["committed"] += timing.committed_tokens
+        self._followed += 1
+        self._slo_round(timing)
+        phase_s["queue"] += timing.queue_s
+        phase_s["verify"] += timing.verify_s
+        phase_s["orchestration"] += max(0.0, timing.orchestration_s)
 
     def _slo_round(self, timing: RoundTiming) -> None:
         name, late, sink = timing.slo_class, timing.late, self.sink
@@ -94,6 +108,9 @@ class CoordinatorStats:
         self.idle_s += record.idle_s
         self._last_reply_at_s = self._clock()
         sink = self.sink
+        if self._followed:
+            sink.record(metrics.ROUNDS, self._followed, protocol="none")
+            self._followed = 0
         sink.record(metrics.VERIFIER_IDLE_S, record.idle_s)
         sink.record(metrics.KV_EVICTIONS, max(0, evictions))  # a restarted verifier counts from zero
         if record.blocks:

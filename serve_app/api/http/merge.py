@@ -1,8 +1,8 @@
 """Chunks of several generations as one stream, each awaited no longer than it may take."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from typing import TypeVar
 
 from outrider.contracts.requests import GenerationChunk
@@ -55,12 +55,67 @@ async def with_deadlines(
     chunks: AsyncGenerator[GenerationChunk, None], settings: ServiceSettings
 ) -> AsyncGenerator[GenerationChunk, None]:
     """The same chunks; a TimeoutError if one is late."""
-    deadline_s = settings.first_chunk_deadline_s
-    async with aclosing(chunks):
-        while True:
-            async with asyncio.timeout(deadline_s):
-                chunk = await anext(chunks, None)
-            if chunk is None:
-                return
-            yield chunk
-            deadline_s = settings.next_chunk_deadline_s
+    deadline_s, patience = settings.first_chunk_deadline_s, _Patience()
+    try:
+        async with aclosing(chunks):
+            while True:
+                with patience.of(deadline_s):
+                    chunk = await anext(chunks, None)
+                if chunk is None:
+                    return
+                yield chunk
+                deadline_s = settings.next_chunk_deadline_s
+    finally:
+        patience.over()
+
+
+class _Patience:
+    """Many waits of one task, one after another, under one timer: a timer for each would cost as much as a chunk.
+
+    The timer is set for the first wait's end, and when it goes off while a later one is not over yet, for that one's.
+    """
+
+    def __init__(self) -> None:
+        """None yet."""
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[object] | None = None  # that waits
+        self._until_s = 0.0
+        self._expired = False
+
+    @contextmanager
+    def of(self, deadline_s: float) -> Iterator[None]:
+        """A wait that may take so long; a TimeoutError if it does not end by then."""
+        self._task = task = asyncio.current_task()
+        assert task is not None, "only tasks wait"
+        self._until_s = self._loop.time() + deadline_s
+        if self._timer is None or self._timer.when() > self._until_s:
+            self._set()
+        cancelling = task.cancelling()
+        try:
+            yield
+        except asyncio.CancelledError as error:
+            if self._expired and task.uncancel() <= cancelling:
+                raise TimeoutError from error
+            raise
+        finally:
+            self._task = None
+
+    def over(self) -> None:
+        """There are no more waits."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _set(self) -> None:
+        self.over()
+        self._timer = self._loop.call_at(self._until_s, self._went_off)
+
+    def _went_off(self) -> None:
+        self._timer = None
+        if self._task is None:  # the next wait sets it
+            return
+        if self._loop.time() < self._until_s:
+            self._set()
+        else:
+            self._expired = True
+            self._task.cancel()

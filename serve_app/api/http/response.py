@@ -22,6 +22,7 @@ from serve_app.api.openai.responses import ResponseForm, usage_of
 from serve_app.api.service import Service
 
 _EVENT_STREAM_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+_written = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _Chunks = AsyncIterator[tuple[int, GenerationChunk]]  # of all choices, each with its choice's index
 
 
@@ -127,8 +128,7 @@ class GenerationResponse(Response):
 
 
 async def _send_event(send: Send, content: dict[str, object]) -> None:
-    data = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-    await send({"type": "http.response.body", "body": f"data: {data}\n\n".encode(), "more_body": True})
+    await send({"type": "http.response.body", "body": f"data: {_written(content)}\n\n".encode(), "more_body": True})
 
 
 async def _disconnected(receive: Receive) -> None:
