@@ -27,7 +27,9 @@ def main(argv: Sequence[str]) -> None:
     add("--parts", nargs="+", choices=_PARTS, default=_PARTS, metavar="PART", help="of %(choices)s (default: all)")
     add("--sequences", type=int, default=256, help="responses at once (default: %(default)s)")
     add("--tokens", type=int, default=200, help="of each response (default: %(default)s)")
-    add("--contexts", type=int, nargs="+", default=[500, 32_000], help="of the verifier's blocks (default: %(default)s)")
+    add(
+        "--contexts", type=int, nargs="+", default=[500, 32_000], help="of the verifier's blocks (default: %(default)s)"
+    )
     add("--blocks", type=int, default=64, help="in each of its steps (default: %(default)s)")
     add("--steps", type=int, default=100, help="in each of its runs (default: %(default)s)")
     add("--repeats", type=int, default=3, help="runs of each part (default: %(default)s)")

@@ -59,5 +59,8 @@ def show_costs(found: Sequence[BlockCost]) -> None:
     show_table(
         "Around a model that computes nothing",
         ("verifier's blocks", "context", "us of CPU a block", "us of its messages"),
-        [(one.kind, str(one.context_tokens), f"{1e6 * one.step_s:.0f}", f"{1e6 * one.messages_s:.0f}") for one in found],
+        [
+            (one.kind, str(one.context_tokens), f"{1e6 * one.step_s:.0f}", f"{1e6 * one.messages_s:.0f}")
+            for one in found
+        ],
     )

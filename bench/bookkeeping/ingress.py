@@ -136,8 +136,16 @@ def _service(coordinator: _Coordinator, tokens: int) -> CoordinatorService:
 def _scope() -> dict[str, object]:
     path = "/v1/chat/completions"
     return {
-        **{"type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1"},
-        **{"method": "POST", "path": path, "raw_path": path.encode(), "query_string": b"", "root_path": ""},
-        **{"scheme": "http", "headers": [(b"content-type", b"application/json")]},
-        **{"server": ("outrider", 80), "client": ("client", 1)},
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": "POST",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "scheme": "http",
+        "headers": [(b"content-type", b"application/json")],
+        "server": ("outrider", 80),
+        "client": ("client", 1),
     }

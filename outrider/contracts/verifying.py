@@ -24,6 +24,7 @@ from typing import Protocol
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.exchanged import ArrayData, CorrectionSource, Deferral, DraftDistribution, FloatRow
 from outrider.contracts.link import Csi
+from outrider.contracts.plain import Plain
 from outrider.contracts.requests import GenerationId, SamplingParams, TokenLogprobs
 
 
@@ -54,7 +55,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Block(ArrayData):
+class Block(ArrayData, Plain):
     """One round's request to the verifier.
 
     ``position`` and ``prefix_hash`` name the committed sequence the block assumes (its length, and

@@ -135,8 +135,9 @@ def adjust_logits(logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:
 def edits(group: RowGroup) -> bool:
     """Whether ``adjust_logits`` changes any of these rows."""
     params = group.params
-    shaped = any(getattr(params, name) != getattr(_NEUTRAL, name) for name in _SHAPES)
-    edited = bool(params.logit_bias) or params.penalised or (shaped and not params.greedy)
+    edited = bool(params.logit_bias) or params.penalised
+    if not (edited or params.greedy):
+        edited = any(getattr(params, name) != getattr(_NEUTRAL, name) for name in _SHAPES)
     return bool(group.rows) and (edited or group.withheld_rows > 0)
 
 

@@ -67,9 +67,8 @@ class TokenTable:
             return bytes.fromhex(match[1])
         if self._backend.decoder is None:
             return token.encode()
-        if leading:
-            return str(self._backend.decoder.decode([token])).encode()
-        return str(self._backend.decoder.decode([_BEFORE, token])).removeprefix(_BEFORE).encode()
+        text = str(self._backend.decoder.decode([token] if leading else [_BEFORE, token]))
+        return (text if leading else text.removeprefix(_BEFORE)).encode()
 
     def name(self, token_id: int) -> str:
         r"""A token as OpenAI writes it: its text, or ``bytes:\xe2\x9d`` where that is no text by itself."""

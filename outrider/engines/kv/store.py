@@ -59,7 +59,8 @@ class SequenceKv:
 
     def grow(self, positions: int) -> None:
         """Allocate what ``missing_blocks`` says, as ``BlockPool.allocate`` does."""
-        self.blocks += self._pool.allocate(self.missing_blocks(positions))
+        if missing := self.missing_blocks(positions):
+            self.blocks += self._pool.allocate(missing)
 
     def publish(self, token_ids: Sequence[int], length: int) -> None:
         """Share the blocks that are full within the first ``length`` positions, which are computed and committed.
@@ -83,9 +84,10 @@ class SequenceKv:
             self.computed_tokens -= self.computed_tokens % self._block_tokens
             del self._digests[self.computed_tokens // self._block_tokens :]
         needed = -(-self.computed_tokens // self._block_tokens)
-        surplus = self.blocks[needed:]
-        del self.blocks[needed:]
-        self._pool.release(surplus)
+        if len(self.blocks) > needed:
+            surplus = self.blocks[needed:]
+            del self.blocks[needed:]
+            self._pool.release(surplus)
 
     def drop(self, *, keep_cache: bool) -> None:
         """Give back everything."""
@@ -125,9 +127,10 @@ class SequenceKv:
                 )
 
     def _release_forks(self) -> None:
-        for blocks in self._forks:
-            self._pool.release(blocks)
-        self._forks = []
+        if self._forks:
+            for blocks in self._forks:
+                self._pool.release(blocks)
+            self._forks = []
 
 
 class KvStore:

@@ -101,7 +101,8 @@ class Work:
     @property
     def logit_rows(self) -> int:
         """Logits rows the pass returns for this block."""
-        return sum(segment.logit_rows for segment in self.segments)
+        own = 0 if self.segment is None else self.segment.logit_rows
+        return own + sum(path.segment.logit_rows for path in self.forked) if self.forked else own
 
     @property
     def kv_tokens(self) -> int:

@@ -18,7 +18,7 @@ from outrider.contracts.requests import (
     TokenOrigin,
 )
 from outrider.contracts.slo import LedgerRecord
-from outrider.contracts.verifying import KvUsage, Stale, Unfinished, Verified
+from outrider.contracts.verifying import AcceptanceRule, Block, KvUsage, Stale, Stretch, Unfinished, Verified
 
 ALONE = [Verified(f"g{number}", 7 + number, (), 2**40 + number) for number in range(4)]
 OTHERS = [
@@ -53,3 +53,11 @@ def test_a_chunk_arrives_as_it_was() -> None:
         (5,), spans, stats, 3, told, (None, *told), FinishReason.STOP, "m", (), LedgerRecord(1, 2.0)
     )
     assert pickle.loads(pickle.dumps(chunk)) == chunk
+
+
+def test_a_block_arrives_as_it_was_without_the_names_of_its_fields() -> None:
+    hidden = np.ones((2, 3), dtype=np.float32)
+    block = Block("g", 3, 40, 2**60, (1,), (5, 6), rule=AcceptanceRule.SEMANTIC, hidden=hidden, stretch=Stretch(9))
+    sent = pickle.dumps(block)
+    assert pickle.loads(sent) == block
+    assert b"prefix_hash" not in sent
