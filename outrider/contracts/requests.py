@@ -130,6 +130,7 @@ class RoundStats(Plain):
     late_queue_rounds: int = 0  # slower than promised, each taken alone, for want of a place in a batch (WISP eq. 21)
     late_compute_rounds: int = 0  # the same, because their batch took unusually long
     protocols: tuple[tuple[ProtocolName, int], ...] = ()  # speculative rounds by protocol, those with any
+    trimmed_tokens: int = 0  # drafted, and neither accepted nor rejected: under load nobody verified them
 
     def round_without_draft(self) -> "RoundStats":
         """After one more round in which nothing was drafted: as many as tokens, where nothing is."""
@@ -164,6 +165,7 @@ class RoundStats(Plain):
             self.late_queue_rounds + other.late_queue_rounds,
             self.late_compute_rounds + other.late_compute_rounds,
             protocols,
+            self.trimmed_tokens + other.trimmed_tokens,
         )
 
 

@@ -10,11 +10,19 @@ from outrider.selection.situation import Promise
 
 @dataclass(frozen=True, slots=True)
 class VerifyTerms:
-    """What a block's place in the queue depends on, beside its cost."""
+    """What a block's place in the queue depends on, beside its cost, and how much of it is verified.
+
+    Attributes:
+        survivals: probability of each token of a drafted chain that it is accepted with all before it. From past
+            verdicts, known before the draft was drawn: by these a chain may be cut. () for a block that stays whole.
+        began_at_s: the round did; infinity where nothing went before the block.
+    """
 
     deadline_at_s: float = float("inf")  # by which it has to be committed
     expected_tokens: float = 1.0
     tokens_per_s: float = 0.0  # promised to its response
+    survivals: tuple[float, ...] = ()
+    began_at_s: float = float("inf")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ this is what keeps every mixture of protocols exact.
 """
 
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
 
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.exchanged import Deferral, WireFormat
@@ -111,6 +113,15 @@ class RoundChooser:
         )
         self._previous = self._policy.choose(self._situation, self._previous)
         return self._previous
+
+    def survivals(self, plan: DraftPlan) -> tuple[float, ...]:
+        """Of a chain's tokens, each with all before it, as the last choice saw it; () of a tree."""
+        if self._situation is None or plan.expansion:
+            return ()
+        situation = self._situation
+        rule = PROTOCOLS[plan.protocol].rule(situation.params, situation.wire)
+        each = (situation.acceptance.token_acceptance(rule, depth) for depth in range(plan.window))
+        return tuple(accumulate(each, mul))
 
     def deferral(self, plan: DraftPlan | None) -> Deferral | None:
         """What the verifier is to leave to the device after a rejection."""

@@ -46,11 +46,16 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class VerifyResult:
-    """A block's outcome and the seconds it spent waiting and being verified, over all its passes."""
+    """A block's outcome and the seconds it spent waiting and being verified, over all its passes.
+
+    Attributes:
+        draft_tokens: of its draft, so many were verified; None: all of them.
+    """
 
     outcome: Outcome
     queue_s: float
     verify_s: float
+    draft_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +167,7 @@ class AskDrafter:
         correction: what the device is to draw the next token from, if that is its to draw.
         allowed_s: that the exchange may take beyond the usual deadline.
         binding: what the drafter draws has to be used: it is waited for as long as the drafter lives.
+        expected_s: that the exchange should take.
     """
 
     round: int
@@ -169,6 +175,7 @@ class AskDrafter:
     correction: CorrectionSource | None
     allowed_s: float
     binding: bool
+    expected_s: float
 
 
 @dataclass(frozen=True, slots=True)

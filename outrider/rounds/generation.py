@@ -178,12 +178,14 @@ class Generation:
         protocol: ProtocolName | None = None,
         draft_model: str | None = None,
         exact: bool = True,
+        trimmed_tokens: int = 0,
     ) -> Committed:
         """Take a verified round's tokens into the response, up to its end.
 
         ``draft`` and ``parents`` are the block's; ``forced`` are those of its forced tokens that are not committed yet.
         Tokens behind an end-of-sequence token or ``max_tokens`` are dropped. ``protocol`` and ``draft_model`` brought
-        the draft, and ``exact`` says whether they keep the target's distribution.
+        the draft, and ``exact`` says whether they keep the target's distribution. ``trimmed_tokens`` were drafted
+        behind what the block had of the draft.
         """
         self.round_happened(outcome.round, RoundEvent.VERIFIED)
         self.unverified = ()
@@ -204,11 +206,12 @@ class Generation:
         self.stats += RoundStats(
             rounds=1,
             speculative_rounds=int(bool(draft)),
-            drafted_tokens=len(draft),
+            drafted_tokens=len(draft) + trimmed_tokens,
             accepted_tokens=committed.origins.count(TokenOrigin.ACCEPTED),
             cached_tokens=outcome.cached_tokens if self.stats.rounds == 0 else 0,
             inexact_rounds=int(not exact),
             protocols=((protocol, 1),) if draft and protocol is not None else (),
+            trimmed_tokens=trimmed_tokens,
         )
         return committed
 

@@ -201,11 +201,13 @@ class RoundMachine:
             self._round = OpenRound(number, began_at_s)
             return self._verify_alone(self._round)
         allowed_s = LINK_PATIENCE * choice.chosen.round_s
-        self._round = OpenRound(number, began_at_s, plan, choice.chosen.expected_tokens, allowed_s)
+        survivals = self._chooser.survivals(plan)
+        self._round = OpenRound(number, began_at_s, plan, choice.chosen.expected_tokens, allowed_s, survivals)
         source = generation.correction.source
         if owed:
             generation.correction.happened(CorrectionEvent.ORDERED)
-        return [AskDrafter(number, plan, source, allowed_s, binding=owed or self._is_binding(plan))]
+        expected_s, binding = choice.chosen.exchange_s, owed or self._is_binding(plan)
+        return [AskDrafter(number, plan, source, allowed_s, binding, expected_s)]
 
     def _is_binding(self, plan: DraftPlan) -> bool:
         return is_binding(plan, self._generation.request.params, self._rules.speculation.wire)
@@ -294,7 +296,9 @@ class RoundMachine:
         self._generation.round_happened(round_.number, RoundEvent.ENQUEUED)
         new = block_tokens(block) if opening is not None else len(block.draft) + 1
         cost = VerifyCost(new, block_tokens(block) - new)
-        return [Verify(block, opening, cost, self._account.terms(began_at_s, round_.expected_tokens))]
+        terms = self._account.terms(began_at_s, round_.expected_tokens)
+        survivals = round_.survivals[: len(block.draft)]
+        return [Verify(block, opening, cost, replace(terms, survivals=survivals, began_at_s=began_at_s))]
 
     def _decided(self, event: Decided, now_s: float) -> list[Effect]:
         round_, outcome = self._open(event.round), None
@@ -303,6 +307,8 @@ class RoundMachine:
             round_.queue_s += event.result.queue_s
             round_.verify_s += event.result.verify_s
             outcome = event.result.outcome
+            if event.result.draft_tokens is not None:
+                round_.only(event.result.draft_tokens)
         match outcome:
             case Verified():
                 self._losses = 0
@@ -336,6 +342,7 @@ class RoundMachine:
             protocol=None if plan is None else plan.protocol,
             draft_model=round_.draft_model,
             exact=plan is None or PROTOCOLS[plan.protocol].lossless(self._rules.speculation.wire),
+            trimmed_tokens=round_.trimmed_tokens,
         )
         self._account.committed(len(committed.token_ids), now_s)
         timing = round_.timing(outcome, round_.sent_tokens + len(committed.token_ids), now_s, self._arm)

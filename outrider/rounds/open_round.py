@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from outrider.contracts.drafting import Draft, DraftPlan
+from outrider.contracts.trimming import trimmed
 from outrider.contracts.verifying import Block, Verified
 from outrider.rounds.events import Exchange
 from outrider.rounds.timing import RoundTiming
@@ -21,7 +22,9 @@ class OpenRound:
         uncommitted: a correction the device drew, which is committed with the block.
         sent_tokens: committed before the block: such a correction where nothing more is to be said of it.
         undecided: the device is asked again.
+        survivals: of a chain, as known when it was ordered; see ``VerifyTerms``.
         block: that is with the verifier; of a round that follows by itself, the one it follows.
+        trimmed_tokens: drafted, and not verified.
         follows: the verifier makes it by itself.
         resolved_by_device: it has answered, and its answer is with the verifier.
         queue_s: the block waited, likewise ``verify_s``; over all its passes, and its resolution's.
@@ -32,11 +35,13 @@ class OpenRound:
     plan: DraftPlan | None = None
     expected_tokens: float = 1.0
     allowed_s: float = 0.0
+    survivals: tuple[float, ...] = ()
     exchanges: list[Exchange] = field(default_factory=list)
     draft: Draft | None = None
     uncommitted: tuple[int, ...] = ()
     sent_tokens: int = 0
     block: Block | None = None
+    trimmed_tokens: int = 0
     follows: bool = False
     undecided: bool = False
     resolved_by_device: bool = False
@@ -49,6 +54,12 @@ class OpenRound:
         assert self.block is not None
         return self.block
 
+    def only(self, draft_tokens: int) -> None:
+        """So many tokens of the draft were verified: this is what the round has drafted, as far as verdicts go."""
+        drafted = len(self.verified.draft)
+        self.block = trimmed(self.verified, draft_tokens)
+        self.trimmed_tokens += drafted - len(self.block.draft)
+
     @property
     def draft_model(self) -> str | None:
         """The model of the device that drafted."""
@@ -56,7 +67,7 @@ class OpenRound:
 
     def timing(self, outcome: Verified, committed_tokens: int, now_s: float, arm: Arm) -> RoundTiming:
         """Of the round, which was begun under an arm and ends now."""
-        drafted, exchanges = len(self.verified.draft), self.exchanges
+        drafted, exchanges = len(self.verified.draft) + self.trimmed_tokens, self.exchanges
         if not (exchanges or drafted):
             total_s = now_s - self.began_at_s
             spent = 0.0, 0.0, self.queue_s, self.verify_s, total_s
@@ -75,4 +86,5 @@ class OpenRound:
             down_bits=sum(exchange.down_bits for exchange in exchanges),
             follows=self.follows,
             arm=arm,
+            trimmed_tokens=self.trimmed_tokens,
         )

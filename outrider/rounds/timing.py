@@ -14,7 +14,9 @@ class RoundTiming:
     ``orchestration_s`` is what is left: Ray calls to the verifier, planning, commit, waiting for the event loop.
 
     Attributes:
+        drafted_tokens: those that were not verified included.
         follows: the verifier made it by itself, behind another one.
+        trimmed_tokens: drafted, and neither accepted nor rejected: nobody verified them.
         slo_class: of its response, where it was promised a speed and this round had to keep it; else None.
         late: taken alone it was slower than promised, and why.
         behind: with it the response as a whole fell behind.
@@ -37,6 +39,7 @@ class RoundTiming:
     late: ViolationCause | None = None
     behind: bool = False
     arm: Arm = DRAFT
+    trimmed_tokens: int = 0
 
     @property
     def orchestration_s(self) -> float:

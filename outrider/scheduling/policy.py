@@ -21,6 +21,9 @@ class PendingVerification:
     cost: VerifyCost
     tokens_per_s: float = 0.0  # promised to its response; 0 is best effort
     memory_blocks: int = 0  # KV blocks that have to be resident while it is verified
+    before_s: float = 0.0  # seconds its round had taken when it arrived
+    survivals: tuple[float, ...] = ()  # of a chain that may be cut: each token is accepted with all before it
+    worth_above: float | None = None  # survival above which its tokens are verified, if that is fixed already
 
 
 @dataclass(frozen=True, slots=True)

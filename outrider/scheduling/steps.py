@@ -6,14 +6,22 @@ from then on. Nothing is planned while nobody waits.
 
 What is planned is the step behind the one under way, so that the verifier finds it when that one ends: who is decided
 by the one under way needs no room in it.
+
+Who is let in may have its draft cut (``trimming``). Where the rule of acceptance asks for it, by what a row was worth
+when the draft was ordered: when a draft comes tells what was drawn, as it is shorter with an end token in it, and so
+does the step it comes to. And a verifier with nothing under way may be kept waiting for who is expected (``holding``).
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from outrider.contracts.cost import CostModel
+from outrider.contracts.chunks import pass_costs
+from outrider.contracts.cost import CostModel, VerifyCost, work_of
 from outrider.contracts.requests import GenerationId
+from outrider.scheduling.holding import hold_s
 from outrider.scheduling.policy import BatchLimits, PendingVerification, SchedulingPolicy, StopReason
+from outrider.scheduling.trimming import Chain, idle_s, trim, worth
 
 
 class Contender(Protocol):
@@ -40,21 +48,37 @@ class StepPlan:
 
     joining: tuple[GenerationId, ...] = ()  # waited, and are within
     held_back: tuple[GenerationId, ...] = ()  # were within, and wait
+    cuts: tuple[
+        tuple[GenerationId, int], ...
+    ] = ()  # of who joins: draft tokens that are verified, fewer than there are
+    hold_s: float = 0.0  # plan again after so long: who waits is kept waiting for who is expected
+
+
+@dataclass(frozen=True, slots=True)
+class StepRules:
+    """What a planner may do beside letting in and holding back."""
+
+    trims: bool = True
+    holds: bool = True
 
 
 _NOTHING_CHANGES = StepPlan()
+_ALL_RULES = StepRules()
 
 
 class StepPlanner:
     """One contender of each generation at most. No clock: time is an argument."""
 
-    def __init__(self, policy: SchedulingPolicy, limits: BatchLimits) -> None:
+    def __init__(self, policy: SchedulingPolicy, limits: BatchLimits, rules: StepRules = _ALL_RULES) -> None:
         """Begin with nobody; ``limits`` are those of one step."""
-        self._policy, self._limits = policy, limits
+        self._policy, self._limits, self._rules = policy, limits, rules
         self._waiting: dict[GenerationId, Contender] = {}
         self._within: dict[GenerationId, Contender] = {}
         self._stepped: set[GenerationId] = set()  # of those within, who is in the step under way
+        self._expected_at_s: dict[GenerationId, float] = {}
+        self._held_since_s: float | None = None
         self.reason = StopReason.QUEUE_EMPTY  # why the last plan let in no more
+        self.worth_above = 0.0  # survival above which a draft's row was worth its time in the last step
 
     @property
     def waiting(self) -> int:
@@ -76,8 +100,13 @@ class StepPlanner:
         self.leaves(generation)
         self._waiting[generation] = contender
 
+    def expects(self, generation: GenerationId, at_s: float) -> None:
+        """Somebody drafts, and should be back then."""
+        self._expected_at_s[generation] = at_s
+
     def leaves(self, generation: GenerationId) -> None:
         """Its block is decided and no round follows by itself, or it is given up."""
+        self._expected_at_s.pop(generation, None)
         self._waiting.pop(generation, None)
         self._within.pop(generation, None)
         self._stepped.discard(generation)
@@ -93,8 +122,10 @@ class StepPlanner:
     def plan(self, now_s: float, cost_model: CostModel) -> StepPlan:
         """Let in and hold back, by the policy."""
         if not self._waiting:
-            self.reason = StopReason.QUEUE_EMPTY
+            self.reason, self._held_since_s = StopReason.QUEUE_EMPTY, None
             return _NOTHING_CHANGES
+        if kept_s := self._hold(now_s, cost_model):
+            return StepPlan(hold_s=kept_s)
         waiting, within = self._waiting, self._within
         done = self._done()
         all_of_them = {name: contender for name, contender in (within | waiting).items() if name not in done}
@@ -106,7 +137,9 @@ class StepPlanner:
         self._waiting = {block.generation: all_of_them[block.generation] for block in plan.waiting}
         held_back = tuple(name for name in within if name not in self._within)
         self._stepped = self._stepped.difference(held_back) if within else set(chosen)
-        return StepPlan(tuple(name for name in chosen if name in waiting), held_back)
+        joining = tuple(name for name in chosen if name in waiting)
+        cuts = self._trim(chosen, waiting, done, now_s, cost_model) if self._rules.trims and joining else ()
+        return StepPlan(joining, held_back, cuts)
 
     def _done(self) -> dict[GenerationId, Contender]:
         """Who is decided by the step under way and needs no room in the next, as far as can be known."""
@@ -116,3 +149,65 @@ class StepPlanner:
                 chunk_left -= contender.prefix_tokens
                 done[name] = contender
         return done
+
+    def _hold(self, now_s: float, cost_model: CostModel) -> float:
+        """How long those who wait are kept waiting for others; not at all where the verifier steps anyway."""
+        if self._within or not self._rules.holds or len(self._waiting) >= self._limits.max_blocks:
+            self._held_since_s = None
+            return 0.0
+        held_s = 0.0 if self._held_since_s is None else now_s - self._held_since_s
+        pending = (contender.pending() for contender in self._waiting.values())
+        waiting = [(block.cost, block.before_s) for block in pending]
+        kept_s = hold_s(waiting, self._coming_s(now_s), held_s, cost_model)
+        self._held_since_s = now_s - held_s if kept_s else None
+        return kept_s
+
+    def _coming_s(self, now_s: float) -> list[float]:
+        """When drafts are expected, from now on; who is late may not come at all."""
+        return sorted(at_s - now_s for at_s in self._expected_at_s.values() if at_s > now_s)
+
+    def _trim(
+        self,
+        chosen: Collection[GenerationId],
+        waited: Collection[GenerationId],
+        done: dict[GenerationId, Contender],
+        now_s: float,
+        cost_model: CostModel,
+    ) -> tuple[tuple[GenerationId, int], ...]:
+        """How much is verified of the drafts that join, of all that is in the next step."""
+        chains, others, other_tokens = dict[GenerationId, PendingVerification](), list[tuple[VerifyCost, int]](), 0.0
+        members = list[tuple[float, float]]()
+        for name in chosen:
+            contender, block = self._within[name], self._within[name].pending()
+            own_rows = block.cost.new_tokens - contender.prefix_tokens
+            if contender.prefix_tokens:  # brings nothing yet
+                others.append((block.cost, own_rows))
+                continue
+            members.append((block.expected_tokens, _before_s(block, now_s) if name in waited else block.before_s))
+            if block.survivals and name in waited:
+                chains[name] = block
+            else:
+                others.append((block.cost, own_rows))
+                other_tokens += block.expected_tokens
+        self.worth_above = 0.0
+        if not chains:
+            return ()
+        computed = pass_costs(others, self._limits.prefill_chunk_tokens)
+        step_s = cost_model.predict_s([*computed, *(block.cost for block in chains.values())])
+        back_s = [contender.pending().before_s for contender in done.values()]
+        coming_s = sorted((*(0.0 for _ in self._waiting), *back_s, *self._coming_s(now_s)))
+        wasted_s = idle_s(step_s, members, coming_s)
+        drafted = [Chain(block.cost, block.survivals) for block in chains.values()]
+        found = trim(drafted, work_of(computed), other_tokens, wasted_s, cost_model)
+        self.worth_above = found.worth_above
+        cuts = []
+        for (name, block), tokens in zip(chains.items(), found.kept, strict=True):
+            kept = tokens if block.worth_above is None else worth(block.survivals, block.worth_above)
+            if kept < len(block.survivals):
+                cuts.append((name, kept))
+        return tuple(cuts)
+
+
+def _before_s(block: PendingVerification, now_s: float) -> float:
+    """What its round has taken up to now."""
+    return block.before_s + max(0.0, now_s - block.arrived_at_s)

@@ -67,6 +67,7 @@ class Estimates:
     load: float  # of the verifier while the last round ran, 0 idle to 1 saturated (``outrider.selection.load``)
     rules: Ints  # rows of ``AcceptanceView``
     windows: Ints  # 0 without a draft
+    exchange_s: Floats  # drafting and the link, 0 without a draft
 
     def at(self, index: int) -> Estimate:
         """One plan's."""
@@ -75,6 +76,7 @@ class Estimates:
             float(self.seconds_per_token[index]),
             float(self.expected_tokens[index]),
             float(self.round_s[index]),
+            float(self.exchange_s[index]),
         )
 
 
@@ -104,12 +106,13 @@ def estimate(situation: RoundSituation, plans: PlanSet, last_plan: DraftPlan | N
     last_s = batch_of(1 if last_plan is None else last_plan.nodes + 1)
     waited = verifier.queue_s / last_s if last_s > 0.0 else 0.0
     round_s = (1.0 + waited) * batch_s + verifier.fixed_s
+    exchange_s: Floats = np.zeros(len(round_s))
     if table.drafts.any():
         if situation.drafter is None:
             raise ParameterError("plans", "no draft where there is no drafter", plans.plans)
         rejected: Floats = 1.0 - survivals.ravel().take(table.last_cells)
-        drafter_s = _draft_s(situation.drafter, table) + _link_s(situation, table, rejected)
-        round_s = round_s + drafter_s * table.drafts
+        exchange_s = (_draft_s(situation.drafter, table) + _link_s(situation, table, rejected)) * table.drafts
+        round_s = round_s + exchange_s
     return Estimates(
         plans,
         round_s / tokens,
@@ -119,6 +122,7 @@ def estimate(situation: RoundSituation, plans: PlanSet, last_plan: DraftPlan | N
         verifier_load(waited, 1.0 - model.predict_s(()) / last_s if last_s > 0.0 else 0.0),
         table.rules,
         table.windows,
+        exchange_s,
     )
 
 

@@ -79,6 +79,7 @@ class Estimate:
     seconds_per_token: float
     expected_tokens: float  # committed by the round, correction or bonus token included
     round_s: float
+    exchange_s: float = 0.0  # of these, drafting and the link
 
 
 class ChoiceReason(StrEnum):

@@ -15,7 +15,7 @@ from outrider.link.trace import profile_at
 from outrider.protocols.registry import PROTOCOLS
 from outrider.rounds.load import PresentLoad
 from outrider.rounds.machine import Leave
-from outrider.selection.acceptance import AcceptanceBook, GenerationAcceptance
+from outrider.selection.acceptance import AcceptanceBook, GenerationAcceptance, rule_row
 from outrider.selection.arms import DRAFT, Arm
 from outrider.selection.regime import Regime
 from outrider.selection.situation import (
@@ -98,6 +98,7 @@ class ChoosingDevice(ModelledDevice):
         self._acceptance: GenerationAcceptance | None = None
         self._previous: RoundChoice | None = None
         self._unlearned: tuple[DraftPlan, int, int] | None = None  # plan, start and accepted of the last round
+        self._verified_tokens: int | None = None  # of its draft, where that was cut
         self._prompt_tokens = 0
 
     @property
@@ -129,12 +130,27 @@ class ChoosingDevice(ModelledDevice):
         shape, bits = choices.shape(plan)
         accepted = accepted_of(self.acceptance_draws, committed_tokens, shape.passes, plan.window)
         self._unlearned = plan, committed_tokens, accepted
-        expected = chosen.chosen.expected_tokens
-        return Draft(shape.nodes[-1], plan.window, accepted, shape.steps[-1] * self.step_s, expected, bits)
+        draft_s, each = shape.steps[-1] * self.step_s, self._acceptance.view().means[rule_row(choices.rule)]
+        chain = each.take(range(0 if plan.expansion else plan.window), mode="clip")
+        return Draft(
+            nodes=shape.nodes[-1],
+            depth=plan.window,
+            accepted=accepted,
+            draft_s=draft_s,
+            expected_tokens=chosen.chosen.expected_tokens,
+            bits=bits,
+            survivals=tuple(chain.cumprod().tolist()),
+            away_s=draft_s + self._drafts.exchange_s(bits),
+            cut_as_ordered=self._drafts.cut_as_ordered,
+        )
 
     def stays_alone(self, committed_tokens: int, remaining_tokens: int, promise: Promise | None) -> bool:
         """Choose as for a round."""
         return self._choose(committed_tokens, remaining_tokens, promise).chosen.plan is None
+
+    def cut(self, tokens: int) -> None:
+        """Learn from these alone."""
+        self._verified_tokens = tokens
 
     def _choose(self, committed_tokens: int, remaining_tokens: int, promise: Promise | None) -> RoundChoice:
         self._learn()
@@ -162,9 +178,11 @@ class ChoosingDevice(ModelledDevice):
         if self._unlearned is None or self._acceptance is None:
             return
         (plan, start, accepted), self._unlearned = self._unlearned, None
+        verified, self._verified_tokens = self._verified_tokens, None
         rule = self._choices.rule
         if not plan.expansion:
-            self._acceptance.observe(rule, accepted, plan.window)
+            verified = plan.window if verified is None else verified
+            self._acceptance.observe(rule, min(accepted, verified), verified)
             return
         offered = plan.expansion[: accepted + 1]
         winners = [self._winner(depth, self.acceptance_draws[start + depth]) for depth in range(accepted)]

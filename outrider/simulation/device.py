@@ -1,6 +1,6 @@
 """A device's response and round under way."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from outrider.link.emulator import LinkEmulator
@@ -45,6 +45,7 @@ class SimulatedDevice:
     ahead: int = 0  # tokens of such rounds that are not known yet
     follows: bool = False  # the round is one of them
     arm: Arm = DRAFT  # in use when the round was begun
+    worth_above: float | None = None  # of its draft, where its cut was fixed when it was ordered
 
     @property
     def number(self) -> int:
@@ -78,6 +79,17 @@ class SimulatedDevice:
         self.queue_s = self.verify_s = 0.0
         self.alone_rounds = 0 if draft.nodes else self.workload.alone_rounds
         self.follows = False
+
+    def cut(self, tokens: int) -> None:
+        """Have so many tokens of its draft verified."""
+        block, dropped = self.pending(), self.draft.nodes - tokens
+        self.draft = self.draft.cut(tokens)
+        self.verification = replace(
+            block,
+            cost=replace(block.cost, new_tokens=block.cost.new_tokens - dropped),
+            expected_tokens=self.draft.expected_tokens,
+        )
+        self.workload.cut(tokens)
 
     @property
     def prefix_tokens(self) -> int:

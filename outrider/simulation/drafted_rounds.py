@@ -1,13 +1,20 @@
 """What a device does: how long its responses are, what it drafts in each round and what is accepted of it."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 from math import exp, log
+from operator import mul
 from statistics import NormalDist
 from typing import NamedTuple, Protocol
 
 from outrider.contracts.drafting import DraftPlan
+from outrider.contracts.requests import SamplingParams
+from outrider.contracts.verifying import RATIO_RULES
+from outrider.link.latency import exchange_s
+from outrider.link.state import profile_csi
+from outrider.link.trace import profile_at
 from outrider.protocols.payload import order_bits
-from outrider.protocols.registry import answer_bits
+from outrider.protocols.registry import PROTOCOLS, answer_bits
 from outrider.rounds.machine import Leave
 from outrider.selection.situation import Promise
 from outrider.selection.yields import expected_tokens
@@ -36,6 +43,17 @@ class Draft(NamedTuple):
     draft_s: float  # the device computes
     expected_tokens: float  # that the round should commit, correction or bonus token included, as known before it
     bits: tuple[int, int] | None  # down and up; None if nothing is exchanged with the device
+    survivals: tuple[float, ...] = ()  # of a chain that may be cut, as known before it
+    away_s: float = 0.0  # that drafting and exchange should take
+    cut_as_ordered: bool = False  # its cut is fixed when it is ordered
+
+    def cut(self, tokens: int) -> "Draft":
+        """What is verified of it."""
+        survivals = self.survivals[:tokens]
+        accepted, expected_tokens = min(self.accepted, tokens), 1.0 + sum(survivals)
+        return self._replace(
+            nodes=tokens, depth=tokens, accepted=accepted, expected_tokens=expected_tokens, survivals=survivals
+        )
 
 
 NO_DRAFT = Draft(0, 0, 0, 0.0, 1.0, None)
@@ -72,6 +90,10 @@ class Workload(Protocol):
         """Whether nothing would be drafted in a round, of one that the verifier makes by itself."""
         ...
 
+    def cut(self, tokens: int) -> None:
+        """Of the draft under way so many tokens are verified."""
+        ...
+
 
 class GroupDrafts:
     """What is the same for all drafts of a group, by depth: made once."""
@@ -84,9 +106,18 @@ class GroupDrafts:
         self.bits = [message_sizes(DraftPlan(group.protocol, 0))]
         self.bits += [message_sizes(DraftPlan(group.protocol, n, group.expansion[:n])) for n in depths]
         self.expected = [expected_tokens(self.shape.passes[:depth]) for depth in (0, *depths)]
+        self.survivals = () if group.expansion else tuple(accumulate(self.shape.passes, mul))
+        self.cut_as_ordered = PROTOCOLS[group.protocol].rule(SamplingParams(), WIRE) in RATIO_RULES
+        self.link_s = [self.exchange_s(bits) for bits in self.bits]
         self.expected_passed, self.expected_flagged = self.expected, self.expected
         if group.predictor is not None:
             self.expected_passed, self.expected_flagged = _seen_by(group.predictor, self.shape.passes)
+
+    def exchange_s(self, bits: tuple[int, int]) -> float:
+        """An exchange of such messages should take, drafting aside; a trace counts as it begins."""
+        if self.group.link is None:
+            return self.group.exchange_s
+        return self.group.exchange_s + exchange_s(profile_csi(profile_at(self.group.link, 0.0)), *bits)
 
 
 class ModelledDevice:
@@ -147,7 +178,17 @@ class ModelledDevice:
         if predictor is None:
             accepted = accepted_of(self.acceptance_draws, committed_tokens, shape.passes, depth)
             draft_s = shape.steps[depth - 1] * self.step_s
-            return Draft(shape.nodes[depth - 1], depth, accepted, draft_s, drafts.expected[depth], self._bits[depth])
+            return Draft(
+                nodes=shape.nodes[depth - 1],
+                depth=depth,
+                accepted=accepted,
+                draft_s=draft_s,
+                expected_tokens=drafts.expected[depth],
+                bits=self._bits[depth],
+                survivals=drafts.survivals[:depth],
+                away_s=draft_s + drafts.link_s[depth],
+                cut_as_ordered=drafts.cut_as_ordered,
+            )
         steps, flagged = self._until_flagged(predictor, committed_tokens, depth)
         sent = steps if predictor.sends_flagged or not flagged else steps - 1
         expected = drafts.expected_flagged if flagged and predictor.sends_flagged else drafts.expected_passed
@@ -157,6 +198,9 @@ class ModelledDevice:
     def stays_alone(self, committed_tokens: int, remaining_tokens: int, promise: Promise | None) -> bool:  # noqa: ARG002 (a choice's)
         """One that drafts at all drafts whenever it can."""
         return not self._longest
+
+    def cut(self, tokens: int) -> None:
+        """Nothing is learned from drafts."""
 
     def _until_flagged(self, predictor: Predictor, start: int, depth: int) -> tuple[int, bool]:
         """Steps made, and whether the last one's token was flagged."""

@@ -31,7 +31,7 @@ class Counts:
     rounds: int = 0  # committed, without first rounds; an open one that is late already counts
     late_queue_rounds: int = 0  # late for want of a place in a batch; ``late_compute_rounds``: as their batch took long
     late_compute_rounds: int = 0
-    drafted_tokens: int = 0  # of these rounds; likewise ``accepted_tokens``
+    drafted_tokens: int = 0  # of these rounds, and verified; likewise ``accepted_tokens``
     accepted_tokens: int = 0
     committed_tokens: int = 0  # all, first tokens included
     paced_tokens: int = 0  # committed after first tokens (or the warm-up); ``paced_s``: in so much time

@@ -167,14 +167,15 @@ class EventLoop:
         """Have the verifier step if there is anything to do, and tell it who joins."""
         if self._server.dispatch_s > 0.0:
             self._step(now_s)
-            given = self._server.let_in(now_s)
-            if given is not None:
-                self._at(now_s + self._server.dispatch_s, _GIVE, given)
-            return
         given = self._server.let_in(now_s)
         if given is not None:
-            self._server.give(given)
-        self._step(now_s)
+            later_s = given.hold_s or self._server.dispatch_s
+            if later_s > 0.0:
+                self._at(now_s + later_s, _GIVE, given)
+            else:
+                self._server.give(given)
+        if self._server.dispatch_s == 0.0:
+            self._step(now_s)
 
     def _step(self, now_s: float) -> None:
         step = self._server.step(now_s)
@@ -267,6 +268,7 @@ class EventLoop:
         if draft.bits is None:
             self._server.enqueue(device, now_s)
             return
+        self._server.expects(device, now_s)
         arrives_at_s, link = now_s, device.link
         if link is not None:
             arrives_at_s = link.deliver(Direction.DOWN, draft.bits[0], now_s)

@@ -25,6 +25,7 @@ from outrider.link.trace import LinkSource
 from outrider.protocols.registry import NO_TOKENS, PROTOCOLS
 from outrider.scheduling.policy import BatchLimits
 from outrider.scheduling.registry import Scheduling
+from outrider.scheduling.steps import StepRules
 from outrider.selection.regime import RegimeSettings
 from outrider.selection.situation import SelectionPolicy
 from outrider.simulation.acceptance_models import Predictor, Probability
@@ -135,6 +136,7 @@ class Scenario:
     warmup_s: float = 0.0  # what was committed before is left out of the results
     responses_per_device: int | None = None  # after so many a device is done; None goes on
     scheduling: Scheduling | None = None  # in place of the system's
+    steps: StepRules | None = None  # in place of the system's: whether drafts are cut and passes held
     max_active_responses: int | None = None
     keep_batch_log: bool = False  # whether results hold every batch
     regime: RegimeSettings | None = None  # of groups with a selection; None lets each of their rounds be chosen

@@ -28,10 +28,15 @@ _UNCHUNKED = 2**31
 
 @dataclass(slots=True, eq=False)
 class Given:
-    """On its way to the verifier: who is in its steps from now on, and who no longer is."""
+    """On its way to the verifier: who is in its steps from now on, and who no longer is.
+
+    Attributes:
+        hold_s: nobody; after so long there is to be another plan.
+    """
 
     joining: list[SimulatedDevice]
     held_back: list[SimulatedDevice]
+    hold_s: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -54,7 +59,7 @@ class SimulatedServer:
         self._model, self._rules, self._seed = model, rules, seed
         limits = model.limits
         self._limits = limits if rules.keeps_kv else replace(limits, prefill_chunk_tokens=_UNCHUNKED)
-        self._planner = StepPlanner(rules.scheduling.policy, self._limits)
+        self._planner = StepPlanner(rules.scheduling.policy, self._limits, rules.steps)
         self.memory = KvMemory(limits.max_memory_blocks, model.kv_block_tokens)
         self.dispatch_s = 0.0 if rules.in_engine else model.dispatch_s
         self.reply_s = 0.0 if rules.in_engine else model.reply_s
@@ -69,6 +74,11 @@ class SimulatedServer:
     def deadlines(self) -> DeadlineRule:
         """What blocks' deadlines come from."""
         return self._rules.scheduling.deadlines
+
+    def expects(self, device: SimulatedDevice, now_s: float) -> None:
+        """A draft is ordered."""
+        self._planner.expects(device.name, now_s + device.draft.away_s)
+        device.worth_above = self._planner.worth_above if device.draft.cut_as_ordered else None
 
     def enqueue(self, device: SimulatedDevice, now_s: float) -> None:
         """A block arrived."""
@@ -96,13 +106,20 @@ class SimulatedServer:
             VerifyCost(total - resident, resident),
             terms.tokens_per_s,
             -(-total // self._model.kv_block_tokens),
+            before_s=0.0 if device.first_at_s is None else now_s - device.began_at_s,
+            survivals=device.draft.survivals,
+            worth_above=device.worth_above,
         )
 
     def let_in(self, now_s: float) -> Given | None:
         """Plan, if anybody waits; None if all stays as it is."""
         plan = self._planner.plan(now_s, self._model.planner)
+        if plan.hold_s:
+            return Given([], [], plan.hold_s)
         if not plan.joining and not plan.held_back:
             return None
+        for name, tokens in plan.cuts:
+            self._asking[name].cut(tokens)
         self._planned_at_s = now_s
         joining, held_back = ([self._asking[name] for name in names] for names in (plan.joining, plan.held_back))
         return Given(joining, held_back)

@@ -7,7 +7,10 @@ verifier steps by itself (as the product does).
 from dataclasses import dataclass, replace
 
 from outrider.scheduling.registry import SCHEDULING, Scheduling
+from outrider.scheduling.steps import StepRules
 from outrider.simulation.scenario import Scenario, System
+
+_AS_PUBLISHED = StepRules(trims=False, holds=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,7 @@ class SystemRules:
     speculates: bool = True  # anything is drafted
     drafts_on_server: bool = False  # in the batch's own time, without a link
     in_engine: bool = False  # batches are planned where they run
+    steps: StepRules = _AS_PUBLISHED
 
 
 _TABLE = {
@@ -31,11 +35,11 @@ _TABLE = {
     System.CENTRALIZED: SystemRules(SCHEDULING["fcfs"], speculates=False, in_engine=True),
     System.COLOCATED: SystemRules(SCHEDULING["fcfs"], drafts_on_server=True, in_engine=True),
     System.WISP: SystemRules(SCHEDULING["wisp"]),
-    System.OUTRIDER: SystemRules(SCHEDULING["slo_aware"]),
+    System.OUTRIDER: SystemRules(SCHEDULING["slo_aware"], steps=StepRules()),
 }
 
 
 def rules_of(scenario: Scenario) -> SystemRules:
-    """The system's rules, with the scenario's scheduling where it names one."""
+    """The system's rules, with the scenario's scheduling and rules of steps where it names them."""
     rules = _TABLE[scenario.system]
-    return replace(rules, scheduling=scenario.scheduling or rules.scheduling)
+    return replace(rules, scheduling=scenario.scheduling or rules.scheduling, steps=scenario.steps or rules.steps)

@@ -16,6 +16,7 @@ from outrider.contracts.cost import LinearCostModel, VerifyCost
 from outrider.contracts.errors import VerifierLostError
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import (
+    RATIO_RULES,
     Block,
     OpenGeneration,
     Outcome,
@@ -96,6 +97,7 @@ class Batcher:
         self._resolutions: dict[GenerationId, Resolution] = {}
         self._resolving: dict[GenerationId, Member] = {}  # undecided, or resolved but not told yet
         self._leaves: dict[GenerationId, int] = {}
+        self._worth_above: dict[GenerationId, float] = {}  # of drafts that are ordered, when they were
         self._closings: dict[GenerationId, Closing] = {}
         self._session = self._calls = 0
         self._listening: asyncio.Task[None] | None = None
@@ -117,6 +119,11 @@ class Batcher:
         """Whether the verifier has nothing to do."""
         return not self._planner.within
 
+    def expects(self, generation: GenerationId, within_s: float) -> None:
+        """A draft is ordered, and should be here after so long."""
+        self._planner.expects(generation, self._clock() + within_s)
+        self._worth_above[generation] = self._planner.worth_above
+
     async def verify(
         self,
         block: Block,
@@ -137,6 +144,9 @@ class Batcher:
         until_round = block.round if block.stretch is None else block.stretch.until_round
         size = self._planning.block_tokens
         member = Member(block, opening, observe, told, block.round, cost, terms, size, now_s, until_round)
+        worth_above = self._worth_above.pop(block.generation, 0.0)
+        if block.rule in RATIO_RULES:  # its cut is not to depend on when it came
+            member.worth_above = worth_above
         self._members[block.generation] = member
         self._planner.arrives(block.generation, member)
         self._send_soon()
@@ -196,6 +206,7 @@ class Batcher:
     def _forget(self, generation: GenerationId) -> None:
         self._members.pop(generation, None)
         self._leaves.pop(generation, None)
+        self._worth_above.pop(generation, None)
         self._planner.leaves(generation)
 
     def _send_soon(self) -> None:
@@ -230,6 +241,10 @@ class Batcher:
     def _let_in(self) -> list[Member]:
         """Who is to be given to the verifier; who is there already gets leave to go on, or is held back."""
         plan, given = self._planner.plan(self._clock(), self.cost_model), []
+        if plan.hold_s:
+            self._sending = asyncio.get_running_loop().call_later(plan.hold_s, self._send)
+        for name, draft_tokens in plan.cuts:
+            self._members[name].cut(draft_tokens)
         for name in plan.held_back:
             member = self._members[name]
             self._leaves[name] = member.round - 1

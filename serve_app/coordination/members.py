@@ -3,11 +3,12 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.stretches import goes_on
+from outrider.contracts.trimming import trimmed
 from outrider.contracts.verifying import Block, OpenGeneration, Outcome, Verified
 from outrider.rounds.account import VerifyTerms
 from outrider.rounds.events import VerifyResult
@@ -81,6 +82,8 @@ class Member:
         since_s: it waits, or the round before it was told.
         until_round: that it may go on by itself.
         given: whether the verifier has it, and owes an answer.
+        worth_above: as ``PendingVerification``'s.
+        draft_tokens: that are verified, where the draft was cut.
     """
 
     block: Block
@@ -95,6 +98,8 @@ class Member:
     until_round: int
     given: bool = False
     verify_s: float = 0.0
+    worth_above: float | None = None
+    draft_tokens: int | None = None
 
     def pending(self) -> PendingVerification:
         """As the scheduling policy sees it."""
@@ -107,7 +112,18 @@ class Member:
             cost=self.cost,
             tokens_per_s=self.terms.tokens_per_s,
             memory_blocks=ceil((self.cost.new_tokens + self.cost.cached_tokens) / self.kv_block_tokens),
+            before_s=max(0.0, self.since_s - self.terms.began_at_s),
+            survivals=() if self.given else self.terms.survivals,
+            worth_above=self.worth_above,
         )
+
+    def cut(self, draft_tokens: int) -> None:
+        """Have so many tokens of the draft verified."""
+        dropped = len(self.block.draft) - draft_tokens
+        self.block, self.draft_tokens = trimmed(self.block, draft_tokens), draft_tokens
+        self.cost = replace(self.cost, new_tokens=self.cost.new_tokens - dropped)
+        survivals = self.terms.survivals[:draft_tokens]
+        self.terms = replace(self.terms, survivals=survivals, expected_tokens=1.0 + sum(survivals))
 
     @property
     def goes_on(self) -> bool:
@@ -134,5 +150,6 @@ class Member:
 
     def tell(self, outcome: Outcome, now_s: float) -> None:
         """What the round brought, which waited whenever it was in no step."""
-        self.told.tell(VerifyResult(outcome, max(0.0, now_s - self.since_s - self.verify_s), self.verify_s))
+        queue_s = max(0.0, now_s - self.since_s - self.verify_s)
+        self.told.tell(VerifyResult(outcome, queue_s, self.verify_s, self.draft_tokens))
         self.since_s, self.verify_s = now_s, 0.0

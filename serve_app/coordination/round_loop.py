@@ -187,6 +187,7 @@ class RoundLoop:
         link, services = self._link, self._services
         match effect:
             case AskDrafter():
+                services.batcher.expects(self._generation.name, effect.expected_s)
                 return await link.draft(effect)
             case AskAgain():
                 return await link.ask_again(effect)

@@ -67,7 +67,7 @@ class CoordinatorStats:
             sink.record(metrics.DRAFTS)
             sink.record(metrics.DRAFT_TOKENS, drafted)
             sink.record(metrics.ACCEPTED_TOKENS, accepted)
-            sink.record(metrics.WASTED_DRAFT_S, timing.draft_s * (drafted - accepted) / drafted)
+            sink.record(metrics.WASTED_DRAFT_S, timing.draft_s * (drafted - timing.trimmed_tokens - accepted) / drafted)
         self._slo_round(timing)
         for phase, seconds in timing.phases_s.items():
             self._phase_s[phase] += seconds

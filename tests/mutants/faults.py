@@ -269,6 +269,12 @@ FAULTS = (
         ("tests/unit/verification/test_speculative.py", "-k", "each_block"),
     ),
     Fault(
+        "a draft is cut by what was drawn",
+        "kept = min(draft_tokens, len(block.draft))",
+        "kept = min(draft_tokens, len(block.draft)) if block.draft[-1:] != (0,) else 0",
+        gate("cut_whatever"),
+    ),
+    Fault(
         "an answer asked for again is drawn again",
         "generation.answered = (job.request, draft)",
         "generation.answered = None",

@@ -146,7 +146,7 @@ def usage_of(readers: Sequence[ChoiceReader]) -> dict[str, object]:
         "prompt_tokens_details": {"cached_tokens": sum(reader.stats.cached_tokens for reader in firsts)},
         "completion_tokens_details": {
             "accepted_prediction_tokens": stats.accepted_tokens,
-            "rejected_prediction_tokens": stats.drafted_tokens - stats.accepted_tokens,
+            "rejected_prediction_tokens": stats.drafted_tokens - stats.trimmed_tokens - stats.accepted_tokens,
         },
         "outrider": {
             "rounds": stats.rounds,

@@ -342,3 +342,12 @@ def test_the_end_of_sequence_is_withheld_until_min_tokens() -> None:
     assert generation.opening().params.withheld_until == 7
     assert make().opening().params is PARAMS
     assert make(min_tokens=4, ignore_eos=True).opening().params is PARAMS
+
+
+def test_what_nobody_verified_of_a_draft_is_neither_accepted_nor_rejected() -> None:
+    """The token behind a cut is the target's own, and no correction."""
+    generation = make(max_tokens=20)
+    committed = generation.commit(Verified("g", begin(generation), (0, 1), 7), [5, 6], trimmed_tokens=3)
+    assert committed.origins == (ACCEPTED, ACCEPTED, VERIFIER)
+    stats = generation.stats
+    assert (stats.drafted_tokens, stats.trimmed_tokens, stats.accepted_tokens) == (5, 3, 2)

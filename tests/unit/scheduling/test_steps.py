@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.contracts.cost import VerifyCost
+from outrider.contracts.cost import LinearCostModel, VerifyCost
 from outrider.scheduling.policy import BatchLimits, PendingVerification, StopReason
 from outrider.scheduling.registry import SCHEDULING
-from outrider.scheduling.steps import StepPlan, StepPlanner
+from outrider.scheduling.steps import StepPlan, StepPlanner, StepRules
 from tests.unit.scheduling.queues import COSTS, NOW_S, ROOMY, block
 
 ALL_POLICIES = pytest.mark.parametrize("policy", SCHEDULING)
@@ -154,3 +154,90 @@ def test_nobody_is_lost_or_doubled(policy: str, happens: list[tuple[str, str]]) 
             within.discard(name)
             waiting.add(name)
         assert (steps.within, steps.waiting) == (len(within), len(waiting))
+
+
+DEAR = LinearCostModel(4.5e-3, 2e-7, 8e-6, 45e-3)
+HALVES = (0.5, 0.25, 0.125, 0.0625, 0.03125)
+
+
+def drafted(name: str, **more: object) -> PendingVerification:
+    return block(name, **{"survivals": HALVES, "expected_tokens": 1.0 + sum(HALVES), **more})
+
+
+def test_drafts_are_cut_as_they_join_and_never_again() -> None:
+    names = [f"g{number}" for number in range(16)]
+    steps = planner("fcfs", ROOMY, [*map(drafted, names), block("tree")])
+    plan = steps.plan(NOW_S, DEAR)
+    assert len(plan.joining) == 17
+    assert dict(plan.cuts) == dict.fromkeys(names, 1)
+    assert steps.worth_above == 0.25
+    steps.arrives("more", Asking(drafted("more")))
+    assert {name for name, _ in steps.plan(NOW_S, DEAR).cuts} == {"more"}
+
+
+def test_one_alone_with_a_verifier_that_waits_for_it_keeps_its_draft() -> None:
+    assert planner("fcfs", ROOMY, [drafted("a", before_s=1.0)]).plan(NOW_S, DEAR).cuts == ()
+    assert planner("fcfs", ROOMY, [drafted("a")]).plan(NOW_S, DEAR).cuts == (("a", 2),)
+
+
+def test_a_cut_that_was_fixed_with_the_order_holds_whatever_the_step() -> None:
+    """It is the same for a draft that came early, to an empty step, as for one that came late to a full one."""
+    crowd = [drafted(f"g{number}") for number in range(32)]
+    for others in ([], crowd):
+        early = planner("fcfs", ROOMY, [drafted("a", worth_above=0.2), *others])
+        assert dict(early.plan(NOW_S, DEAR).cuts)["a"] == 2
+        whole = planner("fcfs", ROOMY, [drafted("a", worth_above=0.0), *others])
+        assert "a" not in dict(whole.plan(NOW_S, DEAR).cuts)
+
+
+def test_rules_switch_both_off() -> None:
+    steps = StepPlanner(SCHEDULING["fcfs"].policy, ROOMY, StepRules(trims=False, holds=False))
+    for number in range(16):
+        steps.arrives(f"g{number}", Asking(drafted(f"g{number}")))
+    steps.expects("late", NOW_S + 0.001)
+    plan = steps.plan(NOW_S, DEAR)
+    assert (len(plan.joining), plan.cuts, plan.hold_s) == (16, (), 0.0)
+
+
+def test_an_idle_verifier_waits_for_who_is_expected_and_a_busy_one_for_nobody() -> None:
+    steps = planner("fcfs", ROOMY, [block("a"), block("b")])
+    steps.expects("c", NOW_S + 0.001)
+    plan = steps.plan(NOW_S, DEAR)
+    assert (plan.joining, steps.within) == ((), 0)
+    assert 0.001 < plan.hold_s <= 0.005
+    steps.arrives("c", Asking(block("c")))
+    assert len(steps.plan(NOW_S + 0.001, DEAR).joining) == 3
+    steps.expects("e", NOW_S + 0.002)
+    steps.arrives("d", Asking(block("d")))
+    assert steps.plan(NOW_S + 0.001, DEAR).joining == ("d",)
+
+
+def test_who_does_not_come_is_waited_for_once() -> None:
+    steps = planner("fcfs", ROOMY, [block("a")])
+    steps.expects("lost", NOW_S + 0.002)
+    held_s = steps.plan(NOW_S, DEAR).hold_s
+    assert 0.002 < held_s <= 0.005
+    assert steps.plan(NOW_S + held_s, DEAR).joining == ("a",)
+    steps.leaves("a")
+    steps.arrives("a", Asking(block("a")))
+    assert steps.plan(NOW_S + 1.0, DEAR).hold_s == 0.0
+
+
+def test_holds_in_a_row_are_no_longer_than_one() -> None:
+    """Another one is always expected a little later."""
+    steps, now_s = planner("fcfs", ROOMY, [block("a")]), NOW_S
+    for number in range(100):
+        steps.expects(f"next{number}", now_s + 0.0005)
+        plan = steps.plan(now_s, DEAR)
+        if plan.joining:
+            break
+        now_s += plan.hold_s
+    assert steps.within == 1
+    assert 0.0 < now_s - NOW_S <= 0.005 + 1e-9
+
+
+def test_nobody_is_waited_for_who_gave_up() -> None:
+    steps = planner("fcfs", ROOMY, [block("a")])
+    steps.expects("b", NOW_S + 0.002)
+    steps.leaves("b")
+    assert steps.plan(NOW_S, DEAR).joining == ("a",)

@@ -247,3 +247,15 @@ def test_an_absolute_order_without_a_plan_is_refused() -> None:
     prefix_hash = extend_prefix_hash(EMPTY_PREFIX_HASH, ())
     with pytest.raises(MessageError, match="plan of its own"):
         drafter.decode_order(seal(Kind.ABSOLUTE_ORDER, 2, bytes([0x00, 0x80]), prefix_hash))
+
+
+@pytest.mark.parametrize("kept", range(5))
+def test_behind_a_draft_that_was_cut_both_ends_agree_as_behind_a_rejection(kept: int) -> None:
+    """The verdict names what is committed; the token behind it may be the very one that was cut off."""
+    coordinator, drafter, _ = exchanged(4)
+    for number, token_id in ((2, 5), (2, 40 + kept)):
+        committed = (*range(40, 40 + kept), token_id)
+        request = ask(number, 101, committed, (*PREFIX, 7, *committed), 4)
+        heard = drafter.decode_order(coordinator.encode_order(request))
+        assert (heard.feedback_position, heard.feedback, heard.prefix_hash) == (101, committed, request.prefix_hash)
+        coordinator, drafter, _ = exchanged(4)

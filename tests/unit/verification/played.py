@@ -16,6 +16,7 @@ import pytest
 from outrider.contracts.drafting import Draft, DraftAnswer, DraftPlan, DraftRequest, DraftTerms, NeedsRow
 from outrider.contracts.exchanged import Deferral, WireFormat
 from outrider.contracts.requests import GenerationRequest, ProtocolName, SamplingParams
+from outrider.contracts.trimming import trimmed
 from outrider.contracts.verifying import Block, Verified
 from outrider.engines.drafter import engine as drafter_engine
 from outrider.engines.limits import EngineLimits
@@ -76,6 +77,7 @@ class Case:
         min_tokens: before which the response cannot end.
         end: the token that ends it, if any does.
         masks: the target takes trees by a mask, not path by path.
+        cuts: of the first drafts so many tokens are verified.
     """
 
     models: Pair
@@ -88,6 +90,7 @@ class Case:
     min_tokens: int = 0
     end: int | None = None
     masks: bool = True
+    cuts: Sequence[int] = ()
 
     @property
     def request(self) -> GenerationRequest:
@@ -107,6 +110,7 @@ class Played:
         self.generation.happened(GenerationEvent.STARTED)
         self.outcomes: list[Verified] = []
         self.known = len(PROMPT)
+        self.cuts = list(case.cuts)
         opening = self.generation.opening()
         terms = DraftTerms(case.wire, tuple(self.generation.end_ids), self.generation.last_position)
         self.drafter, self.verifier = drafter_over(case.models), verifier_over(case.models, masks=case.masks)
@@ -150,6 +154,8 @@ class Played:
                 return
         deferral = None if plan is None else self._deferral(plan.protocol)
         block = make_block(generation, number, plan, draft, self.case.wire, forced=forced, deferral=deferral)
+        if block.draft and self.cuts:
+            block = trimmed(block, self.cuts.pop(0))
         outcome = self._verified(replace(block, bonus=self.case.bonus or not block.draft))
         generation.commit(outcome, block.draft, (), block.parents, draft_model="m")
 

@@ -110,6 +110,13 @@ def test_rounds_after_one_another(plans: Sequence[DraftPlan | None], *, bonus: b
     assert_exact(Case(pair("random", 6), plans, TWO_TOKENS, WIRES[0], length=3, bonus=bonus))
 
 
+@pytest.mark.parametrize("cuts", [(0, 1), (1, 1)], ids=str)
+@pytest.mark.parametrize("protocol", ["dsd", "tslt", "dssd", "token_ids"])
+def test_drafts_that_are_cut_whatever_they_hold(protocol: ProtocolName, cuts: Sequence[int]) -> None:
+    plans = [chain(protocol, 2), chain(protocol, 1)]
+    assert_exact(Case(pair("random", 9), plans, TWO_TOKENS, WIRES[0], length=3, cuts=cuts))
+
+
 @pytest.mark.parametrize("protocol", ["dsd", "dssd", "token_ids", None])
 @pytest.mark.parametrize("min_tokens", [1, 2])
 def test_ends_are_withheld_up_to_their_position(protocol: ProtocolName | None, min_tokens: int) -> None:

@@ -134,7 +134,7 @@ async def ordered(
     link = DrafterLink(generation, LinkServices(fleet, DrafterBook({}), SETTINGS, now_s))
     link.start()
     await until(lambda: link.ready)
-    return link, fleet, AskDrafter(generation.begin_round(drafting=True), plan, None, 2.0, binding)
+    return link, fleet, AskDrafter(generation.begin_round(drafting=True), plan, None, 2.0, binding, 0.0)
 
 
 @on_loop
