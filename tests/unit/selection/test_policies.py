@@ -221,14 +221,15 @@ def test_choices_are_a_function_of_what_is_told() -> None:
 
 
 def test_a_pair_of_which_next_to_nothing_is_known_is_not_given_up_for_a_few_rejections() -> None:
-    """One that turns out bad is, once some twenty tokens were seen."""
-    world = World(link(100, 5), 0.8, step_s=20e-3)
+    world = World(link(500, 0), 0.8, step_s=18.9e-3, model=LinearCostModel(1.5e-3, 0.0, 0.0, 44.5e-3))
     generation = AcceptanceBook().generation()
-    reasons = []
-    for _ in range(60):
-        choice = Cheapest().choose(world.situation(generation), None)
-        drafted = window(choice)
-        reasons.append(choice.reason)
-        generation.observe(AcceptanceRule.SHARED_NOISE, 0, drafted)
-    assert reasons[:10].count(ChoiceReason.EXPLORING) > 1
-    assert reasons[30:].count(ChoiceReason.EXPLORING) <= 2
+
+    def choice() -> RoundChoice:
+        return Cheapest().choose(world.situation(generation, protocols=("token_ids",)), None)
+
+    for _ in range(3):
+        generation.observe(AcceptanceRule.SHARED_NOISE, 0, 1)
+    assert choice().reason is ChoiceReason.EXPLORING
+    for _ in range(30):
+        generation.observe(AcceptanceRule.SHARED_NOISE, 0, 1)
+    assert (choice().reason, choice().chosen.plan) == (ChoiceReason.CHEAPEST, None)

@@ -168,7 +168,10 @@ def test_what_comes_right_behind_a_change_counts_for_neither_arm() -> None:
     assert regime.arm is DRAFT
     assert dict(regime.report(now_s).rewards)["draft"] == ()
     regime.ready("g")
-    while regime.arm is DRAFT:
+    for _ in range(2):  # begun before that
+        now_s += 0.3
+        regime.round("g", 1000, 1.0, now_s)
+    while not dict(regime.report(now_s).rewards)["draft"]:
         now_s += 0.2
         regime.round("g", 2, 0.2, now_s)
     (known,) = dict(regime.report(now_s).rewards)["draft"]
