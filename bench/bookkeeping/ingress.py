@@ -19,8 +19,8 @@ from outrider.models.folders import EMBEDDED
 from outrider.models.tokenizer import load_tokenizer
 from serve_app.api.http.routes import make_api
 from serve_app.api.service import RequestLimits, ServiceSettings
+from serve_app.coordination.listener import Listener
 from serve_app.coordination.outlets import Message
-from serve_app.coordination.request_router import Listener
 from serve_app.ingress import CoordinatorService
 
 _NAME, _MODEL = "recorded", "sleeping"

@@ -44,7 +44,7 @@ def _responses(
 
 def _round(timing: RoundTiming, expected_tokens: float) -> Draft:
     bits = (timing.down_bits, timing.up_bits) if timing.down_bits or timing.up_bits else None
-    nodes = timing.drafted_tokens
+    nodes = timing.drafted_tokens - timing.trimmed_tokens
     return Draft(nodes, nodes, timing.accepted_tokens, timing.draft_s, expected_tokens, bits)
 
 

@@ -77,6 +77,9 @@ class RecordedWorkload:
         """Never: each round is asked for."""
         return False
 
+    def cut(self, tokens: int) -> None:
+        """Nothing is learned from drafts."""
+
 
 @dataclass(frozen=True, slots=True)
 class MeasuredTimes:

@@ -161,7 +161,7 @@ HALVES = (0.5, 0.25, 0.125, 0.0625, 0.03125)
 
 
 def drafted(name: str, **more: object) -> PendingVerification:
-    return block(name, **{"survivals": HALVES, "expected_tokens": 1.0 + sum(HALVES), **more})
+    return replace(block(name, survivals=HALVES, expected_tokens=1.0 + sum(HALVES)), **more)  # type: ignore[arg-type]
 
 
 def test_drafts_are_cut_as_they_join_and_never_again() -> None:

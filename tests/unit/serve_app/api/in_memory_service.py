@@ -184,6 +184,7 @@ class Service:
         deadline_rule: DeadlineRule = DeadlineRule.LEDGER,
         judge: MismatchJudge | None = None,
         regime: Regime | None = None,
+        cost_model: LinearCostModel = LinearCostModel(0.0, 0.0, 0.0, 1.0),  # noqa: B008 (frozen)
     ) -> None:
         self.verifier = LocalVerifier(blocks, judge)
         self.fleet = MemoryFleet(*drafters)
@@ -194,7 +195,6 @@ class Service:
         self.batches: list[BatchRecord] = []
         self.generations: dict[GenerationId, Generation] = {}
         self._eos_token_ids = eos_token_ids
-        cost_model = LinearCostModel(0.0, 0.0, 0.0, 1.0)
         limits = BatchLimits(max_blocks=4, max_new_tokens=64, prefill_chunk_tokens=CHUNK)
         self.services = RoundServices(
             batcher=Batcher(

@@ -558,7 +558,7 @@ async def pass_sizes(batcher: Batcher, verifier: HandDrivenVerifier, arrive_s: S
         await submit(batcher, block(name))
 
     tasks = [asyncio.create_task(comes(name, at_s)) for name, at_s in zip(names, arrive_s, strict=True)]
-    sizes = []
+    sizes = list[int]()
     while sum(sizes) < len(arrive_s):
         call = await verifier.calls.get()
         sizes.append(len(call.blocks))

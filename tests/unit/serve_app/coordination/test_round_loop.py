@@ -11,6 +11,7 @@ from itertools import accumulate, pairwise
 import pytest
 import torch
 
+from outrider.contracts.cost import LinearCostModel
 from outrider.contracts.requests import FinishReason, GenerationChunk, SamplingParams, TokenOrigin
 from outrider.contracts.slo import LedgerRecord, SloClass
 from outrider.rounds.machine import Leave
@@ -277,3 +278,20 @@ async def test_a_response_that_is_given_up_does_not_disturb_its_company() -> Non
         assert not isinstance(chunks, BaseException)
         assert tokens_of(chunks) == truth_of(request)
     await service.idle()
+
+
+@pytest.mark.parametrize("name", ["greedy", "sampled"])
+@on_loop
+async def test_drafts_that_are_cut_change_no_token(name: str) -> None:
+    """The drafter's KV goes back to what is committed, as behind a rejection."""
+    params = {"greedy": SamplingParams(temperature=0.0), "sampled": SAMPLED}[name]
+    service = Service(drafter(), cost_model=LinearCostModel(10.0, 0.0, 0.0, 1.0))
+    requests = [request_for(generation, params=params, window=5) for generation in "abc"]
+    responses = await asyncio.gather(*map(service.response, requests))
+    assert [tokens_of(chunks) for chunks in responses] == [truth_of(request) for request in requests]
+    stats = [chunks[-1].stats for chunks in responses]
+    drafted = [timing for timing in service.timings if timing.drafted_tokens]
+    trimmed = sum(one.trimmed_tokens for one in stats)
+    assert 0 < trimmed == sum(timing.trimmed_tokens for timing in drafted)
+    assert sum(one.drafted_tokens for one in stats) == sum(timing.drafted_tokens for timing in drafted)
+    assert all(timing.trimmed_tokens + timing.accepted_tokens <= timing.drafted_tokens for timing in drafted)

@@ -10,8 +10,8 @@ from outrider.contracts.requests import SamplingParams
 from outrider.selection.arms import DRAFT, NONE, Arm
 from outrider.selection.regime import Regime, RegimeSettings
 from tests.unit.engines.conftest import tiny_llama, torch_drafter
-from tests.unit.serve_app.api.in_memory_service import GREEDY, Service, request_for, tokens_of, truth_of
-from tests.unit.serve_app.coordination.in_memory import SAMPLED, EngineTransport
+from tests.unit.serve_app.api.in_memory_service import Service, request_for, tokens_of, truth_of
+from tests.unit.serve_app.coordination.in_memory import GREEDY, SAMPLED, EngineTransport
 from tests.unit.virtual_clock import now_s, on_loop
 
 PERIOD_S = 0.02
