@@ -28,6 +28,7 @@ from outrider.selection.rewards import Comparison, Reward, Rewards
 _STEADY = log(1.5)  # two epochs' loads are alike within this
 _LEFT = 1.3  # an epoch is discarded where the load has left it by more than this, and by more than one
 _LONGEST_EPOCH = 3.0  # times ``epoch_s``
+_LEAST_ROUNDS = 2.0  # of each generation, that an epoch may be judged by
 _MOST_PROBE_EPOCHS = 40
 _GIVEN_UP = 0.25  # a try that loses more than this ends before its epoch is over
 _WITH_DRAFTERS = 0.75  # of the generations; the others are not waited for
@@ -209,13 +210,14 @@ class Regime:
         settings, seconds = self._settings, epoch.seconds(now_s)
         if seconds < settings.epoch_s:
             return
-        short = self._paces.rounds_each() < settings.rounds_each
+        rounds_each = self._paces.rounds_each()
         if seconds < _LONGEST_EPOCH * settings.epoch_s:
             found = self._paces.found(epoch.load(now_s), seconds, disturbed=False)
-            if found is None or (short and not self._hopeless(found)):
+            enough = rounds_each >= settings.rounds_each or (rounds_each >= _LEAST_ROUNDS and self._hopeless(found))
+            if found is None or not enough:
                 return
         else:
-            found = self._paces.found(epoch.load(now_s), seconds, disturbed=short)
+            found = self._paces.found(epoch.load(now_s), seconds, disturbed=rounds_each < _LEAST_ROUNDS)
             if found is None:
                 return
         changed = self._rewards.observe(self._arm.name, found)
@@ -230,10 +232,12 @@ class Regime:
         if steady:
             self._try_another(found.load, now_s)
 
-    def _hopeless(self, found: Found) -> bool:
+    def _hopeless(self, found: Found | None) -> bool:
         """Whether a try loses so much that nothing but its end matters."""
+        if found is None or self._arm is self._kept:
+            return False
         kept = self._rewards.tokens_per_s(self._kept.name, found.load)
-        return self._arm is not self._kept and kept is not None and found.tokens_per_s < (1.0 - _GIVEN_UP) * kept
+        return kept is not None and found.tokens_per_s < (1.0 - _GIVEN_UP) * kept
 
     def _try_another(self, load: float, now_s: float) -> None:
         """The most promising arm whose turn it is."""

@@ -16,9 +16,8 @@ def test_an_arm_is_never_seen_by_figures_of_another() -> None:
         load.round(0.01, 0.002, NONE)
         load.batch(16, NONE)
     draft, none = (load.view(DEFAULT_COST_MODEL, arm) for arm in (DRAFT, NONE))
-    assert (draft.queue_s, draft.fixed_s) == pytest.approx((0.4, 0.02), rel=0.02)
-    assert draft.batch_blocks == pytest.approx(3.0, rel=0.02)
-    assert (none.queue_s, none.batch_blocks) == pytest.approx((0.01, 16.0), rel=0.02)
+    assert [draft.queue_s, draft.fixed_s, draft.batch_blocks] == pytest.approx([0.4, 0.02, 3.0], rel=0.02)
+    assert [none.queue_s, none.fixed_s, none.batch_blocks] == pytest.approx([0.01, 0.002, 16.0], rel=0.02)
 
 
 def test_an_arm_that_is_begun_anew_soon_forgets_what_it_was() -> None:

@@ -8,6 +8,8 @@ import random
 from collections import deque
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.drafting import DraftPlan
 from outrider.scheduling.ledger import Ledger
@@ -52,7 +54,9 @@ class Loop:
         self._world = world
         self._fleet = fleet
         self._until_s = until_s
-        self._told = replace(knowing(world), protocols=("token_ids",), k_max=12)
+        told = knowing(world)
+        acceptance = replace(told.acceptance, deviations=np.zeros_like(told.acceptance.deviations))
+        self._told = replace(told, acceptance=acceptance, protocols=("token_ids",), k_max=12)
         self._queue_s, self._blocks = 0.0, 1.0
         self.windows: list[int] = []
         self.arrivals: list[tuple[float, int]] = []
