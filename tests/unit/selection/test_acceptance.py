@@ -212,4 +212,4 @@ def test_one_generation_s_weight_in_the_pair_s_book_is_bounded() -> None:
     for _ in range(20_000):
         hostile.observe(GREEDY, 0, 5)
     assert hostile.view().token_acceptance(GREEDY, 0) < 0.1
-    assert book.view().token_acceptance(GREEDY, 0) > 0.7 * known
+    assert book.view().token_acceptance(GREEDY, 0) > 0.6 * known
