@@ -14,6 +14,7 @@ Pure: survivals are estimates from past verdicts, known before a draft is drawn.
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain as joined
 
 import numpy as np
 import numpy.typing as npt
@@ -57,22 +58,27 @@ def trim(chains: Sequence[Chain], others: BatchWork, other_tokens: float, idle_s
     whole = tuple(len(chain.survivals) for chain in chains)
     if not any(whole):
         return Trim(whole)
-    base, rows, survivals, owners = others, list[tuple[float, float, float]](), list[float](), list[int]()
-    for number, (chain, drafted) in enumerate(zip(chains, whole, strict=True)):
-        fixed, cached = chain.cost.new_tokens - drafted, chain.cost.cached_tokens
+    base, first_row_interactions = others, list[int]()
+    for chain in chains:
+        fixed, cached = chain.cost.new_tokens - len(chain.survivals), chain.cost.cached_tokens
         base = base.plus(VerifyCost(fixed, cached))
-        rows += [(1.0, cached + 2.0 * (fixed + depth) + 1.0, 0.0) for depth in range(drafted)]
-        survivals += chain.survivals
-        owners += [number] * drafted
-    by_survival: npt.NDArray[np.int64] = np.argsort(-np.array(survivals), kind="stable")
-    falling = np.array(survivals)[by_survival]
-    works = np.array([(base.new_tokens, base.interactions, base.cached_tokens), *np.array(rows)[by_survival]])
+        first_row_interactions.append(cached + 2 * fixed + 1)
+    drafted = np.array(whole)
+    owners = np.arange(len(chains)).repeat(drafted)
+    depths = np.arange(owners.size) - (drafted.cumsum() - drafted)[owners]
+    survivals = np.fromiter(joined.from_iterable(chain.survivals for chain in chains), np.float64, owners.size)
+    by_survival: npt.NDArray[np.int64] = np.argsort(-survivals, kind="stable")
+    falling = survivals[by_survival]
+    works = np.zeros((owners.size + 1, 3))  # of the step without drafts, then what each row adds
+    works[0] = base.new_tokens, base.interactions, base.cached_tokens
+    works[1:, 0] = 1.0
+    works[1:, 1] = (np.array(first_row_interactions)[owners] + 2 * depths)[by_survival]
     tokens = other_tokens + len(chains) + np.concatenate(([0.0], falling.cumsum()))
     per_s = tokens / (model.predict_works_s(works.cumsum(axis=0)) + idle_s)
-    best = len(falling) - int(per_s[::-1].argmax())  # the most rows of equal ones
+    best = owners.size - int(per_s[::-1].argmax())  # the most rows of equal ones
     if per_s[best] < (1.0 + _LEAST_GAIN) * per_s[-1]:
         return Trim(whole)
-    kept = np.bincount(np.array(owners)[by_survival[:best]], minlength=len(chains))
+    kept = np.bincount(owners[by_survival[:best]], minlength=len(chains))
     return Trim(tuple(kept.tolist()), float(falling[best]))
 
 
