@@ -74,11 +74,15 @@ def test_rounds_add_up_in_report_and_metrics() -> None:
 
 def test_a_round_that_follows_by_itself_is_counted_but_its_phases_are_no_histograms() -> None:
     stats, sink, _ = made()
-    stats.round(replace(ALONE, follows=True))
+    for _ in range(2):
+        stats.round(replace(ALONE, follows=True))
     report = stats.report(verifier="ready", admitted=0, running=0, queued_blocks=0)
-    assert (report.rounds, report.committed_tokens) == (1, ALONE.committed_tokens)
-    assert report.phase_seconds["verify"] == ALONE.verify_s
-    assert (sink.of(metrics.ROUNDS, "none"), sink.of(metrics.PHASE_S, "verify")) == ([1], [])
+    assert (report.rounds, report.committed_tokens) == (2, 2 * ALONE.committed_tokens)
+    assert report.phase_seconds["verify"] == 2 * ALONE.verify_s
+    for _ in range(2):
+        stats.batch(BATCH)
+    assert sink.of(metrics.ROUNDS, "none") == [2], "those of a step are told together, once"
+    assert sink.of(metrics.PHASE_S, "verify") == []
 
 
 JUDGED = st.lists(
