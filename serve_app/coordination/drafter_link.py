@@ -39,6 +39,7 @@ from outrider.session.session import CoordinatorSession, payload_bits
 from serve_app.coordination.drafter_book import DrafterBook, DrafterRecord
 
 _MOST_FORGOTTEN = 5
+_CATCH_UP_TOKENS = 32  # more than these in one order were committed without the drafter
 _PING = bytes(1)
 _PREFILL_ROUND = -1  # round number of the window-0 exchange that computes a drafter's prefix
 
@@ -199,12 +200,13 @@ class DrafterLink:
         """One order and its answer, checked; None if the drafter lacks the prefix."""
         order = self._session.encode_order(request)
         deadline_s += self._down_patience_s(port, order)
-        read = partial(self._read, port=port, request=request)
+        carry = partial(self._carried, port, order, partial(self._read, port=port, request=request))
+        catches_up = len(request.feedback) > _CATCH_UP_TOKENS
         if binding:
-            carried = self._carried(port, order, read, self._settings.binding_deadline_s)
+            carried = carry(self._settings.binding_deadline_s, catches_up=catches_up)
             exchange = await self._while_it_lives(port, carried, deadline_s)
         else:
-            exchange = await self._carried(port, order, read, deadline_s)
+            exchange = await carry(deadline_s, catches_up=catches_up)
         if exchange is not None:
             self._known_tokens = request.feedback_position + len(request.feedback)
         return exchange
@@ -251,8 +253,13 @@ class DrafterLink:
             raise DrafterBrokenError(f"drafter {port.drafter.actor_name} {fault}")
         return answer
 
-    async def _carried(self, port: DrafterPort, message: bytes, read: _Read, deadline_s: float) -> Exchange | None:
-        """One message down and one up, measured; None if the drafter has not what the first assumes."""
+    async def _carried(
+        self, port: DrafterPort, message: bytes, read: _Read, deadline_s: float, *, catches_up: bool = False
+    ) -> Exchange | None:
+        """One message down and one up, measured; None if the drafter has not what the first assumes.
+
+        A drafter that ``catches_up`` with what was made without it says nothing of the speed of its drafts.
+        """
         record, sent_at_s = self._book.record(port.drafter), self._clock()
         reply = await port.transport.exchange(self._generation.name, message, deadline_s)
         elapsed_s = self._clock() - sent_at_s
@@ -267,7 +274,7 @@ class DrafterLink:
         drafter_s = min(reply.drafter_s, elapsed_s)
         up_bits, down_bits = payload_bits(reply.data), payload_bits(message)
         self._generation.exchanged(up_bits, down_bits)
-        steps = drafted_layers(answer) if isinstance(answer, Draft) else 0
+        steps = drafted_layers(answer) if isinstance(answer, Draft) and not catches_up else 0
         record.observe(LinkSample(sent_at_s + elapsed_s, down_bits, up_bits, elapsed_s, drafter_s), steps)
         model = self._book.model(port.drafter)
         return Exchange(answer, drafter_s, elapsed_s - drafter_s, up_bits, down_bits, model)

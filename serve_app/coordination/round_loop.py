@@ -89,7 +89,7 @@ class RoundLoop:
         self._link = link
         self._services = services
         self._put, self._credit = put, credit
-        self._drafter_wanted = self._has_begun = False
+        self._drafter_wanted = self._has_asked = self._has_begun = False
 
     async def run(self) -> None:
         """Commit round after round; the last chunk carries the finish reason and the statistics.
@@ -122,7 +122,7 @@ class RoundLoop:
             self._log(f"generation_{generation.state}", tokens=len(generation.output_ids), reason=reason, **costs)
             self._services.sink.record(metrics.DRAFTER_LOSSES, self._link.losses)
             self._link.close()
-            if self._has_begun:
+            if self._has_asked:
                 self._services.regime.ended(generation.name, self._services.clock())
             finished = generation.state is GenerationState.FINISHED
             self._services.batcher.close(generation.name, keep_cache=finished)
@@ -192,6 +192,9 @@ class RoundLoop:
             case AskAgain():
                 return await link.ask_again(effect)
             case Verify(block, opening, cost, terms):
+                if not self._has_asked:
+                    self._has_asked = True
+                    services.regime.asked(self._generation.name)
                 observe = partial(self._rounds.moved, block.round)
                 verified = services.batcher.verify(block, cost, opening, observe, terms)
                 return Decided(block.round, await _unless_lost(verified))

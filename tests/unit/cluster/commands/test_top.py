@@ -3,12 +3,14 @@ import os
 import pty
 import signal
 import sys
+from dataclasses import asdict
 from subprocess import DEVNULL, Popen
 
 import pytest
 
 from cluster.cli import main
 from cluster.top_view import duration
+from outrider.selection.regime import RegimeReport
 from tests.unit.cluster.recorded_service import Answer, serving
 
 COORDINATOR = {
@@ -25,6 +27,9 @@ COORDINATOR = {
     "committed_tokens": 250,
     "phase_seconds": {"verify": 4.0, "draft": 2.0, "link": 0.5, "queue": 0.1, "orchestration": 0.2},
     "verifier_idle_s": 3000.0,
+    "regime": asdict(
+        RegimeReport("draft", "none", (("none", ()), ("draft", ())), (("none", 0), ("draft", 1)), 0.5, 90.0, 0)
+    ),
     "kv": {
         "block_tokens": 16,
         "total_blocks": 100,
@@ -66,7 +71,7 @@ def test_once_prints_the_picture_of_two_polls(capsys: pytest.CaptureFixture[str]
     assert lines[0] == f"some-model  {service.url}  up 01:02:05"
     assert rows["drafter-e-0"] == ["drafter-e-0", "e", "ready", "3/32"]
     assert rows["drafter-e-1"] == ["drafter-e-1", "e", "refused", "0/32", "other", "tokens"]
-    shown = ["coordinator-1", "ready", "0%", "3", "2", "1", "25%", "of", "1600", "7"]
+    shown = ["coordinator-1", "ready", "none", "(tries", "draft)", "0%", "3", "2", "1", "25%", "of", "1600", "7"]
     assert rows["coordinator-1"] == shown
     assert rows["accepted"] == ["accepted", "fraction", "-", "0.750"]
     assert rows["mean"] == ["mean", "acceptance", "length,", "tokens", "3.00", "2.55"]

@@ -325,3 +325,17 @@ async def test_closing_leaves_nothing_behind(state: str) -> None:
     assert fleet.empty
     await until(lambda: asyncio.all_tasks() == {asyncio.current_task()})
     assert fleet.empty, "nothing is leased or opened afterwards"
+
+
+@on_loop
+async def test_a_drafter_that_catches_up_is_not_taken_for_slow() -> None:
+    fleet = MemoryFleet(drafter := transport())
+    generation, link = await ready(fleet)
+    for behind, drafter_s in ((1, 2e-5), (60, 8e-5), (1, 2e-5)):
+        commit(generation, *[7] * behind)
+        drafter.drafter_s = drafter_s
+        assert await drafted(generation, link, 2) is not None
+        view = link.drafter.view if link.drafter else None
+        assert view is not None
+        assert view.step_s == 1e-5
+    link.close()

@@ -72,6 +72,10 @@ async def test_a_regime_hears_of_all_that_is_active_and_of_nobody_else() -> None
             heard.append(f"began {generation} {counts}")
             super().began(generation, now_s, counts=counts)
 
+        def asked(self, generation: str) -> None:
+            heard.append(f"asked {generation}")
+            super().asked(generation)
+
         def ended(self, generation: str, now_s: float) -> None:
             heard.append(f"ended {generation}")
             super().ended(generation, now_s)
@@ -81,7 +85,8 @@ async def test_a_regime_hears_of_all_that_is_active_and_of_nobody_else() -> None
     await asyncio.sleep(0.0005)
     leaving.cancel()
     await asyncio.gather(leaving, return_exceptions=True)
-    assert heard == [], "it was never active"
+    assert heard == ["asked left", "ended left"], "it was never active"
+    heard.clear()
     await asyncio.gather(service.response(request_for("a")), service.response(request_for("b", window=0)))
-    assert sorted(heard) == ["began a True", "began b False", "ended a", "ended b"]
+    assert sorted(heard) == ["asked a", "asked b", "began a True", "began b False", "ended a", "ended b"]
     await service.idle()

@@ -13,6 +13,7 @@ from outrider.contracts.verifying import KvUsage
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.policy import StopReason
+from outrider.selection.regime import RegimeReport
 from serve_app import metrics
 from serve_app.coordination.statistics import BatchRecord, CoordinatorStats
 from tests.unit.serve_app.coordination.in_memory import RecordingSink
@@ -214,3 +215,17 @@ def test_a_rounds_phases_add_up_to_its_time(parts: tuple[float, ...], drafted: i
     alone = RoundTiming(None, 0, 0, 1, 0.0, 0.0, queue_s, verify_s, total_s=queue_s + verify_s + rest_s)
     assert sum(alone.phases_s.values()) == pytest.approx(alone.total_s)
     assert sorted(alone.phases_s) == ["orchestration", "queue", "verify"]
+
+
+def test_a_regime_sets_its_gauges_and_counts_what_came_since_the_last_report() -> None:
+    stats, sink, _ = made()
+    told = RegimeReport("none", "none", (), (("none", 0), ("draft", 1)), 0.5, 10.0, 0)
+    later = replace(told, arm="draft", kept="draft", probes=(("none", 2), ("draft", 1)), probes_lost_s=0.75, changes=1)
+    for regime in (told, later, later):
+        report = stats.report(verifier="ready", admitted=0, running=0, queued_blocks=0, regime=regime)
+        assert report.regime == regime
+    assert (sink.of(metrics.REGIME_ARM, "none"), sink.of(metrics.REGIME_ARM, "draft")) == ([1, 0, 0], [0, 1, 1])
+    assert (sink.of(metrics.REGIME_PROBES, "none"), sink.of(metrics.REGIME_PROBES, "draft")) == ([0, 2, 0], [1, 0, 0])
+    assert sink.of(metrics.REGIME_PROBES_LOST_S) == [0.5, 0.25, 0.0]
+    assert sink.of(metrics.REGIME_ACTIVE_S) == [10.0, 0.0, 0.0]
+    assert sink.of(metrics.REGIME_CHANGES) == [0, 1, 0]
