@@ -65,7 +65,7 @@ class CoordinatorStats:
             counts["drafted"] += drafted
             counts["accepted"] += accepted
             sink.record(metrics.DRAFTS)
-            sink.record(metrics.DRAFT_TOKENS, drafted)
+            sink.record(metrics.DRAFT_TOKENS, drafted - timing.trimmed_tokens)
             sink.record(metrics.ACCEPTED_TOKENS, accepted)
             sink.record(metrics.WASTED_DRAFT_S, timing.draft_s * (drafted - timing.trimmed_tokens - accepted) / drafted)
         self._slo_round(timing)
