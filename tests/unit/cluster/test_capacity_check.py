@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.capacity_check import Claim, drafter_claims, misfit, place, service_claims
-from outrider.config.schema import Config, DrafterGroupConfig, VerifierConfig
+from outrider.config.schema import Config, DrafterGroupConfig, IngressConfig, VerifierConfig
 
 SERVER = {"CPU": 16.0, "GPU": 2.0}
 JETSON = {"jetson": 1.0}
@@ -35,7 +35,7 @@ def test_ingress_coordinators_and_verifiers_claim_cpus_and_gpus() -> None:
             [{"CPU": 8.0}, JETSON],
             "verifiers needs a node with 1 CPU, 1 GPU for a verifier, found '1 jetson; 8 CPU'",
         ),
-        (VerifierConfig(), [], "verifiers.count needs a node with 0.5 CPU for a ingress, found 'no nodes'"),
+        (VerifierConfig(), [], "ingress.count needs a node with 0.5 CPU for a ingress, found 'no nodes'"),
         (
             VerifierConfig(num_gpus=1.0, count=3),
             [SERVER],
@@ -72,3 +72,8 @@ def test_what_can_be_placed_is_no_misfit(claims: list[Claim], nodes: list[dict[s
     assert set(map(id, homeless)) <= set(map(id, claims))
     if not homeless:
         assert misfit(claims, nodes) is None
+
+
+def test_every_ingress_claims_its_share() -> None:
+    claims = service_claims(replace(config(VerifierConfig()), ingress=IngressConfig(count=3)))
+    assert [claim.who for claim in claims].count("ingress") == 3
