@@ -146,6 +146,7 @@ class RoundStats(Plain):
             self.late_queue_rounds,
             self.late_compute_rounds,
             self.protocols,
+            self.trimmed_tokens,
         )
 
     def __add__(self, other: "RoundStats") -> "RoundStats":

@@ -200,7 +200,7 @@ class Generation:
             self.correction.defer(outcome.deferred, draft_model)
         elif self.correction.by is not None:
             self.correction.happened(CorrectionEvent.COMMITTED)
-        if not draft and exact and self.stats.rounds:
+        if not (draft or trimmed_tokens) and exact and self.stats.rounds:
             self.stats = self.stats.round_without_draft()
             return committed
         self.stats += RoundStats(
