@@ -4,7 +4,7 @@ import asyncio
 import json
 import pickle
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -51,6 +51,13 @@ class _Method:
         return _Call(self._call(*args))
 
 
+class _Read:
+    """What an ingress says it has read: a recording goes on all the same."""
+
+    async def remote(self, listener: Listener, read: Mapping[GenerationId, int]) -> None:
+        """Call it."""
+
+
 class _Coordinator:
     """A handle to one that plays a recording, at the engine's pace, as soon as all responses were asked for.
 
@@ -59,7 +66,7 @@ class _Coordinator:
     """
 
     def __init__(self, sequences: int, tokens: int) -> None:
-        self.generate, self.chunks = _Method(self._generate), _Method(self._chunks)
+        self.generate, self.chunks, self.read = _Method(self._generate), _Method(self._chunks), _Read()
         self._sequences, self._tokens = sequences, tokens
         self._names: list[GenerationId] = []
         self._all_asked = asyncio.Event()

@@ -7,6 +7,7 @@ from bench.bookkeeping import ingress, verifier
 from bench.bookkeeping.figures import BlockCost, Flow, middle_cost, middle_flow
 from bench.bookkeeping.recording import recorded
 from outrider.contracts.requests import FinishReason, GenerationChunk
+from serve_app.coordination.credit import MOST_UNREAD_TOKENS
 
 TOKENS = 5
 
@@ -21,7 +22,7 @@ def test_a_recording_tells_all_responses_to_their_ends_a_step_to_a_message() -> 
 
 
 def test_an_ingress_answers_all_its_clients() -> None:
-    streamed, whole = ingress.measured(sequences=2, tokens=TOKENS, repeats=1)
+    streamed, whole = ingress.measured(sequences=2, tokens=MOST_UNREAD_TOKENS, repeats=1)
     assert [flow.part for flow in (*streamed, *whole)] == ["ingress, streamed", "ingress, whole"]
     assert all(flow.tokens_per_s > 0.0 and flow.cpu_s > 0.0 for flow in (*streamed, *whole))
 
