@@ -1,22 +1,18 @@
 """The batcher against a verifier that is driven by hand: what travels together, who waits, what is followed."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from actors.messages import StepReply, VerifyCall
 from outrider.contracts.cost import CostModel, LinearCostModel, VerifyCost
 from outrider.contracts.errors import VerifierLostError
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import (
-    AcceptanceRule,
     Block,
-    KvUsage,
     OpenGeneration,
-    Outcome,
     Refused,
     Resolution,
     Stretch,
@@ -30,92 +26,20 @@ from outrider.rounds.account import VerifyTerms
 from outrider.rounds.events import VerifyResult
 from outrider.rounds.states import RoundEvent
 from outrider.scheduling.fcfs import Fcfs
-from outrider.scheduling.policy import BatchLimits, BatchPlan, PendingVerification, SchedulingPolicy, StopReason
-from serve_app.coordination.batcher import Batcher, Planning
+from outrider.scheduling.policy import BatchLimits, BatchPlan, PendingVerification, StopReason
+from serve_app.coordination.batcher import Batcher
 from serve_app.coordination.statistics import BatchRecord
+from tests.unit.serve_app.coordination.hand_driven import (
+    DEADLINE_S,
+    LIMITS,
+    USAGE,
+    block,
+    make,
+    submit,
+    verified,
+)
 from tests.unit.serve_app.coordination.in_memory import until
-from tests.unit.virtual_clock import now_s, on_loop
-
-USAGE = KvUsage(16, 10, 0, 0, 0, 0)
-
-
-class HandDrivenVerifier:
-    """Keeps what it is told; its steps bring what the test says."""
-
-    def __init__(self) -> None:
-        self.calls: asyncio.Queue[VerifyCall] = asyncio.Queue()
-        self.hung = False
-        self.session = 0  # of the last call
-        self._brought: asyncio.Queue[StepReply | Exception] = asyncio.Queue()
-
-    def give(self, call: VerifyCall) -> None:
-        self.session = call.session
-        self.calls.put_nowait(call)
-
-    async def steps(self) -> AsyncGenerator[StepReply]:
-        while True:
-            brought = await self._brought.get()
-            if isinstance(brought, Exception):
-                raise brought
-            yield brought
-
-    def hangs(self) -> None:
-        self.hung = True
-        self.dies()
-
-    def brings(
-        self,
-        *outcomes: Outcome,
-        refused: dict[str, str] | None = None,
-        computed: tuple[VerifyCost, ...] | None = None,
-        failure: str | None = None,
-        session: int | None = None,
-    ) -> None:
-        """A step."""
-        session = self.session if session is None else session
-        done = (VerifyCost(3, 10),) * len(outcomes) if computed is None else computed
-        self._brought.put_nowait(StepReply(outcomes, refused or {}, 0.5, 0.0, USAGE, done, failure, session))
-
-    def dies(self) -> None:
-        """Its steps end."""
-        self._brought.put_nowait(VerifierLostError("gone"))
-
-
-def block(name: str, number: int = 0) -> Block:
-    return Block(name, number, 10, 0, draft=(1, 2))
-
-
-def verified(b: Block) -> Verified:
-    return Verified(b.generation, b.round, (), 7)
-
-
-DEADLINE_S = 60.0
-LIMITS = BatchLimits(max_blocks=4, max_new_tokens=100, prefill_chunk_tokens=16)
-
-
-def make(
-    predicted_s: float = 100.0,
-    records: list[BatchRecord] | None = None,
-    policy: SchedulingPolicy | None = None,
-    model: LinearCostModel | None = None,
-    verifier: HandDrivenVerifier | None = None,
-    block_tokens: int = 16,
-) -> tuple[Batcher, HandDrivenVerifier]:
-    verifier, observe = verifier or HandDrivenVerifier(), (records if records is not None else []).append
-    planning = Planning(policy or Fcfs(), LIMITS, block_tokens, DEADLINE_S)
-    estimator = OnlineEstimator(model or LinearCostModel(0.0, 0.0, 0.0, predicted_s))
-    return Batcher(verifier, planning, estimator, observe, now_s), verifier
-
-
-def submit(
-    batcher: Batcher,
-    b: Block,
-    opening: OpenGeneration | None = None,
-    events: list[RoundEvent] | None = None,
-    cost: VerifyCost = VerifyCost(3, 10),  # noqa: B008 (frozen)
-) -> asyncio.Task[VerifyResult]:
-    observe = (events if events is not None else []).append
-    return asyncio.create_task(batcher.verify(b, cost, opening, observe))
+from tests.unit.virtual_clock import on_loop
 
 
 async def follows(batcher: Batcher, name: str) -> VerifyResult:
@@ -497,101 +421,3 @@ async def test_the_estimator_learns_from_what_a_pass_computed_not_from_what_was_
     one_row = [VerifyCost(1, 30)]
     assert little.predict_s(one_row) == pytest.approx(0.5, rel=0.05)
     assert chunk.predict_s(one_row) < 0.7 * little.predict_s(one_row), "the same time, taken for that of sixteen rows"
-
-
-DEAR = LinearCostModel(4.5e-3, 0.0, 0.0, 45e-3)
-
-
-def drafted(name: str, rule: AcceptanceRule = AcceptanceRule.GREEDY) -> tuple[Block, VerifyTerms]:
-    """Six tokens that hardly survive."""
-    survivals = tuple(0.5**depth for depth in range(1, 7))
-    made = replace(block(name), draft=tuple(range(6)), rule=rule)
-    return made, VerifyTerms(survivals=survivals, expected_tokens=2.0)
-
-
-def ask(batcher: Batcher, made: tuple[Block, VerifyTerms]) -> asyncio.Task[VerifyResult]:
-    return asyncio.create_task(batcher.verify(made[0], VerifyCost(7, 10), None, lambda _: None, made[1]))
-
-
-@on_loop
-async def test_drafts_of_a_crowd_are_cut_and_who_asked_is_told() -> None:
-    batcher, verifier = make(model=DEAR)
-    tasks = [ask(batcher, drafted(name)) for name in "abc"]
-    blocks = (await verifier.calls.get()).blocks
-    kept = len(blocks[0].draft)
-    assert 0 < kept < 6
-    assert [b.draft for b in blocks] == [tuple(range(kept))] * 3
-    verifier.brings(*map(verified, blocks))
-    assert [(await task).draft_tokens for task in tasks] == [kept] * 3
-    whole = submit(batcher, block("d"))
-    (b,) = (await verifier.calls.get()).blocks
-    verifier.brings(verified(b))
-    assert (await whole).draft_tokens is None
-
-
-@on_loop
-async def test_a_ratio_rules_cut_is_that_of_the_time_when_it_was_ordered() -> None:
-    """Nobody had drafted then: whatever the step it comes to, it is whole."""
-    batcher, verifier = make(model=DEAR)
-    batcher.expects("r", 0.0)
-    tasks = [ask(batcher, made) for made in (drafted("a"), drafted("b"), drafted("r", AcceptanceRule.RATIO))]
-    blocks = {b.generation: b for b in (await verifier.calls.get()).blocks}
-    assert len(blocks["a"].draft) < len(blocks["r"].draft) == 6
-    batcher.expects("s", 0.0)
-    verifier.brings(*map(verified, blocks.values()))
-    await asyncio.gather(*tasks)
-    alone = ask(batcher, drafted("s", AcceptanceRule.RATIO))
-    (b,) = (await verifier.calls.get()).blocks
-    assert len(b.draft) == len(blocks["a"].draft)
-    verifier.brings(verified(b))
-    await alone
-
-
-async def pass_sizes(batcher: Batcher, verifier: HandDrivenVerifier, arrive_s: Sequence[float]) -> list[int]:
-    """Blocks of each call, where drafts were ordered at once and come after so long each."""
-    names = "abcd"[: len(arrive_s)]
-    for name, at_s in zip(names, arrive_s, strict=True):
-        batcher.expects(name, at_s)
-
-    async def comes(name: str, at_s: float) -> None:
-        await asyncio.sleep(at_s)
-        await submit(batcher, block(name))
-
-    tasks = [asyncio.create_task(comes(name, at_s)) for name, at_s in zip(names, arrive_s, strict=True)]
-    sizes = list[int]()
-    while sum(sizes) < len(arrive_s):
-        call = await verifier.calls.get()
-        sizes.append(len(call.blocks))
-        await asyncio.sleep(0.03)
-        verifier.brings(*map(verified, call.blocks))
-    await asyncio.gather(*tasks)
-    return sizes
-
-
-@pytest.mark.parametrize(
-    ("arrive_s", "sizes"),
-    [
-        ((0.010, 0.011, 0.012, 0.0125), [4]),  # would part for ever: one, and three behind it
-        ((0.010, 0.011, 0.012, 0.020), [3, 1]),  # the last is not expected soon
-        ((0.010,), [1]),
-    ],
-)
-@on_loop
-async def test_who_comes_back_together_stays_together(arrive_s: Sequence[float], sizes: list[int]) -> None:
-    batcher, verifier = make(model=LinearCostModel(1e-4, 0.0, 0.0, 40e-3))
-    assert await pass_sizes(batcher, verifier, arrive_s) == sizes
-
-
-@on_loop
-async def test_a_device_that_does_not_come_back_costs_one_hold() -> None:
-    batcher, verifier = make(model=LinearCostModel(1e-4, 0.0, 0.0, 40e-3))
-    batcher.expects("lost", 0.002)
-    first = submit(batcher, block("a"))
-    call = await verifier.calls.get()
-    assert 0.002 < now_s() <= 0.004 + 1e-6
-    verifier.brings(*map(verified, call.blocks))
-    await first
-    began_s, again = now_s(), submit(batcher, block("a", 1))
-    verifier.brings(verified((await verifier.calls.get()).blocks[0]))
-    assert now_s() == began_s
-    await again

@@ -1,0 +1,104 @@
+"""A batcher over a verifier that is driven by hand."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+from actors.messages import StepReply, VerifyCall
+from outrider.contracts.cost import LinearCostModel, VerifyCost
+from outrider.contracts.errors import VerifierLostError
+from outrider.contracts.verifying import (
+    Block,
+    KvUsage,
+    OpenGeneration,
+    Outcome,
+    Verified,
+)
+from outrider.costs.estimator import OnlineEstimator
+from outrider.rounds.events import VerifyResult
+from outrider.rounds.states import RoundEvent
+from outrider.scheduling.fcfs import Fcfs
+from outrider.scheduling.policy import BatchLimits, SchedulingPolicy
+from serve_app.coordination.batcher import Batcher, Planning
+from serve_app.coordination.statistics import BatchRecord
+from tests.unit.virtual_clock import now_s
+
+USAGE = KvUsage(16, 10, 0, 0, 0, 0)
+
+
+class HandDrivenVerifier:
+    """Keeps what it is told; its steps bring what the test says."""
+
+    def __init__(self) -> None:
+        self.calls: asyncio.Queue[VerifyCall] = asyncio.Queue()
+        self.hung = False
+        self.session = 0  # of the last call
+        self._brought: asyncio.Queue[StepReply | Exception] = asyncio.Queue()
+
+    def give(self, call: VerifyCall) -> None:
+        self.session = call.session
+        self.calls.put_nowait(call)
+
+    async def steps(self) -> AsyncGenerator[StepReply]:
+        while True:
+            brought = await self._brought.get()
+            if isinstance(brought, Exception):
+                raise brought
+            yield brought
+
+    def hangs(self) -> None:
+        self.hung = True
+        self.dies()
+
+    def brings(
+        self,
+        *outcomes: Outcome,
+        refused: dict[str, str] | None = None,
+        computed: tuple[VerifyCost, ...] | None = None,
+        failure: str | None = None,
+        session: int | None = None,
+    ) -> None:
+        """A step."""
+        session = self.session if session is None else session
+        done = (VerifyCost(3, 10),) * len(outcomes) if computed is None else computed
+        self._brought.put_nowait(StepReply(outcomes, refused or {}, 0.5, 0.0, USAGE, done, failure, session))
+
+    def dies(self) -> None:
+        """Its steps end."""
+        self._brought.put_nowait(VerifierLostError("gone"))
+
+
+def block(name: str, number: int = 0) -> Block:
+    return Block(name, number, 10, 0, draft=(1, 2))
+
+
+def verified(b: Block) -> Verified:
+    return Verified(b.generation, b.round, (), 7)
+
+
+DEADLINE_S = 60.0
+LIMITS = BatchLimits(max_blocks=4, max_new_tokens=100, prefill_chunk_tokens=16)
+
+
+def make(
+    predicted_s: float = 100.0,
+    records: list[BatchRecord] | None = None,
+    policy: SchedulingPolicy | None = None,
+    model: LinearCostModel | None = None,
+    verifier: HandDrivenVerifier | None = None,
+    block_tokens: int = 16,
+) -> tuple[Batcher, HandDrivenVerifier]:
+    verifier, observe = verifier or HandDrivenVerifier(), (records if records is not None else []).append
+    planning = Planning(policy or Fcfs(), LIMITS, block_tokens, DEADLINE_S)
+    estimator = OnlineEstimator(model or LinearCostModel(0.0, 0.0, 0.0, predicted_s))
+    return Batcher(verifier, planning, estimator, observe, now_s), verifier
+
+
+def submit(
+    batcher: Batcher,
+    b: Block,
+    opening: OpenGeneration | None = None,
+    events: list[RoundEvent] | None = None,
+    cost: VerifyCost = VerifyCost(3, 10),  # noqa: B008 (frozen)
+) -> asyncio.Task[VerifyResult]:
+    observe = (events if events is not None else []).append
+    return asyncio.create_task(batcher.verify(b, cost, opening, observe))
