@@ -1,6 +1,6 @@
 """The benchmarks by name. Each is imported when it runs, so that the command line knows their names at once."""
 
-BENCHES = ("bookkeeping", "capacity", "engine", "engines", "load", "overhead", "paper", "protocols")
+BENCHES = ("bookkeeping", "capacity", "engine", "engines", "load", "overhead", "paper", "protocols", "regime")
 
 
 def run(name: str, argv: list[str]) -> None:
@@ -20,6 +20,8 @@ def run(name: str, argv: list[str]) -> None:
             from bench.load.overhead import main
         case "paper":
             from bench.papers.command import main
+        case "regime":
+            from bench.regime.command import main
         case _:
             from bench.protocols.command import main
     main(argv)
