@@ -139,7 +139,7 @@ def test_spans_tell_who_proposed_the_text(service: Service) -> None:
 
 
 def test_explained_choices_tell_what_else_was_considered(service: Service) -> None:
-    answer = service.complete(COMPLETIONS[2], temperature=0, max_tokens=40, outrider={"explain": True})
+    answer = service.complete(COMPLETIONS[2], temperature=0, max_tokens=40, outrider={"explain": True, "window": 4})
     usage = answer["usage"]["outrider"]
     chosen = Counter(choice["chosen"]["protocol"] or "none" for choice in usage["choices"])
     assert chosen.total() >= usage["rounds"], "one for each round"
@@ -150,6 +150,19 @@ def test_explained_choices_tell_what_else_was_considered(service: Service) -> No
         assert choice["runner_up"] != choice["chosen"]
         assert choice["reason"] in {"cheapest", "kept", "exploring"}
         assert min(choice["chosen"]["seconds_per_token"], choice["runner_up"]["seconds_per_token"]) > 0
+
+
+def test_explained_choices_tell_where_the_verifier_decides(service: Service) -> None:
+    answer = service.complete(COMPLETIONS[2], temperature=0, max_tokens=40, outrider={"explain": True})
+    usage = answer["usage"]["outrider"]
+    assert len(usage["choices"]) >= usage["rounds"]
+    drafted = [choice["reason"] for choice in usage["choices"] if choice["chosen"]["protocol"] is not None]
+    alone = [choice["reason"] for choice in usage["choices"] if choice["chosen"]["protocol"] is None]
+    assert set(drafted) <= {"cheapest", "kept", "exploring"}
+    assert set(alone) <= {"regime", "cheapest", "kept", "no_drafter", "last_token"}
+    for regime in (coordinator["regime"] for coordinator in service.get("/status")["coordinators"]):
+        assert regime["kept"] in {"none", "draft"}
+        assert [arm for arm, _ in regime["rewards"]] == ["none", "draft"]
 
 
 BAD: list[tuple[str, str, dict[str, object] | bytes, int, str | None]] = [
