@@ -98,8 +98,12 @@ class Ledger:
         """After a time that counts for nothing; what was committed stays as far ahead or behind."""
         if self.first_at_s is None:
             return self
-        moved = self.first_at_s + seconds, self.last_at_s + seconds, self.anchor_at_s + seconds
-        return replace(self, first_at_s=moved[0], last_at_s=moved[1], anchor_at_s=moved[2])
+        return replace(
+            self,
+            first_at_s=self.first_at_s + seconds,
+            last_at_s=self.last_at_s + seconds,
+            anchor_at_s=self.anchor_at_s + seconds,
+        )
 
     @property
     def kept(self) -> bool:

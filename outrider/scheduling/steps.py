@@ -48,9 +48,7 @@ class StepPlan:
 
     joining: tuple[GenerationId, ...] = ()  # waited, and are within
     held_back: tuple[GenerationId, ...] = ()  # were within, and wait
-    cuts: tuple[
-        tuple[GenerationId, int], ...
-    ] = ()  # of who joins: draft tokens that are verified, fewer than there are
+    cuts: tuple[tuple[GenerationId, int], ...] = ()  # of who joins: draft tokens verified, fewer than there are
     hold_s: float = 0.0  # plan again after so long: who waits is kept waiting for who is expected
 
 

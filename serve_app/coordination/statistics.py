@@ -166,10 +166,9 @@ class CoordinatorStats:
 
     def _regime_stands(self, regime: RegimeReport) -> None:
         sink, before = self.sink, self._regime
-        for arm, _ in regime.probes:
-            sink.record(metrics.REGIME_ARM, float(arm == regime.arm), arm=arm)
         earlier = dict(before.probes) if before else {}
         for arm, probes in regime.probes:
+            sink.record(metrics.REGIME_ARM, float(arm == regime.arm), arm=arm)
             sink.record(metrics.REGIME_PROBES, probes - earlier.get(arm, 0), arm=arm)
         sink.record(metrics.REGIME_PROBES_LOST_S, regime.probes_lost_s - (before.probes_lost_s if before else 0.0))
         sink.record(metrics.REGIME_ACTIVE_S, regime.active_s - (before.active_s if before else 0.0))
