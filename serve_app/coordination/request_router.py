@@ -31,6 +31,7 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         self._index: PrefixIndex[ReplicaID] = PrefixIndex(_MAX_BLOCKS)
         self._dispatched: Counter[ReplicaID] = Counter()
         self._ongoing: Counter[ReplicaID] = Counter()
+        self._streams: dict[str, ReplicaID] = {}  # of chunks, by the id of their call: open, but no load
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
@@ -43,7 +44,7 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         order = ranked(
             sorted(replicas, key=str),
             cached_tokens={replica: count * _BLOCK_TOKENS for replica, count in blocks.items()},
-            ongoing={r: max(self._ongoing[r], self.replica_queue_len_cache.get(r) or 0) for r in replicas},
+            ongoing={replica: self._load(replica) for replica in replicas},
             dispatched=self._dispatched,
             # The last place is for telling by name that there is none (see ``serve_app.app``).
             capacity={r: replica.max_ongoing_requests - 1 for r, replica in replicas.items()},
@@ -72,11 +73,14 @@ class PrefixRouter(FIFOMixin, RequestRouter):
     def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
         """The request is no longer under way."""
         super().on_request_completed(replica_id, internal_request_id)
+        self._streams.pop(internal_request_id, None)
         self._ongoing[replica_id] = max(0, self._ongoing[replica_id] - 1)
 
     def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: ReplicaResult) -> None:
         """Remember where a prefix will be."""
         super().on_request_routed(pending_request, replica_id, result)
+        if _listener(pending_request) is not None and pending_request.metadata.is_streaming:
+            self._streams[pending_request.metadata.internal_request_id] = replica_id
         digests = _digests(pending_request)
         if digests is not None:
             self._dispatched[replica_id] += 1
@@ -88,6 +92,12 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         self._index.forget(replica_id)
         self._ongoing.pop(replica_id, None)
         self._dispatched.pop(replica_id, None)
+        self._streams = {call: replica for call, replica in self._streams.items() if replica != replica_id}
+
+    def _load(self, replica: ReplicaID) -> int:
+        """Responses under way there, of all ingresses as far as known: a stream stays open behind its last response."""
+        calls = max(self._ongoing[replica], self.replica_queue_len_cache.get(replica) or 0)
+        return max(0, calls - sum(by == replica for by in self._streams.values()))
 
 
 def _meant(replicas: list[RunningReplica], request: PendingRequest | None) -> list[RunningReplica]:

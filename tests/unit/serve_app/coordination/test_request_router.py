@@ -40,7 +40,18 @@ class Replica:
 
 
 def call_of(name: str, first: object, *, shared: str | None = None) -> PendingRequest:
-    return PendingRequest([first], {}, RequestMetadata(name, shared or name))
+    return PendingRequest([first], {}, RequestMetadata(name, shared or name, is_streaming=True))
+
+
+def router_of(chance: random.Random, *, counts: bool) -> Any:
+    """As Serve makes one of this project's, by path."""
+    sent = RequestRouterConfig(request_router_class="serve_app.coordination.request_router:PrefixRouter")  # type: ignore[arg-type]
+    router: Any = sent.get_request_router_class()(
+        DEPLOYMENT, DeploymentHandleSource.REPLICA, use_replica_queue_len_cache=counts
+    )
+    router.initialize_state()
+    router.update_replicas(cast("list[RunningReplica]", [Replica(name, chance) for name in NAMES]))
+    return router
 
 
 async def routed(router: Any, call: PendingRequest) -> str:
@@ -52,12 +63,7 @@ async def routed(router: Any, call: PendingRequest) -> str:
 @on_loop
 async def test_a_call_that_is_meant_for_one_coordinator_reaches_it(seed: int) -> None:
     chance = random.Random(seed)
-    sent = RequestRouterConfig(request_router_class="serve_app.coordination.request_router:PrefixRouter")  # type: ignore[arg-type]
-    router: Any = sent.get_request_router_class()(
-        DEPLOYMENT, DeploymentHandleSource.REPLICA, use_replica_queue_len_cache=False
-    )
-    router.initialize_state()
-    router.update_replicas(cast("list[RunningReplica]", [Replica(name, chance) for name in NAMES]))
+    router = router_of(chance, counts=False)
 
     async def one(number: int) -> None:
         await asyncio.sleep(chance.uniform(0.0, 0.5))
@@ -76,3 +82,33 @@ async def test_a_call_that_is_meant_for_one_coordinator_reaches_it(seed: int) ->
         await asyncio.gather(*map(one, range(200)))
         gone = call_of("gone", Listener("ingress", "gone"))
         assert await routed(router, gone) in NAMES, "who will say so"
+
+
+@on_loop
+async def test_a_stream_that_stays_open_is_no_load() -> None:
+    """A conversation's next turn finds its prefix while the chunks' stream of the turn before is open still."""
+    router = router_of(random.Random(0), counts=True)
+
+    async def send(call: PendingRequest) -> ReplicaID:
+        replica = ReplicaID(await routed(router, call), DEPLOYMENT)
+        router.on_send_request(replica)
+        router.on_request_routed(call, replica, None)
+        return replica
+
+    def end(call: PendingRequest, replica: ReplicaID) -> None:
+        router.on_request_completed(replica, call.metadata.internal_request_id)
+        router.decrement_queue_len_cache(replica)
+
+    turn = request_for(prompt=tuple(range(48)))  # tokens: worth less than a response under way
+    made_by = await send(first := call_of("first", turn))
+    stream = call_of("stream", Listener("ingress", made_by.unique_id))
+    assert await send(stream) == made_by
+    end(first, made_by)
+    for number in range(3):
+        call = call_of(f"turn {number}", turn)
+        assert await send(call) == made_by
+        end(call, made_by)
+    end(stream, made_by)
+    for number in range(8):  # nobody ends these: they are load, which moves the last ones elsewhere
+        await send(call_of(f"load {number}", turn))
+    assert await send(call_of("another", turn)) != made_by
