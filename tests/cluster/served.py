@@ -87,11 +87,11 @@ class Service:
         """What a coordinator answers."""
         return ray.get(self._inquirer.ask.remote(method, _ANSWER_WITHIN_S), timeout=2 * _ANSWER_WITHIN_S)
 
-    def coordinators(self) -> list[dict[str, int]]:
+    def coordinators(self) -> list[dict[str, Any]]:
         """What each coordinator and its verifier hold now; none while they cannot all be asked."""
         try:
             asked = self._inquirer.ask_all.remote("held", _ANSWER_WITHIN_S)
-            answers: list[dict[str, int]] = ray.get(asked, timeout=2 * _ANSWER_WITHIN_S)
+            answers: list[dict[str, Any]] = ray.get(asked, timeout=2 * _ANSWER_WITHIN_S)
         except RayError:  # GetTimeoutError is one as well
             return []
         return answers
