@@ -1,8 +1,8 @@
 """When another arm may be tried, and what that has cost: a budget for all tries, and a pause for each arm that lost.
 
 What a try costs is its time times the share of the reward that is lost in it. All tries together may cost a small
-allowance and about a hundredth of the time in which anything was made. An arm that loses again and again is tried ever
-more seldom; where it is not known at a load, or something has changed, its turn comes as soon as the budget allows.
+allowance and a fiftieth of the time in which anything was made. An arm that loses again and again is tried ever more
+seldom; where it is not known at a load, or something has changed, its turn comes as soon as the budget allows.
 """
 
 from dataclasses import dataclass
@@ -11,6 +11,8 @@ from outrider.selection.rewards import Comparison
 
 _UNKNOWN_LOSS = 0.4  # of an arm of which nothing is known
 _BORROWED_LOSS = 0.2  # at least, of one that is known at other loads only
+_PROMISED_LOSS = 0.1  # of one of which nothing is known but that scouts won
+_CREDIT_S = 0.6
 _BEATEN_RETRIES = 4.0
 _LEAST_LOSS = 0.02  # an arm that is as good costs its changes
 
@@ -27,8 +29,8 @@ class ProbeRules:
         longest_retry_s: between two of an arm that lost every one.
     """
 
-    share: float = 0.01
-    allowance_s: float = 0.6
+    share: float = 0.02
+    allowance_s: float = 0.2
     most_saved_s: float = 2.0
     retry_s: float = 5.0
     longest_retry_s: float = 300.0
@@ -51,13 +53,22 @@ class Probes:
         """So much time went by in which anything was made."""
         self.left_s = min(self.left_s + self._rules.share * seconds, self._rules.most_saved_s)
 
-    def due(self, arm: str, comparison: Comparison, takes_s: float, now_s: float) -> bool:
-        """Whether an arm may be tried now, against the one in use; at a load that is new to it, on credit."""
+    def due(self, arm: str, comparison: Comparison, takes_s: float, now_s: float, *, promising: bool = False) -> bool:
+        """Whether an arm may be tried now, against the one in use; on credit where a load is new to it and it may win.
+
+        Args:
+            arm: it.
+            comparison: with the one in use, at this load.
+            takes_s: so long, of everybody's time.
+            now_s: absolute.
+            promising: its scouts won.
+        """
         waited = now_s >= self._next_at_s.get(arm, now_s)
-        cost_s = takes_s * expected_loss(comparison)
+        cost_s = takes_s * expected_loss(comparison, promising=promising)
         if comparison.known or comparison.log_ratio == 0.0:
             return waited and cost_s <= self.left_s
-        return cost_s <= self.left_s + self._rules.allowance_s and now_s >= self._last_at_s + self._rules.retry_s
+        credit_s = _CREDIT_S if comparison.log_ratio + comparison.deviation > 0.0 else 0.0
+        return cost_s <= self.left_s + credit_s and now_s >= self._last_at_s + self._rules.retry_s
 
     def spent(self, arm: str, lost_s: float, now_s: float, *, lost: bool) -> None:
         """An arm was tried, and lost for certain or not."""
@@ -68,6 +79,15 @@ class Probes:
         wait_s = self._waits_s.get(arm, rules.retry_s) if lost else rules.retry_s
         self._next_at_s[arm], self._last_at_s = now_s + wait_s, now_s
         self._waits_s[arm] = min(2.0 * wait_s, rules.longest_retry_s) if lost else rules.retry_s
+
+    def scouted(self, arm: str, lost_s: float, now_s: float, *, lost: bool) -> None:
+        """Scouts have tried an arm; unless they lost for certain, all may try it at once."""
+        if lost:
+            self.spent(arm, lost_s, now_s, lost=True)
+        else:
+            self.made[arm] = self.made.get(arm, 0) + 1
+            self.left_s -= lost_s
+            self.lost_s += lost_s
 
     def beaten(self, arm: str, now_s: float) -> None:
         """An arm was left for another one that was tried beside it: no need to look back at once."""
@@ -80,10 +100,12 @@ class Probes:
         self._next_at_s.clear()
 
 
-def expected_loss(comparison: Comparison) -> float:
-    """Share of the reward that trying an arm should cost."""
+def expected_loss(comparison: Comparison, *, promising: bool = False) -> float:
+    """Share of the reward that trying an arm should cost; ``promising``: its scouts won."""
     if comparison.known:
         return max(_LEAST_LOSS, comparison.loss)
+    if promising:
+        return _PROMISED_LOSS
     if comparison.log_ratio == 0.0:
         return _UNKNOWN_LOSS
     return max(_BORROWED_LOSS, comparison.loss)

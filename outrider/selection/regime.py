@@ -9,7 +9,8 @@ best at the present load is kept (``outrider.selection.rewards``).
   beside others' prefills count only where there are hardly any others.
 - Rounds count that begin after a *settling*: behind a change of arms, until stretches and rounds of the one before are
   over and, under an arm that needs drafters, most generations have theirs.
-- Another arm is tried for an epoch or a few when its turn has come and the budget allows (``selection.probing``).
+- Another arm is tried for an epoch or a few when its turn has come and the budget allows (``selection.probing``); one
+  that needs drafters by a few scouts first (``selection.scouting``).
 - The arm in use is left for one known to be better once what staying has cost exceeds what changing does. So a load
   that goes back and forth around the crossover changes nothing, and a large step is followed within an epoch.
 
@@ -24,6 +25,7 @@ from outrider.selection.arms import Arm
 from outrider.selection.paces import Activity, Found, Paces, Span
 from outrider.selection.probing import ProbeRules, Probes
 from outrider.selection.rewards import Comparison, Reward, Rewards
+from outrider.selection.scouting import Scouts, Verdict, scouts_of
 
 _STEADY = log(1.5)  # two epochs' loads are alike within this
 _LEFT = 1.3  # an epoch is discarded where the load has left it by more than this, and by more than one
@@ -33,6 +35,7 @@ _MOST_PROBE_EPOCHS = 12  # what the kept arm showed grows old meanwhile
 _GIVEN_UP = 0.25  # a try that loses more than this ends before its epoch is over
 _WITH_DRAFTERS = 0.75  # of the generations; the others are not waited for
 _FORGOTTEN_S = 5.0  # idle for longer, nothing comes of a try
+_VERDICT_S = 60.0  # what scouts found holds for so long
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class RegimeReport:
     Attributes:
         kept: the arm that is the best as far as is known; another one in use is being tried.
         rewards: of each arm, by load.
-        probes: tries of each arm.
+        probes: tries of each arm, by scouts or by all.
         probes_lost_s: what they have cost, in seconds of everybody's time, out of ``active_s``.
         changes: of the arm that is kept.
     """
@@ -98,11 +101,18 @@ class Regime:
         self._regret_s = 0.0  # what staying with the kept arm has cost
         self._probe_epochs = 0
         self._changes = 0
+        self._scouts = Scouts()
+        self._verdicts: dict[Arm, Verdict] = {}
 
     @property
     def arm(self) -> Arm:
-        """In use."""
+        """In use, but for scouts."""
         return self._arm
+
+    def arm_of(self, generation: str) -> Arm:
+        """In use for one of them."""
+        scouts = self._scouts
+        return scouts.arm if scouts.arm is not None and generation in scouts.out else self._arm
 
     def asked(self, generation: str) -> None:
         """A response's prompt is given to the verifier."""
@@ -124,6 +134,10 @@ class Regime:
             return
         self._paces.ended(generation)
         self._ready.discard(generation)
+        if self._scouts.arm is not None:
+            self._scouts.ended(generation)
+            if self._scouts.arm is None:
+                self._use(self._arm, now_s)
         self._activity.moves(-1, now_s)
         self._idle_since_s = now_s
 
@@ -194,11 +208,12 @@ class Regime:
             self._measure(self._epoch, now_s)
 
     def _settled(self, now_s: float) -> bool:
-        waited_s, counting = now_s - self._changed_at_s, self._paces.undisturbed.keys()
+        waited_s, scouts = now_s - self._changed_at_s, self._scouts
         if waited_s < self._settings.settle_s:
             return False
-        if not self._arm.needs_drafters or waited_s >= self._settings.longest_settle_s:
+        if not (scouts.arm or self._arm).needs_drafters or waited_s >= self._settings.longest_settle_s:
             return True
+        counting = scouts.out or self._paces.undisturbed.keys()
         return len(self._ready & counting) >= _WITH_DRAFTERS * len(counting)
 
     def _begin_epoch(self, now_s: float) -> None:
@@ -209,6 +224,9 @@ class Regime:
         """Learn from the epoch if it is over, and decide."""
         settings, seconds = self._settings, epoch.seconds(now_s)
         if seconds < settings.epoch_s:
+            return
+        if self._scouts.arm is not None:
+            self._weigh(self._scouts.arm, epoch, now_s)
             return
         rounds_each = self._paces.rounds_each()
         if seconds < _LONGEST_EPOCH * settings.epoch_s:
@@ -240,12 +258,48 @@ class Regime:
         return kept is not None and found.tokens_per_s < (1.0 - _GIVEN_UP) * kept
 
     def _try_another(self, load: float, now_s: float) -> None:
-        """The most promising arm whose turn it is."""
-        settings = self._settings
+        """The most promising arm whose turn it is: by scouts first if drafters are needed, then by all."""
+        due = [one for one in self._others(load) if self._due(*one, load, now_s)]
+        if not due:
+            return
+        arm, _ = min(due, key=_loss)
+        if self._to_scout(arm, load, now_s):
+            self._use(self._arm, now_s)
+            self._scouts.send(arm, self._paces.undisturbed.keys())
+        else:
+            self._verdicts.pop(arm, None)
+            self._use(arm, now_s)
+
+    def _to_scout(self, arm: Arm, load: float, now_s: float) -> int:
+        """Scouts to send ahead of a try; 0 if there is no need."""
+        known = self._verdicts.get(arm)
+        if known is not None and now_s - known.at_s < _VERDICT_S and not _apart(known.load, load):
+            return 0
+        return scouts_of(len(self._paces.undisturbed)) if arm.needs_drafters else 0
+
+    def _due(self, arm: Arm, comparison: Comparison, load: float, now_s: float) -> bool:
+        settings, scouts = self._settings, self._to_scout(arm, load, now_s)
         takes_s = 2.0 * settings.settle_s + settings.epoch_s
-        due = [one for one in self._others(load) if self._probes.due(one[0].name, one[1], takes_s, now_s)]
-        if due:
-            self._use(min(due, key=_loss)[0], now_s)
+        if scouts:
+            takes_s *= scouts / len(self._paces.undisturbed)
+        verdict = None if scouts else self._verdicts.get(arm)
+        return self._probes.due(arm.name, comparison, takes_s, now_s, promising=verdict is not None and verdict.won)
+
+    def _weigh(self, arm: Arm, epoch: Span, now_s: float) -> None:
+        """Scouts have been out for an epoch: what they found, if it is enough."""
+        scouts, settings, paces = self._scouts, self._settings, self._paces.undisturbed
+        ratio, rounds_each = scouts.ratio(paces), scouts.rounds_each(paces)
+        hopeless = rounds_each >= _LEAST_ROUNDS and ratio is not None and ratio < 1.0 - 2.0 * _GIVEN_UP
+        timely = epoch.seconds(now_s) < _LONGEST_EPOCH * settings.epoch_s
+        if timely and not hopeless and rounds_each < settings.rounds_each:
+            return
+        found = Verdict(arm, 1.0 if ratio is None else ratio, epoch.load(now_s), now_s)
+        lost_s = max(0.0, 1.0 - found.ratio) * self._changed.seconds(now_s) * len(scouts.out) / len(paces)
+        self._probes.scouted(arm.name, lost_s, now_s, lost=found.lost)
+        self._verdicts[arm] = found
+        if found.lost:
+            del self._verdicts[arm]
+        self._use(self._arm, now_s)
 
     def _judge(self, load: float, now_s: float) -> None:
         """An epoch of a try is over: the tried arm is kept, given up, or tried on."""
@@ -292,7 +346,8 @@ class Regime:
         self._changes += 1
 
     def _use(self, arm: Arm, now_s: float) -> None:
-        """Change arms: nothing is measured until things have settled."""
+        """Change arms, or go on without scouts: nothing is measured until things have settled."""
+        self._scouts.recall()
         self._arm, self._changed_at_s = arm, now_s
         self._changed = Span(self._activity, now_s)
         self._epoch, self._from_s = None, inf

@@ -27,6 +27,7 @@ from outrider.selection.situation import (
     VerifierView,
 )
 from outrider.simulation.acceptance_models import NODE_SHARE, DraftShape, acceptance_at, draft_shape
+from outrider.simulation.device import device_name
 from outrider.simulation.drafted_rounds import (
     NO_DRAFT,
     Draft,
@@ -67,15 +68,14 @@ class GroupChoices:
         self._cost_model, self._load, self._regime = cost_model, load, regime
         self._shapes: dict[DraftPlan, tuple[DraftShape, tuple[int, int]]] = {}
 
-    @property
-    def arm(self) -> Arm:
-        """In use now."""
-        return DRAFT if self._regime is None else self._regime.arm
+    def arm_of(self, device: str) -> Arm:
+        """In use for one of them now."""
+        return DRAFT if self._regime is None else self._regime.arm_of(device)
 
     @property
     def verifier(self) -> VerifierView:
         """As it was lately, under the arm in use."""
-        return self._load.view(self._cost_model, self.arm)
+        return self._load.view(self._cost_model, DRAFT if self._regime is None else self._regime.arm)
 
     def shape(self, plan: DraftPlan) -> tuple[DraftShape, tuple[int, int]]:
         """A plan's shape and message sizes."""
@@ -168,7 +168,7 @@ class ChoosingDevice(ModelledDevice):
             protocols=(group.protocol,),
             window=None,
             promise=promise,
-            arm=choices.arm,
+            arm=choices.arm_of(device_name(self._device)),
         )
         self._previous = choices.policy.choose(situation, self._previous)
         return self._previous

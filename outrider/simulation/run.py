@@ -262,7 +262,7 @@ class EventLoop:
     def _draft(self, device: SimulatedDevice, now_s: float) -> None:
         """Begin a round; what happens to it until it arrives depends on nothing else and is known at once."""
         remaining_tokens = device.output_tokens - device.committed
-        device.arm = self._arm
+        device.arm = DRAFT if self._regime is None else self._regime.arm_of(device.name)
         draft = device.workload.draft(device.committed, remaining_tokens, device.promised.promise(now_s))
         device.begin_round(draft, now_s)
         if draft.bits is None:

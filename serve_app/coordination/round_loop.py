@@ -149,14 +149,15 @@ class RoundLoop:
         self._rounds.paused(clock() - since_s)
 
     def _turn(self) -> Turn:
-        services, arm = self._services, self._services.regime.arm
+        services = self._services
+        arm = services.regime.arm_of(self._generation.name)
         if not self._drafter_wanted and self._wants_drafter(arm):
             self._drafter_wanted = True
             self._link.start()
         drafter = self._link.drafter
         if drafter is not None and drafter.view is not None:
             services.regime.ready(self._generation.name)
-        return Turn(drafter, services.load.view(services.batcher.cost_model, arm), arm)
+        return Turn(drafter, services.load.view(services.batcher.cost_model, services.regime.arm), arm)
 
     def _wants_drafter(self, arm: Arm) -> bool:
         rounds = self._rounds

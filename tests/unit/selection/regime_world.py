@@ -3,7 +3,7 @@
 import heapq
 import random
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from outrider.selection.arms import DRAFT, NONE, Arm
@@ -33,19 +33,23 @@ class World:
         self.tokens: dict[float, int] = defaultdict(int)  # in each second
         self._rng = random.Random(self.seed)
         self._events: list[tuple[float, str, int, float]] = []  # at, generation, tokens, round's length
-        self._live: set[str] = set()
+        self.live: list[str] = []
         self._ready_at_s: dict[str, float] = {}
         self._named = 0
 
+    def end(self, generations: Iterable[str]) -> None:
+        """These are over."""
+        for name in generations:
+            self.live.remove(name)
+            self.regime.ended(name, self.now_s)
+
     def load(self, generations: int) -> None:
         """So many are active from now on; a drafter of one that comes takes a while."""
-        while len(self._live) > generations:
-            gone = self._live.pop()
-            self.regime.ended(gone, self.now_s)
-        for _ in range(generations - len(self._live)):
+        self.end(list(self.live)[generations:])
+        for _ in range(generations - len(self.live)):
             self._named += 1
             name = f"g{self._named}"
-            self._live.add(name)
+            self.live.append(name)
             self.regime.began(name, self.now_s)
             self._ready_at_s[name] = self.now_s + DRAFTER_S
             self._begin(name)
@@ -54,16 +58,16 @@ class World:
         """Let it go on."""
         while self._events and self._events[0][0] <= end_s:
             self.now_s, name, tokens, round_s = heapq.heappop(self._events)
-            if name not in self._live:
+            if name not in self.live:
                 continue
             if self._ready_at_s.get(name, float("inf")) <= self.now_s:
                 self._ready_at_s.pop(name)
                 self.regime.ready(name)
-            arm = self.regime.arm
+            arm = self.regime.arm_of(name)
             late = self._rng.random() < self.late[arm] if self.late else None
             self.tokens[int(self.now_s)] += tokens
             self.regime.round(name, tokens, round_s, self.now_s, late=late)
-            if self.regime.arm is not arm:
+            if self.regime.arm is not self.arms[-1][1]:
                 self.arms.append((self.now_s, self.regime.arm))
             self._begin(name)
         self.now_s = end_s
@@ -80,9 +84,9 @@ class World:
         return sum(self.tokens[second] for second in range(int(since_s), int(until_s))) / (until_s - since_s)
 
     def _begin(self, name: str) -> None:
-        arm = self.regime.arm
+        arm = self.regime.arm_of(name)
         drafts = arm is DRAFT and name not in self._ready_at_s
-        speed = self.speed(DRAFT if drafts else NONE, len(self._live), self.now_s)
+        speed = self.speed(DRAFT if drafts else NONE, len(self.live), self.now_s)
         mean = sum(DRAFT_YIELD) / len(DRAFT_YIELD)
         tokens, expected = (self._rng.choice(DRAFT_YIELD), mean) if drafts else (1, 1.0)
         round_s = expected / speed * max(0.2, self._rng.gauss(1.0, self.noise))

@@ -1,0 +1,94 @@
+"""Scouts: a few generations try an arm while all others go on as they are.
+
+What an arm costs those who use it shows so at a fraction of what a try by all costs; what they cost the others by it -
+rows, and processors that a drafter takes from the verifier - does not. So scouts that lose spare all a try, scouts that
+win make it a good bet, and between the two a try has to wait until it can be afforded.
+
+Scouts and the others are measured in the same epoch, side by side. A slow device among the scouts may delay a try, not
+prevent it: the next scouts are others.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from outrider.selection.arms import Arm
+from outrider.selection.paces import Pace, trimmed_mean
+
+_MANY = 12  # generations, of which three are scouts, so that one odd one among them is left out
+_WON = 1.05  # times as fast as the others
+_LOST = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What scouts found.
+
+    Attributes:
+        ratio: their speed to that of the others.
+        load: the mean number of active generations then.
+    """
+
+    arm: Arm
+    ratio: float
+    load: float
+    at_s: float
+
+    @property
+    def won(self) -> bool:
+        """Whether all should try."""
+        return self.ratio >= _WON
+
+    @property
+    def lost(self) -> bool:
+        """Whether nobody needs to."""
+        return self.ratio < _LOST
+
+
+def scouts_of(generations: int) -> int:
+    """How many are sent; 0 where a try by all costs no more."""
+    if generations < 2:
+        return 0
+    return 3 if generations >= _MANY else 1
+
+
+@dataclass(slots=True, eq=False)
+class Scouts:
+    """Those that are out, for an arm. Mutable."""
+
+    arm: Arm | None = None
+    out: frozenset[str] = frozenset()
+    _sent: set[str] = field(default_factory=set)  # of those that are active, who was one
+
+    def send(self, arm: Arm, generations: Collection[str]) -> None:
+        """Send those that began last and were none before: they have most to come."""
+        if self._sent.issuperset(generations):
+            self._sent.clear()
+        fresh = [name for name in reversed(list(generations)) if name not in self._sent]
+        self.arm, self.out = arm, frozenset(fresh[: scouts_of(len(generations))])
+        self._sent |= self.out
+
+    def recall(self) -> None:
+        """None are out any more."""
+        self.arm, self.out = None, frozenset()
+
+    def ended(self, generation: str) -> None:
+        """A response is over."""
+        self._sent.discard(generation)
+        self.out -= {generation}
+        if not self.out:
+            self.arm = None
+
+    def rounds_each(self, paces: Mapping[str, Pace]) -> float:
+        """Of the scout that has the fewest."""
+        return min((float(paces[name].rounds) for name in self.out), default=0.0)
+
+    def ratio(self, paces: Mapping[str, Pace]) -> float | None:
+        """Their speed to that of the others, by what both did in one epoch; None if either did nothing."""
+        mine = _speed(pace for name, pace in paces.items() if name in self.out)
+        theirs = _speed(pace for name, pace in paces.items() if name not in self.out)
+        return mine / theirs if mine is not None and theirs else None
+
+
+def _speed(paces: Iterable[Pace]) -> float | None:
+    speeds = [pace.tokens / pace.seconds for pace in paces if pace.seconds]
+    return trimmed_mean(speeds) if speeds else None
