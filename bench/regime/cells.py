@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from outrider.contracts.cost import LinearCostModel
 from outrider.link.profiles import LinkProfile
 from outrider.scheduling.policy import BatchLimits
-from outrider.selection.cheapest import Cheapest
 from outrider.selection.regime import RegimeSettings
+from outrider.selection.registry import SELECTION
 from outrider.simulation.lengths import Lengths
+from outrider.simulation.results import SimulationResults
 from outrider.simulation.run import simulate
 from outrider.simulation.scenario import DeviceGroup, Scenario, System, VerifierModel
 
@@ -28,7 +29,7 @@ _NOISE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What is simulated. ``acceptance`` of a drafted token, ``step_s`` to draft it."""
+    """What is simulated. ``acceptance`` of a drafted token, ``step_s`` to draft it; ``policy`` within drafting arms."""
 
     costs: str
     clients: int
@@ -37,6 +38,8 @@ class Cell:
     acceptance: float
     seconds: float
     seed: int
+    policy: str
+    arms: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,29 +68,34 @@ class Outcome:
 
 def played(cell: Cell, windows: Sequence[int], warmup_s: float) -> Outcome:
     """Simulate a cell under each window, and under the regime."""
-    fixed, fixed_warm = dict[int, int](), dict[int, int]()
+    fixed, begun = {}, {}
     for window in windows:
-        fixed[window], fixed_warm[window] = (_tokens(_scenario(cell, window, begin_s)) for begin_s in (0.0, warmup_s))
-    cold, warm = (_scenario(cell, None, begin_s) for begin_s in (0.0, warmup_s))
-    found = simulate(cold)
+        fixed[window], begun[window] = (_tokens(cell, window, end_s) for end_s in (cell.seconds, warmup_s))
+    found = simulate(_scenario(cell, None, cell.seconds))
+    chosen = _committed(found)
     assert found.regime is not None
     return Outcome(
         cell,
         fixed,
-        fixed_warm,
-        sum(device.committed_tokens for device in found.devices),
-        _tokens(warm),
+        {window: fixed[window] - tokens for window, tokens in begun.items()},
+        chosen,
+        chosen - _tokens(cell, None, warmup_s),
         found.regime.kept,
         sum(count for _, count in found.regime.probes),
         found.regime.probes_lost_s,
     )
 
 
-def _tokens(scenario: Scenario) -> int:
-    return sum(device.committed_tokens for device in simulate(scenario).devices)
+def _tokens(cell: Cell, window: int | None, until_s: float) -> int:
+    """Committed by then: what happens does not depend on when a run ends."""
+    return _committed(simulate(_scenario(cell, window, until_s))) if until_s > 0.0 else 0
 
 
-def _scenario(cell: Cell, window: int | None, warmup_s: float) -> Scenario:
+def _committed(results: SimulationResults) -> int:
+    return sum(device.committed_tokens for device in results.devices)
+
+
+def _scenario(cell: Cell, window: int | None, until_s: float) -> Scenario:
     group = DeviceGroup(
         name="clients",
         count=cell.clients,
@@ -97,7 +105,7 @@ def _scenario(cell: Cell, window: int | None, warmup_s: float) -> Scenario:
         output=Lengths(least=60, most=180),
         window=8 if window is None else window,
         link=LinkProfile(_LINK_BPS, _LINK_BPS, cell.rtt_s),
-        selection=Cheapest() if window is None else None,
+        selection=SELECTION[cell.policy].policy if window is None else None,
         exchange_s=_EXCHANGE_S,
     )
     return Scenario(
@@ -105,8 +113,8 @@ def _scenario(cell: Cell, window: int | None, warmup_s: float) -> Scenario:
         system=System.OUTRIDER,
         groups=(group,),
         verifier=VerifierModel(COSTS[cell.costs], _LIMITS, dispatch_s=0.002, noise=_NOISE),
-        duration_s=cell.seconds,
+        duration_s=until_s,
         seed=cell.seed,
-        warmup_s=warmup_s,
         regime=RegimeSettings() if window is None else None,
+        arms=cell.arms,
     )

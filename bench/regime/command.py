@@ -15,6 +15,8 @@ from statistics import mean
 from bench.harness.record import write_record
 from bench.regime.cells import COSTS, Cell, Outcome, played
 from cluster.reports.tables import percent, show_table
+from outrider.selection.arms import ARMS
+from outrider.selection.registry import SELECTION
 
 
 def main(argv: Sequence[str]) -> None:
@@ -29,14 +31,18 @@ def main(argv: Sequence[str]) -> None:
     add("--windows", type=int, nargs="+", default=[0, 1, 2, 4, 8], help="that are fixed (default: %(default)s)")
     add("--seconds", type=float, default=60.0, help="simulated (default: %(default)s)")
     add("--warmup-s", type=float, default=10.0, help="left out of the figures behind it (default: %(default)s)")
+    policies = [name for name, one in SELECTION.items() if not one.needs_window]
+    add("--policy", choices=policies, default="cost_aware", help="within drafting arms (default: %(default)s)")
+    add("--arms", nargs="+", choices=tuple(ARMS), default=list(ARMS), help="of the regime (default: %(default)s)")
     add("--seeds", type=int, default=1, help="runs of each cell (default: %(default)s)")
     add("--jobs", type=int, default=1, help="processes (default: %(default)s)")
     add("--json", type=Path, default=None, metavar="FILE", help="write every figure")
     args = parser.parse_args(argv)
     if 0 not in args.windows:
         parser.error(f"--windows needs 0 among them, found {args.windows}")
+    arms = tuple(args.arms)
     cells = [
-        Cell(costs, clients, rtt_ms / 1e3, step_ms / 1e3, args.acceptance, args.seconds, seed)
+        Cell(costs, clients, rtt_ms / 1e3, step_ms / 1e3, args.acceptance, args.seconds, seed, args.policy, arms)
         for rtt_ms, step_ms, costs, clients, seed in product(
             args.rtt_ms, args.step_ms, args.costs, args.clients, range(args.seeds)
         )

@@ -178,7 +178,7 @@ class VerifierConfig:
 class SpeculationConfig:
     """What drafters draft in each round, and who decides it."""
 
-    policy: Annotated[str, NameIn(SELECTION)] = "cheapest"
+    policy: Annotated[str, NameIn(SELECTION)] = "cost_aware"
     protocols: Annotated[tuple[Annotated[ProtocolName, NameIn(PROTOCOLS)], ...], Field(min_length=1)] = tuple(PROTOCOLS)
     arms: Annotated[tuple[Annotated[str, NameIn(ARMS)], ...], Field(min_length=1)] = tuple(ARMS)
     k_max: Annotated[int, Field(strict=True, ge=1, le=64)] = 16

@@ -11,7 +11,6 @@ from outrider.selection.rewards import Comparison
 
 _UNKNOWN_LOSS = 0.4  # of an arm of which nothing is known
 _BORROWED_LOSS = 0.2  # at least, of one that is known at other loads only
-_PROMISED_LOSS = 0.1  # of one of which nothing is known but that scouts won
 _CREDIT_S = 0.6
 _BEATEN_RETRIES = 4.0
 _LEAST_LOSS = 0.02  # an arm that is as good costs its changes
@@ -53,7 +52,9 @@ class Probes:
         """So much time went by in which anything was made."""
         self.left_s = min(self.left_s + self._rules.share * seconds, self._rules.most_saved_s)
 
-    def due(self, arm: str, comparison: Comparison, takes_s: float, now_s: float, *, promising: bool = False) -> bool:
+    def due(
+        self, arm: str, comparison: Comparison, takes_s: float, now_s: float, scouted_loss: float | None = None
+    ) -> bool:
         """Whether an arm may be tried now, against the one in use; on credit where a load is new to it and it may win.
 
         Args:
@@ -61,10 +62,10 @@ class Probes:
             comparison: with the one in use, at this load.
             takes_s: so long, of everybody's time.
             now_s: absolute.
-            promising: its scouts won.
+            scouted_loss: expected by what scouts found; None if there were none.
         """
         waited = now_s >= self._next_at_s.get(arm, now_s)
-        cost_s = takes_s * expected_loss(comparison, promising=promising)
+        cost_s = takes_s * expected_loss(comparison, scouted_loss)
         if comparison.known or comparison.log_ratio == 0.0:
             return waited and cost_s <= self.left_s
         credit_s = _CREDIT_S if comparison.log_ratio + comparison.deviation > 0.0 else 0.0
@@ -100,12 +101,12 @@ class Probes:
         self._next_at_s.clear()
 
 
-def expected_loss(comparison: Comparison, *, promising: bool = False) -> float:
-    """Share of the reward that trying an arm should cost; ``promising``: its scouts won."""
+def expected_loss(comparison: Comparison, scouted_loss: float | None = None) -> float:
+    """Share of the reward that trying an arm should cost."""
     if comparison.known:
         return max(_LEAST_LOSS, comparison.loss)
-    if promising:
-        return _PROMISED_LOSS
+    if scouted_loss is not None:
+        return scouted_loss
     if comparison.log_ratio == 0.0:
         return _UNKNOWN_LOSS
     return max(_BORROWED_LOSS, comparison.loss)

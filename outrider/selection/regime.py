@@ -100,6 +100,7 @@ class Regime:
         self._last_load: float | None = None  # of the last epoch under the kept arm
         self._regret_s = 0.0  # what staying with the kept arm has cost
         self._probe_epochs = 0
+        self._is_young = False  # the try, whose first epoch tells only whether it is hopeless
         self._changes = 0
         self._scouts = Scouts()
         self._verdicts: dict[Arm, Verdict] = {}
@@ -112,7 +113,7 @@ class Regime:
     def arm_of(self, generation: str) -> Arm:
         """In use for one of them."""
         scouts = self._scouts
-        return scouts.arm if scouts.arm is not None and generation in scouts.out else self._arm
+        return scouts.arm if scouts.arm is not None and generation in scouts.out else self.arm
 
     def asked(self, generation: str) -> None:
         """A response's prompt is given to the verifier."""
@@ -238,6 +239,10 @@ class Regime:
             found = self._paces.found(epoch.load(now_s), seconds, disturbed=rounds_each < _LEAST_ROUNDS)
             if found is None:
                 return
+        if self._is_young and not self._hopeless(found):
+            self._is_young = False
+            self._begin_epoch(now_s)
+            return
         changed = self._rewards.observe(self._arm.name, found)
         self._begin_epoch(now_s)
         if self._arm is not self._kept:
@@ -283,7 +288,8 @@ class Regime:
         if scouts:
             takes_s *= scouts / len(self._paces.undisturbed)
         verdict = None if scouts else self._verdicts.get(arm)
-        return self._probes.due(arm.name, comparison, takes_s, now_s, promising=verdict is not None and verdict.won)
+        scouted_loss = None if verdict is None else verdict.loss
+        return self._probes.due(arm.name, comparison, takes_s, now_s, scouted_loss)
 
     def _weigh(self, arm: Arm, epoch: Span, now_s: float) -> None:
         """Scouts have been out for an epoch: what they found, if it is enough."""
@@ -352,6 +358,7 @@ class Regime:
         self._changed = Span(self._activity, now_s)
         self._epoch, self._from_s = None, inf
         self._regret_s, self._probe_epochs = 0.0, 0
+        self._is_young = arm is not self._kept
 
 
 def _loss(one: tuple[Arm, Comparison]) -> float:

@@ -1,8 +1,8 @@
 """Scouts: a few generations try an arm while all others go on as they are.
 
-What an arm costs those who use it shows so at a fraction of what a try by all costs; what they cost the others by it -
-rows, and processors that a drafter takes from the verifier - does not. So scouts that lose spare all a try, scouts that
-win make it a good bet, and between the two a try has to wait until it can be afforded.
+What an arm brings those who use it shows so at a fraction of what a try by all costs; what it costs the others - rows,
+and processors that a drafter takes from the verifier - does not. So scouts that clearly lose spare all a try, and what
+others find tells how long a try has to be saved for.
 
 Scouts and the others are measured in the same epoch, side by side. A slow device among the scouts may delay a try, not
 prevent it: the next scouts are others.
@@ -15,8 +15,8 @@ from outrider.selection.arms import Arm
 from outrider.selection.paces import Pace, trimmed_mean
 
 _MANY = 12  # generations, of which three are scouts, so that one odd one among them is left out
-_WON = 1.05  # times as fast as the others
-_LOST = 0.8
+_LOST = 0.6  # times as fast as the others: a scout waits for their steps, which are longer than those of drafters
+_UNSEEN_LOSS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class Verdict:
     at_s: float
 
     @property
-    def won(self) -> bool:
-        """Whether all should try."""
-        return self.ratio >= _WON
+    def loss(self) -> float:
+        """What a try by all should lose: so much, and what scouts cannot show."""
+        return max(0.0, 1.0 - self.ratio) + _UNSEEN_LOSS
 
     @property
     def lost(self) -> bool:

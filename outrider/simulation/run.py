@@ -39,7 +39,7 @@ def simulate(scenario: Scenario) -> SimulationResults:
     _check_memory(scenario)
     rules = rules_of(scenario)
     load = PresentLoad()
-    regime = None if scenario.regime is None else Regime(tuple(ARMS.values()), scenario.regime, 0.0)
+    regime = None if scenario.regime is None else Regime([ARMS[name] for name in scenario.arms], scenario.regime, 0.0)
     loop = EventLoop(
         modelled_devices(scenario, rules, load, regime),
         SimulatedServer(scenario.verifier, rules, scenario.seed),

@@ -26,6 +26,7 @@ from outrider.protocols.registry import NO_TOKENS, PROTOCOLS
 from outrider.scheduling.policy import BatchLimits
 from outrider.scheduling.registry import Scheduling
 from outrider.scheduling.steps import StepRules
+from outrider.selection.arms import ARMS
 from outrider.selection.regime import RegimeSettings
 from outrider.selection.situation import SelectionPolicy
 from outrider.simulation.acceptance_models import Predictor, Probability
@@ -140,6 +141,7 @@ class Scenario:
     max_active_responses: int | None = None
     keep_batch_log: bool = False  # whether results hold every batch
     regime: RegimeSettings | None = None  # of groups with a selection; None lets each of their rounds be chosen
+    arms: tuple[str, ...] = tuple(ARMS)  # of the regime
 
     def __post_init__(self) -> None:
         """Refuse a seed that the streams of chance cannot take."""

@@ -38,7 +38,7 @@ def test_a_cold_start_loses_little_against_the_better_arm(ratio: float, load: in
 
 
 def test_where_scouts_win_all_follow_and_where_they_lose_nobody_does() -> None:
-    for ratio, follow in ((1.5, True), (0.6, False)):
+    for ratio, follow in ((1.5, True), (0.5, False)):
         world = World(constant(ratio))
         world.load(8)
         world.until(10.0)

@@ -8,7 +8,7 @@ import pytest
 from bench.regime.cells import Cell, Outcome, played
 from bench.regime.command import main
 
-CELL = Cell("torch-float32", 4, 0.0, 0.0189, 0.65, 6.0, seed=1)
+CELL = Cell("torch-float32", 4, 0.0, 0.0189, 0.65, 6.0, 1, "cheapest", ("none", "draft"))
 
 
 def test_a_cell_is_the_same_again_and_each_window_is_one_of_its_own() -> None:

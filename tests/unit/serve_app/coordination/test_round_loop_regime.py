@@ -64,6 +64,23 @@ async def test_changing_arms_changes_no_token_and_drafts_are_as_good_as_before(p
 
 
 @on_loop
+async def test_scouts_draft_while_the_others_do_not() -> None:
+    class Scouting(Regime):
+        def arm_of(self, generation: str) -> Arm:
+            return DRAFT if generation == "scout" else NONE
+
+    service = service_under(Scouting((NONE, DRAFT), RegimeSettings(), now_s()))
+    requests = [replace(request_for(name), max_tokens=40, ignore_eos=True) for name in ("one", "scout", "two")]
+    responses = await asyncio.gather(*map(service.response, requests))
+    assert [tokens_of(chunks) for chunks in responses] == [truth_of(request) for request in requests]
+    drafted = {name: generation.stats.drafted_tokens for name, generation in service.generations.items()}
+    assert drafted["scout"] > 0
+    assert (drafted["one"], drafted["two"]) == (0, 0)
+    assert len(service.fleet.excluded) == 1, "only one asked for a drafter"
+    await service.idle()
+
+
+@on_loop
 async def test_a_regime_hears_of_all_that_is_active_and_of_nobody_else() -> None:
     heard = list[str]()
 
