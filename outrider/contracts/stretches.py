@@ -27,7 +27,7 @@ def following(block: Block, outcome: Verified, params: SamplingParams) -> Block 
     if not goes_on(block, outcome):
         return None
     assert outcome.next_token is not None
-    committed = (*block.forced, *(block.draft[index] for index in outcome.accepted_path), outcome.next_token)
+    committed = (*block.forced, *map(block.draft.__getitem__, outcome.accepted_path), outcome.next_token)
     return Block(
         generation=block.generation,
         round=block.round + 1,

@@ -110,6 +110,8 @@ def choose_along(logits: Tensor, groups: Sequence[RowGroup]) -> list[list[int]]:
 
 def _draws(groups: Sequence[RowGroup]) -> list[tuple[int, int, int]]:
     """Row, seed and position of every row that is drawn and not an argmax."""
+    if all(group.params.greedy for group in groups):
+        return []
     offsets = (i for group in groups for i in range(group.rows))
     return [
         (row, group.params.seed, group.position + offset)

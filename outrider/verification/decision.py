@@ -6,10 +6,13 @@ Chains and trees number their target rows alike: row 0 predicts what follows the
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from outrider.contracts.errors import ShapeError
 from outrider.contracts.exchanged import CorrectionSource
 from outrider.contracts.tree import node_paths
+
+_KEPT_CHAINS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +41,16 @@ class DraftShape:
 
     Attributes:
         parents: None for a chain; else ``[K]``, -1 for a child of the prefix.
-        children: nodes by the target row that predicts them, ``K + 1`` lists; siblings in the order they were drawn.
+        children: nodes by the target row that predicts them, ``K + 1`` tuples; siblings in the order they were drawn.
     """
 
     parents: tuple[int, ...] | None
-    children: list[list[int]]
+    children: tuple[tuple[int, ...], ...]
+
+    @property
+    def depth(self) -> int:
+        """Nodes of the longest path."""
+        return len(self.children) - 1 if self.parents is None else max(map(len, self.leaf_paths()))
 
     def leaf_paths(self) -> list[tuple[int, ...]]:
         """The nodes from the root to each leaf; one empty path if nothing was drafted."""
@@ -56,7 +64,7 @@ class DraftShape:
 def shape_of(nodes: int, parents: Sequence[int] | None) -> DraftShape:
     """Parse ``Block.parents`` of a draft of K ``nodes``: one each, before its child, or it is a ``ShapeError``."""
     if parents is None:
-        return DraftShape(None, [*([node] for node in range(nodes)), []])
+        return _chain(nodes)
     if len(parents) != nodes or any(not -1 <= parent < node for node, parent in enumerate(parents)):
         raise ShapeError(
             f"a tree of {nodes} nodes needs one parent each, -1 or an earlier node; found {tuple(parents)}"
@@ -64,4 +72,10 @@ def shape_of(nodes: int, parents: Sequence[int] | None) -> DraftShape:
     children: list[list[int]] = [[] for _ in range(nodes + 1)]
     for node, parent in enumerate(parents):
         children[1 + parent].append(node)
-    return DraftShape(tuple(parents), children)
+    return DraftShape(tuple(parents), tuple(map(tuple, children)))
+
+
+@lru_cache(_KEPT_CHAINS)
+def _chain(nodes: int) -> DraftShape:
+    """One for all chains of a length."""
+    return DraftShape(None, (*((node,) for node in range(nodes)), ()))

@@ -45,8 +45,16 @@ def match(
         raise ShapeError(f"a draft of {nodes} tokens needs {rows}; found {len(choices)}")
     path: list[int] = []
     row = 0
-    while (node := next((node for node in shape.children[row] if draft[node] == choices[row]), None)) is not None:
+    while (node := _agreed(shape.children[row], draft, choices, row)) is not None:
         path.append(node)
         row = 1 + node
     wanted = row < len(choices) and (bonus or bool(shape.children[row]))
     return BlockDecision(tuple(path), choices[row] if wanted else None)
+
+
+def _agreed(children: Sequence[int], draft: Sequence[int], choices: Sequence[int], row: int) -> int | None:
+    """The first of a row's children that is the target's choice there; a row without children may have none."""
+    for node in children:
+        if draft[node] == choices[row]:
+            return node
+    return None

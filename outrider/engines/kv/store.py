@@ -78,7 +78,8 @@ class SequenceKv:
 
         A published block is immutable, so a cut inside one forgets that block whole.
         """
-        self._release_forks()
+        if self._forks:
+            self._release_forks()
         self.computed_tokens = min(self.computed_tokens, length)
         if self.computed_tokens < len(self._digests) * self._block_tokens:
             self.computed_tokens -= self.computed_tokens % self._block_tokens
@@ -178,6 +179,8 @@ class KvStore:
         nothing was allocated. As many blocks as it is to ``fork`` are left available.
         """
         missing = sequence.missing_blocks(positions) + forked_blocks
+        if not missing:  # most blocks
+            return True
         if missing > self._pool.available:
             for victim in self._victims(sequence, keep):
                 victim.drop(keep_cache=True)

@@ -64,11 +64,11 @@ class Door:
             raise UnsupportedBlockError(f"block {block.generation}/{block.round}: {error}") from error
         except ShapeError as error:
             return str(error)
-        paths = shape.leaf_paths()
-        reason = self._overlong(position, nodes, max(map(len, paths))) or self._malformed(block, params)
+        reason = self._overlong(position, nodes, shape.depth) or self._malformed(block, params)
         if reason is not None:
             return reason
-        branches = Branches(tuple(paths), position) if self.branching and block.parents and nodes else None
+        by_path = self.branching and block.parents and nodes
+        branches = Branches(tuple(shape.leaf_paths()), position) if by_path else None
         needed = 0 if branches is None else branches.blocks_needed(self.block_tokens)
         if needed > self.total_blocks:
             return f"needs {needed} KV blocks for a tree's paths, found {self.total_blocks}; send a smaller tree"

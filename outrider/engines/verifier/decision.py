@@ -89,6 +89,8 @@ def _block_rows(logits: Tensor, works: Sequence[Work]) -> Tensor:
 
 def _own_hidden(hidden: Tensor | None, works: Sequence[Work]) -> list[FloatRow | None]:
     """``[own rows, d]`` of each complete block that wants hidden states, fetched at once."""
+    if not any(wants_hidden(work.block) for work in works):  # most passes
+        return [None] * sum(not work.remaining_tokens for work in works)
     spans: list[range] = []
     for work, end in zip(works, accumulate(work.logit_rows for work in works), strict=True):
         if not work.remaining_tokens:
@@ -106,12 +108,11 @@ def _by_choice(
     rows: Tensor, works: Sequence[tuple[Work, FloatRow | None]], judge: MismatchJudge | None
 ) -> list[BlockDecision | OpenRound]:
     """Greedy, shared noise and semantic: accept what the target chooses, and what a judge lets pass."""
-    chosen = choose_along(rows, [group for work, _ in works for group in _row_groups(work)])
-    choices = list(chain.from_iterable(chosen))
-    ends = accumulate(rows_of(work.block) for work, _ in works)
+    groups = [_row_groups(work) for work, _ in works]
+    chosen = iter(choose_along(rows, list(chain.from_iterable(groups))))
     decisions: list[BlockDecision | OpenRound] = []
-    for (work, hidden), end in zip(works, ends, strict=True):
-        block, own = work.block, choices[end - rows_of(work.block) : end]
+    for (work, hidden), its_groups in zip(works, groups, strict=True):
+        block, own = work.block, [token_id for _ in its_groups for token_id in next(chosen)]
         if block.rule is AcceptanceRule.SEMANTIC:
             decisions.append(_by_judge(own, work, hidden, judge))
             continue
@@ -181,6 +182,8 @@ def _logprobs(
     rows: Tensor, works: Sequence[Work], answers: Sequence[BlockDecision | OpenRound], starts: Sequence[int]
 ) -> list[tuple[TokenLogprobs, ...]]:
     """Of the tokens each block commits: accepted ones, then the one after; of an open one, all it may."""
+    if all(work.generation.logprobs is None for work in works):
+        return [()] * len(works)
     queries: list[list[LogprobsQuery]] = []
     for work, answer, start in zip(works, answers, starts, strict=False):
         top, asked = work.generation.logprobs, list[tuple[int, int]]()

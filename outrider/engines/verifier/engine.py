@@ -254,7 +254,7 @@ class PagedVerifier:
         """Append what was decided and roll the KV back to it."""
         kv = generation.kv
         path, after = decision.block.path, decision.block.token_after
-        committed = [*block.forced, *(block.draft[node] for node in path), *([] if after is None else [after])]
+        committed = [*block.forced, *map(block.draft.__getitem__, path), *(() if after is None else (after,))]
         generation.commit(committed)
         if decision.kept_row is not None:
             self._rows.keep(block.generation, decision.kept_row)

@@ -41,6 +41,8 @@ class HeldGeneration:
         self.begun, self.open_round = checked, None
         drawn_by_device = self.deferred and bool(block.forced)
         scored = block.forced if self.logprobs is not None else block.forced[: int(drawn_by_device)]
+        if not (scored or self.forced_scores.token_ids):  # nothing to score, as most often, and nothing before either
+            return
         check = RowGroup(self.params, position, self.counts, (), 1) if drawn_by_device else None
         self.forced_scores = TokenScores(position, scored, self.logprobs or 0, check)
         if kept_row is not None and scored:
@@ -76,5 +78,7 @@ class HeldGeneration:
     @property
     def open_scores(self) -> list[TokenScores]:
         """What still has tokens to score, in the order of their positions."""
+        if self.prompt_scores is None and not self.forced_scores.token_ids:  # most blocks
+            return []
         held = [self.forced_scores] if self.prompt_scores is None else [self.prompt_scores, self.forced_scores]
         return [scores for scores in held if not scores.complete]

@@ -65,12 +65,12 @@ class PassPlan:
         kv, block = generation.kv, checked.block
         start, stop = kv.computed_tokens, kv.computed_tokens + taken
         remaining = max(0, need.length - stop)
-        own_rows = 0 if remaining else need.own_rows
+        own_rows, head = (0, None) if remaining else (need.own_rows, need.head)
         scored = [(scores, rows) for scores in generation.open_scores if (rows := scores.unscored(start, stop))]
         segment, forked = None, list[ForkedPath]()
         if taken:
             # Rows are the last of a segment, so those that score tokens bring all behind them along.
-            logit_rows = stop - min([stop - own_rows, *(rows.start for _, rows in scored)])
+            logit_rows = max([own_rows, *(stop - rows.start for _, rows in scored)])
             tokens, parents = need.token_ids(start, stop), () if remaining else block.parents or ()
             branches = checked.branches if own_rows else None
             if branches is not None:
@@ -80,7 +80,8 @@ class PassPlan:
                 forked = fork_paths(branches, kv, context, block.draft, start, self.store.block_tokens)
             segment = Segment(tokens, start, kv.blocks, logit_rows, parents)
             kv.check_writable(start, segment.stop)
-        return Work(index, checked, generation, need, segment, tuple(scored), stop, remaining, tuple(forked))
+        rest = segment, tuple(scored), stop, remaining, tuple(forked)
+        return Work(index, block, checked, generation, own_rows, head, *rest)
 
 
 def _resident(generation: HeldGeneration, need: Need) -> int:

@@ -51,11 +51,10 @@ def need_of(generation: HeldGeneration, block: Block, kept_row: Tensor | None) -
         length = 0  # all is known
     else:
         length = context - 1  # only KV to bring up to date, for which the last token is of no use yet
-    first_rows = [scores.next_row for scores in generation.open_scores]
-    if own_rows:
-        first_rows.append(length - own_rows)
+    first_row = length - own_rows if own_rows else context
+    first_row = min([first_row, *(scores.next_row for scores in generation.open_scores)])
     behind = (*block.forced, *block.draft)
-    return Need(generation.token_ids, behind, length, min(first_rows, default=context), own_rows, head)
+    return Need(generation.token_ids, behind, length, first_row, own_rows, head)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,29 +62,16 @@ class Work:
     """What one block contributes to this forward pass."""
 
     index: int  # of the block in the batch
+    block: Block  # as it was asked
     checked: CheckedBlock
     generation: HeldGeneration
-    need: Need
+    own_rows: int  # the last of its logits rows, as ``Need.own_rows``; 0 while it is unfinished
+    head: Tensor | None  # a row before these that is known already; None while it is unfinished
     segment: Segment | None  # None: nothing left to compute
     scored: tuple[tuple[TokenScores, range], ...]  # positions whose logits score tokens
     computed_tokens: int  # slots computed after the pass, each node of a tree in its own
     remaining_tokens: int  # slots still to compute after it; 0 decides the block
     forked: tuple[ForkedPath, ...] = ()  # its tree's paths but the first, which is in ``segment``
-
-    @property
-    def block(self) -> Block:
-        """As it was asked."""
-        return self.checked.block
-
-    @property
-    def own_rows(self) -> int:
-        """The last of its logits rows, as ``Need.own_rows``; 0 while it is unfinished."""
-        return 0 if self.remaining_tokens else self.need.own_rows
-
-    @property
-    def head(self) -> Tensor | None:
-        """A row before these that is known already; None while it is unfinished."""
-        return None if self.remaining_tokens else self.need.head
 
     @property
     def branches(self) -> Branches | None:
@@ -96,7 +82,7 @@ class Work:
     def segments(self) -> list[Segment]:
         """All it computes."""
         own = [] if self.segment is None else [self.segment]
-        return [*own, *(path.segment for path in self.forked)]
+        return [*own, *(path.segment for path in self.forked)] if self.forked else own
 
     @property
     def logit_rows(self) -> int:
@@ -143,6 +129,8 @@ def rows_in_order(works: Sequence[Work]) -> list[int] | None:
 
 def score_rows(logits: Tensor, works: Sequence[Work]) -> None:
     """Score what this pass has computed of prompts and forced tokens; ``logits`` are all rows of ``works``."""
+    if not any(work.scored for work in works):
+        return
     scored: list[ScoredRows] = []
     for work, end in zip(works, accumulate(work.logit_rows for work in works), strict=True):
         shift = end - work.computed_tokens
