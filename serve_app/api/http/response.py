@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 
 from fastapi.responses import JSONResponse, Response
+from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
 
 from outrider.contracts.errors import GenerationFailedError
@@ -22,7 +23,7 @@ from serve_app.api.openai.responses import ResponseForm, usage_of
 from serve_app.api.service import Service
 
 _EVENT_STREAM_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
-_written = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _Chunks = AsyncIterator[tuple[int, GenerationChunk]]  # of all choices, each with its choice's index
 
 
@@ -128,7 +129,24 @@ class GenerationResponse(Response):
 
 
 async def _send_event(send: Send, content: dict[str, object]) -> None:
-    await send({"type": "http.response.body", "body": f"data: {_written(content)}\n\n".encode(), "more_body": True})
+    await send({"type": "http.response.body", "body": b"data: %b\n\n" % _written(content), "more_body": True})
+
+
+def _written(content: dict[str, object]) -> bytes:
+    """Compact JSON. A piece of text, as most events are, has no fraction in it: only these are written otherwise.
+
+    Python's encoder is set up anew for each document, which costs more than a token's event; pydantic's is not, and
+    writes 1e-05 as 1e-5.
+    """
+    return to_json(content) if _is_text(content) else _encode(content).encode()
+
+
+def _is_text(content: dict[str, object]) -> bool:
+    """Whether an event is of text alone: no log-probabilities, no usage, and no error."""
+    match content:
+        case {"choices": [{"logprobs": None}]}:
+            return content.get("usage") is None
+    return False
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -1,4 +1,5 @@
 import asyncio
+import json
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 
@@ -72,6 +73,19 @@ def test_events_carry_the_usage_so_far_if_asked() -> None:
     assert counts == sorted(counts)
     assert counts[1] == 3, "one round's tokens with the first text"
     assert counts[-1] == events[-2]["usage"]["completion_tokens"] == 40
+
+
+@pytest.mark.parametrize("asked", [{}, {"logprobs": True, "top_logprobs": 1}, {"outrider": {"spans": True}}])
+def test_every_event_is_the_same_bytes_whichever_encoder_wrote_it(asked: dict[str, object]) -> None:
+    says = 'quoted "text" \\ / \x00\x1f\x7f\t\n\u2028 <b>&amp;</b> 漢字 🦊 e\u0301 '
+    options = {"stream_options": {"include_usage": True}}
+    service = TextService(texts=(says * 2,), floor=-1e-5)
+    response = post(service, "/v1/chat/completions", CHAT | asked | {"stream": True} | options)
+    *events, _, _ = response.text.split("\n\n")
+    assert len(events) > 3
+    for event in events:
+        data = event.removeprefix("data: ")
+        assert data == json.dumps(json.loads(data), ensure_ascii=False, separators=(",", ":"))
 
 
 def test_a_streamed_chat_has_role_text_reason_and_usage_in_this_order() -> None:
