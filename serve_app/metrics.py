@@ -143,9 +143,10 @@ class Sink:
 
     def record(self, metric: Metric, value: float = 1.0, **labels: str) -> None:
         """Add to a counter, set a gauge, observe in a histogram."""
-        if metric.name not in self._records:
-            self._records[metric.name] = [exporter(metric) for exporter in self._exporters]
-        for record in self._records[metric.name]:
+        records = self._records.get(metric.name)
+        if records is None:
+            records = self._records[metric.name] = [exporter(metric) for exporter in self._exporters]
+        for record in records:
             record(value, labels)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import uuid
+from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from contextvars import Context
@@ -19,7 +20,28 @@ from serve_app.coordination.listener import Listener
 _TELL_TOKENS = MOST_UNREAD_TOKENS // 2  # a coordinator is told of what was read as often
 _TELL_AGAIN_S = 0.1
 
-_Mailbox = asyncio.Queue[GenerationChunk | Exception]
+
+class _Mailbox:
+    """What has come of one response, for the one task that reads it: a queue would keep a list of who waits."""
+
+    __slots__ = ("_pieces", "_waiter")
+
+    def __init__(self) -> None:
+        self._pieces: deque[GenerationChunk | Exception] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+
+    def put(self, piece: GenerationChunk | Exception) -> None:
+        """One more."""
+        self._pieces.append(piece)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def next(self) -> GenerationChunk | Exception:
+        """The next one."""
+        while not self._pieces:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        return self._pieces.popleft()
 
 
 class CoordinatorStreams:
@@ -51,7 +73,7 @@ class CoordinatorStreams:
         try:
             finished, read, told = False, 0, 0
             while not finished:
-                chunk = await mailbox.get()
+                chunk = await mailbox.next()
                 if isinstance(chunk, Exception):
                     raise chunk
                 finished = chunk.finish_reason is not None
@@ -76,7 +98,7 @@ class CoordinatorStreams:
                 self._hear(coordinator)
                 self._tell_soon()
         except Exception as error:  # noqa: BLE001 (raised where the response is read)
-            mailbox.put_nowait(error)
+            mailbox.put(error)
         finally:
             with suppress(RayError, RayServeException):  # of a call that failed, cancel() raises the failure once more
                 call.cancel()
@@ -112,9 +134,9 @@ class CoordinatorStreams:
                 async for message in messages:
                     for name, piece in message:
                         if (mailbox := self._mailboxes.get(name)) is not None:
-                            mailbox.put_nowait(piece)
+                            mailbox.put(piece)
         except Exception as error:  # noqa: BLE001 (raised where the responses are read)
             for name in [name for name, by in self._made_by.items() if by == coordinator]:
-                self._mailboxes[name].put_nowait(error)
+                self._mailboxes[name].put(error)
         finally:
             del self._hearing[coordinator]

@@ -261,4 +261,4 @@ class GenerationChunk(Plain):
     @property
     def text(self) -> str:
         """What may be shown now."""
-        return "".join(span.text for span in self.spans)
+        return self.spans[0].text if len(self.spans) == 1 else "".join(span.text for span in self.spans)

@@ -1,9 +1,10 @@
 """Chunks of several generations as one stream, each awaited no longer than it may take."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import aclosing, contextmanager
-from typing import TypeVar
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from types import TracebackType
+from typing import Self, TypeVar
 
 from outrider.contracts.requests import GenerationChunk
 from serve_app.api.service import ServiceSettings
@@ -80,26 +81,30 @@ class _Patience:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[object] | None = None  # that waits
+        self._cancelling = 0  # requests before the wait
         self._until_s = 0.0
         self._expired = False
 
-    @contextmanager
-    def of(self, deadline_s: float) -> Iterator[None]:
-        """A wait that may take so long; a TimeoutError if it does not end by then."""
-        self._task = task = asyncio.current_task()
-        assert task is not None, "only tasks wait"
+    def of(self, deadline_s: float) -> Self:
+        """A wait that may take so long, to be entered; a TimeoutError if it does not end by then."""
         self._until_s = self._loop.time() + deadline_s
+        return self
+
+    def __enter__(self) -> None:
+        """Wait from now on."""
+        self._task = task = asyncio.current_task(self._loop)
+        assert task is not None, "only tasks wait"
         if self._timer is None or self._timer.when() > self._until_s:
             self._set()
-        cancelling = task.cancelling()
-        try:
-            yield
-        except asyncio.CancelledError as error:
-            if self._expired and task.uncancel() <= cancelling:
+        self._cancelling = task.cancelling()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """It has ended."""
+        task, self._task = self._task, None
+        if self._expired and isinstance(error, asyncio.CancelledError):
+            assert task is not None, "who waits has entered"
+            if task.uncancel() <= self._cancelling:
                 raise TimeoutError from error
-            raise
-        finally:
-            self._task = None
 
     def over(self) -> None:
         """There are no more waits."""

@@ -77,7 +77,8 @@ class ChoiceReader:
         self._echoed = True
         self.stats, self.finish_reason = chunk.stats, chunk.finish_reason
         self.ledger = chunk.ledger
-        self.choices += chunk.choices
+        if chunk.choices:
+            self.choices += chunk.choices
         if self.choice.shows_output:
             self.completion_tokens += len(chunk.token_ids)
             deltas.append(Delta(chunk.text, chunk.spans, self._shown(chunk)))
@@ -92,6 +93,8 @@ class ChoiceReader:
         return Delta(text, tokens=tuple(ShownToken(i, offsets.next(i), logprobs) for i, logprobs in reported))
 
     def _shown(self, chunk: GenerationChunk) -> tuple[ShownToken, ...]:
+        if not (chunk.logprobs or self._held):
+            return ()
         self._held += chunk.logprobs
         shown = self._held[: chunk.shown_tokens - self._told]
         del self._held[: len(shown)]
