@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from actors.inbox import Inbox
 from actors.messages import ModelCard, StepReply, VerifyCall
+from actors.start import started
 from outrider.assembly.verifiers import build_verifier
 from outrider.contracts.errors import OutriderError, VerifierLostError
 from outrider.contracts.requests import GenerationId
@@ -38,6 +39,7 @@ class VerifierActor:
         built = thread.submit(build_verifier, spec).result()
         self._card = replace(model_card(built.facts, built.engine.max_context_tokens), machine=built.machine)
         self._begin(thread, built.engine)
+        started()
 
     def _begin(self, thread: Executor, engine: VerifierEngine) -> None:
         """Step this engine on this thread, which is its own."""

@@ -24,6 +24,7 @@ from transformers import PreTrainedTokenizerBase
 
 from actors.fleet import FLEET_NAME
 from actors.messages import FleetStatus, ModelCard
+from actors.start import started
 from actors.waiting import within
 from outrider.contracts.errors import BusyError, FleetUnavailableError, GenerationFailedError
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
@@ -126,6 +127,7 @@ class Ingress:
         )
         limits, tokenizer = await asyncio.to_thread(_load, settings, verifier)
         self._service = CoordinatorService(coordinator, settings, limits, tokenizer)
+        started()
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """Called by Serve once the constructor is done. Serve's HTTP server returns ``X-Request-Id`` itself."""

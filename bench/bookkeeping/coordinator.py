@@ -8,6 +8,7 @@ from typing import Any
 import ray
 
 from actors.messages import StepReply, VerifyCall
+from actors.start import started
 from bench.bookkeeping.figures import Flow
 from bench.bookkeeping.responses import generations_over, make
 from bench.bookkeeping.sleeping import SleepingVerifierActor
@@ -49,6 +50,7 @@ def measured(sequences: int, tokens: int, repeats: int) -> list[Flow]:
 async def _runs(actor: Any, sequences: int, tokens: int, repeats: int) -> list[Flow]:
     generations = generations_over(_Verifier(actor), sequences)
     await _made(generations, sequences, _WARM_UP_TOKENS, "warm-up")
+    started()
     flows = []
     for run in range(repeats):
         alone: float = await actor.engine_tokens_per_s.remote(sequences, _ALONE_STEPS)

@@ -11,6 +11,7 @@ from typing import Any, cast
 from ray.serve.handle import DeploymentHandle
 from starlette.types import Message as AsgiMessage
 
+from actors.start import started
 from bench.bookkeeping.figures import Flow
 from bench.bookkeeping.recording import recorded
 from bench.bookkeeping.sleeping import own_tokens_per_s, step_s
@@ -123,6 +124,7 @@ async def _run(sequences: int, tokens: int, *, stream: bool) -> Flow:
     alone = own_tokens_per_s(sequences, _ALONE_STEPS)
     coordinator = _Coordinator(sequences, tokens)
     api = make_api(_service(coordinator, tokens))
+    started()
     said = {"role": "user", "content": "Tell me everything, and at length."}
     body: dict[str, object] = {"model": _MODEL, "messages": [said], "max_tokens": tokens, "stream": stream}
     clients = [_Client(body) for _ in range(sequences)]

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from ray import serve
 
 from actors.messages import FleetSettings, ModelCard
+from actors.start import started
 from outrider.contracts.errors import GenerationFailedError
 from outrider.contracts.requests import GenerationId, GenerationRequest
 from outrider.events import event, write_events
@@ -52,6 +53,7 @@ class Coordinator:
         texts = await asyncio.to_thread(token_texts, tokenizer.backend_tokenizer, card.vocab_size)
         target = Target(card, tokenizer, texts)
         self._generations = Generations(settings.generations, target, self._verifier, self._fleet, self._stats, clock)
+        started()
         event(log, "coordinator_ready", coordinator=self._id, model=card.name, positions=card.max_context_tokens)
 
     async def generate(self, request: GenerationRequest, ingress: str) -> AsyncGenerator[str, None]:
