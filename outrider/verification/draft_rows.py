@@ -1,5 +1,7 @@
 """The draft distributions of one block, as both sides compute them from what crossed the link."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from outrider.contracts.exchanged import DenseDraft, DraftDistribution, ScalarDraft, SparseDraft
@@ -9,7 +11,7 @@ from outrider.sampling.distributions import Probs, softmax
 class DraftRows:
     """Rows are those of the target: row 0 is what the children of the prefix were drawn from, 1 + n those of node n."""
 
-    def __init__(self, distribution: DraftDistribution, children: list[list[int]], vocab_size: int) -> None:
+    def __init__(self, distribution: DraftDistribution, children: Sequence[Sequence[int]], vocab_size: int) -> None:
         """Read rows as they are asked for: most of a block's are only looked at if something is rejected.
 
         Args:
