@@ -25,6 +25,8 @@ class StopMatcher:
         """Take the next text, return what may be shown; nothing more once ``stopped``."""
         if self.stopped:
             return ""
+        if not self._stop:
+            return text
         text = self._held + text
         matches = [(at + len(stop), at) for stop in self._stop if (at := text.find(stop)) >= 0]
         if matches:
