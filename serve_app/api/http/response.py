@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 
 from fastapi.responses import JSONResponse, Response
-from pydantic_core import to_json
+from pydantic import TypeAdapter
 from starlette.types import Receive, Scope, Send
 
 from outrider.contracts.errors import GenerationFailedError
@@ -24,6 +24,7 @@ from serve_app.api.service import Service
 
 _EVENT_STREAM_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_encode_text = TypeAdapter(dict[str, object]).dump_json
 _Chunks = AsyncIterator[tuple[int, GenerationChunk]]  # of all choices, each with its choice's index
 
 
@@ -138,7 +139,7 @@ def _written(content: dict[str, object]) -> bytes:
     Python's encoder is set up anew for each document, which costs more than a token's event; pydantic's is not, and
     writes 1e-05 as 1e-5.
     """
-    return to_json(content) if _is_text(content) else _encode(content).encode()
+    return _encode_text(content) if _is_text(content) else _encode(content).encode()
 
 
 def _is_text(content: dict[str, object]) -> bool:
