@@ -294,7 +294,8 @@ class Regime:
     def _weigh(self, arm: Arm, epoch: Span, now_s: float) -> None:
         """Scouts have been out for an epoch: what they found, if it is enough."""
         scouts, settings, paces = self._scouts, self._settings, self._paces.undisturbed
-        ratio, rounds_each = scouts.ratio(paces), scouts.rounds_each(paces)
+        known = self._rewards.tokens_per_s(self._kept.name, epoch.load(now_s))
+        ratio, rounds_each = scouts.ratio(paces, known), scouts.rounds_each(paces)
         hopeless = rounds_each >= _LEAST_ROUNDS and ratio is not None and ratio < 1.0 - 2.0 * _GIVEN_UP
         timely = epoch.seconds(now_s) < _LONGEST_EPOCH * settings.epoch_s
         if timely and not hopeless and rounds_each < settings.rounds_each:

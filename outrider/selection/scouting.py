@@ -1,8 +1,9 @@
 """Scouts: a few generations try an arm while all others go on as they are.
 
-What an arm brings those who use it shows so at a fraction of what a try by all costs; what it costs the others - rows,
-and processors that a drafter takes from the verifier - does not. So scouts that clearly lose spare all a try, and what
-others find tells how long a try has to be saved for.
+What an arm brings those who use it shows so at a fraction of what a try by all costs. What it costs everybody - rows,
+and processors that a drafter takes from the verifier - shows in part: by how much the others are slower than the arm in
+use was before, which would be more if all did as the scouts do. So scouts that clearly lose spare all a try, and
+what others find tells how long a try has to be saved for.
 
 Scouts and the others are measured in the same epoch, side by side. A slow device among the scouts may delay a try, not
 prevent it: the next scouts are others.
@@ -17,6 +18,8 @@ from outrider.selection.paces import Pace, trimmed_mean
 _MANY = 12  # generations, of which three are scouts, so that one odd one among them is left out
 _LOST = 0.6  # times as fast as the others: a scout waits for their steps, which are longer than those of drafters
 _UNSEEN_LOSS = 0.1
+_NOISE = 0.05  # by which an epoch's others may be slower for no reason
+_MOST_BEHIND = 3.0  # times what a few cost the others that all are taken to cost at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,7 @@ class Verdict:
     """What scouts found.
 
     Attributes:
-        ratio: their speed to that of the others.
+        ratio: the speed all should have to that of the arm in use.
         load: the mean number of active generations then.
     """
 
@@ -82,11 +85,20 @@ class Scouts:
         """Of the scout that has the fewest."""
         return min((float(paces[name].rounds) for name in self.out), default=0.0)
 
-    def ratio(self, paces: Mapping[str, Pace]) -> float | None:
-        """Their speed to that of the others, by what both did in one epoch; None if either did nothing."""
+    def ratio(self, paces: Mapping[str, Pace], known: float | None) -> float | None:
+        """Speed to that of the arm in use that all should have; None if scouts or others did nothing.
+
+        Args:
+            paces: of all in one epoch.
+            known: tokens per second that the arm in use brought one generation before.
+        """
         mine = _speed(pace for name, pace in paces.items() if name in self.out)
         theirs = _speed(pace for name, pace in paces.items() if name not in self.out)
-        return mine / theirs if mine is not None and theirs else None
+        if mine is None or not theirs:
+            return None
+        slower = 0.0 if known is None else max(0.0, 1.0 - theirs / known - _NOISE)
+        slowed = min(1.0, slower * min(len(paces) / len(self.out), _MOST_BEHIND))
+        return (1.0 - slowed) * mine / theirs
 
 
 def _speed(paces: Iterable[Pace]) -> float | None:

@@ -43,9 +43,14 @@ def test_speeds_are_compared_with_those_of_the_others() -> None:
     scouts.send(DRAFT, named(12))
     paces = {name: Pace(tokens=10, seconds=1.0, rounds=10) for name in named(12)}
     paces |= {"g9": Pace(1, 1, 1.0, 1), "g10": Pace(12, 20, 1.0, 4), "g11": Pace(90, 900, 1.0, 9)}
-    assert scouts.ratio(paces) == pytest.approx(1.2)
+    assert scouts.ratio(paces, None) == pytest.approx(1.2)
+    assert scouts.ratio(paces, 10.0) == pytest.approx(1.2)
+    assert scouts.ratio(paces, 10.5) == pytest.approx(1.2), "noise"
+    assert scouts.ratio(paces, 12.5) == pytest.approx(1.2 * (1.0 - 3 * 0.15)), (
+        "all would cost everybody more than three"
+    )
     assert scouts.rounds_each(paces) == 1.0
-    assert scouts.ratio(dict.fromkeys(named(12), Pace())) is None
+    assert scouts.ratio(dict.fromkeys(named(12), Pace()), 10.0) is None
 
 
 def test_the_better_scouts_did_the_less_a_try_should_cost() -> None:
