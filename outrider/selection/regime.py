@@ -318,10 +318,8 @@ class Regime:
         lost = tried.known and tried.no_better(settings.margin)
         surprised = lost and self._rewards.surprise(self._arm.name, load) > 0.0
         unclear = tried.known and not better and (surprised or not lost)
-        if unclear and lost_s < probes.left_s:
-            if self._probe_epochs < _MOST_PROBE_EPOCHS:
-                return
-            better = tried.loss < 0.0
+        if unclear and lost_s < probes.left_s and self._probe_epochs < _MOST_PROBE_EPOCHS:
+            return
         probes.spent(self._arm.name, lost_s, now_s, lost=lost)
         if better:
             probes.beaten(self._kept.name, now_s)
