@@ -204,6 +204,7 @@ class CoordinatorReport:
     speculative_rounds: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
+    trimmed_tokens: int = 0  # drafted, and neither accepted nor rejected
     committed_tokens: int = 0
     verifier_idle_s: float = 0.0
     kv: KvUsage | None = None

@@ -57,6 +57,7 @@ class Usage:
     completion_tokens: int
     drafted_tokens: int
     accepted_tokens: int
+    trimmed_tokens: int  # drafted, and neither accepted nor rejected
     rounds: int
 
 
@@ -122,7 +123,7 @@ def _spans(choice: Mapping[str, Any]) -> Iterator[TextSpan]:
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
     ours = usage.get("outrider") or {}
-    counts = [int(ours.get(name, 0)) for name in ("drafted_tokens", "accepted_tokens", "rounds")]
+    counts = [int(ours.get(name, 0)) for name in ("drafted_tokens", "accepted_tokens", "trimmed_tokens", "rounds")]
     return Usage(int(usage["completion_tokens"]), *counts)
 
 

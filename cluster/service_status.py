@@ -33,6 +33,7 @@ class Activity:
     rounds: int
     drafted_tokens: int
     accepted_tokens: int
+    trimmed_tokens: int
     committed_tokens: int
     phase_seconds: Mapping[str, float]
     verifier_idle_s: Mapping[str, float]  # by coordinator
@@ -46,8 +47,8 @@ class Activity:
         return _ratio(self.rounds, self.span_s)
 
     def accepted_fraction(self) -> float | None:
-        """Accepted over drafted tokens."""
-        return _ratio(self.accepted_tokens, self.drafted_tokens)
+        """Accepted of the drafted tokens that were judged."""
+        return _ratio(self.accepted_tokens, self.drafted_tokens - self.trimmed_tokens)
 
     def mean_acceptance_length(self) -> float | None:
         """Committed tokens per round."""
@@ -92,6 +93,7 @@ def activity(before: ServiceStatus | None, now: ServiceStatus, elapsed_s: float)
         total("rounds"),
         total("drafted_tokens"),
         total("accepted_tokens"),
+        total("trimmed_tokens"),
         total("committed_tokens"),
         {
             phase: sum(

@@ -141,9 +141,9 @@ def summary(usage: Usage, timing: Timing) -> str:
     parts = [f"{usage.completion_tokens} tokens", f"{usage.completion_tokens / max(timing.end_s, 1e-9):.1f} tokens/s"]
     if timing.first_s is not None:
         parts.append(f"TTFT {timing.first_s:.2f} s")
-    if usage.drafted_tokens:
-        share = usage.accepted_tokens / usage.drafted_tokens
-        parts.append(f"accepted {usage.accepted_tokens} of {usage.drafted_tokens} drafted ({share:.0%})")
+    if judged := usage.drafted_tokens - usage.trimmed_tokens:
+        share = usage.accepted_tokens / judged
+        parts.append(f"accepted {usage.accepted_tokens} of {judged} drafted ({share:.0%})")
     return ", ".join([*parts, f"{usage.rounds} rounds"])
 
 

@@ -64,6 +64,7 @@ class CoordinatorStats:
             counts["speculative"] += 1
             counts["drafted"] += drafted
             counts["accepted"] += accepted
+            counts["trimmed"] += timing.trimmed_tokens
             sink.record(metrics.DRAFTS)
             sink.record(metrics.DRAFT_TOKENS, drafted - timing.trimmed_tokens)
             sink.record(metrics.ACCEPTED_TOKENS, accepted)
@@ -156,6 +157,7 @@ class CoordinatorStats:
             speculative_rounds=counts["speculative"],
             drafted_tokens=counts["drafted"],
             accepted_tokens=counts["accepted"],
+            trimmed_tokens=counts["trimmed"],
             committed_tokens=counts["committed"],
             verifier_idle_s=self.idle_s + (self._clock() - self._last_reply_at_s if idle else 0.0),
             kv=usage,

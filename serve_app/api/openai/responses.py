@@ -153,6 +153,7 @@ def usage_of(readers: Sequence[ChoiceReader]) -> dict[str, object]:
             "speculative_rounds": stats.speculative_rounds,
             "drafted_tokens": stats.drafted_tokens,
             "accepted_tokens": stats.accepted_tokens,
+            "trimmed_tokens": stats.trimmed_tokens,
             "protocols": {name: count for name, count in rounds.items() if count},
             "payload_bits": {"up": stats.payload_up_bits, "down": stats.payload_down_bits},
             "lossless": stats.inexact_rounds == 0,

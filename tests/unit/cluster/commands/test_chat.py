@@ -19,7 +19,7 @@ from tests.unit.cluster.recorded_service import Answer, events, serving
 USAGE = {
     "prompt_tokens": 5,
     "completion_tokens": 4,
-    "outrider": {"rounds": 2, "drafted_tokens": 4, "accepted_tokens": 3},
+    "outrider": {"rounds": 2, "drafted_tokens": 6, "accepted_tokens": 3, "trimmed_tokens": 2},
 }
 MODELS = Answer(json.dumps({"data": [{"id": "some-model"}]}))
 
@@ -186,7 +186,7 @@ def until(process: "Popen[str]", text: str) -> None:
 
 def test_a_service_without_spans_is_read_as_plain_text() -> None:
     stream = events({"choices": [{"delta": {"content": "Hi"}}]}, {"choices": [], "usage": {"completion_tokens": 1}})
-    assert list(pieces(stream.splitlines())) == [TextSpan("Hi", TokenOrigin.VERIFIER), Usage(1, 0, 0, 0)]
+    assert list(pieces(stream.splitlines())) == [TextSpan("Hi", TokenOrigin.VERIFIER), Usage(1, 0, 0, 0, 0)]
 
 
 def test_an_origin_of_a_later_version_is_read() -> None:
@@ -200,4 +200,4 @@ def test_comments_of_a_stream_are_skipped_and_its_end_is_needed() -> None:
 
 
 def test_a_summary_without_drafts() -> None:
-    assert summary(Usage(3, 0, 0, 3), Timing(None, 1.5)) == "3 tokens, 2.0 tokens/s, 3 rounds"
+    assert summary(Usage(3, 0, 0, 0, 3), Timing(None, 1.5)) == "3 tokens, 2.0 tokens/s, 3 rounds"

@@ -34,6 +34,7 @@ def test_usage_counts_a_prompt_once_and_every_choice() -> None:
         "speculative_rounds": 78,
         "drafted_tokens": 168,
         "accepted_tokens": 84,
+        "trimmed_tokens": 0,
         "protocols": {"token_ids": 78, "none": 6},
         "payload_bits": {"up": 80 * 84, "down": 64 * 84},
         "lossless": True,

@@ -32,6 +32,7 @@ def test_a_completion_is_openais() -> None:
             "speculative_rounds": 13,
             "drafted_tokens": 28,
             "accepted_tokens": 14,
+            "trimmed_tokens": 0,
             "protocols": {"token_ids": 13, "none": 1},
             "payload_bits": {"up": 1120, "down": 896},
             "lossless": True,

@@ -73,6 +73,14 @@ def test_rounds_add_up_in_report_and_metrics() -> None:
     assert sink.of(metrics.PAYLOAD_BITS, "none", "up") == []
 
 
+def test_what_nobody_judged_is_told_apart() -> None:
+    stats, sink, _ = made()
+    stats.round(replace(DRAFTED, trimmed_tokens=1))
+    report = stats.report(verifier="ready", admitted=0, running=0, queued_blocks=0)
+    assert (report.drafted_tokens, report.trimmed_tokens, report.accepted_tokens) == (4, 1, 3)
+    assert sink.of(metrics.DRAFT_TOKENS) == [3]
+
+
 def test_a_round_that_follows_by_itself_is_counted_but_its_phases_are_no_histograms() -> None:
     stats, sink, _ = made()
     for _ in range(2):
