@@ -93,7 +93,7 @@ class MemoryActors(DrafterActors):
 
 
 def report(name: str) -> CoordinatorReport:
-    return CoordinatorReport(name, "ready", 1.0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, None)
+    return CoordinatorReport(name, "ready", 1.0)
 
 
 def beat(
