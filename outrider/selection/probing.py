@@ -74,9 +74,7 @@ class Probes:
     def spent(self, arm: str, lost_s: float, now_s: float, *, lost: bool) -> None:
         """An arm was tried, and lost for certain or not."""
         rules = self._rules
-        self.made[arm] = self.made.get(arm, 0) + 1
-        self.left_s -= lost_s
-        self.lost_s += lost_s
+        self._charge(arm, lost_s)
         wait_s = self._waits_s.get(arm, rules.retry_s) if lost else rules.retry_s
         self._next_at_s[arm], self._last_at_s = now_s + wait_s, now_s
         self._waits_s[arm] = min(2.0 * wait_s, rules.longest_retry_s) if lost else rules.retry_s
@@ -86,9 +84,7 @@ class Probes:
         if lost:
             self.spent(arm, lost_s, now_s, lost=True)
         else:
-            self.made[arm] = self.made.get(arm, 0) + 1
-            self.left_s -= lost_s
-            self.lost_s += lost_s
+            self._charge(arm, lost_s)
 
     def beaten(self, arm: str, now_s: float) -> None:
         """An arm was left for another one that was tried beside it: no need to look back at once."""
@@ -99,6 +95,11 @@ class Probes:
         """Something has changed: what lost may win."""
         self._waits_s.clear()
         self._next_at_s.clear()
+
+    def _charge(self, arm: str, lost_s: float) -> None:
+        self.made[arm] = self.made.get(arm, 0) + 1
+        self.left_s -= lost_s
+        self.lost_s += lost_s
 
 
 def expected_loss(comparison: Comparison, scouted_loss: float | None = None) -> float:

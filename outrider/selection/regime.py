@@ -303,9 +303,10 @@ class Regime:
         found = Verdict(arm, 1.0 if ratio is None else ratio, epoch.load(now_s), now_s)
         lost_s = max(0.0, 1.0 - found.ratio) * self._changed.seconds(now_s) * len(scouts.out) / len(paces)
         self._probes.scouted(arm.name, lost_s, now_s, lost=found.lost)
-        self._verdicts[arm] = found
         if found.lost:
-            del self._verdicts[arm]
+            self._verdicts.pop(arm, None)
+        else:
+            self._verdicts[arm] = found
         self._use(self._arm, now_s)
 
     def _judge(self, load: float, now_s: float) -> None:
