@@ -2,6 +2,9 @@
 
 A stretch's rounds are blocks like any others, without a draft and numbered on from the block's own. Whoever sent the
 block counts along: it knows from the outcomes alone how far a stretch has come and whether it is over.
+
+What calls it back may have been drafted before the stretch came so far. Such a *late* block is worth what is not
+committed yet, under rules by which the output is the target's own whatever is drafted: both count that alike, too.
 """
 
 from dataclasses import dataclass, replace
@@ -26,8 +29,7 @@ def following(block: Block, outcome: Verified, params: SamplingParams) -> Block 
     """The round that follows by itself; None if the next token is a device's to draw, or there is to be none."""
     if not goes_on(block, outcome):
         return None
-    assert outcome.next_token is not None
-    committed = (*block.forced, *map(block.draft.__getitem__, outcome.accepted_path), outcome.next_token)
+    committed = committed_by(block, outcome)
     return Block(
         generation=block.generation,
         round=block.round + 1,
@@ -38,9 +40,40 @@ def following(block: Block, outcome: Verified, params: SamplingParams) -> Block 
     )
 
 
+def committed_by(block: Block, outcome: Verified) -> tuple[int, ...]:
+    """All that a round behind which another one follows has added to what is committed."""
+    assert outcome.next_token is not None, "nothing follows by itself what a device is to draw"
+    return (*block.forced, *map(block.draft.__getitem__, outcome.accepted_path), outcome.next_token)
+
+
+def may_be_late(rule: AcceptanceRule) -> bool:
+    """Whether the output is the target's own whatever is drafted: then it does not matter when a draft comes."""
+    return rule in (AcceptanceRule.GREEDY, AcceptanceRule.SHARED_NOISE)
+
+
+def still_open(draft: tuple[int, ...], committed: tuple[int, ...]) -> tuple[int, ...]:
+    """What of a chain is undecided behind what was committed meanwhile: nothing if that is something else."""
+    return draft[len(committed) :] if draft[: len(committed)] == committed else ()
+
+
+def overtaken(block: Block, committed: tuple[int, ...]) -> Block:
+    """A late block behind what was committed meanwhile. One that was drafted in vain asks for the target's token."""
+    return replace(
+        block,
+        position=block.position + len(committed),
+        prefix_hash=extend_prefix_hash(block.prefix_hash, committed),
+        draft=still_open(block.draft, committed),
+    )
+
+
+def alone(block: Block) -> Block:
+    """Of a stretch behind a block that was drafted: what its rounds have of that block."""
+    return replace(block, forced=(), draft=())
+
+
 @dataclass(slots=True, eq=False)
 class Trail:
-    """What a stretch has committed so far.
+    """What a stretch has committed so far, the block before it included.
 
     Attributes:
         start: position of the first of ``token_ids``.
@@ -53,36 +86,26 @@ class Trail:
 
     @classmethod
     def begin(cls, block: Block) -> "Trail":
-        """Nothing yet; ``block`` is its first round."""
+        """Nothing yet; ``block`` is the one before the stretch."""
         return cls(block.position, [], [block.prefix_hash])
 
-    def went_on(self, following: Block, token_id: int) -> None:
-        """One more token, before the round that follows."""
-        self.token_ids.append(token_id)
-        self.prefix_hashes.append(following.prefix_hash)
+    def went_on(self, block: Block, outcome: Verified) -> None:
+        """A round was committed, and another one follows."""
+        for token_id in committed_by(block, outcome):
+            self.token_ids.append(token_id)
+            self.prefix_hashes.append(extend_prefix_hash(self.prefix_hashes[-1], (token_id,)))
 
     def rebased(self, block: Block) -> Block | None:
-        """A block that was made while the stretch went on, as it is worth now; None if it no longer fits.
+        """A block that was made while the stretch went on, as it is worth now; None if it never fitted.
 
-        The front of its draft that is committed already is dropped. Only under rules by which the output is the
-        target's own whatever is drafted: under any other, whether a draft is used must not depend on when it arrives.
+        The front of its draft that is committed already is dropped; all of it, if something else is. Only under rules
+        by which the output is the target's own: else whether a draft is used must not depend on when it arrives.
         """
         behind = block.position - self.start
         if not 0 <= behind < len(self.prefix_hashes) or block.prefix_hash != self.prefix_hashes[behind]:
             return None
-        committed = self.token_ids[behind:]
+        committed = tuple(self.token_ids[behind:])
         if not committed:
             return block
-        if not _may_be_late(block) or tuple(committed) != block.draft[: len(committed)]:
-            return None
-        return replace(
-            block,
-            position=block.position + len(committed),
-            prefix_hash=self.prefix_hashes[-1],
-            draft=block.draft[len(committed) :],
-        )
-
-
-def _may_be_late(block: Block) -> bool:
-    whatever_is_drafted = block.rule in (AcceptanceRule.GREEDY, AcceptanceRule.SHARED_NOISE)
-    return whatever_is_drafted and block.parents is None and not block.forced and block.deferral is None
+        chain = block.parents is None and not block.forced and block.deferral is None
+        return overtaken(block, committed) if chain and may_be_late(block.rule) else None

@@ -11,6 +11,7 @@ from operator import mul
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.exchanged import Deferral, WireFormat
 from outrider.contracts.requests import ChoiceReport, PlanEstimate, ProtocolName
+from outrider.contracts.stretches import may_be_late
 from outrider.contracts.verifying import Block, Verified, target_rule
 from outrider.protocols.registry import PROTOCOLS, reproducible_protocols
 from outrider.rounds.blocks import tree_verdict
@@ -129,14 +130,29 @@ class RoundChooser:
             return None
         return PROTOCOLS[plan.protocol].deferral(round_terms(plan.protocol, self._situation))
 
-    def learn(self, plan: DraftPlan | None, block: Block, outcome: Verified) -> None:
-        """A block was verified."""
+    def goes_on_beside(self, estimate: Estimate) -> bool:
+        """Whether the verifier goes on by itself while the device drafts.
+
+        Only where it does not matter when a draft comes, and where a round of its own would be over before: the less
+        so the more loaded it is, as tokens that a draft would have brought then cost others.
+        """
+        plan = estimate.plan
+        if plan is None or not plan.window or plan.expansion or self.deferral(plan) is not None:
+            return False
+        rule = PROTOCOLS[plan.protocol].rule(self._generation.request.params, self._speculation.wire)
+        return may_be_late(rule) and (1.0 - estimate.load) * estimate.exchange_s > estimate.alone_s
+
+    def learn(
+        self, plan: DraftPlan | None, block: Block, outcome: Verified, equal_tokens: int = 0, wrong_tokens: int = 0
+    ) -> None:
+        """A block was verified, behind so many tokens of its chain that were found right or wrong before."""
         if self._acceptance is None:
             return
         params, wire = self._generation.request.params, self._speculation.wire
         rule = target_rule(params) if plan is None else PROTOCOLS[plan.protocol].rule(params, wire)
         if block.parents is None:
-            self._acceptance.observe(rule, outcome.accepted_len, len(block.draft))
+            drafted = equal_tokens + len(block.draft) + wrong_tokens
+            self._acceptance.observe(rule, equal_tokens + outcome.accepted_len, drafted)
         else:
             self._acceptance.observe_tree(rule, *tree_verdict(block.parents, outcome.accepted_path))
 

@@ -73,7 +73,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What became of ``AskDrafter`` or ``AskAgain``; None: the drafter was lost, or lacks the prefix.
+    """What became of ``AskDrafter``, ``OrderAhead`` or ``AskAgain``; None: the drafter was lost, or lacks the prefix.
 
     Attributes:
         censored: there is no answer, and what the drafter drew may be why.
@@ -89,7 +89,7 @@ class Decided:
     """What became of ``Verify``, ``Follow`` or ``Resolve``; None: the verifier was lost.
 
     Attributes:
-        turn: what there is now, where ``Follow`` asks for it.
+        turn: what there is now, where ``Follow`` asks for it, and of blocks that joined.
         goes_on: whether a stretch's leave may be renewed: its reader keeps up.
     """
 
@@ -179,6 +179,35 @@ class AskDrafter:
 
 
 @dataclass(frozen=True, slots=True)
+class OrderAhead:
+    """Have a block drafted while the verifier goes on by itself.
+
+    ``Answered`` is told as soon as it is there while a round is with the verifier, else with ``AwaitDraft``.
+    """
+
+    asked: AskDrafter
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitDraft:
+    """Wait for what was ordered ahead; answered by ``Answered``."""
+
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Give the verifier a block that was ordered ahead, in place of the stretch it makes.
+
+    ``Decided`` tells of the stretch's rounds until the block is decided, then of the block.
+    """
+
+    block: Block
+    cost: VerifyCost
+    terms: VerifyTerms
+
+
+@dataclass(frozen=True, slots=True)
 class AskAgain:
     """Ask the round's drafter what the verifier needs before it decides; answered by ``Answered``.
 
@@ -217,5 +246,5 @@ class Resolve:
 
 
 # The last of a step, if any.
-Awaited = Fail | AwaitDrafter | AwaitVerifier | AskDrafter | AskAgain | Verify | Follow | Resolve
-Effect = Report | Measured | Send | Extend | Awaited
+Awaited = Fail | AwaitDrafter | AwaitVerifier | AwaitDraft | AskDrafter | AskAgain | Verify | Follow | Resolve
+Effect = Report | Measured | Send | Extend | OrderAhead | Join | Awaited

@@ -115,19 +115,20 @@ class Generation:
         if self.state is not GenerationState.ACTIVE:
             self.open_rounds.clear()
 
-    def begin_round(self, *, drafting: bool) -> int:
-        """Number a new round; without a drafter it needs no block and starts as received."""
-        number = self._next_round
-        self._next_round += 1
+    def begin_round(self, *, drafting: bool, ahead: int = 0) -> int:
+        """Number a new round; without a drafter it needs no block and starts as received.
+
+        As many as ``ahead`` others may be begun before it is verified; their numbers are below its own.
+        """
+        number = self._next_round + ahead
+        self._next_round += not ahead
         self.open_rounds[number] = RoundState.REQUESTED if drafting else RoundState.RECEIVED
         return number
 
-    def begin_following_round(self) -> int:
-        """Number a round that the verifier makes by itself: it is with the verifier already."""
-        number = self._next_round
-        self._next_round += 1
+    def begin_following_round(self, number: int) -> None:
+        """A round that the verifier makes by itself, and numbers on: it is with the verifier already."""
+        self._next_round = max(self._next_round, number + 1)
         self.open_rounds[number] = RoundState.VERIFYING
-        return number
 
     def round_happened(self, number: int, event: RoundEvent) -> RoundState:
         """Move one round along its table; a round that is over is forgotten.
@@ -140,6 +141,7 @@ class Generation:
         state = after(ROUND_TRANSITIONS, "a round", self.open_rounds[number], event)
         if state in (RoundState.COMMITTED, RoundState.STALE, RoundState.LOST):
             del self.open_rounds[number]
+            self._next_round = max(self._next_round, number + 1)
         else:
             self.open_rounds[number] = state
         return state
@@ -179,13 +181,15 @@ class Generation:
         draft_model: str | None = None,
         exact: bool = True,
         trimmed_tokens: int = 0,
+        wrong_tokens: int = 0,
     ) -> Committed:
         """Take a verified round's tokens into the response, up to its end.
 
         ``draft`` and ``parents`` are the block's; ``forced`` are those of its forced tokens that are not committed yet.
         Tokens behind an end-of-sequence token or ``max_tokens`` are dropped. ``protocol`` and ``draft_model`` brought
         the draft, and ``exact`` says whether they keep the target's distribution. ``trimmed_tokens`` were drafted
-        behind what the block had of the draft.
+        beside what the block had of the draft, and so were ``wrong_tokens``, which something else was committed in
+        place of before they came.
         """
         self.round_happened(outcome.round, RoundEvent.VERIFIED)
         self.unverified = ()
@@ -200,17 +204,17 @@ class Generation:
             self.correction.defer(outcome.deferred, draft_model)
         elif self.correction.by is not None:
             self.correction.happened(CorrectionEvent.COMMITTED)
-        if not (draft or trimmed_tokens) and exact and self.stats.rounds:
+        if not (draft or trimmed_tokens or wrong_tokens) and exact and self.stats.rounds:
             self.stats = self.stats.round_without_draft()
             return committed
         self.stats += RoundStats(
             rounds=1,
-            speculative_rounds=int(bool(draft)),
-            drafted_tokens=len(draft) + trimmed_tokens,
+            speculative_rounds=int(bool(draft or wrong_tokens)),
+            drafted_tokens=len(draft) + trimmed_tokens + wrong_tokens,
             accepted_tokens=committed.origins.count(TokenOrigin.ACCEPTED),
             cached_tokens=outcome.cached_tokens if self.stats.rounds == 0 else 0,
             inexact_rounds=int(not exact),
-            protocols=((protocol, 1),) if draft and protocol is not None else (),
+            protocols=((protocol, 1),) if (draft or wrong_tokens) and protocol is not None else (),
             trimmed_tokens=trimmed_tokens,
         )
         return committed

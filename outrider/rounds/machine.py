@@ -6,6 +6,11 @@ nothing is under way and a ``Turn`` is next, as long as the generation is active
 Where nothing is drafted the verifier may make a stretch of rounds by itself: they are followed one by one, and its
 leave is renewed before it ends as long as nothing is to be drafted.
 
+It may also make one while a device drafts, where it does not matter when the draft comes: that is ordered *ahead*,
+under a number behind all rounds of the stretch, and joins the verifier's next step as soon as it is there. Whatever is
+committed until it is decided is taken off its front, here as at the verifier. One draft is ordered ahead at most; no
+other, and no correction, is asked of a device before that one came or the device was lost.
+
 A round begins with its ``Turn``. A correction that is owed comes first: a drafter of the right model is waited for, the
 row it is drawn from asked for where it is not known, and the order for the next block carries it. Then the block goes
 to the verifier, whose outcome is committed - or undecided: it then needs more of the device before it decides.
@@ -18,7 +23,7 @@ from outrider.contracts.cost import VerifyCost
 from outrider.contracts.drafting import Draft, DraftPlan, NeedsRow
 from outrider.contracts.errors import ContextTooLongError, GenerationFailedError
 from outrider.contracts.requests import ChoiceReport, GenerationChunk
-from outrider.contracts.stretches import goes_on
+from outrider.contracts.stretches import alone, goes_on
 from outrider.contracts.verifying import Block, OpenGeneration, Refused, Resolution, Stretch, Undecided, Verified
 from outrider.protocols.registry import CORRECTION_ALONE, PROTOCOLS
 from outrider.rounds.account import RoundAccount
@@ -28,6 +33,7 @@ from outrider.rounds.events import (
     Answered,
     AskAgain,
     AskDrafter,
+    AwaitDraft,
     AwaitDrafter,
     AwaitVerifier,
     Decided,
@@ -38,7 +44,9 @@ from outrider.rounds.events import (
     Fail,
     Follow,
     Incident,
+    Join,
     Measured,
+    OrderAhead,
     Report,
     Resolve,
     Send,
@@ -51,11 +59,12 @@ from outrider.rounds.states import CorrectionEvent, CorrectionState, GenerationE
 from outrider.scheduling.attribution import SpikeDetector
 from outrider.scheduling.ledger import DeadlineRule, resumed_ledger
 from outrider.selection.arms import DRAFT
-from outrider.selection.situation import ChoiceReason, RoundChoice, SelectionPolicy
+from outrider.selection.situation import ChoiceReason, Estimate, RoundChoice, SelectionPolicy
 from outrider.text.shown import IncrementalText, shown
 
 LINK_PATIENCE = 3.0  # times what a link is expected to take, added to a drafter's deadline
 _MAX_VERIFIER_LOSSES = 5  # in a row, without a committed round between them
+_MOST_BESIDE = 1024  # rounds of a stretch while a draft is under way; messages to devices tell a number modulo 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +84,11 @@ class Leave:
         rounds = self.undrafted_s / max(choice.chosen.round_s, 1e-6)
         return max(self.with_drafter, min(int(rounds), self.without_drafter))
 
+    def beside(self, estimate: Estimate) -> int:
+        """That may follow while this is drafted: until it should be here, and one more."""
+        rounds = estimate.exchange_s / max(estimate.alone_s, 1e-6)
+        return max(self.with_drafter, min(int(rounds) + 1, self.without_drafter))
+
 
 @dataclass(frozen=True, slots=True)
 class RoundRules:
@@ -83,6 +97,7 @@ class RoundRules:
     Attributes:
         spikes: shared, and told of every round.
         correction_deadline_s: how long a token that is a device's to draw waits for a device.
+        drafts_ahead: whether stretches may go on while a device drafts.
     """
 
     speculation: Speculation
@@ -91,6 +106,7 @@ class RoundRules:
     spikes: SpikeDetector
     correction_deadline_s: float
     leave: Leave = field(default_factory=Leave)
+    drafts_ahead: bool = True
 
 
 class RoundMachine:
@@ -106,6 +122,7 @@ class RoundMachine:
         self._choices: list[ChoiceReport] = []  # not told yet
         self._began_at_s: float | None = None  # of the round that is being made
         self._round: OpenRound | None = None
+        self._ahead: OpenRound | None = None  # ordered ahead: with its device, or with the verifier once it has a block
         self._held_by_verifier = False
         self._losses = 0
         self._choice: RoundChoice | None = None
@@ -152,6 +169,8 @@ class RoundMachine:
     def _turn(self, turn: Turn, now_s: float) -> list[Effect]:
         if self._began_at_s is None:
             self._began_at_s = now_s
+        if self._ahead is not None:
+            return [AwaitDraft(self._ahead.number)]
         correction = self._generation.correction
         if correction.state is CorrectionState.SETTLED:
             return self._begin(turn, self._began_at_s, now_s)
@@ -196,23 +215,47 @@ class RoundMachine:
         plan, owed = choice.chosen.plan, generation.correction_by is not None
         if plan is None and owed:
             plan = CORRECTION_ALONE
+        ordered: list[Effect] = []
+        if plan is not None and not owed and self._goes_on_beside(choice.chosen):
+            ordered, plan = self._order_ahead(choice.chosen, began_at_s), None
         number = generation.begin_round(drafting=plan is not None)
         if plan is None:
             self._round = OpenRound(number, began_at_s)
-            return self._verify_alone(self._round)
-        allowed_s = LINK_PATIENCE * choice.chosen.round_s
-        survivals = self._chooser.survivals(plan)
-        self._round = OpenRound(number, began_at_s, plan, choice.chosen.expected_tokens, allowed_s, survivals)
-        source = generation.correction.source
+            return [*ordered, *self._verify_alone(self._round)]
+        self._round, order = self._drafted(number, began_at_s, plan, choice.chosen)
         if owed:
+            order = replace(order, correction=generation.correction.source, binding=True)
             generation.correction.happened(CorrectionEvent.ORDERED)
-        expected_s, binding = choice.chosen.exchange_s, owed or self._is_binding(plan)
-        return [AskDrafter(number, plan, source, allowed_s, binding, expected_s)]
+        return [order]
+
+    def _drafted(
+        self, number: int, began_at_s: float, plan: DraftPlan, estimate: Estimate
+    ) -> tuple[OpenRound, AskDrafter]:
+        """A round with a draft, and what is asked of the device."""
+        allowed_s, survivals = LINK_PATIENCE * estimate.round_s, self._chooser.survivals(plan)
+        round_ = OpenRound(number, began_at_s, plan, estimate.expected_tokens, allowed_s, survivals)
+        return round_, AskDrafter(number, plan, None, allowed_s, self._is_binding(plan), estimate.exchange_s)
+
+    def _goes_on_beside(self, estimate: Estimate) -> bool:
+        """Whether this is ordered ahead."""
+        # A verifier that has to be told of something first needs its block for that.
+        knows_all = self._held_by_verifier and not self._generation.unverified
+        return self._rules.drafts_ahead and knows_all and self._chooser.goes_on_beside(estimate)
+
+    def _order_ahead(self, estimate: Estimate, now_s: float) -> list[Effect]:
+        assert estimate.plan is not None
+        assert self._ahead is None, "one at a time"
+        number = self._generation.begin_round(drafting=True, ahead=_MOST_BESIDE)
+        self._ahead, order = self._drafted(number, now_s, estimate.plan, estimate)
+        assert not order.binding, "what has to be used is waited for"
+        return [OrderAhead(order)]
 
     def _is_binding(self, plan: DraftPlan) -> bool:
         return is_binding(plan, self._generation.request.params, self._rules.speculation.wire)
 
     def _answered(self, event: Answered, now_s: float) -> list[Effect]:
+        if self._ahead is not None and event.round == self._ahead.number:
+            return self._came(self._ahead, event, now_s)
         generation, round_ = self._generation, self._open(event.round)
         if round_.undecided:
             return self._resolved(round_, event)
@@ -236,6 +279,32 @@ class RoundMachine:
         round_.draft = answer
         sent = [] if answer.correction is None else self._drawn(round_, answer.correction, now_s)
         return [*sent, *self._verify_block(round_)] if generation.state is GenerationState.ACTIVE else sent
+
+    def _came(self, ahead: OpenRound, event: Answered, now_s: float) -> list[Effect]:
+        """What was ordered ahead is here, or its device is lost: then there was a stretch and nothing more."""
+        generation, exchange = self._generation, event.exchange
+        if exchange is None:
+            generation.round_happened(ahead.number, RoundEvent.DRAFTER_LOST)
+            self._ahead = None
+            return []
+        assert isinstance(exchange.answer, Draft), "no correction is owed"
+        generation.round_happened(ahead.number, RoundEvent.BLOCK_ARRIVED)
+        ahead.exchanges.append(exchange)
+        ahead.draft, ahead.beside_s = exchange.answer, exchange.draft_s + exchange.link_s
+        ahead.overtaken(tuple(generation.output_ids[exchange.answer.position - len(generation.request.prompt_ids) :]))
+        stretch = Stretch(self._leave(ahead.number, len(ahead.draft.token_ids)), generation.end_ids)
+        if self._round is not None:
+            ahead.began_at_s = self._round.began_at_s
+            (verify,) = self._verify_block(ahead, stretch)
+            assert isinstance(verify, Verify)
+            assert verify.opening is None, "the verifier makes a stretch of it"
+            return [Join(verify.block, verify.cost, verify.terms)]
+        assert self._began_at_s is not None, "it was waited for"
+        ahead.began_at_s = self._began_at_s
+        ahead.beside_s = max(0.0, ahead.beside_s - (now_s - ahead.began_at_s))
+        self._round, self._ahead, self._until_round = ahead, None, stretch.until_round
+        self._explain()
+        return self._verify_block(ahead, stretch)
 
     def _give_up_draft(self, round_: OpenRound) -> list[Effect]:
         """The target draws what was drafted, and perhaps because of what was: said to be inexact where that matters."""
@@ -262,10 +331,16 @@ class RoundMachine:
         self._until_round = self._leave(round_.number)
         return self._verify_block(round_, Stretch(self._until_round, self._generation.end_ids))
 
-    def _leave(self, number: int) -> int:
-        """The last round of a leave given with this one."""
-        rounds = self._rules.leave.rounds(self._choice, may_draft=self._chooser.may_draft)
-        return number + max(0, min(rounds, self._generation.remaining_tokens - 1))
+    def _leave(self, number: int, drafted_tokens: int = 0) -> int:
+        """The last round of a leave given with this one, which may bring as many tokens as it has drafted and one."""
+        leave, ahead = self._rules.leave, self._ahead
+        beside = ahead is not None and number < ahead.number
+        if beside and self._choice is not None:
+            rounds = leave.beside(self._choice.chosen)
+        else:
+            rounds = leave.rounds(self._choice, may_draft=self._chooser.may_draft)
+        until_round = number + max(0, min(rounds, self._generation.remaining_tokens - drafted_tokens - 1))
+        return until_round if ahead is None or not beside else min(until_round, ahead.number - 1)
 
     def _verify_block(self, round_: OpenRound, stretch: Stretch | None = None) -> list[Effect]:
         generation = self._generation
@@ -301,6 +376,8 @@ class RoundMachine:
         return [Verify(block, opening, cost, replace(terms, survivals=survivals, began_at_s=began_at_s))]
 
     def _decided(self, event: Decided, now_s: float) -> list[Effect]:
+        if self._ahead is not None and event.round == self._ahead.number:
+            self._joined(self._ahead)
         round_, outcome = self._open(event.round), None
         if event.result is not None:
             self._held_by_verifier = True
@@ -323,6 +400,15 @@ class RoundMachine:
             case _:  # it died; or it has not (Unknown) this generation's committed sequence (Stale)
                 return self._verifier_lost(round_)
 
+    def _joined(self, ahead: OpenRound) -> None:
+        """What was ordered ahead is decided, in place of the round that would have followed by itself."""
+        assert self._round is not None
+        assert ahead.block is not None, "what is decided was sent"
+        assert ahead.block.stretch is not None
+        self._generation.round_happened(self._round.number, RoundEvent.OVERTAKEN)
+        ahead.began_at_s = self._round.began_at_s
+        self._round, self._ahead, self._until_round = ahead, None, ahead.block.stretch.until_round
+
     def _row_came(self, outcome: Verified, now_s: float) -> list[Effect]:
         """What a device is to draw from is known; if it leaves one token only, that is committed."""
         committed = self._generation.commit(outcome, ())
@@ -333,7 +419,8 @@ class RoundMachine:
 
     def _commit(self, round_: OpenRound, outcome: Verified, event: Decided, now_s: float) -> list[Effect]:
         generation, plan, block = self._generation, round_.plan, round_.verified
-        self._chooser.learn(plan, block, outcome)
+        if self._ahead is None:  # a round beside a draft is no round without one
+            self._chooser.learn(plan, block, outcome, round_.equal_tokens, round_.wrong_tokens)
         committed = generation.commit(
             outcome,
             block.draft,
@@ -343,7 +430,10 @@ class RoundMachine:
             draft_model=round_.draft_model,
             exact=plan is None or PROTOCOLS[plan.protocol].lossless(self._rules.speculation.wire),
             trimmed_tokens=round_.trimmed_tokens,
+            wrong_tokens=round_.wrong_tokens,
         )
+        if self._ahead is not None and self._ahead.block is not None:
+            self._ahead.overtaken(committed.token_ids)
         self._account.committed(len(committed.token_ids), now_s)
         timing = round_.timing(outcome, round_.sent_tokens + len(committed.token_ids), now_s, self._arm)
         # A device's correction is of the round that rejected a token, not of the one it arrives with.
@@ -356,28 +446,48 @@ class RoundMachine:
             timing = replace(timing, slo_class=slo_class, late=judgement.late, behind=judgement.behind)
         chunk = self._chunk(committed)
         self._over()
-        behind = self._went_on(block, outcome, event, now_s)
+        behind = self._went_on(round_, outcome, event, now_s)
         return [Measured(timing), *behind[:-1], Send(chunk), *behind[-1:]]
 
-    def _went_on(self, block: Block, outcome: Verified, event: Decided, now_s: float) -> list[Effect]:
+    def _went_on(self, round_: OpenRound, outcome: Verified, event: Decided, now_s: float) -> list[Effect]:
         """The verifier makes the next round by itself, if it may."""
-        generation = self._generation
+        generation, block = self._generation, round_.verified
         if generation.state is not GenerationState.ACTIVE or not goes_on(block, outcome):
             return []
         if outcome.round >= self._until_round:
-            return []
-        assert not block.draft, "stretches are where nothing is drafted"
-        number, extended = generation.begin_following_round(), list[Effect]()
-        self._round, self._began_at_s = OpenRound(number, now_s, block=block, follows=True), now_s
-        if event.goes_on and self._half_used(number) and not self._would_draft(event.turn, now_s):
-            self._until_round = self._leave(number)
-            extended = [Extend(self._until_round)]
+            return self._await_joined(now_s)
+        number, drafted = outcome.round + 1, not round_.follows and round_.plan is not None
+        generation.begin_following_round(number)
+        self._round, self._began_at_s = OpenRound(number, now_s, block=alone(block), follows=True), now_s
+        effects = self._renewed(number, event.turn, now_s, drafted=drafted) if event.goes_on else []
         self._explain()
-        asks = self._chooser.may_draft and self._half_used(number + 1)
-        return [*extended, Follow(number, self._account.terms(now_s, 1.0), asks)]
+        asks = self._ahead is None and self._chooser.may_draft and self._half_used(number + 1)
+        return [*effects, Follow(number, self._account.terms(now_s, 1.0), asks)]
 
-    def _would_draft(self, turn: Turn | None, now_s: float) -> bool:
-        return turn is not None and self._choose(turn, now_s).chosen.plan is not None
+    def _await_joined(self, now_s: float) -> list[Effect]:
+        """A stretch has used up its leave: what was ordered ahead is next, if the verifier has it."""
+        ahead = self._ahead
+        if ahead is None or ahead.block is None:
+            return []
+        assert ahead.block.stretch is not None
+        ahead.began_at_s = self._began_at_s = now_s
+        self._round, self._ahead, self._until_round = ahead, None, ahead.block.stretch.until_round
+        self._explain()
+        return [Follow(ahead.number, self._account.terms(now_s, ahead.expected_tokens), asks=True)]
+
+    def _renewed(self, number: int, turn: Turn | None, now_s: float, *, drafted: bool) -> list[Effect]:
+        """What goes on beside a stretch: drafts where that pays, the stretch itself where it does not end for them."""
+        due, ordered = self._half_used(number), list[Effect]()
+        if self._ahead is None and turn is not None and (due or drafted):
+            chosen = self._choose(turn, now_s).chosen
+            if chosen.plan is not None and not self._goes_on_beside(chosen):
+                return []
+            if chosen.plan is not None:
+                ordered = self._order_ahead(chosen, now_s)
+        if not (due or ordered) or (self._ahead is not None and self._ahead.block is not None):
+            return ordered
+        self._until_round = max(self._until_round, self._leave(number))
+        return [*ordered, Extend(self._until_round)]
 
     def _half_used(self, number: int) -> bool:
         """Whether the verifier's leave is due to be renewed with this round."""
@@ -410,6 +520,9 @@ class RoundMachine:
         generation.round_happened(round_.number, RoundEvent.VERIFIER_LOST)
         if correction.by is not None:
             correction.happened(CorrectionEvent.VERIFIER_LOST)
+        if self._ahead is not None and self._ahead.block is not None:
+            generation.round_happened(self._ahead.number, RoundEvent.VERIFIER_LOST)
+            self._ahead = None
         self._held_by_verifier = False
         self._losses += 1
         lost = Report(Incident.ROUND_LOST, {"round": round_.number})

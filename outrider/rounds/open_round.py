@@ -1,8 +1,9 @@
 """The round that is being made: what was planned, drafted and sent, and where its time went."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from outrider.contracts.drafting import Draft, DraftPlan
+from outrider.contracts.stretches import overtaken, still_open
 from outrider.contracts.trimming import trimmed
 from outrider.contracts.verifying import Block, Verified
 from outrider.rounds.events import Exchange
@@ -25,6 +26,9 @@ class OpenRound:
         survivals: of a chain, as known when it was ordered; see ``VerifyTerms``.
         block: that is with the verifier; of a round that follows by itself, the one it follows.
         trimmed_tokens: drafted, and not verified.
+        equal_tokens: of these, at the front, what was committed before the draft came.
+        wrong_tokens: drafted behind something that turned out wrong before the draft came.
+        beside_s: of the exchange, while the verifier went on by itself.
         follows: the verifier makes it by itself.
         resolved_by_device: it has answered, and its answer is with the verifier.
         queue_s: the block waited, likewise ``verify_s``; over all its passes, and its resolution's.
@@ -42,6 +46,9 @@ class OpenRound:
     sent_tokens: int = 0
     block: Block | None = None
     trimmed_tokens: int = 0
+    equal_tokens: int = 0
+    wrong_tokens: int = 0
+    beside_s: float = 0.0
     follows: bool = False
     undecided: bool = False
     resolved_by_device: bool = False
@@ -60,6 +67,26 @@ class OpenRound:
         self.block = trimmed(self.verified, draft_tokens)
         self.trimmed_tokens += drafted - len(self.block.draft)
 
+    def overtaken(self, committed: tuple[int, ...]) -> None:
+        """So much was committed since it was ordered, or since it was last told, by rounds before this one."""
+        assert self.draft is not None
+        if not committed:
+            return
+        draft = self.draft.token_ids if self.block is None else self.block.draft
+        left = still_open(draft, committed)
+        equal = next((i for i, (one, two) in enumerate(zip(draft, committed, strict=False)) if one != two), len(draft))
+        equal = min(equal, len(committed))
+        self.equal_tokens += equal
+        self.trimmed_tokens += equal
+        self.wrong_tokens += len(draft) - equal - len(left)
+        certain = self.survivals[equal - 1] if 0 < equal <= len(self.survivals) else 1.0
+        self.survivals = tuple(survival / certain for survival in self.survivals[equal:]) if left and certain else ()
+        self.expected_tokens = 1.0 + sum(self.survivals)
+        if self.block is None:
+            self.draft = replace(self.draft, token_ids=left)
+        else:
+            self.block = overtaken(self.block, committed)
+
     @property
     def draft_model(self) -> str | None:
         """The model of the device that drafted."""
@@ -67,7 +94,7 @@ class OpenRound:
 
     def timing(self, outcome: Verified, committed_tokens: int, now_s: float, arm: Arm) -> RoundTiming:
         """Of the round, which was begun under an arm and ends now."""
-        drafted, exchanges = len(self.verified.draft) + self.trimmed_tokens, self.exchanges
+        drafted, exchanges = len(self.verified.draft) + self.trimmed_tokens + self.wrong_tokens, self.exchanges
         if not (exchanges or drafted):
             total_s = now_s - self.began_at_s
             spent = 0.0, 0.0, self.queue_s, self.verify_s, total_s
@@ -87,4 +114,5 @@ class OpenRound:
             follows=self.follows,
             arm=arm,
             trimmed_tokens=self.trimmed_tokens,
+            beside_s=self.beside_s,
         )

@@ -21,6 +21,7 @@ class RoundTiming:
         late: taken alone it was slower than promised, and why.
         behind: with it the response as a whole fell behind.
         arm: of the verifier's regime when it was begun.
+        beside_s: of drafting and link, while the verifier went on by itself: rounds of their own, no part of this one.
     """
 
     protocol: ProtocolName | None  # None: nothing was drafted
@@ -40,16 +41,21 @@ class RoundTiming:
     behind: bool = False
     arm: Arm = DRAFT
     trimmed_tokens: int = 0
+    beside_s: float = 0.0
 
     @property
     def orchestration_s(self) -> float:
         """Everything else."""
-        return self.total_s - self.draft_s - self.link_s - self.queue_s - self.verify_s
+        exchange_s = self.draft_s + self.link_s - self.beside_s
+        return self.total_s - exchange_s - self.queue_s - self.verify_s
 
     @property
     def phases_s(self) -> dict[str, float]:
         """Seconds by phase; they add up to ``total_s``. A round without a drafter has neither draft nor link."""
-        drafting = {"draft": self.draft_s, "link": self.link_s} if self.draft_s or self.link_s else {}
+        exchange_s, drafting = self.draft_s + self.link_s, dict[str, float]()
+        if exchange_s:
+            share = 1.0 - self.beside_s / exchange_s
+            drafting = {"draft": share * self.draft_s, "link": share * self.link_s}
         return {
             **drafting,
             "queue": self.queue_s,

@@ -47,7 +47,7 @@ class StepPlan:
     """What changes in the steps from now on."""
 
     joining: tuple[GenerationId, ...] = ()  # waited, and are within
-    held_back: tuple[GenerationId, ...] = ()  # were within, and wait
+    held_back: tuple[GenerationId, ...] = ()  # were within, and wait; or wait to overtake what was within
     cuts: tuple[tuple[GenerationId, int], ...] = ()  # of who joins: draft tokens verified, fewer than there are
     hold_s: float = 0.0  # plan again after so long: who waits is kept waiting for who is expected
 
@@ -73,6 +73,7 @@ class StepPlanner:
         self._waiting: dict[GenerationId, Contender] = {}
         self._within: dict[GenerationId, Contender] = {}
         self._stepped: set[GenerationId] = set()  # of those within, who is in the step under way
+        self._overtaking: set[GenerationId] = set()  # of those waiting, whose stretch is still in the steps
         self._expected_at_s: dict[GenerationId, float] = {}
         self._held_since_s: float | None = None
         self.reason = StopReason.QUEUE_EMPTY  # why the last plan let in no more
@@ -93,10 +94,13 @@ class StepPlanner:
         if blocks != self._limits.max_memory_blocks:
             self._limits = replace(self._limits, max_memory_blocks=blocks)
 
-    def arrives(self, generation: GenerationId, contender: Contender) -> None:
-        """Somebody waits, in place of what there was of that generation."""
+    def arrives(self, generation: GenerationId, contender: Contender, *, overtakes: bool = False) -> None:
+        """Somebody waits, in place of what there was of that generation, or ``overtakes`` what still steps."""
+        overtakes = overtakes and generation in self._within
         self.leaves(generation)
         self._waiting[generation] = contender
+        if overtakes:
+            self._overtaking.add(generation)
 
     def expects(self, generation: GenerationId, at_s: float) -> None:
         """Somebody drafts, and should be back then."""
@@ -108,6 +112,7 @@ class StepPlanner:
         self._waiting.pop(generation, None)
         self._within.pop(generation, None)
         self._stepped.discard(generation)
+        self._overtaking.discard(generation)
 
     def steps(self) -> None:
         """What a step brought is known, and the next one is under way with all who are within."""
@@ -133,8 +138,10 @@ class StepPlanner:
         chosen = [block.generation for block in plan.batch]
         self._within = done | {name: all_of_them[name] for name in chosen}
         self._waiting = {block.generation: all_of_them[block.generation] for block in plan.waiting}
-        held_back = tuple(name for name in within if name not in self._within)
-        self._stepped = self._stepped.difference(held_back) if within else set(chosen)
+        held_back = tuple(name for name in (*within, *self._overtaking) if name not in self._within)
+        busy = within or self._overtaking
+        self._stepped = self._stepped.difference(held_back) if busy else set(chosen)
+        self._overtaking.clear()
         joining = tuple(name for name in chosen if name in waiting)
         cuts = self._trim(chosen, waiting, done, now_s, cost_model) if self._rules.trims and joining else ()
         return StepPlan(joining, held_back, cuts)
@@ -150,7 +157,7 @@ class StepPlanner:
 
     def _hold(self, now_s: float, cost_model: CostModel) -> float:
         """How long those who wait are kept waiting for others; not at all where the verifier steps anyway."""
-        if self._within or not self._rules.holds or len(self._waiting) >= self._limits.max_blocks:
+        if self._within or self._overtaking or not self._rules.holds or len(self._waiting) >= self._limits.max_blocks:
             self._held_since_s = None
             return 0.0
         held_s = 0.0 if self._held_since_s is None else now_s - self._held_since_s

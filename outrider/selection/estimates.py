@@ -68,6 +68,7 @@ class Estimates:
     rules: Ints  # rows of ``AcceptanceView``
     windows: Ints  # 0 without a draft
     exchange_s: Floats  # drafting and the link, 0 without a draft
+    alone_s: float  # a round without a draft
 
     def at(self, index: int) -> Estimate:
         """One plan's."""
@@ -77,6 +78,8 @@ class Estimates:
             float(self.expected_tokens[index]),
             float(self.round_s[index]),
             float(self.exchange_s[index]),
+            self.alone_s,
+            self.load,
         )
 
 
@@ -123,6 +126,7 @@ def estimate(situation: RoundSituation, plans: PlanSet, last_plan: DraftPlan | N
         table.rules,
         table.windows,
         exchange_s,
+        (1.0 + waited) * batch_of(1) + verifier.fixed_s,
     )
 
 

@@ -80,6 +80,8 @@ class Estimate:
     expected_tokens: float  # committed by the round, correction or bonus token included
     round_s: float
     exchange_s: float = 0.0  # of these, drafting and the link
+    alone_s: float = float("inf")  # a round without a draft would take now
+    load: float = 0.0  # of the verifier, 0 idle to 1 saturated (``outrider.selection.load``)
 
 
 class ChoiceReason(StrEnum):

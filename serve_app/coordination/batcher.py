@@ -156,6 +156,26 @@ class Batcher:
             if self._members.get(block.generation) is member and not member.given:
                 self._forget(block.generation)
 
+    def join(
+        self, block: Block, cost: VerifyCost, observe: Callable[[RoundEvent], object], terms: VerifyTerms = _NO_TERMS
+    ) -> None:
+        """Have a block verified in place of the generation's stretch; whoever is told of that is told of the block.
+
+        The rounds that the verifier still makes until it has the block are told before it.
+        """
+        name, now_s = block.generation, self._clock()
+        before = self._members.get(name)
+        until_round = block.round if block.stretch is None else block.stretch.until_round
+        size = self._planning.block_tokens
+        member = Member(block, None, observe, self._told[name], block.round, cost, terms, size, now_s, until_round)
+        member.overtakes = before if before is not None and before.given else None
+        for told in member.told.waiting:  # whoever made the block has not heard of these yet
+            member.behind(told.outcome, now_s)
+        self._leaves.pop(name, None)  # the stretch's
+        self._members[name] = member
+        self._planner.arrives(name, member, overtakes=member.overtakes is not None)
+        self._send_soon()
+
     def follow(self, generation: GenerationId, follower: Follower) -> None:
         """Tell what each round of a stretch brings, or the error that ends it, until the follower has enough."""
         told = self._told[generation]
@@ -165,7 +185,7 @@ class Batcher:
 
     def promised(self, generation: GenerationId, terms: VerifyTerms) -> None:
         """What a stretch's next round is owed."""
-        if (member := self._members.get(generation)) is not None:
+        if (member := self._members.get(generation)) is not None and member.overtakes is None:
             member.terms = terms
 
     def extend(self, generation: GenerationId, until_round: int) -> None:
@@ -247,13 +267,14 @@ class Batcher:
             self._members[name].cut(draft_tokens)
         for name in plan.held_back:
             member = self._members[name]
-            self._leaves[name] = member.round - 1
+            self._leaves[name] = (member.overtakes or member).round - 1
         for name in plan.joining:
             member = self._members[name]
             if member.given:
                 self._leaves[name] = member.until_round
             else:
                 member.given = True
+                self._leaves.pop(name, None)  # of a stretch that it overtakes
                 given.append(member)
                 member.observe(RoundEvent.DISPATCHED)
         return given
@@ -274,7 +295,7 @@ class Batcher:
 
     def _lost(self, error: Exception) -> None:
         """What was given is gone; who was not given waits on."""
-        lost = [member for member in self._members.values() if member.given]
+        lost = [member for member in self._members.values() if member.given or member.overtakes is not None]
         for member in lost:
             self._forget(member.block.generation)
         for member in (*lost, *self._resolving.values()):
@@ -322,6 +343,8 @@ class Batcher:
         """Whether it was a block's, or of a round that followed one."""
         name = outcome.generation
         member = self._members.get(name)
+        if member is not None and member.overtakes is not None and outcome.round != member.round:
+            return self._settle_overtaken(member, member.overtakes, outcome, reply, now_s)
         if member is None or not member.given:
             self._settle_resolved(outcome, now_s)
             return False
@@ -333,7 +356,8 @@ class Batcher:
         if isinstance(outcome, Unfinished):
             member.cost = VerifyCost(outcome.remaining_tokens, block_tokens(member.block) - outcome.remaining_tokens)
             return True
-        if not member.went_on(outcome):
+        went_on = member.went_on(outcome)
+        if not went_on:
             self._forget(name)
         elif not member.has_leave:
             self._planner.leaves(name)
@@ -341,4 +365,20 @@ class Batcher:
             member.given = False  # it is a device that is waited for
             self._resolving[name] = member
         member.tell(outcome, now_s)
+        if went_on and self._members.get(name) is member:
+            member.stretches()
+        return True
+
+    def _settle_overtaken(
+        self, member: Member, before: Member, outcome: Outcome, reply: StepReply, now_s: float
+    ) -> bool:
+        """Of a stretch whose generation has a newer block, which the verifier has not got to yet."""
+        if outcome.round != before.round:
+            return False
+        before.verify_s += reply.engine_s
+        if isinstance(outcome, Unfinished):
+            return True
+        member.behind(outcome, now_s)
+        before.went_on(outcome)
+        before.tell(outcome, now_s)
         return True

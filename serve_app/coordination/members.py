@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from outrider.contracts.cost import VerifyCost
-from outrider.contracts.stretches import goes_on
+from outrider.contracts.stretches import alone, goes_on, overtaken
 from outrider.contracts.trimming import trimmed
 from outrider.contracts.verifying import Block, OpenGeneration, Outcome, Verified
 from outrider.rounds.account import VerifyTerms
+from outrider.rounds.blocks import block_tokens
 from outrider.rounds.events import VerifyResult
 from outrider.rounds.states import RoundEvent
 from outrider.scheduling.policy import PendingVerification
@@ -43,6 +44,11 @@ class Told:
     def empty(self) -> bool:
         """Whether there is nothing to be told now."""
         return not self._results and self._error is None
+
+    @property
+    def waiting(self) -> tuple[VerifyResult, ...]:
+        """What is told and was not heard yet."""
+        return tuple(self._results)
 
     def follow(self, follower: Follower) -> None:
         """Tell a follower from now on, at once of each, until it has enough."""
@@ -84,6 +90,7 @@ class Member:
         given: whether the verifier has it, and owes an answer.
         worth_above: as ``PendingVerification``'s.
         draft_tokens: that are verified, where the draft was cut.
+        overtakes: a stretch of its generation that the verifier still makes: its rounds are told before this one.
     """
 
     block: Block
@@ -100,6 +107,7 @@ class Member:
     verify_s: float = 0.0
     worth_above: float | None = None
     draft_tokens: int | None = None
+    overtakes: "Member | None" = None
 
     def pending(self) -> PendingVerification:
         """As the scheduling policy sees it."""
@@ -137,6 +145,26 @@ class Member:
         self.round += 1
         self.cost = VerifyCost(1, self.cost.new_tokens + self.cost.cached_tokens)
         return True
+
+    def behind(self, outcome: Outcome, now_s: float) -> None:
+        """A round of the stretch before it was told: it is worth what that leaves of it, and waits from now on."""
+        self.since_s = now_s
+        if not isinstance(outcome, Verified) or outcome.next_token is None:
+            return
+        drafted, self.block = len(self.block.draft), overtaken(self.block, (outcome.next_token,))
+        left = len(self.block.draft)
+        dropped = drafted - left
+        survivals = self.terms.survivals[dropped:] if left else ()
+        certain = self.terms.survivals[dropped - 1] if survivals else 1.0
+        survivals = tuple(survival / certain for survival in survivals) if certain else ()
+        self.terms = replace(self.terms, survivals=survivals, expected_tokens=1.0 + sum(survivals))
+        self.cost = VerifyCost(left + 1, block_tokens(self.block) - left - 1)
+        if self.draft_tokens is not None:
+            self.draft_tokens = min(self.draft_tokens, left)
+
+    def stretches(self) -> None:
+        """Its own round was told, and its stretch has begun."""
+        self.block, self.draft_tokens, self.overtakes = alone(self.block), None, None
 
     @property
     def has_leave(self) -> bool:

@@ -15,8 +15,10 @@ from outrider.contracts.errors import OutriderError, VerifierLostError
 from outrider.contracts.requests import GenerationChunk
 from outrider.events import event
 from outrider.rounds.events import (
+    Answered,
     AskAgain,
     AskDrafter,
+    AwaitDraft,
     AwaitDrafter,
     Awaited,
     AwaitVerifier,
@@ -26,7 +28,9 @@ from outrider.rounds.events import (
     Fail,
     Follow,
     Incident,
+    Join,
     Measured,
+    OrderAhead,
     Report,
     Resolve,
     Send,
@@ -90,6 +94,9 @@ class RoundLoop:
         self._services = services
         self._put, self._credit = put, credit
         self._drafter_wanted = self._has_asked = self._has_begun = False
+        self._ahead: asyncio.Task[Answered] | None = None  # what is ordered ahead, until the rounds are told
+        self._verifying = False  # a round is with the verifier
+        self._failed: BaseException | None = None  # while nobody was there to be told
 
     async def run(self) -> None:
         """Commit round after round; the last chunk carries the finish reason and the statistics.
@@ -121,6 +128,8 @@ class RoundLoop:
             costs = {"rounds": stats.rounds, "drafted": stats.drafted_tokens, "accepted": stats.accepted_tokens}
             self._log(f"generation_{generation.state}", tokens=len(generation.output_ids), reason=reason, **costs)
             self._services.sink.record(metrics.DRAFTER_LOSSES, self._link.losses)
+            if self._ahead is not None:
+                self._ahead.cancel()
             self._link.close()
             if self._has_asked:
                 self._services.regime.ended(generation.name, self._services.clock())
@@ -129,6 +138,8 @@ class RoundLoop:
 
     def _step(self, event: Event) -> Awaited | None:
         """Decide, and do what needs no waiting; what is to be waited for."""
+        if self._failed is not None:
+            raise self._failed
         for effect in self._rounds.step(event, self._services.clock()):
             if isinstance(effect, Send):
                 self._put(effect.chunk)
@@ -136,9 +147,26 @@ class RoundLoop:
                 self._services.batcher.extend(self._generation.name, effect.until_round)
             elif isinstance(effect, Report | Measured):
                 self._tell(effect)
+            elif isinstance(effect, OrderAhead):
+                self._ahead = asyncio.create_task(self._link.draft(effect.asked))
+                self._ahead.add_done_callback(self._came)
+            elif isinstance(effect, Join):
+                observe = partial(self._rounds.moved, effect.block.round)
+                self._services.batcher.join(effect.block, effect.cost, observe, effect.terms)
             else:
                 return effect
         return None
+
+    def _came(self, ahead: asyncio.Task[Answered]) -> None:
+        """What was ordered ahead is here, or never will be: the rounds are told while a round is with the verifier."""
+        if ahead.cancelled() or not self._verifying or self._generation.state is not GenerationState.ACTIVE:
+            return
+        self._ahead = None
+        try:
+            awaited = self._step(ahead.result())
+            assert awaited is None, "something else is waited for"
+        except BaseException as error:  # noqa: BLE001 (raised where the response is made, with the next round)
+            self._failed = error
 
     async def _wait_for_reader(self) -> None:
         if self._credit.left:
@@ -185,32 +213,56 @@ class RoundLoop:
 
     async def _carry_out(self, effect: Awaited) -> Event | None:
         """Do one thing; what became of it, where the rounds are to be told."""
-        link, services = self._link, self._services
+        services = self._services
         match effect:
-            case AskDrafter():
-                services.batcher.expects(self._generation.name, effect.expected_s)
-                return await link.draft(effect)
-            case AskAgain():
-                return await link.ask_again(effect)
-            case Verify(block, opening, cost, terms):
-                if not self._has_asked:
-                    self._has_asked = True
-                    services.regime.asked(self._generation.name)
-                observe = partial(self._rounds.moved, block.round)
-                verified = services.batcher.verify(block, cost, opening, observe, terms)
-                return Decided(block.round, await _unless_lost(verified))
+            case AskDrafter() | AskAgain() | AwaitDraft():
+                return await self._answered(effect)
+            case Verify():
+                return await self._verified(effect)
             case Follow():
+                self._verifying = True
                 awaited = await self._follow(effect)
+                self._verifying = False
                 return None if awaited is None else await self._carry_out(awaited)
             case Resolve(resolution):
                 return Decided(resolution.round, await _unless_lost(services.batcher.resolve(resolution)))
             case AwaitDrafter(until_s):
-                await link.wait_ready(until_s - services.clock())
+                await self._link.wait_ready(until_s - services.clock())
             case AwaitVerifier():
                 await services.await_verifier()
             case Fail(error):
                 raise error
         return None
+
+    async def _answered(self, effect: AskDrafter | AskAgain | AwaitDraft) -> Answered:
+        match effect:
+            case AskDrafter():
+                self._services.batcher.expects(self._generation.name, effect.expected_s)
+                return await self._link.draft(effect)
+            case AskAgain():
+                return await self._link.ask_again(effect)
+            case AwaitDraft():
+                assert self._ahead is not None, "what is ordered is told once"
+                ahead, self._ahead = self._ahead, None
+                return await ahead
+
+    async def _verified(self, effect: Verify) -> Decided:
+        services, block = self._services, effect.block
+        if not self._has_asked:
+            self._has_asked = True
+            services.regime.asked(self._generation.name)
+        observe = partial(self._rounds.moved, block.round)
+        verified = services.batcher.verify(block, effect.cost, effect.opening, observe, effect.terms)
+        self._verifying = True
+        result = await _unless_lost(verified)
+        self._verifying = False
+        return self._decided(block.round, result, asks=block.stretch is not None and bool(block.draft))
+
+    def _decided(self, number: int, result: VerifyResult | None, *, asks: bool) -> Decided:
+        """What became of a round, or of one that was ordered ahead and took its place."""
+        if result is not None and result.outcome.round != number:
+            number, asks = result.outcome.round, True
+        return Decided(number, result, self._turn() if asks else None, self._credit.left)
 
     async def _follow(self, follow: Follow) -> Awaited | None:
         """Follow a stretch round by round, as each is told and without a turn of the event loop for it.
@@ -230,8 +282,7 @@ class RoundLoop:
                 return False
             came = None if isinstance(result, VerifierLostError) else result
             try:
-                turn = self._turn() if follow.asks else None
-                awaited = self._step(Decided(follow.round, came, turn, self._credit.left))
+                awaited = self._step(self._decided(follow.round, came, asks=follow.asks))
             except BaseException as error:  # noqa: BLE001 (raised where the response is made)
                 over.set_exception(error)
                 return False

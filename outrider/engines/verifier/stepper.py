@@ -110,10 +110,7 @@ class Stepper:
         if behind is None:
             del self._under_way[done.generation]
             return
+        assert isinstance(outcome, Verified), "nothing else is followed"
         under_way.next = behind
-        if under_way.trail is None:
-            under_way.trail = Trail.begin(behind)
-        else:
-            assert isinstance(outcome, Verified)
-            assert outcome.next_token is not None
-            under_way.trail.went_on(behind, outcome.next_token)
+        under_way.trail = under_way.trail or Trail.begin(done)
+        under_way.trail.went_on(done, outcome)

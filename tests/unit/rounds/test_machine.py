@@ -1,18 +1,42 @@
 """Decisions on a clock that is driven by hand: what is a device's to draw, and the leave of a verifier."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from outrider.contracts.cost import DEFAULT_COST_MODEL, LinearCostModel
+from outrider.contracts.drafting import Draft
 from outrider.contracts.exchanged import TargetRow
 from outrider.contracts.requests import GenerationRequest, ProtocolName, SamplingParams
+from outrider.contracts.verifying import Verified
 from outrider.protocols.registry import PROTOCOLS
 from outrider.rounds.choice import Speculation
-from outrider.rounds.events import Answered, AskDrafter, AwaitDrafter, Drafter, Incident, Report, Turn, Verify
+from outrider.rounds.events import (
+    Answered,
+    AskDrafter,
+    AwaitDraft,
+    AwaitDrafter,
+    AwaitVerifier,
+    Decided,
+    Drafter,
+    Effect,
+    Exchange,
+    Extend,
+    Follow,
+    Incident,
+    Join,
+    Measured,
+    OrderAhead,
+    Report,
+    Turn,
+    Verify,
+    VerifyResult,
+)
 from outrider.rounds.generation import Generation
 from outrider.rounds.load import PresentLoad
 from outrider.rounds.machine import RoundMachine, RoundRules
-from outrider.rounds.states import CorrectionState, GenerationEvent
+from outrider.rounds.states import CorrectionState, GenerationEvent, RoundEvent
 from outrider.scheduling.attribution import SpikeDetector
 from outrider.scheduling.ledger import DeadlineRule
 from outrider.selection.acceptance import AcceptanceBook
@@ -160,3 +184,141 @@ def test_what_is_drafted_is_up_to_the_regime_unless_the_request_says_it() -> Non
     assert fresh().follows_regime
     assert not fresh(window=0).follows_regime
     assert not fresh(window=3).follows_regime
+
+
+STEP_S = 0.01
+FAR = DrafterView(None, 0.02, 0.0)  # three tokens take sixty milliseconds
+NEAR = DrafterView(None, 0.001, 0.0)
+STEPS = LinearCostModel(0.0, 0.0, 0.0, STEP_S)
+
+
+def turn(view: DrafterView | None, queue_s: float = 0.0) -> Turn:
+    load = PresentLoad()
+    for _ in range(200):
+        load.round(queue_s, 0.0)
+    return Turn(None if view is None else drafter("small", view), load.view(STEPS))
+
+
+def alone(protocol: ProtocolName, params: SamplingParams) -> tuple[Generation, RoundMachine]:
+    """A response in its first stretch, of which the first round is committed."""
+    request = GenerationRequest("g", PROMPT, params, 64, protocol=protocol, reproducible=False)
+    generation = Generation(request, eos_token_ids=(), max_context_tokens=128)
+    generation.happened(GenerationEvent.STARTED)
+    rounds = RoundMachine(generation, IncrementalText(TOKENIZER, (), (), 0), rules_of(protocol), 0.0)
+    (first,) = rounds.step(turn(None), 0.0)
+    assert isinstance(first, Verify)
+    rounds.moved(0, RoundEvent.DISPATCHED)
+    assert isinstance(rounds.step(said(0, 4), STEP_S)[-1], Follow)
+    return generation, rounds
+
+
+def said(number: int, token_id: int, accepted: int = 0, at: Turn | None = None) -> Decided:
+    outcome = Verified("g", number, tuple(range(accepted)), token_id)
+    return Decided(number, VerifyResult(outcome, 0.0, STEP_S), at)
+
+
+def drew(ordered: AskDrafter, generation: Generation, *token_ids: int) -> Answered:
+    draft = Draft("g", ordered.round, generation.position, token_ids)
+    return Answered(ordered.round, Exchange(draft, 0.05, 0.01, 0, 0, "small"))
+
+
+def ordered_ahead(effects: list[Effect]) -> AskDrafter:
+    (ordered,) = [effect.asked for effect in effects if isinstance(effect, OrderAhead)]
+    assert not ordered.binding
+    assert isinstance(effects[-1], Follow)
+    return ordered
+
+
+AHEAD = [("token_ids", SAMPLED), ("token_ids", GREEDY), ("dsd", GREEDY)]
+
+
+@pytest.mark.parametrize(("protocol", "params"), AHEAD)
+def test_a_draft_that_takes_longer_than_a_step_is_ordered_ahead_and_joins(
+    protocol: ProtocolName, params: SamplingParams
+) -> None:
+    generation, rounds = alone(protocol, params)
+    ordered = ordered_ahead(rounds.step(said(1, 5, at=turn(FAR)), 0.02))
+    answered = drew(ordered, generation, 7, 8, 9)
+    rounds.step(said(2, 7), 0.03)
+    (join,) = rounds.step(answered, 0.035)
+    assert isinstance(join, Join)
+    assert (join.block.position, join.block.draft) == (generation.position, (8, 9))
+    assert join.block.round == ordered.round > 900
+    assert isinstance(rounds.step(said(3, 8), 0.04)[-1], Follow)
+    rounds.moved(join.block.round, RoundEvent.DISPATCHED)
+    effects = rounds.step(said(join.block.round, 3, accepted=1, at=turn(FAR)), 0.05)
+    assert generation.output_ids == [4, 5, 7, 8, 9, 3]
+    stats = generation.stats
+    assert (stats.drafted_tokens, stats.trimmed_tokens, stats.accepted_tokens, stats.rounds) == (3, 2, 1, 5)
+    (timing,) = [effect.timing for effect in effects if isinstance(effect, Measured)]
+    assert timing.total_s == pytest.approx(0.01), "since the last token, not since it was ordered"
+    assert timing.beside_s == timing.draft_s + timing.link_s
+    assert ordered_ahead(effects).round > ordered.round, "the next one, while its stretch goes on"
+
+
+def test_a_draft_in_vain_is_a_round_like_any_other_and_was_wrong_where_it_differed() -> None:
+    generation, rounds = alone("token_ids", GREEDY)
+    ordered = ordered_ahead(rounds.step(said(1, 5, at=turn(FAR)), 0.02))
+    answered = drew(ordered, generation, 7, 8, 9)
+    rounds.step(said(2, 7), 0.03)
+    rounds.step(said(3, 4), 0.04)
+    (join,) = rounds.step(answered, 0.045)
+    assert isinstance(join, Join)
+    assert join.block.draft == ()
+    rounds.moved(join.block.round, RoundEvent.DISPATCHED)
+    rounds.step(said(join.block.round, 3), 0.05)
+    stats = generation.stats
+    assert (stats.drafted_tokens, stats.trimmed_tokens, stats.accepted_tokens) == (3, 1, 0)
+    assert (stats.speculative_rounds, generation.output_ids) == (1, [4, 5, 7, 4, 3])
+
+
+@pytest.mark.parametrize("protocol", RATIO)
+def test_what_has_to_be_used_is_waited_for_by_a_verifier_that_stands_still(protocol: ProtocolName) -> None:
+    _, rounds = alone(protocol, SAMPLED)
+    effects = rounds.step(said(1, 5, at=turn(FAR)), 0.02)
+    assert not any(isinstance(effect, OrderAhead | Extend) for effect in effects), "the stretch ends"
+    assert not isinstance(rounds.step(said(2, 6), 0.03)[-1], Follow)
+    (order,) = rounds.step(turn(FAR), 0.03)
+    assert isinstance(order, AskDrafter)
+    assert order.binding
+
+
+@pytest.mark.parametrize(("view", "queue_s"), [(NEAR, 0.0), (FAR, 1.0)], ids=["quicker than a step", "loaded"])
+def test_a_draft_is_waited_for_where_a_stretch_would_bring_little_or_cost_others(
+    view: DrafterView, queue_s: float
+) -> None:
+    _, rounds = alone("token_ids", GREEDY)
+    effects = rounds.step(said(1, 5, at=turn(view, queue_s)), 0.02)
+    assert not any(isinstance(effect, OrderAhead | Extend) for effect in effects)
+    rounds.step(said(2, 6), 0.03)
+    (order,) = rounds.step(turn(view, queue_s), 0.03)
+    assert isinstance(order, AskDrafter)
+
+
+def test_a_verifier_that_is_lost_beside_a_draft_waits_for_it() -> None:
+    """One order at a time: what is out comes first, and is worth what it is worth by then."""
+    generation, rounds = alone("token_ids", GREEDY)
+    ordered = ordered_ahead(rounds.step(said(1, 5, at=turn(FAR)), 0.02))
+    answered = drew(ordered, generation, 7, 8, 9)
+    rounds.step(said(2, 7), 0.03)
+    assert rounds.step(Decided(3, None), 0.04)[-1] == AwaitVerifier()
+    assert rounds.step(turn(FAR), 0.05) == [AwaitDraft(ordered.round)]
+    (verify,) = rounds.step(answered, 0.06)
+    assert isinstance(verify, Verify)
+    assert verify.opening is not None
+    assert (verify.block.round, verify.block.draft) == (ordered.round, (8, 9))
+
+
+def test_a_device_that_is_lost_beside_a_stretch_leaves_the_stretch() -> None:
+    generation, rounds = alone("token_ids", GREEDY)
+    ordered = ordered_ahead(rounds.step(said(1, 5, at=turn(FAR)), 0.02))
+    assert rounds.step(Answered(ordered.round, None, censored=True), 0.025) == []
+    follow = rounds.step(said(2, 7), 0.03)[-1]
+    assert isinstance(follow, Follow)
+    assert (generation.stats.inexact_rounds, generation.output_ids) == (0, [4, 5, 7])
+
+
+def test_nothing_is_ordered_ahead_that_nobody_would_read() -> None:
+    _, rounds = alone("token_ids", GREEDY)
+    effects = rounds.step(replace(said(1, 5, at=turn(FAR)), goes_on=False), 0.02)
+    assert not any(isinstance(effect, OrderAhead | Extend) for effect in effects)

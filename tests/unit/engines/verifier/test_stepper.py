@@ -115,11 +115,50 @@ def test_a_late_block_counts_for_what_is_not_committed_yet(model: PreTrainedMode
         assert stepper.idle, "its block has ended the stretch"
 
 
+@pytest.mark.parametrize("late_by", [0, 1, 3])
+def test_a_late_block_may_be_older_than_its_stretch(model: PreTrainedModel, late_by: int) -> None:
+    """It was drafted while the block that began the stretch was under way."""
+    for params in (GREEDY, SEEDED):
+        expected = target_alone(model, PROMPT, params, TOKENS)
+        stepper, client = Stepper(torch_verifier(model)), Client("a", PROMPT, params)
+        opened(stepper, client)
+        late = replace(client.block([*expected[:4], 96]), round=60, stretch=Stretch(62))
+        stepper.give([stretched(client, 50)])
+        for _ in range(late_by):
+            take([client], stepper.step())
+        client.round = 60
+        stepper.give([late])
+        (outcome,) = stepper.step()
+        assert isinstance(outcome, Verified)
+        assert len(outcome.accepted_path) == 4 - late_by
+        client.take(client.block(late.draft[late_by:]), outcome)
+        run(stepper, client)
+        assert client.round == 63, "it has a stretch of its own"
+        assert client.output == expected[:7]
+
+
+@pytest.mark.parametrize("draft", ["another token", "as much as is committed", "less than is committed"])
+def test_a_late_block_that_was_drafted_in_vain_brings_a_token_like_any_other_round(
+    model: PreTrainedModel, draft: str
+) -> None:
+    expected = target_alone(model, PROMPT, SEEDED, TOKENS)
+    drafts = {"another token": (96, *expected[2:5]), "as much as is committed": expected[1:3]}
+    stepper, client = Stepper(torch_verifier(model)), Client("a", PROMPT, SEEDED)
+    opened(stepper, client)
+    stepper.give([stretched(client, 50)])
+    take([client], stepper.step())
+    late = replace(client.block(drafts.get(draft, expected[1:2])), round=60, stretch=Stretch(62))
+    for _ in range(2):
+        take([client], stepper.step())
+    client.round = 60
+    stepper.give([late])
+    run(stepper, client)
+    assert client.output == expected[:6]
+
+
 def test_a_late_block_that_does_not_fit_is_stale_and_ends_the_stretch(model: PreTrainedModel) -> None:
     expected = target_alone(model, PROMPT, SEEDED, TOKENS)
     others = {
-        "another token": {"draft": (96, *expected[2:4])},
-        "all of it is committed": {"draft": tuple(expected[1:2])},
         "another prefix": {"prefix_hash": 1},
         "a rule that may prefer what comes in time": {"rule": AcceptanceRule.RATIO},
         "a tree": {"parents": (-1, 0, 1)},
