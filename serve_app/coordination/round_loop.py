@@ -222,7 +222,6 @@ class RoundLoop:
             case Follow():
                 self._verifying = True
                 awaited = await self._follow(effect)
-                self._verifying = False
                 return None if awaited is None else await self._carry_out(awaited)
             case Resolve(resolution):
                 return Decided(resolution.round, await _unless_lost(services.batcher.resolve(resolution)))
@@ -287,6 +286,7 @@ class RoundLoop:
                 over.set_exception(error)
                 return False
             if not isinstance(awaited, Follow):
+                self._verifying = False  # from now on, not only once somebody wakes for it
                 over.set_result(awaited)
                 return False
             follow = awaited

@@ -241,3 +241,23 @@ def test_nobody_is_waited_for_who_gave_up() -> None:
     steps.expects("b", NOW_S + 0.002)
     steps.leaves("b")
     assert steps.plan(NOW_S, DEAR).joining == ("a",)
+
+
+@ALL_POLICIES
+def test_who_overtakes_a_stretch_is_not_held_for_others_and_takes_its_place_with_it(policy: str) -> None:
+    """The verifier steps that stretch until it has what comes instead: it is not idle."""
+    steps = planner(policy, FOR_TWO, [block("a", waited_s=0.3)])
+    steps.plan(NOW_S, COSTS)
+    steps.steps()
+    steps.expects("z", NOW_S + 0.001)
+    steps.arrives("a", Asking(block("a", waited_s=0.01), goes_on=False), overtakes=True)
+    plan = steps.plan(NOW_S, COSTS)
+    assert (names(plan), plan.hold_s) == ((["a"], []), 0.0)
+    steps.arrives("b", Asking(block("b", waited_s=0.01)))
+    steps.arrives("c", Asking(block("c")))
+    assert names(steps.plan(NOW_S, COSTS)) == (["b"], []), "what came instead is decided by the step behind"
+    steps.arrives("b", Asking(block("b", waited_s=-1.0)), overtakes=True)
+    plan = steps.plan(NOW_S, COSTS)
+    assert (sorted(plan.held_back), steps.waits("b")) == (["b"] * steps.waits("b"), "b" not in plan.joining)
+    steps.arrives("d", Asking(block("d")), overtakes=True)
+    assert "d" not in steps.plan(NOW_S, COSTS).held_back, "it was in no step"

@@ -28,7 +28,7 @@ from tests.unit.serve_app.api.in_memory_service import (
     tokens_of,
     truth_of,
 )
-from tests.unit.serve_app.coordination.in_memory import FIRST, GREEDY, SAMPLED, EngineTransport, Gate, until
+from tests.unit.serve_app.coordination.in_memory import FIRST, GREEDY, LINK_S, SAMPLED, EngineTransport, Gate, until
 from tests.unit.virtual_clock import now_s, on_loop
 
 
@@ -303,3 +303,44 @@ async def test_no_block_that_a_ratio_rule_decides_is_ever_ordered_ahead(
     if late or params.greedy:
         assert tokens_of(chunks) == truth_of(request)
     await service.idle()
+
+
+@pytest.mark.parametrize("steps", range(1, 5))
+@on_loop
+async def test_a_draft_may_come_at_the_moment_in_which_its_stretch_ends(steps: int) -> None:
+    """For want of a reader; whichever of both is heard first."""
+    device = drafter()
+    device.delay_s = lambda draft: steps * ENGINE_S - LINK_S if draft.token_ids else 0.0
+    service, request = serving(device), replace(request_for(window=3), max_tokens=90)
+    credit, tokens = Credit(4), list[int]()
+
+    def put(chunk: GenerationChunk) -> None:
+        tokens.extend(chunk.token_ids)
+        credit.told(len(chunk.token_ids))
+
+    making = asyncio.create_task(service.make(request, put, credit))
+    while not making.done():
+        await asyncio.sleep(3.7 * ENGINE_S)
+        credit.read(len(tokens))
+    await making
+    assert tokens == truth_of(request)
+    await service.idle()
+
+
+@pytest.mark.parametrize(("steps", "most"), [(2, 0.8), (5, 0.9), (9, 0.55)])
+@on_loop
+async def test_an_exchange_brings_its_steps_or_its_draft_and_one_more(steps: int, most: float) -> None:
+    """Of four tokens that are right, in less time than if the verifier stood still meanwhile."""
+    took_s = list[float]()
+    for ahead in (False, True):
+        device = EngineTransport(torch_drafter(tiny_llama()))
+        device.delay_s = lambda draft: (steps - 0.5) * ENGINE_S if draft.token_ids else 0.0
+        service = serving(device)
+        service.rules = replace(service.rules, drafts_ahead=ahead)
+        began_at_s, request = now_s(), replace(request_for(window=4), max_tokens=200)
+        assert tokens_of(await service.response(request)) == truth_of(request)
+        took_s.append(now_s() - began_at_s)
+        await service.idle()
+    waited, went_on = took_s
+    assert went_on < most * waited
+    assert went_on < 215 * ENGINE_S, "never less than a token a step"
