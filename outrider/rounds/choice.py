@@ -133,14 +133,18 @@ class RoundChooser:
     def goes_on_beside(self, estimate: Estimate) -> bool:
         """Whether the verifier goes on by itself while the device drafts.
 
-        Only where it does not matter when a draft comes, and where a round of its own would be over before: the less
-        so the more loaded it is, as tokens that a draft would have brought then cost others.
+        Only where it does not matter when a draft comes, and where by then it has made as many tokens by itself as the
+        draft's round is expected to bring: up to there waiting costs nothing, and takes fewer rows. The less so the
+        more loaded it is, as tokens that a draft would have brought then cost others.
         """
         plan = estimate.plan
         if plan is None or not plan.window or plan.expansion or self.deferral(plan) is not None:
             return False
         rule = PROTOCOLS[plan.protocol].rule(self._generation.request.params, self._speculation.wire)
-        return may_be_late(rule) and (1.0 - estimate.load) * estimate.exchange_s > estimate.alone_s
+        return (
+            may_be_late(rule)
+            and (1.0 - estimate.load) * estimate.exchange_s > estimate.alone_s * estimate.expected_tokens
+        )
 
     def learn(
         self, plan: DraftPlan | None, block: Block, outcome: Verified, equal_tokens: int = 0, wrong_tokens: int = 0

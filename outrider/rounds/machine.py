@@ -159,8 +159,9 @@ class RoundMachine:
                 return self._decided(event, now_s)
 
     def moved(self, number: int, event: RoundEvent) -> None:
-        """A block was given to the verifier (DISPATCHED)."""
-        self._generation.round_happened(number, event)
+        """A block was given to the verifier (DISPATCHED), unless its round is over or lost since it was planned."""
+        if number in self._generation.open_rounds:
+            self._generation.round_happened(number, event)
 
     def paused(self, seconds: float) -> None:
         """So long nothing was begun because nobody read: it is nobody's promise that was broken."""

@@ -167,7 +167,8 @@ class Batcher:
         before = self._members.get(name)
         until_round = block.round if block.stretch is None else block.stretch.until_round
         size = self._planning.block_tokens
-        member = Member(block, None, observe, self._told[name], block.round, cost, terms, size, now_s, until_round)
+        since_s = now_s if before is None or not self._planner.waits(name) else before.since_s  # it keeps its place
+        member = Member(block, None, observe, self._told[name], block.round, cost, terms, size, since_s, until_round)
         member.overtakes = before if before is not None and before.given else None
         for told in member.told.waiting:  # whoever made the block has not heard of these yet
             member.behind(told.outcome, now_s)
@@ -356,7 +357,7 @@ class Batcher:
         if isinstance(outcome, Unfinished):
             member.cost = VerifyCost(outcome.remaining_tokens, block_tokens(member.block) - outcome.remaining_tokens)
             return True
-        went_on = member.went_on(outcome)
+        went_on, member.overtakes = member.went_on(outcome), None
         if not went_on:
             self._forget(name)
         elif not member.has_leave:
@@ -379,6 +380,7 @@ class Batcher:
         if isinstance(outcome, Unfinished):
             return True
         member.behind(outcome, now_s)
-        before.went_on(outcome)
+        if not before.went_on(outcome):
+            self._forget(outcome.generation)  # there is nothing left that it could join
         before.tell(outcome, now_s)
         return True

@@ -164,7 +164,7 @@ class Member:
 
     def stretches(self) -> None:
         """Its own round was told, and its stretch has begun."""
-        self.block, self.draft_tokens, self.overtakes = alone(self.block), None, None
+        self.block, self.draft_tokens = alone(self.block), None
 
     @property
     def has_leave(self) -> bool:

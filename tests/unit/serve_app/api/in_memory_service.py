@@ -129,6 +129,7 @@ class LocalVerifier:
             while not self._inbox and self._stepped.idle:
                 self._given.clear()
                 await self._given.wait()
+            calls, self._inbox = self._inbox, []  # what comes during a step joins the next one
             await asyncio.sleep(ENGINE_S)
             number, self.made = self.made, self.made + 1
             if number in self.gates:
@@ -138,7 +139,6 @@ class LocalVerifier:
             if number in self.dies_before:
                 self._restart()
                 raise VerifierLostError("died")
-            calls, self._inbox = self._inbox, []
             reply = self._stepped.step(calls)
             self.computed += [reply.computed] if reply.computed else []
             if number in self.dies_after:

@@ -1,23 +1,25 @@
 """A batcher over a verifier that is driven by hand."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
 
 from actors.messages import StepReply, VerifyCall
-from outrider.contracts.cost import LinearCostModel, VerifyCost
+from outrider.contracts.cost import CostModel, LinearCostModel, VerifyCost
 from outrider.contracts.errors import VerifierLostError
 from outrider.contracts.verifying import (
     Block,
     KvUsage,
     OpenGeneration,
     Outcome,
+    Stretch,
     Verified,
 )
 from outrider.costs.estimator import OnlineEstimator
 from outrider.rounds.events import VerifyResult
 from outrider.rounds.states import RoundEvent
 from outrider.scheduling.fcfs import Fcfs
-from outrider.scheduling.policy import BatchLimits, SchedulingPolicy
+from outrider.scheduling.policy import BatchLimits, BatchPlan, PendingVerification, SchedulingPolicy
 from serve_app.coordination.batcher import Batcher, Planning
 from serve_app.coordination.statistics import BatchRecord
 from tests.unit.virtual_clock import now_s
@@ -102,3 +104,38 @@ def submit(
 ) -> asyncio.Task[VerifyResult]:
     observe = (events if events is not None else []).append
     return asyncio.create_task(batcher.verify(b, cost, opening, observe))
+
+
+async def follows(batcher: Batcher, name: str) -> VerifyResult:
+    """The next round of a stretch."""
+    told: asyncio.Future[VerifyResult] = asyncio.get_running_loop().create_future()
+
+    def follower(result: VerifyResult | Exception) -> bool:
+        if isinstance(result, Exception):
+            told.set_exception(result)
+        else:
+            told.set_result(result)
+        return False
+
+    batcher.follow(name, follower)
+    return await told
+
+
+def alone(name: str, until_round: int, end_ids: frozenset[int] = frozenset()) -> Block:
+    """A block whose generation may go on by itself."""
+    return replace(block(name), draft=(), stretch=Stretch(until_round, end_ids))
+
+
+class Picky:
+    """First come, first served, but for those who are not wanted."""
+
+    def __init__(self) -> None:
+        self.unwanted = set[str]()
+
+    def plan(
+        self, pending: Sequence[PendingVerification], now_s: float, limits: BatchLimits, cost_model: CostModel
+    ) -> BatchPlan:
+        """Let all others in."""
+        plan = Fcfs().plan([one for one in pending if one.generation not in self.unwanted], now_s, limits, cost_model)
+        waiting = (*plan.waiting, *(one for one in pending if one.generation in self.unwanted))
+        return BatchPlan(plan.batch, waiting, plan.reason)

@@ -7,17 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from actors.messages import VerifyCall
 from outrider.contracts.cost import CostModel, LinearCostModel, VerifyCost
 from outrider.contracts.errors import VerifierLostError
 from outrider.contracts.requests import SamplingParams
-from outrider.contracts.stretches import overtaken
 from outrider.contracts.verifying import (
-    Block,
     OpenGeneration,
     Refused,
     Resolution,
-    Stretch,
     Undecided,
     Unfinished,
     Unknown,
@@ -25,44 +21,23 @@ from outrider.contracts.verifying import (
 )
 from outrider.costs.estimator import OnlineEstimator
 from outrider.rounds.account import VerifyTerms
-from outrider.rounds.events import VerifyResult
 from outrider.rounds.states import RoundEvent
 from outrider.scheduling.fcfs import Fcfs
 from outrider.scheduling.policy import BatchLimits, BatchPlan, PendingVerification, StopReason
-from serve_app.coordination.batcher import Batcher
 from serve_app.coordination.statistics import BatchRecord
 from tests.unit.serve_app.coordination.hand_driven import (
     DEADLINE_S,
     LIMITS,
     USAGE,
-    HandDrivenVerifier,
+    alone,
     block,
+    follows,
     make,
     submit,
     verified,
 )
 from tests.unit.serve_app.coordination.in_memory import until
-from tests.unit.virtual_clock import now_s, on_loop
-
-
-async def follows(batcher: Batcher, name: str) -> VerifyResult:
-    """The next round of a stretch."""
-    told: asyncio.Future[VerifyResult] = asyncio.get_running_loop().create_future()
-
-    def follower(result: VerifyResult | Exception) -> bool:
-        if isinstance(result, Exception):
-            told.set_exception(result)
-        else:
-            told.set_result(result)
-        return False
-
-    batcher.follow(name, follower)
-    return await told
-
-
-def alone(name: str, until_round: int, end_ids: frozenset[int] = frozenset()) -> Block:
-    """A block whose generation may go on by itself."""
-    return replace(block(name), draft=(), stretch=Stretch(until_round, end_ids))
+from tests.unit.virtual_clock import on_loop
 
 
 @on_loop
@@ -424,101 +399,3 @@ async def test_the_estimator_learns_from_what_a_pass_computed_not_from_what_was_
     one_row = [VerifyCost(1, 30)]
     assert little.predict_s(one_row) == pytest.approx(0.5, rel=0.05)
     assert chunk.predict_s(one_row) < 0.7 * little.predict_s(one_row), "the same time, taken for that of sixteen rows"
-
-
-def late(name: str, *draft: int, until_round: int = 60) -> Block:
-    return replace(block(name, 60), position=11, draft=draft, stretch=Stretch(until_round, frozenset({9})))
-
-
-@on_loop
-async def test_a_block_that_joins_a_stretch_is_told_behind_the_rounds_that_were_under_way() -> None:
-    batcher, verifier = make()
-    first = submit(batcher, alone("a", 50, frozenset({9})))
-    await verifier.calls.get()
-    verifier.brings(verified(block("a")))
-    await first
-    batcher.extend("a", 55)
-    events, terms = list[RoundEvent](), VerifyTerms(7.0, 2.0, survivals=(0.8, 0.4, 0.2))
-    batcher.join(late("a", 7, 8, 9, until_round=62), VerifyCost(4, 11), events.append, terms)
-    call = await verifier.calls.get()
-    assert (call.blocks, call.leaves) == ((late("a", 7, 8, 9, until_round=62),), ()), "no leave of the stretch's"
-    assert events == [RoundEvent.DISPATCHED]
-    batcher.promised("a", VerifyTerms())
-    verifier.brings(Verified("a", 1, (), 7))
-    assert (await follows(batcher, "a")).outcome.round == 1
-    before_s = now_s()
-    await asyncio.sleep(1.0)
-    verifier.brings(Verified("a", 60, (0,), 4))
-    result = await follows(batcher, "a")
-    assert (result.outcome.round, result.draft_tokens) == (60, None)
-    assert result.queue_s == pytest.approx(now_s() - before_s - 0.5), "what came before is the stretch's"
-    verifier.brings(Verified("a", 61, (), 4), Verified("a", 2, (), 4))
-    assert (await follows(batcher, "a")).outcome.round == 61, "it had no end token in front"
-    assert not batcher.idle
-    verifier.brings(Verified("a", 62, (), 9))
-    await follows(batcher, "a")
-    assert batcher.idle
-
-
-@on_loop
-async def test_a_block_that_finds_no_room_holds_its_stretch_back_and() -> None:
-    policy = Remembering()
-    batcher, verifier = make(policy=policy)
-    stretches = [submit(batcher, alone(name, 50)) for name in "abcd"]
-    await verifier.calls.get()
-    verifier.brings(*(verified(block(name)) for name in "abcd"))
-    await asyncio.gather(*stretches)
-    policy.unwanted = {"a"}
-    batcher.join(late("a", 7, 8, 3), VerifyCost(4, 11), lambda _: None)
-    call = await verifier.calls.get()
-    assert (call.blocks, call.leaves) == ((), (("a", 0),))
-    policy.unwanted = set()
-    verifier.brings(*(Verified(name, 1, (), 7) for name in "abcd"))
-    call = await verifier.calls.get()
-    left = overtaken(late("a", 7, 8, 3), (7,))
-    assert (call.blocks, call.leaves, left.draft) == ((left,), (), (8, 3))
-
-
-@pytest.mark.parametrize("given", [True, False])
-@on_loop
-async def test_a_verifier_that_is_lost_loses_what_was_to_join_it(given: bool) -> None:
-    batcher, verifier = make()
-    first = submit(batcher, alone("a", 50))
-    await verifier.calls.get()
-    verifier.brings(verified(block("a")))
-    await first
-    batcher.join(late("a", 7), VerifyCost(2, 11), lambda _: None)
-    if given:
-        await verifier.calls.get()
-    verifier.dies()
-    with pytest.raises(VerifierLostError):
-        await follows(batcher, "a")
-    assert batcher.idle
-    again = submit(batcher, block("a", 61))
-    verifier.brings(Verified("a", 60, (), 7), session=0)
-    assert (await until_given(verifier, 61)).session == 1
-    verifier.brings(verified(block("a", 61)))
-    assert (await again).outcome.round == 61
-
-
-async def until_given(verifier: HandDrivenVerifier, number: int) -> VerifyCall:
-    """The call that brings a round."""
-    while True:
-        call = await verifier.calls.get()
-        if any(block.round == number for block in call.blocks):
-            return call
-
-
-class Remembering:
-    """First come, first served, but for those who are not wanted."""
-
-    def __init__(self) -> None:
-        self.unwanted = set[str]()
-
-    def plan(
-        self, pending: Sequence[PendingVerification], now_s: float, limits: BatchLimits, cost_model: CostModel
-    ) -> BatchPlan:
-        """Let all others in."""
-        plan = Fcfs().plan([one for one in pending if one.generation not in self.unwanted], now_s, limits, cost_model)
-        waiting = (*plan.waiting, *(one for one in pending if one.generation in self.unwanted))
-        return BatchPlan(plan.batch, waiting, plan.reason)
