@@ -362,7 +362,7 @@ def without_room(service: Service, policy: Picky) -> list[int]:
             waits.append(service.verifier.made)
         join(block, cost, observe, terms)
 
-    service.services.batcher.join = joins  # type: ignore[method-assign]
+    service.services.batcher.join = joins  # type: ignore[assignment, method-assign]
     return waits
 
 

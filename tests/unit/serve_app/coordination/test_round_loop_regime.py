@@ -57,7 +57,8 @@ async def test_changing_arms_changes_no_token_and_drafts_are_as_good_as_before(p
     assert changes >= 4
     drafted = [timing for timing in service.timings if timing.drafted_tokens]
     assert {timing.arm for timing in drafted} == {DRAFT}
-    assert all(timing.accepted_tokens == timing.drafted_tokens for timing in drafted), "also behind a stretch"
+    right = [timing.accepted_tokens + timing.trimmed_tokens for timing in drafted]  # some beside a stretch, and late
+    assert right == [timing.drafted_tokens for timing in drafted], "also behind a stretch"
     assert len(service.fleet.excluded) == 1, "one drafter is leased, once"
     assert regime.report(now_s()).active_s > 0.0
     await service.idle()
