@@ -184,6 +184,7 @@ class SpeculationConfig:
     k_max: Annotated[int, Field(strict=True, ge=1, le=64)] = 16
     window: Window | None = None
     expansion: tuple[Siblings, ...] = ()
+    drafts_ahead: bool = True
 
     def __post_init__(self) -> None:
         """Refuse a window past the engines' limit, a fixed choice that is none, and a tree that is not one."""

@@ -41,6 +41,7 @@ class Speculation:
         expansion: fixed tree shape; () leaves it to the policy.
         wire: how messages are written.
         has_drafters: whether there are any.
+        drafts_ahead: whether stretches may go on while a device drafts.
     """
 
     protocols: tuple[ProtocolName, ...]
@@ -49,6 +50,7 @@ class Speculation:
     expansion: tuple[int, ...]
     wire: WireFormat
     has_drafters: bool
+    drafts_ahead: bool = True
 
 
 def allowed_protocols(generation: Generation, speculation: Speculation) -> tuple[ProtocolName, ...]:
@@ -138,7 +140,9 @@ class RoundChooser:
         more loaded it is, as tokens that a draft would have brought then cost others.
         """
         plan = estimate.plan
-        if plan is None or not plan.window or plan.expansion or self.deferral(plan) is not None:
+        if plan is None or not self._speculation.drafts_ahead:
+            return False
+        if not plan.window or plan.expansion or self.deferral(plan) is not None:
             return False
         rule = PROTOCOLS[plan.protocol].rule(self._generation.request.params, self._speculation.wire)
         return (

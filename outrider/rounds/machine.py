@@ -97,7 +97,6 @@ class RoundRules:
     Attributes:
         spikes: shared, and told of every round.
         correction_deadline_s: how long a token that is a device's to draw waits for a device.
-        drafts_ahead: whether stretches may go on while a device drafts.
     """
 
     speculation: Speculation
@@ -106,7 +105,6 @@ class RoundRules:
     spikes: SpikeDetector
     correction_deadline_s: float
     leave: Leave = field(default_factory=Leave)
-    drafts_ahead: bool = True
 
 
 class RoundMachine:
@@ -241,7 +239,7 @@ class RoundMachine:
         """Whether this is ordered ahead."""
         # A verifier that has to be told of something first needs its block for that.
         knows_all = self._held_by_verifier and not self._generation.unverified
-        return self._rules.drafts_ahead and knows_all and self._chooser.goes_on_beside(estimate)
+        return knows_all and self._chooser.goes_on_beside(estimate)
 
     def _order_ahead(self, estimate: Estimate, now_s: float) -> list[Effect]:
         assert estimate.plan is not None

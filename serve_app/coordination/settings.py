@@ -55,6 +55,7 @@ class DraftingSettings:
             expansion=speculation.expansion,
             wire=self.wire.format(vocab_size),
             has_drafters=self.has_drafters,
+            drafts_ahead=speculation.drafts_ahead,
         )
 
     @property

@@ -35,7 +35,7 @@ from tests.unit.serve_app.api.in_memory_coordinators import Coordinators
 from tests.unit.serve_app.api.in_memory_service import PENALISED, Service, drafter, request_for, tokens_of, truth_of
 from tests.unit.serve_app.api.test_http_errors import through_ray
 from tests.unit.serve_app.coordination.in_memory import GREEDY, PROMPT, SAMPLED, Gate, until
-from tests.unit.virtual_clock import on_loop
+from tests.unit.virtual_clock import VirtualLoop, on_loop
 
 DEATH = ActorDiedError()
 ASKED = replace(request_for(params=SAMPLED), max_tokens=12, logprobs=2, prompt_logprobs=True, request_id="r")
@@ -51,7 +51,8 @@ REQUESTS = {
 
 @functools.cache
 def undisturbed(request: GenerationRequest) -> tuple[GenerationChunk, ...]:
-    return tuple(asyncio.run(Service(drafter()).response(request)))
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:  # rounds depend on when drafts come
+        return tuple(runner.run(Service(drafter()).response(request)))
 
 
 def text_of(chunks: Sequence[GenerationChunk]) -> str:

@@ -342,7 +342,8 @@ async def test_an_exchange_brings_its_steps_or_its_draft_and_one_more(steps: int
         device = EngineTransport(torch_drafter(tiny_llama()))
         device.delay_s = lambda draft: (steps - 0.5) * ENGINE_S if draft.token_ids else 0.0
         service = serving(device)
-        service.rules = replace(service.rules, drafts_ahead=ahead, policy=Ahead(exchange_s=steps * ENGINE_S))
+        speculation = replace(service.rules.speculation, drafts_ahead=ahead)
+        service.rules = replace(service.rules, speculation=speculation, policy=Ahead(exchange_s=steps * ENGINE_S))
         began_at_s, request = now_s(), replace(request_for(window=4), max_tokens=200)
         assert tokens_of(await service.response(request)) == truth_of(request)
         took_s.append(now_s() - began_at_s)
