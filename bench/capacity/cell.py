@@ -19,7 +19,7 @@ from bench.harness.recorded_drafts import RecordedResponse
 from outrider.config.schema import Config, SchedulingConfig
 from outrider.contracts.cost import CostModel, LinearCostModel
 from outrider.contracts.requests import GenerationChunk, GenerationRequest, SamplingParams
-from outrider.rounds.machine import Leave
+from outrider.rounds.rules import Leave
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.policy import BatchLimits, BatchPlan, PendingVerification, SchedulingPolicy
 from serve_app.coordination.generations import Generations, Target, VerifierAccess

@@ -16,19 +16,17 @@ row it is drawn from asked for where it is not known, and the order for the next
 to the verifier, whose outcome is committed - or undecided: it then needs more of the device before it decides.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from outrider.contracts.committed import Committed
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.drafting import Draft, DraftPlan, NeedsRow
 from outrider.contracts.errors import ContextTooLongError, GenerationFailedError
-from outrider.contracts.requests import ChoiceReport, GenerationChunk
 from outrider.contracts.stretches import alone, goes_on
 from outrider.contracts.verifying import Block, OpenGeneration, Refused, Resolution, Stretch, Undecided, Verified
 from outrider.protocols.registry import CORRECTION_ALONE, PROTOCOLS
 from outrider.rounds.account import RoundAccount
 from outrider.rounds.blocks import block_tokens, is_binding, make_block, row_request
-from outrider.rounds.choice import RoundChooser, Speculation, report
+from outrider.rounds.choice import RoundChooser
 from outrider.rounds.events import (
     Answered,
     AskAgain,
@@ -55,56 +53,15 @@ from outrider.rounds.events import (
 )
 from outrider.rounds.generation import Generation
 from outrider.rounds.open_round import OpenRound
-from outrider.rounds.states import CorrectionEvent, CorrectionState, GenerationEvent, GenerationState, RoundEvent
-from outrider.scheduling.attribution import SpikeDetector
-from outrider.scheduling.ledger import DeadlineRule, resumed_ledger
+from outrider.rounds.rules import LINK_PATIENCE, MAX_VERIFIER_LOSSES, RoundRules
+from outrider.rounds.states import CorrectionEvent, CorrectionState, GenerationState, RoundEvent
+from outrider.rounds.telling import Teller
+from outrider.scheduling.ledger import resumed_ledger
 from outrider.selection.arms import DRAFT
-from outrider.selection.situation import ChoiceReason, Estimate, RoundChoice, SelectionPolicy
-from outrider.text.shown import IncrementalText, shown
+from outrider.selection.situation import Estimate, RoundChoice
+from outrider.text.shown import IncrementalText
 
-LINK_PATIENCE = 3.0  # times what a link is expected to take, added to a drafter's deadline
-_MAX_VERIFIER_LOSSES = 5  # in a row, without a committed round between them
 _MOST_BESIDE = 1024  # rounds of a stretch while a draft is under way; messages to devices tell a number modulo 256
-
-
-@dataclass(frozen=True, slots=True)
-class Leave:
-    """Rounds that a verifier may make by itself before it is asked anew."""
-
-    with_drafter: int = 2  # while one may be of use
-    without_drafter: int = 32  # likewise the most of any leave
-    undrafted_s: float = 0.25  # worth of rounds where the verifier's regime has nothing drafted
-
-    def rounds(self, choice: RoundChoice | None, *, may_draft: bool) -> int:
-        """That may follow, where the last choice was to draft nothing."""
-        if not may_draft:
-            return self.without_drafter
-        if choice is None or choice.reason is not ChoiceReason.REGIME:
-            return self.with_drafter
-        rounds = self.undrafted_s / max(choice.chosen.round_s, 1e-6)
-        return max(self.with_drafter, min(int(rounds), self.without_drafter))
-
-    def beside(self, estimate: Estimate) -> int:
-        """That may follow while this is drafted: until it should be here, and one more."""
-        rounds = estimate.exchange_s / max(estimate.alone_s, 1e-6)
-        return max(self.with_drafter, min(int(rounds) + 1, self.without_drafter))
-
-
-@dataclass(frozen=True, slots=True)
-class RoundRules:
-    """What the rounds of all responses of a verifier go by.
-
-    Attributes:
-        spikes: shared, and told of every round.
-        correction_deadline_s: how long a token that is a device's to draw waits for a device.
-    """
-
-    speculation: Speculation
-    policy: SelectionPolicy
-    deadline_rule: DeadlineRule
-    spikes: SpikeDetector
-    correction_deadline_s: float
-    leave: Leave = field(default_factory=Leave)
 
 
 class RoundMachine:
@@ -113,11 +70,11 @@ class RoundMachine:
     def __init__(self, generation: Generation, text: IncrementalText, rules: RoundRules, now_s: float) -> None:
         """Take over a NEW generation and its text; a resumed one's promise counts from now on."""
         request = generation.request
-        self._generation, self._text, self._rules = generation, text, rules
+        self._generation, self._rules = generation, rules
         self._chooser = RoundChooser(generation, rules.speculation, rules.policy)
         ledger = resumed_ledger(request.slo.tokens_per_s, request.ledger, now_s)
         self._account = RoundAccount(ledger, rules.deadline_rule, rules.spikes)
-        self._choices: list[ChoiceReport] = []  # not told yet
+        self._teller = Teller(generation, text, self._account)
         self._began_at_s: float | None = None  # of the round that is being made
         self._round: OpenRound | None = None
         self._ahead: OpenRound | None = None  # ordered ahead: with its device, or with the verifier once it has a block
@@ -203,14 +160,9 @@ class RoundMachine:
         self._choice, self._arm = self._chooser.choose(turn, self._account.promise(now_s)), turn.arm
         return self._choice
 
-    def _explain(self) -> None:
-        """Of each round, what it goes by."""
-        if self._generation.request.explain and self._choice is not None:
-            self._choices.append(report(self._choice))
-
     def _begin(self, turn: Turn, began_at_s: float, now_s: float) -> list[Effect]:
         generation, choice = self._generation, self._choose(turn, now_s)
-        self._explain()
+        self._teller.explain(self._choice)
         plan, owed = choice.chosen.plan, generation.correction_by is not None
         if plan is None and owed:
             plan = CORRECTION_ALONE
@@ -301,9 +253,16 @@ class RoundMachine:
         assert self._began_at_s is not None, "it was waited for"
         ahead.began_at_s = self._began_at_s
         ahead.beside_s = max(0.0, ahead.beside_s - (now_s - ahead.began_at_s))
-        self._round, self._ahead, self._until_round = ahead, None, stretch.until_round
-        self._explain()
-        return self._verify_block(ahead, stretch)
+        effects = self._verify_block(ahead, stretch)
+        self._takes_place(ahead)
+        self._teller.explain(self._choice)
+        return effects
+
+    def _takes_place(self, ahead: OpenRound) -> None:
+        """What was ordered ahead is the round that is made now, and its stretch the one that follows."""
+        assert ahead.block is not None, "what takes a round's place is with the verifier"
+        assert ahead.block.stretch is not None
+        self._round, self._ahead, self._until_round = ahead, None, ahead.block.stretch.until_round
 
     def _give_up_draft(self, round_: OpenRound) -> list[Effect]:
         """The target draws what was drafted, and perhaps because of what was: said to be inexact where that matters."""
@@ -323,7 +282,7 @@ class RoundMachine:
         committed = generation.commit_correction(token_id)
         self._account.committed(1, now_s)
         round_.sent_tokens = 1
-        return [Send(self._chunk(committed))]
+        return [Send(self._teller.chunk(committed))]
 
     def _verify_alone(self, round_: OpenRound) -> list[Effect]:
         """Nothing was drafted: the verifier may go on by itself."""
@@ -402,11 +361,9 @@ class RoundMachine:
     def _joined(self, ahead: OpenRound) -> None:
         """What was ordered ahead is decided, in place of the round that would have followed by itself."""
         assert self._round is not None
-        assert ahead.block is not None, "what is decided was sent"
-        assert ahead.block.stretch is not None
         self._generation.round_happened(self._round.number, RoundEvent.OVERTAKEN)
         ahead.began_at_s = self._round.began_at_s
-        self._round, self._ahead, self._until_round = ahead, None, ahead.block.stretch.until_round
+        self._takes_place(ahead)
 
     def _row_came(self, outcome: Verified, now_s: float) -> list[Effect]:
         """What a device is to draw from is known; if it leaves one token only, that is committed."""
@@ -414,7 +371,7 @@ class RoundMachine:
         self._account.committed(len(committed.token_ids), now_s)
         if self._generation.correction_by is None:
             self._over()
-        return [Send(self._chunk(committed))] if committed.token_ids else []
+        return [Send(self._teller.chunk(committed))] if committed.token_ids else []
 
     def _commit(self, round_: OpenRound, outcome: Verified, event: Decided, now_s: float) -> list[Effect]:
         generation, plan, block = self._generation, round_.plan, round_.verified
@@ -443,7 +400,7 @@ class RoundMachine:
             generation.late(judgement.late)
             slo_class = generation.request.slo.name
             timing = replace(timing, slo_class=slo_class, late=judgement.late, behind=judgement.behind)
-        chunk = self._chunk(committed)
+        chunk = self._teller.chunk(committed)
         self._over()
         behind = self._went_on(round_, outcome, event, now_s)
         return [Measured(timing), *behind[:-1], Send(chunk), *behind[-1:]]
@@ -459,7 +416,7 @@ class RoundMachine:
         generation.begin_following_round(number)
         self._round, self._began_at_s = OpenRound(number, now_s, block=alone(block), follows=True), now_s
         effects = self._renewed(number, event.turn, now_s, drafted=drafted) if event.goes_on else []
-        self._explain()
+        self._teller.explain(self._choice)
         asks = self._ahead is None and self._chooser.may_draft and self._half_used(number + 1)
         return [*effects, Follow(number, self._account.terms(now_s, 1.0), asks)]
 
@@ -468,10 +425,9 @@ class RoundMachine:
         ahead = self._ahead
         if ahead is None or ahead.block is None:
             return []
-        assert ahead.block.stretch is not None
         ahead.began_at_s = self._began_at_s = now_s
-        self._round, self._ahead, self._until_round = ahead, None, ahead.block.stretch.until_round
-        self._explain()
+        self._takes_place(ahead)
+        self._teller.explain(self._choice)
         return [Follow(ahead.number, self._account.terms(now_s, ahead.expected_tokens), asks=True)]
 
     def _renewed(self, number: int, turn: Turn | None, now_s: float, *, drafted: bool) -> list[Effect]:
@@ -525,7 +481,7 @@ class RoundMachine:
         self._held_by_verifier = False
         self._losses += 1
         lost = Report(Incident.ROUND_LOST, {"round": round_.number})
-        if self._losses > _MAX_VERIFIER_LOSSES:
+        if self._losses > MAX_VERIFIER_LOSSES:
             reason = f"the verifier was lost {self._losses} times in a row before a round was committed; see its log"
             return [lost, Fail(GenerationFailedError(reason))]
         return [*self._over(), lost, AwaitVerifier()]
@@ -539,28 +495,6 @@ class RoundMachine:
         """The round is over; nothing more is to be done for it."""
         self._round = self._began_at_s = None
         return []
-
-    def _chunk(self, committed: Committed) -> GenerationChunk:
-        """What the client is sent of it, up to a stop string; the last one ends the generation."""
-        generation, piece = self._generation, shown(self._text, committed)
-        if piece.consumed < len(committed.token_ids):
-            generation.swallowed(committed.origins[piece.consumed :])
-            self._account.swallowed(len(committed.token_ids) - piece.consumed)
-        if piece.finish is not None:
-            generation.happened(GenerationEvent.ENDED)
-        choices, self._choices = tuple(self._choices), []
-        return GenerationChunk(
-            token_ids=committed.token_ids[: piece.consumed],
-            spans=piece.spans,
-            stats=generation.stats,
-            shown_tokens=self._text.shown_tokens,
-            logprobs=committed.logprobs[: piece.consumed],
-            prompt_logprobs=committed.prompt_logprobs,
-            finish_reason=piece.finish,
-            correction_by=generation.correction_by,
-            choices=choices,
-            ledger=self._account.record,
-        )
 
 
 def _may_draw(drafter: Drafter | None, model: str | None) -> bool:

@@ -14,7 +14,7 @@ from outrider.link.state import profile_csi
 from outrider.link.trace import profile_at
 from outrider.protocols.registry import PROTOCOLS
 from outrider.rounds.load import PresentLoad
-from outrider.rounds.machine import Leave
+from outrider.rounds.rules import Leave
 from outrider.selection.acceptance import AcceptanceBook, GenerationAcceptance, rule_row
 from outrider.selection.arms import DRAFT, Arm
 from outrider.selection.regime import Regime

@@ -15,7 +15,7 @@ from outrider.link.state import profile_csi
 from outrider.link.trace import profile_at
 from outrider.protocols.payload import order_bits
 from outrider.protocols.registry import PROTOCOLS, answer_bits
-from outrider.rounds.machine import Leave
+from outrider.rounds.rules import Leave
 from outrider.selection.situation import Promise
 from outrider.selection.yields import expected_tokens
 from outrider.simulation.acceptance_models import Predictor, draft_shape

@@ -33,7 +33,7 @@ from outrider.link.state import LinkSample, ProbeRequest
 from outrider.protocols.registry import NO_TOKENS
 from outrider.rounds.events import Answered, AskAgain, AskDrafter, Drafter, Exchange
 from outrider.rounds.generation import Generation
-from outrider.rounds.machine import LINK_PATIENCE
+from outrider.rounds.rules import LINK_PATIENCE
 from outrider.session.answers import draft_fault, drafted_layers
 from outrider.session.session import CoordinatorSession, payload_bits
 from serve_app.coordination.drafter_book import DrafterBook, DrafterRecord

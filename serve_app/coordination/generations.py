@@ -18,7 +18,8 @@ from outrider.contracts.link import Csi
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from outrider.rounds.generation import Generation
 from outrider.rounds.load import PresentLoad
-from outrider.rounds.machine import RoundMachine, RoundRules
+from outrider.rounds.machine import RoundMachine
+from outrider.rounds.rules import RoundRules
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import SpikeDetector
 from outrider.selection.regime import Regime, RegimeSettings

@@ -8,7 +8,7 @@ from outrider.config.schema import Config, DrafterGroupConfig, LimitsConfig, Spe
 from outrider.costs.profiles import CostProfile
 from outrider.engines.kinds import VerifierSpec
 from outrider.rounds.choice import Speculation
-from outrider.rounds.machine import Leave
+from outrider.rounds.rules import Leave
 from outrider.scheduling.ledger import DeadlineRule
 from outrider.scheduling.policy import BatchLimits
 from outrider.scheduling.registry import SCHEDULING

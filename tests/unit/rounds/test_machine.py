@@ -35,7 +35,8 @@ from outrider.rounds.events import (
 )
 from outrider.rounds.generation import Generation
 from outrider.rounds.load import PresentLoad
-from outrider.rounds.machine import RoundMachine, RoundRules
+from outrider.rounds.machine import RoundMachine
+from outrider.rounds.rules import RoundRules
 from outrider.rounds.states import CorrectionState, GenerationEvent, RoundEvent
 from outrider.scheduling.attribution import SpikeDetector
 from outrider.scheduling.ledger import DeadlineRule

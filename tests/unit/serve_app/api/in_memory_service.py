@@ -22,7 +22,8 @@ from outrider.costs.estimator import OnlineEstimator
 from outrider.rounds.choice import Speculation
 from outrider.rounds.generation import Generation
 from outrider.rounds.load import PresentLoad
-from outrider.rounds.machine import RoundMachine, RoundRules
+from outrider.rounds.machine import RoundMachine
+from outrider.rounds.rules import RoundRules
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import SpikeDetector
 from outrider.scheduling.fcfs import Fcfs

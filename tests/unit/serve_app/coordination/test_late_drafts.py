@@ -16,7 +16,7 @@ from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.requests import GenerationRequest, ProtocolName, RoundStats, SamplingParams
 from outrider.rounds.events import AskDrafter
 from outrider.rounds.generation import Generation
-from outrider.rounds.machine import Leave
+from outrider.rounds.rules import Leave
 from serve_app import metrics
 from serve_app.coordination.drafter_book import DrafterBook
 from serve_app.coordination.drafter_link import DrafterLink, LinkServices

@@ -14,7 +14,7 @@ import torch
 from outrider.contracts.cost import LinearCostModel
 from outrider.contracts.requests import FinishReason, GenerationChunk, SamplingParams, TokenOrigin
 from outrider.contracts.slo import LedgerRecord, SloClass
-from outrider.rounds.machine import Leave
+from outrider.rounds.rules import Leave
 from outrider.rounds.states import GenerationState
 from serve_app.coordination.credit import Credit
 from tests.unit.engines.conftest import VOCAB, tiny_llama, torch_drafter

@@ -14,7 +14,7 @@ from outrider.contracts.exchanged import CorrectionSource
 from outrider.contracts.requests import FinishReason, GenerationRequest, ProtocolName, SamplingParams, TokenOrigin
 from outrider.protocols.registry import PROTOCOLS
 from outrider.rounds.generation import Generation
-from outrider.rounds.machine import Leave
+from outrider.rounds.rules import Leave
 from outrider.rounds.states import GenerationState
 from outrider.sampling.distributions import softmax
 from outrider.selection.situation import ChoiceReason, Estimate, RoundChoice, RoundSituation

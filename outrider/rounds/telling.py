@@ -1,0 +1,46 @@
+"""What a client is told of one response: committed text up to a stop string, and what each round went by."""
+
+from outrider.contracts.committed import Committed
+from outrider.contracts.requests import ChoiceReport, GenerationChunk
+from outrider.rounds.account import RoundAccount
+from outrider.rounds.choice import report
+from outrider.rounds.generation import Generation
+from outrider.rounds.states import GenerationEvent
+from outrider.selection.situation import RoundChoice
+from outrider.text.shown import IncrementalText, shown
+
+
+class Teller:
+    """Makes the chunks of one response."""
+
+    def __init__(self, generation: Generation, text: IncrementalText, account: RoundAccount) -> None:
+        """Nothing is told yet."""
+        self._generation, self._text, self._account = generation, text, account
+        self._choices: list[ChoiceReport] = []  # not told yet
+
+    def explain(self, choice: RoundChoice | None) -> None:
+        """Tell what a round goes by, of those who ask for it."""
+        if self._generation.request.explain and choice is not None:
+            self._choices.append(report(choice))
+
+    def chunk(self, committed: Committed) -> GenerationChunk:
+        """What the client is sent of it, up to a stop string; the last one ends the generation."""
+        generation, piece = self._generation, shown(self._text, committed)
+        if piece.consumed < len(committed.token_ids):
+            generation.swallowed(committed.origins[piece.consumed :])
+            self._account.swallowed(len(committed.token_ids) - piece.consumed)
+        if piece.finish is not None:
+            generation.happened(GenerationEvent.ENDED)
+        choices, self._choices = tuple(self._choices), []
+        return GenerationChunk(
+            token_ids=committed.token_ids[: piece.consumed],
+            spans=piece.spans,
+            stats=generation.stats,
+            shown_tokens=self._text.shown_tokens,
+            logprobs=committed.logprobs[: piece.consumed],
+            prompt_logprobs=committed.prompt_logprobs,
+            finish_reason=piece.finish,
+            correction_by=generation.correction_by,
+            choices=choices,
+            ledger=self._account.record,
+        )
