@@ -1,11 +1,12 @@
-"""Goodput of whole services under the same closed load, one server at a time.
+"""Goodput of whole services under the same closed load: all of them up, and asked one at a time.
 
-Servers are started anew in every repeat, in another order each time. An arm that fails is reported as such and the
-others go on.
+They take turns cell by cell, in another order each time, so that a machine whose speed drifts is the same to all. An
+arm that fails is reported as such and the others go on.
 """
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,53 +27,55 @@ class Load:
     """What every arm is asked."""
 
     clients: tuple[int, ...]  # numbers of them, one after another
-    requests: int  # at least so many for each number, and one for each client
+    requests: int  # of each client, one after another
     tokens: int  # of every answer
+    turns: int = 1
     timeout_s: float = 300.0  # of one request
 
-    def count(self, clients: int) -> int:
-        """Requests at this number of clients."""
-        return max(self.requests, clients)
+
+def measured(servers: Sequence[Server], load: Load, on_cell: Callable[[str], object]) -> Iterator[Sample]:
+    """All samples by number of clients, turn by turn; ``on_cell`` gets the arm after each."""
+    with TemporaryDirectory(prefix="outrider-engines-") as scratch, ExitStack() as running:
+        urls = [_started(server, Path(scratch) / f"server{i}.log", running) for i, server in enumerate(servers)]
+        arms = [(arm, url) for server, url in zip(servers, urls, strict=True) for arm in server.arms]
+        for clients in load.clients:
+            for turn in range(load.turns):
+                for place, (arm, url) in enumerate(rotated(arms, turn)):
+                    yield _cell(url, arm, load, clients, turn, place)
+                    on_cell(arm.name)
 
 
-def measured(servers: Sequence[Server], load: Load, repeats: int, on_cell: Callable[[str], object]) -> Iterator[Sample]:
-    """All samples by number of clients, server by server; ``on_cell`` gets the arm after each."""
-    with TemporaryDirectory(prefix="outrider-engines-") as scratch:
-        for repeat in range(repeats):
-            for server in rotated(servers, repeat):
-                yield from _of_server(server, load, repeat, Path(scratch) / "server.log", on_cell)
-
-
-def _of_server(
-    server: Server, load: Load, repeat: int, log: Path, on_cell: Callable[[str], object]
-) -> Iterator[Sample]:
-    cells = [(arm, clients) for clients in load.clients for arm in rotated(server.arms, repeat)]
-    done = 0
+def _started(server: Server, log: Path, running: ExitStack) -> str | ServerFailedError:
+    """Its URL, or why there is none."""
     try:
-        with started(server, log) as url:
-            for arm, clients in cells:
-                # Another session for every cell that this server meets: its prefix cache must not know the chats.
-                yield asyncio.run(_sample(url, arm, load, clients, f"{repeat}.{done}"))
-                done += 1
-                on_cell(arm.name)
-    except (ServerFailedError, ServiceUnusableError, httpx.HTTPError) as error:
-        for arm, clients in cells[done:]:
-            yield Sample(clients, arm.name, {}, str(error))
-            on_cell(arm.name)
+        return running.enter_context(started(server, log))
+    except ServerFailedError as error:
+        return error
 
 
-async def _sample(url: str, arm: Arm, load: Load, clients: int, session: str) -> Sample:
-    """One warm-up of all clients at once, then the load."""
+def _cell(url: str | ServerFailedError, arm: Arm, load: Load, clients: int, turn: int, place: int) -> Sample:
+    if isinstance(url, ServerFailedError):
+        return Sample(clients, arm.name, {}, str(url), turn)
+    try:
+        # Another session for every cell: no server's prefix cache is to know the chats.
+        values, failure = asyncio.run(_values_of(url, arm, load, clients, f"{turn}.{place}"))
+    except (ServiceUnusableError, httpx.HTTPError) as error:
+        return Sample(clients, arm.name, {}, str(error), turn)
+    return Sample(clients, arm.name, values, failure, turn)
+
+
+async def _values_of(url: str, arm: Arm, load: Load, clients: int, session: str) -> tuple[dict[str, float], str]:
+    """One warm-up of all clients at once, then the load: what was measured, and what failed of it."""
     async with open_client(url, load.timeout_s) as client:
         endpoint = await endpoint_of(client, await served_model(client), load.timeout_s)
         await closed_loop(endpoint, chats(clients, _WARM_UP_TOKENS, f"{session} warm-up", arm.extra), clients)
         before = await drafted_and_accepted(client)
-        chatted = chats(load.count(clients), load.tokens, session, arm.extra)
+        chatted = chats(clients * load.requests, load.tokens, session, arm.extra)
         answers = await closed_loop(endpoint, chatted, clients)
         after = await drafted_and_accepted(client)
     drafted, accepted = (new - old for new, old in zip(after, before, strict=True))
     failure = next((f"{one.outcome}: {one.detail}" for one in answers if one.outcome != COMPLETED), "")
-    return Sample(clients, arm.name, _values(answers, accepted / drafted if drafted else None), failure)
+    return _values(answers, accepted / drafted if drafted else None), failure
 
 
 def _values(answers: Sequence[Answer], acceptance: float | None) -> dict[str, float]:

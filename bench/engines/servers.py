@@ -6,6 +6,7 @@ between drafter and target.
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from bench.harness.server import Arm, Server
 from outrider.assembly.verifiers import process_variables
 from outrider.engines.kinds import VerifierSpec
 from outrider.engines.limits import EngineLimits
+
+OUTRIDER, CENTRAL = "outrider", "vllm alone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,11 @@ class ServingOptions:
     kv_mib: int = 1024
 
 
+def outrider_arm(engine: str, window: int | None) -> str:
+    """The name of Outrider's own choice, or of a window that every request asks for."""
+    return f"{OUTRIDER}, {engine}" + ("" if window is None else f", window {window}")
+
+
 def outrider_server(engine: str, options: ServingOptions) -> Server:
     """The whole cluster with drafters, on this machine."""
     assignments = (
@@ -43,9 +51,7 @@ def outrider_server(engine: str, options: ServingOptions) -> Server:
     for assignment in assignments:
         command += ["--set", assignment]
     arms = tuple(
-        Arm(f"outrider, {engine}", {})
-        if window is None
-        else Arm(f"outrider, {engine}, window {window}", {"outrider": {"window": window}})
+        Arm(outrider_arm(engine, window), {} if window is None else {"outrider": {"window": window}})
         for window in options.windows
     )
     return Server(f"outrider {engine}", tuple(command), "Ready:", {"RAY_USAGE_STATS_ENABLED": "0"}, arms)
@@ -66,7 +72,7 @@ def central_server(folder: Path, options: ServingOptions, threads: int, drafter:
         *("--max-model-len", str(options.context_tokens), "--kv-cache-memory-bytes", str(options.kv_mib * 2**20)),
         *("--max-num-seqs", "32", "--enforce-eager"),
     ]
-    name = "vllm alone"
+    name = CENTRAL
     if drafter is not None:
         model, draft_tokens = drafter
         name = f"vllm draft_model, {draft_tokens} tokens"
@@ -84,8 +90,8 @@ def central_server(folder: Path, options: ServingOptions, threads: int, drafter:
     return Server(name, tuple(command), "Application startup complete", environment, (Arm(name),))
 
 
-def all_servers(folder: Path, drafter: Path, options: ServingOptions) -> tuple[Server, ...]:
+def all_servers(engines: Sequence[str], folder: Path, drafter: Path, options: ServingOptions) -> tuple[Server, ...]:
     """Every server of the comparison; ``drafter`` is the exported one (``bench.engines.exported_drafter``)."""
     drafters = [None, *((drafter, tokens) for tokens in options.draft_tokens)]
     central = [central_server(folder, options, threads, one) for threads in options.central_threads for one in drafters]
-    return (*(outrider_server(engine, options) for engine in ("torch", "vllm")), *central)
+    return (*(outrider_server(engine, options) for engine in engines), *central)

@@ -29,6 +29,7 @@ class Sample:
     arm: str
     values: Mapping[str, float]  # by name; those that could not be measured are missing
     failure: str = ""  # what went wrong, if anything did
+    turn: int = 0  # that all arms took one after another
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,10 +72,12 @@ def test_a_load_is_run_on_every_server_and_a_dead_one_is_reported(tmp_path: Path
     dead = Server("dead", (sys.executable, "-c", "raise SystemExit('no such model')"), "ready", {}, (Arm("dead"),))
     seen: list[str] = []
     arms = (Arm("a"), Arm("b", {"outrider": {"window": 0}}))
-    load = Load(clients=(1, 3), requests=2, tokens=5)
-    samples = list(measured([small(tmp_path, *arms), dead], load, 2, seen.append))
-    assert len(seen) == len(samples) == 2 * (2 * 2 + 2)
-    assert [sample.arm for sample in samples] == ["a", "b", "a", "b", "dead", "dead", "dead", "dead", *"baba"]
+    load = Load(clients=(1, 3), requests=2, tokens=5, turns=2)
+    samples = list(measured([small(tmp_path, *arms), dead], load, seen.append))
+    assert [sample.arm for sample in samples] == seen == ["a", "b", "dead", "b", "dead", "a"] * 2
+    assert [(sample.clients, sample.turn) for sample in samples] == [
+        (clients, turn) for clients in (1, 3) for turn in (0, 1) for _ in range(3)
+    ]
     for sample in samples:
         if sample.arm == "dead":
             assert not sample.values
@@ -141,7 +143,7 @@ other_total 3.0
 
 
 def test_every_server_gets_the_same_model_and_its_own_port(tmp_path: Path) -> None:
-    servers = all_servers(tmp_path / "target", tmp_path / "drafter", OPTIONS)
+    servers = all_servers(("torch", "vllm"), tmp_path / "target", tmp_path / "drafter", OPTIONS)
     assert [server.name for server in servers] == [
         "outrider torch",
         "outrider vllm",
