@@ -68,7 +68,7 @@ def overtaken(block: Block, committed: tuple[int, ...]) -> Block:
 
 def alone(block: Block) -> Block:
     """Of a stretch behind a block that was drafted: what its rounds have of that block."""
-    return replace(block, forced=(), draft=())
+    return replace(block, forced=(), draft=()) if block.forced or block.draft else block
 
 
 @dataclass(slots=True, eq=False)
