@@ -17,7 +17,7 @@ class Leave:
 
     with_drafter: int = 2  # while one may be of use
     without_drafter: int = 32  # likewise the most of any leave
-    undrafted_s: float = 0.25  # worth of rounds where the verifier's regime has nothing drafted
+    undrafted_s: float = 1.0  # worth of rounds where the verifier's regime has nothing drafted
 
     def rounds(self, choice: RoundChoice | None, *, may_draft: bool) -> int:
         """That may follow, where the last choice was to draft nothing."""

@@ -170,8 +170,8 @@ def leave(arm: Arm, step_s: float, window: int | None = None) -> int:
     return effect.block.stretch.until_round - effect.block.round
 
 
-@pytest.mark.parametrize(("step_s", "rounds"), [(0.001, 32), (0.0125, 20), (0.05, 5), (0.5, 2)])
-def test_a_leave_under_an_arm_without_drafts_is_a_quarter_of_a_second(step_s: float, rounds: int) -> None:
+@pytest.mark.parametrize(("step_s", "rounds"), [(0.001, 32), (0.0625, 16), (0.25, 4), (2.0, 2)])
+def test_a_leave_under_an_arm_without_drafts_is_a_second(step_s: float, rounds: int) -> None:
     assert leave(NONE, step_s) == rounds
 
 
