@@ -27,7 +27,7 @@ from outrider.selection.situation import (
     round_terms,
 )
 
-_NOTHING_KNOWN = AcceptanceBook()
+_NOTHING_KNOWN = AcceptanceBook().view()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +99,17 @@ class RoundChooser:
         generation, speculation, drafter = self._generation, self._speculation, turn.drafter
         if self._acceptance is None and drafter is not None:
             self._acceptance = drafter.acceptance.generation(teaches=not generation.request.params.edited)
+        view = drafter.view if drafter is not None and self.may_draft else None
+        drafts = view is not None and (self._window is not None or turn.arm.drafts)
         self._situation = RoundSituation(
             params=generation.request.params,
             wire=speculation.wire,
             position=generation.position,
             remaining_tokens=generation.remaining_tokens - (generation.correction_by is not None),
             k_max=speculation.k_max,
-            drafter=drafter.view if drafter is not None and self.may_draft else None,
+            drafter=view,
             verifier=turn.verifier,
-            acceptance=(self._acceptance or _NOTHING_KNOWN).view(),
+            acceptance=self._acceptance.view() if drafts and self._acceptance is not None else _NOTHING_KNOWN,
             protocols=self._protocols,
             window=self._window,
             expansion=self._expansion,

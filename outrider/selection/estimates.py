@@ -100,14 +100,9 @@ def estimate(situation: RoundSituation, plans: PlanSet, last_plan: DraftPlan | N
     grid = situation.acceptance.grid(table.depths, table.siblings)
     survivals: Floats = grid.ravel().take(table.cells).cumprod(axis=1)
     tokens = 1.0 + survivals.sum(axis=1)
-    verifier, model, cached = situation.verifier, situation.verifier.cost_model, max(situation.position - 1, 0)
-
-    def batch_of(rows: int) -> float:
-        return model.predict_alike_s(VerifyCost(rows, cached), verifier.batch_blocks)
-
-    batch_s: Floats = np.array([batch_of(rows) for rows in table.row_counts]).take(table.row_index)
-    last_s = batch_of(1 if last_plan is None else last_plan.nodes + 1)
-    waited = verifier.queue_s / last_s if last_s > 0.0 else 0.0
+    verifier = situation.verifier
+    batch_s: Floats = np.array([_batch_s(situation, rows) for rows in table.row_counts]).take(table.row_index)
+    waited, load = _waited(situation, last_plan)
     round_s = (1.0 + waited) * batch_s + verifier.fixed_s
     exchange_s: Floats = np.zeros(len(round_s))
     if table.drafts.any():
@@ -122,12 +117,35 @@ def estimate(situation: RoundSituation, plans: PlanSet, last_plan: DraftPlan | N
         tokens,
         round_s,
         batch_s / (verifier.batch_blocks * tokens),
-        verifier_load(waited, 1.0 - model.predict_s(()) / last_s if last_s > 0.0 else 0.0),
+        load,
         table.rules,
         table.windows,
         exchange_s,
-        (1.0 + waited) * batch_of(1) + verifier.fixed_s,
+        (1.0 + waited) * _batch_s(situation, 1) + verifier.fixed_s,
     )
+
+
+def estimate_alone(situation: RoundSituation, last_plan: DraftPlan | None = None) -> Estimate:
+    """A round without a draft, as ``estimate`` has it: so often all there is to choose that it has no arrays."""
+    waited, load = _waited(situation, last_plan)
+    round_s = (1.0 + waited) * _batch_s(situation, 1) + situation.verifier.fixed_s
+    return Estimate(None, round_s, 1.0, round_s, alone_s=round_s, load=load)
+
+
+def _batch_s(situation: RoundSituation, rows: int) -> float:
+    """A batch of blocks that are all of so many rows."""
+    verifier, cached = situation.verifier, max(situation.position - 1, 0)
+    return verifier.cost_model.predict_alike_s(VerifyCost(rows, cached), verifier.batch_blocks)
+
+
+def _waited(situation: RoundSituation, last_plan: DraftPlan | None) -> tuple[float, float]:
+    """Batches of the last round's kind that a block waited for, and the verifier's load then."""
+    verifier = situation.verifier
+    last_s = _batch_s(situation, 1 if last_plan is None else last_plan.nodes + 1)
+    if last_s <= 0.0:
+        return 0.0, verifier_load(0.0, 0.0)
+    waited = verifier.queue_s / last_s
+    return waited, verifier_load(waited, 1.0 - verifier.cost_model.predict_s(()) / last_s)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

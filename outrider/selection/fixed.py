@@ -1,7 +1,7 @@
 """The configured protocol, window and tree shape in every round; no draft without a drafter."""
 
-from outrider.selection.estimates import estimate
-from outrider.selection.plans import NO_DRAFT, fixed_plan
+from outrider.selection.estimates import estimate, estimate_alone
+from outrider.selection.plans import fixed_plan
 from outrider.selection.situation import (
     ChoiceReason,
     RoundChoice,
@@ -16,9 +16,9 @@ class Fixed:
 
     def choose(self, situation: RoundSituation, previous: RoundChoice | None) -> RoundChoice:
         """The one plan there is."""
-        reason = no_draft_reason(situation)
-        plans = NO_DRAFT
-        if reason is None:
-            plans = fixed_plan(situation.protocols[0], longest_window(situation), situation.expansion)
         last_plan = None if previous is None else previous.chosen.plan
-        return RoundChoice(estimate(situation, plans, last_plan).at(0), None, reason or ChoiceReason.FIXED)
+        reason = no_draft_reason(situation)
+        if reason is not None:
+            return RoundChoice(estimate_alone(situation, last_plan), None, reason)
+        plans = fixed_plan(situation.protocols[0], longest_window(situation), situation.expansion)
+        return RoundChoice(estimate(situation, plans, last_plan).at(0), None, ChoiceReason.FIXED)

@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from outrider.selection.estimates import Bools, Estimates, Floats, estimate
-from outrider.selection.plans import NO_DRAFT, candidate_plans
+from outrider.selection.estimates import Bools, Estimates, Floats, estimate, estimate_alone
+from outrider.selection.plans import candidate_plans
 from outrider.selection.situation import (
     ChoiceReason,
     Estimate,
@@ -57,7 +57,7 @@ def choose_by(cost: Cost, situation: RoundSituation, previous: RoundChoice | Non
     last_plan = None if previous is None else previous.chosen.plan
     reason = no_draft_reason(situation)
     if reason is not None:
-        return RoundChoice(estimate(situation, NO_DRAFT, last_plan).at(0), None, reason)
+        return RoundChoice(estimate_alone(situation, last_plan), None, reason)
     plans = candidate_plans(
         situation.protocols, longest_window(situation), situation.window is not None, situation.expansion
     )

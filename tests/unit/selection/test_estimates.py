@@ -14,7 +14,7 @@ from outrider.protocols.dssd import row_bits
 from outrider.protocols.payload import expected_support
 from outrider.protocols.registry import PROTOCOLS
 from outrider.selection.acceptance import AcceptanceBook, AcceptanceView
-from outrider.selection.estimates import estimate
+from outrider.selection.estimates import estimate, estimate_alone
 from outrider.selection.plans import NO_DRAFT, PlanSet, candidate_plans
 from outrider.selection.situation import RoundSituation, VerifierView
 from outrider.selection.yields import expected_tokens
@@ -109,6 +109,13 @@ def test_verifier_seconds_are_the_marginal_ones_and_a_share_of_the_constant(bloc
         marginal_s = SERVER.predict_s([*others, block]) - SERVER.predict_s(others)
         expected_s = marginal_s + SERVER.seconds_per_batch / blocks
         assert found.verifier_s_per_token[index] * found.expected_tokens[index] == pytest.approx(expected_s), plan
+
+
+@pytest.mark.parametrize("last_plan", [None, DraftPlan("token_ids", 5)])
+@pytest.mark.parametrize("verifier", [VerifierView(SERVER, 0.0, 1.0, 0.0), VerifierView(SERVER, 0.7, 6.0, 0.01)])
+def test_a_round_without_a_draft_is_the_same_by_itself(verifier: VerifierView, last_plan: DraftPlan | None) -> None:
+    situation = replace(knowing(World(link(20, 20), 0.6)), verifier=verifier)
+    assert estimate_alone(situation, last_plan) == estimate(situation, NO_DRAFT, last_plan).at(0)
 
 
 def test_no_draft_without_a_drafter() -> None:
