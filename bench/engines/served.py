@@ -58,7 +58,7 @@ def _cell(url: str | ServerFailedError, arm: Arm, load: Load, clients: int, turn
         return Sample(clients, arm.name, {}, str(url), turn)
     try:
         # Another session for every cell: no server's prefix cache is to know the chats.
-        values, failure = asyncio.run(_values_of(url, arm, load, clients, f"{turn}.{place}"))
+        values, failure = asyncio.run(_values_of(url, arm, load, clients, f"{clients}.{turn}.{place}"))
     except (ServiceUnusableError, httpx.HTTPError) as error:
         return Sample(clients, arm.name, {}, str(error), turn)
     return Sample(clients, arm.name, values, failure, turn)
