@@ -66,6 +66,12 @@ def overtaken(block: Block, committed: tuple[int, ...]) -> Block:
     )
 
 
+def survivals_behind(survivals: tuple[float, ...], equal_tokens: int) -> tuple[float, ...]:
+    """Of what is left of a chain, each token with all before it, now that so many at its front were right."""
+    certain = survivals[equal_tokens - 1] if 0 < equal_tokens <= len(survivals) else 1.0
+    return tuple(survival / certain for survival in survivals[equal_tokens:]) if certain else ()
+
+
 def alone(block: Block) -> Block:
     """Of a stretch behind a block that was drafted: what its rounds have of that block."""
     return replace(block, forced=(), draft=()) if block.forced or block.draft else block

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from outrider.contracts.drafting import Draft, DraftPlan
-from outrider.contracts.stretches import overtaken, still_open
+from outrider.contracts.stretches import overtaken, still_open, survivals_behind
 from outrider.contracts.trimming import trimmed
 from outrider.contracts.verifying import Block, Verified
 from outrider.rounds.events import Exchange
@@ -79,8 +79,7 @@ class OpenRound:
         self.equal_tokens += equal
         self.trimmed_tokens += equal
         self.wrong_tokens += len(draft) - equal - len(left)
-        certain = self.survivals[equal - 1] if 0 < equal <= len(self.survivals) else 1.0
-        self.survivals = tuple(survival / certain for survival in self.survivals[equal:]) if left and certain else ()
+        self.survivals = survivals_behind(self.survivals, equal) if left else ()
         self.expected_tokens = 1.0 + sum(self.survivals)
         if self.block is None:
             self.draft = replace(self.draft, token_ids=left)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from outrider.contracts.cost import VerifyCost
-from outrider.contracts.stretches import alone, goes_on, overtaken
+from outrider.contracts.stretches import alone, goes_on, overtaken, survivals_behind
 from outrider.contracts.trimming import trimmed
 from outrider.contracts.verifying import Block, OpenGeneration, Outcome, Verified
 from outrider.rounds.account import VerifyTerms
@@ -153,10 +153,7 @@ class Member:
             return
         drafted, self.block = len(self.block.draft), overtaken(self.block, (outcome.next_token,))
         left = len(self.block.draft)
-        dropped = drafted - left
-        survivals = self.terms.survivals[dropped:] if left else ()
-        certain = self.terms.survivals[dropped - 1] if survivals else 1.0
-        survivals = tuple(survival / certain for survival in survivals) if certain else ()
+        survivals = survivals_behind(self.terms.survivals, drafted - left) if left else ()
         self.terms = replace(self.terms, survivals=survivals, expected_tokens=1.0 + sum(survivals))
         self.cost = VerifyCost(left + 1, block_tokens(self.block) - left - 1)
         if self.draft_tokens is not None:
