@@ -22,7 +22,7 @@ from outrider.wire.envelope import Kind, seal
 from tests.cluster.served import Service, eventually
 
 IMPOSTORS = ("drafter-embedded-0", "drafter-embedded-1", "drafter-embedded-2")
-_WITHIN_S = 120.0
+_WITHIN_S = 240.0
 _TOKENS, _WINDOW = 32, 4
 _WIDER_VOCAB = 2**16  # of ids as wide as the target's
 
@@ -153,22 +153,20 @@ def genuine(service: Service) -> Iterator[ModelCard]:
     eventually(lambda: in_state(service, IMPOSTORS, "ready"), _WITHIN_S)
     yield ray.get(service.drafter(IMPOSTORS[0]).card.remote(), timeout=60)
     eventually(lambda: in_state(service, IMPOSTORS, "ready"), _WITHIN_S)
-    assert complete(service)["usage"]["outrider"]["accepted_tokens"] > 0
+    eventually(lambda: complete(service)["usage"]["outrider"]["accepted_tokens"] > 0, _WITHIN_S)
     service.check_released()
 
 
 @pytest.fixture(scope="module")
 def undisturbed(service: Service) -> str:
-    """What is answered with the help of genuine drafters."""
-    answer = complete(service)
-    assert answer["usage"]["outrider"]["accepted_tokens"] > 0
-    return str(answer["choices"][0]["text"])
+    """What is answered while all drafters are genuine."""
+    return str(complete(service)["choices"][0]["text"])
 
 
 def complete(service: Service) -> Any:
     """A response whose drafts are accepted in part."""
     options = {"protocol": "dssd", "window": _WINDOW}
-    return service.complete("Once upon a time there was", max_tokens=_TOKENS, temperature=0, outrider=options)
+    return service.complete("Story number 1:", max_tokens=_TOKENS, temperature=0, outrider=options)
 
 
 def in_state(service: Service, names: Sequence[str], *states: str) -> bool:
@@ -185,12 +183,13 @@ def usurp(service: Service, name: str, nonsense: Nonsense) -> None:
             name=name, namespace=service.config.cluster.namespace, lifetime="detached", num_cpus=0, get_if_exists=True
         )
         try:
-            found: Nonsense = ray.get(actor.remote(nonsense).nonsense.remote(), timeout=60)
+            if ray.get(actor.remote(nonsense).nonsense.remote(), timeout=60) == nonsense:
+                return True
         except (ray.exceptions.RayError, AttributeError):  # a dead one whose name is not free yet, or a genuine one
-            with contextlib.suppress(ValueError):
-                ray.kill(service.drafter(name), no_restart=True)
-            return False
-        return found == nonsense
+            pass
+        with contextlib.suppress(ValueError):
+            ray.kill(service.drafter(name), no_restart=True)
+        return False
 
     eventually(lambda: in_state(service, [name], "ready", "refused"), _WITHIN_S)
     eventually(moved_in, _WITHIN_S)
@@ -200,8 +199,16 @@ def usurp(service: Service, name: str, nonsense: Nonsense) -> None:
 def test_strangers_are_refused_with_the_reason_and_the_responses_go_on(
     service: Service, genuine: ModelCard, undisturbed: str, kinds: tuple[str, ...]
 ) -> None:
-    """The next ones wait where the last ones were thrown out: the fleet tries each drafter again after a while."""
+    """The next ones wait where the last ones were thrown out: the fleet tries each drafter again after a while.
+
+    Who is slow to move in may be taken for a drafter that hangs: the fleet puts a genuine one in its place, and it has
+    to move in again.
+    """
     reasons = dict(zip(IMPOSTORS, (SPOILT.get(kind, f"needs {kind}") for kind in kinds), strict=False))
+    impostors = {
+        name: Nonsense(replace(genuine, **FAULTY[kind])) if kind in FAULTY else Nonsense(genuine, kind)
+        for name, kind in zip(IMPOSTORS, kinds, strict=False)
+    }
     told_before = len(service.events("drafter_refused"))
 
     def missing() -> list[str]:
@@ -209,8 +216,7 @@ def test_strangers_are_refused_with_the_reason_and_the_responses_go_on(
         found = {name for each in told if (name := each["drafter"]) in reasons and reasons[name] in each["reason"]}
         return [name for name in reasons if name not in found]
 
-    for name, kind in zip(IMPOSTORS, kinds, strict=False):
-        nonsense = Nonsense(replace(genuine, **FAULTY[kind])) if kind in FAULTY else Nonsense(genuine, kind)
+    for name, nonsense in impostors.items():
         usurp(service, name, nonsense)
     eventually(lambda: in_state(service, missing(), "ready"), _WITHIN_S)
     with ThreadPoolExecutor(6) as pool:
@@ -219,3 +225,5 @@ def test_strangers_are_refused_with_the_reason_and_the_responses_go_on(
             assert time.monotonic() < give_up_at_s, missing()
             answers = pool.map(lambda _: complete(service), range(6))
             assert {answer["choices"][0]["text"] for answer in answers} == {undisturbed}
+            for name in missing():
+                usurp(service, name, impostors[name])
