@@ -102,10 +102,12 @@ class Paces:
         """A response is active."""
         self.undisturbed[generation], self.disturbed[generation] = Pace(), Pace()
 
-    def ended(self, generation: str) -> None:
-        """A response is over."""
-        if generation in self.undisturbed:
-            self._over.append((self.undisturbed.pop(generation), self.disturbed.pop(generation)))
+    def ended(self, generation: str) -> bool:
+        """A response is over; whether it counted."""
+        if generation not in self.undisturbed:
+            return False
+        self._over.append((self.undisturbed.pop(generation), self.disturbed.pop(generation)))
+        return True
 
     def restart(self) -> None:
         """A new epoch begins."""

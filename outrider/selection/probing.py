@@ -6,6 +6,7 @@ seldom; where it is not known at a load, or something has changed, its turn come
 """
 
 from dataclasses import dataclass
+from math import inf
 
 from outrider.selection.rewards import Comparison
 
@@ -14,6 +15,7 @@ _BORROWED_LOSS = 0.2  # at least, of one that is known at other loads only
 _CREDIT_S = 0.6
 _BEATEN_RETRIES = 4.0
 _LEAST_LOSS = 0.02  # an arm that is as good costs its changes
+_LEAST_RETRIES = 6.0  # what lost is not tried again sooner, whatever has changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,8 @@ class Probes:
         self.made: dict[str, int] = {}
         self._waits_s: dict[str, float] = {}
         self._next_at_s: dict[str, float] = {}
-        self._last_at_s = float("-inf")
+        self._lost_at_s: dict[str, float] = {}
+        self._last_at_s = -inf
 
     def passes(self, seconds: float) -> None:
         """So much time went by in which anything was made."""
@@ -78,6 +81,8 @@ class Probes:
         wait_s = self._waits_s.get(arm, rules.retry_s) if lost else rules.retry_s
         self._next_at_s[arm], self._last_at_s = now_s + wait_s, now_s
         self._waits_s[arm] = min(2.0 * wait_s, rules.longest_retry_s) if lost else rules.retry_s
+        if lost:
+            self._lost_at_s[arm] = now_s
 
     def scouted(self, arm: str, lost_s: float, now_s: float, *, lost: bool) -> None:
         """Scouts have tried an arm; unless they lost for certain, all may try it at once."""
@@ -92,9 +97,11 @@ class Probes:
         self._next_at_s[arm], self._waits_s[arm] = now_s + wait_s, 2.0 * wait_s
 
     def forget_losses(self) -> None:
-        """Something has changed: what lost may win."""
+        """Something has changed: what lost may win. Not at once: on a shared machine things change all the time."""
+        pause_s = _LEAST_RETRIES * self._rules.retry_s
+        for arm, next_at_s in self._next_at_s.items():
+            self._next_at_s[arm] = min(next_at_s, self._lost_at_s.get(arm, -inf) + pause_s)
         self._waits_s.clear()
-        self._next_at_s.clear()
 
     def _charge(self, arm: str, lost_s: float) -> None:
         self.made[arm] = self.made.get(arm, 0) + 1

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from math import inf, log
 
 from outrider.selection.arms import Arm
-from outrider.selection.paces import Activity, Found, Paces, Span
+from outrider.selection.paces import Activity, Found, Pace, Paces, Span
 from outrider.selection.probing import ProbeRules, Probes
 from outrider.selection.rewards import Comparison, Reward, Rewards
 from outrider.selection.scouting import Scouts, Verdict, scouts_of
@@ -36,6 +36,7 @@ _GIVEN_UP = 0.25  # a try that loses more than this ends before its epoch is ove
 _WITH_DRAFTERS = 0.75  # of the generations; the others are not waited for
 _FORGOTTEN_S = 5.0  # idle for longer, nothing comes of a try
 _VERDICT_S = 60.0  # what scouts found holds for so long
+_NOISE = 0.05  # by which less may be made during a try for no reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,8 @@ class RegimeReport:
         kept: the arm that is the best as far as is known; another one in use is being tried.
         rewards: of each arm, by load.
         probes: tries of each arm, by scouts or by all.
-        probes_lost_s: what they have cost, in seconds of everybody's time, out of ``active_s``.
+        probes_lost_s: what they have cost, in seconds of everybody's time, out of ``active_s``: those in which anybody
+            was active who does not fix drafts itself.
         changes: of the arm that is kept.
     """
 
@@ -90,11 +92,14 @@ class Regime:
         self._arm = self._kept = self._arms[0]
         self._rewards, self._probes = Rewards(), Probes(settings.probes)
         self._activity, self._paces = Activity(now_s), Paces()
+        self._choosing = Activity(now_s)  # those that go by the arm
         self._prefilling: set[str] = set()
         self._prefilled_at_s = now_s
         self._ready: set[str] = set()
         self._due_at_s = self._idle_since_s = self._changed_at_s = now_s
         self._changed = self._tick_span = Span(self._activity, now_s)  # since the last change of arms; since a tick
+        self._made = Pace()  # by all together since the last change of arms, undisturbed
+        self._unpaid = Span(self._choosing, now_s)
         self._epoch: Span | None = None  # None: nothing is measured
         self._from_s = inf  # rounds count that begin then or later
         self._last_load: float | None = None  # of the last epoch under the kept arm
@@ -126,6 +131,7 @@ class Regime:
             self._use(self._kept, now_s)
         if counts:
             self._paces.began(generation)
+            self._choosing.moves(1, now_s)
         self._prefill_over(generation, now_s)
         self._activity.moves(1, now_s)
 
@@ -133,7 +139,8 @@ class Regime:
         """A response that was asked for, and may have begun, is over."""
         if self._prefill_over(generation, now_s):
             return
-        self._paces.ended(generation)
+        if self._paces.ended(generation):
+            self._choosing.moves(-1, now_s)
         self._ready.discard(generation)
         if self._scouts.arm is not None:
             self._scouts.ended(generation)
@@ -161,6 +168,9 @@ class Regime:
         began_at_s, paces = now_s - round_s, self._paces
         disturbed = self._prefilling or began_at_s < self._prefilled_at_s
         pace = (paces.disturbed if disturbed else paces.undisturbed).get(generation)
+        if pace is not None and not disturbed:
+            self._made.tokens += committed_tokens
+            self._made.seconds += round_s
         if pace is not None and began_at_s >= self._from_s:
             pace.tokens += committed_tokens
             pace.squares += committed_tokens * committed_tokens
@@ -180,7 +190,7 @@ class Regime:
             rewards=tuple((arm.name, self._rewards.of(arm.name)) for arm in self._arms),
             probes=tuple((arm.name, self._probes.made.get(arm.name, 0)) for arm in self._arms),
             probes_lost_s=self._probes.lost_s,
-            active_s=self._activity.at(now_s)[0],
+            active_s=self._choosing.at(now_s)[0],
             changes=self._changes,
         )
 
@@ -196,7 +206,8 @@ class Regime:
         settings, passed = self._settings, self._tick_span
         self._due_at_s, self._tick_span = now_s + settings.tick_s, Span(self._activity, now_s)
         passed_s, load = passed.seconds(now_s), passed.load(now_s)
-        self._probes.passes(passed_s)
+        self._probes.passes(self._unpaid.seconds(now_s))
+        self._unpaid = Span(self._choosing, now_s)
         if self._epoch is None:
             if self._settled(now_s):
                 self._begin_epoch(now_s)
@@ -301,7 +312,7 @@ class Regime:
         if timely and not hopeless and rounds_each < settings.rounds_each:
             return
         found = Verdict(arm, 1.0 if ratio is None else ratio, epoch.load(now_s), now_s)
-        lost_s = max(0.0, 1.0 - found.ratio) * self._changed.seconds(now_s) * len(scouts.out) / len(paces)
+        lost_s = self._cost_s((1.0 - found.ratio) * len(scouts.out) / len(paces), found.load, now_s)
         self._probes.scouted(arm.name, lost_s, now_s, lost=found.lost)
         if found.lost:
             self._verdicts.pop(arm, None)
@@ -313,7 +324,7 @@ class Regime:
         """An epoch of a try is over: the tried arm is kept, given up, or tried on."""
         settings, probes = self._settings, self._probes
         tried = self._rewards.compare(self._arm.name, self._kept.name, load)
-        lost_s = max(0.0, tried.loss) * self._changed.seconds(now_s)
+        lost_s = self._cost_s(tried.loss, load, now_s)
         self._probe_epochs += 1
         better = tried.known and tried.better(settings.margin)
         lost = tried.known and tried.no_better(settings.margin)
@@ -327,6 +338,15 @@ class Regime:
             self._keep(self._arm)
         else:
             self._use(self._kept, now_s)
+
+    def _cost_s(self, lost_share: float, load: float, now_s: float) -> float:
+        """What a try has cost: the share of the reward that its epoch showed, or, if that is more, that all of it did.
+
+        Before its epoch begins drafters compute prefixes, on the verifier's processors maybe.
+        """
+        kept, made = self._rewards.tokens_per_s(self._kept.name, load), self._made
+        missed = 1.0 - made.tokens / (kept * made.seconds) - _NOISE if kept and made.seconds else 0.0
+        return max(0.0, lost_share, missed) * self._changed.seconds(now_s)
 
     def _leaves(self, passed_s: float, load: float) -> bool:
         """Whether another arm is kept from now on, as staying has cost enough."""
@@ -355,7 +375,7 @@ class Regime:
         """Change arms, or go on without scouts: nothing is measured until things have settled."""
         self._scouts.recall()
         self._arm, self._changed_at_s = arm, now_s
-        self._changed = Span(self._activity, now_s)
+        self._changed, self._made = Span(self._activity, now_s), Pace()
         self._epoch, self._from_s = None, inf
         self._regret_s, self._probe_epochs = 0.0, 0
         self._is_young = arm is not self._kept

@@ -182,6 +182,41 @@ def test_one_that_fixes_its_drafts_is_load_and_no_evidence() -> None:
     assert rewards(regime, 8.0)[-2:] == pytest.approx([2.0, 20.0])
 
 
+def test_those_that_fix_their_drafts_pay_for_no_tries() -> None:
+    first_try_at_s = []
+    for fixed_s in (0.0, 300.0):
+        regime = Regime((NONE, DRAFT), RegimeSettings(), 0.0)
+        regime.began("fixed", 0.0, counts=False)
+        steps(regime, ["fixed"], 0.0, fixed_s)
+        regime.ended("fixed", fixed_s)
+        assert regime.report(fixed_s).active_s == 0.0
+        regime.began("free", fixed_s)
+        now_s = fixed_s
+        while regime.arm is NONE:
+            now_s += 0.02
+            regime.round("free", 1, 0.02, now_s)
+        first_try_at_s.append(now_s - fixed_s)
+    assert first_try_at_s[0] == pytest.approx(first_try_at_s[1], abs=0.5)
+
+
+def test_a_try_is_charged_with_what_drafters_take_before_it_is_measured() -> None:
+    """They compute prefixes, on the verifier's processors maybe; then drafting is as fast."""
+    regime = Regime((NONE, DRAFT), RegimeSettings(), 0.0)
+    regime.began("g", 0.0)
+    now_s = 0.0
+    while regime.arm is NONE:
+        now_s += 0.02
+        regime.round("g", 1, 0.02, now_s)
+    for _ in range(5):
+        now_s += 0.4
+        regime.round("g", 1, 0.4, now_s)
+    regime.ready("g")
+    while regime.arm is DRAFT:
+        now_s += 0.02
+        regime.round("g", 1, 0.02, now_s)
+    assert 1.6 < regime.report(now_s).probes_lost_s < 2.0
+
+
 def test_what_comes_right_behind_a_change_counts_for_neither_arm() -> None:
     """Rounds begun before drafters are ready, however many, tell nothing of drafting."""
     regime = Regime((NONE, DRAFT), RegimeSettings(), 0.0)
