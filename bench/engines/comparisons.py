@@ -28,7 +28,7 @@ class Compared:
 
 def compared(samples: Sequence[Sample], windows: Sequence[int | None]) -> list[Compared]:
     """By number of clients: own choice over no drafts, and over the best window; no drafts over vLLM alone."""
-    found = []
+    found: list[Compared] = []
     for clients in dict.fromkeys(sample.clients for sample in samples):
         made = _made([sample for sample in samples if sample.clients == clients])
         for arm, rivals in _contests(made, windows):
@@ -36,6 +36,8 @@ def compared(samples: Sequence[Sample], windows: Sequence[int | None]) -> list[C
             if not known:
                 continue
             best = max(known, key=lambda rival: _mean(made[rival]))
+            if any((one.clients, one.arm, one.rival) == (clients, arm, best) for one in found):
+                continue  # no drafts are the best window
             turns = sorted(made[arm].keys() & made[best].keys())
             over = ratio([made[arm][turn] for turn in turns], [made[best][turn] for turn in turns])
             found.append(Compared(clients, arm, best, len(turns), over))

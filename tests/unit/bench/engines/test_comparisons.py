@@ -50,3 +50,15 @@ def test_a_failed_turn_is_left_out_of_both() -> None:
     ]
     found = compared(broken, (None, 0, 2))
     assert [one.turns for one in found] == [2, 2, 3]
+
+
+def test_where_no_drafts_are_the_best_window_that_is_told_once() -> None:
+    slower = [
+        Sample(4, one.arm, {"tokens_per_s": 1.0}, turn=one.turn) if one.arm == "outrider, vllm, window 2" else one
+        for one in samples()
+    ]
+    found = [(one.arm, one.rival) for one in compared(slower, (None, 0, 2))]
+    assert found == [
+        ("outrider, vllm", "outrider, vllm, window 0"),
+        ("outrider, vllm, window 0", "vllm alone, 2 threads"),
+    ]
