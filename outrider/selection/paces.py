@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _TRIMMED = 4  # one in so many is left out at either end
+_NOISE = 0.05  # by which one epoch may be slower than another for no reason
 _LEAST_JUDGED_ROUNDS = 4  # that had to keep a promise, of a generation, before its share of late ones is looked at
 
 
@@ -145,6 +146,11 @@ def trimmed_mean(values: Sequence[float]) -> float:
     out = 1 if count == 3 else count // _TRIMMED
     kept = sorted(values)[out : count - out]
     return sum(kept) / len(kept)
+
+
+def shortfall(tokens_per_s: float, known: float | None) -> float:
+    """Share by which a speed is under what is known, beyond noise; 0 if nothing is."""
+    return max(0.0, 1.0 - tokens_per_s / known - _NOISE) if known else 0.0
 
 
 def _variance(paces: Sequence[Pace]) -> float:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from math import inf, log
 
 from outrider.selection.arms import Arm
-from outrider.selection.paces import Activity, Found, Pace, Paces, Span
+from outrider.selection.paces import Activity, Found, Pace, Paces, Span, shortfall
 from outrider.selection.probing import ProbeRules, Probes
 from outrider.selection.rewards import Comparison, Reward, Rewards
 from outrider.selection.scouting import Scouts, Verdict, scouts_of
@@ -36,7 +36,6 @@ _GIVEN_UP = 0.25  # a try that loses more than this ends before its epoch is ove
 _WITH_DRAFTERS = 0.75  # of the generations; the others are not waited for
 _FORGOTTEN_S = 5.0  # idle for longer, nothing comes of a try
 _VERDICT_S = 60.0  # what scouts found holds for so long
-_NOISE = 0.05  # by which less may be made during a try for no reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +344,7 @@ class Regime:
         Before its epoch begins drafters compute prefixes, on the verifier's processors maybe.
         """
         kept, made = self._rewards.tokens_per_s(self._kept.name, load), self._made
-        missed = 1.0 - made.tokens / (kept * made.seconds) - _NOISE if kept and made.seconds else 0.0
+        missed = shortfall(made.tokens / made.seconds, kept) if made.seconds else 0.0
         return max(0.0, lost_share, missed) * self._changed.seconds(now_s)
 
     def _leaves(self, passed_s: float, load: float) -> bool:

@@ -13,12 +13,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from outrider.selection.arms import Arm
-from outrider.selection.paces import Pace, trimmed_mean
+from outrider.selection.paces import Pace, shortfall, trimmed_mean
 
 _MANY = 12  # generations, of which three are scouts, so that one odd one among them is left out
 _LOST = 0.6  # times as fast as the others: a scout waits for their steps, which are longer than those of drafters
 _UNSEEN_LOSS = 0.1
-_NOISE = 0.05  # by which an epoch's others may be slower for no reason
 _MOST_BEHIND = 3.0  # times what a few cost the others that all are taken to cost at most
 
 
@@ -96,8 +95,7 @@ class Scouts:
         theirs = _speed(pace for name, pace in paces.items() if name not in self.out)
         if mine is None or not theirs:
             return None
-        slower = 0.0 if known is None else max(0.0, 1.0 - theirs / known - _NOISE)
-        slowed = min(1.0, slower * min(len(paces) / len(self.out), _MOST_BEHIND))
+        slowed = min(1.0, shortfall(theirs, known) * min(len(paces) / len(self.out), _MOST_BEHIND))
         return (1.0 - slowed) * mine / theirs
 
 

@@ -155,6 +155,14 @@ def steps(regime: Regime, names: list[str], since_s: float, until_s: float, step
             regime.round(name, 1, step_s, since_s + step * step_s)
 
 
+def alone_until(regime: Regime, name: str, arm: Arm, now_s: float) -> float:
+    """One token of the only one in every step, until an arm is in use; when that is."""
+    while regime.arm is not arm:
+        now_s += 0.02
+        regime.round(name, 1, 0.02, now_s)
+    return now_s
+
+
 def rewards(regime: Regime, now_s: float) -> list[float]:
     """Load and speed of all that is known of no draft, cell by cell."""
     known = dict(regime.report(now_s).rewards)["none"]
@@ -191,11 +199,7 @@ def test_those_that_fix_their_drafts_pay_for_no_tries() -> None:
         regime.ended("fixed", fixed_s)
         assert regime.report(fixed_s).active_s == 0.0
         regime.began("free", fixed_s)
-        now_s = fixed_s
-        while regime.arm is NONE:
-            now_s += 0.02
-            regime.round("free", 1, 0.02, now_s)
-        first_try_at_s.append(now_s - fixed_s)
+        first_try_at_s.append(alone_until(regime, "free", DRAFT, fixed_s) - fixed_s)
     assert first_try_at_s[0] == pytest.approx(first_try_at_s[1], abs=0.5)
 
 
@@ -203,17 +207,12 @@ def test_a_try_is_charged_with_what_drafters_take_before_it_is_measured() -> Non
     """They compute prefixes, on the verifier's processors maybe; then drafting is as fast."""
     regime = Regime((NONE, DRAFT), RegimeSettings(), 0.0)
     regime.began("g", 0.0)
-    now_s = 0.0
-    while regime.arm is NONE:
-        now_s += 0.02
-        regime.round("g", 1, 0.02, now_s)
+    now_s = alone_until(regime, "g", DRAFT, 0.0)
     for _ in range(5):
         now_s += 0.4
         regime.round("g", 1, 0.4, now_s)
     regime.ready("g")
-    while regime.arm is DRAFT:
-        now_s += 0.02
-        regime.round("g", 1, 0.02, now_s)
+    now_s = alone_until(regime, "g", NONE, now_s)
     assert 1.6 < regime.report(now_s).probes_lost_s < 2.0
 
 
@@ -221,10 +220,7 @@ def test_what_comes_right_behind_a_change_counts_for_neither_arm() -> None:
     """Rounds begun before drafters are ready, however many, tell nothing of drafting."""
     regime = Regime((NONE, DRAFT), RegimeSettings(), 0.0)
     regime.began("g", 0.0)
-    now_s = 0.0
-    while regime.arm is NONE:
-        now_s += 0.02
-        regime.round("g", 1, 0.02, now_s)
+    now_s = alone_until(regime, "g", DRAFT, 0.0)
     settled_s = now_s + 1.5
     while now_s < settled_s:
         now_s += 0.02
