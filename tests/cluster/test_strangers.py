@@ -153,14 +153,26 @@ def genuine(service: Service) -> Iterator[ModelCard]:
     eventually(lambda: in_state(service, IMPOSTORS, "ready"), _WITHIN_S)
     yield ray.get(service.drafter(IMPOSTORS[0]).card.remote(), timeout=60)
     eventually(lambda: in_state(service, IMPOSTORS, "ready"), _WITHIN_S)
-    eventually(lambda: complete(service)["usage"]["outrider"]["accepted_tokens"] > 0, _WITHIN_S)
+    eventually(lambda: helped(complete(service)), _WITHIN_S)
     service.check_released()
 
 
 @pytest.fixture(scope="module")
 def undisturbed(service: Service) -> str:
-    """What is answered while all drafters are genuine."""
-    return str(complete(service)["choices"][0]["text"])
+    """What is answered with the help of genuine drafters."""
+    answers: list[Any] = []
+
+    def answered() -> bool:
+        answers.append(complete(service))
+        return helped(answers[-1])
+
+    eventually(answered, _WITHIN_S)
+    return str(answers[-1]["choices"][0]["text"])
+
+
+def helped(answer: Any) -> bool:
+    """Whether drafters had a part in a response; in one as short as these, not always."""
+    return bool(answer["usage"]["outrider"]["accepted_tokens"] > 0)
 
 
 def complete(service: Service) -> Any:
