@@ -25,13 +25,14 @@ _DRAFTERS_DEADLINE_S = 60.0
 _POLL_S = 0.2
 
 
-def bring_up(config: Config, proxies: ProxyLocation, show: Callable[[str], None]) -> None:
+def bring_up(config: Config, proxies: ProxyLocation, port: int, show: Callable[[str], None]) -> None:
     """Deploy the application, or update the one that runs, and wait until it serves.
 
-    ``proxies`` says where Serve's HTTP server listens, if Serve does not run yet; ``show`` is told of each new state.
+    ``proxies`` says on which nodes Serve's proxies listen on ``port``, if Serve does not run yet; ``show`` is told of
+    each new state.
     """
-    serve.start(proxy_location=proxies, http_options=HTTPOptions(host=config.http.host, port=config.http.port))
-    _check_listener(config)
+    serve.start(proxy_location=proxies, http_options=HTTPOptions(host=config.http.host, port=port))
+    _check_listener(config.http.host, port)
     target = serve.RunTarget(build_app(config), APP_NAME, "/")
     try:
         serve.run_many([target], wait_for_applications_running=False)
@@ -88,10 +89,9 @@ def _client() -> Any:
     return _get_global_client()
 
 
-def _check_listener(config: Config) -> None:
+def _check_listener(host: str, port: int) -> None:
     listens = _client().http_config  # serve.start leaves a Serve that runs as it is
-    for field in ("host", "port"):
-        found, wanted = getattr(listens, field), getattr(config.http, field)
+    for field, found, wanted in (("host", listens.host, host), ("port", listens.port, port)):
         if found != wanted:
             needed = f"{found} as Serve on this cluster already listens there (or run `serve shutdown` first)"
             raise ConfigError(f"http.{field}", needed, wanted)
