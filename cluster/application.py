@@ -25,15 +25,21 @@ _DRAFTERS_DEADLINE_S = 60.0
 _POLL_S = 0.2
 
 
-def bring_up(config: Config, proxies: ProxyLocation, port: int, show: Callable[[str], None]) -> None:
+def bring_up(
+    config: Config, proxies: ProxyLocation, show: Callable[[str], None], *, proxy_port: int | None = None
+) -> None:
     """Deploy the application, or update the one that runs, and wait until it serves.
 
-    ``proxies`` says on which nodes Serve's proxies listen on ``port``, if Serve does not run yet; ``show`` is told of
-    each new state.
+    Args:
+        config: of the application.
+        proxies: on which nodes Serve's proxies listen, if Serve does not run yet.
+        show: told of each new state.
+        proxy_port: theirs, if the ingress is to listen on the configured one by itself.
     """
+    port = config.http.port if proxy_port is None else proxy_port
     serve.start(proxy_location=proxies, http_options=HTTPOptions(host=config.http.host, port=port))
     _check_listener(config.http.host, port)
-    target = serve.RunTarget(build_app(config), APP_NAME, "/")
+    target = serve.RunTarget(build_app(config, ingress_listens=proxy_port is not None), APP_NAME, "/")
     try:
         serve.run_many([target], wait_for_applications_running=False)
         _follow(config, show)

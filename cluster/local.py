@@ -5,7 +5,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from outrider.contracts.errors import ConfigError
 from outrider.engines.registry import VERIFIERS
 from outrider.models.tokenizer import load_tokenizer
 
-__all__ = ["APP_NAME", "ingress_variables", "running", "serve_locally"]
+__all__ = ["APP_NAME", "running", "serve_locally"]
 
 _METRICS_DEADLINE_S = 5.0
 
@@ -48,54 +48,31 @@ def running(config: Config, show: Callable[[str], None] = lambda _: None) -> Ite
     load_tokenizer(config.model.target)  # fetches and converts the embedded target, with progress bars
     try:
         show("Ray: starting a private cluster on this machine")
-        variables = ingress_variables(config)
-        _start_ray(config, variables)
+        _start_ray(config)
         _check_room(config)
         show("Serve: starting ingress and coordinator; the verifier loads its model")
-        port = _spare_port(config.http.host) if variables else config.http.port
-        bring_up(config, ProxyLocation.HeadOnly, port, show=lambda _: None)
+        # The only ingress listens by itself: a proxy before it would take as much of a processor as all that it does.
+        proxy_port = _spare_port(config.http.host) if config.ingress.count == 1 else None
+        bring_up(config, ProxyLocation.HeadOnly, show=lambda _: None, proxy_port=proxy_port)
         show(f"Drafters: {await_drafters(config, config.drafter_count)} ready")
         yield f"http://{config.http.host}:{config.http.port}"
     finally:
         ray.shutdown()
 
 
-def ingress_variables(config: Config) -> dict[str, str]:
-    """Variables that have the ingress listen on the service's port by itself, of all processes of the cluster.
-
-    Serve's proxy, which would stand before it, takes as much of a processor as all that the ingress does. Several
-    ingresses share a port only behind one, or behind HAProxy where that is asked for.
-    """
-    if config.ingress.count > 1 or os.environ.get("RAY_SERVE_ENABLE_HA_PROXY") == "1":
-        return {}
-    return {
-        "RAY_SERVE_ENABLE_DIRECT_INGRESS": "1",
-        "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(config.http.port),
-        "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(config.http.port + 1),  # exclusive
-        "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0",  # no load balancer has to be told
-        "RAY_SERVE_PORT_QUARANTINE_S": "0",  # an ingress that takes another one's place takes its port
-    }
-
-
-def _start_ray(config: Config, variables: Mapping[str, str]) -> None:
-    """Start a private cluster whose processes have these variables as well."""
+def _start_ray(config: Config) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     logging.getLogger("ray.serve").setLevel(logging.WARNING)  # what it does is told by ``show``
-    os.environ.update(variables)
-    try:
-        ray.init(
-            address="local",
-            namespace=config.cluster.namespace,
-            num_cpus=config.cluster.num_cpus,
-            resources=config.custom_resources,
-            object_store_memory=config.cluster.object_store_mib * 2**20,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-        )
-    finally:
-        for name in variables:
-            del os.environ[name]
+    ray.init(
+        address="local",
+        namespace=config.cluster.namespace,
+        num_cpus=config.cluster.num_cpus,
+        resources=config.custom_resources,
+        object_store_memory=config.cluster.object_store_mib * 2**20,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+    )
 
 
 def _check_room(config: Config) -> None:
@@ -124,6 +101,7 @@ def _metrics_url() -> str | None:
 
 
 def _spare_port(host: str) -> int:
+    """For the proxy that Serve starts in any case; nobody is told of it."""
     with socket.socket() as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])

@@ -64,7 +64,7 @@ def deploy(config: Config, address: str, show: Show) -> None:
         updates = APP_NAME in serve.status().applications
         show("Serve: updating the application" if updates else "Serve: starting the application")
         proxies = ProxyLocation.HeadOnly if _is_loopback(config.http.host) else ProxyLocation.EveryNode
-        bring_up(config, proxies, config.http.port, show)
+        bring_up(config, proxies, show)
         ready = await_drafters(config, config.drafter_count - len(absent))
         show(f"Drafters: {ready} of {config.drafter_count} ready")
         show(f"Ready: {config.model.public_name} at {_url(config)}/v1")

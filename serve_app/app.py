@@ -16,6 +16,7 @@ from outrider.config.reading import load_config, parse_config
 from outrider.config.schema import Config, VerifierConfig
 from outrider.contracts.errors import ConfigError
 from outrider.costs.profiles import read_profile
+from serve_app.api.http.listener import Address
 from serve_app.api.service import ServiceSettings
 from serve_app.coordination.coordinator import Coordinator
 from serve_app.coordination.settings import coordinator_settings
@@ -69,8 +70,10 @@ def coordinator_bundles(verifiers: VerifierConfig) -> list[dict[str, float]]:
     return [{"CPU": _COORDINATOR_CPUS}, {name: amount for name, amount in verifier.items() if amount}]
 
 
-def build_app(config: Config) -> Application:
+def build_app(config: Config, *, ingress_listens: bool = False) -> Application:
     """Bind ingress and coordinators.
+
+    Where the ingress itself listens, there is one, on the configured port; otherwise Serve's proxies do, before all.
 
     A coordinator replica's placement group has one bundle for itself and one for its verifier, so that Serve scales
     both together and never places one without the other. Cost profiles are read here and travel with the application.
@@ -105,7 +108,9 @@ def build_app(config: Config) -> Application:
         backpressure_config=_BUSY,
         graceful_shutdown_timeout_s=SHUTDOWN_GRACE_S,
     )
+    most = _MAX_ONGOING_INGRESS_REQUESTS + _MAX_QUEUED_INGRESS_REQUESTS
+    address = Address(config.http.host, config.http.port, most) if ingress_listens else None
     application: Application = ingress.bind(
-        coordinator.bind(coordinator_settings(config, profiles)), ServiceSettings.from_config(config)
+        coordinator.bind(coordinator_settings(config, profiles)), ServiceSettings.from_config(config), address
     )
     return application

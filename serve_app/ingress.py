@@ -31,6 +31,7 @@ from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from outrider.events import write_events
 from outrider.models.tokenizer import load_tokenizer
 from outrider.text.tokens import backend_of
+from serve_app.api.http.listener import Address, listen
 from serve_app.api.http.routes import make_api
 from serve_app.api.response_meter import ResponseMeter
 from serve_app.api.resumption import resumed
@@ -114,12 +115,17 @@ class CoordinatorService:
 class Ingress:
     """The Serve deployment class; ``serve_app.app`` sets its options."""
 
-    async def __init__(self, coordinator: DeploymentHandle[Any], settings: ServiceSettings) -> None:  # type: ignore[misc]  # Serve awaits the constructor
+    async def __init__(  # type: ignore[misc]  # Serve awaits the constructor
+        self, coordinator: DeploymentHandle[Any], settings: ServiceSettings, address: Address | None = None
+    ) -> None:
         """Load the target's tokenizer, and learn from a coordinator what its verifier can take.
+
+        With an ``address`` it listens there, besides what Serve's proxies bring.
 
         Raises:
             ModelUnavailableError: no such target.
             TimeoutError: no coordinator came up in time.
+            OSError: somebody else listens at the address.
         """
         write_events()
         verifier: ModelCard = await within(
@@ -127,6 +133,7 @@ class Ingress:
         )
         limits, tokenizer = await asyncio.to_thread(_load, settings, verifier)
         self._service = CoordinatorService(coordinator, settings, limits, tokenizer)
+        self._listening = None if address is None else listen(make_api(self._service), address)
         started()
 
     def __serve_build_asgi_app__(self) -> FastAPI:
