@@ -1,107 +1,46 @@
 """One forward pass of a Hugging Face causal LM over a ragged batch, with the KV in a shared block pool.
 
 The tokens of all sequences are packed into one row, so every linear layer runs once over exactly the new tokens.
-Attention is the one place where sequences differ: it is registered with transformers as an attention function that
-writes the new keys and values into their slots and attends, sequence by sequence, to that sequence's gathered blocks.
-That costs no more than a ``DynamicCache``, which copies the whole cache once per pass to append to it.
+Attention is the one place where sequences differ (``attention``): it writes the new keys and values into their slots
+and attends to gathered blocks. That costs no more than a ``DynamicCache``, which copies the whole cache once per pass
+to append to it. In bfloat16 on CPUs, weights are packed (``linears``) and a row's logits are the same bits however its
+sequence is cut into passes, and whatever shares them.
 
 A token tree is packed like a chain, a slot for each node. It differs in two ways: a node's position (rotary embedding)
 is its depth's, and it sees of the tree only its ancestors and itself. So a path's KV, once moved to consecutive slots
 (``PagedModel.move``), is what the path alone would have left there.
 """
 
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
-from transformers import AttentionInterface, PretrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
-from outrider.contracts.errors import UnsupportedModelError
-from outrider.contracts.tree import ancestors
 from outrider.engines.forward_model import Move, PassResult, Segment
+from outrider.engines.torch.attention import (
+    ATTENTION_NAME,
+    Attends,
+    PagedPass,
+    SpanAttention,
+    TiledAttention,
+    agreeing_rows,
+)
+from outrider.engines.torch.linears import can_pack, pack_linears, unpacked_weights
 
-ATTENTION_NAME = "outrider_paged"
-# What other attention functions of transformers take into account and this one does not.
-_NOT_IMPLEMENTED = ("softcap", "s_aux", "position_bias", "head_mask")
-
-
-@dataclass(frozen=True, slots=True)
-class _Span:
-    """Where one segment lies in the packed row and what it may see."""
-
-    first: int
-    last: int
-    block_index: Tensor
-    kv_len: int
-    mask: Tensor | None  # [heads per KV head * tokens, kv_len] additive; None when every key is visible
-
-
-@dataclass(frozen=True, slots=True)
-class _PagedBatch:
-    keys: list[Tensor]  # per layer [slots, kv_heads, head_dim]
-    values: list[Tensor]
-    block_tokens: int
-    slots: Tensor  # [N] where each packed token's KV goes
-    spans: list[_Span]
-
-
-def _gathered(cache: Tensor, span: _Span, block_tokens: int) -> Tensor:
-    """``[1, kv_heads, kv_len, head_dim]``: one sequence's keys or values in order."""
-    paged = cache.view(-1, block_tokens, *cache.shape[1:])
-    return paged[span.block_index].flatten(0, 1)[: span.kv_len].transpose(0, 1)[None]
-
-
-def _paged_attention(
-    module: torch.nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,  # noqa: ARG001 (transformers' signature; our spans carry the masks)
-    scaling: float | None = None,
-    dropout: float = 0.0,  # noqa: ARG001 (inference only)
-    *,
-    paged: _PagedBatch,
-    **others: Any,
-) -> tuple[Tensor, None]:
-    """Attend sequence by sequence: query ``[1, heads, N, head_dim]``, key and value ``[1, kv_heads, N, head_dim]``."""
-    asked = [name for name in _NOT_IMPLEMENTED if others.get(name) is not None]
-    if asked:
-        raise UnsupportedModelError(
-            f"the torch engine implements plain attention, found a {type(module).__name__} that asks for "
-            f"{', '.join(asked)}; serve this model with another engine"
-        )
-    layer = int(module.layer_idx)  # type: ignore[arg-type]
-    keys, values = paged.keys[layer], paged.values[layer]
-    keys[paged.slots] = key[0].transpose(0, 1)
-    values[paged.slots] = value[0].transpose(0, 1)
-    heads, kv_heads, head_dim = query.shape[1], key.shape[1], query.shape[3]
-    out = query.new_empty(1, query.shape[2], heads, value.shape[3])
-    for span in paged.spans:
-        tokens = span.last - span.first
-        # The query heads that share a KV head are stacked, so grouped-query attention needs no repeated keys.
-        stacked = query[:, :, span.first : span.last].reshape(1, kv_heads, heads // kv_heads * tokens, head_dim)
-        attended = scaled_dot_product_attention(
-            stacked,
-            _gathered(keys, span, paged.block_tokens),
-            _gathered(values, span, paged.block_tokens),
-            attn_mask=span.mask,
-            scale=scaling,
-        )
-        out[0, span.first : span.last] = attended.view(heads, tokens, -1).transpose(0, 1)
-    return out, None
-
-
-AttentionInterface.register(ATTENTION_NAME, _paged_attention)
+log = logging.getLogger(__name__)
 
 
 class PagedModel:
     """A ``MaskedModel``: a causal LM and the KV tensors of a block pool."""
 
     def __init__(self, model: PreTrainedModel, total_blocks: int, block_tokens: int) -> None:
-        """Take over ``model`` (its attention is replaced) and allocate the pool on its device in its dtype."""
+        """Take over ``model`` (its attention and perhaps its linear layers are replaced) and allocate the pool.
+
+        The pool is on its device in its dtype.
+        """
         config = model.config.get_text_config()
         self._model = model
         self.total_blocks = total_blocks
@@ -110,6 +49,12 @@ class PagedModel:
         self._hidden: Tensor | None = None
         model.set_attn_implementation(ATTENTION_NAME)
         shape = (total_blocks * block_tokens, _kv_heads(config), _head_dim(config))
+        self._rows = None  # of a sequence that may be computed at once
+        if can_pack(model):
+            pack_linears(model)
+            if left := unpacked_weights(model):
+                log.warning("these weights are not packed, so answers may depend on company: %s", ", ".join(left))
+            self._rows = agreeing_rows(config.num_attention_heads, *shape[1:], torch.empty(0, dtype=model.dtype))
         layers = range(config.num_hidden_layers)
         self._keys = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in layers]
         self._values = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in layers]
@@ -130,15 +75,14 @@ class PagedModel:
         device = self._model.device
         packed = [token for segment in segments for token in segment.token_ids]
         positions = [position for segment in segments for position in segment.positions()]
-        spans, slots, rows, first = [], [], [], 0
+        slots, rows, first = [], [], 0
         for segment in segments:
             last, stop = first + len(segment.token_ids), segment.stop
             blocks = self._tensor(segment.blocks[: -(-stop // self.block_tokens)])
             slots.append(self._pool_slots(blocks, torch.arange(segment.start, stop, device=device)))
-            spans.append(_Span(first, last, blocks, stop, self._mask(segment)))
             rows.append(torch.arange(last - segment.logit_rows, last, device=device))
             first = last
-        batch = _PagedBatch(self._keys, self._values, self.block_tokens, torch.cat(slots), spans)
+        batch = PagedPass(self._keys, self._values, torch.cat(slots), self._attention(segments))
         hook = self._model.base_model.register_forward_hook(self._keep_hidden) if want_hidden else None
         wanted = torch.cat(rows)
         try:
@@ -170,19 +114,10 @@ class PagedModel:
         """Where in the pool a sequence's slots ``at`` lie."""
         return blocks[at // self.block_tokens] * self.block_tokens + at % self.block_tokens
 
-    def _mask(self, segment: Segment) -> Tensor | None:
-        """``[heads per KV head * tokens, kv_len]`` additive; None if every new token sees all before it."""
-        tokens, stop, device = len(segment.token_ids), segment.stop, self._model.device
-        if tokens == 1 and not segment.parents:
-            return None
-        at = torch.arange(segment.start, stop, device=device)
-        hidden = torch.arange(stop, device=device)[None, :] > at[:, None]
-        if segment.parents:
-            seen = torch.from_numpy(ancestors(segment.parents)).to(device)
-            new = min(tokens, len(segment.parents))
-            hidden[tokens - new :, segment.tree_start :] = ~seen[len(segment.parents) - new :]
-        mask = torch.zeros(hidden.shape, dtype=self._model.dtype, device=device)
-        return mask.masked_fill_(hidden, float("-inf")).repeat(self._group, 1)
+    def _attention(self, segments: Sequence[Segment]) -> Attends:
+        if self._rows is None:
+            return SpanAttention(segments, self.block_tokens, self._group, self._keys[0])
+        return TiledAttention(segments, self.block_tokens, self._group, self._keys[0], self._rows)
 
     def _keep_hidden(self, module: torch.nn.Module, inputs: object, output: Any) -> None:  # noqa: ARG002 (hook signature)
         self._hidden = output.last_hidden_state

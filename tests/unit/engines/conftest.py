@@ -1,11 +1,12 @@
 """Tiny random models and the engines under test. Another joins by adding a factory to ``VERIFIERS`` or ``DRAFTERS``."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 import pytest
 import torch
+from _pytest.mark import ParameterSet
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from outrider.contracts.drafting import DrafterEngine
@@ -58,6 +59,13 @@ def torch_verifier(
     """The torch engine with room for ``blocks`` KV blocks."""
     budget = kv_bytes_per_token(model) * BLOCK_TOKENS * blocks
     return TorchVerifier(loaded(model), EngineLimits(budget, BLOCK_TOKENS, prefill_chunk_tokens), judge)
+
+
+def bfloat16_verifier(
+    model: PreTrainedModel, *, blocks: int = 200, prefill_chunk_tokens: int = 16, judge: MismatchJudge | None = None
+) -> TorchVerifier:
+    """The torch engine in bfloat16: exact in itself, not in what it says of float32's answers."""
+    return torch_verifier(model.bfloat16(), blocks=blocks, prefill_chunk_tokens=prefill_chunk_tokens, judge=judge)
 
 
 class BranchedModel:
@@ -135,11 +143,13 @@ class MakeVerifier:
         make: see ``__call__``.
         block_tokens: positions in one of their KV blocks.
         stop: ends what the engines made so far share, and so these.
+        narrow: whether they round otherwise than plain transformers; then they are measured by themselves.
     """
 
     make: MakesVerifier
     block_tokens: int = BLOCK_TOKENS
     stop: Callable[[], None] = lambda: None
+    narrow: bool = False
 
     def __call__(
         self,
@@ -162,16 +172,26 @@ VERIFIERS = {
     "branched": MakeVerifier(branched_verifier),
     "vllm": MakeVerifier(vllm_verifier, VLLM_BLOCK_TOKENS, VLLM_MODELS.stop),
 }
+# Those whose answers are what they say alone, in one pass after another; so are those of the others.
+EXACT_VERIFIERS = {**VERIFIERS, "bfloat16": MakeVerifier(bfloat16_verifier, narrow=True)}
 # In one process, because starting vLLM takes longer than these tests.
 ON_VLLM = pytest.mark.xdist_group("vllm")
 
 
-@pytest.fixture(
-    params=[pytest.param(name, marks=ON_VLLM if name == "vllm" else ()) for name in sorted(VERIFIERS)],
-)
+def _named(verifiers: Iterable[str]) -> list[ParameterSet]:
+    return [pytest.param(name, marks=ON_VLLM if name == "vllm" else ()) for name in sorted(verifiers)]
+
+
+@pytest.fixture(params=_named(VERIFIERS))
 def make_verifier(request: pytest.FixtureRequest) -> MakeVerifier:
     """Each engine in turn."""
     return VERIFIERS[request.param]
+
+
+@pytest.fixture(params=_named(EXACT_VERIFIERS))
+def make_exact_verifier(request: pytest.FixtureRequest) -> MakeVerifier:
+    """Each in turn, in each type; see ``reference.alone``."""
+    return EXACT_VERIFIERS[request.param]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -14,7 +14,7 @@ from outrider.contracts.requests import SamplingParams, TokenLogprobs
 from outrider.contracts.verifying import AcceptanceRule, Block, OpenGeneration, Unfinished, Verified, VerifierEngine
 from outrider.verification.decision import BlockDecision
 from outrider.verification.speculative import RatioBlock, rows_of
-from tests.unit.engines.conftest import VOCAB
+from tests.unit.engines.conftest import CONTEXT_TOKENS, VOCAB, MakeVerifier, tiny_llama
 from tests.unit.engines.table_drafter import TableModel
 from tests.unit.verification import oracle
 
@@ -35,6 +35,15 @@ def target_alone(
         row = oracle.adjusted(logits.double().numpy(), params, prompt, tokens[len(prompt) :])
         tokens.append(oracle.choice(row, params, len(tokens)))
     return tokens[len(prompt) :]
+
+
+def alone(make: MakeVerifier, prompt: Sequence[int], params: SamplingParams, length: int) -> list[int]:
+    """What an engine's tiny target says alone: plain transformers', or the engine's own if it rounds otherwise."""
+    if not make.narrow:
+        return target_alone(tiny_llama(), prompt, params, length)
+    client = Client("alone", prompt, params)
+    generate(make(tiny_llama(), prefill_chunk_tokens=CONTEXT_TOKENS), [client], lambda _: (), length)
+    return client.output
 
 
 def expected_logprobs(logits: torch.Tensor, token_ids: Sequence[int], top: int) -> list[TokenLogprobs]:

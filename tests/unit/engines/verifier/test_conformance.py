@@ -19,7 +19,7 @@ from outrider.contracts.verifying import (
     Verified,
 )
 from tests.unit.engines.conftest import VOCAB, MakeVerifier, tiny_llama
-from tests.unit.engines.reference import Client, generate, mixed_draft, target_alone, verify_until_done
+from tests.unit.engines.reference import Client, alone, generate, mixed_draft, verify_until_done
 
 GREEDY = SamplingParams(temperature=0.0)
 SAMPLED = SamplingParams(temperature=0.8, top_p=0.9, seed=5)
@@ -33,33 +33,33 @@ PROMPT = [5, 17, 42, 8, 61, 30, 2]
 @pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys())
 @pytest.mark.parametrize("window", [0, 1, 4, 16])
 def test_output_equals_the_target_alone_for_every_window(
-    make_verifier: MakeVerifier, params: SamplingParams, window: int
+    make_exact_verifier: MakeVerifier, params: SamplingParams, window: int
 ) -> None:
-    truth = target_alone(tiny_llama(), PROMPT, params, 40)
+    truth = alone(make_exact_verifier, PROMPT, params, 40)
     client, rng = Client("a", PROMPT, params), random.Random(window)
-    engine = make_verifier(tiny_llama())
+    engine = make_exact_verifier(tiny_llama())
     generate(engine, [client], lambda c: mixed_draft(truth[len(c.output) :], window, rng), 24)
     assert client.output == truth[: len(client.output)]
 
 
-def test_perfect_drafts_are_accepted_whole(make_verifier: MakeVerifier) -> None:
-    truth = target_alone(tiny_llama(), PROMPT, SAMPLED, 12)
+def test_perfect_drafts_are_accepted_whole(make_exact_verifier: MakeVerifier) -> None:
+    truth = alone(make_exact_verifier, PROMPT, SAMPLED, 12)
     client = Client("a", PROMPT, SAMPLED)
-    generate(make_verifier(tiny_llama()), [client], lambda c: truth[len(c.output) :][:5], 12)
+    generate(make_exact_verifier(tiny_llama()), [client], lambda c: truth[len(c.output) :][:5], 12)
     assert [o.accepted_len for o in client.outcomes] == [5, 5]
     assert client.output == truth
 
 
-def test_company_does_not_change_an_output(make_verifier: MakeVerifier) -> None:
+def test_company_does_not_change_an_output(make_exact_verifier: MakeVerifier) -> None:
     """Different prefixes, windows, rules and penalties share every batch; one joins while others are warm."""
     rng = random.Random(1)
     clients = [
         Client(f"c{i}", [rng.randrange(VOCAB) for _ in range(rng.randint(1, 50))], params)
         for i, params in enumerate([*PARAMS.values()] * 3)
     ]
-    truths = {c.name: target_alone(tiny_llama(), c.prompt, c.params, 40) for c in clients}
+    truths = {c.name: alone(make_exact_verifier, c.prompt, c.params, 40) for c in clients}
     generate(
-        make_verifier(tiny_llama()),
+        make_exact_verifier(tiny_llama()),
         clients,
         lambda c: mixed_draft(truths[c.name][len(c.output) :], rng.randint(0, 8), rng),
         16,
@@ -68,8 +68,8 @@ def test_company_does_not_change_an_output(make_verifier: MakeVerifier) -> None:
         assert client.output == truths[client.name][: len(client.output)]
 
 
-def test_a_long_prompt_is_computed_in_chunks_and_stalls_nobody(make_verifier: MakeVerifier) -> None:
-    engine = make_verifier(tiny_llama(), prefill_chunk_tokens=16)
+def test_a_long_prompt_is_computed_in_chunks_and_stalls_nobody(make_exact_verifier: MakeVerifier) -> None:
+    engine = make_exact_verifier(tiny_llama(), prefill_chunk_tokens=16)
     warm, cold = Client("warm", PROMPT, GREEDY), Client("cold", [7] * 100, GREEDY)
     engine.open(warm.opening())
     first = warm.block()
@@ -87,26 +87,26 @@ def test_a_long_prompt_is_computed_in_chunks_and_stalls_nobody(make_verifier: Ma
         assert isinstance(cold_outcome, Unfinished)
         assert cold_outcome.remaining_tokens == 100 - 16 * passes
     assert passes == 7  # 99 prefix positions in chunks of 16, the last with the block's own row
-    assert [cold_outcome.next_token] == target_alone(tiny_llama(), cold.prompt, GREEDY, 1)
-    assert warm.output == target_alone(tiny_llama(), PROMPT, GREEDY, len(warm.output))
+    assert [cold_outcome.next_token] == alone(make_exact_verifier, cold.prompt, GREEDY, 1)
+    assert warm.output == alone(make_exact_verifier, PROMPT, GREEDY, len(warm.output))
 
 
 @pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys())
-def test_eviction_is_invisible(make_verifier: MakeVerifier, params: SamplingParams) -> None:
+def test_eviction_is_invisible(make_exact_verifier: MakeVerifier, params: SamplingParams) -> None:
     """KV for one or two of five generations: each is evicted and restored again and again."""
-    engine = make_verifier(tiny_llama(), blocks=make_verifier.blocks_of(96))
+    engine = make_exact_verifier(tiny_llama(), blocks=make_exact_verifier.blocks_of(96))
     rng = random.Random(2)
     clients = [Client(f"c{i}", [rng.randrange(VOCAB) for _ in range(30)], params) for i in range(5)]
-    truths = {c.name: target_alone(tiny_llama(), c.prompt, params, 30) for c in clients}
+    truths = {c.name: alone(make_exact_verifier, c.prompt, params, 30) for c in clients}
     generate(engine, clients, lambda c: mixed_draft(truths[c.name][len(c.output) :], 3, rng), 12)
     assert engine.usage().evictions > 0
     for client in clients:
         assert client.output == truths[client.name][: len(client.output)]
 
 
-def test_forced_tokens_are_committed_before_the_draft(make_verifier: MakeVerifier) -> None:
+def test_forced_tokens_are_committed_before_the_draft(make_exact_verifier: MakeVerifier) -> None:
     for params in PARAMS.values():
-        engine, client = make_verifier(tiny_llama()), Client("a", PROMPT, params)
+        engine, client = make_exact_verifier(tiny_llama()), Client("a", PROMPT, params)
         engine.open(client.opening())
         first = client.block()
         client.take(first, verify_until_done(engine, [first])[0])
@@ -123,9 +123,9 @@ def test_forced_tokens_are_committed_before_the_draft(make_verifier: MakeVerifie
         assert client.tokens[: len(resumed.tokens)] == resumed.tokens
 
 
-def test_a_bonus_token_that_is_not_wanted_is_not_drawn(make_verifier: MakeVerifier) -> None:
-    truth = target_alone(tiny_llama(), PROMPT, SAMPLED, 16)
-    engine, client = make_verifier(tiny_llama()), Client("a", PROMPT, SAMPLED)
+def test_a_bonus_token_that_is_not_wanted_is_not_drawn(make_exact_verifier: MakeVerifier) -> None:
+    truth = alone(make_exact_verifier, PROMPT, SAMPLED, 16)
+    engine, client = make_exact_verifier(tiny_llama()), Client("a", PROMPT, SAMPLED)
     engine.open(client.opening())
     for draft, bonus, expected in (
         ([], False, []),
@@ -140,17 +140,17 @@ def test_a_bonus_token_that_is_not_wanted_is_not_drawn(make_verifier: MakeVerifi
         assert client.output[before:] == expected
 
 
-def test_prompt_and_output_stay_distinct_after_a_resume(make_verifier: MakeVerifier) -> None:
+def test_prompt_and_output_stay_distinct_after_a_resume(make_exact_verifier: MakeVerifier) -> None:
     """Presence and frequency penalties count output only; a resumed generation must not count it as prompt."""
-    truth = target_alone(tiny_llama(), PROMPT, PENALISED, 24)
-    engine, client = make_verifier(tiny_llama()), Client("a", PROMPT, PENALISED)
+    truth = alone(make_exact_verifier, PROMPT, PENALISED, 24)
+    engine, client = make_exact_verifier(tiny_llama()), Client("a", PROMPT, PENALISED)
     client.tokens += truth[:10]
     generate(engine, [client], lambda c: truth[len(c.output) :][:2], 20)
     assert client.output == truth[: len(client.output)]
 
 
-def test_a_repeated_round_is_answered_from_memory(make_verifier: MakeVerifier) -> None:
-    engine, client = make_verifier(tiny_llama()), Client("a", PROMPT, SAMPLED)
+def test_a_repeated_round_is_answered_from_memory(make_exact_verifier: MakeVerifier) -> None:
+    engine, client = make_exact_verifier(tiny_llama()), Client("a", PROMPT, SAMPLED)
     engine.open(client.opening())
     first = client.block()
     outcome = verify_until_done(engine, [first])[0]
@@ -161,11 +161,11 @@ def test_a_repeated_round_is_answered_from_memory(make_verifier: MakeVerifier) -
     assert engine.verify([first]) == [Stale("a", 0)]
     third = client.block()
     client.take(third, verify_until_done(engine, [third])[0])
-    assert client.output == target_alone(tiny_llama(), PROMPT, SAMPLED, len(client.output))
+    assert client.output == alone(make_exact_verifier, PROMPT, SAMPLED, len(client.output))
 
 
-def test_blocks_that_assume_another_prefix_are_stale(make_verifier: MakeVerifier) -> None:
-    engine, client = make_verifier(tiny_llama()), Client("a", PROMPT, GREEDY)
+def test_blocks_that_assume_another_prefix_are_stale(make_exact_verifier: MakeVerifier) -> None:
+    engine, client = make_exact_verifier(tiny_llama()), Client("a", PROMPT, GREEDY)
     engine.open(client.opening())
     first = client.block()
     client.take(first, verify_until_done(engine, [first])[0])
@@ -181,11 +181,11 @@ def test_blocks_that_assume_another_prefix_are_stale(make_verifier: MakeVerifier
 
 @pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys())
 def test_a_round_sent_ahead_holds_only_if_the_one_before_was_accepted_whole(
-    make_verifier: MakeVerifier, params: SamplingParams
+    make_exact_verifier: MakeVerifier, params: SamplingParams
 ) -> None:
     """Two rounds of one generation are under way; the second assumes all of the first, which draws no bonus token."""
-    truth = target_alone(tiny_llama(), PROMPT, params, 24)
-    engine, client = make_verifier(tiny_llama()), Client("a", PROMPT, params)
+    truth = alone(make_exact_verifier, PROMPT, params, 24)
+    engine, client = make_exact_verifier(tiny_llama()), Client("a", PROMPT, params)
     engine.open(client.opening())
     opening = client.block()
     client.take(opening, verify_until_done(engine, [opening])[0])
@@ -207,8 +207,12 @@ def test_a_round_sent_ahead_holds_only_if_the_one_before_was_accepted_whole(
         assert client.output == truth[: len(client.output)]
 
 
-def test_unknown_generations_and_resolutions_harm_nobody(make_verifier: MakeVerifier) -> None:
-    engine, client, ghost = make_verifier(tiny_llama()), Client("a", PROMPT, GREEDY), Client("ghost", PROMPT, GREEDY)
+def test_unknown_generations_and_resolutions_harm_nobody(make_exact_verifier: MakeVerifier) -> None:
+    engine, client, ghost = (
+        make_exact_verifier(tiny_llama()),
+        Client("a", PROMPT, GREEDY),
+        Client("ghost", PROMPT, GREEDY),
+    )
     engine.open(client.opening())
     outcomes = engine.verify([ghost.block(), client.block()], [Resolution("ghost", 4, np.zeros((1, 48), np.float32))])
     assert outcomes[0] == Unknown("ghost", 0)
@@ -216,8 +220,8 @@ def test_unknown_generations_and_resolutions_harm_nobody(make_verifier: MakeVeri
     assert outcomes[2] == Unknown("ghost", 4)
 
 
-def test_blocks_that_can_never_be_verified_are_refused_alone(make_verifier: MakeVerifier) -> None:
-    engine = make_verifier(tiny_llama())
+def test_blocks_that_can_never_be_verified_are_refused_alone(make_exact_verifier: MakeVerifier) -> None:
+    engine = make_exact_verifier(tiny_llama())
     clients = [Client(name, PROMPT, GREEDY) for name in ("outside", "long", "good")]
     for client in clients:
         engine.open(client.opening())
@@ -229,32 +233,32 @@ def test_blocks_that_can_never_be_verified_are_refused_alone(make_verifier: Make
     assert isinstance(outcomes[2], Verified)
 
 
-def test_prefixes_are_shared_between_generations(make_verifier: MakeVerifier) -> None:
-    engine, shared = make_verifier(tiny_llama()), 2 * make_verifier.block_tokens
+def test_prefixes_are_shared_between_generations(make_exact_verifier: MakeVerifier) -> None:
+    engine, shared = make_exact_verifier(tiny_llama()), 2 * make_exact_verifier.block_tokens
     system = [(11 * i) % VOCAB for i in range(shared + 1)]
     first, second = Client("a", [*system, 1], GREEDY), Client("b", [*system, 2], SAMPLED)
     for client in (first, second):
         generate(engine, [client], lambda _: [], 1)
     assert first.outcomes[0].cached_tokens == 0
     assert second.outcomes[0].cached_tokens == shared, "the two full blocks the prompts have in common"
-    assert second.output == target_alone(tiny_llama(), second.prompt, SAMPLED, 1)
+    assert second.output == alone(make_exact_verifier, second.prompt, SAMPLED, 1)
 
 
-def test_a_conversations_next_turn_finds_the_kv_of_its_last(make_verifier: MakeVerifier) -> None:
-    engine, turn = make_verifier(tiny_llama()), Client("turn-1", PROMPT, GREEDY)
-    generate(engine, [turn], lambda _: [1, 2], max(20, 2 * make_verifier.block_tokens))
+def test_a_conversations_next_turn_finds_the_kv_of_its_last(make_exact_verifier: MakeVerifier) -> None:
+    engine, turn = make_exact_verifier(tiny_llama()), Client("turn-1", PROMPT, GREEDY)
+    generate(engine, [turn], lambda _: [1, 2], max(20, 2 * make_exact_verifier.block_tokens))
     engine.close("turn-1", keep_cache=True)
     later = Client("turn-2", [*turn.tokens, 4, 4], GREEDY)
     generate(engine, [later], lambda _: [], 4)
-    assert later.outcomes[0].cached_tokens >= len(turn.tokens) - 1 - make_verifier.block_tokens
+    assert later.outcomes[0].cached_tokens >= len(turn.tokens) - 1 - make_exact_verifier.block_tokens
     assert later.outcomes[0].cached_tokens > len(PROMPT)
-    assert later.output == target_alone(tiny_llama(), later.prompt, GREEDY, len(later.output))
+    assert later.output == alone(make_exact_verifier, later.prompt, GREEDY, len(later.output))
 
 
 @pytest.mark.parametrize("keep_cache", [True, False])
-def test_closing_gives_every_block_back(make_verifier: MakeVerifier, *, keep_cache: bool) -> None:
+def test_closing_gives_every_block_back(make_exact_verifier: MakeVerifier, *, keep_cache: bool) -> None:
     """In every state: not yet computed, in the middle of its prefix, between rounds."""
-    engine = make_verifier(tiny_llama(), prefill_chunk_tokens=max(16, make_verifier.block_tokens))
+    engine = make_exact_verifier(tiny_llama(), prefill_chunk_tokens=max(16, make_exact_verifier.block_tokens))
     clients = [Client("new", PROMPT, GREEDY), Client("cold", [3] * 90, GREEDY), Client("warm", PROMPT, SAMPLED)]
     for client in clients:
         engine.open(client.opening())
@@ -269,21 +273,21 @@ def test_closing_gives_every_block_back(make_verifier: MakeVerifier, *, keep_cac
     assert (usage.cached_blocks > 0) is keep_cache
 
 
-def test_opening_again_replaces_the_generation(make_verifier: MakeVerifier) -> None:
-    engine, client = make_verifier(tiny_llama()), Client("a", PROMPT, GREEDY)
+def test_opening_again_replaces_the_generation(make_exact_verifier: MakeVerifier) -> None:
+    engine, client = make_exact_verifier(tiny_llama()), Client("a", PROMPT, GREEDY)
     generate(engine, [client], lambda _: [], 3)
     again = Client("a", PROMPT, SAMPLED)
     generate(engine, [again], lambda _: [], 3)
-    assert again.output == target_alone(tiny_llama(), PROMPT, SAMPLED, 3)
+    assert again.output == alone(make_exact_verifier, PROMPT, SAMPLED, 3)
     assert engine.usage().generations == 1
 
 
-def test_prompts_that_can_never_fit_are_refused_when_opened(make_verifier: MakeVerifier) -> None:
-    small, limit = make_verifier(tiny_llama(), blocks=5), 5 * make_verifier.block_tokens
+def test_prompts_that_can_never_fit_are_refused_when_opened(make_exact_verifier: MakeVerifier) -> None:
+    small, limit = make_exact_verifier(tiny_llama(), blocks=5), 5 * make_exact_verifier.block_tokens
     with pytest.raises(ContextTooLongError, match=rf"needs {limit + 1} positions .* limit of {limit} "):
         small.open(Client("a", [1] * limit, GREEDY).opening())
     with pytest.raises(ContextTooLongError, match="limit of 256"):
-        make_verifier(tiny_llama()).open(Client("a", [1] * 256, GREEDY).opening())
+        make_exact_verifier(tiny_llama()).open(Client("a", [1] * 256, GREEDY).opening())
     with pytest.raises(ParameterError, match=rf"0\.\.{VOCAB - 1}"):
         small.open(Client("a", [VOCAB], GREEDY).opening())
     with pytest.raises(ParameterError, match="at least one token"):
@@ -291,8 +295,8 @@ def test_prompts_that_can_never_fit_are_refused_when_opened(make_verifier: MakeV
     assert small.usage().generations == 0
 
 
-def test_what_the_engine_cannot_do_is_refused_before_anything_runs(make_verifier: MakeVerifier) -> None:
-    engine, client = make_verifier(tiny_llama()), Client("a", PROMPT, SAMPLED)
+def test_what_the_engine_cannot_do_is_refused_before_anything_runs(make_exact_verifier: MakeVerifier) -> None:
+    engine, client = make_exact_verifier(tiny_llama()), Client("a", PROMPT, SAMPLED)
     engine.open(client.opening())
     good = client.block()
     lossy = Block("a", 0, good.position, good.prefix_hash, draft=(1,), rule=AcceptanceRule.GREEDY)
@@ -304,9 +308,9 @@ def test_what_the_engine_cannot_do_is_refused_before_anything_runs(make_verifier
     assert isinstance(engine.verify([good])[0], Verified)
 
 
-def test_forced_tokens_of_an_abandoned_block_leave_no_trace(make_verifier: MakeVerifier) -> None:
+def test_forced_tokens_of_an_abandoned_block_leave_no_trace(make_exact_verifier: MakeVerifier) -> None:
     """A round given up in the middle of its forced tokens must not lend its KV to the next one."""
-    engine, client = make_verifier(tiny_llama(), prefill_chunk_tokens=4), Client("a", PROMPT, GREEDY)
+    engine, client = make_exact_verifier(tiny_llama(), prefill_chunk_tokens=4), Client("a", PROMPT, GREEDY)
     engine.open(client.opening())
     first = client.block()
     client.take(first, verify_until_done(engine, [first])[0])
@@ -314,12 +318,12 @@ def test_forced_tokens_of_an_abandoned_block_leave_no_trace(make_verifier: MakeV
     client.round += 1
     other = [3] * 12
     outcome = verify_until_done(engine, [client.block(forced=other)])[0]
-    assert [outcome.next_token] == target_alone(tiny_llama(), [*client.tokens, *other], GREEDY, 1)
+    assert [outcome.next_token] == alone(make_exact_verifier, [*client.tokens, *other], GREEDY, 1)
 
 
-def test_a_pass_tells_what_it_computed_of_each_block(make_verifier: MakeVerifier) -> None:
+def test_a_pass_tells_what_it_computed_of_each_block(make_exact_verifier: MakeVerifier) -> None:
     """Not what its blocks lacked: a chunk is shared, a cached prefix is only read, what is repeated costs nothing."""
-    engine = make_verifier(tiny_llama(), prefill_chunk_tokens=16)
+    engine = make_exact_verifier(tiny_llama(), prefill_chunk_tokens=16)
     assert engine.last_pass() == ()
     rng = random.Random(2)
     first, second = (Client(name, [rng.randrange(VOCAB) for _ in range(39)], GREEDY) for name in "ab")

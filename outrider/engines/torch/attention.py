@@ -1,0 +1,270 @@
+"""Attention over paged keys and values, registered with transformers: two ways, both exact up to rounding.
+
+``SpanAttention`` attends sequence by sequence to exactly the keys there are. ``TiledAttention`` gives a row the same
+bits however a sequence is cut into passes and whatever shares them: rows are computed in numbers that agree
+(``sizes``), over as many keys as their own position says, and rows of all sequences that see as many are computed at
+once. A node of a tree attends to its own path, laid out as if it were a chain.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface
+
+from outrider.contracts.errors import UnsupportedModelError
+from outrider.contracts.tree import ancestors
+from outrider.engines.forward_model import Segment
+from outrider.engines.torch.sizes import LARGEST, Sizes, agreeing
+
+ATTENTION_NAME = "outrider_paged"
+# What other attention functions of transformers take into account and this one does not.
+_NOT_IMPLEMENTED = ("softcap", "s_aux", "position_bias", "head_mask")
+_KEYS = 128  # a row is computed over the next multiple behind its position
+_TRIED_KEYS = (_KEYS, 4 * _KEYS, 16 * _KEYS)  # across the lengths at which kernels begin to work in parts
+_LEFT = 2.0**-7  # as for linear layers
+_TRIED_SCORE = 256.0  # of what cancels
+
+
+class Attends(Protocol):
+    """The attention of one pass: query ``[heads, N, d]``, a layer's keys and values ``[slots, kv_heads, d]``."""
+
+    def __call__(self, query: Tensor, keys: Tensor, values: Tensor, scale: float | None) -> Tensor:
+        """``[N, heads, d]``."""
+        ...
+
+
+class PagedPass(NamedTuple):
+    """What a pass brings to every layer: the pool, where each new token goes, and how it attends."""
+
+    keys: list[Tensor]  # per layer [slots, kv_heads, d]
+    values: list[Tensor]
+    slots: Tensor  # [N]
+    attend: Attends
+
+
+def _paged_attention(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,  # noqa: ARG001 (transformers' signature; a pass knows what its rows see)
+    scaling: float | None = None,
+    dropout: float = 0.0,  # noqa: ARG001 (inference only)
+    *,
+    paged: PagedPass,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """Write and attend: query ``[1, heads, N, d]``, key and value ``[1, kv_heads, N, d]``."""
+    asked = [name for name in _NOT_IMPLEMENTED if others.get(name) is not None]
+    if asked:
+        raise UnsupportedModelError(
+            f"the torch engine implements plain attention, found a {type(module).__name__} that asks for "
+            f"{', '.join(asked)}; serve this model with another engine"
+        )
+    layer = int(module.layer_idx)  # type: ignore[arg-type]
+    keys, values = paged.keys[layer], paged.values[layer]
+    keys[paged.slots] = key[0].transpose(0, 1)
+    values[paged.slots] = value[0].transpose(0, 1)
+    return paged.attend(query[0], keys, values, scaling)[None], None
+
+
+AttentionInterface.register(ATTENTION_NAME, _paged_attention)
+
+
+class _Span(NamedTuple):
+    """Where one segment lies in the packed row and what it may see."""
+
+    first: int
+    last: int
+    blocks: Tensor
+    kv_len: int
+    mask: Tensor | None  # [heads per KV head * tokens, kv_len] additive; None when every key is visible
+
+
+class SpanAttention:
+    """Sequence by sequence."""
+
+    def __init__(self, segments: Sequence[Segment], block_tokens: int, group: int, like: Tensor) -> None:
+        """Of these segments, with ``group`` query heads to a KV head; tensors are made ``like`` the pool's."""
+        self._block_tokens = block_tokens
+        self._spans, first = list[_Span](), 0
+        for segment in segments:
+            last, needed = first + len(segment.token_ids), -(-segment.stop // block_tokens)
+            blocks = torch.tensor(segment.blocks[:needed], device=like.device)
+            self._spans.append(_Span(first, last, blocks, segment.stop, _mask(segment, group, like)))
+            first = last
+
+    def __call__(self, query: Tensor, keys: Tensor, values: Tensor, scale: float | None) -> Tensor:
+        """``[N, heads, d]``."""
+        heads, kv_heads, width = query.shape[0], keys.shape[1], query.shape[2]
+        out = query.new_empty(query.shape[1], heads, values.shape[2])
+        for first, last, blocks, kv_len, mask in self._spans:
+            tokens = last - first
+            # The query heads that share a KV head are stacked, so grouped-query attention needs no repeated keys.
+            stacked = query[:, first:last].reshape(1, kv_heads, heads // kv_heads * tokens, width)
+            k, v = (_in_order(cache, blocks, self._block_tokens)[None, :, :kv_len] for cache in (keys, values))
+            attended = scaled_dot_product_attention(stacked, k, v, attn_mask=mask, scale=scale)
+            out[first:last] = attended.view(heads, tokens, -1).transpose(0, 1)
+        return out
+
+
+def _in_order(cache: Tensor, blocks: Tensor, block_tokens: int) -> Tensor:
+    """``[..., kv_heads, positions, d]`` of blocks ``[..., n]``."""
+    paged = cache.view(-1, block_tokens, *cache.shape[1:])
+    return paged[blocks].flatten(-4, -3).transpose(-3, -2)
+
+
+def _mask(segment: Segment, group: int, like: Tensor) -> Tensor | None:
+    """``[heads per KV head * tokens, kv_len]`` additive; None if every new token sees all before it."""
+    tokens, stop = len(segment.token_ids), segment.stop
+    if tokens == 1 and not segment.parents:
+        return None
+    at = torch.arange(segment.start, stop, device=like.device)
+    hidden = torch.arange(stop, device=like.device)[None, :] > at[:, None]
+    if segment.parents:
+        seen = torch.from_numpy(ancestors(segment.parents)).to(like.device)
+        new = min(tokens, len(segment.parents))
+        hidden[tokens - new :, segment.tree_start :] = ~seen[len(segment.parents) - new :]
+    mask = torch.zeros(hidden.shape, dtype=like.dtype, device=like.device)
+    return mask.masked_fill_(hidden, float("-inf")).repeat(group, 1)
+
+
+@dataclass(slots=True)
+class _Tile:
+    """Rows of one sequence that are computed as one, at consecutive positions; or one node of a tree."""
+
+    rows: range  # in the packed row
+    position: int  # of the first
+    slots: Sequence[int]  # blocks of a chain, slots of a path; those of its keys
+
+
+@dataclass(slots=True)
+class _Group:
+    """Tiles of one shape, as tensors."""
+
+    rows: Tensor  # [tiles, size] of the packed row; the last is repeated where a tile has fewer
+    kept: Tensor  # [n] of these, flattened: one for each row
+    table: Tensor  # [tiles or 1, keys / block_tokens] blocks, or [tiles, keys] slots
+    mask: Tensor  # [tiles, 1, group * size, keys] additive
+    by_block: bool
+
+
+@dataclass(slots=True)
+class _Shape:
+    """What tiles have in common that are computed together."""
+
+    size: int
+    keys: int
+    chain: int | None  # which sequence's, if it has several; they attend to the same keys
+    by_block: bool
+    tiles: list[_Tile] = field(default_factory=list)
+
+
+class TiledAttention:
+    """Row by row the same bits in every company."""
+
+    def __init__(self, segments: Sequence[Segment], block_tokens: int, group: int, like: Tensor, sizes: Sizes) -> None:
+        """See ``SpanAttention``; ``sizes`` are those of ``agreeing_rows``."""
+        self._block_tokens = block_tokens
+        shapes: dict[tuple[int, int, int | None, bool], _Shape] = {}
+        first = 0
+        for number, segment in enumerate(segments):
+            chain = _chain_tiles(segment, first, block_tokens)
+            several = number if len(chain) > 1 else None
+            for tile in (*chain, *_tree_tiles(segment, first, block_tokens)):
+                by_block, keys = tile.position < segment.tree_start, _keys_of(tile.position)
+                key = (sizes.at_least(len(tile.rows)), keys, several if by_block else None, by_block)
+                shapes.setdefault(key, _Shape(*key)).tiles.append(tile)
+            first += len(segment.token_ids)
+        self._groups = [_group(shape, group, like, block_tokens) for shape in shapes.values()]
+
+    def __call__(self, query: Tensor, keys: Tensor, values: Tensor, scale: float | None) -> Tensor:
+        """``[N, heads, d]``."""
+        heads, kv_heads, width = query.shape[0], keys.shape[1], query.shape[2]
+        out = query.new_empty(query.shape[1], heads, values.shape[2])
+        grouped = query.view(kv_heads, heads // kv_heads, *query.shape[1:])
+        for one in self._groups:
+            tiles, size = one.rows.shape
+            stacked = grouped[:, :, one.rows].permute(2, 0, 1, 3, 4).reshape(tiles, kv_heads, -1, width)
+            k, v = (self._gathered(cache, one).expand(tiles, -1, -1, -1) for cache in (keys, values))
+            attended = scaled_dot_product_attention(stacked, k, v, attn_mask=one.mask, scale=scale)
+            by_row = attended.view(tiles, kv_heads, -1, size, attended.shape[-1]).permute(0, 3, 1, 2, 4)
+            out[one.rows.flatten()[one.kept]] = by_row.reshape(tiles * size, heads, -1)[one.kept]
+        return out
+
+    def _gathered(self, cache: Tensor, one: _Group) -> Tensor:
+        """``[tiles or 1, kv_heads, keys, d]``."""
+        return _in_order(cache, one.table, self._block_tokens) if one.by_block else cache[one.table].transpose(1, 2)
+
+
+def agreeing_rows(heads: int, kv_heads: int, width: int, like: Tensor) -> Sizes:
+    """How many rows of a sequence may be computed at once, in both products by sums that nearly cancel."""
+    generator, half = torch.Generator().manual_seed(0), width // 2
+    query = _TRIED_SCORE * torch.randn(LARGEST, heads, width, generator=generator).to(like)
+    query[:, :, half : 2 * half] = query[:, :, :half]
+    agreed = list[Sizes]()
+    for keys in _TRIED_KEYS:
+        k, v = torch.randn(2, 1, kv_heads, keys, width, generator=generator).to(like)
+        k[..., half : 2 * half] = k[..., :half] * (_LEFT - 1.0)
+        v[:, :, keys // 2 :] = v[:, :, : keys // 2] * (_LEFT - 1.0)
+
+        def attended(rows: Tensor, k: Tensor = k, v: Tensor = v, keys: int = keys) -> Tensor:
+            stacked = rows.view(-1, kv_heads, heads // kv_heads, width).permute(1, 2, 0, 3)
+            mask = torch.zeros(1, 1, heads // kv_heads * len(rows), keys).to(like)
+            flat = stacked.reshape(1, kv_heads, -1, width)
+            found = scaled_dot_product_attention(flat, k, v, attn_mask=mask)
+            return found.view(heads, len(rows), width).transpose(0, 1)
+
+        agreed.append(agreeing(attended, query))
+    common = set.intersection(*(set(sizes.counts) for sizes in agreed))
+    return Sizes(tuple(sorted(common)))
+
+
+def _keys_of(position: int) -> int:
+    return -(-(position + 1) // _KEYS) * _KEYS
+
+
+def _chain_tiles(segment: Segment, first: int, block_tokens: int) -> list[_Tile]:
+    """The tokens before the tree, cut where more keys are to be seen and where there are too many rows."""
+    tiles, at, stop = list[_Tile](), segment.start, max(segment.start, segment.tree_start)
+    while at < stop:
+        last = min(stop, _keys_of(at), at + LARGEST)
+        row = first + at - segment.start
+        blocks = segment.blocks[: -(-last // block_tokens)]
+        tiles.append(_Tile(range(row, row + last - at), at, blocks))
+        at = last
+    return tiles
+
+
+def _tree_tiles(segment: Segment, first: int, block_tokens: int) -> list[_Tile]:
+    """Each new node with the slots of its path."""
+    if not segment.parents:
+        return []
+    base, seen = segment.tree_start, ancestors(segment.parents)
+    slots = [segment.blocks[at // block_tokens] * block_tokens + at % block_tokens for at in range(segment.stop)]
+    tiles = []
+    for node in range(max(0, segment.start - base), len(segment.parents)):
+        path = [slots[base + above] for above in seen[node].nonzero()[0]]
+        row = first + base + node - segment.start
+        tiles.append(_Tile(range(row, row + 1), base + len(path) - 1, [*slots[:base], *path]))
+    return tiles
+
+
+def _group(shape: _Shape, group: int, like: Tensor, block_tokens: int) -> _Group:
+    tiles, size, device = shape.tiles, shape.size, like.device
+    rows = [[*tile.rows, *[tile.rows[-1]] * (size - len(tile.rows))] for tile in tiles]
+    kept = [number * size + at for number, tile in enumerate(tiles) for at in range(len(tile.rows))]
+    entries = shape.keys // block_tokens if shape.by_block else shape.keys
+    tables = [[*tile.slots, *[tile.slots[0]] * (entries - len(tile.slots))] for tile in tiles]
+    if shape.chain is not None:  # the last one's has those of all
+        tables = tables[-1:]
+    lengths = [[*range(tile.position, tile.position + len(tile.rows))] for tile in tiles]
+    positions = torch.tensor([[*at, *[at[-1]] * (size - len(at))] for at in lengths], device=device)
+    hidden = torch.arange(shape.keys, device=device) > positions[:, :, None]
+    mask = torch.zeros(hidden.shape, dtype=like.dtype, device=device).masked_fill_(hidden, float("-inf"))
+    rows_at, kept_at, tables_at = (torch.tensor(one, dtype=torch.int64, device=device) for one in (rows, kept, tables))
+    return _Group(rows_at, kept_at, tables_at, mask.repeat(1, group, 1)[:, None], shape.by_block)

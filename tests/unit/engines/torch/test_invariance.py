@@ -1,0 +1,169 @@
+"""In bfloat16 on a CPU a row's logits are the same bits however its sequence is cut into passes, and in any company."""
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from outrider.engines.forward_model import Move, Segment
+from outrider.engines.torch.linears import can_pack, pack_linears, unpacked_weights
+from outrider.engines.torch.model import PagedModel
+from outrider.engines.torch.sizes import LARGEST, Sizes, agreeing
+
+VOCAB, LENGTH = 512, 300
+SHAPE: dict[str, Any] = {"vocab_size": VOCAB, "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2}
+HEADS: dict[str, Any] = {"num_attention_heads": 6, "num_key_value_heads": 2, "initializer_range": 0.3}
+
+
+def llama() -> PreTrainedModel:
+    return LlamaForCausalLM(LlamaConfig(**SHAPE, **HEADS, head_dim=32, tie_word_embeddings=True))
+
+
+def qwen2() -> PreTrainedModel:
+    """With biases."""
+    return Qwen2ForCausalLM(Qwen2Config(**SHAPE, **HEADS))
+
+
+def qwen3() -> PreTrainedModel:
+    """With norms on queries and keys, whose heads are narrow."""
+    return Qwen3ForCausalLM(Qwen3Config(**SHAPE, **HEADS, head_dim=8))
+
+
+def gpt2() -> PreTrainedModel:
+    """With layers that are no ``Linear``, and one head per key."""
+    return GPT2LMHeadModel(GPT2Config(vocab_size=VOCAB, n_embd=96, n_layer=2, n_head=4, initializer_range=0.3))
+
+
+EVERY_MODEL = pytest.mark.parametrize("make", [llama, qwen2, qwen3, gpt2])
+TOKENS = [random.Random(0).randrange(VOCAB) for _ in range(LENGTH)]
+BLOCKS = list(range(1, 40))
+
+
+def paged(make: Callable[[], PreTrainedModel]) -> PagedModel:
+    torch.manual_seed(0)
+    model = make().bfloat16().eval()
+    if not can_pack(model):
+        pytest.skip("this processor does not compute in bfloat16")
+    return PagedModel(model, total_blocks=200, block_tokens=8)
+
+
+def cut(rng: random.Random, most: int) -> list[int]:
+    sizes = list[int]()
+    while (left := LENGTH - sum(sizes)) > 0:
+        sizes.append(min(rng.randint(1, most), left))
+    return sizes
+
+
+def strangers(rng: random.Random) -> list[Segment]:
+    """What others compute in the same pass, over blocks that are of no interest any more."""
+    found = []
+    for number in range(rng.randrange(5)):
+        count = rng.randint(1, 20)
+        blocks = range(50 + 10 * number, 60 + 10 * number)
+        found.append(Segment([rng.randrange(VOCAB) for _ in range(count)], rng.randrange(50), blocks, count))
+    return found
+
+
+def logits_in_passes(model: PagedModel, sizes: Sequence[int], rng: random.Random | None = None) -> torch.Tensor:
+    """``[LENGTH, VOCAB]`` of the text, cut like this; with a generator in random company."""
+    rows, start = list[torch.Tensor](), 0
+    for size in sizes:
+        segments = [] if rng is None else strangers(rng)
+        before = 0 if rng is None else rng.randint(0, len(segments))
+        first = sum(len(segment.token_ids) for segment in segments[:before])
+        segments.insert(before, Segment(TOKENS[start : start + size], start, BLOCKS, size))
+        rows.append(model.forward(segments).logits[first : first + size])
+        start += size
+    return torch.cat(rows)
+
+
+@EVERY_MODEL
+def test_cuts_and_company_change_no_bit(make: Callable[[], PreTrainedModel]) -> None:
+    model, rng = paged(make), random.Random(1)
+    expected = logits_in_passes(model, [LENGTH])
+    for sizes in ([1] * LENGTH, cut(rng, 3), cut(rng, 20), cut(rng, 150)):
+        assert torch.equal(logits_in_passes(model, sizes), expected)
+        assert torch.equal(logits_in_passes(model, sizes, rng), expected)
+
+
+NODES = [11, 12, 13, 14, 15, 16]
+PARENTS = [-1, -1, 0, 0, 1, 4]
+PATHS = [[0], [1], [0, 2], [0, 3], [1, 4], [1, 4, 5]]
+
+
+@EVERY_MODEL
+@pytest.mark.parametrize("prefix", [5, 126, 200])  # one crosses to where more keys are seen
+def test_a_tree_says_what_its_paths_say(make: Callable[[], PreTrainedModel], prefix: int) -> None:
+    """Bit for bit: each node's row, and what follows a path that was moved to its positions."""
+    model = paged(make)
+    model.forward([Segment(TOKENS[: prefix - 2], 0, BLOCKS, 0)])
+    whole = Segment([*TOKENS[prefix - 2 : prefix], *NODES], prefix - 2, BLOCKS, len(NODES), PARENTS)
+    rows = model.forward([whole]).logits
+    alone = list(range(100, 150))
+    for node, path in enumerate(PATHS):
+        tokens = [*TOKENS[:prefix], *(NODES[one] for one in path)]
+        assert torch.equal(model.forward([Segment(tokens, 0, alone, 1)]).logits[0], rows[node])
+    model.move([Move(BLOCKS, [prefix + node for node in PATHS[5]], range(prefix, prefix + 3))])
+    expected = model.forward([Segment([20, 21], prefix + 3, alone, 2)]).logits
+    assert torch.equal(model.forward([Segment([20, 21], prefix + 3, BLOCKS, 2)]).logits, expected)
+
+
+@EVERY_MODEL
+def test_packing_leaves_no_weights_behind(make: Callable[[], PreTrainedModel]) -> None:
+    model = make().bfloat16().eval()
+    if not can_pack(model):
+        pytest.skip("this processor does not compute in bfloat16")
+    tokens = torch.tensor([TOKENS[:50]])
+    with torch.inference_mode():
+        expected = model(input_ids=tokens).logits
+        pack_linears(model)
+        found = model(input_ids=tokens).logits
+    torch.testing.assert_close(found, expected, atol=0.15, rtol=0.02)
+    assert not unpacked_weights(model)
+
+
+def test_weights_that_are_not_packed_are_named() -> None:
+    model = llama().bfloat16()
+    assert "model.layers.0.mlp.down_proj.weight" in unpacked_weights(model)
+    assert "model.embed_tokens.weight" not in unpacked_weights(model)
+
+
+def test_sizes_at_which_a_row_depends_on_its_company_are_left_out() -> None:
+    """A kernel that is different for a row alone, for more than 40, and for odd places of 6."""
+
+    def kernel(rows: torch.Tensor) -> torch.Tensor:
+        count = len(rows)
+        if count == 1 or 40 < count < LARGEST:
+            return rows + 1
+        return rows + (torch.arange(count) % 2 == 1)[:, None] if count == 6 else rows.clone()
+
+    sizes = agreeing(kernel, torch.arange(float(LARGEST))[:, None])
+    assert sizes.counts == (2, 3, 4, 5, 7, 8, 12, 16, 20, 24, 28, 32, 36, 40, LARGEST)
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (0, []),
+        (1, [(0, 1, 2)]),
+        (9, [(0, 9, 16)]),
+        (LARGEST, [(0, LARGEST, LARGEST)]),
+        (LARGEST + 3, [(0, LARGEST, LARGEST), (LARGEST, LARGEST + 3, 8)]),
+    ],
+)
+def test_rows_are_filled_up_to_the_next_size(rows: int, expected: list[tuple[int, int, int]]) -> None:
+    pieces = Sizes((2, 8, 16, LARGEST)).pieces(rows)
+    assert [(piece.first, piece.last, piece.size) for piece in pieces] == expected
