@@ -30,7 +30,7 @@ _TRIED_SCORE = 256.0  # of what cancels
 
 
 class Attends(Protocol):
-    """The attention of one pass: query ``[heads, N, d]``, a layer's keys and values ``[slots, kv_heads, d]``."""
+    """The attention of one pass: query ``[heads, N, d]``, a layer's keys and values ``[kv_heads, slots, d]``."""
 
     def __call__(self, query: Tensor, keys: Tensor, values: Tensor, scale: float | None) -> Tensor:
         """``[N, heads, d]``."""
@@ -40,7 +40,7 @@ class Attends(Protocol):
 class PagedPass(NamedTuple):
     """What a pass brings to every layer: the pool, where each new token goes, and how it attends."""
 
-    keys: list[Tensor]  # per layer [slots, kv_heads, d]
+    keys: list[Tensor]  # per layer [kv_heads, slots, d]
     values: list[Tensor]
     slots: Tensor  # [N]
     attend: Attends
@@ -67,8 +67,8 @@ def _paged_attention(
         )
     layer = int(module.layer_idx)  # type: ignore[arg-type]
     keys, values = paged.keys[layer], paged.values[layer]
-    keys[paged.slots] = key[0].transpose(0, 1)
-    values[paged.slots] = value[0].transpose(0, 1)
+    keys[:, paged.slots] = key[0]
+    values[:, paged.slots] = value[0]
     return paged.attend(query[0], keys, values, scaling)[None], None
 
 
@@ -100,22 +100,25 @@ class SpanAttention:
 
     def __call__(self, query: Tensor, keys: Tensor, values: Tensor, scale: float | None) -> Tensor:
         """``[N, heads, d]``."""
-        heads, kv_heads, width = query.shape[0], keys.shape[1], query.shape[2]
+        heads, kv_heads, width = query.shape[0], keys.shape[0], query.shape[2]
         out = query.new_empty(query.shape[1], heads, values.shape[2])
         for first, last, blocks, kv_len, mask in self._spans:
             tokens = last - first
             # The query heads that share a KV head are stacked, so grouped-query attention needs no repeated keys.
             stacked = query[:, first:last].reshape(1, kv_heads, heads // kv_heads * tokens, width)
-            k, v = (_in_order(cache, blocks, self._block_tokens)[None, :, :kv_len] for cache in (keys, values))
+            k, v = (_in_order(cache, blocks[None], self._block_tokens)[:, :, :kv_len] for cache in (keys, values))
             attended = scaled_dot_product_attention(stacked, k, v, attn_mask=mask, scale=scale)
             out[first:last] = attended.view(heads, tokens, -1).transpose(0, 1)
         return out
 
 
 def _in_order(cache: Tensor, blocks: Tensor, block_tokens: int) -> Tensor:
-    """``[..., kv_heads, positions, d]`` of blocks ``[..., n]``."""
-    paged = cache.view(-1, block_tokens, *cache.shape[1:])
-    return paged[blocks].flatten(-4, -3).transpose(-3, -2)
+    """``[tiles, kv_heads, positions, d]`` of blocks ``[tiles, n]``: copied block by block, each of them whole."""
+    kv_heads, slots, width = cache.shape
+    first = torch.arange(0, kv_heads * slots // block_tokens, slots // block_tokens, device=cache.device)
+    at = first[None, :, None] + blocks[:, None]
+    rows = cache.view(-1, block_tokens * width).index_select(0, at.flatten())
+    return rows.view(len(blocks), kv_heads, -1, width)
 
 
 def _mask(segment: Segment, group: int, like: Tensor) -> Tensor | None:
@@ -184,7 +187,7 @@ class TiledAttention:
 
     def __call__(self, query: Tensor, keys: Tensor, values: Tensor, scale: float | None) -> Tensor:
         """``[N, heads, d]``."""
-        heads, kv_heads, width = query.shape[0], keys.shape[1], query.shape[2]
+        heads, kv_heads, width = query.shape[0], keys.shape[0], query.shape[2]
         out = query.new_empty(query.shape[1], heads, values.shape[2])
         grouped = query.view(kv_heads, heads // kv_heads, *query.shape[1:])
         for one in self._groups:
@@ -198,7 +201,7 @@ class TiledAttention:
 
     def _gathered(self, cache: Tensor, one: _Group) -> Tensor:
         """``[tiles or 1, kv_heads, keys, d]``."""
-        return _in_order(cache, one.table, self._block_tokens) if one.by_block else cache[one.table].transpose(1, 2)
+        return _in_order(cache, one.table, self._block_tokens if one.by_block else 1)
 
 
 def agreeing_rows(heads: int, kv_heads: int, width: int, like: Tensor) -> Sizes:

@@ -48,13 +48,15 @@ class PagedModel:
         self._group = config.num_attention_heads // _kv_heads(config)
         self._hidden: Tensor | None = None
         model.set_attn_implementation(ATTENTION_NAME)
-        shape = (total_blocks * block_tokens, _kv_heads(config), _head_dim(config))
+        shape = (_kv_heads(config), total_blocks * block_tokens, _head_dim(config))
         self._rows = None  # of a sequence that may be computed at once
         if can_pack(model):
             pack_linears(model)
             if left := unpacked_weights(model):
                 log.warning("these weights are not packed, so answers may depend on company: %s", ", ".join(left))
-            self._rows = agreeing_rows(config.num_attention_heads, *shape[1:], torch.empty(0, dtype=model.dtype))
+            self._rows = agreeing_rows(
+                config.num_attention_heads, shape[0], shape[2], torch.empty(0, dtype=model.dtype)
+            )
         layers = range(config.num_hidden_layers)
         self._keys = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in layers]
         self._values = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in layers]
@@ -105,7 +107,7 @@ class PagedModel:
         sources = torch.cat([self._pool_slots(self._tensor(m.blocks), self._tensor(m.sources)) for m in moves])
         targets = torch.cat([self._pool_slots(self._tensor(m.blocks), self._tensor(m.targets)) for m in moves])
         for cache in (*self._keys, *self._values):
-            cache[targets] = cache[sources]
+            cache[:, targets] = cache[:, sources]
 
     def _tensor(self, values: Sequence[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self._model.device)
