@@ -211,6 +211,7 @@ class CoordinatorReport:
     phase_seconds: Mapping[str, float] = field(default_factory=dict)
     slo: Mapping[str, SloRounds] = field(default_factory=dict)  # by class
     regime: RegimeReport | None = None
+    machine: ProfiledOn | None = None  # what its verifier computes with
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,13 @@ from actors.messages import DrafterState, FleetStatus
 from cluster.capacity_check import Resources
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError, GenerationFailedError
+from outrider.costs.profiles import ProfiledOn
 from serve_app.app import SHUTDOWN_GRACE_S, build_app
 
 APP_NAME = "outrider"
 HEAD_RESOURCE = "node:__internal_head__"  # Ray's mark of the head node
 _DRAFTERS_DEADLINE_S = 60.0
+_REPORT_DEADLINE_S = 10.0
 _POLL_S = 0.2
 
 
@@ -60,6 +62,26 @@ def await_drafters(config: Config, expected: int) -> int:
             status: FleetStatus = ray.get(asked, timeout=_DRAFTERS_DEADLINE_S)
             ready = sum(drafter.state is DrafterState.READY for drafter in status.drafters)
     return ready
+
+
+def verifier_line(config: Config) -> str:
+    """What the verifiers compute with, in a line; empty if none has said so in time."""
+    fleet = fleet_handle(config.cluster.namespace)
+    give_up_at_s = time.monotonic() + _REPORT_DEADLINE_S
+    while time.monotonic() < give_up_at_s:
+        with suppress(RayError):
+            asked: Any = fleet.status.remote()
+            status: FleetStatus = ray.get(asked, timeout=_REPORT_DEADLINE_S)
+            machines = [report.machine for report in status.coordinators if report.machine is not None]
+            if machines:
+                return "Verifier: " + "; ".join(dict.fromkeys(map(_machine_text, machines)))
+        time.sleep(_POLL_S)
+    return ""
+
+
+def _machine_text(machine: ProfiledOn) -> str:
+    threads = f", {machine.threads} thread(s)" if machine.device == "cpu" else ""
+    return f"{machine.engine} in {machine.dtype} on {machine.hardware}{threads}"
 
 
 def alive_nodes() -> list[dict[str, Any]]:

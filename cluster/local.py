@@ -13,7 +13,7 @@ import httpx
 import ray
 from ray.serve.config import ProxyLocation
 
-from cluster.application import APP_NAME, alive_nodes, await_drafters, bring_up, node_resources
+from cluster.application import APP_NAME, alive_nodes, await_drafters, bring_up, node_resources, verifier_line
 from cluster.capacity_check import drafter_claims, misfit, service_claims
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
@@ -55,6 +55,8 @@ def running(config: Config, show: Callable[[str], None] = lambda _: None) -> Ite
         proxy_port = _spare_port(config.http.host) if config.ingress.count == 1 else None
         bring_up(config, ProxyLocation.HeadOnly, show=lambda _: None, proxy_port=proxy_port)
         show(f"Drafters: {await_drafters(config, config.drafter_count)} ready")
+        if line := verifier_line(config):
+            show(line)
         yield f"http://{config.http.host}:{config.http.port}"
     finally:
         ray.shutdown()

@@ -22,7 +22,15 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.fleet import FLEET_NAME
 from actors.ray_errors import last_line
-from cluster.application import APP_NAME, HEAD_RESOURCE, alive_nodes, await_drafters, bring_up, node_resources
+from cluster.application import (
+    APP_NAME,
+    HEAD_RESOURCE,
+    alive_nodes,
+    await_drafters,
+    bring_up,
+    node_resources,
+    verifier_line,
+)
 from cluster.capacity_check import drafter_claims, misfit, place, service_claims, written
 from outrider import __version__
 from outrider.config.schema import Config
@@ -67,6 +75,8 @@ def deploy(config: Config, address: str, show: Show) -> None:
         bring_up(config, proxies, show)
         ready = await_drafters(config, config.drafter_count - len(absent))
         show(f"Drafters: {ready} of {config.drafter_count} ready")
+        if line := verifier_line(config):
+            show(line)
         show(f"Ready: {config.model.public_name} at {_url(config)}/v1")
     finally:
         ray.shutdown()

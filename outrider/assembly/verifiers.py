@@ -34,7 +34,7 @@ def process_variables(spec: VerifierSpec, prefix: Path) -> dict[str, str]:
 
 
 def build_verifier(spec: VerifierSpec) -> BuiltVerifier:
-    """Load the model and build its engine, in the thread that will use it.
+    """Load the model and build its engine, in the thread that will use it, on the machine that it is for.
 
     Raises:
         ParameterError: a value that engine or model cannot take.
@@ -42,4 +42,5 @@ def build_verifier(spec: VerifierSpec) -> BuiltVerifier:
         EngineUnavailableError: the engine's libraries are not installed, or do not start.
         UnsupportedModelError: the engine does not compute this model as it was made.
     """
-    return VERIFIERS[spec.engine].build(spec)
+    kind = VERIFIERS[spec.engine]
+    return kind.build(kind.settled(spec))

@@ -49,6 +49,7 @@ Milliseconds = Annotated[float, Field(strict=True, ge=0, le=60_000)]
 LossRate = Annotated[float, Field(strict=True, ge=0, le=0.99)]  # of packets
 
 DType = Literal["float32", "bfloat16", "float16"]
+TargetDType = Literal["auto", "float32", "bfloat16", "float16"]
 Device = Literal["cpu", "cuda"]
 Resources = Mapping[Text, Quantity]  # Ray's custom resources
 SchedulingName = Annotated[str, NameIn(SCHEDULING)]
@@ -62,7 +63,7 @@ class ModelConfig:
 
     target: Text = "smollm2-135m-instruct"
     served_name: Text | None = None
-    dtype: DType = "float32"
+    dtype: TargetDType = "auto"
     max_context_tokens: PositiveNumber | None = None
 
     @property

@@ -5,7 +5,7 @@ Free of torch and of every engine's own libraries, so that whoever only describe
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ class VerifierSpec:
 
     engine: str  # its kind, by its name in ``registry.VERIFIERS``
     target: str  # name or path of the model
-    dtype: str  # ``float32``, ``bfloat16`` or ``float16``
+    dtype: str  # ``float32``, ``bfloat16``, ``float16``, or ``auto`` until an engine is built
     device: str  # a torch device; vLLM takes ``cpu`` or ``cuda``
     threads: int  # of computation
     limits: EngineLimits  # KV memory and prefill
@@ -69,6 +69,8 @@ class VerifierKind:
             (``EngineUnavailableError``).
         process_variables: environment variables that its process must be started with. The path is the prefix of the
             Python installation, ``sys.prefix``.
+        cpu_dtype: what ``auto`` stands for on this machine's processor: the narrowest in which answers are the same in
+            any company.
     """
 
     build: Callable[[VerifierSpec], BuiltVerifier]
@@ -77,6 +79,13 @@ class VerifierKind:
     takes_options: bool = False  # ``tensor_parallel_size`` above 1, and ``vllm_options``
     check_installed: Callable[[], object] = lambda: None
     process_variables: Callable[[VerifierSpec, Path], Mapping[str, str]] = lambda _spec, _prefix: {}
+    cpu_dtype: Callable[[], str] = lambda: "float32"
+
+    def settled(self, spec: VerifierSpec) -> VerifierSpec:
+        """The same with a type, on the machine that is to compute in it."""
+        if spec.dtype != "auto":
+            return spec
+        return replace(spec, dtype="bfloat16" if spec.device.startswith("cuda") else self.cpu_dtype())
 
 
 @dataclass(frozen=True, slots=True)

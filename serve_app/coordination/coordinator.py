@@ -146,6 +146,7 @@ class Coordinator:
                 queued_blocks=generations.batcher.queued_blocks if generations else 0,
                 idle=generations is None or generations.batcher.idle,
                 regime=generations.regime.report(time.monotonic()) if generations else None,
+                machine=generations.machine if generations else None,
             )
             try:
                 status = await self._fleet.beat(report)

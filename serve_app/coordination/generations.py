@@ -74,7 +74,7 @@ class Generations:
     ) -> None:
         """Begin with none; ``stats`` are told of rounds and batches, ``clock`` is monotonic, in seconds."""
         self._limits = limits = settings.limits
-        self._target = target
+        self._target, self.machine = target, target.card.machine
         # A look at the whole vocabulary, on the loop that makes all rounds: once for each set of stop strings.
         self._stop_ids = lru_cache(_KEPT_STOPS)(partial(tokens_that_stop, target.texts))
         self._stats = stats

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from actors.messages import CoordinatorReport, DrafterId, FleetStatus, SloRounds
 from outrider.contracts.link import Csi
 from outrider.contracts.verifying import KvUsage
+from outrider.costs.profiles import ProfiledOn
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.policy import StopReason
@@ -129,6 +130,7 @@ class CoordinatorStats:
         queued_blocks: int,
         idle: bool = False,
         regime: RegimeReport | None = None,
+        machine: ProfiledOn | None = None,
     ) -> CoordinatorReport:
         """The present state, told to the fleet and set in the gauges.
 
@@ -164,6 +166,7 @@ class CoordinatorStats:
             phase_seconds=dict(self._phase_s),
             slo=dict(self._slo),
             regime=regime,
+            machine=machine,
         )
 
     def _regime_stands(self, regime: RegimeReport) -> None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from outrider.config.reading import load_config
+from outrider.config.schema import Config, TargetDType
 from outrider.models.loading import LoadedModel, load_target
 from tests.cluster.served import Service, started
 
@@ -18,12 +19,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not hasattr(getattr(item, "module", None), "service"))
 
 
+def crowded(config: Config, dtype: TargetDType, kv_budget_mib: int) -> Config:
+    """Several drafters, and KV memory for a few generations."""
+    return replace(
+        config,
+        model=replace(config.model, dtype=dtype),
+        drafters=(replace(config.drafters[0], count=DRAFTERS),),
+        verifiers=replace(config.verifiers, kv_budget_mib=kv_budget_mib),
+    )
+
+
 @pytest.fixture(scope="session")
 def service() -> Iterator[Service]:
-    """A cluster with several drafters and so little KV memory that generations evict each other."""
-    config = load_config()
-    drafters = (replace(config.drafters[0], count=DRAFTERS),)
-    with started(replace(config, drafters=drafters, verifiers=replace(config.verifiers, kv_budget_mib=20))) as service:
+    """A cluster in float32 with several drafters, and so little KV memory that generations evict each other."""
+    with started(crowded(load_config(), "float32", kv_budget_mib=20)) as service:
         yield service
 
 

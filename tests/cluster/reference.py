@@ -7,10 +7,14 @@ import torch
 from transformers import DynamicCache, GenerationConfig
 
 from outrider.contracts.requests import SamplingParams
-from outrider.models.loading import LoadedModel
+from outrider.engines.forward_model import Segment
+from outrider.engines.torch.model import PagedModel
+from outrider.models.loading import LoadedModel, load_target
 from outrider.sampling.choosing import choose_tokens
 from outrider.sampling.logits import RowGroup, TokenCounts
 from outrider.text.tokens import TokenTable
+
+_BLOCKS, _BLOCK_TOKENS = 64, 16
 
 
 def greedy(target: LoadedModel, prompt: Sequence[int], max_tokens: int) -> list[int]:
@@ -38,6 +42,34 @@ def sampled(target: LoadedModel, prompt: Sequence[int], params: SamplingParams, 
         if new[0] in target.eos_token_ids:
             break
     return tokens[len(prompt) :]
+
+
+def plain(target: LoadedModel, prompt: Sequence[int], params: SamplingParams, max_tokens: int) -> list[int]:
+    """Either, as the request has it."""
+    return greedy(target, prompt, max_tokens) if params.greedy else sampled(target, prompt, params, max_tokens)
+
+
+class EngineAlone:
+    """The torch engine's forward pass and nothing else: a prompt in one pass, then token by token."""
+
+    def __init__(self, dtype: str) -> None:
+        torch.set_num_threads(1)
+        self._target = load_target("embedded", dtype=dtype, device="cpu")
+        self._blocks = list(range(_BLOCKS))
+        self._model = PagedModel(self._target.model, _BLOCKS, _BLOCK_TOKENS)
+
+    def answer(self, prompt: Sequence[int], params: SamplingParams, max_tokens: int) -> list[int]:
+        """The tokens behind a prompt."""
+        target, tokens, start = self._target, list(prompt), 0
+        while len(tokens) - len(prompt) < max_tokens:
+            logits = self._model.forward([Segment(tokens[start:], start, self._blocks, 1)]).logits
+            counts = TokenCounts(target.vocab_size, prompt, tokens[len(prompt) :])
+            group = RowGroup(params, len(tokens), counts, (), 1)
+            start = len(tokens)
+            tokens += choose_tokens(logits[:, : target.vocab_size], [group]).tolist()
+            if tokens[-1] in target.eos_token_ids:
+                break
+        return tokens[len(prompt) :]
 
 
 @torch.inference_mode()

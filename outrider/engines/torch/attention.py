@@ -23,8 +23,8 @@ from outrider.engines.torch.sizes import LARGEST, Sizes, agreeing
 ATTENTION_NAME = "outrider_paged"
 # What other attention functions of transformers take into account and this one does not.
 _NOT_IMPLEMENTED = ("softcap", "s_aux", "position_bias", "head_mask")
-_KEYS = 128  # a row is computed over the next multiple behind its position
-_TRIED_KEYS = (_KEYS, 4 * _KEYS, 16 * _KEYS)  # across the lengths at which kernels begin to work in parts
+_KEYS = 128  # a row is computed over about the next multiple behind its position
+_TRIED = (1, 4, 16)  # multiples: across the lengths at which kernels begin to work in parts
 _LEFT = 2.0**-7  # as for linear layers
 _TRIED_SCORE = 256.0  # of what cancels
 
@@ -174,12 +174,12 @@ class TiledAttention:
         """See ``SpanAttention``; ``sizes`` are those of ``agreeing_rows``."""
         self._block_tokens = block_tokens
         shapes: dict[tuple[int, int, int | None, bool], _Shape] = {}
-        first = 0
+        first, step = 0, keys_step(block_tokens)
         for number, segment in enumerate(segments):
-            chain = _chain_tiles(segment, first, block_tokens)
+            chain = _chain_tiles(segment, first, block_tokens, step)
             several = number if len(chain) > 1 else None
             for tile in (*chain, *_tree_tiles(segment, first, block_tokens)):
-                by_block, keys = tile.position < segment.tree_start, _keys_of(tile.position)
+                by_block, keys = tile.position < segment.tree_start, _keys_of(tile.position, step)
                 key = (sizes.at_least(len(tile.rows)), keys, several if by_block else None, by_block)
                 shapes.setdefault(key, _Shape(*key)).tiles.append(tile)
             first += len(segment.token_ids)
@@ -204,13 +204,13 @@ class TiledAttention:
         return _in_order(cache, one.table, self._block_tokens if one.by_block else 1)
 
 
-def agreeing_rows(heads: int, kv_heads: int, width: int, like: Tensor) -> Sizes:
+def agreeing_rows(heads: int, kv_heads: int, width: int, block_tokens: int, like: Tensor) -> Sizes:
     """How many rows of a sequence may be computed at once, in both products by sums that nearly cancel."""
     generator, half = torch.Generator().manual_seed(0), width // 2
     query = _TRIED_SCORE * torch.randn(LARGEST, heads, width, generator=generator).to(like)
     query[:, :, half : 2 * half] = query[:, :, :half]
     agreed = list[Sizes]()
-    for keys in _TRIED_KEYS:
+    for keys in (times * keys_step(block_tokens) for times in _TRIED):
         k, v = torch.randn(2, 1, kv_heads, keys, width, generator=generator).to(like)
         k[..., half : 2 * half] = k[..., :half] * (_LEFT - 1.0)
         v[:, :, keys // 2 :] = v[:, :, : keys // 2] * (_LEFT - 1.0)
@@ -227,15 +227,20 @@ def agreeing_rows(heads: int, kv_heads: int, width: int, like: Tensor) -> Sizes:
     return Sizes(tuple(sorted(common)))
 
 
-def _keys_of(position: int) -> int:
-    return -(-(position + 1) // _KEYS) * _KEYS
+def keys_step(block_tokens: int) -> int:
+    """A row is computed over the next multiple of this behind its position: whole blocks."""
+    return max(1, _KEYS // block_tokens) * block_tokens
 
 
-def _chain_tiles(segment: Segment, first: int, block_tokens: int) -> list[_Tile]:
+def _keys_of(position: int, step: int) -> int:
+    return -(-(position + 1) // step) * step
+
+
+def _chain_tiles(segment: Segment, first: int, block_tokens: int, step: int) -> list[_Tile]:
     """The tokens before the tree, cut where more keys are to be seen and where there are too many rows."""
     tiles, at, stop = list[_Tile](), segment.start, max(segment.start, segment.tree_start)
     while at < stop:
-        last = min(stop, _keys_of(at), at + LARGEST)
+        last = min(stop, _keys_of(at, step), at + LARGEST)
         row = first + at - segment.start
         blocks = segment.blocks[: -(-last // block_tokens)]
         tiles.append(_Tile(range(row, row + last - at), at, blocks))

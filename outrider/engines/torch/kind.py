@@ -23,4 +23,12 @@ def torch_drafter(spec: DrafterSpec) -> BuiltDrafter:
     return BuiltDrafter(TorchDrafter(loaded, spec.limits), loaded)
 
 
-TORCH_VERIFIER = VerifierKind(torch_verifier, block_tokens={"cpu": 16, "cuda": 16})
+def cpu_dtype() -> str:
+    """bfloat16 where that is fast; it is exact all the same (``outrider.engines.torch.model``)."""
+    import torch  # noqa: PLC0415
+
+    narrow = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()  # noqa: SLF001 (no public name)
+    return "bfloat16" if narrow else "float32"
+
+
+TORCH_VERIFIER = VerifierKind(torch_verifier, block_tokens={"cpu": 16, "cuda": 16}, cpu_dtype=cpu_dtype)

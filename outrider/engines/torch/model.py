@@ -54,9 +54,8 @@ class PagedModel:
             pack_linears(model)
             if left := unpacked_weights(model):
                 log.warning("these weights are not packed, so answers may depend on company: %s", ", ".join(left))
-            self._rows = agreeing_rows(
-                config.num_attention_heads, shape[0], shape[2], torch.empty(0, dtype=model.dtype)
-            )
+            like = torch.empty(0, dtype=model.dtype)
+            self._rows = agreeing_rows(config.num_attention_heads, shape[0], shape[2], block_tokens, like)
         layers = range(config.num_hidden_layers)
         self._keys = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in layers]
         self._values = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in layers]

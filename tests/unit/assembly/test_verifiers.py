@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import AcceptanceRule, Block, OpenGeneration, Verified
 from outrider.engines.kinds import BuiltVerifier, VerifierSpec
 from outrider.engines.limits import EngineLimits
+from outrider.engines.registry import VERIFIERS
 from outrider.engines.torch.verifier import TorchVerifier
 from outrider.engines.vllm.install import SUPPORTED_VERSION
 from tests.unit.models.tiny_models import save_model, tiny_model
@@ -91,7 +93,7 @@ def first_token(built: BuiltVerifier) -> int:
 
 
 def test_torch_is_built_with_its_facts_and_machine(folder: Path) -> None:
-    built = build_verifier(spec_of("model.max_context_tokens=64", target=str(folder)))
+    built = build_verifier(spec_of("model.max_context_tokens=64", "model.dtype=float32", target=str(folder)))
     assert isinstance(built.engine, TorchVerifier)
     assert (built.facts.name, built.engine.max_context_tokens) == (folder.name, 64)
     machine = built.machine
@@ -99,9 +101,29 @@ def test_torch_is_built_with_its_facts_and_machine(folder: Path) -> None:
     assert (machine.device, machine.threads, machine.dtype) == ("cpu", 1, "float32")
 
 
+@pytest.mark.parametrize(
+    ("processor", "engine", "device", "dtype"),
+    [
+        ("computes in bfloat16", "torch", "cpu", "bfloat16"),
+        ("does not", "torch", "cpu", "float32"),
+        ("computes in bfloat16", "vllm", "cpu", "float32"),  # whose answers depend on company in bfloat16
+        ("does not", "torch", "cuda", "bfloat16"),
+    ],
+)
+def test_auto_is_the_narrowest_type_in_which_company_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, processor: str, engine: str, device: str, dtype: str
+) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: processor != "does not")
+    gpu = "verifiers.num_gpus=1" if device == "cuda" else "verifiers.num_gpus=0"
+    spec = spec_of(f"verifiers.engine={engine}", gpu, f"verifiers.device={device}")
+    assert VERIFIERS[engine].settled(spec).dtype == dtype
+    assert VERIFIERS[engine].settled(replace(spec, dtype="float16")).dtype == "float16"
+
+
 def test_engines_agree_and_are_different_machines(folder: Path) -> None:
     """In a process of its own: an engine leaves vLLM's process groups behind."""
-    torch_built = build_verifier(spec_of(target=str(folder)))
+    torch_built = build_verifier(spec_of("model.dtype=float32", target=str(folder)))
     program = (
         "import sys\n"
         "from tests.unit.assembly.test_verifiers import build_verifier, first_token, spec_of\n"
