@@ -14,8 +14,8 @@ from tests.cluster.served import Service, started
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    """As little memory as in float32, for half as many bytes a token."""
-    with started(crowded(load_config(), "bfloat16", kv_budget_mib=10)) as service:
+    """The least memory there may be."""
+    with started(crowded(load_config(), "bfloat16", kv_budget_mib=16)) as service:
         yield service
 
 
@@ -25,7 +25,7 @@ def alone() -> Alone:
 
 
 def test_greedy_output_is_the_engines_own(service: Service, target: LoadedModel, alone: Alone) -> None:
-    check_greedy(service, target, alone)
+    check_greedy(service, target, alone, clients=16)
 
 
 def test_seeded_output_is_the_same_for_every_window_and_company(
