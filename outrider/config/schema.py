@@ -186,6 +186,7 @@ class SpeculationConfig:
     window: Window | None = None
     expansion: tuple[Siblings, ...] = ()
     drafts_ahead: bool = True
+    lookup_window: Annotated[int, Field(strict=True, ge=0, le=64)] = 0
 
     def __post_init__(self) -> None:
         """Refuse a window past the engines' limit, a fixed choice that is none, and a tree that is not one."""

@@ -28,7 +28,7 @@ def make_block(
         generation: as committed now.
         number: of the round.
         plan: what was to be drafted; None in a round without a drafter.
-        draft: what was; None in a round without a drafter.
+        draft: what was; without a plan it was looked up. None if nothing was.
         wire: how it was sent.
         forced: tokens a device drew which the verifier does not have.
         deferral: what a device is to draw a correction from, where the protocol leaves that to it.
@@ -41,8 +41,10 @@ def make_block(
         forced=forced,
         rule=target_rule(generation.request.params),  # without a draft the target chooses by itself
     )
-    if plan is None or draft is None or not draft.token_ids:
+    if draft is None or not draft.token_ids:
         return block
+    if plan is None:
+        return replace(block, draft=draft.token_ids)
     rule = PROTOCOLS[plan.protocol].rule(generation.request.params, wire)
     return replace(
         block,

@@ -42,6 +42,7 @@ class Speculation:
         wire: how messages are written.
         has_drafters: whether there are any.
         drafts_ahead: whether stretches may go on while a device drafts.
+        lookup_window: tokens looked up in the text itself, at most; 0: nothing is.
     """
 
     protocols: tuple[ProtocolName, ...]
@@ -51,6 +52,7 @@ class Speculation:
     wire: WireFormat
     has_drafters: bool
     drafts_ahead: bool = True
+    lookup_window: int = 0
 
 
 def allowed_protocols(generation: Generation, speculation: Speculation) -> tuple[ProtocolName, ...]:

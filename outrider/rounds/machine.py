@@ -11,6 +11,9 @@ under a number behind all rounds of the stretch, and joins the verifier's next s
 committed until it is decided is taken off its front, here as at the verifier. One draft is ordered ahead at most; no
 other, and no correction, is asked of a device before that one came or the device was lost.
 
+What is looked up in the text itself comes at once: it stands in a block that no device drafts for, or joins the step
+behind the next while the verifier goes on by itself.
+
 A round begins with its ``Turn``. A correction that is owed comes first: a drafter of the right model is waited for, the
 row it is drawn from asked for where it is not known, and the order for the next block carries it. Then the block goes
 to the verifier, whose outcome is committed - or undecided: it then needs more of the device before it decides.
@@ -26,7 +29,7 @@ from outrider.contracts.verifying import Block, OpenGeneration, Refused, Resolut
 from outrider.protocols.registry import CORRECTION_ALONE, PROTOCOLS
 from outrider.rounds.account import RoundAccount
 from outrider.rounds.blocks import block_tokens, is_binding, make_block, row_request
-from outrider.rounds.choice import RoundChooser
+from outrider.rounds.choice import RoundChooser, Speculation
 from outrider.rounds.events import (
     Answered,
     AskAgain,
@@ -52,6 +55,7 @@ from outrider.rounds.events import (
     Verify,
 )
 from outrider.rounds.generation import Generation
+from outrider.rounds.looked_up import LookedUp, Lookup
 from outrider.rounds.open_round import OpenRound
 from outrider.rounds.rules import LINK_PATIENCE, MAX_VERIFIER_LOSSES, RoundRules
 from outrider.rounds.states import CorrectionEvent, CorrectionState, GenerationState, RoundEvent
@@ -80,6 +84,7 @@ class RoundMachine:
         self._ahead: OpenRound | None = None  # ordered ahead: with its device, or with the verifier once it has a block
         self._held_by_verifier = False
         self._losses = 0
+        self._lookup = _lookup_of(generation, rules.speculation)
         self._choice: RoundChoice | None = None
         self._arm = DRAFT  # under which that was made
         self._until_round = -1  # that the verifier may make by itself
@@ -245,11 +250,7 @@ class RoundMachine:
         ahead.overtaken(tuple(generation.output_ids[exchange.answer.position - len(generation.request.prompt_ids) :]))
         stretch = Stretch(self._leave(ahead.number, len(ahead.draft.token_ids)), generation.end_ids)
         if self._round is not None:
-            ahead.began_at_s = self._round.began_at_s
-            (verify,) = self._verify_block(ahead, stretch)
-            assert isinstance(verify, Verify)
-            assert verify.opening is None, "the verifier makes a stretch of it"
-            return [Join(verify.block, verify.cost, verify.terms)]
+            return self._joins(ahead, stretch)
         assert self._began_at_s is not None, "it was waited for"
         ahead.began_at_s = self._began_at_s
         ahead.beside_s = max(0.0, ahead.beside_s - (now_s - ahead.began_at_s))
@@ -285,9 +286,43 @@ class RoundMachine:
         return [Send(self._teller.chunk(committed))]
 
     def _verify_alone(self, round_: OpenRound) -> list[Effect]:
-        """Nothing was drafted: the verifier may go on by itself."""
-        self._until_round = self._leave(round_.number)
-        return self._verify_block(round_, Stretch(self._until_round, self._generation.end_ids))
+        """No device drafts: the verifier may go on by itself, behind what was looked up."""
+        found = self._look_up()
+        if found is None:
+            stretch = Stretch(self._leave(round_.number), self._generation.end_ids)
+        else:
+            stretch = self._take(round_, found)
+        self._until_round = stretch.until_round
+        return self._verify_block(round_, stretch)
+
+    def _look_up(self) -> LookedUp | None:
+        generation, lookup = self._generation, self._lookup
+        return None if lookup is None else lookup.draft(generation.output_ids, generation.remaining_tokens - 1)
+
+    def _take(self, round_: OpenRound, found: LookedUp) -> Stretch:
+        """What was looked up into a round without a device; what may follow by itself."""
+        generation = self._generation
+        round_.looked_up, round_.survivals = found, found.survivals
+        round_.expected_tokens = 1.0 + sum(found.survivals)
+        round_.draft = Draft(generation.name, round_.number, generation.position, found.token_ids)
+        until_round = round_.number if found.likely else self._leave(round_.number, len(found.token_ids))
+        return Stretch(until_round, generation.end_ids)
+
+    def _join_looked_up(self) -> list[Effect]:
+        """What is looked up while the verifier goes on by itself joins its next step."""
+        found = self._look_up() if self._ahead is None else None
+        if found is None:
+            return []
+        self._ahead = OpenRound(self._generation.begin_round(drafting=False, ahead=_MOST_BESIDE), 0.0)
+        return self._joins(self._ahead, self._take(self._ahead, found))
+
+    def _joins(self, ahead: OpenRound, stretch: Stretch) -> list[Effect]:
+        assert self._round is not None
+        ahead.began_at_s = self._round.began_at_s
+        (verify,) = self._verify_block(ahead, stretch)
+        assert isinstance(verify, Verify)
+        assert verify.opening is None, "the verifier makes a stretch of it"
+        return [Join(verify.block, verify.cost, verify.terms)]
 
     def _leave(self, number: int, drafted_tokens: int = 0) -> int:
         """The last round of a leave given with this one, which may bring as many tokens as it has drafted and one."""
@@ -375,14 +410,16 @@ class RoundMachine:
 
     def _commit(self, round_: OpenRound, outcome: Verified, event: Decided, now_s: float) -> list[Effect]:
         generation, plan, block = self._generation, round_.plan, round_.verified
-        if self._ahead is None:  # a round beside a draft is no round without one
+        if round_.looked_up is not None:
+            self._learn_lookup(round_, round_.looked_up, outcome)
+        elif self._ahead is None:  # a round beside a draft is no round without one
             self._chooser.learn(plan, block, outcome, round_.equal_tokens, round_.wrong_tokens)
         committed = generation.commit(
             outcome,
             block.draft,
             round_.uncommitted,
             block.parents,
-            protocol=None if plan is None else plan.protocol,
+            protocol=round_.protocol,
             draft_model=round_.draft_model,
             exact=plan is None or PROTOCOLS[plan.protocol].lossless(self._rules.speculation.wire),
             trimmed_tokens=round_.trimmed_tokens,
@@ -416,9 +453,17 @@ class RoundMachine:
         generation.begin_following_round(number)
         self._round, self._began_at_s = OpenRound(number, now_s, block=alone(block), follows=True), now_s
         effects = self._renewed(number, event.turn, now_s, drafted=drafted) if event.goes_on else []
+        if event.goes_on:
+            effects += self._join_looked_up()
         self._teller.explain(self._choice)
         asks = self._ahead is None and self._chooser.may_draft and self._half_used(number + 1)
         return [*effects, Follow(number, self._account.terms(now_s, 1.0), asks)]
+
+    def _learn_lookup(self, round_: OpenRound, looked_up: LookedUp, outcome: Verified) -> None:
+        """What was found right or wrong before the block was verified counts as well."""
+        assert self._lookup is not None
+        rejected = round_.wrong_tokens > 0 or outcome.accepted_len < len(round_.verified.draft)
+        self._lookup.learn(looked_up, round_.equal_tokens + outcome.accepted_len, rejected=rejected)
 
     def _await_joined(self, now_s: float) -> list[Effect]:
         """A stretch has used up its leave: what was ordered ahead is next, if the verifier has it."""
@@ -495,6 +540,14 @@ class RoundMachine:
         """The round is over; nothing more is to be done for it."""
         self._round = self._began_at_s = None
         return []
+
+
+def _lookup_of(generation: Generation, speculation: Speculation) -> Lookup | None:
+    """Of a response that does not fix what is drafted: no drafts at all, or by one protocol."""
+    request = generation.request
+    if not speculation.lookup_window or request.window == 0 or request.protocol is not None:
+        return None
+    return Lookup(request.prompt_ids, speculation.lookup_window)
 
 
 def _may_draw(drafter: Drafter | None, model: str | None) -> bool:

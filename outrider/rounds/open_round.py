@@ -3,10 +3,12 @@
 from dataclasses import dataclass, field, replace
 
 from outrider.contracts.drafting import Draft, DraftPlan
+from outrider.contracts.requests import ProtocolName
 from outrider.contracts.stretches import overtaken, still_open, survivals_behind
 from outrider.contracts.trimming import trimmed
 from outrider.contracts.verifying import Block, Verified
 from outrider.rounds.events import Exchange
+from outrider.rounds.looked_up import LOOKUP, LookedUp
 from outrider.rounds.timing import RoundTiming
 from outrider.selection.arms import Arm
 
@@ -17,6 +19,7 @@ class OpenRound:
 
     Attributes:
         plan: None in a round without a drafter.
+        looked_up: the draft, if it was looked up.
         expected_tokens: that it should commit, correction or bonus token included.
         allowed_s: that an exchange with the drafter may take beyond the usual deadline.
         exchanges: with the drafter, so far.
@@ -42,6 +45,7 @@ class OpenRound:
     survivals: tuple[float, ...] = ()
     exchanges: list[Exchange] = field(default_factory=list)
     draft: Draft | None = None
+    looked_up: LookedUp | None = None
     uncommitted: tuple[int, ...] = ()
     sent_tokens: int = 0
     block: Block | None = None
@@ -87,6 +91,11 @@ class OpenRound:
             self.block = overtaken(self.block, committed)
 
     @property
+    def protocol(self) -> ProtocolName | None:
+        """By which it was drafted."""
+        return LOOKUP if self.looked_up is not None else None if self.plan is None else self.plan.protocol
+
+    @property
     def draft_model(self) -> str | None:
         """The model of the device that drafted."""
         return self.exchanges[0].model if self.exchanges else None
@@ -99,7 +108,7 @@ class OpenRound:
             spent = 0.0, 0.0, self.queue_s, self.verify_s, total_s
             return RoundTiming(None, 0, 0, committed_tokens, *spent, follows=self.follows, arm=arm)
         return RoundTiming(
-            protocol=self.plan.protocol if self.plan is not None and drafted else None,
+            protocol=self.protocol if drafted else None,
             drafted_tokens=drafted,
             accepted_tokens=outcome.accepted_len,
             committed_tokens=committed_tokens,

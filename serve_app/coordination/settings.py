@@ -56,6 +56,7 @@ class DraftingSettings:
             wire=self.wire.format(vocab_size),
             has_drafters=self.has_drafters,
             drafts_ahead=speculation.drafts_ahead,
+            lookup_window=speculation.lookup_window,
         )
 
     @property

@@ -1,0 +1,55 @@
+"""Where a text has ended like this before: the longest match of its last tokens, and what followed it there.
+
+As in prompt lookup decoding and SuffixDecoding; no model, no device, no link.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+LEAST_MATCH = 3  # tokens that have to be the same
+_MOST_COMPARED = 32  # a longer match says no more
+_MOST_PLACES = 16  # of one beginning, the latest
+
+
+class Found(NamedTuple):
+    """What followed the longest match, of its latest place; ``matched`` tokens are the same, of 32 at most."""
+
+    matched: int
+    token_ids: tuple[int, ...]
+
+
+class Suffixes:
+    """One growing text. Mutable; a token costs the same whatever went before."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._tokens: list[int] = []
+        self._places: dict[tuple[int, ...], list[int]] = {}  # behind each run of tokens, the latest last
+
+    def extend(self, token_ids: Sequence[int]) -> None:
+        """The text goes on."""
+        tokens, places = self._tokens, self._places
+        for token_id in token_ids:
+            if len(tokens) >= LEAST_MATCH:  # only now has it a place: the end is not to be found itself
+                found = places.setdefault(tuple(tokens[-LEAST_MATCH:]), [])
+                found.append(len(tokens))
+                if len(found) > _MOST_PLACES:
+                    del found[0]
+            tokens.append(token_id)
+
+    def find(self, most_tokens: int) -> Found | None:
+        """What may come next, at most so many tokens; None if the text has never ended like this."""
+        tokens = self._tokens
+        best, at = 0, 0
+        for place in reversed(self._places.get(tuple(tokens[-LEAST_MATCH:]), ())):
+            matched = self._matched(place)
+            if matched > best:
+                best, at = matched, place
+        return Found(best, tuple(tokens[at : at + most_tokens])) if best and most_tokens > 0 else None
+
+    def _matched(self, place: int) -> int:
+        tokens, count = self._tokens, LEAST_MATCH
+        most = min(place, _MOST_COMPARED)
+        while count < most and tokens[place - 1 - count] == tokens[-1 - count]:
+            count += 1
+        return count
