@@ -86,7 +86,7 @@ def test_sampled_tokens_are_scored_by_the_target_under_every_protocol(
     """Whoever drew them: the device (a correction), the drafter or the target. Stop strings end them all the same."""
     wire = service.config.wire.format(target.vocab_size)
     answers = under_each(service, prompt, PLANS, temperature=1, logprobs=1, stop=["the"])
-    reasons = set()
+    reasons, undrafted = set(), 0
     for asked, answer in answers.items():
         choice, usage = answer["choices"][0], answer["usage"]["outrider"]
         reasons.add(choice["finish_reason"])
@@ -97,10 +97,12 @@ def test_sampled_tokens_are_scored_by_the_target_under_every_protocol(
         assert usage["lossless"] is True
         if asked in CHAINS:
             one = PROTOCOLS[asked.protocol].expected_bits(wire, DraftPlan(asked.protocol, 1))
-            assert usage["payload_bits"]["up"] >= usage["drafted_tokens"] * one > 0, (
-                "never less than the papers' formula"
-            )
+            up_bits, drafted = usage["payload_bits"]["up"], usage["drafted_tokens"]
+            assert up_bits >= drafted * one, "never less than the papers' formula"
+            assert up_bits > 0 or choice["finish_reason"] == "stop"
+            undrafted += up_bits == 0
     assert "stop" in reasons
+    assert undrafted <= 1, "hardly one ends before its drafter is ready"
     up = {asked: answer["usage"]["outrider"]["payload_bits"]["up"] for asked, answer in answers.items()}
     assert max(up, key=up.__getitem__).protocol == "dsd", "whole distributions cost most"
 
