@@ -305,7 +305,9 @@ class RoundMachine:
         round_.looked_up, round_.survivals = found, found.survivals
         round_.expected_tokens = 1.0 + sum(found.survivals)
         round_.draft = Draft(generation.name, round_.number, generation.position, found.token_ids)
-        until_round = round_.number if found.likely else self._leave(round_.number, len(found.token_ids))
+        # Behind what is likely the next match is worth waiting for; a device that drafts meanwhile is not.
+        waits = found.likely and self._ahead in (None, round_)
+        until_round = round_.number if waits else self._leave(round_.number, len(found.token_ids))
         return Stretch(until_round, generation.end_ids)
 
     def _join_looked_up(self) -> list[Effect]:

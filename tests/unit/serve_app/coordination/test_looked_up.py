@@ -9,6 +9,7 @@ import pytest
 from outrider.contracts.requests import FinishReason, GenerationChunk, GenerationRequest, SamplingParams
 from outrider.rounds.looked_up import LOOKUP, Lookup
 from tests.unit.serve_app.api.in_memory_service import (
+    ENGINE_S,
     LONG_PROMPT,
     PARAMS,
     Service,
@@ -18,6 +19,7 @@ from tests.unit.serve_app.api.in_memory_service import (
     truth_of,
 )
 from tests.unit.serve_app.coordination.in_memory import SAMPLED, EngineTransport
+from tests.unit.serve_app.coordination.test_drafts_ahead import Ahead
 from tests.unit.virtual_clock import on_loop
 
 # With these the tiny target says the same again and again.
@@ -107,6 +109,22 @@ async def test_concurrent_responses_stay_exact_whatever_is_lost(blocks: int, see
         assert tokens_of(chunks) == truth_of(request), request
         assert chunks[-1].stats.inexact_rounds == 0
     assert any(timing.protocol == LOOKUP for timing in service.timings)
+    await service.idle()
+
+
+@pytest.mark.parametrize("params", [SAMPLED, REPETITIVE], ids=["sampled", "repetitive"])
+@pytest.mark.parametrize("wait_s", [0.0, 3.5 * ENGINE_S, 20 * ENGINE_S])
+@on_loop
+async def test_nobody_waits_for_a_device_that_drafts_meanwhile(params: SamplingParams, wait_s: float) -> None:
+    device = drafter()
+    device.delay_s = lambda draft: wait_s if draft.token_ids else 0.0
+    service = serving(device)
+    service.rules = replace(service.rules, policy=Ahead())
+    request = replace(request_for(params=params, window=None), max_tokens=150)
+    chunks = await service.response(request)
+    check(service, request, chunks)
+    gaps = [timing.total_s for timing in service.timings[8:]]
+    assert max(gaps) < 2.1 * ENGINE_S, "something is committed with every step"
     await service.idle()
 
 
