@@ -21,7 +21,9 @@ _SILENT_WHEN_ALL_IS_WELL = (
     metrics.DRAFTS_GIVEN_UP,
     *(metrics.SLO_BEHIND, metrics.SLO_BROKEN, metrics.SLO_LATE_ROUNDS, metrics.RESUMED, metrics.KV_EVICTIONS),
 )
-_SILENT_WHERE_WINDOWS_ARE_NAMED = (metrics.REGIME_CHANGES, metrics.REGIME_PROBES, metrics.REGIME_PROBES_LOST_S)
+_SILENT_WHERE_WINDOWS_ARE_NAMED = (
+    *(metrics.REGIME_ACTIVE_S, metrics.REGIME_CHANGES, metrics.REGIME_PROBES, metrics.REGIME_PROBES_LOST_S),
+)
 _REQUESTS = 4
 _ASKED = {"window": 4, "slo_class": "speed_2"}
 
