@@ -92,7 +92,8 @@ def test_deploy_update_and_remove(head: Head, tmp_path: Path) -> None:
     lines = done.stdout.splitlines()
     assert lines[0] == f"Cluster: 1 node(s) at {head.address}"
     assert any(re.fullmatch(r"Application: deploying; Coordinator: 1 starting; .*", line) for line in lines), lines
-    assert lines[-2:] == ["Drafters: 1 of 1 ready", f"Ready: first at {url}/v1"]
+    assert (lines[-3], lines[-1]) == ("Drafters: 1 of 1 ready", f"Ready: first at {url}/v1")
+    assert re.fullmatch(r"Verifier: torch in (bfloat16|float32) on .+, 1 thread\(s\)", lines[-2])
     completes(url, "first")
 
     taken = head.outrider(*deploy, "--set", "http.port=1")
@@ -102,7 +103,8 @@ def test_deploy_update_and_remove(head: Head, tmp_path: Path) -> None:
     updated = head.outrider(*deploy, "--set", "model.served_name=second", "--set", "drafters.0.count=2")
     assert updated.returncode == 0, updated.stdout + updated.stderr
     assert "Note: a drafter of group embedded waits for a node with 1 jetson" in updated.stdout
-    assert updated.stdout.splitlines()[-2:] == ["Drafters: 1 of 2 ready", f"Ready: second at {url}/v1"]
+    lines = updated.stdout.splitlines()
+    assert (lines[-3], lines[-1]) == ("Drafters: 1 of 2 ready", f"Ready: second at {url}/v1")
     completes(url, "second")
 
     removed = head.outrider(*deploy, "--remove")
