@@ -11,7 +11,10 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from outrider.contracts.exchanged import FloatRow
+from outrider.contracts.errors import ParameterError, ShapeError
+from outrider.contracts.exchanged import FloatRow, IntRow
+
+_BLOCK_WORDS = 4  # that Philox4x64 makes of one counter
 
 
 class Purpose(IntEnum):
@@ -37,36 +40,91 @@ def uniforms(seed: int, position: int, purpose: Purpose, count: int) -> npt.NDAr
     Returns:
         ``[count]`` float64.
     """
-    # Bounds are kept by the types: numpy raises OverflowError for words outside 0..2**64 - 1.
-    counter = np.array([0, position, int(purpose), 0], dtype=np.uint64)
-    raw = np.random.Philox(key=np.array([seed, 0], dtype=np.uint64), counter=counter).random_raw(count)
-    # 52 bits and a half: the largest value, 1 - 2**-53, is still below 1 in float64.
-    return ((raw >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+    return _to_uniforms(_generator(seed, position, purpose).random_raw(count))
 
 
-def gumbel_noise(seed: int, position: int, purpose: Purpose, vocab_size: int) -> npt.NDArray[np.float32]:
+def gumbel_noise(
+    seed: int, position: int, purpose: Purpose, vocab_size: int, *, token_ids: IntRow | None = None
+) -> FloatRow:
     """Standard Gumbel noise, one value per token, for ``argmax(log p + g)``.
 
     The same in every process and on every machine, up to the last bit of libm's logarithm.
 
+    Args:
+        seed: the request's, unsigned 64 bit.
+        position: absolute position of the token drawn, prompt included; unsigned 64 bit.
+        purpose: what the draw is for.
+        vocab_size: tokens there are.
+        token_ids: ``[n]`` int64 ascending, the tokens whose noise is wanted; None: all of the vocabulary.
+
     Returns:
-        ``[vocab_size]`` float32, between -3.7 and 36.8.
+        ``[vocab_size]`` or ``[n]`` float32, between -3.7 and 36.8; a token's is the same whoever else is asked for.
+
+    Raises:
+        ParameterError: token ids outside of the vocabulary, or not ascending.
 
     Source: Gumbel-max coupling with shared randomness, Daliri, Musco, Suresh 2024 (arXiv 2408.07978).
     """
-    noise = uniforms(seed, position, purpose, vocab_size)
+    if token_ids is None:
+        noise = uniforms(seed, position, purpose, vocab_size)
+    else:
+        _check_ids(token_ids, vocab_size)
+        noise = _uniforms_of(seed, position, purpose, token_ids)
     np.log(noise, out=noise)
     np.negative(noise, out=noise)
     np.log(noise, out=noise)
     return np.negative(noise).astype(np.float32)
 
 
-def noisy_scores(rows: FloatRow, seed: int, position: int) -> FloatRow:
-    """Adjusted logits of one position, ``[vocab]`` or ``[n, vocab]``, as they are ranked: float32.
+def noisy_scores(rows: FloatRow, seed: int, position: int, *, token_ids: IntRow | None = None) -> FloatRow:
+    """Adjusted logits of one position as they are ranked: the best is the token that is drawn.
 
-    The best is the token that is drawn. Whoever computes this has the same numbers: a difference and a sum, rounded
-    once each.
+    Whoever computes this has the same numbers: a difference and a sum, rounded once each.
+
+    Args:
+        rows: ``[vocab]`` or ``[n, vocab]`` float32; with ``token_ids`` only their columns. A row's scores are those it
+            has in the whole vocabulary if the row's largest logit is among them.
+        seed: the request's.
+        position: absolute position of the token drawn.
+        token_ids: int64 ascending, the columns; None: the whole vocabulary.
+
+    Returns:
+        The shape of ``rows``, float32.
     """
-    noise = gumbel_noise(seed, position, Purpose.TARGET_TOKEN, rows.shape[-1])
+    columns = rows.shape[-1]
+    if token_ids is not None and len(token_ids) != columns:
+        raise ShapeError(f"rows of {columns} columns need one token id each, found {len(token_ids)}")
+    vocab_size = columns if token_ids is None else int(token_ids[-1]) + 1 if columns else 0
+    noise = gumbel_noise(seed, position, Purpose.TARGET_TOKEN, vocab_size, token_ids=token_ids)
     scores: FloatRow = noise + (rows - rows.max(axis=-1, keepdims=True))
     return scores
+
+
+def _check_ids(token_ids: IntRow, vocab_size: int) -> None:
+    needed = f"ascending token ids in 0..{vocab_size - 1}"
+    if token_ids.ndim != 1 or (token_ids[1:] <= token_ids[:-1]).any():
+        raise ParameterError("token_ids", needed, "another order; sort them and drop repetitions")
+    if token_ids.size and not 0 <= token_ids[0] <= token_ids[-1] < vocab_size:
+        raise ParameterError("token_ids", needed, f"{token_ids[0]}..{token_ids[-1]}")
+
+
+def _uniforms_of(seed: int, position: int, purpose: Purpose, token_ids: IntRow) -> npt.NDArray[np.float64]:
+    """``uniforms(...)[token_ids]`` of ascending ids: words are generated from the first one's block to the last."""
+    if not token_ids.size:
+        return np.empty(0)
+    block = int(token_ids[0]) // _BLOCK_WORDS
+    first = block * _BLOCK_WORDS
+    raw = _generator(seed, position, purpose, block).random_raw(int(token_ids[-1]) + 1 - first)
+    return _to_uniforms(raw[token_ids - first])
+
+
+def _generator(seed: int, position: int, purpose: Purpose, block: int = 0) -> np.random.Philox:
+    """What draws a stream's words from those of ``block`` on."""
+    # Bounds are kept by the types: numpy raises OverflowError for words outside 0..2**64 - 1.
+    counter = np.array([block, position, int(purpose), 0], dtype=np.uint64)
+    return np.random.Philox(key=np.array([seed, 0], dtype=np.uint64), counter=counter)
+
+
+def _to_uniforms(raw: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
+    # 52 bits and a half: the largest value, 1 - 2**-53, is still below 1 in float64.
+    return ((raw >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52

@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from outrider.contracts.errors import ParameterError, ShapeError
 from outrider.contracts.requests import MAX_SEED
-from outrider.sampling.noise import Purpose, gumbel_noise, uniforms
+from outrider.sampling.noise import Purpose, gumbel_noise, noisy_scores, uniforms
 
 words = st.integers(0, MAX_SEED)
 SECOND_PURPOSE = cast("Purpose", 1)
@@ -110,3 +111,31 @@ def test_the_extreme_uniforms_give_finite_noise() -> None:
 def test_words_outside_64_bits_are_refused(seed: int, position: int) -> None:
     with pytest.raises(OverflowError):
         gumbel_noise(seed, position, Purpose.TARGET_TOKEN, 4)
+
+
+@given(seed=words, position=words, token_ids=st.sets(st.integers(0, 40_000), max_size=40))
+def test_some_tokens_noise_is_that_of_the_whole_row(seed: int, position: int, token_ids: set[int]) -> None:
+    ids = np.array(sorted(token_ids), dtype=np.int64)
+    whole = gumbel_noise(seed, position, Purpose.TARGET_TOKEN, 40_001)
+    some = gumbel_noise(seed, position, Purpose.TARGET_TOKEN, 40_001, token_ids=ids)
+    assert some.dtype == np.float32
+    assert np.array_equal(some, whole[ids])
+
+
+@given(seed=words, token_ids=st.sets(st.integers(0, 499), max_size=40))
+def test_some_tokens_scores_are_those_of_the_whole_row(seed: int, token_ids: set[int]) -> None:
+    rows = np.random.default_rng(seed).normal(0, 9, (2, 500)).astype(np.float32)
+    ids = np.array(sorted({*token_ids, *rows.argmax(axis=1).tolist()}), dtype=np.int64)
+    some = noisy_scores(rows[:, ids], seed, 12, token_ids=ids)
+    assert np.array_equal(some, noisy_scores(rows, seed, 12)[:, ids])
+
+
+@pytest.mark.parametrize("ids", [[3, 2], [2, 2], [-1, 4], [5, 10], [[1, 2]]])
+def test_token_ids_that_are_no_ascending_part_of_the_vocabulary_are_refused(ids: list[int]) -> None:
+    with pytest.raises(ParameterError, match=r"token_ids needs ascending token ids in 0\.\.9"):
+        gumbel_noise(0, 0, Purpose.TARGET_TOKEN, 10, token_ids=np.array(ids, dtype=np.int64))
+
+
+def test_every_column_needs_its_token_id() -> None:
+    with pytest.raises(ShapeError, match="3 columns need one token id each, found 2"):
+        noisy_scores(np.zeros(3, dtype=np.float32), 0, 0, token_ids=np.array([1, 2]))

@@ -131,8 +131,16 @@ class Tape:
                 numbers[index] = self._numbers[key]
             return numbers
 
-        def gumbel_noise(seed: int, position: int, purpose: int, vocab_size: int) -> Gumbel:  # noqa: ARG001
+        def gumbel_noise(
+            seed: int,  # noqa: ARG001
+            position: int,
+            purpose: int,
+            vocab_size: int,
+            *,
+            token_ids: object = None,
+        ) -> Gumbel:
             assert purpose == noise.Purpose.TARGET_TOKEN
+            assert token_ids is None, "the noise of whole rows can be integrated"
             values = np.zeros(vocab_size).view(Gumbel)
             values.tape, values.position = self, position
             return values
