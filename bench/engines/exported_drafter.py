@@ -21,7 +21,7 @@ def export_drafter(file: Path, target_folder: Path, out: Path) -> Path:
         target_folder: of the target it drafts for.
         out: folder to write, and returned.
     """
-    drafter: Any = load_drafter_from_target_dir(file, target_folder, dtype=torch.float32, device="cpu")
+    drafter: Any = load_drafter_from_target_dir(file, target_folder, dtype=torch.float32, device="cpu", whole_head=True)
     projection, head = drafter.lm_head
     alone: Any = AutoModelForCausalLM.from_config(drafter.config, dtype=torch.float32)
     alone.base_model.load_state_dict(drafter.base_model.state_dict())

@@ -11,11 +11,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--target", required=True, help="the embedded target's name, or a directory in Hugging Face format")
     add("--out", type=Path, required=True, help="file to write, ending in .safetensors")
-    add("--steps", type=int, help="of the optimiser")
+    add("--steps", type=int, help="of the optimiser; 0 with --init-from: only another head")
     add("--layers", type=int, help="how many of the target's first layers the drafter gets")
     add("--batch", type=int, help="traces per step")
     add("--learning-rate", type=float, help="peak; less where --init-from is given")
     add("--vocab-k", type=int, help="train on so many of the most frequent tokens")
+    add("--head-tokens", type=int, help="how many of the most frequent tokens the drafter may propose")
     add("--hidden-weight", type=float, help="of the loss on the final hidden state")
     add("--seed", type=int, help="of the traces and of the order of batches")
     add("--traces", type=Path, help="training data made before; without it, the target makes it")

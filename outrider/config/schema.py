@@ -48,7 +48,7 @@ TokensPerSecond = Annotated[float, Field(strict=True, ge=0, le=100_000)]
 Milliseconds = Annotated[float, Field(strict=True, ge=0, le=60_000)]
 LossRate = Annotated[float, Field(strict=True, ge=0, le=0.99)]  # of packets
 
-DType = Literal["float32", "bfloat16", "float16"]
+DrafterDType = Literal["auto", "int8", "float32", "bfloat16", "float16"]
 TargetDType = Literal["auto", "float32", "bfloat16", "float16"]
 Device = Literal["cpu", "cuda"]
 Resources = Mapping[Text, Quantity]  # Ray's custom resources
@@ -111,7 +111,7 @@ class DrafterGroupConfig:
     name: Name
     engine: Annotated[str, NameIn(DRAFTERS)] = "torch"
     model: Text = "smollm2-135m-drafter"
-    dtype: DType = "bfloat16"
+    dtype: DrafterDType = "auto"
     device: Device = "cpu"
     count: Number = 1
     resources: Resources = field(default_factory=lambda: {"jetson": 1.0})

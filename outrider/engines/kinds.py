@@ -95,7 +95,7 @@ class DrafterSpec:
     engine: str  # its kind, by its name in ``registry.DRAFTERS``
     model: str  # name or path of the draft model
     target: str  # name or path of the model it drafts for; of it only what they share is read
-    dtype: str  # ``float32``, ``bfloat16`` or ``float16``
+    dtype: str  # ``float32``, ``bfloat16``, ``float16``, ``int8`` (linear layers on CPUs) or ``auto``
     device: str  # a torch device
     threads: int  # of computation
     limits: EngineLimits  # KV memory and prefill

@@ -2,11 +2,14 @@
 
 The model has the target's own class and config with fewer layers, so any Llama-like target works and every engine
 runs it unchanged. Its ``lm_head`` is two steps, ``(h @ projection)`` and then the target's head: no second matrix of
-vocabulary size is made, and where target and drafter share a process they share the embedding's memory.
+vocabulary size is made, and where target and drafter share a process they share the embedding's memory. A drafter that
+proposes frequent tokens alone has their rows as a head of its own, the projection multiplied in: a small drafter reads
+more of its head than of all its layers.
 """
 
 import copy
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +57,7 @@ def build_drafter(
     Raises:
         ModelUnavailableError: config and weights do not fit, or the architecture is not Llama-like.
     """
+    _check_head_ids(weights.head_ids, len(embedding))
     dtype, device = embedding.dtype, embedding.device
     with torch.device("meta"):
         model: Any = AutoModelForCausalLM.from_config(config, dtype=dtype)
@@ -69,9 +73,11 @@ def build_drafter(
             f"needs a Llama-like target whose layers fit the drafter's, found {config.model_type}: {reason}; "
             "distil a drafter from this target"
         ) from error
-    model.lm_head = projected_head(
-        weights.projection.to(device, dtype), body.embed_tokens.weight if head is None else head
-    )
+    rows = body.embed_tokens.weight if head is None else head
+    if weights.head_ids is None:
+        model.lm_head = projected_head(weights.projection.to(device, dtype), rows)
+    else:
+        model.lm_head = FrequentHead(weights.projection.to(device), rows, weights.head_ids)
     unfilled = [name for name, value in (*model.named_parameters(), *model.named_buffers()) if value.is_meta]
     if unfilled:
         raise ModelUnavailableError(
@@ -96,6 +102,30 @@ def projected_head(projection: torch.Tensor, head: torch.Tensor) -> nn.Sequentia
     return nn.Sequential(*steps)
 
 
+class FrequentHead(nn.Module):
+    """The head of a drafter that proposes some tokens only."""
+
+    def __init__(self, projection: torch.Tensor, head: torch.Tensor, token_ids: torch.Tensor) -> None:
+        """Of the ``[vocab, hidden]`` target's ``head`` the rows ``token_ids``, behind a projection."""
+        super().__init__()
+        self.vocab_size, hidden = head.shape
+        self.token_ids = token_ids.to(head.device)
+        rows = (head[self.token_ids].float() @ projection.float().T).to(head.dtype)
+        with torch.device("meta"):
+            self.rows = nn.Linear(hidden, len(rows), bias=False)
+        self.rows.weight = nn.Parameter(rows, requires_grad=False)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """``[..., hidden] -> [..., vocab]``, -inf for all other tokens."""
+        return self.whole(self.rows(hidden))
+
+    def whole(self, logits: torch.Tensor) -> torch.Tensor:
+        """``[..., vocab]`` of the logits ``[..., n]`` of its tokens."""
+        spread = logits.new_full((*logits.shape[:-1], self.vocab_size), float("-inf"))
+        spread[..., self.token_ids] = logits
+        return spread
+
+
 def output_head(model: PreTrainedModel) -> torch.Tensor:
     """The ``[vocab, hidden]`` matrix a stand-alone causal LM's logits come from."""
     weight: torch.Tensor = model.get_output_embeddings().weight
@@ -117,9 +147,16 @@ def load_drafter(file: Path, target: PreTrainedModel) -> PreTrainedModel:
     return build_drafter(config, weights, input_embedding(target), output_head(target))
 
 
-def load_drafter_from_target_dir(file: Path, folder: Path, *, dtype: torch.dtype, device: str) -> PreTrainedModel:
-    """A drafter on a machine without the target: reads only embedding and head from the target's folder."""
+def load_drafter_from_target_dir(
+    file: Path, folder: Path, *, dtype: torch.dtype, device: str, whole_head: bool = False
+) -> PreTrainedModel:
+    """A drafter on a machine without the target: reads only embedding and head from the target's folder.
+
+    With a ``whole_head`` it proposes any token, whatever the file says.
+    """
     info, weights = read_drafter(file)
+    if whole_head:
+        weights = replace(weights, head_ids=None)
     config = read_config(folder)
     check_sizes(info, config, file)
     if info.target_hash != (found := model_hash(folder)):
@@ -141,6 +178,17 @@ def check_sizes(info: DrafterInfo, target: PretrainedConfig, file: Path) -> None
         raise ModelUnavailableError(
             f"drafter {file.name} needs a target of hidden size {info.hidden_size} ({info.target}), found "
             f"{target.hidden_size}; use the drafter distilled from this target"
+        )
+
+
+def _check_head_ids(token_ids: torch.Tensor | None, vocab_size: int) -> None:
+    if token_ids is None:
+        return
+    ascending = len(token_ids) > 0 and bool((token_ids.diff() > 0).all())
+    if not ascending or token_ids[0] < 0 or token_ids[-1] >= vocab_size:
+        raise ModelUnavailableError(
+            f"needs head_ids of a drafter ascending within 0..{vocab_size - 1}, found {token_ids.tolist()[:3]}..; "
+            "distil the drafter again"
         )
 
 

@@ -5,7 +5,8 @@ target's own output head. Matrices are stored as int8 with one float16 scale per
 the projection as float16; this costs no measurable acceptance and a quarter of float32's bytes.
 
 Format 2: a safetensors file with tensors ``layers.<i>.<parameter>.q`` and ``.s``, ``layers.<i>.<parameter>`` for
-vectors, ``norm`` and ``out_proj``; its metadata says what it was distilled from, so that a wrong target is refused.
+vectors, ``norm``, ``out_proj`` and perhaps ``head_ids``; its metadata says what it was distilled from, so that a wrong
+target is refused.
 """
 
 import json
@@ -42,11 +43,13 @@ class DrafterWeights:
 
     ``layers``: by ``<i>.<parameter>``, as in the state dict of the model's layer list. ``norm``: ``[hidden]``.
     ``projection``: ``[hidden, hidden]``, applied as ``logits = (norm(h) @ projection) @ head.T``. All float32.
+    ``head_ids``: ``[n]`` int64, ascending: the tokens it may propose, whose rows of the head it needs; None: all.
     """
 
     layers: Mapping[str, torch.Tensor]
     norm: torch.Tensor
     projection: torch.Tensor
+    head_ids: torch.Tensor | None = None
 
 
 def quantise_rows(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -76,6 +79,8 @@ def save_drafter(file: Path, weights: DrafterWeights, info: DrafterInfo) -> None
         else:
             tensors[f"layers.{name}.q"], tensors[f"layers.{name}.s"] = quantise_rows(value)
     tensors["norm"], tensors["out_proj"] = weights.norm.half(), weights.projection.half()
+    if weights.head_ids is not None:
+        tensors["head_ids"] = weights.head_ids.int()
     write_drafter_file(file, tensors, info)
 
 
@@ -108,7 +113,8 @@ def read_drafter(file: Path) -> tuple[DrafterInfo, DrafterWeights]:
                 layers[parameter.removesuffix(".q")] = dequantise_rows(tensors[name], tensors[f"{name[:-2]}.s"])
             elif not name.endswith(".s"):
                 layers[parameter] = tensors[name].float()
-        return info, DrafterWeights(layers, tensors["norm"].float(), tensors["out_proj"].float())
+        head_ids = tensors["head_ids"].long() if "head_ids" in tensors else None
+        return info, DrafterWeights(layers, tensors["norm"].float(), tensors["out_proj"].float(), head_ids)
     except KeyError as error:
         raise ModelUnavailableError(f"needs tensor {error} in {file}, found none; distil the drafter again") from error
 

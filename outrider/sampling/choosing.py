@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from outrider.contracts.exchanged import IntRow
 from outrider.sampling.device_tensors import index_tensor
 from outrider.sampling.logits import RowGroup, adjust_logits, check_rows, edits, per_row
 from outrider.sampling.noise import Purpose, gumbel_noise, noisy_scores
@@ -39,7 +40,7 @@ def target_probs(logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:
     return probs
 
 
-def choose_tokens(logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:
+def choose_tokens(logits: Tensor, groups: Sequence[RowGroup], token_ids: Tensor | None = None) -> Tensor:
     """One token per row: the argmax (lowest id on ties) if greedy, else that of ``noisy_scores``.
 
     The latter is distributed exactly as ``target_probs`` over seeds, and fixed by (seed, position) for given logits.
@@ -47,11 +48,19 @@ def choose_tokens(logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:
     Args:
         logits: ``[R, vocab]``, any float type; never written to.
         groups: describe the rows in order; row i of a group draws with the noise of ``position + i``.
+        token_ids: ``[n]`` int64 ascending, where ``logits`` are ``[R, n]``, of these tokens alone; then no group may
+            name tokens (``RowGroup.names_tokens``).
 
     Returns:
         ``[R]`` int64 on the device of ``logits``; reading it is the only wait for that device.
     """
     check_rows(logits, groups)
+    if token_ids is not None:
+        return token_ids[_choose_columns(logits, groups, token_ids.cpu().numpy())]
+    return _choose_columns(logits, groups, None)
+
+
+def _choose_columns(logits: Tensor, groups: Sequence[RowGroup], token_ids: IntRow | None) -> Tensor:
     draws = _draws(groups)
     if not draws:
         return _argmax(adjust_logits(logits, groups) if any(map(edits, groups)) else logits)
@@ -59,10 +68,13 @@ def choose_tokens(logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:
         adjusted = adjust_logits(logits, groups).detach()
         choices, scores = _argmax(adjusted), adjusted.numpy()
         for row, seed, position in draws:  # row by row: the noise stays in the processor's cache
-            choices[row] = int(noisy_scores(scores[row], seed, position).argmax())
+            choices[row] = int(noisy_scores(scores[row], seed, position, token_ids=token_ids).argmax())
         return choices
     # Noise first: the device may still be computing the logits, and nothing has to wait for it yet.
-    noise = np.stack([gumbel_noise(seed, at, Purpose.TARGET_TOKEN, logits.shape[1]) for _, seed, at in draws])
+    vocab_size = logits.shape[1] if token_ids is None else int(token_ids[-1]) + 1
+    noise = np.stack(
+        [gumbel_noise(seed, at, Purpose.TARGET_TOKEN, vocab_size, token_ids=token_ids) for _, seed, at in draws]
+    )
     rows = index_tensor([row for row, _, _ in draws], logits.device)
     adjusted = adjust_logits(logits, groups)
     shifted = adjusted[rows] - adjusted[rows].amax(dim=-1, keepdim=True)  # ``noisy_scores``, to the last bit

@@ -74,6 +74,11 @@ class RowGroup:
             raise ShapeError("a row group with penalties needs token counts, found None; pass a TokenCounts")
 
     @property
+    def names_tokens(self) -> bool:
+        """Whether the request asks for anything of tokens by their ids: a bias, penalties, some withheld."""
+        return bool(self.params.logit_bias) or self.params.penalised or self.withheld_rows > 0
+
+    @property
     def withheld_rows(self) -> int:
         """How many leading rows may not choose ``params.withheld_ids``."""
         params = self.params

@@ -1,7 +1,10 @@
 """Drawing the next layer of several blocks from the logits of one forward pass."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,32 +17,79 @@ from outrider.sampling.logits import RowGroup, adjust_logits
 Drawing = tuple[DraftedGeneration, DraftingJob]
 
 
-def draw_batch(drawing: Sequence[Drawing], logits: Tensor) -> list[list[DrawnRow]]:
+@dataclass(frozen=True, slots=True)
+class HeadRows:
+    """Logits as a draft model's head gives them.
+
+    Attributes:
+        logits: ``[R, vocab]``, or ``[R, n]`` of the tokens it proposes.
+        token_ids: ``[n]`` int64 ascending, these tokens; None: all.
+        vocab_size: tokens there are.
+    """
+
+    logits: Tensor
+    token_ids: Tensor | None
+    vocab_size: int
+
+    def of(self, rows: Sequence[int]) -> "HeadRows":
+        """Some of the rows; itself, if these are all."""
+        if len(rows) == len(self.logits):
+            return self
+        return replace(self, logits=self.logits[torch.tensor(rows, device=self.logits.device)])
+
+    def whole(self) -> Tensor:
+        """``[R, vocab]``, -inf for tokens it does not propose."""
+        if self.token_ids is None:
+            return self.logits
+        spread = self.logits.new_full((len(self.logits), self.vocab_size), float("-inf"))
+        spread[:, self.token_ids] = self.logits
+        return spread
+
+
+def draw_batch(drawing: Sequence[Drawing], rows: HeadRows) -> list[list[DrawnRow]]:
     """One row for each growing node of each block; that of a correction says its fixed-point row and no token.
 
     Args:
-        drawing: blocks, each with as many rows of ``logits`` as it has growing nodes, in order.
-        logits: ``[R, vocab]``, the draft model's own.
+        drawing: blocks, each with as many rows as it has growing nodes, in order.
+        rows: the draft model's own.
     """
     groups = [_row_groups(generation, job) for generation, job in drawing]
+    firsts = [0, *accumulate(map(len, groups))]
     plain = [i for i, (generation, job) in enumerate(drawing) if _is_plain(generation, job)]
-    others = sorted(set(range(len(drawing))) - set(plain))
+    naming = [i for i in plain if any(group.names_tokens for group in groups[i])]
+    others = [i for i in range(len(drawing)) if i not in plain]
     drawn: dict[int, list[DrawnRow]] = {}
-    if plain:
-        tokens = iter(choose_tokens(*_picked(logits, groups, plain)).tolist())
-        drawn |= {i: [DrawnRow((next(tokens),)) for _ in groups[i]] for i in plain}
-    if others:
-        adjusted = adjust_logits(*_picked(logits, groups, others)).detach().cpu().numpy()
-        first = 0
-        for i in others:
-            generation, job = drawing[i]
-            rows = adjusted[first : first + len(groups[i])]
-            first += len(rows)
-            if job.correcting:
-                drawn[i] = [DrawnRow((), numerators=fixed_point_row(rows[0], generation.terms.wire, generation.params))]
-            else:
-                drawn[i] = job.protocol.draw(rows, generation.next_layer(job))
+    for blocks in ([i for i in plain if i not in naming], naming, others):
+        if not blocks:
+            continue
+        own = rows.of([row for i in blocks for row in range(firsts[i], firsts[i + 1])])
+        its_groups = [group for i in blocks for group in groups[i]]
+        if blocks is others:
+            found = _drawn_by_protocol([drawing[i] for i in blocks], own.whole(), its_groups)
+        else:
+            tokens = iter(_chosen(own, its_groups).tolist())
+            found = [[DrawnRow((next(tokens),)) for _ in groups[i]] for i in blocks]
+        drawn |= zip(blocks, found, strict=True)
     return [drawn[i] for i in range(len(drawing))]
+
+
+def _drawn_by_protocol(drawing: Sequence[Drawing], logits: Tensor, groups: Sequence[RowGroup]) -> list[list[DrawnRow]]:
+    """Of blocks whose rows are drawn from as their protocols say; ``logits`` ``[R, vocab]``."""
+    adjusted = adjust_logits(logits, groups).detach().cpu().numpy()
+    removed = ~np.isfinite(adjusted.max(axis=-1, initial=-np.inf))
+    if removed.any():  # nothing is left that the drafter proposes: anything is as good
+        adjusted = np.where(removed[:, None], np.float32(0.0), adjusted)
+    drawn: list[list[DrawnRow]] = []
+    first = 0
+    for generation, job in drawing:
+        own = adjusted[first : first + len(generation.tree.growing)]
+        first += len(own)
+        if job.correcting:
+            row = fixed_point_row(own[0], generation.terms.wire, generation.params)
+            drawn.append([DrawnRow((), numerators=row)])
+        else:
+            drawn.append(job.protocol.draw(own, generation.next_layer(job)))
+    return drawn
 
 
 def _is_plain(generation: DraftedGeneration, job: DraftingJob) -> bool:
@@ -54,14 +104,8 @@ def _row_groups(generation: DraftedGeneration, job: DraftingJob) -> list[RowGrou
     ]
 
 
-def _picked(
-    logits: Tensor, groups: Sequence[Sequence[RowGroup]], chosen: Sequence[int]
-) -> tuple[Tensor, list[RowGroup]]:
-    """The rows of some blocks, and their groups."""
-    picked = [group for i in chosen for group in groups[i]]
-    if len(chosen) == len(groups):
-        return logits, picked
-    owners = [i for i, rows in enumerate(groups) for _ in rows]
-    wanted = set(chosen)
-    index = [row for row, owner in enumerate(owners) if owner in wanted]
-    return logits[torch.tensor(index, device=logits.device)], picked
+def _chosen(rows: HeadRows, groups: Sequence[RowGroup]) -> Tensor:
+    """One token of each row; the whole vocabulary is laid out only where a request names tokens."""
+    if any(group.names_tokens for group in groups):
+        return choose_tokens(rows.whole(), groups)
+    return choose_tokens(rows.logits, groups, rows.token_ids)

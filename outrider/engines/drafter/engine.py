@@ -11,6 +11,7 @@ consecutive slots and serves the next block; leaves are never computed.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,13 +22,14 @@ from outrider.contracts.errors import ContextTooLongError
 from outrider.contracts.exchanged import IntRow
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import KvUsage, OpenGeneration
-from outrider.engines.drafter.batch import draw_batch
+from outrider.engines.drafter.batch import HeadRows, draw_batch
 from outrider.engines.drafter.job import DraftedGeneration, DraftingJob
 from outrider.engines.drafter.tree import shape_that_fits
 from outrider.engines.forward_model import PassResult, Segment
 from outrider.engines.kv.store import KvStore, SequenceKv
 from outrider.engines.limits import EngineLimits
 from outrider.engines.torch.model import PagedModel, kv_bytes_per_token
+from outrider.models.drafter_model import FrequentHead
 from outrider.models.loading import LoadedModel
 from outrider.protocols.fixed_point import fixed_point_probs
 from outrider.verification.correction import draw_correction
@@ -54,6 +56,7 @@ class TorchDrafter:
         total_blocks = limits.total_blocks(kv_bytes_per_token(drafter.model))
         self._limits = limits
         self._vocab_size = drafter.vocab_size
+        self._token_ids = _proposed_alone(drafter.model, drafter.vocab_size)
         self._store = KvStore(total_blocks, limits.block_tokens)
         self._model = PagedModel(drafter.model, total_blocks, limits.block_tokens)
         self._generations: dict[GenerationId, DraftedGeneration] = {}
@@ -209,8 +212,9 @@ class TorchDrafter:
             self._draw(drawing, result)
 
     def _draw(self, drawing: Sequence[_Work], result: PassResult) -> None:
-        logits = result.logits[:, : self._vocab_size]
-        drawn = draw_batch([(work.generation, work.job) for work in drawing], logits)
+        columns = self._vocab_size if self._token_ids is None else len(self._token_ids)
+        head_rows = HeadRows(result.logits[:, :columns], self._token_ids, self._vocab_size)
+        drawn = draw_batch([(work.generation, work.job) for work in drawing], head_rows)
         firsts = accumulate((len(rows) for rows in drawn), initial=0)
         chains = [(work.job, row) for work, row in zip(drawing, firsts, strict=False) if work.job.draws_chain]
         _keep_hidden(chains, result.hidden)
@@ -241,6 +245,15 @@ class TorchDrafter:
     def _release(self, generation: DraftedGeneration) -> None:
         generation.job = None
         generation.kv.busy = False
+
+
+def _proposed_alone(model: Any, vocab_size: int) -> Tensor | None:
+    """Make a model that proposes some tokens only give their logits alone; those tokens, None for all."""
+    head = model.get_output_embeddings()
+    if not isinstance(head, FrequentHead):
+        return None
+    model.set_output_embeddings(head.rows)
+    return head.token_ids[head.token_ids < vocab_size]
 
 
 def _keep_hidden(chains: Sequence[tuple[DraftingJob, int]], hidden: Tensor | None) -> None:

@@ -1,6 +1,9 @@
 """Engines on torch. Free of torch until one is built."""
 
+from outrider.contracts.errors import ParameterError
 from outrider.engines.kinds import BuiltDrafter, BuiltVerifier, DrafterSpec, VerifierKind, VerifierSpec
+
+INT8 = "int8"
 
 
 def torch_verifier(spec: VerifierSpec) -> BuiltVerifier:
@@ -17,10 +20,33 @@ def torch_verifier(spec: VerifierSpec) -> BuiltVerifier:
 def torch_drafter(spec: DrafterSpec) -> BuiltDrafter:
     """``TorchDrafter`` over a distilled drafter or any Hugging Face causal LM."""
     from outrider.engines.drafter.engine import TorchDrafter  # noqa: PLC0415
+    from outrider.engines.torch.int8 import quantise_linears  # noqa: PLC0415
     from outrider.models.loading import load_drafter  # noqa: PLC0415
 
-    loaded = load_drafter(spec.model, spec.target, dtype=spec.dtype, device=spec.device)
+    dtype = drafter_dtype(spec)
+    loaded = load_drafter(spec.model, spec.target, dtype="float32" if dtype == INT8 else dtype, device=spec.device)
+    if dtype == INT8:
+        quantise_linears(loaded.model)
     return BuiltDrafter(TorchDrafter(loaded, spec.limits), loaded)
+
+
+def drafter_dtype(spec: DrafterSpec) -> str:
+    """What ``auto`` stands for: the fastest on this machine; a draft need not be exact.
+
+    Raises:
+        ParameterError: ``int8`` on a device that does not compute in it.
+    """
+    from outrider.engines.torch.int8 import has_int8  # noqa: PLC0415
+
+    on_cpu = spec.device == "cpu"
+    if spec.dtype == INT8 and not (on_cpu and has_int8()):
+        needed = "float32, bfloat16, float16 or auto: int8 is for x86 processors with VNNI instructions"
+        raise ParameterError("dtype", needed, f"int8 on {spec.device}")
+    if spec.dtype != "auto":
+        return spec.dtype
+    if not on_cpu:
+        return "bfloat16"
+    return INT8 if has_int8() else cpu_dtype()
 
 
 def cpu_dtype() -> str:

@@ -1,7 +1,6 @@
 """Linear layers over weights packed by oneDNN, in which a row's result does not depend on how many others there are.
 
-Their weights are packed once and the unpacked ones dropped. Layers that take the same input (query, key and value; gate
-and up) are computed as one.
+Their weights are packed once and the unpacked ones dropped.
 """
 
 from collections.abc import Sequence
@@ -11,16 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.pytorch_utils import Conv1D
 
+from outrider.engines.torch.replacing import Bias, WeightAndBias, replace_linears
 from outrider.engines.torch.sizes import LARGEST, Sizes, agreeing
 
 _ONEDNN: Any = torch.ops.mkldnn  # torch has no public name for what its own compiler calls
-_FUSED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 _USUAL_ROWS = 32  # for which weights are laid out
 _LEFT = 2.0**-7  # of what is added up in a trial, once most of it has been taken back
-
-Bias = Tensor | None
 
 
 def can_pack(model: PreTrainedModel) -> bool:
@@ -31,17 +27,7 @@ def can_pack(model: PreTrainedModel) -> bool:
 def pack_linears(model: PreTrainedModel) -> None:
     """Replace all linear layers of a model in place."""
     trials = _Trials()
-    for parent in list(model.modules()):
-        children = dict(parent.named_children())
-        for names in _FUSED:
-            if _share_input(layers := [children.get(name) for name in names]):
-                whole = _Whole(_packed([_weight_and_bias(layer) for layer in layers], trials))
-                for index, name in enumerate(names):
-                    setattr(parent, name, _Part(whole, index))
-                    del children[name]
-        for name, layer in children.items():
-            if isinstance(layer, nn.Linear | Conv1D):
-                setattr(parent, name, PackedLinear(_packed([_weight_and_bias(layer)], trials)))
+    replace_linears(model, lambda layers: _packed(layers, trials))
 
 
 def unpacked_weights(model: PreTrainedModel) -> list[str]:
@@ -72,47 +58,6 @@ class _Packed:
         return _multiplied(rows, self.weight, self.bias)[:count]
 
 
-class PackedLinear(nn.Module):
-    """A layer of its own."""
-
-    def __init__(self, packed: _Packed) -> None:
-        super().__init__()
-        self._packed = packed
-
-    def forward(self, rows: Tensor) -> Tensor:
-        """``[..., inputs] -> [..., outputs]``."""
-        return self._packed(rows)
-
-
-class _Whole:
-    """Layers of one input, computed once all of them are asked for it."""
-
-    def __init__(self, packed: _Packed) -> None:
-        self._packed = packed
-        self._rows: Tensor | None = None
-        self._left: dict[int, Tensor] = {}
-
-    def part(self, index: int, rows: Tensor) -> Tensor:
-        if rows is not self._rows or index not in self._left:
-            self._rows = rows
-            self._left = dict(enumerate(torch.split(self._packed(rows), list(self._packed.widths), dim=-1)))
-        found = self._left.pop(index)
-        if not self._left:
-            self._rows = None
-        return found
-
-
-class _Part(nn.Module):
-    """One of them."""
-
-    def __init__(self, whole: _Whole, index: int) -> None:
-        super().__init__()
-        self._whole, self._index = whole, index
-
-    def forward(self, rows: Tensor) -> Tensor:
-        return self._whole.part(self._index, rows)
-
-
 @dataclass(slots=True)
 class _Trials:
     """Which sizes agree, by shape: found once for each."""
@@ -139,18 +84,7 @@ def _tried(outputs: int, inputs: int, has_bias: bool) -> Sizes:
     return agreeing(lambda some: _multiplied(some, packed, bias), rows)
 
 
-def _share_input(layers: Sequence[nn.Module | None]) -> bool:
-    linear = [layer for layer in layers if type(layer) is nn.Linear]
-    return len(linear) == len(layers) and len({(layer.in_features, layer.bias is None) for layer in linear}) == 1
-
-
-def _weight_and_bias(layer: Any) -> tuple[Tensor, Bias]:
-    """``[outputs, inputs]``, ``[outputs]``."""
-    weight = layer.weight.T if isinstance(layer, Conv1D) else layer.weight
-    return weight.detach(), None if layer.bias is None else layer.bias.detach()
-
-
-def _packed(layers: Sequence[tuple[Tensor, Bias]], trials: _Trials) -> _Packed:
+def _packed(layers: Sequence[WeightAndBias], trials: _Trials) -> _Packed:
     weight = torch.cat([weight for weight, _ in layers]).contiguous()
     biases = [bias for _, bias in layers if bias is not None]
     outputs, inputs = weight.shape

@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from outrider.contracts.errors import ParameterError
 from outrider.models.drafter_model import check_sizes, check_token_map_hash, load_drafter, output_head
-from outrider.models.drafter_weights import DrafterInfo, read_drafter, save_drafter
+from outrider.models.drafter_weights import DrafterInfo, DrafterWeights, read_drafter, save_drafter
 from outrider.models.loading import LoadedModel, load_target
 from outrider.training.builtin_prompts import builtin_prompts
 from outrider.training.distillation.checkpoint import load_checkpoint, save_checkpoint
@@ -31,6 +31,7 @@ from outrider.training.distillation.student import (
     cut_from_target,
     distillation_loss,
     frequent_tokens,
+    head_ids,
     learning_rate,
     predicting_rows,
     take_step,
@@ -48,11 +49,12 @@ class DistillConfig:
 
     target: str  # name or path of the model to make a drafter for
     out: Path  # file to write, ``*.safetensors``. Traces and the checkpoint lie beside it under its name
-    steps: int = 2000  # optimiser steps
+    steps: int = 2000  # optimiser steps; with ``init_from`` perhaps 0: another head, the same weights
     layers: int = 4  # how many of the target's first layers the drafter gets
     batch: int = 8  # traces per step
     learning_rate: float = 1.2e-3  # peak; 1.2e-3 from the target's layers, less from a trained drafter
     vocab_k: int = 8192  # train on so many of the most frequent tokens
+    head_tokens: int = 16384  # how many of the most frequent tokens the drafter may propose
     hidden_weight: float = 0.5  # of the smooth L1 term on the final hidden state
     seed: int = 0  # of the traces and of the order of batches
     traces: Path | None = None  # training data made before (``training.traces``); None makes it
@@ -68,9 +70,20 @@ class DistillConfig:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be run."""
-        for field in ("steps", "layers", "batch", "vocab_k", "trace_count", "max_new_tokens", "checkpoint_every_steps"):
+        counts = (
+            "layers",
+            "batch",
+            "vocab_k",
+            "head_tokens",
+            "trace_count",
+            "max_new_tokens",
+            "checkpoint_every_steps",
+        )
+        for field in counts:
             if (value := getattr(self, field)) < 1:
                 raise ParameterError(field, "an integer >= 1", value)
+        if self.steps < (fewest := int(self.init_from is None)):
+            raise ParameterError("steps", f"an integer >= {fewest}", self.steps)
         if not self.learning_rate > 0:
             raise ParameterError("learning_rate", "a number > 0", self.learning_rate)
         if self.out.suffix != ".safetensors":
@@ -122,7 +135,8 @@ def distill(
         student.fit_projection(train[:_RIDGE_TRACES], teacher)
     before = evaluate_acceptance(target, student.model, held_out)
     last_loss = _train(config, target, student, teacher, train, progress=progress, on_step=on_step)
-    after = _save(config, target, student, held_out)
+    weights = replace(student.weights(), head_ids=head_ids(train, config.head_tokens, target.vocab_size))
+    after = _save(config, target, weights, held_out)
     seen = (len(trace.output_ids) for step in range(config.steps) for trace in _batch(config, train, step))
     return DistillReport(config.out, config.steps, sum(seen), last_loss, before, after)
 
@@ -152,7 +166,7 @@ def _student(config: DistillConfig, target: LoadedModel) -> Student:
     check_token_map_hash(info, target.token_map_hash, target.name, config.init_from)
     if info.source_layers != source_layers:
         raise ParameterError("init_from", f"a drafter of the target's layers {source_layers}", info.source_layers)
-    return Student(target.model, source_layers, weights)
+    return Student(target.model, source_layers, replace(weights, head_ids=None))
 
 
 def _batch(config: DistillConfig, train: Sequence[Trace], step: int) -> list[Trace]:
@@ -201,7 +215,9 @@ def _train(
     return loss
 
 
-def _save(config: DistillConfig, target: LoadedModel, student: Student, held_out: Sequence[Trace]) -> AcceptanceReport:
+def _save(
+    config: DistillConfig, target: LoadedModel, weights: DrafterWeights, held_out: Sequence[Trace]
+) -> AcceptanceReport:
     """Write the drafter, measure it as it will be loaded, and note the figures in the file."""
     description = DrafterInfo(
         target=target.name,
@@ -210,17 +226,17 @@ def _save(config: DistillConfig, target: LoadedModel, student: Student, held_out
         source_layers=tuple(range(config.layers)),
         hidden_size=target.model.config.get_text_config(decoder=True).hidden_size,
     )
-    save_drafter(config.out, student.weights(), description)
+    save_drafter(config.out, weights, description)
     report = evaluate_acceptance(target, load_drafter(config.out, target.model), held_out)
     figures = {"greedy": report.greedy, "overlap": report.overlap, "shared_noise": report.shared_noise}
     measured = {f"{name}_acceptance": value for name, value in figures.items() if value is not None}
-    save_drafter(config.out, student.weights(), replace(description, measured=measured))
+    save_drafter(config.out, weights, replace(description, measured=measured))
     return report
 
 
 def _fingerprint(config: DistillConfig, target: LoadedModel, train: Sequence[Trace]) -> dict[str, str]:
     """All that decides the result of a run: a checkpoint of any other is of no use to it."""
     place = ("out", "traces", "prompts", "trace_count", "max_new_tokens", "resume", "checkpoint_every_steps", "threads")
-    settings = {key: str(value) for key, value in asdict(config).items() if key not in place}
+    settings = {key: str(value) for key, value in asdict(config).items() if key not in (*place, "head_tokens")}
     data = hashlib.sha256(json.dumps([asdict(trace) for trace in train]).encode()).hexdigest()
     return {**settings, "target": target.model_hash, "training traces": data}

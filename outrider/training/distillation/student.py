@@ -8,6 +8,7 @@ untrained early exit is hardly ever accepted, and this takes it a third of the w
 import math
 from collections import Counter
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import torch
@@ -34,6 +35,15 @@ def frequent_tokens(traces: Sequence[Trace], count: int) -> list[int]:
     """The ids, ascending, of the ``count`` most frequent output tokens (of equally frequent ones the lower ids)."""
     counts = Counter(token for trace in traces for token in trace.output_ids)
     return sorted(sorted(counts, key=lambda token: (-counts[token], token))[:count])
+
+
+def head_ids(traces: Sequence[Trace], count: int, vocab_size: int) -> torch.Tensor | None:
+    """The ``count`` tokens a drafter may propose, ascending: the most frequent, then the lowest ids; None: all."""
+    if count >= vocab_size:
+        return None
+    known = set(frequent_tokens(traces, count))
+    others = (token for token in range(vocab_size) if token not in known)
+    return torch.tensor(sorted([*known, *islice(others, count - len(known))]))
 
 
 def cut_from_target(target: PreTrainedModel, source_layers: Sequence[int]) -> DrafterWeights:

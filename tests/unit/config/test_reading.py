@@ -54,7 +54,7 @@ GROUPS = st.builds(
     DrafterGroupConfig,
     name=NAMES,
     model=TEXTS,
-    dtype=DTYPES,
+    dtype=DTYPES | st.sampled_from(["auto", "int8"]),
     device=st.just("cuda"),
     count=st.integers(0, 100),
     resources=RESOURCES,

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -118,3 +119,27 @@ def test_a_finetuned_target_has_another_hash_a_renamed_folder_has_not(tmp_path: 
     with torch.no_grad():
         output_head(target).mul_(1.01)
     assert model_hash(save_model(tmp_path / "c", target)) != first
+
+
+@pytest.mark.parametrize("head_ids", [[], [3, 3], [5, 4], [-1, 2], [0, 48]], ids=str)
+def test_tokens_that_cannot_be_proposed_are_refused(head_ids: list[int]) -> None:
+    target = tiny_model("llama")
+    weights = replace(cut_from_target(target, (0,)), head_ids=torch.tensor(head_ids, dtype=torch.int64))
+    config = drafter_config(target.config, (0,))
+    with pytest.raises(ModelUnavailableError, match=r"needs head_ids of a drafter ascending within 0\.\.47"):
+        build_drafter(config, weights, input_embedding(target), None)
+
+
+@pytest.mark.parametrize(("kind", "tied"), KINDS)
+@torch.inference_mode()
+def test_a_drafter_of_some_tokens_says_of_them_what_one_of_all_says(tmp_path: Path, kind: str, tied: bool) -> None:
+    target = tiny_model(kind, tied=tied)
+    folder, file = save_model(tmp_path / "target", target), tmp_path / "drafter.safetensors"
+    kept = torch.tensor([1, 4, 9, 40])
+    weights = replace(cut_from_target(target, (0, 1)), head_ids=kept)
+    save_drafter(file, weights, DrafterInfo("tiny", model_hash(folder), "", (0, 1), 32))
+    some = load_drafter_from_target_dir(file, folder, dtype=torch.float32, device="cpu")(IDS).logits
+    whole = load_drafter_from_target_dir(file, folder, dtype=torch.float32, device="cpu", whole_head=True)(IDS).logits
+    torch.testing.assert_close(some[..., kept], whole[..., kept], rtol=1e-4, atol=1e-4)
+    assert torch.isfinite(some).sum() == IDS.numel() * len(kept)
+    torch.testing.assert_close(load_drafter(file, target)(IDS).logits, some)

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,13 @@ def test_missing_tensors_are_named(tmp_path: Path) -> None:
     write_drafter_file(file, {"norm": torch.ones(4)}, INFO)
     with pytest.raises(ModelUnavailableError, match="needs tensor 'out_proj'"):
         read_drafter(file)
+
+
+def test_the_tokens_it_proposes_read_back(tmp_path: Path) -> None:
+    file = tmp_path / "drafter.safetensors"
+    save_drafter(file, replace(some_weights(), head_ids=torch.tensor([0, 3, 49_000])), INFO)
+    head_ids = read_drafter(file)[1].head_ids
+    assert head_ids is not None
+    assert head_ids.tolist() == [0, 3, 49_000]
+    save_drafter(file, some_weights(), INFO)
+    assert read_drafter(file)[1].head_ids is None

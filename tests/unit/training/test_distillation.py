@@ -1,3 +1,4 @@
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -7,7 +8,7 @@ import torch
 
 from outrider.contracts.errors import ParameterError
 from outrider.models.drafter_model import output_head
-from outrider.models.drafter_weights import read_drafter_info
+from outrider.models.drafter_weights import read_drafter, read_drafter_info
 from outrider.models.loading import LoadedModel, load_drafter, load_target
 from outrider.training.distillation.distill import DistillConfig, DistillReport, distill
 from outrider.training.distillation.measured_acceptance import evaluate_acceptance
@@ -17,6 +18,7 @@ from outrider.training.distillation.student import (
     cut_from_target,
     distillation_loss,
     frequent_tokens,
+    head_ids,
     learning_rate,
     predicting_rows,
     take_step,
@@ -204,3 +206,41 @@ def test_a_model_accepts_itself_and_traces_of_other_temperatures_are_left_out(fo
     assert report.overlap == pytest.approx(1.0)
     none = evaluate_acceptance(target, target.model, traces[1:2])
     assert (none.greedy, none.overlap, none.shared_noise) == (None, None, None)
+
+
+def test_the_drafter_proposes_the_most_frequent_tokens_and_another_head_needs_no_training(
+    config: DistillConfig, tmp_path: Path
+) -> None:
+    run(replace(config, head_tokens=20))
+    first = read_drafter(config.out)[1]
+    assert first.head_ids is not None
+    assert len(first.head_ids) == 20
+    assert (first.head_ids.diff() > 0).all()
+    traces = config.out.with_suffix(".traces.jsonl.gz")
+    seen = Counter(token for trace in split_traces(read_traces(traces))[0] for token in trace.output_ids)
+    fewest = min(seen[token] for token in first.head_ids.tolist())
+    assert all(count <= fewest for token, count in seen.items() if token not in first.head_ids)
+
+    wider = replace(config, out=tmp_path / "wider.safetensors", init_from=config.out, steps=0, traces=traces)
+    report, losses = run(replace(wider, head_tokens=30))
+    assert (report.trained_tokens, losses) == (0, [])
+    second = read_drafter(wider.out)[1]
+    assert second.head_ids is not None
+    assert set(first.head_ids.tolist()) < set(second.head_ids.tolist())
+    assert all(torch.equal(value, second.layers[name]) for name, value in first.layers.items())
+
+    run(replace(wider, head_tokens=10_000, resume=False))
+    assert read_drafter(wider.out)[1].head_ids is None, "it proposes all there are"
+
+
+def test_no_steps_from_nothing_are_refused(config: DistillConfig) -> None:
+    with pytest.raises(ParameterError, match=r"steps needs an integer >= 1, found 0"):
+        replace(config, steps=0)
+
+
+def test_rarely_seen_tokens_are_filled_up_with_the_lowest_ids() -> None:
+    traces = [Trace((1,), (7, 9, 9), 0.0)]
+    found = head_ids(traces, 4, 12)
+    assert found is not None
+    assert found.tolist() == [0, 1, 7, 9]
+    assert head_ids(traces, 12, 12) is None

@@ -1,0 +1,96 @@
+"""Replacing a model's linear layers by products over weights laid out another way.
+
+Layers that take the same input (query, key and value; gate and up) are computed as one.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
+
+_FUSED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
+
+Bias = Tensor | None
+WeightAndBias = tuple[Tensor, Bias]  # [outputs, inputs], [outputs]
+
+
+class Product(Protocol):
+    """What takes the place of some layers of one input."""
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Outputs of each."""
+        ...
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """``[..., inputs] -> [..., sum(widths)]``."""
+        ...
+
+
+def replace_linears(model: PreTrainedModel, made: Callable[[Sequence[WeightAndBias]], Product]) -> None:
+    """Replace all linear layers of a model in place by what is ``made`` of them."""
+    for parent in list(model.modules()):
+        children = dict(parent.named_children())
+        for names in _FUSED:
+            if _share_input(layers := [children.get(name) for name in names]):
+                whole = _Whole(made([_weight_and_bias(layer) for layer in layers]))
+                for index, name in enumerate(names):
+                    setattr(parent, name, _Part(whole, index))
+                    del children[name]
+        for name, layer in children.items():
+            if isinstance(layer, nn.Linear | Conv1D):
+                setattr(parent, name, _Alone(made([_weight_and_bias(layer)])))
+
+
+class _Alone(nn.Module):
+    """A layer of its own."""
+
+    def __init__(self, product: Product) -> None:
+        super().__init__()
+        self._product = product
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self._product(rows)
+
+
+class _Whole:
+    """Layers of one input, computed once all of them are asked for it."""
+
+    def __init__(self, product: Product) -> None:
+        self._product = product
+        self._rows: Tensor | None = None
+        self._left: dict[int, Tensor] = {}
+
+    def part(self, index: int, rows: Tensor) -> Tensor:
+        if rows is not self._rows or index not in self._left:
+            self._rows = rows
+            self._left = dict(enumerate(torch.split(self._product(rows), list(self._product.widths), dim=-1)))
+        found = self._left.pop(index)
+        if not self._left:
+            self._rows = None
+        return found
+
+
+class _Part(nn.Module):
+    """One of them."""
+
+    def __init__(self, whole: _Whole, index: int) -> None:
+        super().__init__()
+        self._whole, self._index = whole, index
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self._whole.part(self._index, rows)
+
+
+def _share_input(layers: Sequence[nn.Module | None]) -> bool:
+    linear = [layer for layer in layers if type(layer) is nn.Linear]
+    return len(linear) == len(layers) and len({(layer.in_features, layer.bias is None) for layer in linear}) == 1
+
+
+def _weight_and_bias(layer: Any) -> tuple[Tensor, Bias]:
+    """``[outputs, inputs]``, ``[outputs]``."""
+    weight = layer.weight.T if isinstance(layer, Conv1D) else layer.weight
+    return weight.detach(), None if layer.bias is None else layer.bias.detach()
