@@ -25,6 +25,8 @@ def run(name: str, argv: list[str]) -> None:
             from bench.passes.command import main
         case "engines":
             from bench.engines.command import main
+        case "exactness":
+            from bench.exactness.command import main
         case "load":
             from bench.load.command import main
         case "overhead":

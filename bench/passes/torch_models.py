@@ -4,6 +4,7 @@ The others exist to be measured: nothing that serves can build one.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from transformers import PreTrainedModel
 
@@ -59,6 +60,7 @@ INEXACT: Mapping[str, type[FilledModel]] = {
 
 def weight_bytes(model: PreTrainedModel) -> int:
     """Bytes of weights that a pass reads: all, but of an embedding that is no output head only a few rows."""
-    table, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight
+    embedding: Any = model.get_input_embeddings()
+    head: Any = model.get_output_embeddings()
     total = sum(weight.nbytes for weight in model.parameters())
-    return total if head is table else total - int(table.nbytes)
+    return total if head.weight is embedding.weight else total - int(embedding.weight.nbytes)

@@ -17,7 +17,8 @@ def test_every_way_computes_the_same_but_for_rounding() -> None:
     """Over a prompt of its own: what was resident is random."""
     segments = POOL.segments(PassShape(33, 2), 0)
     expected = PagedModel(tiny_llama().bfloat16(), POOL.blocks, 16).forward(segments).logits.float()
-    for kind in (FilledModel, *INEXACT.values()):
+    kinds: list[type[FilledModel]] = [FilledModel, *INEXACT.values()]
+    for kind in kinds:
         found = kind(tiny_llama().bfloat16(), POOL.blocks, 16).forward(segments).logits.float()
         assert (found - expected).norm() < 0.05 * expected.norm(), kind
 
