@@ -1,6 +1,17 @@
 """The benchmarks by name. Each is imported when it runs, so that the command line knows their names at once."""
 
-BENCHES = ("bookkeeping", "capacity", "engine", "engines", "load", "overhead", "paper", "protocols", "regime")
+BENCHES = (
+    "bookkeeping",
+    "capacity",
+    "engine",
+    "engines",
+    "exactness",
+    "load",
+    "overhead",
+    "paper",
+    "protocols",
+    "regime",
+)
 
 
 def run(name: str, argv: list[str]) -> None:
@@ -11,9 +22,11 @@ def run(name: str, argv: list[str]) -> None:
         case "capacity":
             from bench.capacity.command import main
         case "engine":
-            from bench.engines.against_bare import main
+            from bench.passes.command import main
         case "engines":
             from bench.engines.command import main
+        case "exactness":
+            from bench.exactness.command import main
         case "load":
             from bench.load.command import main
         case "overhead":

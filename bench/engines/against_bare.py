@@ -1,4 +1,4 @@
-"""``outrider bench engine``: what our engine adds to the bare model.
+"""The rounds of ``outrider bench engine``: what our engine adds to the bare model.
 
 Verifies 1 and 8 generations (K draft tokens after a resident prefix) and, in the same process and interleaved, calls
 the plain transformers model over the same number of new tokens with an equal-length ``DynamicCache``. Reports the
@@ -7,13 +7,8 @@ median of each and their ratio.
 
 import argparse
 import statistics
-from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
-import torch
-
-from bench.harness.record import write_record
 from bench.harness.timing import plain_step, seconds_of
 from cluster.reports.tables import show_table
 from outrider.contracts.requests import SamplingParams
@@ -31,21 +26,8 @@ _PARAMS = {
 _LONG_PROMPT_TOKENS = 4000
 
 
-def main(argv: Sequence[str]) -> None:
-    """Run the bench and print a table."""
-    parser = argparse.ArgumentParser(prog="outrider bench engine", description=__doc__)
-    add = parser.add_argument
-    add("--target", default="embedded")
-    add("--dtype", default="float32", choices=["float32", "bfloat16"])
-    add("--device", default="cpu")
-    add("--threads", type=int, default=1)
-    add("--generations", type=int, nargs="+", default=[1, 8])
-    add("--window", type=int, default=8)
-    add("--prefix", type=int, default=500)
-    add("--repeats", type=int, default=15)
-    add("--json", type=Path, default=None, metavar="FILE", help="write what is printed")
-    args = parser.parse_args(argv)
-    torch.set_num_threads(args.threads)
+def measured_rounds(args: argparse.Namespace) -> dict[str, object]:
+    """Run the part and print its table; what is to be kept of it."""
     # Two copies of the model: the engine replaces the attention of its own.
     bare = load_target(args.target, dtype=args.dtype, device=args.device)
     ours = load_target(args.target, dtype=args.dtype, device=args.device)
@@ -65,10 +47,9 @@ def main(argv: Sequence[str]) -> None:
         f"beside a prompt of {_LONG_PROMPT_TOKENS} tokens a warm round takes {statistics.median(beside_ms):.0f} ms "
         f"(longest {max(beside_ms):.0f} ms, {len(beside_ms)} passes), alone {alone_ms:.0f} ms"
     )
-    if args.json is not None:
-        names = ("generations", "sampling", "bare_ms", "engine_ms")
-        figures = [dict(zip(names, row, strict=True)) for row in rows]
-        write_record(args.json, args, {"rounds": figures, "alone_ms": alone_ms, "beside_long_prompt_ms": beside_ms})
+    names = ("generations", "sampling", "bare_ms", "engine_ms")
+    figures = [dict(zip(names, row, strict=True)) for row in rows]
+    return {"rounds": figures, "alone_ms": alone_ms, "beside_long_prompt_ms": beside_ms}
 
 
 def _medians_ms(

@@ -1,36 +1,41 @@
 """What every server is asked, and what vLLM's own says of its speculation."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from bench.harness.prompts import PROMPTS
+from bench.harness.mix import MixedPrompt
+from bench.harness.server import Arm
 from bench.load.plan import PlannedRequest
 
 _PATH = "/v1/chat/completions"
 _DRAFTED, _ACCEPTED = "vllm:spec_decode_num_draft_tokens_total", "vllm:spec_decode_num_accepted_tokens_total"
 
 
-def chats(count: int, tokens: int, session: str, extra: Mapping[str, object]) -> tuple[PlannedRequest, ...]:
-    """Greedy chats of exactly ``tokens`` output tokens, the same questions in the same order each time.
+def chats(
+    prompts: Sequence[MixedPrompt], tokens: int, session: str, arm: Arm, temperature: float = 0.0
+) -> tuple[PlannedRequest, ...]:
+    """Chats of exactly ``tokens`` output tokens, one for each prompt.
 
     Args:
-        count: how many.
+        prompts: what is asked.
         tokens: of each answer.
         session: begins every chat, so that no KV of another session's chats is met.
-        extra: put into every body.
+        arm: what it puts into every body; above temperature 0 it gets the same seeds as all others, if it takes any.
+        temperature: 0 is greedy.
     """
-    return tuple(_chat(number, tokens, session, extra) for number in range(count))
+    return tuple(_chat(number, one, tokens, session, arm, temperature) for number, one in enumerate(prompts))
 
 
-def _chat(number: int, tokens: int, session: str, extra: Mapping[str, object]) -> PlannedRequest:
+def _chat(number: int, prompt: MixedPrompt, tokens: int, session: str, arm: Arm, temperature: float) -> PlannedRequest:
     messages = [
         {"role": "system", "content": f"{session}.{number}: you are a helpful assistant."},
-        {"role": "user", "content": PROMPTS[number % len(PROMPTS)]},
+        {"role": "user", "content": prompt.text},
     ]
-    body = {"messages": messages, "temperature": 0.0, "max_tokens": tokens, "ignore_eos": True, **extra}
-    return PlannedRequest(0.0, _PATH, body)
+    drawn = {"seed": number} if temperature and arm.takes_seeds else {}
+    settings = {"temperature": temperature, "max_tokens": tokens, "ignore_eos": True}
+    return PlannedRequest(0.0, _PATH, {"messages": messages, **settings, **drawn, **arm.extra}, prompt.kind)
 
 
 async def drafted_and_accepted(client: httpx.AsyncClient) -> tuple[float, float]:

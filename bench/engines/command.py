@@ -1,10 +1,10 @@
 """``outrider bench engines``: what a user gets from clusters of either engine, and from what they would run instead.
 
 ``service`` measures output tokens per second of whole Outrider clusters with either engine, of vLLM's own server, and
-of vLLM's own draft-model speculation with the same pair, at several numbers of clients: the same chats over HTTP,
-greedy. All servers are up, one is asked at a time, and they take turns, in another order each time; reported are
-medians and ranges over turns, and of what is to be compared the ratio with its 95 % interval. An arm that fails is
-reported as such, and the others go on.
+of vLLM's own speculation (a draft model, the same pair; n-grams; suffixes), at several numbers of clients: the same
+chats over HTTP, a mix of kinds of prompts by stated shares. All servers are up, one is asked at a time, and they take
+turns, in another order each time; reported are medians and ranges over turns, and of what is to be compared the ratio
+with its 95 % interval. An arm that fails is reported as such, and the others go on.
 """
 
 import argparse
@@ -18,6 +18,8 @@ from bench.engines.exported_drafter import export_drafter
 from bench.engines.served import Load, measured
 from bench.engines.servers import ServingOptions, all_servers
 from bench.engines.tables import show_compared, show_served
+from bench.harness.mix import USUAL_SHARES, parse_share, shares_of
+from bench.harness.options import positive_int
 from bench.harness.record import write_record
 from bench.harness.samples import Sample
 from outrider.engines.registry import VERIFIERS
@@ -36,7 +38,14 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _service(args: argparse.Namespace) -> list[Sample]:
-    load = Load(tuple(args.clients), args.requests, args.tokens, args.turns)
+    load = Load(
+        tuple(args.clients),
+        args.requests,
+        args.tokens,
+        args.turns,
+        temperature=args.temperature,
+        shares=args.mix,
+    )
     options = ServingOptions(
         target=args.target,
         dtype=args.dtype,
@@ -44,6 +53,9 @@ def _service(args: argparse.Namespace) -> list[Sample]:
         central_threads=tuple(args.central_threads or [args.threads]),
         draft_tokens=tuple(args.draft_tokens),
         windows=tuple(args.windows),
+        lookups=tuple(args.lookups),
+        ngram_tokens=tuple(args.ngram_tokens),
+        suffix_tokens=tuple(args.suffix_tokens),
     )
     with TemporaryDirectory(prefix="outrider-engines-") as scratch:
         folder = resolve_folder(args.target)
@@ -81,9 +93,29 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         default=[2],
         help="per step, of vLLM's own speculation; none: no such arm",
     )
+    add(
+        "--lookups",
+        type=int,
+        nargs="+",
+        default=[0, 8],
+        help="longest looked-up drafts of Outrider's clusters; 0: none",
+    )
+    add("--ngram-tokens", type=positive_int, nargs="*", default=[4], help="per step, of vLLM's n-gram speculation")
+    add("--suffix-tokens", type=positive_int, nargs="*", default=[8], help="per step, of vLLM's suffix decoding")
+    usual = [*USUAL_SHARES.items()]
+    shown = " ".join(f"{kind}={share:g}" for kind, share in usual)
+    add(
+        "--mix", type=parse_share, nargs="+", default=usual, metavar="KIND=SHARE", help=f"of prompts (default: {shown})"
+    )
+    add("--temperature", type=float, default=0.0, help="above 0 with a fixed seed for each request that Outrider gets")
     add("--central-threads", type=int, nargs="+", default=None, help="of vLLM's own servers (default: --threads)")
     add("--json", type=Path, default=None, metavar="FILE", help="write every figure")
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    try:
+        args.mix = shares_of(args.mix)
+    except ValueError as error:
+        parser.error(str(error))
+    return args
 
 
 def _window(text: str) -> int | None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench.engines.servers import CENTRAL, OUTRIDER, outrider_arm
+from bench.engines.servers import CENTRAL, OUTRIDER, VLLM, outrider_arm
 from bench.harness.samples import Sample
 from bench.harness.statistics import Estimate, ratio
 
@@ -27,7 +27,10 @@ class Compared:
 
 
 def compared(samples: Sequence[Sample], windows: Sequence[int | None]) -> list[Compared]:
-    """By number of clients: own choice over no drafts, and over the best window; no drafts over vLLM alone."""
+    """By number of clients: own choice over no drafts, and over the best window; with what is looked up over without.
+
+    And all of these over the better of vLLM alone, and own choices over the best of all that vLLM offers.
+    """
     found: list[Compared] = []
     for clients in dict.fromkeys(sample.clients for sample in samples):
         made = _made([sample for sample in samples if sample.clients == clients])
@@ -58,11 +61,14 @@ def _mean(by_turn: dict[int, float]) -> float:
 
 
 def _contests(made: dict[str, dict[int, float]], windows: Sequence[int | None]) -> list[tuple[str, list[str]]]:
-    central = [arm for arm in made if arm.startswith(CENTRAL)]
+    central, any_vllm = ([arm for arm in made if arm.startswith(name)] for name in (CENTRAL, VLLM))
     engines = dict.fromkeys(arm.split(", ")[1] for arm in made if arm.startswith(f"{OUTRIDER}, "))
     contests = []
     for engine in engines:
         own, undrafted = outrider_arm(engine, None), outrider_arm(engine, 0)
         fixed = [outrider_arm(engine, window) for window in windows if window is not None]
+        looking = [arm for arm in made if arm.startswith(f"{own}, lookup ")]
         contests += [(own, [undrafted]), *([(own, fixed)] if len(fixed) > 1 else []), (undrafted, central)]
+        contests += [(arm, [own]) for arm in looking]
+        contests += [(arm, rivals) for arm in (own, *looking) for rivals in (central, any_vllm)]
     return [(arm, rivals) for arm, rivals in contests if arm in made]

@@ -5,15 +5,16 @@ arm that fails is reported as such and the others go on.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import httpx
 
 from bench.engines.clients import chats, drafted_and_accepted
+from bench.harness.mix import USUAL_SHARES, mixed
 from bench.harness.samples import Sample, rotated
 from bench.harness.server import Arm, Server, ServerFailedError, started
 from bench.load.client import ServiceUnusableError, closed_loop, endpoint_of, open_client, served_model
@@ -31,6 +32,8 @@ class Load:
     tokens: int  # of every answer
     turns: int = 1
     timeout_s: float = 300.0  # of one request
+    temperature: float = 0.0  # of all
+    shares: Mapping[str, float] = field(default_factory=lambda: USUAL_SHARES)  # of kinds of prompts
 
 
 def measured(servers: Sequence[Server], load: Load, on_cell: Callable[[str], object]) -> Iterator[Sample]:
@@ -68,9 +71,11 @@ async def _values_of(url: str, arm: Arm, load: Load, clients: int, session: str)
     """One warm-up of all clients at once, then the load: what was measured, and what failed of it."""
     async with open_client(url, load.timeout_s) as client:
         endpoint = await endpoint_of(client, await served_model(client), load.timeout_s)
-        await closed_loop(endpoint, chats(clients, _WARM_UP_TOKENS, f"{session} warm-up", arm.extra), clients)
+        asked = mixed(clients * load.requests, load.shares)
+        warm_up = chats(asked[:clients], _WARM_UP_TOKENS, f"{session} warm-up", arm, load.temperature)
+        await closed_loop(endpoint, warm_up, clients)
         before = await drafted_and_accepted(client)
-        chatted = chats(clients * load.requests, load.tokens, session, arm.extra)
+        chatted = chats(asked, load.tokens, session, arm, load.temperature)
         answers = await closed_loop(endpoint, chatted, clients)
         after = await drafted_and_accepted(client)
     drafted, accepted = (new - old for new, old in zip(after, before, strict=True))
@@ -80,6 +85,8 @@ async def _values_of(url: str, arm: Arm, load: Load, clients: int, session: str)
 
 def _values(answers: Sequence[Answer], acceptance: float | None) -> dict[str, float]:
     """What was measured: ``tpot_ms`` is per output token after the first, as those that come together are one event.
+
+    ``<kind>_tokens_per_s``: of one request of the kind, as ``client_tokens_per_s`` is of any.
 
     Args:
         answers: to all requests of one load.
@@ -95,4 +102,6 @@ def _values(answers: Sequence[Answer], acceptance: float | None) -> dict[str, fl
         "acceptance": summary.acceptance if acceptance is None else acceptance,
         "unanswered": float(unanswered),
     }
+    for kind in dict.fromkeys(answer.kind for answer in answers):
+        found[f"{kind}_tokens_per_s"] = request_tokens_per_s([answer for answer in answers if answer.kind == kind])
     return {name: value for name, value in found.items() if value is not None}

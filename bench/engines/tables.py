@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from bench.engines.comparisons import compared
+from bench.harness.mix import KINDS
 from bench.harness.samples import ArmFigures, Sample, figures
 from cluster.reports.tables import show_table
 
@@ -22,8 +23,22 @@ def show_served(samples: Sequence[Sample]) -> None:
     title = "service, output tokens per second: median [smallest-largest] over turns"
     rows = [(one.arm, one.clients, *(_shown(one, name) for name in _COLUMNS.values())) for one in found]
     show_table(title, ("arm", "clients", *_COLUMNS), rows)
+    _show_kinds(found)
     for arm, failure in {one.arm: one.failure for one in found if one.failure}.items():
         print(f"  FAILED {arm}: {failure}")
+
+
+def _show_kinds(found: Sequence[ArmFigures]) -> None:
+    """What one request of each kind of prompt gets."""
+    kinds = [kind for kind in KINDS if any(_of(kind) in one.values for one in found)]
+    if kinds:
+        rows = [(one.arm, one.clients, *(_shown(one, _of(kind)) for kind in kinds)) for one in found]
+        title = "tokens per second of one request, by kind of prompt: median [smallest-largest] over turns"
+        show_table(title, ("arm", "clients", *kinds), rows)
+
+
+def _of(kind: str) -> str:
+    return f"{kind}_tokens_per_s"
 
 
 def show_compared(samples: Sequence[Sample], windows: Sequence[int | None]) -> None:

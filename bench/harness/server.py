@@ -28,6 +28,7 @@ class Arm:
 
     name: str
     extra: Mapping[str, object] = field(default_factory=dict)
+    takes_seeds: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +40,18 @@ class Server:
     ready: str  # what it prints once it can be asked
     environment: Mapping[str, str]  # set for it besides this process's own
     arms: tuple[Arm, ...]  # how it is asked
+    lacks: str = ""  # what it would need that is not here: it is not started then
 
 
 @contextlib.contextmanager
 def started(server: Server, log: Path) -> Iterator[str]:
-    """Run a server while the block is open; gives its URL. ``log`` takes what it prints."""
+    """Run a server while the block is open; gives its URL. ``log`` takes what it prints.
+
+    Raises:
+        ServerFailedError: it does not come up, or lacks something.
+    """
+    if server.lacks:
+        raise ServerFailedError(f"not available: {server.lacks}")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])

@@ -134,6 +134,7 @@ async def send(endpoint: Endpoint, request: PlannedRequest, since_start_s: Calla
         events=tuple(stream.events),
         usage=stream.usage,
         detail=detail[:_MAX_DETAIL_CHARS],
+        kind=request.kind,
     )
 
 

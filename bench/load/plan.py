@@ -27,11 +27,15 @@ _MEDIAN_SHARE, _SIGMA = 1 / 3, 0.7  # of the log-normal output lengths
 
 @dataclass(frozen=True, slots=True)
 class PlannedRequest:
-    """One request: when it leaves, in seconds after the start, and where to; ``body`` lacks model and streaming."""
+    """One request: when it leaves, in seconds after the start, and where to; ``body`` lacks model and streaming.
+
+    ``kind``: what is asked, where kinds are told apart.
+    """
 
     at_s: float
     path: str
     body: Mapping[str, object]
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,7 @@ class Answer:
     events: tuple[Event, ...] = ()  # those that carry a choice, up to the end or the failure
     usage: Usage | None = None  # None where the stream did not get as far
     detail: str = ""  # of a failure, as the service or the HTTP client told it
+    kind: str = ""  # of its request
 
 
 @dataclass(frozen=True, slots=True)

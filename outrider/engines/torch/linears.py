@@ -24,9 +24,14 @@ def can_pack(model: PreTrainedModel) -> bool:
     return model.device.type == "cpu" and model.dtype is torch.bfloat16 and _ONEDNN._is_mkldnn_bf16_supported()  # noqa: SLF001
 
 
-def pack_linears(model: PreTrainedModel) -> None:
-    """Replace all linear layers of a model in place."""
-    trials = _Trials()
+def pack_linears(model: PreTrainedModel, sizes: Sizes | None = None) -> None:
+    """Replace all linear layers of a model in place.
+
+    Args:
+        model: in bfloat16, on a CPU that computes in it.
+        sizes: numbers of rows to compute at once; None: those that a trial of each shape shows to agree.
+    """
+    trials = _Trials(sizes)
     replace_linears(model, lambda layers: _packed(layers, trials))
 
 
@@ -60,11 +65,14 @@ class _Packed:
 
 @dataclass(slots=True)
 class _Trials:
-    """Which sizes agree, by shape: found once for each."""
+    """Which sizes agree, by shape: found once for each, unless they are given."""
 
+    given: Sizes | None
     known: dict[tuple[int, int, bool], Sizes] = field(default_factory=dict)
 
     def sizes(self, outputs: int, inputs: int, *, bias: bool) -> Sizes:
+        if self.given is not None:
+            return self.given
         shape = (outputs, inputs, bias)
         if shape not in self.known:
             self.known[shape] = _tried(*shape)

@@ -29,6 +29,7 @@ from outrider.engines.torch.attention import (
     agreeing_rows,
 )
 from outrider.engines.torch.linears import can_pack, pack_linears, unpacked_weights
+from outrider.engines.torch.sizes import Sizes
 
 log = logging.getLogger(__name__)
 
@@ -49,13 +50,7 @@ class PagedModel:
         self._hidden: Tensor | None = None
         model.set_attn_implementation(ATTENTION_NAME)
         shape = (_kv_heads(config), total_blocks * block_tokens, _head_dim(config))
-        self._rows = None  # of a sequence that may be computed at once
-        if can_pack(model):
-            pack_linears(model)
-            if left := unpacked_weights(model):
-                log.warning("these weights are not packed, so answers may depend on company: %s", ", ".join(left))
-            like = torch.empty(0, dtype=model.dtype)
-            self._rows = agreeing_rows(config.num_attention_heads, shape[0], shape[2], block_tokens, like)
+        self._rows = self._settled(model)
         layers = range(config.num_hidden_layers)
         self._keys = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in layers]
         self._values = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in layers]
@@ -107,6 +102,20 @@ class PagedModel:
         targets = torch.cat([self._pool_slots(self._tensor(m.blocks), self._tensor(m.targets)) for m in moves])
         for cache in (*self._keys, *self._values):
             cache[:, targets] = cache[:, sources]
+
+    def _settled(self, model: PreTrainedModel) -> Sizes | None:
+        """Have the model add up in an order of each row's own, if it can.
+
+        Returns how many rows of a sequence attention may then compute at once; None: it knows no order to keep.
+        """
+        if not can_pack(model):
+            return None
+        pack_linears(model)
+        if left := unpacked_weights(model):
+            log.warning("these weights are not packed, so answers may depend on company: %s", ", ".join(left))
+        config, like = model.config.get_text_config(), torch.empty(0, dtype=model.dtype)
+        heads = config.num_attention_heads, _kv_heads(config)
+        return agreeing_rows(*heads, _head_dim(config), self.block_tokens, like)
 
     def _tensor(self, values: Sequence[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self._model.device)

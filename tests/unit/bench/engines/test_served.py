@@ -2,6 +2,8 @@ import asyncio
 import json
 import sys
 import textwrap
+from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import httpx
@@ -10,6 +12,7 @@ import pytest
 from bench.engines.clients import chats, read_drafted_and_accepted
 from bench.engines.served import Load, measured
 from bench.engines.servers import ServingOptions, all_servers
+from bench.harness.mix import USUAL_SHARES, mixed
 from bench.harness.server import Arm, Server, ServerFailedError, started
 from bench.load.client import Endpoint, closed_loop, open_client
 
@@ -86,6 +89,7 @@ def test_a_load_is_run_on_every_server_and_a_dead_one_is_reported(tmp_path: Path
             assert sample.clients in load.clients
             assert sample.values["unanswered"] == 0
             assert min(sample.values["tokens_per_s"], sample.values["client_tokens_per_s"]) > 0
+            assert sample.values["chat_tokens_per_s"] > 0
             assert not sample.failure
 
 
@@ -105,10 +109,20 @@ def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
         pytest.fail("it is not ready")
 
 
+def test_a_server_that_lacks_something_is_not_started(tmp_path: Path) -> None:
+    server = replace(small(tmp_path), lacks="needs a package")
+    with (
+        pytest.raises(ServerFailedError, match="not available: needs a package"),
+        started(server, tmp_path / "log"),
+    ):
+        pytest.fail("it is not started")
+    assert not (tmp_path / "log").exists()
+
+
 def test_each_client_has_one_request_under_way(tmp_path: Path) -> None:
     async def run(url: str) -> list[str]:
         async with open_client(url, 30.0) as client:
-            requests = chats(8, 3, "a", {})
+            requests = chats(mixed(8, USUAL_SHARES), 3, "a", Arm("a"))
             answers = await closed_loop(Endpoint(client, "m", True, 30.0), requests, 2)
             return [answer.outcome for answer in answers]
 
@@ -119,15 +133,27 @@ def test_each_client_has_one_request_under_way(tmp_path: Path) -> None:
 
 
 def test_sessions_ask_the_same_with_another_beginning() -> None:
-    first, second = chats(20, 8, "0.1", {"outrider": {"window": 0}}), chats(20, 8, "0.2", {})
+    asked = mixed(20, USUAL_SHARES)
+    first = chats(asked, 8, "0.1", Arm("a", {"outrider": {"window": 0}}))
+    second = chats(asked, 8, "0.2", Arm("b"))
     assert first[0].body["outrider"] == {"window": 0}
     begins = set()
     for one, other in zip(first, second, strict=True):
-        asked, again = (json.loads(json.dumps(request.body["messages"])) for request in (one, other))
-        assert asked[1] == again[1]
-        begins |= {asked[0]["content"], again[0]["content"]}
+        assert one.kind == other.kind
+        said, again = (json.loads(json.dumps(request.body["messages"])) for request in (one, other))
+        assert said[1] == again[1]
+        begins |= {said[0]["content"], again[0]["content"]}
         assert (one.body["max_tokens"], one.body["ignore_eos"], one.body["temperature"]) == (8, True, 0.0)
     assert len(begins) == 40
+
+
+def test_above_temperature_0_every_turn_gets_the_same_seeds_where_seeds_are_taken() -> None:
+    asked = mixed(6, USUAL_SHARES)
+    first, second = (chats(asked, 8, session, Arm("a"), 0.7) for session in "ab")
+    assert [one.body["seed"] for one in first] == [one.body["seed"] for one in second] == list(range(6))
+    assert {one.body["temperature"] for one in first} == {0.7}
+    assert not any("seed" in one.body for one in chats(asked, 8, "a", Arm("a", takes_seeds=False), 0.7))
+    assert not any("seed" in one.body for one in chats(asked, 8, "a", Arm("a")))
 
 
 def test_vllms_metrics_tell_drafted_and_accepted() -> None:
@@ -166,3 +192,30 @@ def test_every_server_gets_the_same_model_and_its_own_port(tmp_path: Path) -> No
     }
     assert servers[5].environment["OMP_NUM_THREADS"] == "2"
     assert [arm.extra for arm in servers[0].arms] == [{}, {"outrider": {"window": 0}}]
+
+
+def test_what_is_looked_up_is_a_cluster_of_its_own_and_vllm_has_its_own_ways(tmp_path: Path) -> None:
+    options = replace(
+        OPTIONS, central_threads=(1,), draft_tokens=(), lookups=(0, 8), ngram_tokens=(4,), suffix_tokens=(6,)
+    )
+    servers = {one.name: one for one in all_servers(("torch",), tmp_path / "target", tmp_path / "drafter", options)}
+    assert list(servers) == [
+        "outrider torch",
+        "outrider torch, lookup 8",
+        "vllm alone, 1 thread",
+        "vllm ngram, 4 tokens, 1 thread",
+        "vllm suffix, 6 tokens, 1 thread",
+    ]
+    assert "speculation.lookup_window=0" in servers["outrider torch"].command
+    looking = servers["outrider torch, lookup 8"]
+    assert "speculation.lookup_window=8" in looking.command
+    assert [(arm.name, arm.extra) for arm in looking.arms] == [("outrider, torch, lookup 8", {})]
+    command = [part.format(port=1) for part in servers["vllm ngram, 4 tokens, 1 thread"].command]
+    assert json.loads(command[command.index("--speculative-config") + 1]) == {
+        "method": "ngram",
+        "num_speculative_tokens": 4,
+        "prompt_lookup_min": 2,
+        "prompt_lookup_max": 4,
+    }
+    lacking = {name for name, one in servers.items() if one.lacks}
+    assert lacking == (set() if find_spec("arctic_inference") else {"vllm suffix, 6 tokens, 1 thread"})

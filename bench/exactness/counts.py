@@ -1,0 +1,70 @@
+"""What a campaign has counted. Pure."""
+
+from dataclasses import dataclass, fields
+from functools import reduce
+from operator import add
+from typing import Any
+
+_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A token that is not the reference's; the first one of its response, and the last that is compared."""
+
+    request: str
+    position: int  # of the output
+    expected: int
+    found: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Added up over parts of a campaign."""
+
+    requests: int = 0
+    reference_tokens: int = 0
+    tokens: int = 0  # compared with the reference
+    differences: int = 0
+    logprobs: int = 0  # numbers compared with the reference
+    logprob_bits: int = 0  # of them those that are not the same to the last bit
+    passes: int = 0
+    blocks: int = 0  # in them
+    widest: int = 0  # blocks of one pass
+    drafts: int = 0
+    trees: int = 0  # of them
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+    engines_lost: int = 0
+    generations_lost: int = 0
+    evictions: int = 0
+    plain_tokens: int = 0  # of greedy responses without edits, which plain transformers was asked for too
+    plain_agreed: int = 0
+    plain_responses: int = 0
+    plain_responses_agreed: int = 0
+    found: tuple[Difference, ...] = ()
+
+    def __add__(self, other: "Counts") -> "Counts":
+        """Of both."""
+        values: dict[str, Any] = {
+            field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(Counts)
+        }
+        widest, found = max(self.widest, other.widest), values["found"][:_SHOWN]
+        return Counts(**{**values, "widest": widest, "found": found})
+
+
+def total(parts: "list[Counts]") -> Counts:
+    """Of all parts."""
+    return reduce(add, parts, Counts())
+
+
+def faults(counts: Counts, *, bits_promised: bool) -> list[str]:
+    """What must not be; ``bits_promised``: whether log-probabilities are to be the same to the last bit."""
+    told = []
+    if not counts.tokens:
+        told.append("no token was compared")
+    if counts.differences:
+        told.append(f"{counts.differences} responses differ from what the engine says alone")
+    if bits_promised and counts.logprob_bits:
+        told.append(f"{counts.logprob_bits} log-probabilities differ in their bits")
+    return told

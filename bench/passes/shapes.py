@@ -1,0 +1,77 @@
+"""Passes to measure, and where their sequences lie in a pool of KV blocks. Pure."""
+
+import argparse
+from dataclasses import dataclass
+
+from outrider.engines.forward_model import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class PassShape:
+    """``rows`` new tokens of each of so many generations, all of which want logits."""
+
+    rows: int
+    generations: int
+
+    @property
+    def total_rows(self) -> int:
+        """Of the pass."""
+        return self.rows * self.generations
+
+    def __str__(self) -> str:
+        """``4x1``: four rows of one generation."""
+        return f"{self.rows}x{self.generations}"
+
+
+def parse_shape(text: str) -> PassShape:
+    """``ROWSxGENERATIONS``."""
+    rows, _, generations = text.partition("x")
+    if not (rows.isdecimal() and generations.isdecimal() and int(rows) and int(generations)):
+        raise argparse.ArgumentTypeError(f"needs ROWSxGENERATIONS such as 4x1, both at least 1, found {text!r}")
+    return PassShape(int(rows), int(generations))
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Room for the sequences of every pass: one that is long, then as many as the widest pass has.
+
+    Attributes:
+        long_tokens: positions of the long sequence, new ones included.
+        tokens: of each other.
+        generations: how many others.
+    """
+
+    block_tokens: int
+    long_tokens: int
+    tokens: int
+    generations: int
+
+    @property
+    def blocks(self) -> int:
+        """Of all sequences."""
+        return self._needed(self.long_tokens) + self.generations * self._needed(self.tokens)
+
+    def of_long(self) -> range:
+        """Blocks of the long sequence."""
+        return range(self._needed(self.long_tokens))
+
+    def of(self, generation: int) -> range:
+        """Blocks of another."""
+        each, first = self._needed(self.tokens), self._needed(self.long_tokens)
+        return range(first + generation * each, first + (generation + 1) * each)
+
+    def segments(self, shape: PassShape, behind: int) -> list[Segment]:
+        """A pass of new tokens, each sequence's behind so many resident ones; if they do not fit, the long one's."""
+        needed = behind + shape.rows
+        if needed <= self.tokens and shape.generations <= self.generations:
+            blocks = [self.of(generation) for generation in range(shape.generations)]
+        elif needed <= self.long_tokens and shape.generations == 1:
+            blocks = [self.of_long()]
+        else:
+            raise ValueError(f"needs room for {shape} behind {behind} tokens, found {self}")
+        new = [1 + row for row in range(shape.rows)]
+        used = -(-needed // self.block_tokens)
+        return [Segment(new, behind, one[:used], shape.rows) for one in blocks]
+
+    def _needed(self, tokens: int) -> int:
+        return -(-tokens // self.block_tokens)
