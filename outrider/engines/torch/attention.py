@@ -38,12 +38,16 @@ class Attends(Protocol):
 
 
 class PagedPass(NamedTuple):
-    """What a pass brings to every layer: the pool, where each new token goes, and how it attends."""
+    """What a pass brings to every layer: the pool, where each new token goes, and how it attends.
+
+    ``layers`` are those that did.
+    """
 
     keys: list[Tensor]  # per layer [kv_heads, slots, d]
     values: list[Tensor]
     slots: Tensor  # [N]
     attend: Attends
+    layers: set[int]
 
 
 def _paged_attention(
@@ -69,6 +73,7 @@ def _paged_attention(
     keys, values = paged.keys[layer], paged.values[layer]
     keys[:, paged.slots] = key[0]
     values[:, paged.slots] = value[0]
+    paged.layers.add(layer)
     return paged.attend(query[0], keys, values, scaling)[None], None
 
 

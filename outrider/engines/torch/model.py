@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel
 
+from outrider.contracts.errors import UnsupportedModelError
 from outrider.engines.forward_model import Move, PassResult, Segment
 from outrider.engines.torch.attention import (
     ATTENTION_NAME,
@@ -48,13 +49,14 @@ class PagedModel:
         self.block_tokens = block_tokens
         self._group = config.num_attention_heads // _kv_heads(config)
         self._hidden: Tensor | None = None
+        self._attended = set[int]()
         model.set_attn_implementation(ATTENTION_NAME)
         shape = (_kv_heads(config), total_blocks * block_tokens, _head_dim(config))
         self._rows = self._settled(model)
         layers = range(config.num_hidden_layers)
         self._keys = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in layers]
         self._values = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in layers]
-        self.forward([Segment([0], 0, [0], 1)])  # a model this cannot serve is refused now, not by its first request
+        self._try()
 
     @property
     def no_logits(self) -> Tensor:
@@ -78,7 +80,7 @@ class PagedModel:
             slots.append(self._pool_slots(blocks, torch.arange(segment.start, stop, device=device)))
             rows.append(torch.arange(last - segment.logit_rows, last, device=device))
             first = last
-        batch = PagedPass(self._keys, self._values, torch.cat(slots), self._attention(segments))
+        batch = PagedPass(self._keys, self._values, torch.cat(slots), self._attention(segments), self._attended)
         hook = self._model.base_model.register_forward_hook(self._keep_hidden) if want_hidden else None
         wanted = torch.cat(rows)
         try:
@@ -102,6 +104,20 @@ class PagedModel:
         targets = torch.cat([self._pool_slots(self._tensor(m.blocks), self._tensor(m.targets)) for m in moves])
         for cache in (*self._keys, *self._values):
             cache[:, targets] = cache[:, sources]
+
+    def _try(self) -> None:
+        """Refuse a model this cannot serve now, not by its first request: one with attention of its own, for instance.
+
+        Raises:
+            UnsupportedModelError: it is such a one.
+        """
+        try:
+            self.forward([Segment([0], 0, [0], 1)])
+        except TypeError as error:  # its layers do not pass on what attention needs
+            raise UnsupportedModelError(_refusal(self._model, str(error))) from error
+        if len(self._attended) < len(self._keys):
+            found = f"{len(self._attended)} of {len(self._keys)} layers that attend by transformers' interface"
+            raise UnsupportedModelError(_refusal(self._model, found))
 
     def _settled(self, model: PreTrainedModel) -> Sizes | None:
         """Have the model add up in an order of each row's own, if it can.
@@ -131,6 +147,13 @@ class PagedModel:
 
     def _keep_hidden(self, module: torch.nn.Module, inputs: object, output: Any) -> None:  # noqa: ARG002 (hook signature)
         self._hidden = output.last_hidden_state
+
+
+def _refusal(model: PreTrainedModel, found: str) -> str:
+    kind = type(model).__name__
+    return (
+        f"the torch engine needs a model whose attention can be replaced, found a {kind}: {found}; serve it with vLLM"
+    )
 
 
 def kv_bytes_per_token(model: PreTrainedModel) -> int:

@@ -1,10 +1,15 @@
 """Which models the paged forward pass serves, and which it refuses rather than serve wrongly."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from transformers import (
+    BloomConfig,
+    BloomForCausalLM,
+    FalconConfig,
+    FalconForCausalLM,
     Gemma2Config,
     Gemma2ForCausalLM,
     GPT2Config,
@@ -12,6 +17,8 @@ from transformers import (
     PreTrainedModel,
     Qwen3Config,
     Qwen3ForCausalLM,
+    StableLmConfig,
+    StableLmForCausalLM,
 )
 
 from outrider.contracts.errors import UnsupportedModelError
@@ -69,6 +76,29 @@ def test_attention_it_does_not_implement_is_refused_when_the_model_is_loaded() -
     )
     with pytest.raises(UnsupportedModelError, match="softcap"):
         PagedModel(Gemma2ForCausalLM(config).eval(), total_blocks=8, block_tokens=4)
+
+
+SMALL: dict[str, Any] = {
+    "vocab_size": 32,
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: FalconForCausalLM(FalconConfig(**SMALL)),
+        lambda: BloomForCausalLM(BloomConfig(vocab_size=32, hidden_size=24, n_layer=2, n_head=4)),
+        lambda: StableLmForCausalLM(StableLmConfig(**SMALL, intermediate_size=32)),
+    ],
+    ids=["falcon", "bloom", "stablelm"],
+)
+def test_a_model_that_attends_by_itself_is_refused_when_it_is_loaded(make: Callable[[], PreTrainedModel]) -> None:
+    """It would see nothing of the pages, and all of its neighbours."""
+    with pytest.raises(UnsupportedModelError, match=r"attention can be replaced, found a \w+ForCausalLM"):
+        PagedModel(make().eval(), total_blocks=8, block_tokens=4)
 
 
 NODES = [11, 12, 13, 14, 15, 16]
