@@ -69,8 +69,8 @@ class VerifierKind:
             (``EngineUnavailableError``).
         process_variables: environment variables that its process must be started with. The path is the prefix of the
             Python installation, ``sys.prefix``.
-        cpu_dtype: what ``auto`` stands for on this machine's processor: the narrowest in which answers are the same in
-            any company.
+        cpu_dtype: what ``auto`` stands for on this machine's processor: the narrowest in which this model's answers are
+            the same in any company.
     """
 
     build: Callable[[VerifierSpec], BuiltVerifier]
@@ -79,13 +79,13 @@ class VerifierKind:
     takes_options: bool = False  # ``tensor_parallel_size`` above 1, and ``vllm_options``
     check_installed: Callable[[], object] = lambda: None
     process_variables: Callable[[VerifierSpec, Path], Mapping[str, str]] = lambda _spec, _prefix: {}
-    cpu_dtype: Callable[[], str] = lambda: "float32"
+    cpu_dtype: Callable[[VerifierSpec], str] = lambda _spec: "float32"
 
     def settled(self, spec: VerifierSpec) -> VerifierSpec:
         """The same with a type, on the machine that is to compute in it."""
         if spec.dtype != "auto":
             return spec
-        return replace(spec, dtype="bfloat16" if spec.device.startswith("cuda") else self.cpu_dtype())
+        return replace(spec, dtype="bfloat16" if spec.device.startswith("cuda") else self.cpu_dtype(spec))
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,14 @@ def load_target_facts(name_or_path: str, *, max_context_tokens: int | None = Non
     return _facts(folder, short_name(name_or_path), read_config(folder), max_context_tokens)
 
 
+def empty_target(name_or_path: str) -> PreTrainedModel:
+    """A target's layers without their weights, which are not read: to see what it is made of."""
+    config = read_config(resolve_folder(name_or_path))
+    with torch.device("meta"):
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(config)
+    return model
+
+
 def load_drafter(name_or_path: str, target: str, *, dtype: str, device: str) -> LoadedModel:
     """Load the drafter of a target, refusing one whose token ids mean something else.
 

@@ -5,11 +5,14 @@ from collections.abc import Iterator
 import pytest
 
 from outrider.config.reading import load_config
+from outrider.engines.torch.linears import computes_bfloat16
 from outrider.models.loading import LoadedModel
 from tests.cluster.conftest import crowded
 from tests.cluster.exactness import Alone, check_greedy, check_penalised, check_seeded
 from tests.cluster.reference import EngineAlone
 from tests.cluster.served import Service, started
+
+pytestmark = pytest.mark.skipif(not computes_bfloat16(), reason="this processor does not compute in bfloat16")
 
 
 @pytest.fixture(scope="module")

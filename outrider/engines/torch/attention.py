@@ -24,7 +24,8 @@ ATTENTION_NAME = "outrider_paged"
 # What other attention functions of transformers take into account and this one does not.
 _NOT_IMPLEMENTED = ("softcap", "s_aux", "position_bias", "head_mask")
 _KEYS = 128  # a row is computed over about the next multiple behind its position
-_TRIED = (1, 4, 16)  # multiples: across the lengths at which kernels begin to work in parts
+# Seed, multiples (across the lengths at which kernels begin to work in parts) and tiles of a trial.
+_TRIED = ((0, 1, 1), (0, 4, 1), (0, 16, 1), (1, 1, 1), (1, 5, 3))
 _LEFT = 2.0**-7  # as for linear layers
 _TRIED_SCORE = 256.0  # of what cancels
 
@@ -211,20 +212,22 @@ class TiledAttention:
 
 def agreeing_rows(heads: int, kv_heads: int, width: int, block_tokens: int, like: Tensor) -> Sizes:
     """How many rows of a sequence may be computed at once, in both products by sums that nearly cancel."""
-    generator, half = torch.Generator().manual_seed(0), width // 2
-    query = _TRIED_SCORE * torch.randn(LARGEST, heads, width, generator=generator).to(like)
-    query[:, :, half : 2 * half] = query[:, :, :half]
-    agreed = list[Sizes]()
-    for keys in (times * keys_step(block_tokens) for times in _TRIED):
+    half, agreed = width // 2, list[Sizes]()
+    for seed, times, tiles in _TRIED:
+        generator, keys = torch.Generator().manual_seed(seed), times * keys_step(block_tokens)
+        query = _TRIED_SCORE * torch.randn(LARGEST, heads, width, generator=generator).to(like)
+        query[:, :, half : 2 * half] = query[:, :, :half]
         k, v = torch.randn(2, 1, kv_heads, keys, width, generator=generator).to(like)
         k[..., half : 2 * half] = k[..., :half] * (_LEFT - 1.0)
         v[:, :, keys // 2 :] = v[:, :, : keys // 2] * (_LEFT - 1.0)
 
-        def attended(rows: Tensor, k: Tensor = k, v: Tensor = v, keys: int = keys) -> Tensor:
+        def attended(rows: Tensor, k: Tensor = k, v: Tensor = v, keys: int = keys, tiles: int = tiles) -> Tensor:
+            many = 1 if len(rows) == LARGEST else tiles  # which all others are compared with
             stacked = rows.view(-1, kv_heads, heads // kv_heads, width).permute(1, 2, 0, 3)
-            mask = torch.zeros(1, 1, heads // kv_heads * len(rows), keys).to(like)
+            mask = torch.zeros(many, 1, heads // kv_heads * len(rows), keys).to(like)
             flat = stacked.reshape(1, kv_heads, -1, width)
-            found = scaled_dot_product_attention(flat, k, v, attn_mask=mask)
+            q, own_k, own_v = (one.expand(many, -1, -1, -1) for one in (flat, k, v))
+            found = scaled_dot_product_attention(q, own_k, own_v, attn_mask=mask)[-1]
             return found.view(heads, len(rows), width).transpose(0, 1)
 
         agreed.append(agreeing(attended, query))

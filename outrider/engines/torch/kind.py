@@ -49,12 +49,21 @@ def drafter_dtype(spec: DrafterSpec) -> str:
     return INT8 if has_int8() else cpu_dtype()
 
 
+def target_dtype(spec: VerifierSpec) -> str:
+    """bfloat16 where that is fast and a row's result its own (``linears.unpackable_weights``), else float32."""
+    from outrider.engines.torch.linears import unpackable_weights  # noqa: PLC0415
+    from outrider.models.loading import empty_target  # noqa: PLC0415
+
+    narrow = cpu_dtype()
+    return narrow if narrow == "float32" or not unpackable_weights(empty_target(spec.target)) else "float32"
+
+
 def cpu_dtype() -> str:
-    """bfloat16 where that is fast; it is exact all the same (``outrider.engines.torch.model``)."""
+    """What this machine's processor computes fastest in."""
     import torch  # noqa: PLC0415
 
     narrow = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()  # noqa: SLF001 (no public name)
     return "bfloat16" if narrow else "float32"
 
 
-TORCH_VERIFIER = VerifierKind(torch_verifier, block_tokens={"cpu": 16, "cuda": 16}, cpu_dtype=cpu_dtype)
+TORCH_VERIFIER = VerifierKind(torch_verifier, block_tokens={"cpu": 16, "cuda": 16}, cpu_dtype=target_dtype)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 
 from outrider.engines.torch.replacing import Bias, WeightAndBias, replace_linears
 from outrider.engines.torch.sizes import LARGEST, Sizes, agreeing
@@ -19,9 +20,14 @@ _USUAL_ROWS = 32  # for which weights are laid out
 _LEFT = 2.0**-7  # of what is added up in a trial, once most of it has been taken back
 
 
+def computes_bfloat16() -> bool:
+    """Whether this machine's processor does (AMX, AVX-512 bf16) or oneDNN does it with its AVX-512."""
+    return bool(_ONEDNN._is_mkldnn_bf16_supported())  # noqa: SLF001
+
+
 def can_pack(model: PreTrainedModel) -> bool:
     """Whether there is anything to be gained: bfloat16 on a processor that computes in it."""
-    return model.device.type == "cpu" and model.dtype is torch.bfloat16 and _ONEDNN._is_mkldnn_bf16_supported()  # noqa: SLF001
+    return model.device.type == "cpu" and model.dtype is torch.bfloat16 and computes_bfloat16()
 
 
 def pack_linears(model: PreTrainedModel, sizes: Sizes | None = None) -> None:
@@ -35,10 +41,11 @@ def pack_linears(model: PreTrainedModel, sizes: Sizes | None = None) -> None:
     replace_linears(model, lambda layers: _packed(layers, trials))
 
 
-def unpacked_weights(model: PreTrainedModel) -> list[str]:
+def unpackable_weights(model: PreTrainedModel) -> list[str]:
     """Names of weights that are multiplied with in other ways, where a row's result may depend on others."""
-    tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
-    return [name for name, weight in model.named_parameters() if weight.ndim > 1 and id(weight) not in tables]
+    known = (nn.Linear, Conv1D, nn.Embedding)
+    packed = {id(module.weight) for module in model.modules() if isinstance(module, known)}
+    return [name for name, weight in model.named_parameters() if weight.ndim > 1 and id(weight) not in packed]
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from outrider.engines.torch.attention import (
     TiledAttention,
     agreeing_rows,
 )
-from outrider.engines.torch.linears import can_pack, pack_linears, unpacked_weights
+from outrider.engines.torch.linears import can_pack, pack_linears, unpackable_weights
 from outrider.engines.torch.sizes import Sizes
 
 log = logging.getLogger(__name__)
@@ -125,10 +125,12 @@ class PagedModel:
         Returns how many rows of a sequence attention may then compute at once; None: it knows no order to keep.
         """
         if not can_pack(model):
+            if model.device.type == "cpu" and model.dtype is not torch.float32:
+                log.warning("answers in %s may depend on company on this processor: take float32", model.dtype)
             return None
+        if left := unpackable_weights(model):
+            log.warning("answers may depend on company: these weights cannot be packed: %s", ", ".join(left))
         pack_linears(model)
-        if left := unpacked_weights(model):
-            log.warning("these weights are not packed, so answers may depend on company: %s", ", ".join(left))
         config, like = model.config.get_text_config(), torch.empty(0, dtype=model.dtype)
         heads = config.num_attention_heads, _kv_heads(config)
         return agreeing_rows(*heads, _head_dim(config), self.block_tokens, like)

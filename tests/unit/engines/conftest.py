@@ -13,6 +13,7 @@ from outrider.contracts.drafting import DrafterEngine
 from outrider.engines.drafter.engine import TorchDrafter
 from outrider.engines.forward_model import BlockCopy, BranchModel, Move, PassResult, Segment
 from outrider.engines.limits import EngineLimits, kept_rows_bytes
+from outrider.engines.torch.linears import computes_bfloat16
 from outrider.engines.torch.model import PagedModel, kv_bytes_per_token
 from outrider.engines.torch.verifier import TorchVerifier
 from outrider.engines.verifier.engine import PagedVerifier
@@ -178,8 +179,12 @@ EXACT_VERIFIERS = {**VERIFIERS, "bfloat16": MakeVerifier(bfloat16_verifier, narr
 ON_VLLM = pytest.mark.xdist_group("vllm")
 
 
+IN_BFLOAT16 = pytest.mark.skipif(not computes_bfloat16(), reason="this processor does not compute in bfloat16")
+_MARKS = {"vllm": ON_VLLM, "bfloat16": IN_BFLOAT16}
+
+
 def _named(verifiers: Iterable[str]) -> list[ParameterSet]:
-    return [pytest.param(name, marks=ON_VLLM if name == "vllm" else ()) for name in sorted(verifiers)]
+    return [pytest.param(name, marks=_MARKS.get(name, ())) for name in sorted(verifiers)]
 
 
 @pytest.fixture(params=_named(VERIFIERS))

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,10 +17,15 @@ from transformers import (
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
 )
 
 from outrider.engines.forward_model import Move, Segment
-from outrider.engines.torch.linears import can_pack, pack_linears, unpacked_weights
+from outrider.engines.kinds import VerifierSpec
+from outrider.engines.limits import EngineLimits
+from outrider.engines.registry import VERIFIERS
+from outrider.engines.torch.linears import can_pack, pack_linears, unpackable_weights
 from outrider.engines.torch.model import PagedModel
 from outrider.engines.torch.sizes import LARGEST, Sizes, agreeing
 
@@ -48,7 +54,7 @@ def gpt2() -> PreTrainedModel:
 
 
 EVERY_MODEL = pytest.mark.parametrize("make", [llama, qwen2, qwen3, gpt2])
-TOKENS = [random.Random(0).randrange(VOCAB) for _ in range(LENGTH)]
+TOKENS = random.Random(0).choices(range(VOCAB), k=LENGTH)
 BLOCKS = list(range(1, 40))
 
 
@@ -122,6 +128,24 @@ def test_a_tree_says_what_its_paths_say(make: Callable[[], PreTrainedModel], pre
 
 
 @EVERY_MODEL
+def test_the_same_bits_are_the_right_ones(make: Callable[[], PreTrainedModel]) -> None:
+    """Of a text in chunks and of a tree behind it: what plain transformers say, but for rounding."""
+    torch.manual_seed(0)
+    plain = make().bfloat16().eval()
+    path = [*TOKENS, *(NODES[one] for one in PATHS[5])]
+    with torch.inference_mode():
+        expected = plain(input_ids=torch.tensor([path])).logits[0]
+    model = paged(make)
+    assert_near(logits_in_passes(model, [7, 150, LENGTH - 157], random.Random(2)), expected[:LENGTH])
+    rows = model.forward([Segment(NODES, LENGTH, BLOCKS, len(NODES), PARENTS)]).logits
+    assert_near(rows[PATHS[5]], expected[LENGTH:])
+
+
+def assert_near(found: torch.Tensor, expected: torch.Tensor) -> None:
+    torch.testing.assert_close(found, expected, atol=0.2, rtol=0.02)
+
+
+@EVERY_MODEL
 def test_packing_leaves_no_weights_behind(make: Callable[[], PreTrainedModel]) -> None:
     model = make().bfloat16().eval()
     if not can_pack(model):
@@ -132,13 +156,42 @@ def test_packing_leaves_no_weights_behind(make: Callable[[], PreTrainedModel]) -
         pack_linears(model)
         found = model(input_ids=tokens).logits
     torch.testing.assert_close(found, expected, atol=0.15, rtol=0.02)
-    assert not unpacked_weights(model)
+    tables = {name for name, module in model.named_modules() if isinstance(module, torch.nn.Embedding)}
+    left = {name for name, weight in model.named_parameters() if weight.ndim > 1}
+    assert left <= {f"{name}.weight" for name in tables}
 
 
-def test_weights_that_are_not_packed_are_named() -> None:
-    model = llama().bfloat16()
-    assert "model.layers.0.mlp.down_proj.weight" in unpacked_weights(model)
-    assert "model.embed_tokens.weight" not in unpacked_weights(model)
+def qwen3_moe() -> PreTrainedModel:
+    """Whose experts are stacked in one tensor."""
+    experts: dict[str, Any] = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "decoder_sparse_step": 1}
+    return Qwen3MoeForCausalLM(Qwen3MoeConfig(**SHAPE, **HEADS, **experts))
+
+
+def test_weights_that_cannot_be_packed_are_named() -> None:
+    assert "model.layers.0.mlp.experts.down_proj" in unpackable_weights(qwen3_moe())
+    assert not unpackable_weights(llama())
+
+
+def test_a_model_that_cannot_be_packed_is_not_taken_for_exact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
+    for make, dtype in ((llama, "bfloat16"), (qwen3_moe, "float32")):
+        make().save_pretrained(folder := tmp_path / make.__name__)
+        spec = VerifierSpec("torch", str(folder), "auto", "cpu", 1, EngineLimits(2**20))
+        assert VERIFIERS["torch"].settled(spec).dtype == dtype
+    paged(qwen3_moe)
+    assert "may depend on company" in caplog.text
+
+
+def test_a_processor_that_does_not_compute_in_a_narrow_type_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("outrider.engines.torch.model.can_pack", lambda _model: False)
+    PagedModel(llama().eval(), total_blocks=8, block_tokens=8)
+    assert not caplog.text
+    PagedModel(llama().bfloat16().eval(), total_blocks=8, block_tokens=8)
+    assert "may depend on company on this processor: take float32" in caplog.text
 
 
 def test_sizes_at_which_a_row_depends_on_its_company_are_left_out() -> None:

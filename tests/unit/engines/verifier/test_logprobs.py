@@ -106,7 +106,7 @@ def test_a_prompt_evicted_in_the_middle_is_scored_to_its_end(make_verifier: Make
     """An older generation takes the memory away; what is computed again is not reported twice."""
     engine = make_verifier(tiny_llama(), blocks=make_verifier.blocks_of(96), prefill_chunk_tokens=8)
     old = Client("old", [9] * 60, PARAMS["greedy"])
-    young = Client("young", [random.Random(1).randrange(VOCAB) for _ in range(70)], PARAMS["sampled"], logprobs=2)
+    young = Client("young", random.Random(1).choices(range(VOCAB), k=70), PARAMS["sampled"], logprobs=2)
     young.prompt_logprobs = True
     engine.open(old.opening())
     engine.open(young.opening())

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 import pytest
 
 from outrider.contracts.requests import SamplingParams, TokenLogprobs
-from tests.unit.engines.conftest import CONTEXT_TOKENS, EXACT_VERIFIERS, VOCAB, tiny_llama
+from tests.unit.engines.conftest import CONTEXT_TOKENS, EXACT_VERIFIERS, IN_BFLOAT16, VOCAB, tiny_llama
 from tests.unit.engines.reference import Client, generate, verify_until_done
 from tests.unit.engines.verifier.test_trees import random_tree
+
+pytestmark = IN_BFLOAT16
 
 MAKE = EXACT_VERIFIERS["bfloat16"]
 PARAMS = (

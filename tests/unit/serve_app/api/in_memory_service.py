@@ -60,7 +60,7 @@ from tests.unit.virtual_clock import now_s
 PENALISED = SamplingParams(temperature=1.0, seed=4, repetition_penalty=1.2, frequency_penalty=0.5)
 PARAMS = {"greedy": GREEDY, "sampled": SAMPLED, "penalised": PENALISED}
 CHUNK = 16
-LONG_PROMPT = tuple(random.Random(7).randrange(VOCAB) for _ in range(60))  # four chunks
+LONG_PROMPT = tuple(random.Random(7).choices(range(VOCAB), k=60))  # four chunks
 LENGTH = 24
 ENGINE_S = 0.001  # virtual: what a call takes
 
