@@ -10,9 +10,7 @@ from transformers import PreTrainedModel
 
 from outrider.engines.torch.linears import can_pack, pack_linears
 from outrider.engines.torch.model import PagedModel
-from outrider.engines.torch.sizes import LARGEST, Sizes
-
-_ANY = Sizes(tuple(range(1, LARGEST + 1)))
+from outrider.engines.torch.sizes import ANY, Sizes
 
 
 class FilledModel(PagedModel):
@@ -30,8 +28,8 @@ class AnyRowsModel(FilledModel):
 
     def _settled(self, model: PreTrainedModel) -> Sizes | None:
         if can_pack(model):
-            pack_linears(model, _ANY)
-            return _ANY
+            pack_linears(model, ANY)
+            return ANY
         return None
 
 

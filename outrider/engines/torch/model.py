@@ -30,7 +30,7 @@ from outrider.engines.torch.attention import (
     agreeing_rows,
 )
 from outrider.engines.torch.linears import can_pack, pack_linears, unpackable_weights
-from outrider.engines.torch.sizes import Sizes
+from outrider.engines.torch.sizes import ANY, Sizes
 
 log = logging.getLogger(__name__)
 
@@ -149,6 +149,16 @@ class PagedModel:
 
     def _keep_hidden(self, module: torch.nn.Module, inputs: object, output: Any) -> None:  # noqa: ARG002 (hook signature)
         self._hidden = output.last_hidden_state
+
+
+class DraftModel(PagedModel):
+    """The same for drafts, which need not be exact: sequences of a like length are attended to together in any type."""
+
+    def _attention(self, segments: Sequence[Segment]) -> Attends:
+        if len(segments) == 1 and self._rows is None:
+            return super()._attention(segments)
+        rows = self._rows or ANY
+        return TiledAttention(segments, self.block_tokens, self._group, self._keys[0], rows)
 
 
 def _refusal(model: PreTrainedModel, found: str) -> str:

@@ -45,6 +45,9 @@ class Sizes:
         return next(count for count in self.counts if count >= rows)
 
 
+ANY = Sizes(tuple(range(1, LARGEST + 1)))
+
+
 def agreeing(compute: Callable[[Tensor], Tensor], rows: Tensor) -> Sizes:
     """Those at which ``compute`` gives every row what it gives among ``LARGEST``.
 
