@@ -8,6 +8,8 @@ with its 95 % interval. An arm that fails is reported as such, and the others go
 """
 
 import argparse
+import signal
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,6 +32,7 @@ from outrider.models.folders import EMBEDDED, resolve_folder
 def main(argv: Sequence[str]) -> None:
     """Run the bench, print its table, write figures."""
     args = _arguments(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))  # so that the servers end as well
     served = _service(args)
     show_served(served)
     show_compared(served, args.windows)
