@@ -1,6 +1,6 @@
 """The benchmarks by name. Each is imported when it runs, so that the command line knows their names at once."""
 
-BENCHES = ("bookkeeping", "capacity", "engine", "engines", "load", "overhead", "paper", "protocols", "regime")
+BENCHES = ("bookkeeping", "capacity", "engine", "engines", "load", "noise", "overhead", "paper", "protocols", "regime")
 
 
 def run(name: str, argv: list[str]) -> None:
@@ -16,6 +16,8 @@ def run(name: str, argv: list[str]) -> None:
             from bench.engines.command import main
         case "load":
             from bench.load.command import main
+        case "noise":
+            from bench.noise.command import main
         case "overhead":
             from bench.load.overhead import main
         case "paper":
