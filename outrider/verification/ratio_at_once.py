@@ -9,7 +9,6 @@ come to the host, for they are sent to them.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import accumulate
 
 import numpy as np
@@ -21,8 +20,8 @@ from outrider.sampling.device_tensors import Fetched, Readback, index_tensor, on
 from outrider.sampling.distributions import Probs
 from outrider.verification.decision import BlockDecision
 from outrider.verification.draft_rows import CompactRows, DraftRows
-from outrider.verification.ratio_block import RatioBlock, accept_uniforms, defer, residual_uniform, rounded, rows_of
-from outrider.verification.tree import Halt, walk
+from outrider.verification.ratio_block import RatioBlock, defer, residual_uniform, rounded, rows_of, steps_of
+from outrider.verification.tree import Halt
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,15 +146,8 @@ def _halt(one: _Asked, first_probs: FloatRow, known: dict[int, Probs]) -> Halt:
     block = one.block
     if not block.draft and block.deferral is not None and not block.bonus:
         return Halt((), 0, rejected=True)
-    steps = walk(
-        block.draft,
-        block.shape.children,
-        first_probs.tolist(),
-        one.rows,
-        partial(accept_uniforms, block),
-        distinct=block.distinct,
-        deferred=not known,  # a chain's first rejection ends it, and the device has the row
-    )
+    # A chain's first rejection ends it, and the device has the row.
+    steps = steps_of(block, first_probs, one.rows, deferred=not known)
     try:
         row = next(steps)
         while True:

@@ -1,5 +1,6 @@
 """A block that the ratio rule can decide, and what a device is sent that draws its correction itself."""
 
+from collections.abc import Generator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,7 +21,8 @@ from outrider.sampling.noise import Purpose, uniforms
 from outrider.sampling.rounding import round_floats
 from outrider.verification.correction import correction_source
 from outrider.verification.decision import BlockDecision, DraftShape, shape_of
-from outrider.verification.tree import Halt
+from outrider.verification.draft_rows import DraftRows
+from outrider.verification.tree import Halt, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +110,23 @@ def defer(block: RatioBlock, deferral: Deferral, path: tuple[int, ...], target_r
     return BlockDecision(path, None, correction_source(row, deferral, block.seed, block.position + len(path)))
 
 
-def accept_uniforms(block: RatioBlock, depth: int, count: int) -> Probs:
-    """For the tests of ``count`` candidates at a depth (0: children of the prefix)."""
-    return uniforms(block.seed, block.position + depth, Purpose.ACCEPT, count)
+def steps_of(
+    block: RatioBlock, first_probs: FloatRow, draft_rows: DraftRows, *, deferred: bool
+) -> Generator[int, FloatRow | Probs, Halt]:
+    """``walk`` along the block, with the noise of its tests; ``first_probs`` as rounded."""
+
+    def accept_uniforms(depth: int, count: int) -> Probs:
+        return uniforms(block.seed, block.position + depth, Purpose.ACCEPT, count)
+
+    return walk(
+        block.draft,
+        block.shape.children,
+        first_probs.tolist(),
+        draft_rows,
+        accept_uniforms,
+        distinct=block.distinct,
+        deferred=deferred,
+    )
 
 
 def residual_uniform(block: RatioBlock, halt: Halt) -> float:

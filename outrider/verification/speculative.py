@@ -7,7 +7,6 @@ at t; a bonus token is the target's own choice by shared noise.
 """
 
 from collections.abc import Generator, Sequence
-from functools import partial
 from itertools import accumulate
 
 import torch
@@ -22,8 +21,7 @@ from outrider.sampling.distributions import draw
 from outrider.verification.decision import BlockDecision
 from outrider.verification.draft_rows import DraftRows
 from outrider.verification.ratio_at_once import ask_ratio
-from outrider.verification.ratio_block import RatioBlock, accept_uniforms, defer, residual_uniform, rounded, rows_of
-from outrider.verification.tree import walk
+from outrider.verification.ratio_block import RatioBlock, defer, residual_uniform, rounded, rows_of, steps_of
 
 
 def verify_ratio(
@@ -102,17 +100,8 @@ def _decide(
     """The decision; yields the target rows it needs (of this block's) and is sent them."""
     if not block.draft and block.deferral is not None and not block.bonus:
         return defer(block, block.deferral, (), (yield 0))
-    children = block.shape.children
-
-    halt = yield from walk(
-        block.draft,
-        children,
-        first_probs.tolist(),
-        DraftRows(block.distribution, children, vocab_size),
-        partial(accept_uniforms, block),
-        distinct=block.distinct,
-        deferred=block.deferral is not None,
-    )
+    draft_rows = DraftRows(block.distribution, block.shape.children, vocab_size)
+    halt = yield from steps_of(block, first_probs, draft_rows, deferred=block.deferral is not None)
     if not halt.rejected:
         return BlockDecision(halt.path, choices[halt.row] if block.bonus else None)
     if block.deferral is not None:
