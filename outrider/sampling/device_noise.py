@@ -16,7 +16,6 @@ from outrider.sampling.gumbel import (
     BELOW_ONE,
     COEFFICIENTS,
     EXPONENT_BITS,
-    FRACTION_BITS,
     MINUS_LOG_2,
     ONE_BITS,
     ONE_BITS_64,
@@ -75,20 +74,19 @@ def gumbel_of(words: Tensor) -> Tensor:
     exponent = uniforms.float().view(torch.int32).sub_(SQRT_HALF_BITS).bitwise_and_(EXPONENT_BITS)
     scale = (ONE_BITS - exponent).view(torch.float32)
     exponential = _minus_log(uniforms.mul_(scale.double()).sub_(1.0).float(), exponent)
-    bits = exponential.view(torch.int32).sub_(SQRT_HALF_BITS)
-    exponent = bits & EXPONENT_BITS
-    fraction = bits.bitwise_and_(FRACTION_BITS).add_(SQRT_HALF_BITS).view(torch.float32)
+    exponent = exponential.view(torch.int32).sub(SQRT_HALF_BITS).bitwise_and_(EXPONENT_BITS)
+    fraction = exponential.view(torch.int32).sub_(exponent).view(torch.float32)
     return _minus_log(fraction.sub_(1.0), exponent)
 
 
 def _minus_log(f: Tensor, exponent: Tensor) -> Tensor:
-    first, *others = reversed(COEFFICIENTS)
+    last, *before = reversed(COEFFICIENTS)
     s = f / (f + 2.0)
     square = s * s
-    series = torch.full_like(f, first)
-    for coefficient in others:
-        series = series.mul_(square).add_(coefficient)
-    return series.mul_(s).add_(exponent.float().mul_(MINUS_LOG_2))
+    series = square * last
+    for coefficient in before[:-1]:
+        series = series.add_(coefficient).mul_(square)
+    return series.add_(before[-1]).mul_(s).add_(exponent.float().mul_(MINUS_LOG_2))
 
 
 # Philox4x64-10 as pairs of a block's four words: those that are multiplied (0 and 2), and those that are not (1, 3).

@@ -21,14 +21,20 @@ import numpy.typing as npt
 
 from outrider.contracts.exchanged import FloatRow
 
-# Float32 bits: of sqrt(1/2), where an exponent's numbers begin; of the exponent and the fraction; of 1.
-SQRT_HALF_BITS, EXPONENT_BITS, FRACTION_BITS, ONE_BITS = 0x3F3504F3, -0x800000, 0x7FFFFF, 0x3F800000
+# Float32 bits: of sqrt(1/2), where an exponent's numbers begin; of the exponent; of 1.
+SQRT_HALF_BITS, EXPONENT_BITS, ONE_BITS = 0x3F3504F3, -0x800000, 0x3F800000
 # Of s, s**3, s**5, s**7 in -log.
 COEFFICIENTS = tuple(float(np.float32(value)) for value in (-2.0, -0.66666685, -0.39988778, -0.29580053))
 # Of the exponent where it stands in a float32, 23 bits up.
 MINUS_LOG_2 = float(np.float32(-0.6931471805599453 * 2.0**-23))
 # A random word becomes 1 + n * 2**-52, from which this leaves (n + 1/2) * 2**-52: an odd multiple of 2**-53.
 WORD_SHIFT, ONE_BITS_64, BELOW_ONE = 12, 0x3FF0000000000000, 1.0 - 2.0**-53
+
+# The same as numpy's own: made anew at each use they would cost as much as a tenth of the arithmetic.
+_SQRT_HALF, _EXPONENT, _ONE = np.int32(SQRT_HALF_BITS), np.int32(EXPONENT_BITS), np.int32(ONE_BITS)
+_UNITY, _TWO, _LOG = np.float32(1.0), np.float32(2.0), np.float32(MINUS_LOG_2)
+_LAST, *_BEFORE = map(np.float32, reversed(COEFFICIENTS))
+_FIRST = _BEFORE[-1]
 
 CHUNK_WORDS = 12_288  # 30 bytes each: with the words themselves in a core's second cache
 
@@ -43,41 +49,37 @@ def to_uniforms(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
 
 def gumbel_of_words(words: npt.NDArray[np.uint64], out: FloatRow) -> None:
     """Write the noise of ``words`` to ``out``, ``[n]`` each; the words are lost. At most ``CHUNK_WORDS`` of them."""
-    uniforms, scratch = to_uniforms(words), _SCRATCH.of(len(words))
-    scaled, x, s, square, exponent = scratch
+    uniforms, (scaled, x, s, square, exponent) = to_uniforms(words), _SCRATCH.of(len(words))
     bits = x.view(np.int32)
     np.copyto(x, uniforms, casting="same_kind")
-    np.subtract(bits, np.int32(SQRT_HALF_BITS), out=exponent)
-    np.bitwise_and(exponent, np.int32(EXPONENT_BITS), out=exponent)
-    np.subtract(np.int32(ONE_BITS), exponent, out=bits)  # x is 2**-k now
+    np.subtract(bits, _SQRT_HALF, exponent)
+    np.bitwise_and(exponent, _EXPONENT, exponent)
+    np.subtract(_ONE, exponent, bits)  # x is 2**-k now
     np.copyto(scaled, x)
-    np.multiply(uniforms, scaled, out=scaled)
-    np.subtract(scaled, 1.0, out=scaled)
+    np.multiply(uniforms, scaled, scaled)
+    np.subtract(scaled, 1.0, scaled)
     np.copyto(x, scaled, casting="same_kind")
     _minus_log(x, exponent, s, square, x)
-    np.subtract(bits, np.int32(SQRT_HALF_BITS), out=bits)
-    np.bitwise_and(bits, np.int32(EXPONENT_BITS), out=exponent)
-    np.bitwise_and(bits, np.int32(FRACTION_BITS), out=bits)
-    np.add(bits, np.int32(SQRT_HALF_BITS), out=bits)
-    np.subtract(x, np.float32(1.0), out=x)
+    np.subtract(bits, _SQRT_HALF, exponent)
+    np.bitwise_and(exponent, _EXPONENT, exponent)
+    np.subtract(bits, exponent, bits)  # x is without its 2**k now
+    np.subtract(x, _UNITY, x)
     _minus_log(x, exponent, s, square, out)
 
 
 def _minus_log(f: FloatRow, exponent: npt.NDArray[np.int32], s: FloatRow, square: FloatRow, out: FloatRow) -> None:
     """-log of ``(1 + f) * 2**k``, with ``exponent`` k * 2**23; ``f``, ``s`` and ``square`` are lost."""
-    first, *others = map(np.float32, reversed(COEFFICIENTS))
-    np.add(f, np.float32(2.0), out=s)
-    np.divide(f, s, out=s)
-    np.multiply(s, s, out=square)
+    np.add(f, _TWO, s)
+    np.divide(f, s, s)
+    np.multiply(s, s, square)
     series = f
-    series.fill(first)
-    for coefficient in others:
-        np.multiply(series, square, out=series)
-        np.add(series, coefficient, out=series)
-    np.multiply(series, s, out=series)
+    np.multiply(square, _LAST, series)
+    for coefficient in _BEFORE:
+        np.add(series, coefficient, series)
+        np.multiply(series, square if coefficient is not _FIRST else s, series)
     np.copyto(square, exponent, casting="unsafe")  # exact: a multiple of 2**23
-    np.multiply(square, np.float32(MINUS_LOG_2), out=square)
-    np.add(series, square, out=out)
+    np.multiply(square, _LOG, square)
+    np.add(series, square, out)
 
 
 class _Scratch(threading.local):
