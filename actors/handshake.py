@@ -1,6 +1,7 @@
 """May a drafter draft for this target? Decided when it joins; one that may not is refused with the reason."""
 
 from actors.messages import PROTOCOL_VERSION, ModelCard
+from outrider.sampling.noise import NOISE_VERSION
 
 
 def handshake_fault(card: object, token_map_hash: str, model_hash: str | None) -> str | None:
@@ -23,6 +24,9 @@ def handshake_fault(card: object, token_map_hash: str, model_hash: str | None) -
             f"needs protocol version {PROTOCOL_VERSION}, found {version}; install the same version of outrider on its "
             "device"
         )
+    noise = getattr(card, "noise_version", None)
+    if noise != NOISE_VERSION:  # it would draft what the target's own noise does not draw
+        return f"needs noise version {NOISE_VERSION}, found {noise}; install the same version of outrider on its device"
     if card.token_map_hash != token_map_hash:
         return (
             f"needs token map {token_map_hash:.12}, found {card.token_map_hash!s:.12}; give its group a drafter made "

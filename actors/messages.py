@@ -11,6 +11,7 @@ from outrider.contracts.cost import VerifyCost
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import Block, KvUsage, OpenGeneration, Outcome, Resolution, Verified
 from outrider.costs.profiles import ProfiledOn
+from outrider.sampling.noise import NOISE_VERSION
 from outrider.selection.regime import RegimeReport
 
 
@@ -121,6 +122,7 @@ class ModelCard:
     eos_token_ids: tuple[int, ...]
     max_context_tokens: int
     protocol_version: int = PROTOCOL_VERSION
+    noise_version: int = NOISE_VERSION
     machine: ProfiledOn | None = None  # of a verifier: where its times are measured
 
 

@@ -1,40 +1,23 @@
 """The benchmarks by name. Each is imported when it runs, so that the command line knows their names at once."""
 
-BENCHES = (
-    "bookkeeping",
-    "capacity",
-    "engine",
-    "engines",
-    "exactness",
-    "load",
-    "overhead",
-    "paper",
-    "protocols",
-    "regime",
-)
+from importlib import import_module
+
+_MODULES = {
+    "bookkeeping": "bench.bookkeeping.command",
+    "capacity": "bench.capacity.command",
+    "engine": "bench.passes.command",
+    "engines": "bench.engines.command",
+    "exactness": "bench.exactness.command",
+    "load": "bench.load.command",
+    "noise": "bench.noise.command",
+    "overhead": "bench.load.overhead",
+    "paper": "bench.papers.command",
+    "protocols": "bench.protocols.command",
+    "regime": "bench.regime.command",
+}
+BENCHES = tuple(_MODULES)
 
 
 def run(name: str, argv: list[str]) -> None:
     """Run one of ``BENCHES``; it reads its own options."""
-    match name:
-        case "bookkeeping":
-            from bench.bookkeeping.command import main
-        case "capacity":
-            from bench.capacity.command import main
-        case "engine":
-            from bench.passes.command import main
-        case "engines":
-            from bench.engines.command import main
-        case "exactness":
-            from bench.exactness.command import main
-        case "load":
-            from bench.load.command import main
-        case "overhead":
-            from bench.load.overhead import main
-        case "paper":
-            from bench.papers.command import main
-        case "regime":
-            from bench.regime.command import main
-        case _:
-            from bench.protocols.command import main
-    main(argv)
+    import_module(_MODULES[name]).main(argv)

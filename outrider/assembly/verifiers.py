@@ -19,10 +19,10 @@ def verifier_spec(model: ModelConfig, verifiers: VerifierConfig) -> VerifierSpec
         limits=EngineLimits(
             kv_budget_bytes=verifiers.kv_budget_mib * 2**20,
             block_tokens=verifiers.block_tokens,
-            prefill_chunk_tokens=verifiers.prefill_chunk_tokens,
+            prefill_chunk_tokens=verifiers.batch.prefill_chunk_tokens,
         ),
         max_context_tokens=model.max_context_tokens,
-        max_pass_tokens=verifiers.max_batch_tokens,
+        max_pass_tokens=verifiers.batch.max_tokens,
         tensor_parallel_size=verifiers.tensor_parallel_size,
         vllm_options=verifiers.vllm_options,
     )

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
+from outrider.config.device_defaults import BatchSize, batch_size
 from outrider.contracts.errors import ConfigError
 from outrider.contracts.exchanged import FloatField, WireFormat
 from outrider.contracts.requests import ProtocolName
@@ -140,9 +141,9 @@ class VerifierConfig:
     threads: Threads = 1
     kv_budget_mib: Mebibytes = 512
     kv_block_tokens: PositiveNumber | None = None
-    prefill_chunk_tokens: PositiveNumber = 64
-    max_batch_tokens: PositiveNumber = 512
-    max_batch_blocks: PositiveNumber = 32
+    prefill_chunk_tokens: PositiveNumber | None = None
+    max_batch_tokens: PositiveNumber | None = None
+    max_batch_blocks: PositiveNumber | None = None
     tensor_parallel_size: Annotated[int, Field(strict=True, ge=1, le=64)] = 1
     vllm_options: Mapping[Text, Any] = field(default_factory=dict)  # of vLLM's EngineArgs, which checks them
 
@@ -152,9 +153,14 @@ class VerifierConfig:
         self._check_engine()
         if not (self.num_cpus or self.num_gpus or self.resources):
             raise ConfigError("num_cpus", "a share above 0 where neither num_gpus nor resources are claimed", 0.0)
-        if self.prefill_chunk_tokens > self.max_batch_tokens:
-            needed = f"at most max_batch_tokens ({self.max_batch_tokens})"
+        if self.batch.prefill_chunk_tokens > self.batch.max_tokens:
+            needed = f"at most max_batch_tokens ({self.batch.max_tokens})"
             raise ConfigError("prefill_chunk_tokens", needed, self.prefill_chunk_tokens)
+
+    @property
+    def batch(self) -> BatchSize:
+        """Of a forward pass: what is configured, else the device's own."""
+        return batch_size(self.device, self.prefill_chunk_tokens, self.max_batch_tokens, self.max_batch_blocks)
 
     @property
     def block_tokens(self) -> int:

@@ -7,17 +7,27 @@ Noise is added to a row whose largest logit was moved to 0. Float32 keeps 2**-24
 would keep 3e-5, and exchange the first two tokens in one of 1e5 draws.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from outrider.contracts.exchanged import IntRow
-from outrider.sampling.device_tensors import index_tensor
+from outrider.sampling.device_noise import device_gumbel_noise
+from outrider.sampling.device_tensors import Readback, at_once, index_tensor
 from outrider.sampling.logits import RowGroup, adjust_logits, check_rows, edits, per_row
-from outrider.sampling.noise import Purpose, gumbel_noise, noisy_scores
+from outrider.sampling.noise import Purpose, noisy_scores
+
+
+class TokenColumns(NamedTuple):
+    """Which tokens' logits the columns of some rows are.
+
+    ``token_ids`` ``[n]`` int64 ascending, on the device of the rows, out of ``vocab_size``.
+    """
+
+    token_ids: Tensor
+    vocab_size: int
 
 
 def target_probs(logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:
@@ -40,7 +50,7 @@ def target_probs(logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:
     return probs
 
 
-def choose_tokens(logits: Tensor, groups: Sequence[RowGroup], token_ids: Tensor | None = None) -> Tensor:
+def choose_tokens(logits: Tensor, groups: Sequence[RowGroup], columns: TokenColumns | None = None) -> Tensor:
     """One token per row: the argmax (lowest id on ties) if greedy, else that of ``noisy_scores``.
 
     The latter is distributed exactly as ``target_probs`` over seeds, and fixed by (seed, position) for given logits.
@@ -48,38 +58,39 @@ def choose_tokens(logits: Tensor, groups: Sequence[RowGroup], token_ids: Tensor 
     Args:
         logits: ``[R, vocab]``, any float type; never written to.
         groups: describe the rows in order; row i of a group draws with the noise of ``position + i``.
-        token_ids: ``[n]`` int64 ascending, where ``logits`` are ``[R, n]``, of these tokens alone; then no group may
-            name tokens (``RowGroup.names_tokens``).
+        columns: where ``logits`` are ``[R, n]``, of some tokens alone; then no group may name tokens
+            (``RowGroup.names_tokens``).
 
     Returns:
         ``[R]`` int64 on the device of ``logits``; reading it is the only wait for that device.
     """
     check_rows(logits, groups)
-    if token_ids is not None:
-        return token_ids[_choose_columns(logits, groups, token_ids.cpu().numpy())]
-    return _choose_columns(logits, groups, None)
+    chosen = _choose_columns(logits, groups, columns)
+    return chosen if columns is None else columns.token_ids[chosen]
 
 
-def _choose_columns(logits: Tensor, groups: Sequence[RowGroup], token_ids: IntRow | None) -> Tensor:
+def _choose_columns(logits: Tensor, groups: Sequence[RowGroup], columns: TokenColumns | None) -> Tensor:
     draws = _draws(groups)
     if not draws:
         return _argmax(adjust_logits(logits, groups) if any(map(edits, groups)) else logits)
-    if logits.device.type == "cpu":
+    if not at_once(logits.device):
         adjusted = adjust_logits(logits, groups).detach()
-        choices, scores = _argmax(adjusted), adjusted.numpy()
+        choices, on_host = _argmax(adjusted), adjusted.numpy()
+        token_ids = None if columns is None else columns.token_ids.numpy()
         for row, seed, position in draws:  # row by row: the noise stays in the processor's cache
-            choices[row] = int(noisy_scores(scores[row], seed, position, token_ids=token_ids).argmax())
+            choices[row] = int(noisy_scores(on_host[row], seed, position, token_ids=token_ids).argmax())
         return choices
-    # Noise first: the device may still be computing the logits, and nothing has to wait for it yet.
-    vocab_size = logits.shape[1] if token_ids is None else int(token_ids[-1]) + 1
-    noise = np.stack(
-        [gumbel_noise(seed, at, Purpose.TARGET_TOKEN, vocab_size, token_ids=token_ids) for _, seed, at in draws]
-    )
-    rows = index_tensor([row for row, _, _ in draws], logits.device)
     adjusted = adjust_logits(logits, groups)
-    shifted = adjusted[rows] - adjusted[rows].amax(dim=-1, keepdim=True)  # ``noisy_scores``, to the last bit
-    drawn = _argmax(torch.from_numpy(noise).to(logits.device).add_(shifted))
-    return _argmax(adjusted).index_copy_(0, rows, drawn)
+    seeds, positions = [seed for _, seed, _ in draws], [position for _, _, position in draws]
+    wanted, vocab_size = (None, logits.shape[1]) if columns is None else columns
+    purpose, device = Purpose.TARGET_TOKEN, logits.device
+    scores = device_gumbel_noise(seeds, positions, purpose, vocab_size, device, token_ids=wanted)
+    if len(draws) == logits.shape[0]:
+        return _argmax(scores.add_(adjusted - adjusted.amax(dim=-1, keepdim=True)))  # ``noisy_scores``, to the last bit
+    rows = index_tensor([row for row, _, _ in draws], logits.device)
+    drawn = adjusted[rows]
+    scores.add_(drawn.sub_(drawn.amax(dim=-1, keepdim=True)))
+    return _argmax(adjusted).index_copy_(0, rows, _argmax(scores))
 
 
 def choose_along(logits: Tensor, groups: Sequence[RowGroup]) -> list[list[int]]:
@@ -95,13 +106,33 @@ def choose_along(logits: Tensor, groups: Sequence[RowGroup]) -> list[list[int]]:
     Returns:
         For each group its rows' choices, those behind the first that is not on the path replaced by -1 or not.
     """
+    readback = Readback()
+    choices = ask_choices_along(logits, groups, readback)
+    readback.read()
+    return choices()
+
+
+def ask_choices_along(logits: Tensor, groups: Sequence[RowGroup], readback: Readback) -> Callable[[], list[list[int]]]:
+    """``choose_along`` whose choices come with what else is read of the device."""
+    check_rows(logits, groups)
+    if at_once(logits.device):
+        fetched = readback.ask(choose_tokens(logits, groups))
+        return lambda: _by_group(fetched().tolist(), groups)
+    chosen = _choose_lazily(logits, groups)
+    return lambda: chosen
+
+
+def _by_group(choices: list[int], groups: Sequence[RowGroup]) -> list[list[int]]:
+    starts = accumulate((group.rows for group in groups), initial=0)
+    return [choices[start:stop] for start, stop in pairwise(starts)]
+
+
+def _choose_lazily(logits: Tensor, groups: Sequence[RowGroup]) -> list[list[int]]:
     starts = [0, *accumulate(group.rows for group in groups)]
     lazy = [i for i, group in enumerate(groups) if group.rows > 1 and not group.params.greedy]
     lazy = [i for i in lazy if not groups[i].params.penalised]
-    check_rows(logits, groups)
-    if logits.device.type != "cpu" or not lazy:
-        choices = choose_tokens(logits, groups).tolist()
-        return [choices[start:stop] for start, stop in pairwise(starts)]
+    if not lazy:
+        return _by_group(choose_tokens(logits, groups).tolist(), groups)
     chosen: list[list[int]] = [[] for _ in groups]
     eager = sorted(set(range(len(groups))) - set(lazy))
     if eager:
@@ -134,7 +165,7 @@ def _draws(groups: Sequence[RowGroup]) -> list[tuple[int, int, int]]:
 
 def _argmax(scores: Tensor) -> Tensor:
     """``[R]`` int64, the lowest id on ties."""
-    if scores.device.type != "cpu":
+    if at_once(scores.device):
         return scores.argmax(dim=-1)
     # numpy compares whole vectors at a time: a tenth of torch's time on a CPU.
     return torch.from_numpy(scores.detach().float().numpy().argmax(axis=-1))

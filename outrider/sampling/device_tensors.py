@@ -1,12 +1,83 @@
-"""Small tensors from host lists, without waiting for the device they go to."""
+"""Between the host and a device that computes by itself: what goes there is not waited for, what comes back is, once.
 
-from collections.abc import Sequence
+A processor draws row by row, and no further than a draft can be accepted. A device of its own is given all rows at
+once: each look at a result would make the host wait for all that the device was given before.
+"""
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
+
+Fetched = Callable[[], npt.NDArray[Any]]
+
+_EVERYWHERE: ContextVar[bool] = ContextVar("at_once_everywhere", default=False)
+
+
+def at_once(device: torch.device) -> bool:
+    """Whether rows on this device are computed together, and read once."""
+    return device.type != "cpu" or _EVERYWHERE.get()
+
+
+@contextmanager
+def everywhere_at_once() -> Iterator[None]:
+    """Compute on a processor as on a device of its own, which is slower there: so that both ways can be compared."""
+    token = _EVERYWHERE.set(True)
+    try:
+        yield
+    finally:
+        _EVERYWHERE.reset(token)
 
 
 def index_tensor(values: Sequence[int], device: torch.device) -> Tensor:
     """``[n]`` int64 on ``device``. A plain copy of pageable memory would wait for all the device was given before."""
-    host = torch.tensor(values, dtype=torch.int64)
-    return host if device.type != "cuda" else host.pin_memory().to(device, non_blocking=True)
+    return on_device(torch.tensor(values, dtype=torch.int64), device)
+
+
+def on_device(host: Tensor | npt.NDArray[Any], device: torch.device) -> Tensor:
+    """A host's numbers on ``device``, without waiting for it."""
+    tensor = torch.from_numpy(host) if isinstance(host, np.ndarray) else host
+    return tensor if device.type != "cuda" else tensor.pin_memory().to(device, non_blocking=True)
+
+
+class Readback:
+    """Tensors of one device that are read together: one copy to the host and one wait, whatever their number.
+
+    Attributes:
+        wanted: what was asked for, in order.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is wanted yet."""
+        self.wanted: list[Tensor] = []
+        self._fetched: list[npt.NDArray[Any]] | None = None
+
+    def ask(self, tensor: Tensor) -> Fetched:
+        """Have a tensor read; the answer gives its numbers after ``read``."""
+        assert self._fetched is None, "what is asked for after the reading is never read"
+        index = len(self.wanted)
+        self.wanted.append(tensor.detach())
+
+        def fetched() -> npt.NDArray[Any]:
+            assert self._fetched is not None, "read comes first"
+            return self._fetched[index]
+
+        return fetched
+
+    def read(self) -> None:
+        """Wait for the device, if anything is wanted of it."""
+        if not self.wanted or self.wanted[0].device.type == "cpu":
+            self._fetched = [tensor.numpy() for tensor in self.wanted]
+            return
+        parts = [tensor.contiguous().view(-1).view(torch.uint8) for tensor in self.wanted]
+        data, at = torch.cat(parts).cpu().numpy(), 0
+        self._fetched = []
+        for tensor, part in zip(self.wanted, parts, strict=True):
+            dtype = torch.empty(0, dtype=tensor.dtype).numpy().dtype
+            self._fetched.append(data[at : at + part.numel()].view(dtype).reshape(tensor.shape))
+            at += part.numel()

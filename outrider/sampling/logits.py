@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from outrider.contracts.errors import ParameterError, ShapeError
+from outrider.contracts.errors import ShapeError
 from outrider.contracts.requests import SamplingParams
-from outrider.sampling.device_tensors import index_tensor
+from outrider.sampling.device_tensors import at_once, index_tensor, on_device
+from outrider.sampling.token_edits import edit_tokens
 
 _REMOVED = float("-inf")
 _TOP_P_FIRST_CANDIDATES = 64
@@ -115,15 +116,10 @@ def adjust_logits(logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:
     adjusted = logits.float()
     if not any(map(edits, groups)):
         return adjusted
-    if adjusted is logits:
-        adjusted = logits.clone()
+    if adjusted is logits or not adjusted.is_contiguous():
+        adjusted = adjusted.clone(memory_format=torch.contiguous_format)
     placed = list(zip(accumulate((group.rows for group in groups), initial=0), groups, strict=False))
-    for start, group in placed:
-        rows = adjusted[start : start + group.rows]
-        _add_bias(rows, group.params)
-        if group.counts is not None and group.params.penalised:
-            _penalise(rows, group, group.counts)
-        _withhold(rows[: group.withheld_rows], group.params.withheld_ids)
+    edit_tokens(adjusted, placed)
     sampled = [(start, group) for start, group in placed if not group.params.greedy]
     for name, shape in _SHAPES.items():
         neutral = getattr(_NEUTRAL, name)
@@ -146,45 +142,26 @@ def edits(group: RowGroup) -> bool:
     return bool(group.rows) and (edited or group.withheld_rows > 0)
 
 
-def _add_bias(rows: Tensor, params: SamplingParams) -> None:
-    if not params.logit_bias:
-        return
-    ids, biases = zip(*params.logit_bias, strict=True)
-    if max(ids) >= rows.shape[1]:
-        raise ParameterError("logit_bias", f"token ids below the vocabulary's size {rows.shape[1]}", max(ids))
-    bias = torch.zeros(rows.shape[1]).index_add_(0, torch.tensor(ids), torch.tensor(biases, dtype=torch.float32))
-    rows += bias.to(rows.device)
+class _Limits:
+    """What each of the rows asks for: the host's numbers, and on the rows' device when those are wanted there."""
+
+    def __init__(self, values: Sequence[float], device: torch.device) -> None:
+        self.column = torch.tensor(values, dtype=torch.float64)[:, None]  # on the host
+        self.largest = max(values)
+        self._device = device
+
+    def there(self, column: Tensor) -> Tensor:
+        """A column of the host's beside the rows."""
+        return on_device(column, self._device)
 
 
-def _penalise(rows: Tensor, group: RowGroup, counts: TokenCounts) -> None:
-    """Edit only the tokens that occurred; row i counts prompt, output and ``path[:i]``."""
-    conditioned_on = np.asarray(group.path[: max(group.rows - 1, 0)], dtype=np.int64)
-    ids = np.union1d(np.flatnonzero(counts.seen), conditioned_on)  # [n], sorted
-    drafted = np.zeros((group.rows, ids.size), dtype=np.int32)
-    drafted[np.arange(1, conditioned_on.size + 1), np.searchsorted(ids, conditioned_on)] = 1
-    drafted = drafted.cumsum(axis=0, dtype=np.int32)  # [rows, n]: row i counts path[:i]
-    output = counts.output[ids] + drafted
-    seen = torch.from_numpy(counts.seen[ids] | (drafted > 0)).to(rows.device)
-    params = group.params
-    penalty = params.frequency_penalty * output + params.presence_penalty * (output > 0)
-    columns = torch.from_numpy(ids).to(rows.device)
-    values = rows[:, columns]  # a copy
-    repetition = params.repetition_penalty
-    values = torch.where(seen, torch.where(values > 0, values / repetition, values * repetition), values)
-    rows[:, columns] = values - torch.from_numpy(penalty.astype(np.float32)).to(rows.device)
-
-
-def _withhold(rows: Tensor, token_ids: Sequence[int]) -> None:
-    """Remove tokens. An id outside the vocabulary cannot be chosen anyway: a model may name more ends than it has."""
-    if rows.shape[0]:
-        rows[:, [token_id for token_id in token_ids if 0 <= token_id < rows.shape[1]]] = _REMOVED
-
-
-def _edit_rows(adjusted: Tensor, settings: Sequence[tuple[int, float]], edit: Callable[[Tensor, Tensor], None]) -> None:
-    """Run ``edit(rows, limits)`` in place on the rows named in ``settings``; limits are a float64 column on the CPU."""
+def _edit_rows(
+    adjusted: Tensor, settings: Sequence[tuple[int, float]], edit: Callable[[Tensor, _Limits], None]
+) -> None:
+    """Run ``edit(rows, limits)`` in place on the rows named in ``settings``."""
     if not settings:
         return
-    limits = torch.tensor([limit for _, limit in settings], dtype=torch.float64)[:, None]
+    limits = _Limits([limit for _, limit in settings], adjusted.device)
     if len(settings) == adjusted.shape[0]:
         edit(adjusted, limits)
         return
@@ -194,30 +171,30 @@ def _edit_rows(adjusted: Tensor, settings: Sequence[tuple[int, float]], edit: Ca
     adjusted[index] = rows
 
 
-def _scale(rows: Tensor, temperatures: Tensor) -> None:
+def _scale(rows: Tensor, temperatures: _Limits) -> None:
     # The largest logit moves to 0 first: any temperature is then safe from overflow.
     rows -= rows.amax(dim=-1, keepdim=True)
-    rows /= temperatures.float().clamp_min(torch.finfo(torch.float32).tiny).to(rows.device)
+    rows /= temperatures.there(temperatures.column.float().clamp_min(torch.finfo(torch.float32).tiny))
 
 
-def _top_k(rows: Tensor, top_k: Tensor) -> None:
-    top_k = top_k.clamp_max(rows.shape[1])
-    best = rows.topk(int(top_k.max()), dim=-1).values
-    _remove_below(rows, best.gather(1, (top_k.long() - 1).to(rows.device)))
+def _top_k(rows: Tensor, top_k: _Limits) -> None:
+    vocab = rows.shape[1]
+    best = rows.topk(min(int(top_k.largest), vocab), dim=-1).values
+    _remove_below(rows, best.gather(1, top_k.there(top_k.column.clamp_max(vocab).long() - 1)))
 
 
-def _top_p(rows: Tensor, top_p: Tensor) -> None:
+def _top_p(rows: Tensor, limits: _Limits) -> None:
     """Keep the smallest set of most probable tokens whose mass reaches top_p (TSLT eq. 14, corrected).
 
     Sorts only as many candidates as the least certain row needs. A device with its own queue sorts all: asking how
     many are needed would make the host wait for it.
     """
     vocab = rows.shape[1]
-    top_p = top_p.to(rows.device)
+    top_p = limits.there(limits.column)
     confidence = rows.softmax(dim=-1).amax(dim=-1, keepdim=True).double()
     least = torch.empty_like(confidence, dtype=torch.float32)  # [n, 1], logit of the last token kept
     pending = torch.arange(rows.shape[0], device=rows.device)
-    candidates = _TOP_P_FIRST_CANDIDATES if rows.device.type == "cpu" else vocab
+    candidates = vocab if at_once(rows.device) else _TOP_P_FIRST_CANDIDATES
     while pending.numel():
         undecided = rows if pending.numel() == rows.shape[0] else rows[pending]
         best = undecided.topk(min(candidates, vocab), dim=-1).values
@@ -231,12 +208,12 @@ def _top_p(rows: Tensor, top_p: Tensor) -> None:
     _remove_below(rows, least)
 
 
-def _min_p(rows: Tensor, min_p: Tensor) -> None:
-    _remove_below(rows, rows.amax(dim=-1, keepdim=True) + min_p.log().float().to(rows.device))
+def _min_p(rows: Tensor, min_p: _Limits) -> None:
+    _remove_below(rows, rows.amax(dim=-1, keepdim=True) + min_p.there(min_p.column.log().float()))
 
 
 # What shapes the rows that are sampled from: by parameter, in the order of application.
-_SHAPES: Mapping[str, Callable[[Tensor, Tensor], None]] = {
+_SHAPES: Mapping[str, Callable[[Tensor, _Limits], None]] = {
     "temperature": _scale,
     "top_k": _top_k,
     "top_p": _top_p,
@@ -247,7 +224,7 @@ _NEUTRAL = SamplingParams()  # asks for nothing
 
 def _remove_below(rows: Tensor, least: Tensor) -> None:
     """Set what is below ``least`` (``[n, 1]``) to -inf; what equals it stays."""
-    if rows.device.type != "cpu":
+    if at_once(rows.device):
         rows.masked_fill_(rows < least, _REMOVED)
         return
     # threshold_ removes what is equal, too; on a CPU it takes a fortieth of the time of masked_fill_.

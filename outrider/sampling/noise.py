@@ -4,6 +4,9 @@ No generator state exists, so retries, resumes, draft windows and batch mates ca
 that knows the seed draws with the very noise the target will use. Generator: Philox4x64-10 (Salmon et al. 2011) as
 numpy implements it, whose raw stream is fixed across versions; the key is (seed, 0), the counter
 (block, position, purpose, 0).
+
+Numpy makes the words on a processor, ``outrider.sampling.device_noise`` where the logits are; the numbers are the same
+to the last bit.
 """
 
 from enum import IntEnum
@@ -13,8 +16,10 @@ import numpy.typing as npt
 
 from outrider.contracts.errors import ParameterError, ShapeError
 from outrider.contracts.exchanged import FloatRow, IntRow
+from outrider.sampling.gumbel import CHUNK_WORDS, gumbel_of_words, to_uniforms
 
-_BLOCK_WORDS = 4  # that Philox4x64 makes of one counter
+NOISE_VERSION = 2  # of the noise of a key; drafter and verifier draw with the same, or agree by chance only
+BLOCK_WORDS = 4  # that Philox4x64 makes of one counter
 
 
 class Purpose(IntEnum):
@@ -40,7 +45,7 @@ def uniforms(seed: int, position: int, purpose: Purpose, count: int) -> npt.NDAr
     Returns:
         ``[count]`` float64.
     """
-    return _to_uniforms(_generator(seed, position, purpose).random_raw(count))
+    return to_uniforms(_generator(seed, position, purpose).random_raw(count))
 
 
 def gumbel_noise(
@@ -48,7 +53,7 @@ def gumbel_noise(
 ) -> FloatRow:
     """Standard Gumbel noise, one value per token, for ``argmax(log p + g)``.
 
-    The same in every process and on every machine, up to the last bit of libm's logarithm.
+    The same to the last bit in every process, on every machine and on every device (``outrider.sampling.gumbel``).
 
     Args:
         seed: the request's, unsigned 64 bit.
@@ -65,15 +70,13 @@ def gumbel_noise(
 
     Source: Gumbel-max coupling with shared randomness, Daliri, Musco, Suresh 2024 (arXiv 2408.07978).
     """
-    if token_ids is None:
-        noise = uniforms(seed, position, purpose, vocab_size)
-    else:
-        _check_ids(token_ids, vocab_size)
-        noise = _uniforms_of(seed, position, purpose, token_ids)
-    np.log(noise, out=noise)
-    np.negative(noise, out=noise)
-    np.log(noise, out=noise)
-    return np.negative(noise).astype(np.float32)
+    if token_ids is not None:
+        return _noise_of(seed, position, purpose, vocab_size, token_ids)
+    generator, noise = _generator(seed, position, purpose), np.empty(vocab_size, dtype=np.float32)
+    for start in range(0, vocab_size, CHUNK_WORDS):
+        chunk = noise[start : start + CHUNK_WORDS]
+        gumbel_of_words(generator.random_raw(chunk.size), chunk)
+    return noise
 
 
 def noisy_scores(rows: FloatRow, seed: int, position: int, *, token_ids: IntRow | None = None) -> FloatRow:
@@ -100,6 +103,21 @@ def noisy_scores(rows: FloatRow, seed: int, position: int, *, token_ids: IntRow 
     return scores
 
 
+def _noise_of(seed: int, position: int, purpose: Purpose, vocab_size: int, token_ids: IntRow) -> FloatRow:
+    """Words are generated from the first token's block to the last; logarithms are taken of the wanted ones alone."""
+    _check_ids(token_ids, vocab_size)
+    noise = np.empty(token_ids.size, dtype=np.float32)
+    if not token_ids.size:
+        return noise
+    block = int(token_ids[0]) // BLOCK_WORDS
+    first = block * BLOCK_WORDS
+    words = _generator(seed, position, purpose, block).random_raw(int(token_ids[-1]) + 1 - first)
+    wanted = words[token_ids - first]
+    for start in range(0, token_ids.size, CHUNK_WORDS):
+        gumbel_of_words(wanted[start : start + CHUNK_WORDS], noise[start : start + CHUNK_WORDS])
+    return noise
+
+
 def _check_ids(token_ids: IntRow, vocab_size: int) -> None:
     needed = f"ascending token ids in 0..{vocab_size - 1}"
     if token_ids.ndim != 1 or (token_ids[1:] <= token_ids[:-1]).any():
@@ -108,23 +126,8 @@ def _check_ids(token_ids: IntRow, vocab_size: int) -> None:
         raise ParameterError("token_ids", needed, f"{token_ids[0]}..{token_ids[-1]}")
 
 
-def _uniforms_of(seed: int, position: int, purpose: Purpose, token_ids: IntRow) -> npt.NDArray[np.float64]:
-    """``uniforms(...)[token_ids]`` of ascending ids: words are generated from the first one's block to the last."""
-    if not token_ids.size:
-        return np.empty(0)
-    block = int(token_ids[0]) // _BLOCK_WORDS
-    first = block * _BLOCK_WORDS
-    raw = _generator(seed, position, purpose, block).random_raw(int(token_ids[-1]) + 1 - first)
-    return _to_uniforms(raw[token_ids - first])
-
-
 def _generator(seed: int, position: int, purpose: Purpose, block: int = 0) -> np.random.Philox:
     """What draws a stream's words from those of ``block`` on."""
     # Bounds are kept by the types: numpy raises OverflowError for words outside 0..2**64 - 1.
     counter = np.array([block, position, int(purpose), 0], dtype=np.uint64)
     return np.random.Philox(key=np.array([seed, 0], dtype=np.uint64), counter=counter)
-
-
-def _to_uniforms(raw: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
-    # 52 bits and a half: the largest value, 1 - 2**-53, is still below 1 in float64.
-    return ((raw >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52

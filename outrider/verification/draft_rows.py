@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from outrider.contracts.exchanged import DenseDraft, DraftDistribution, ScalarDraft, SparseDraft
+from outrider.contracts.exchanged import DenseDraft, DraftDistribution, IntRow, ScalarDraft, SparseDraft
 from outrider.sampling.distributions import Probs, softmax
 
 
@@ -44,8 +44,40 @@ class DraftRows:
         probs[self._distribution.token_ids[self._index[row]]] = self._sent(row)
         return probs
 
+    def place(self, row: int, token_id: int) -> int:  # noqa: ARG002 (one signature for all)
+        """Where ``dense(row)`` has a token."""
+        return token_id
+
     def _sent(self, row: int) -> Probs:
         assert isinstance(self._distribution, SparseDraft | DenseDraft), "scalars have no rows"
         if row not in self._probs:
             self._probs[row] = softmax(self._distribution.logits[self._index[row]])
         return self._probs[row]
+
+
+class CompactRows(DraftRows):
+    """Rows of a sparse draft over the tokens it names: behind these, all others' mass together, and then 0.
+
+    What the draft does not name it cannot have drawn, so the others share one fate, and of a token among them nothing
+    is asked: it is found at the end.
+    """
+
+    def dense(self, row: int) -> Probs:
+        """``[k + 2]``."""
+        return np.append(self._sent(row), [0.0, 0.0])
+
+    def place(self, row: int, token_id: int) -> int:
+        """Where ``dense(row)`` has a token."""
+        token_ids = self.token_ids(row)
+        place = int(np.searchsorted(token_ids, token_id))
+        return place if place < len(token_ids) and token_ids[place] == token_id else len(token_ids) + 1
+
+    def token_ids(self, row: int) -> IntRow:
+        """``[k]``, those named at ``row``."""
+        assert isinstance(self._distribution, SparseDraft), "others name all tokens or none"
+        return self._distribution.token_ids[self._index[row]]
+
+    @property
+    def rows(self) -> list[int]:
+        """Those that have children."""
+        return list(self._index)

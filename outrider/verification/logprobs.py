@@ -4,7 +4,7 @@ Only rows somebody asks for are touched, all of a batch at once. A row's values 
 the order of its alternatives is exact: by logit, then by id.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,8 +12,12 @@ import torch
 from torch import Tensor
 
 from outrider.contracts.requests import TokenLogprobs
+from outrider.sampling.device_tensors import Readback, at_once, index_tensor
 
 _ROWS_AT_ONCE = 16  # copies of a whole prompt chunk's rows would leave the cache: five times slower
+_NUMBERS_AT_ONCE = 1 << 26  # of a device's memory for rows that are ranked, eight bytes each
+
+Answers = Callable[[], list[TokenLogprobs]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +26,7 @@ class LogprobsQuery:
 
     Attributes:
         row: of the logits that predict it.
-        token_id: the token that stands there.
+        token_id: the token that stands there. ``-1 - i`` is the i-th of tokens that only the device knows yet.
         top: most probable tokens to report besides; at most the vocabulary.
     """
 
@@ -41,16 +45,65 @@ def token_logprobs(logits: Tensor, queries: Sequence[LogprobsQuery]) -> list[Tok
     Returns:
         Q entries in that order, natural logarithms.
     """
-    slices = [queries[at : at + _ROWS_AT_ONCE] for at in range(0, len(queries), _ROWS_AT_ONCE)]
-    return [entry for some in slices for entry in _answer(logits, some)]
+    readback = Readback()
+    answers = ask_logprobs(logits, queries, readback)
+    readback.read()
+    return answers()
+
+
+def ask_logprobs(
+    logits: Tensor, queries: Sequence[LogprobsQuery], readback: Readback, drawn: Tensor | None = None
+) -> Answers:
+    """``token_logprobs`` whose answers come with what else is read of the device; ``drawn`` are tokens it knows."""
+    if not queries:
+        return list
+    if not at_once(logits.device):
+        slices = [queries[at : at + _ROWS_AT_ONCE] for at in range(0, len(queries), _ROWS_AT_ONCE)]
+        entries = [entry for some in slices for entry in _answer(logits, some)]
+        return lambda: entries
+    count = max(1, _NUMBERS_AT_ONCE // logits.shape[1])
+    parts = [_ask(logits, queries[at : at + count], readback, drawn) for at in range(0, len(queries), count)]
+    return lambda: [entry for part in parts for entry in part()]
+
+
+def _ask(logits: Tensor, queries: Sequence[LogprobsQuery], readback: Readback, drawn: Tensor | None) -> Answers:
+    counts = [min(query.top, logits.shape[1]) for query in queries]
+    places = index_tensor([*(query.row for query in queries), *(query.token_id for query in queries)], logits.device)
+    row, token_id = places.view(2, -1)
+    if drawn is not None and drawn.numel():
+        token_id = torch.where(token_id < 0, drawn[(-1 - token_id).clamp_min(0)], token_id)
+    rows = logits[row].float()  # [Q, vocab], a copy
+    total = rows.logsumexp(dim=-1, keepdim=True).double()
+    ids = torch.cat([token_id[:, None], _ranked(rows, max(counts))], dim=1)
+    fetched_ids, fetched = readback.ask(ids), readback.ask(rows.gather(1, ids).double() - total)
+
+    def answers() -> list[TokenLogprobs]:
+        of_rows = zip(fetched_ids().tolist(), fetched().tolist(), counts, strict=True)
+        return [
+            TokenLogprobs(its_ids[0], values[0], tuple(zip(its_ids[1 : 1 + top], values[1 : 1 + top], strict=True)))
+            for its_ids, values, top in of_rows
+        ]
+
+    return answers
+
+
+def _ranked(rows: Tensor, count: int) -> Tensor:
+    """``[Q, count]``, each row's largest: by logit, then by id. topk breaks ties as it likes, so no two are left."""
+    vocab = rows.shape[1]
+    if count == 0:
+        return torch.empty(rows.shape[0], 0, dtype=torch.int64, device=rows.device)
+    bits = (rows + 0.0).view(torch.int32)  # no zero is negative then
+    ordered = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).long()
+    behind = torch.arange(vocab - 1, -1, -1, device=rows.device)
+    best = (ordered * vocab + behind).topk(count, dim=-1).values
+    return vocab - 1 - best.remainder(vocab)
 
 
 def _answer(logits: Tensor, queries: Sequence[LogprobsQuery]) -> list[TokenLogprobs]:
-    device = logits.device
-    rows = logits[torch.tensor([query.row for query in queries], device=device)].float()  # [Q, vocab], a copy
+    rows = logits[torch.tensor([query.row for query in queries])].float()  # [Q, vocab], a copy
     # Subtracted in float64, different logits stay different: the order of the values is that of the logits.
     total = rows.logsumexp(dim=-1).double()  # [Q]
-    token_ids = torch.tensor([query.token_id for query in queries], device=device)
+    token_ids = torch.tensor([query.token_id for query in queries])
     own = (rows.gather(1, token_ids[:, None])[:, 0].double() - total).tolist()
     tops = _tops(rows, total, [min(query.top, rows.shape[1]) for query in queries])
     return [TokenLogprobs(query.token_id, *rest) for query, *rest in zip(queries, own, tops, strict=True)]
@@ -64,8 +117,8 @@ def _tops(rows: Tensor, total: Tensor, counts: Sequence[int]) -> list[tuple[tupl
     # topk breaks ties as it likes, so it only says how large a logit must be; who is in is decided by logit and id.
     least = rows.topk(most, dim=-1).values[:, -1:]
     row, token_id = (rows >= least).nonzero(as_tuple=True)
-    values = (rows[row, token_id].double() - total[row]).cpu().numpy()
-    row_of, id_of = row.cpu().numpy(), token_id.cpu().numpy()
+    values = (rows[row, token_id].double() - total[row]).numpy()
+    row_of, id_of = row.numpy(), token_id.numpy()
     order = np.lexsort((id_of, -values, row_of))
     first = np.searchsorted(row_of, np.arange(len(counts)))  # row_of is sorted: nonzero goes row by row
     chosen = [order[start : start + count] for start, count in zip(first, counts, strict=True)]

@@ -32,7 +32,8 @@ class Halt:
         path: accepted nodes, root first.
         row: the target row that predicts what follows.
         rejected: all its children were rejected; False if it has none.
-        remaining: ``[vocab]``, what follows is drawn from this after a rejection; None if the device subtracts.
+        remaining: what follows is drawn from this after a rejection, over the tokens that the row had; None if the
+            device subtracts.
     """
 
     path: tuple[int, ...]
@@ -50,8 +51,10 @@ def walk(
     *,
     distinct: bool = False,
     deferred: bool = False,
-) -> Generator[int, FloatRow, Halt]:
+) -> Generator[int, FloatRow | Probs, Halt]:
     """Accept along the block. Yields the index of a target row when it needs one, and is to be sent that row.
+
+    A row is over the vocabulary, or over the tokens that ``draft_rows`` has it over.
 
     Args:
         draft: ``[K]`` tokens.
@@ -72,13 +75,15 @@ def walk(
             if left is None:
                 probs = first_probs[node], draft_rows.prob(row, node, token_id)
             else:
-                probs = float(left[0][token_id]), float(left[1][token_id])
+                place = draft_rows.place(row, token_id)
+                probs = float(left[0][place]), float(left[1][place])
             if uniform < acceptance_probability(*probs):
                 break
             if deferred:
                 return Halt(tuple(path), row, rejected=True)
             target, drawn_from = left or ((yield row).astype(np.float64), draft_rows.dense(row))
-            left = residual(target, drawn_from), without(drawn_from, token_id) if distinct else drawn_from
+            rest = without(drawn_from, draft_rows.place(row, token_id)) if distinct else drawn_from
+            left = residual(target, drawn_from), rest
         else:
             return Halt(tuple(path), row, rejected=True, remaining=None if left is None else left[0])
         path.append(node)

@@ -125,9 +125,9 @@ def generations_settings(config: Config, profiles: Sequence[CostProfile] = ()) -
     """The piece of those who make responses."""
     verifiers, scheduling = config.verifiers, SCHEDULING[config.scheduling.policy]
     limits = BatchLimits(
-        max_blocks=verifiers.max_batch_blocks,
-        max_new_tokens=verifiers.max_batch_tokens,
-        prefill_chunk_tokens=verifiers.prefill_chunk_tokens,
+        max_blocks=verifiers.batch.max_blocks,
+        max_new_tokens=verifiers.batch.max_tokens,
+        prefill_chunk_tokens=verifiers.batch.prefill_chunk_tokens,
     )
     return GenerationsSettings(
         limits=config.limits,

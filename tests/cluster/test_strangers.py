@@ -16,6 +16,7 @@ from outrider.contracts.drafting import Draft, DraftRequest, DraftTerms
 from outrider.contracts.errors import MessageError
 from outrider.contracts.exchanged import ScalarDraft, WireFormat
 from outrider.contracts.verifying import OpenGeneration
+from outrider.sampling.noise import NOISE_VERSION
 from outrider.session.session import DrafterSession
 from outrider.wire.bits import BitWriter
 from outrider.wire.envelope import Kind, seal
@@ -41,6 +42,7 @@ FAULTY: dict[str, dict[str, Any]] = {  # cards that fail the handshake
     "protocol version": {"protocol_version": PROTOCOL_VERSION + 1},
     "model": {"model_hash": "f" * 64},
     "token map": {"token_map_hash": "f" * 64},
+    "noise version": {"noise_version": NOISE_VERSION + 1},
 }
 # By twos and threes. The first ones leave a genuine drafter: only beside one can it be told that a model is another.
 _KINDS = (*FAULTY, *SPOILT)

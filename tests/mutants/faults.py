@@ -26,13 +26,13 @@ FAULTS = (
     ),
     Fault(
         "siblings drawn without replacement are tested with it",
-        "without(drawn_from, token_id) if distinct else drawn_from",
+        "without(drawn_from, draft_rows.place(row, token_id)) if distinct else drawn_from",
         "drawn_from",
         TREES,
     ),
     Fault(
         "siblings drawn with replacement are tested without it",
-        "without(drawn_from, token_id) if distinct else drawn_from",
+        "without(drawn_from, draft_rows.place(row, token_id)) if distinct else drawn_from",
         "without(drawn_from, token_id)",
         TREES,
     ),

@@ -11,7 +11,7 @@ from torch import Tensor
 from outrider.engines.drafter.job import DraftedGeneration, DraftingJob
 from outrider.protocols.fixed_point import fixed_point_row
 from outrider.protocols.protocol import DrawnRow
-from outrider.sampling.choosing import choose_tokens
+from outrider.sampling.choosing import TokenColumns, choose_tokens
 from outrider.sampling.logits import RowGroup, adjust_logits
 
 Drawing = tuple[DraftedGeneration, DraftingJob]
@@ -23,13 +23,11 @@ class HeadRows:
 
     Attributes:
         logits: ``[R, vocab]``, or ``[R, n]`` of the tokens it proposes.
-        token_ids: ``[n]`` int64 ascending, these tokens; None: all.
-        vocab_size: tokens there are.
+        columns: which these are; None: all.
     """
 
     logits: Tensor
-    token_ids: Tensor | None
-    vocab_size: int
+    columns: TokenColumns | None
 
     def of(self, rows: Sequence[int]) -> "HeadRows":
         """Some of the rows; itself, if these are all."""
@@ -39,10 +37,10 @@ class HeadRows:
 
     def whole(self) -> Tensor:
         """``[R, vocab]``, -inf for tokens it does not propose."""
-        if self.token_ids is None:
+        if self.columns is None:
             return self.logits
-        spread = self.logits.new_full((len(self.logits), self.vocab_size), float("-inf"))
-        spread[:, self.token_ids] = self.logits
+        spread = self.logits.new_full((len(self.logits), self.columns.vocab_size), float("-inf"))
+        spread[:, self.columns.token_ids] = self.logits
         return spread
 
 
@@ -108,4 +106,4 @@ def _chosen(rows: HeadRows, groups: Sequence[RowGroup]) -> Tensor:
     """One token of each row; the whole vocabulary is laid out only where a request names tokens."""
     if any(group.names_tokens for group in groups):
         return choose_tokens(rows.whole(), groups)
-    return choose_tokens(rows.logits, groups, rows.token_ids)
+    return choose_tokens(rows.logits, groups, rows.columns)

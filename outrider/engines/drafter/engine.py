@@ -32,6 +32,7 @@ from outrider.engines.torch.model import DraftModel, kv_bytes_per_token
 from outrider.models.drafter_model import FrequentHead
 from outrider.models.loading import LoadedModel
 from outrider.protocols.fixed_point import fixed_point_probs
+from outrider.sampling.choosing import TokenColumns
 from outrider.verification.correction import draw_correction
 
 
@@ -56,7 +57,7 @@ class TorchDrafter:
         total_blocks = limits.total_blocks(kv_bytes_per_token(drafter.model))
         self._limits = limits
         self._vocab_size = drafter.vocab_size
-        self._token_ids = _proposed_alone(drafter.model, drafter.vocab_size)
+        self._columns = _proposed_alone(drafter.model, drafter.vocab_size)
         self._store = KvStore(total_blocks, limits.block_tokens)
         self._model = DraftModel(drafter.model, total_blocks, limits.block_tokens)
         self._generations: dict[GenerationId, DraftedGeneration] = {}
@@ -212,8 +213,8 @@ class TorchDrafter:
             self._draw(drawing, result)
 
     def _draw(self, drawing: Sequence[_Work], result: PassResult) -> None:
-        columns = self._vocab_size if self._token_ids is None else len(self._token_ids)
-        head_rows = HeadRows(result.logits[:, :columns], self._token_ids, self._vocab_size)
+        width = self._vocab_size if self._columns is None else len(self._columns.token_ids)
+        head_rows = HeadRows(result.logits[:, :width], self._columns)
         drawn = draw_batch([(work.generation, work.job) for work in drawing], head_rows)
         firsts = accumulate((len(rows) for rows in drawn), initial=0)
         chains = [(work.job, row) for work, row in zip(drawing, firsts, strict=False) if work.job.draws_chain]
@@ -247,13 +248,13 @@ class TorchDrafter:
         generation.kv.busy = False
 
 
-def _proposed_alone(model: Any, vocab_size: int) -> Tensor | None:
+def _proposed_alone(model: Any, vocab_size: int) -> TokenColumns | None:
     """Make a model that proposes some tokens only give their logits alone; those tokens, None for all."""
     head = model.get_output_embeddings()
     if not isinstance(head, FrequentHead):
         return None
     model.set_output_embeddings(head.rows)
-    return head.token_ids[head.token_ids < vocab_size]
+    return TokenColumns(head.token_ids[head.token_ids < vocab_size], vocab_size)
 
 
 def _keep_hidden(chains: Sequence[tuple[DraftingJob, int]], hidden: Tensor | None) -> None:

@@ -15,8 +15,8 @@ from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import RATIO_RULES, AcceptanceRule, Block, target_rule
 from outrider.engines.verifier.tree_branches import Branches
 from outrider.verification.decision import DraftShape, shape_of
+from outrider.verification.ratio_block import RatioBlock
 from outrider.verification.semantic import MismatchJudge, hidden_fault
-from outrider.verification.speculative import RatioBlock
 
 
 @dataclass(frozen=True, slots=True, eq=False)

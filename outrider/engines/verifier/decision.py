@@ -1,6 +1,6 @@
 """From the logits rows of a batch to the decision of each block, whatever its rule and shape."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 
@@ -14,14 +14,18 @@ from outrider.contracts.tree import node_paths
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.engines.verifier.two_steps import OpenRound, wants_hidden
 from outrider.engines.verifier.work import Work
-from outrider.sampling.choosing import choose_along, choose_tokens, target_probs
-from outrider.sampling.device_tensors import index_tensor
+from outrider.sampling.choosing import ask_choices_along, choose_tokens, target_probs
+from outrider.sampling.device_tensors import Readback, at_once, index_tensor
 from outrider.sampling.logits import RowGroup
 from outrider.verification.decision import BlockDecision
-from outrider.verification.logprobs import LogprobsQuery, token_logprobs
+from outrider.verification.logprobs import LogprobsQuery, ask_logprobs
 from outrider.verification.matching import match
+from outrider.verification.ratio_at_once import Drawing, ask_ratio
+from outrider.verification.ratio_block import rows_of
 from outrider.verification.semantic import MismatchJudge, mismatches, semantic_decision
-from outrider.verification.speculative import rows_of, verify_ratio
+from outrider.verification.speculative import verify_ratio
+
+_States = list[FloatRow | None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,34 +38,46 @@ class Decision:
 
 
 def decide(
-    logits: Tensor, hidden: Tensor | None, works: Sequence[Work], judge: MismatchJudge | None
+    logits: Tensor, hidden: Tensor | None, works: Sequence[Work], judge: MismatchJudge | None, readback: Readback
 ) -> list[Decision | OpenRound]:
     """Decide the blocks that are complete, as far as what they brought allows.
+
+    A device of its own is waited for twice at most, whatever the blocks are: for what they come to, and for what can
+    only be asked then (log-probabilities, corrections).
 
     Args:
         logits: ``[R, vocab]``, all rows of the pass.
         hidden: ``[R, d]``; None only if no complete block wants hidden states.
         works: the pass; those with ``remaining_tokens`` are left out of the answer.
         judge: of mismatches; None only if no block has the semantic rule.
+        readback: what else is asked of the pass; it is read here.
     """
     rows, decided = _block_rows(logits, works), [work for work in works if not work.remaining_tokens]
     starts = [0, *accumulate(rows_of(work.block) for work in decided)]
-    states = _own_hidden(hidden, works)
+    states = _own_hidden(hidden, works, readback)
     ratio = [index for index, work in enumerate(decided) if work.checked.ratio is not None]
     chosen = [index for index, work in enumerate(decided) if work.checked.ratio is None]
-    some = [(decided[index], states[index]) for index in chosen]
+    by_choice = _by_choice(_rows_of_some(rows, chosen, starts), [decided[index] for index in chosen], readback)
+    by_ratio = _by_ratio(_rows_of_some(rows, ratio, starts), [decided[index] for index in ratio], readback)
+    readback.read()
+    after = Readback()
+    own_states = states()
     answers: dict[int, BlockDecision | OpenRound] = {}
-    answers |= zip(chosen, _by_choice(_rows_of_some(rows, chosen, starts), some, judge), strict=True)
-    answers |= zip(ratio, _by_ratio(_rows_of_some(rows, ratio, starts), [decided[i] for i in ratio]), strict=True)
-    in_order = [answers[index] for index in range(len(decided))]
-    logprobs = _logprobs(rows, decided, in_order, starts)
+    answers |= zip(chosen, by_choice([own_states[index] for index in chosen], judge), strict=True)
+    drawing = by_ratio(after)
+    outlines = {**answers, **dict(zip(ratio, drawing.outlines, strict=True))}
+    logprobs = _logprobs(rows, decided, [outlines[index] for index in range(len(decided))], starts, drawing, after)
+    after.read()
+    answers |= zip(ratio, drawing.decisions(), strict=True)
     decisions: list[Decision | OpenRound] = []
-    for answer, entries, start in zip(in_order, logprobs, starts, strict=False):
+    for index, (entries, start) in enumerate(zip(logprobs(), starts, strict=False)):
+        answer = answers[index]
         if isinstance(answer, OpenRound):
             decisions.append(replace(answer, logprobs=entries))
             continue
         kept = rows[start + _row_behind(answer.path)].clone() if answer.deferred is not None else None
-        decisions.append(Decision(answer, entries, kept))
+        known = answer.accepted_len + (answer.token_after is not None)  # none stands for a token not the only one
+        decisions.append(Decision(answer, entries[:known], kept))
     return decisions
 
 
@@ -87,38 +103,48 @@ def _block_rows(logits: Tensor, works: Sequence[Work]) -> Tensor:
     return source[index_tensor(wanted, source.device)]
 
 
-def _own_hidden(hidden: Tensor | None, works: Sequence[Work]) -> list[FloatRow | None]:
-    """``[own rows, d]`` of each complete block that wants hidden states, fetched at once."""
+def _own_hidden(hidden: Tensor | None, works: Sequence[Work], readback: Readback) -> Callable[[], _States]:
+    """``[own rows, d]`` of each complete block that wants hidden states."""
     if not any(wants_hidden(work.block) for work in works):  # most passes
-        return [None] * sum(not work.remaining_tokens for work in works)
+        none: _States = [None] * sum(not work.remaining_tokens for work in works)
+        return lambda: none
     spans: list[range] = []
     for work, end in zip(works, accumulate(work.logit_rows for work in works), strict=True):
         if not work.remaining_tokens:
             spans.append(range(end - work.own_rows if wants_hidden(work.block) else end, end))
     wanted = [row for span in spans for row in span]
     if not wanted:
-        return [None] * len(spans)
+        return lambda: [None] * len(spans)
     assert hidden is not None, "a pass gives the hidden states its blocks want"
-    fetched = hidden[index_tensor(wanted, hidden.device)].float().cpu().numpy()
-    parts = np.split(fetched, list(accumulate(map(len, spans)))[:-1])
-    return [part.copy() if len(part) else None for part in parts]  # a copy each: they outlive one another
+    fetched = readback.ask(hidden[index_tensor(wanted, hidden.device)].float())
+
+    def states() -> _States:
+        parts = np.split(fetched(), list(accumulate(map(len, spans)))[:-1])
+        return [part.copy() if len(part) else None for part in parts]  # a copy each: they outlive one another
+
+    return states
 
 
 def _by_choice(
-    rows: Tensor, works: Sequence[tuple[Work, FloatRow | None]], judge: MismatchJudge | None
-) -> list[BlockDecision | OpenRound]:
+    rows: Tensor, works: Sequence[Work], readback: Readback
+) -> Callable[[_States, MismatchJudge | None], list[BlockDecision | OpenRound]]:
     """Greedy, shared noise and semantic: accept what the target chooses, and what a judge lets pass."""
-    groups = [_row_groups(work) for work, _ in works]
-    chosen = iter(choose_along(rows, list(chain.from_iterable(groups))))
-    decisions: list[BlockDecision | OpenRound] = []
-    for (work, hidden), its_groups in zip(works, groups, strict=True):
-        block, own = work.block, [token_id for _ in its_groups for token_id in next(chosen)]
-        if block.rule is AcceptanceRule.SEMANTIC:
-            decisions.append(_by_judge(own, work, hidden, judge))
-            continue
-        # A greedy target leaves a device nothing to draw: its row has one token, which is then the answer.
-        bonus = block.bonus or (not block.draft and block.deferral is not None)
-        decisions.append(match(own, block.draft, work.checked.shape, bonus=bonus))
+    groups = [_row_groups(work) for work in works]
+    every = list(chain.from_iterable(groups))
+    choices = ask_choices_along(rows, every, readback)
+
+    def decisions(states: _States, judge: MismatchJudge | None) -> list[BlockDecision | OpenRound]:
+        chosen, decided = iter(choices()), list[BlockDecision | OpenRound]()
+        for work, hidden, its_groups in zip(works, states, groups, strict=True):
+            block, own = work.block, [token_id for _ in its_groups for token_id in next(chosen)]
+            if block.rule is AcceptanceRule.SEMANTIC:
+                decided.append(_by_judge(own, work, hidden, judge))
+                continue
+            # A greedy target leaves a device nothing to draw: its row has one token, which is then the answer.
+            bonus = block.bonus or (not block.draft and block.deferral is not None)
+            decided.append(match(own, block.draft, work.checked.shape, bonus=bonus))
+        return decided
+
     return decisions
 
 
@@ -137,10 +163,10 @@ def _by_judge(
     return open_round.decide(judge, block.hidden[found], block.channel)
 
 
-def _by_ratio(rows: Tensor, works: Sequence[Work]) -> list[BlockDecision]:
+def _by_ratio(rows: Tensor, works: Sequence[Work], readback: Readback) -> Callable[[Readback], Drawing]:
     """Ratio rules: only rows a bonus token may be read from are chosen at."""
     if not works:
-        return []
+        return lambda _: Drawing((), None, tuple)
     probs = target_probs(rows, [group for work in works for group in _row_groups(work)])
     blocks = [work.checked.ratio for work in works if work.checked.ratio is not None]
     last: list[int] = []
@@ -154,7 +180,10 @@ def _by_ratio(rows: Tensor, works: Sequence[Work]) -> list[BlockDecision]:
     if last:
         index = index_tensor(last, rows.device)
         choices[index] = choose_tokens(rows[index], groups)
-    return verify_ratio(probs, blocks, choices)
+    if at_once(rows.device):
+        return ask_ratio(probs, blocks, choices, readback)
+    decided = verify_ratio(probs, blocks, choices)
+    return lambda _: Drawing(decided, None, lambda: decided)
 
 
 def _row_groups(work: Work) -> list[RowGroup]:
@@ -179,19 +208,29 @@ def _row_behind(path: Sequence[int]) -> int:
 
 
 def _logprobs(
-    rows: Tensor, works: Sequence[Work], answers: Sequence[BlockDecision | OpenRound], starts: Sequence[int]
-) -> list[tuple[TokenLogprobs, ...]]:
+    rows: Tensor,
+    works: Sequence[Work],
+    outlines: Sequence[BlockDecision | OpenRound],
+    starts: Sequence[int],
+    drawing: Drawing,
+    readback: Readback,
+) -> Callable[[], list[tuple[TokenLogprobs, ...]]]:
     """Of the tokens each block commits: accepted ones, then the one after; of an open one, all it may."""
     if all(work.generation.logprobs is None for work in works):
-        return [()] * len(works)
+        return lambda: [()] * len(works)
     queries: list[list[LogprobsQuery]] = []
-    for work, answer, start in zip(works, answers, starts, strict=False):
+    for work, outline, start in zip(works, outlines, starts, strict=False):
         top, asked = work.generation.logprobs, list[tuple[int, int]]()
         if top is not None:
-            asked = answer.asked_tokens() if isinstance(answer, OpenRound) else _committed(work, answer)
+            asked = outline.asked_tokens() if isinstance(outline, OpenRound) else _committed(work, outline)
         queries.append([LogprobsQuery(start + row, token_id, top or 0) for row, token_id in asked])
-    entries = iter(token_logprobs(rows, [query for asked in queries for query in asked]))
-    return [tuple(next(entries) for _ in asked) for asked in queries]
+    answers = ask_logprobs(rows, [query for asked in queries for query in asked], readback, drawing.drawn)
+
+    def entries() -> list[tuple[TokenLogprobs, ...]]:
+        found = iter(answers())
+        return [tuple(next(found) for _ in asked) for asked in queries]
+
+    return entries
 
 
 def _committed(work: Work, decision: BlockDecision) -> list[tuple[int, int]]:

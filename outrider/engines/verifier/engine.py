@@ -33,7 +33,7 @@ from outrider.engines.verifier.pass_plan import PassPlan
 from outrider.engines.verifier.token_scores import TokenScores
 from outrider.engines.verifier.two_steps import OpenRound, wants_hidden
 from outrider.engines.verifier.work import Work, rows_in_order, score_rows
-from outrider.sampling.device_tensors import index_tensor
+from outrider.sampling.device_tensors import Readback, index_tensor
 from outrider.sampling.logits import TokenCounts
 from outrider.verification.semantic import MismatchJudge, hidden_fault
 
@@ -197,12 +197,15 @@ class PagedVerifier:
 
     def _run(self, works: Sequence[Work]) -> dict[int, Outcome]:
         logits, hidden = self._forward(works)
-        score_rows(logits, works)
+        readback = Readback()
+        add_scores = score_rows(logits, works, readback)
+        decisions = decide(logits, hidden, works, self._judge, readback)
+        add_scores()
         for work in works:
             work.generation.kv.computed_tokens = work.kv_tokens
         outcomes = {work.index: self._go_on(work) for work in works if work.remaining_tokens}
         decided = [work for work in works if not work.remaining_tokens]
-        answers = list(zip(decided, decide(logits, hidden, works, self._judge), strict=True))
+        answers = list(zip(decided, decisions, strict=True))
         if self._masked is not None:
             decided_paths = [(work, answer.block.path) for work, answer in answers if isinstance(answer, Decision)]
             moves = [move for work, path in decided_paths if (move := work.move(path)) is not None]

@@ -13,6 +13,7 @@ from outrider.engines.kv.store import SequenceKv
 from outrider.engines.verifier.checked_block import CheckedBlock
 from outrider.engines.verifier.token_scores import ScoredRows, TokenScores, score
 from outrider.engines.verifier.two_steps import OpenRound
+from outrider.sampling.device_tensors import Readback
 from outrider.sampling.logits import RowGroup, TokenCounts
 
 
@@ -46,7 +47,10 @@ class HeldGeneration:
         check = RowGroup(self.params, position, self.counts, (), 1) if drawn_by_device else None
         self.forced_scores = TokenScores(position, scored, self.logprobs or 0, check)
         if kept_row is not None and scored:
-            score(kept_row[None], [ScoredRows(self.forced_scores, 0, 1)])
+            readback = Readback()
+            add_scores = score(kept_row[None], [ScoredRows(self.forced_scores, 0, 1)], readback)
+            readback.read()  # whether the block is refused decides what the pass has room for
+            add_scores()
 
     def refuse_correction(self, block: Block) -> Refused:
         """Drop a block that forces a token the target could not have said."""

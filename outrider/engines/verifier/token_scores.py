@@ -4,15 +4,16 @@ A device draws a deferred correction itself and is not trusted: the first of a b
 checked to be one the target could have said.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
 from outrider.contracts.requests import TokenLogprobs
 from outrider.sampling.choosing import target_probs
+from outrider.sampling.device_tensors import Readback, index_tensor
 from outrider.sampling.logits import RowGroup
-from outrider.verification.logprobs import LogprobsQuery, token_logprobs
+from outrider.verification.logprobs import LogprobsQuery, ask_logprobs
 
 
 @dataclass(slots=True)
@@ -56,21 +57,38 @@ class ScoredRows:
     count: int
 
 
-def score(logits: torch.Tensor, scored: Sequence[ScoredRows]) -> None:
-    """Add what the rows say to each one's ``TokenScores``.
+def score(logits: torch.Tensor, scored: Sequence[ScoredRows], readback: Readback) -> Callable[[], None]:
+    """Ask for what the rows say to each one's ``TokenScores``.
 
     Args:
         logits: ``[R, vocab]``, raw.
         scored: of different ``TokenScores`` each.
+        readback: to be read before the answer is called, which adds it.
     """
     queries: list[LogprobsQuery] = []
     for one in scored:
-        scores, done = one.scores, len(one.scores.entries)
-        tokens = scores.token_ids[done : done + one.count]
-        queries += [LogprobsQuery(one.first_row + i, token_id, scores.top) for i, token_id in enumerate(tokens)]
-        if scores.must_be_possible is not None and done == 0 and one.count:
-            probs = target_probs(logits[one.first_row][None], [scores.must_be_possible])
-            scores.impossible = not float(probs[0, scores.token_ids[0]]) > 0.0
-    entries = iter(token_logprobs(logits, queries))
-    for one in scored:
-        one.scores.entries += [next(entries) for _ in range(one.count)]
+        done = len(one.scores.entries)
+        tokens = one.scores.token_ids[done : done + one.count]
+        queries += [LogprobsQuery(one.first_row + i, token_id, one.scores.top) for i, token_id in enumerate(tokens)]
+    answers = ask_logprobs(logits, queries, readback)
+    doubted = [(one, group) for one in scored if (group := _doubt(one)) is not None]
+    probs = None
+    if doubted:
+        rows, token_ids = zip(*((one.first_row, one.scores.token_ids[0]) for one, _ in doubted), strict=True)
+        at = index_tensor(rows, logits.device)
+        of_rows = target_probs(logits[at], [group for _, group in doubted])
+        probs = readback.ask(of_rows.gather(1, index_tensor(token_ids, logits.device)[:, None])[:, 0])
+
+    def add() -> None:
+        for (one, _), prob in zip(doubted, [] if probs is None else probs().tolist(), strict=True):
+            one.scores.impossible = not prob > 0.0
+        entries = iter(answers())
+        for one in scored:
+            one.scores.entries += [next(entries) for _ in range(one.count)]
+
+    return add
+
+
+def _doubt(one: ScoredRows) -> RowGroup | None:
+    """Describes the first of the rows, if what stands behind it might be impossible."""
+    return one.scores.must_be_possible if one.count and not one.scores.entries else None

@@ -6,7 +6,7 @@ from before (``kept_rows``); then it is the block's *head* and the pass computes
 a block that wants hidden states has its head computed again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -19,7 +19,8 @@ from outrider.engines.verifier.generation import HeldGeneration
 from outrider.engines.verifier.token_scores import ScoredRows, TokenScores, score
 from outrider.engines.verifier.tree_branches import Branches, ForkedPath
 from outrider.engines.verifier.two_steps import wants_hidden
-from outrider.verification.speculative import rows_of
+from outrider.sampling.device_tensors import Readback
+from outrider.verification.ratio_block import rows_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +128,18 @@ def rows_in_order(works: Sequence[Work]) -> list[int] | None:
     return order
 
 
-def score_rows(logits: Tensor, works: Sequence[Work]) -> None:
-    """Score what this pass has computed of prompts and forced tokens; ``logits`` are all rows of ``works``."""
+def score_rows(logits: Tensor, works: Sequence[Work], readback: Readback) -> Callable[[], None]:
+    """Score what this pass has computed of prompts and forced tokens; see ``token_scores.score``.
+
+    Args:
+        logits: all rows of ``works``.
+        works: the pass.
+        readback: to be read before the answer is called, which adds the scores.
+    """
     if not any(work.scored for work in works):
-        return
+        return lambda: None
     scored: list[ScoredRows] = []
     for work, end in zip(works, accumulate(work.logit_rows for work in works), strict=True):
         shift = end - work.computed_tokens
         scored += [ScoredRows(scores, rows.start + shift, len(rows)) for scores, rows in work.scored]
-    score(logits, scored)
+    return score(logits, scored, readback)

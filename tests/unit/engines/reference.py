@@ -13,7 +13,7 @@ from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import SamplingParams, TokenLogprobs
 from outrider.contracts.verifying import AcceptanceRule, Block, OpenGeneration, Unfinished, Verified, VerifierEngine
 from outrider.verification.decision import BlockDecision
-from outrider.verification.speculative import RatioBlock, rows_of
+from outrider.verification.ratio_block import RatioBlock, rows_of
 from tests.unit.engines.conftest import CONTEXT_TOKENS, VOCAB, MakeVerifier, tiny_llama
 from tests.unit.engines.table_drafter import TableModel
 from tests.unit.verification import oracle

@@ -1,5 +1,7 @@
 """``adjust_logits`` against a plain reference written row by row, and against transformers' processors."""
 
+from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import cast
 
@@ -21,9 +23,18 @@ from transformers import (
 from outrider.contracts.errors import ParameterError, ShapeError
 from outrider.contracts.requests import SamplingParams
 from outrider.sampling.choosing import choose_tokens, target_probs
+from outrider.sampling.device_tensors import everywhere_at_once
 from outrider.sampling.logits import RowGroup, TokenCounts, adjust_logits
 
 VOCAB = 12
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["on a processor", "at once"], autouse=True)
+def both_ways(request: pytest.FixtureRequest) -> Iterator[None]:
+    with everywhere_at_once() if request.param else nullcontext():
+        yield
+
+
 BOUNDARY = 1e-5  # float32 may decide either way on mass or logits this close to a limit
 
 Row = npt.NDArray[np.float64]

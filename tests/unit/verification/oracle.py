@@ -21,7 +21,7 @@ from outrider.contracts.exchanged import (
 )
 from outrider.contracts.requests import SamplingParams
 from outrider.verification.decision import BlockDecision
-from outrider.verification.speculative import RatioBlock
+from outrider.verification.ratio_block import RatioBlock
 
 Row = npt.NDArray[np.float64]
 

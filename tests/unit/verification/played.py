@@ -213,9 +213,10 @@ def drafter_over(models: Pair) -> drafter_engine.TorchDrafter:
     """The engine over the draft model."""
     table = MaskedTable(models.draft_logits, models.vocab)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drafter_engine, "PagedModel", lambda *_: table)
+        patch.setattr(drafter_engine, "DraftModel", lambda *_: table)
         patch.setattr(drafter_engine, "kv_bytes_per_token", lambda _: 1)
-        servable = SimpleNamespace(model=None, vocab_size=models.vocab, max_context_tokens=CONTEXT_TOKENS)
+        model = SimpleNamespace(get_output_embeddings=lambda: None)
+        servable = SimpleNamespace(model=model, vocab_size=models.vocab, max_context_tokens=CONTEXT_TOKENS)
         return drafter_engine.TorchDrafter(cast("Any", servable), EngineLimits(BLOCKS * BLOCK_TOKENS, BLOCK_TOKENS))
 
 

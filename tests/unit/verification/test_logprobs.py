@@ -1,5 +1,8 @@
 """Log-probabilities against float64 numpy, ties included."""
 
+from collections.abc import Iterator
+from contextlib import nullcontext
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -8,9 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.contracts.requests import TokenLogprobs
+from outrider.sampling.device_tensors import everywhere_at_once
 from outrider.verification.logprobs import LogprobsQuery, token_logprobs
 
 VOCAB = 9
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["on a processor", "at once"], autouse=True)
+def both_ways(request: pytest.FixtureRequest) -> Iterator[None]:
+    with everywhere_at_once() if request.param else nullcontext():
+        yield
+
+
 ROWS = 4
 
 # Few different values: most rows have ties, at the cut as well.

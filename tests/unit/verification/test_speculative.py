@@ -22,11 +22,13 @@ from outrider.contracts.exchanged import (
     TargetRow,
 )
 from outrider.contracts.verifying import Block
+from outrider.sampling.device_tensors import everywhere_at_once
 from outrider.sampling.distributions import softmax
 from outrider.sampling.noise import Purpose, uniforms
 from outrider.verification.correction import draw_correction
 from outrider.verification.decision import BlockDecision
-from outrider.verification.speculative import RatioBlock, rows_of, verify_ratio
+from outrider.verification.ratio_block import RatioBlock, rows_of
+from outrider.verification.speculative import verify_ratio
 from tests.unit.verification import oracle
 
 VOCAB = 5
@@ -98,6 +100,8 @@ def test_each_block_of_a_batch_is_decided_as_the_algorithm_says(
         oracle.ratio(block, list(rows), choices) for block, rows, choices in batch
     ]
     assert verify_ratio(torch.from_numpy(target), blocks, torch.tensor(choices, dtype=torch.int64)) == together
+    with everywhere_at_once():
+        assert verify_ratio(torch.from_numpy(target), blocks, choices) == together
 
 
 def uniform_scalars(nodes: int) -> ScalarDraft:

@@ -1,6 +1,6 @@
 """A drafter that proposes some tokens only computes their logits alone, and drafts as if it had computed them all."""
 
-from typing import Any
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 from outrider.contracts.requests import ProtocolName, SamplingParams
 from outrider.models.drafter_model import FrequentHead
 from outrider.protocols.registry import PROTOCOLS
+from outrider.sampling.device_tensors import everywhere_at_once
 from tests.unit.engines.conftest import VOCAB, tiny_llama, torch_drafter
 from tests.unit.engines.drafter_device import GREEDY, PENALISED, SAMPLED, TERMS, Device, answers_of, draft_of
 
@@ -62,6 +63,18 @@ def test_every_protocol_drafts_the_same_from_fewer_logits(protocol: ProtocolName
             one.tokens += [drafts[0].token_ids[0], 11]
 
 
+@pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys())
+def test_a_device_of_its_own_chooses_the_same(params: SamplingParams) -> None:
+    """All rows at once, and the noise made where they are."""
+    drafts = []
+    for where in (nullcontext, everywhere_at_once):
+        engine, device = torch_drafter(proposing_some(recognised=True)), Device("a", params)
+        engine.open(device.opening(), TERMS)
+        with where():
+            drafts.append(draft_of(engine, device.request(6)))
+    assert drafts[0] == drafts[1]
+
+
 def test_requests_that_name_tokens_and_others_are_drawn_together() -> None:
     engine = torch_drafter(proposing_some(recognised=True))
     alone = torch_drafter(proposing_some(recognised=True))
@@ -94,7 +107,7 @@ def test_a_request_that_leaves_none_of_its_tokens_is_drafted_for_all_the_same(pr
 
 
 def test_its_logits_are_those_of_the_whole_head() -> None:
-    model: Any = tiny_llama()
+    model = tiny_llama()
     hidden = torch.randn(5, model.config.hidden_size, generator=torch.Generator().manual_seed(1))
     weight = model.lm_head.weight.detach()
     projection = torch.randn(weight.shape[1], weight.shape[1], generator=torch.Generator().manual_seed(2))

@@ -163,7 +163,7 @@ def test_packing_leaves_no_weights_behind(make: Callable[[], PreTrainedModel]) -
 
 def qwen3_moe() -> PreTrainedModel:
     """Whose experts are stacked in one tensor."""
-    experts: dict[str, Any] = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "decoder_sparse_step": 1}
+    experts: dict[str, Any] = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
     return Qwen3MoeForCausalLM(Qwen3MoeConfig(**SHAPE, **HEADS, **experts))
 
 

@@ -1,0 +1,100 @@
+"""Edits of single logits, of all requests at once: bias, penalties, withheld tokens.
+
+The host says which logits and by how much; one operation each edits them where they are.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from outrider.contracts.errors import ParameterError
+from outrider.contracts.exchanged import FloatRow, IntRow
+from outrider.sampling.device_tensors import on_device
+
+if TYPE_CHECKING:
+    from outrider.sampling.logits import RowGroup, TokenCounts
+
+_REMOVED = float("-inf")
+_Bools = npt.NDArray[np.bool_]
+
+
+def edit_tokens(logits: Tensor, placed: Sequence[tuple[int, "RowGroup"]]) -> None:
+    """Apply each group's bias, then its penalties, then withhold its tokens, in place.
+
+    Args:
+        logits: ``[R, vocab]`` float32, contiguous.
+        placed: the groups, each with its first row.
+
+    Raises:
+        ParameterError: a logit bias names a token outside the vocabulary.
+    """
+    vocab, flat = logits.shape[1], logits.view(-1)
+    if biased := [_bias(start, group, vocab) for start, group in placed if group.params.logit_bias]:
+        index, bias = (on_device(np.concatenate(parts), flat.device) for parts in zip(*biased, strict=True))
+        flat[index] = flat[index] + bias
+    penalised = [
+        _penalties(start, group, group.counts, vocab)
+        for start, group in placed
+        if group.counts is not None and group.params.penalised
+    ]
+    if penalised:
+        index, seen, penalty, repetition = (
+            on_device(np.concatenate(parts), flat.device) for parts in zip(*penalised, strict=True)
+        )
+        values = flat[index]
+        repeated = torch.where(values > 0, values / repetition, values * repetition)
+        values = torch.where(seen, repeated, values)
+        flat[index] = values - penalty
+    if withheld := [_withheld(start, group, vocab) for start, group in placed if group.withheld_rows]:
+        flat.index_fill_(0, on_device(np.concatenate(withheld), flat.device), _REMOVED)
+
+
+def _bias(start: int, group: "RowGroup", vocab: int) -> tuple[IntRow, FloatRow]:
+    """Which logits, each once, and what is added to them."""
+    ids, biases = zip(*group.params.logit_bias, strict=True)
+    if max(ids) >= vocab:
+        raise ParameterError("logit_bias", f"token ids below the vocabulary's size {vocab}", max(ids))
+    token_ids, place = np.unique(np.asarray(ids, dtype=np.int64), return_inverse=True)
+    total = np.zeros(token_ids.size, dtype=np.float32)
+    np.add.at(total, place, np.asarray(biases, dtype=np.float32))
+    return _index(start, group.rows, token_ids, vocab), np.tile(total, group.rows)
+
+
+def _penalties(
+    start: int, group: "RowGroup", counts: "TokenCounts", vocab: int
+) -> tuple[IntRow, _Bools, FloatRow, FloatRow]:
+    """Of the tokens that occurred alone; row i counts prompt, output and ``path[:i]``.
+
+    Returns:
+        Which logits; whether their tokens occurred by then; what is subtracted; the repetition penalty.
+    """
+    conditioned_on = np.asarray(group.path[: max(group.rows - 1, 0)], dtype=np.int64)
+    ids = np.union1d(np.flatnonzero(counts.seen), conditioned_on)  # [n], sorted
+    drafted = np.zeros((group.rows, ids.size), dtype=np.int32)
+    drafted[np.arange(1, conditioned_on.size + 1), np.searchsorted(ids, conditioned_on)] = 1
+    drafted = drafted.cumsum(axis=0, dtype=np.int32)  # [rows, n]: row i counts path[:i]
+    output, params = counts.output[ids] + drafted, group.params
+    penalty = params.frequency_penalty * output + params.presence_penalty * (output > 0)
+    index = _index(start, group.rows, ids, vocab)
+    return (
+        index,
+        (counts.seen[ids] | (drafted > 0)).ravel(),
+        penalty.astype(np.float32).ravel(),
+        np.full(index.size, params.repetition_penalty, dtype=np.float32),
+    )
+
+
+def _withheld(start: int, group: "RowGroup", vocab: int) -> IntRow:
+    """An id outside the vocabulary cannot be chosen anyway: a model may name more ends than it has."""
+    ids = [token_id for token_id in group.params.withheld_ids if 0 <= token_id < vocab]
+    return _index(start, group.withheld_rows, np.asarray(ids, dtype=np.int64), vocab)
+
+
+def _index(start: int, rows: int, token_ids: IntRow, vocab: int) -> IntRow:
+    """Places of the tokens in each of the rows, as if all rows were one."""
+    index: IntRow = (np.arange(start, start + rows, dtype=np.int64)[:, None] * vocab + token_ids).ravel()
+    return index

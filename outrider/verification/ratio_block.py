@@ -1,0 +1,134 @@
+"""A block that the ratio rule can decide, and what a device is sent that draws its correction itself."""
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from outrider.contracts.errors import ShapeError, UnsupportedBlockError
+from outrider.contracts.exchanged import (
+    Deferral,
+    DenseDraft,
+    DraftDistribution,
+    FloatField,
+    FloatRow,
+    ScalarDraft,
+    SparseDraft,
+)
+from outrider.contracts.verifying import Block
+from outrider.sampling.distributions import Probs
+from outrider.sampling.noise import Purpose, uniforms
+from outrider.sampling.rounding import round_floats
+from outrider.verification.correction import correction_source
+from outrider.verification.decision import BlockDecision, DraftShape, shape_of
+from outrider.verification.draft_rows import DraftRows
+from outrider.verification.tree import Halt, walk
+
+
+@dataclass(frozen=True, slots=True)
+class RatioBlock:
+    """One block that the ratio rule can decide: to make one is to check it. Fields as in ``contracts.verifying.Block``.
+
+    Attributes:
+        distinct: the siblings of a tree were drawn without replacement.
+        seed: the request's.
+        position: absolute position of the token row 0 predicts.
+        shape: of the draft.
+    """
+
+    draft: tuple[int, ...]
+    parents: tuple[int, ...] | None
+    distribution: DraftDistribution
+    distinct: bool
+    bonus: bool
+    deferral: Deferral | None
+    seed: int
+    position: int
+    shape: DraftShape = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Refuse what the rule cannot decide.
+
+        Raises:
+            UnsupportedBlockError: what was sent of the draft distribution does not allow what is asked for.
+            ShapeError: the distribution's rows are not those of the draft; parents are no tree.
+        """
+        if (found := _undecidable(self)) is not None:
+            raise UnsupportedBlockError(f"the ratio rule found {found}")
+        nodes, sent = len(self.draft), self.distribution
+        object.__setattr__(self, "shape", shape_of(nodes, self.parents))
+        if sent is not None and nodes > 0:
+            rows = sum(map(bool, self.shape.children)) if isinstance(sent, SparseDraft) else nodes
+            found_rows = len(sent.numerators if isinstance(sent, ScalarDraft) else sent.logits)
+            if found_rows != rows:
+                raise ShapeError(f"a draft of {nodes} tokens needs {rows} draft rows, found {found_rows}")
+
+
+def _undecidable(block: RatioBlock) -> str | None:
+    """What of a block's form leaves the rule without an answer; None if nothing does."""
+    sent, deferral, drafted, tree = block.distribution, block.deferral, bool(block.draft), block.parents is not None
+    for wrong, found in (
+        (drafted and sent is None, "no draft distribution; the rule needs what the draft was sampled from"),
+        (tree and isinstance(sent, ScalarDraft | DenseDraft), "a tree without sparse rows; send one for each parent"),
+        (
+            drafted and isinstance(sent, ScalarDraft) and deferral is None,
+            "scalars without a deferral; the residual of a rejection is known to the device alone",
+        ),
+        (tree and deferral is not None, "a tree with a deferral; corrections can be deferred for chains only"),
+        (
+            deferral is not None and deferral.row_field is FloatField.INT8,
+            "an int8 target row; send it as fp32, fp16 or bf16",
+        ),
+    ):
+        if wrong:
+            return found
+    return None
+
+
+def rows_of(block: RatioBlock | Block) -> int:
+    """Target rows that decide a block of K draft tokens.
+
+    K + 1 for a tree, for a chain that wants a bonus token, and for a block without draft that asks for a correction's
+    row; else K (a deferred correction needs no row besides those of the draft). True under every rule.
+    """
+    nodes = len(block.draft)
+    asks_row = nodes == 0 and block.deferral is not None
+    return nodes + (block.bonus or block.parents is not None or asks_row)
+
+
+def rounded(values: FloatRow, deferral: Deferral | None) -> FloatRow:
+    """What the device is to compute with as well."""
+    return values if deferral is None else round_floats(values, deferral.row_field)
+
+
+def defer(block: RatioBlock, deferral: Deferral, path: tuple[int, ...], target_row: FloatRow) -> BlockDecision:
+    """What the device is to draw from, or its token if there is only one."""
+    row = rounded(target_row, deferral)
+    possible = np.flatnonzero(row)
+    if len(possible) == 1:
+        return BlockDecision(path, int(possible[0]))
+    return BlockDecision(path, None, correction_source(row, deferral, block.seed, block.position + len(path)))
+
+
+def steps_of(
+    block: RatioBlock, first_probs: FloatRow, draft_rows: DraftRows, *, deferred: bool
+) -> Generator[int, FloatRow | Probs, Halt]:
+    """``walk`` along the block, with the noise of its tests; ``first_probs`` as rounded."""
+
+    def accept_uniforms(depth: int, count: int) -> Probs:
+        return uniforms(block.seed, block.position + depth, Purpose.ACCEPT, count)
+
+    return walk(
+        block.draft,
+        block.shape.children,
+        first_probs.tolist(),
+        draft_rows,
+        accept_uniforms,
+        distinct=block.distinct,
+        deferred=deferred,
+    )
+
+
+def residual_uniform(block: RatioBlock, halt: Halt) -> float:
+    """For the draw of what follows a rejection."""
+    return float(uniforms(block.seed, block.position + len(halt.path), Purpose.RESIDUAL, 1)[0])
