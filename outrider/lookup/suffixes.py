@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 LEAST_MATCH = 3  # tokens that have to be the same
-_MOST_COMPARED = 32  # a longer match says no more
+MOST_COMPARED = 32  # a longer match says no more
 _MOST_PLACES = 16  # of one beginning, the latest
 
 
@@ -37,6 +37,11 @@ class Suffixes:
                     del found[0]
             tokens.append(token_id)
 
+    @property
+    def token_ids(self) -> Sequence[int]:
+        """All of it, not to be changed."""
+        return self._tokens
+
     def find(self, most_tokens: int) -> Found | None:
         """What may come next, at most so many tokens; None if the text has never ended like this."""
         tokens = self._tokens
@@ -49,7 +54,7 @@ class Suffixes:
 
     def _matched(self, place: int) -> int:
         tokens, count = self._tokens, LEAST_MATCH
-        most = min(place, _MOST_COMPARED)
+        most = min(place, MOST_COMPARED)
         while count < most and tokens[place - 1 - count] == tokens[-1 - count]:
             count += 1
         return count

@@ -82,6 +82,7 @@ class Estimate:
     exchange_s: float = 0.0  # of these, drafting and the link
     alone_s: float = float("inf")  # a round without a draft would take now
     load: float = 0.0  # of the verifier, 0 idle to 1 saturated (``outrider.selection.load``)
+    verifier_s_per_token: float = 0.0  # what a committed token takes of the verifier (``outrider.selection.estimates``)
 
 
 class ChoiceReason(StrEnum):

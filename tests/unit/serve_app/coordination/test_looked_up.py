@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from outrider.contracts.requests import FinishReason, GenerationChunk, GenerationRequest, SamplingParams
-from outrider.rounds.looked_up import LOOKUP, Lookup
+from outrider.rounds.looked_up import LOOKUP
+from outrider.selection.arms import DRAFT, LOOKUP_DRAFT
+from outrider.selection.regime import Regime, RegimeSettings
 from tests.unit.serve_app.api.in_memory_service import (
     ENGINE_S,
     LONG_PROMPT,
@@ -27,7 +29,8 @@ REPETITIVE = SamplingParams(temperature=0.7, seed=3, logit_bias=((5, 100.0),))
 
 
 def serving(*drafters: EngineTransport, lookup_window: int = 8, **settings: object) -> Service:
-    service = Service(*drafters, **settings)  # type: ignore[arg-type]
+    regime = Regime((LOOKUP_DRAFT if lookup_window else DRAFT,), RegimeSettings(), 0.0)
+    service = Service(*drafters, regime=regime, **settings)  # type: ignore[arg-type]
     speculation = replace(service.rules.speculation, lookup_window=lookup_window)
     service.rules = replace(service.rules, speculation=speculation)
     return service
@@ -144,20 +147,3 @@ async def test_it_ends_inside_what_was_looked_up(params: SamplingParams) -> None
         service = serving()
         assert tokens_of(await service.response(replace(request, max_tokens=end + 1))) == truth[: end + 1]
         await service.idle()
-
-
-def test_what_comes_true_is_drafted_further_and_what_does_not_hardly_at_all() -> None:
-    text = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]
-    good, bad = Lookup([*text, *text[:8]], 8), Lookup([*text, *text[:8]], 8)
-    first = good.draft((), 100)
-    assert first is not None
-    assert first.token_ids == tuple(text[8:12] + text[:3])[: len(first.token_ids)]
-    for _ in range(20):
-        good.learn(first, 4, rejected=False)
-        bad.learn(first, 0, rejected=True)
-    better = good.draft((), 100)
-    assert better is not None
-    assert better.likely
-    assert len(better.token_ids) == 8
-    assert good.draft((), 3) == replace(better, token_ids=better.token_ids[:3], survivals=better.survivals[:3])
-    assert [bad.draft((), 100) is None for _ in range(32)].count(False) == 2, "one token is tried now and then"
