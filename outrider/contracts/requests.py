@@ -16,6 +16,7 @@ from outrider.contracts.slo import BEST_EFFORT, LedgerRecord, SloClass
 GenerationId = str
 ProtocolName = str  # one of ``outrider.protocols.registry``
 MAX_SEED = 2**64 - 1
+DEFAULT_LOOKUP_TOKENS = 8  # looked up in a text at once, where somebody asks for it without a number
 MAX_LOOKUP_TOKENS = 64
 
 

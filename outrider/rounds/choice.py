@@ -42,7 +42,7 @@ class Speculation:
         wire: how messages are written.
         has_drafters: whether there are any.
         drafts_ahead: whether stretches may go on while a device drafts.
-        lookup_window: tokens looked up in the text itself, at most; 0: nothing is.
+        lookup_window: tokens looked up in the text itself, at most; 0: nothing is unless a request asks for it.
     """
 
     protocols: tuple[ProtocolName, ...]
