@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-import numpy as np
-
+from outrider.contracts.cost import BatchWork, VerifyCost
 from outrider.selection.situation import Estimate, VerifierView
 
 _LEAST_GAIN = 0.01  # of the tokens per second; as in ``scheduling.trimming``
@@ -45,19 +44,18 @@ def worth_verifying(survivals: Sequence[float], verifier: VerifierView, position
         verifier: as it is now.
         position: tokens committed so far.
     """
-    count, cached, others = len(survivals), max(position - 1, 0), max(verifier.batch_blocks, 1.0) - 1.0
-    rows = np.arange(1.0, count + 2.0)
-    works = np.empty((count + 1, 3))
-    works[:, 0] = others + rows
-    works[:, 1] = others * (cached + 1.0) + (cached + rows) * rows
-    works[:, 2] = (others + 1.0) * cached
-    steps_s = verifier.cost_model.predict_works_s(works)
-    gains = [0.0, *accumulate(survivals)]
-    per_s = (others + 1.0 + np.array(gains)) / (steps_s + verifier.fixed_s)
-    best = count - int(per_s[::-1].argmax())
-    if per_s[best] < (1.0 + _LEAST_GAIN) * per_s[0]:
-        best = 0
-    return Worth(best, gains[best], float(steps_s[best] - steps_s[0]), float(steps_s[0]))
+    cached, others = max(position - 1, 0), max(1, round(verifier.batch_blocks)) - 1
+    with_others = BatchWork(others, others * (cached + 1), others * cached)
+    predict_s, fixed_s = verifier.cost_model.predict_work_s, verifier.fixed_s
+    alone_s = predict_s(with_others.plus(VerifyCost(1, cached)))
+    best, best_gain, best_s = 0, 0.0, alone_s
+    best_per_s = (1.0 + _LEAST_GAIN) * (others + 1.0) / (alone_s + fixed_s)
+    for tokens, gain in enumerate(accumulate(survivals), start=1):
+        step_s = predict_s(with_others.plus(VerifyCost(tokens + 1, cached)))
+        per_s = (others + 1.0 + gain) / (step_s + fixed_s)
+        if per_s >= best_per_s:
+            best, best_gain, best_s, best_per_s = tokens, gain, step_s, per_s
+    return Worth(best, best_gain, best_s - alone_s, alone_s)
 
 
 def beats(worth: Worth, verifier: VerifierView, chosen: Estimate) -> bool:
