@@ -7,6 +7,7 @@ where the next match is probably worth more than a round trip to the coordinator
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from outrider.contracts.requests import GenerationRequest
 from outrider.lookup.matches import Matches
@@ -18,8 +19,8 @@ from outrider.selection.worth import Worth, worth_verifying
 
 LOOKUP = "lookup"  # in the place of a protocol's name, for those who count
 _LEAST_SURVIVAL = 0.1  # of the last token drafted, however cheap rows are
-_WEIGHT = 1 / 32  # of the newest token, in what looking up gains
-_FIRST_GAIN = 0.5  # tokens
+_OWN_WEIGHT, _WEIGHT = 1 / 12, 1 / 32  # of the newest round, in what looking up gains one response, and all
+_FIRST_GAIN = 0.25  # tokens
 _SURE = 1.5  # times its price that a round trip has to gain
 _TOGETHER = 1.5  # blocks in a step, from which on others' steps go on while one waits
 
@@ -43,15 +44,15 @@ class Experience:
     """What all responses of a verifier have learned, and said. Mutable.
 
     Attributes:
-        gain_tokens: that looking up brings a round, whether something is found or not.
+        gain_tokens: that looking up brought a round, whether something was found or not.
     """
 
     matches: Matches = field(default_factory=Matches)
     earlier: EarlierTexts = field(default_factory=lambda: EarlierTexts(0))
     gain_tokens: float = _FIRST_GAIN
 
-    def looked(self, gain_tokens: float) -> None:
-        """Once more, for so many tokens in expectation."""
+    def gained(self, gain_tokens: float) -> None:
+        """Once more, so many tokens."""
         self.gain_tokens += _WEIGHT * (gain_tokens - self.gain_tokens)
 
 
@@ -66,6 +67,8 @@ class Lookup:
         self._matches = Matches(experience.matches)
         self._known_tokens = 0  # of the response
         self._promised: tuple[int, Found] | None = None  # by the last match, of the response from there on
+        self._open: tuple[int, tuple[int, ...]] | None = None  # likewise, what would be drafted, not all decided
+        self._gain_tokens = experience.gain_tokens
 
     def draft(
         self, output_ids: Sequence[int], room: int, verifier: VerifierView, *, late_tokens: int = 0
@@ -89,10 +92,11 @@ class Lookup:
             certain = survivals[late_tokens - 1] if 0 < late_tokens <= len(survivals) else 1.0
             left = [survival / certain for survival in survivals[late_tokens:]]
             worth = worth_verifying(left, verifier, len(self._suffixes.token_ids)) if left else worth
-        self._experience.looked(worth.gain_tokens)
-        if found is None or not worth.tokens:
+        count = late_tokens + worth.tokens if worth.tokens else 0
+        if self._open is None:
+            self._open = len(output_ids), found.token_ids[:count] if found is not None else ()
+        if found is None or not count:
             return None
-        count = late_tokens + worth.tokens
         return LookedUp(found.token_ids[:count], survivals[:count], worth)
 
     def waits(self, verifier: VerifierView, found: LookedUp | None) -> bool:
@@ -101,8 +105,9 @@ class Lookup:
         While others' steps go on it is so only if theirs do not: all wait alike, by what all have found.
         """
         gain_tokens = self._experience.gain_tokens
-        if found is not None and verifier.batch_blocks < _TOGETHER:
-            gain_tokens = max(gain_tokens, found.survivals[-1] * len(found.survivals))
+        if verifier.batch_blocks < _TOGETHER:
+            again = 0.0 if found is None else found.survivals[-1] * len(found.survivals)
+            gain_tokens = max(self._gain_tokens, again)
         step_s = worth_verifying((), verifier, 1).step_s
         return gain_tokens * step_s > _SURE * verifier.fixed_s
 
@@ -114,10 +119,24 @@ class Lookup:
         if self._promised is not None:
             since, found = self._promised
             self._matches.came(found.matched, found.token_ids, output_ids[since:])
+        self._count(output_ids)
         self._suffixes.extend(self._prompt_ids)
         self._prompt_ids = ()
         self._suffixes.extend(output_ids[self._known_tokens :])
         self._known_tokens = len(output_ids)
+
+    def _count(self, output_ids: Sequence[int]) -> None:
+        """What looking up brought, or would have: one round after another, as if what was worth it had been drafted."""
+        if self._open is None:
+            return
+        since, drafted = self._open
+        committed = output_ids[since : since + len(drafted)]
+        right = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(drafted, committed, strict=False)))
+        if right == len(committed) < len(drafted) or len(output_ids) == since:
+            return  # more may come
+        self._gain_tokens += _OWN_WEIGHT * (right - self._gain_tokens)
+        self._experience.gained(right)
+        self._open = None
 
     def _found_earlier(self, most_tokens: int) -> Found | None:
         return self._experience.earlier.find(self._tenant, self._suffixes.token_ids, most_tokens)

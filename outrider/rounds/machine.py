@@ -54,7 +54,8 @@ from outrider.rounds.events import (
     Turn,
 )
 from outrider.rounds.generation import Generation
-from outrider.rounds.looked_up import LookedUp, looks_up, lookup_of
+from outrider.rounds.looked_up import LookedUp
+from outrider.rounds.looking import Looking, taken
 from outrider.rounds.open_round import OpenRound
 from outrider.rounds.rules import LINK_PATIENCE, RoundRules
 from outrider.rounds.states import CorrectionEvent, CorrectionState, GenerationState, RoundEvent
@@ -62,8 +63,7 @@ from outrider.rounds.telling import Teller
 from outrider.rounds.verifier_side import VerifierSide
 from outrider.scheduling.ledger import resumed_ledger
 from outrider.selection.arms import DRAFT
-from outrider.selection.situation import Estimate, RoundChoice, VerifierView
-from outrider.selection.worth import beats
+from outrider.selection.situation import Estimate, RoundChoice
 from outrider.text.shown import IncrementalText
 
 _MOST_BESIDE = 1024  # rounds of a stretch while a draft is under way; messages to devices tell a number modulo 256
@@ -86,10 +86,9 @@ class RoundMachine:
         self._ahead: OpenRound | None = None  # ordered ahead: with its device, held, or with the verifier with a block
         self._beside: OpenRound | None = None  # looked up, and given to the verifier while it goes on by itself
         self._verifier = VerifierSide(generation, rules, self._account, self._chooser)
-        self._lookup = lookup_of(request, rules.experience, rules.speculation.lookup_window)
+        self._looking = Looking(generation, rules)
         self._choice: RoundChoice | None = None
         self._arm = DRAFT  # under which that was made
-        self._view: VerifierView | None = None  # as last seen
 
     @property
     def generation(self) -> Generation:
@@ -124,9 +123,8 @@ class RoundMachine:
                 effects = self._answered(event, now_s)
             case Decided():
                 effects = self._decided(event, now_s)
-        if self._lookup is not None and self._generation.state is GenerationState.FINISHED:
-            self._lookup.over(self._generation.output_ids)
-            self._lookup = None
+        if self._generation.state is GenerationState.FINISHED:
+            self._looking.over()
         return effects
 
     def moved(self, number: int, event: RoundEvent) -> None:
@@ -141,7 +139,7 @@ class RoundMachine:
     def _turn(self, turn: Turn, now_s: float) -> list[Effect]:
         if self._began_at_s is None:
             self._began_at_s = now_s
-        self._view = turn.verifier
+        self._looking.sees(turn)
         if self._ahead is not None:
             return self._go_on_without(self._ahead)
         correction = self._generation.correction
@@ -175,7 +173,6 @@ class RoundMachine:
 
     def _choose(self, turn: Turn, now_s: float) -> RoundChoice:
         self._choice, self._arm = self._chooser.choose(turn, self._account.promise(now_s)), turn.arm
-        self._view = turn.verifier
         return self._choice
 
     def _begin(self, turn: Turn, began_at_s: float, now_s: float) -> list[Effect]:
@@ -184,15 +181,15 @@ class RoundMachine:
         plan, owed = choice.chosen.plan, generation.correction_by is not None
         if plan is None and owed:
             plan = CORRECTION_ALONE
-        found = None if owed else self._look_up(choice.chosen if plan is not None else None)
+        beside = plan is not None and not owed and self._goes_on_beside(choice.chosen)
+        found = None if owed else self._looking.found(None if plan is None or beside else choice.chosen)
         ordered: list[Effect] = []
-        if plan is not None and found is None and not owed and self._goes_on_beside(choice.chosen):
+        if beside and found is None:
             ordered, plan = self._order_ahead(choice.chosen, began_at_s), None
         number = generation.begin_round(drafting=plan is not None and found is None)
         if plan is None or found is not None:
             self._round = OpenRound(number, began_at_s)
-            asks = plan is not None and not self._goes_on_beside(choice.chosen)
-            return [*ordered, *self._verify_alone(self._round, found, asks=asks)]
+            return [*ordered, *self._verify_alone(self._round, found, asks=plan is not None and not beside)]
         self._round, order = self._drafted(number, began_at_s, plan, choice.chosen)
         if owed:
             order = replace(order, correction=generation.correction.source, binding=True)
@@ -237,7 +234,7 @@ class RoundMachine:
                 correction.happened(CorrectionEvent.DRAFTER_LOST)
                 return [*self._over(), *told]
             self._round = OpenRound(generation.begin_round(drafting=False), round_.began_at_s)
-            return [*told, *self._verify_alone(self._round, self._look_up())]
+            return [*told, *self._verify_alone(self._round, self._looking.found())]
         round_.exchanges.append(event.exchange)
         answer = event.exchange.answer
         if isinstance(answer, NeedsRow):
@@ -272,7 +269,7 @@ class RoundMachine:
     def _go_on_without(self, ahead: OpenRound) -> list[Effect]:
         """The verifier makes nothing by itself any more: a draft that was ordered ahead is next, or what is found."""
         assert self._began_at_s is not None
-        found = self._look_up()
+        found = self._looking.found()
         if found is not None and self._room_before(ahead):
             self._round = OpenRound(self._generation.begin_round(drafting=False), self._began_at_s)
             return self._verify_alone(self._round, found)
@@ -319,47 +316,25 @@ class RoundMachine:
     def _verify_alone(self, round_: OpenRound, found: LookedUp | None, *, asks: bool = False) -> list[Effect]:
         """No device drafts: the verifier may go on by itself, behind what was looked up, unless a device ``asks``."""
         if found is not None:
-            self._take(round_, found)
+            taken(round_, found, self._generation)
         stretch = self._stretch_behind(round_, waits=asks or self._waits_for_matches(found))
         self._verifier.until_round = stretch.until_round
         return [self._verifier.block(round_, stretch)]
 
-    def _look_up(self, instead_of: Estimate | None = None, *, late_tokens: int = 0) -> LookedUp | None:
-        """What is found and pays; ``instead_of`` what a device would draft, if more is expected of it."""
-        generation, lookup, view = self._generation, self._lookup, self._view
-        if lookup is None or view is None or not looks_up(generation.request, self._arm):
-            return None
-        room = generation.remaining_tokens - 1
-        found = lookup.draft(generation.output_ids, room, view, late_tokens=late_tokens)
-        if found is None or instead_of is None or self._goes_on_beside(instead_of):
-            return found
-        return found if beats(found.worth, view, instead_of) else None
-
     def _waits_for_matches(self, found: LookedUp | None = None) -> bool:
-        """Whether the next match is worth more than that the verifier goes on by itself."""
-        lookup, view = self._lookup, self._view
-        if lookup is None or view is None or not looks_up(self._generation.request, self._arm):
-            return False
-        return self._ahead is None and lookup.waits(view, found)
-
-    def _take(self, round_: OpenRound, found: LookedUp) -> None:
-        """What was looked up into a round without a device."""
-        generation = self._generation
-        round_.looked_up, round_.survivals = found, found.survivals
-        round_.expected_tokens = 1.0 + sum(found.survivals)
-        round_.draft = Draft(generation.name, round_.number, generation.position, found.token_ids)
+        """Not while a device drafts: that is beside what the verifier goes on with."""
+        return self._ahead is None and self._looking.waits(found)
 
     def _join_looked_up(self) -> list[Effect]:
         """What is looked up while the verifier goes on by itself joins its next step, behind the one under way."""
         ahead = self._ahead
         if ahead is not None and not self._room_before(ahead):
             return []
-        found = self._look_up(late_tokens=1)
+        found = self._looking.found(late_tokens=1)
         if found is None:
             return []
         number = self._generation.begin_round_behind(self._verifier.until_round)
-        self._beside = OpenRound(number, 0.0)
-        self._take(self._beside, found)
+        self._beside = taken(OpenRound(number, 0.0), found, self._generation)
         return self._joins(self._beside)
 
     def _room_before(self, ahead: OpenRound) -> bool:
@@ -477,13 +452,14 @@ class RoundMachine:
         generation.begin_following_round(number)
         self._round, self._began_at_s = OpenRound(number, now_s, block=alone(block), follows=True), now_s
         if event.turn is not None:
-            self._view, self._arm = event.turn.verifier, event.turn.arm
+            self._looking.sees(event.turn)
+            self._arm = event.turn.arm
         effects = list[Effect]()
         if event.goes_on and self._given is None:
             effects = self._join_held() or self._join_looked_up()
             effects = effects or self._renewed(number, event.turn, now_s, drafted=drafted)
         self._teller.explain(self._choice)
-        open_ = self._chooser.may_draft or self._lookup is not None
+        open_ = self._chooser.may_draft or self._looking.may
         asks = self._ahead is None and open_ and self._half_used(number + 1)
         return [*effects, Follow(number, self._account.terms(now_s, 1.0), asks)]
 
