@@ -9,18 +9,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from outrider.contracts.requests import GenerationRequest
+from outrider.contracts.requests import ChoiceReport, GenerationRequest, PlanEstimate
 from outrider.lookup.matches import Matches
 from outrider.lookup.store import EarlierTexts
 from outrider.lookup.suffixes import Found, Suffixes
+from outrider.rounds.choice import report
 from outrider.selection.arms import Arm
-from outrider.selection.situation import VerifierView
+from outrider.selection.situation import ChoiceReason, RoundChoice, VerifierView
 from outrider.selection.worth import Worth, worth_verifying
 
 LOOKUP = "lookup"  # in the place of a protocol's name, for those who count
 _LEAST_SURVIVAL = 0.1  # of the last token drafted, however cheap rows are
 _OWN_WEIGHT, _WEIGHT = 1 / 12, 1 / 32  # of the newest round, in what looking up gains one response, and all
 _FIRST_GAIN = 0.25  # tokens
+_TRIP_WEIGHT, _BELIEVED = 1 / 8, 0.998  # of the newest round trip; what is kept of the others a round, as times change
 _SURE = 1.5  # times its price that a round trip has to gain
 _TOGETHER = 1.5  # blocks in a step, from which on others' steps go on while one waits
 
@@ -45,15 +47,22 @@ class Experience:
 
     Attributes:
         gain_tokens: that looking up brought a round, whether something was found or not.
+        trip_s: that a round took beside its pass, where the verifier waited to be asked for it.
     """
 
     matches: Matches = field(default_factory=Matches)
     earlier: EarlierTexts = field(default_factory=lambda: EarlierTexts(0))
     gain_tokens: float = _FIRST_GAIN
+    trip_s: float = 0.0
 
     def gained(self, gain_tokens: float) -> None:
         """Once more, so many tokens."""
         self.gain_tokens += _WEIGHT * (gain_tokens - self.gain_tokens)
+        self.trip_s *= _BELIEVED
+
+    def waited(self, trip_s: float) -> None:
+        """The verifier waited to be asked for a round, which took so long beside its pass."""
+        self.trip_s += _TRIP_WEIGHT * (trip_s - self.trip_s)
 
 
 class Lookup:
@@ -109,7 +118,7 @@ class Lookup:
             again = 0.0 if found is None else found.survivals[-1] * len(found.survivals)
             gain_tokens = max(self._gain_tokens, again)
         step_s = worth_verifying((), verifier, 1).step_s
-        return gain_tokens * step_s > _SURE * verifier.fixed_s
+        return gain_tokens * step_s > _SURE * max(verifier.fixed_s, self._experience.trip_s)
 
     def over(self, output_ids: Sequence[int]) -> None:
         """The response is complete: it may be looked through from now on."""
@@ -140,6 +149,13 @@ class Lookup:
 
     def _found_earlier(self, most_tokens: int) -> Found | None:
         return self._experience.earlier.find(self._tenant, self._suffixes.token_ids, most_tokens)
+
+
+def report_looked_up(choice: RoundChoice, found: LookedUp) -> ChoiceReport:
+    """As a client sees it, beside what would have been done without it."""
+    tokens, round_s = 1.0 + found.worth.gain_tokens, choice.chosen.alone_s + found.worth.longer_s
+    estimate = PlanEstimate(LOOKUP, len(found.token_ids), (), round_s / tokens, tokens)
+    return ChoiceReport(estimate, report(choice).chosen, ChoiceReason.LOOKED_UP)
 
 
 def lookup_of(request: GenerationRequest, experience: Experience, most_tokens: int) -> Lookup | None:

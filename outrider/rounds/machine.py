@@ -24,7 +24,7 @@ from dataclasses import replace
 
 from outrider.contracts.drafting import Draft, DraftPlan, NeedsRow
 from outrider.contracts.errors import ContextTooLongError, GenerationFailedError
-from outrider.contracts.stretches import alone, goes_on
+from outrider.contracts.stretches import alone, goes_on, may_follow
 from outrider.contracts.verifying import Refused, Resolution, Stretch, Undecided, Verified
 from outrider.protocols.registry import CORRECTION_ALONE, PROTOCOLS
 from outrider.rounds.account import RoundAccount
@@ -271,6 +271,7 @@ class RoundMachine:
         assert self._began_at_s is not None
         found = self._looking.found()
         if found is not None and self._room_before(ahead):
+            self._teller.explain(self._choice)
             self._round = OpenRound(self._generation.begin_round(drafting=False), self._began_at_s)
             return self._verify_alone(self._round, found)
         return [AwaitDraft(ahead.number)] if ahead.draft is None else self._go(ahead, self._began_at_s)
@@ -317,6 +318,7 @@ class RoundMachine:
         """No device drafts: the verifier may go on by itself, behind what was looked up, unless a device ``asks``."""
         if found is not None:
             taken(round_, found, self._generation)
+            self._teller.explain_looked_up(self._choice, found)
         stretch = self._stretch_behind(round_, waits=asks or self._waits_for_matches(found))
         self._verifier.until_round = stretch.until_round
         return [self._verifier.block(round_, stretch)]
@@ -398,6 +400,8 @@ class RoundMachine:
         self._generation.round_happened(self._round.number, RoundEvent.OVERTAKEN)
         ahead.began_at_s = self._round.began_at_s
         self._takes_place(ahead)
+        if ahead.looked_up is not None:
+            self._teller.explain_looked_up(self._choice, ahead.looked_up)
 
     def _row_came(self, outcome: Verified, now_s: float) -> list[Effect]:
         """What a device is to draw from is known; if it leaves one token only, that is committed."""
@@ -432,6 +436,8 @@ class RoundMachine:
         yielded = len(committed.token_ids) - len(round_.uncommitted) + (generation.correction_by is not None)
         first = generation.stats.rounds <= 1
         judgement = self._account.judged(yielded, timing.total_s, timing.verify_s, first=first)
+        if not first and not round_.follows and not round_.exchanges and not may_follow(block):
+            self._rules.experience.waited(timing.total_s - timing.verify_s)
         if judgement is not None:
             generation.late(judgement.late)
             slo_class = generation.request.slo.name
