@@ -28,7 +28,7 @@ from outrider.contracts.stretches import alone, goes_on, may_follow
 from outrider.contracts.verifying import Refused, Resolution, Stretch, Undecided, Verified
 from outrider.protocols.registry import CORRECTION_ALONE, PROTOCOLS
 from outrider.rounds.account import RoundAccount
-from outrider.rounds.blocks import is_binding, row_request
+from outrider.rounds.blocks import row_request
 from outrider.rounds.choice import RoundChooser
 from outrider.rounds.events import (
     Answered,
@@ -38,7 +38,6 @@ from outrider.rounds.events import (
     AwaitDrafter,
     AwaitVerifier,
     Decided,
-    Drafter,
     Effect,
     Event,
     Extend,
@@ -57,6 +56,7 @@ from outrider.rounds.generation import Generation
 from outrider.rounds.looked_up import LookedUp
 from outrider.rounds.looking import Looking, taken
 from outrider.rounds.open_round import OpenRound
+from outrider.rounds.owed import Owed
 from outrider.rounds.rules import LINK_PATIENCE, RoundRules
 from outrider.rounds.states import CorrectionEvent, CorrectionState, GenerationState, RoundEvent
 from outrider.rounds.telling import Teller
@@ -81,6 +81,7 @@ class RoundMachine:
         ledger = resumed_ledger(request.slo.tokens_per_s, request.ledger, now_s)
         self._account = RoundAccount(ledger, rules.deadline_rule, rules.spikes)
         self._teller = Teller(generation, text, self._account)
+        self._owed = Owed(generation, self._account, self._teller, rules.speculation.wire)
         self._began_at_s: float | None = None  # of the round that is being made
         self._round: OpenRound | None = None
         self._ahead: OpenRound | None = None  # ordered ahead: with its device, held, or with the verifier with a block
@@ -147,20 +148,14 @@ class RoundMachine:
             return self._begin(turn, self._began_at_s, now_s)
         due_at_s = correction.wait_until_s(now_s, self._rules.correction_deadline_s)
         ready = turn.drafter is not None and turn.drafter.view is not None
-        if now_s >= due_at_s or (ready and not _may_draw(turn.drafter, correction.by)):
-            return self._give_up_correction()
+        if now_s >= due_at_s or (ready and not self._owed.may_draw(turn.drafter)):
+            self._began_at_s = None
+            return [self._owed.give_up_correction()]
         if not ready:
             return [AwaitDrafter(due_at_s)]
         if correction.state is CorrectionState.ROW_MISSING:
             return self._order_row(self._began_at_s)
         return self._begin(turn, self._began_at_s, now_s)
-
-    def _give_up_correction(self) -> list[Effect]:
-        """Its residual is known to no other model. The target draws the token: near, and said to be inexact."""
-        model = self._generation.correction_by
-        self._generation.forgo_correction()
-        self._began_at_s = None
-        return [Report(Incident.CORRECTION_GIVEN_UP, {"model": model})]
 
     def _order_row(self, began_at_s: float) -> list[Effect]:
         """Ask the verifier for what a device is to draw from."""
@@ -202,7 +197,7 @@ class RoundMachine:
         """A round with a draft, and what is asked of the device."""
         allowed_s, survivals = LINK_PATIENCE * estimate.round_s, self._chooser.survivals(plan)
         round_ = OpenRound(number, began_at_s, plan, estimate.expected_tokens, allowed_s, survivals)
-        return round_, AskDrafter(number, plan, None, allowed_s, self._is_binding(plan), estimate.exchange_s)
+        return round_, AskDrafter(number, plan, None, allowed_s, self._owed.is_binding(plan), estimate.exchange_s)
 
     def _goes_on_beside(self, estimate: Estimate) -> bool:
         """Whether this is ordered ahead."""
@@ -217,9 +212,6 @@ class RoundMachine:
         assert not order.binding, "what has to be used is waited for"
         return [OrderAhead(order)]
 
-    def _is_binding(self, plan: DraftPlan) -> bool:
-        return is_binding(plan, self._generation.request.params, self._rules.speculation.wire)
-
     def _answered(self, event: Answered, now_s: float) -> list[Effect]:
         if self._ahead is not None and event.round == self._ahead.number:
             return self._came(self._ahead, event, now_s)
@@ -229,7 +221,7 @@ class RoundMachine:
         correction = generation.correction
         if event.exchange is None:
             generation.round_happened(round_.number, RoundEvent.DRAFTER_LOST)
-            told = self._give_up_draft(round_) if event.censored else []
+            told = self._owed.give_up_draft(round_) if event.censored else []
             if correction.by is not None:  # another drafter draws it
                 correction.happened(CorrectionEvent.DRAFTER_LOST)
                 return [*self._over(), *told]
@@ -244,7 +236,7 @@ class RoundMachine:
         assert isinstance(answer, Draft), "only an undecided round is resolved"
         generation.round_happened(round_.number, RoundEvent.BLOCK_ARRIVED)
         round_.draft = answer
-        sent = [] if answer.correction is None else self._drawn(round_, answer.correction, now_s)
+        sent = [] if answer.correction is None else self._owed.drawn(round_, answer.correction, now_s)
         return [*sent, self._verifier.block(round_)] if generation.state is GenerationState.ACTIVE else sent
 
     def _came(self, ahead: OpenRound, event: Answered, now_s: float) -> list[Effect]:
@@ -293,26 +285,6 @@ class RoundMachine:
             self._beside = None
         else:
             self._ahead = None
-
-    def _give_up_draft(self, round_: OpenRound) -> list[Effect]:
-        """The target draws what was drafted, and perhaps because of what was: said to be inexact where that matters."""
-        plan = round_.plan
-        if plan is None or not self._is_binding(plan):
-            return []
-        self._generation.forgo_draft()
-        return [Report(Incident.DRAFT_GIVEN_UP, {"round": round_.number, "protocol": plan.protocol})]
-
-    def _drawn(self, round_: OpenRound, token_id: int, now_s: float) -> list[Effect]:
-        """A device's correction is here: sent at once, unless the verifier is to tell its log-probability."""
-        generation = self._generation
-        generation.correction.happened(CorrectionEvent.DRAWN)
-        if generation.request.logprobs is not None:
-            round_.uncommitted = (token_id,)
-            return []
-        committed = generation.commit_correction(token_id)
-        self._account.committed(1, now_s)
-        round_.sent_tokens = 1
-        return [Send(self._teller.chunk(committed))]
 
     def _verify_alone(self, round_: OpenRound, found: LookedUp | None, *, asks: bool = False) -> list[Effect]:
         """No device drafts: the verifier may go on by itself, behind what was looked up, unless a device ``asks``."""
@@ -404,12 +376,11 @@ class RoundMachine:
             self._teller.explain_looked_up(self._choice, ahead.looked_up)
 
     def _row_came(self, outcome: Verified, now_s: float) -> list[Effect]:
-        """What a device is to draw from is known; if it leaves one token only, that is committed."""
-        committed = self._generation.commit(outcome, ())
-        self._account.committed(len(committed.token_ids), now_s)
+        """What a device is to draw from is known; nothing is to be drawn any more if it left one token only."""
+        sent = self._owed.row_came(outcome, now_s)
         if self._generation.correction_by is None:
             self._over()
-        return [Send(self._teller.chunk(committed))] if committed.token_ids else []
+        return sent
 
     def _commit(self, round_: OpenRound, outcome: Verified, event: Decided, now_s: float) -> list[Effect]:
         generation, plan, block = self._generation, round_.plan, round_.verified
@@ -551,7 +522,3 @@ class RoundMachine:
         """The round is over; nothing more is to be done for it."""
         self._round = self._began_at_s = None
         return []
-
-
-def _may_draw(drafter: Drafter | None, model: str | None) -> bool:
-    return drafter is not None and drafter.model == model
