@@ -84,6 +84,11 @@ ROUNDS = _counter("rounds_total", "Committed rounds; protocol none: without a dr
 DRAFT_TOKENS = _counter("spec_decode_num_draft_tokens_total", "Draft tokens verified")
 ACCEPTED_TOKENS = _counter("spec_decode_num_accepted_tokens_total", "Draft tokens accepted")
 DRAFTS = _counter("spec_decode_num_drafts_total", "Rounds that verified a draft")
+LOOKED_UP_TOKENS = _counter(
+    "looked_up_tokens_total",
+    "Of draft tokens verified, those looked up in prompts and responses: accepted, rejected",
+    "outcome",
+)
 WASTED_DRAFT_S = _counter("wasted_draft_seconds_total", "Drafters' seconds spent on rejected tokens")
 PHASE_S = _histogram(
     "round_phase_seconds",

@@ -15,8 +15,8 @@ from statistics import mean
 from bench.harness.record import write_record
 from bench.regime.cells import COSTS, Cell, Outcome, played
 from cluster.reports.tables import percent, show_table
-from outrider.selection.arms import ARMS
 from outrider.selection.registry import SELECTION
+from outrider.simulation.scenario import MODELLED_ARMS
 
 
 def main(argv: Sequence[str]) -> None:
@@ -33,7 +33,13 @@ def main(argv: Sequence[str]) -> None:
     add("--warmup-s", type=float, default=10.0, help="left out of the figures behind it (default: %(default)s)")
     policies = [name for name, one in SELECTION.items() if not one.needs_window]
     add("--policy", choices=policies, default="cost_aware", help="within drafting arms (default: %(default)s)")
-    add("--arms", nargs="+", choices=tuple(ARMS), default=list(ARMS), help="of the regime (default: %(default)s)")
+    add(
+        "--arms",
+        nargs="+",
+        choices=MODELLED_ARMS,
+        default=list(MODELLED_ARMS),
+        help="of the regime (default: %(default)s)",
+    )
     add("--seeds", type=int, default=1, help="runs of each cell (default: %(default)s)")
     add("--jobs", type=int, default=1, help="processes (default: %(default)s)")
     add("--json", type=Path, default=None, metavar="FILE", help="write every figure")

@@ -18,7 +18,7 @@ from pydantic.dataclasses import dataclass
 from outrider.config.device_defaults import BatchSize, batch_size
 from outrider.contracts.errors import ConfigError
 from outrider.contracts.exchanged import FloatField, WireFormat
-from outrider.contracts.requests import ProtocolName
+from outrider.contracts.requests import DEFAULT_LOOKUP_TOKENS, MAX_LOOKUP_TOKENS, ProtocolName
 from outrider.contracts.slo import DEFAULT_CLASSES, SloClass
 from outrider.documents.names import NameIn
 from outrider.engines.registry import DRAFTERS, VERIFIERS
@@ -192,7 +192,8 @@ class SpeculationConfig:
     window: Window | None = None
     expansion: tuple[Siblings, ...] = ()
     drafts_ahead: bool = True
-    lookup_window: Annotated[int, Field(strict=True, ge=0, le=64)] = 0
+    lookup_window: Annotated[int, Field(strict=True, ge=0, le=MAX_LOOKUP_TOKENS)] = DEFAULT_LOOKUP_TOKENS
+    lookup_store_tokens: Annotated[int, Field(strict=True, ge=0, le=2**24)] = 0
 
     def __post_init__(self) -> None:
         """Refuse a window past the engines' limit, a fixed choice that is none, and a tree that is not one."""

@@ -16,6 +16,8 @@ from outrider.contracts.slo import BEST_EFFORT, LedgerRecord, SloClass
 GenerationId = str
 ProtocolName = str  # one of ``outrider.protocols.registry``
 MAX_SEED = 2**64 - 1
+DEFAULT_LOOKUP_TOKENS = 8  # looked up in a text at once, where somebody asks for it without a number
+MAX_LOOKUP_TOKENS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +219,8 @@ class GenerationRequest:
     window: int | None = None  # fixed draft window for this request; None: the coordinator chooses
     protocol: ProtocolName | None = None  # fixed for this request; None: the coordinator chooses in every round
     expansion: tuple[int, ...] = ()  # fixed tree shape, ``window`` numbers; () leaves it to the coordinator
+    lookup: int | None = None  # most tokens looked up in the text itself, 0: none; None: the coordinator chooses
+    tenant: str = ""  # whose earlier responses may be looked through, and this one by; "": nobody's
     reproducible: bool = True
     explain: bool = False  # whether chunks are to tell of each choice
     output_ids: tuple[int, ...] = ()

@@ -3,11 +3,12 @@
 As in prompt lookup decoding and SuffixDecoding; no model, no device, no link.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
 LEAST_MATCH = 3  # tokens that have to be the same
-_MOST_COMPARED = 32  # a longer match says no more
+MOST_COMPARED = 32  # a longer match says no more
 _MOST_PLACES = 16  # of one beginning, the latest
 
 
@@ -24,18 +25,27 @@ class Suffixes:
     def __init__(self) -> None:
         """Begin with none."""
         self._tokens: list[int] = []
-        self._places: dict[tuple[int, ...], list[int]] = {}  # behind each run of tokens, the latest last
+        self._places: defaultdict[tuple[int, ...], list[int]] = defaultdict(
+            list
+        )  # behind each run of tokens, the latest last
 
     def extend(self, token_ids: Sequence[int]) -> None:
         """The text goes on."""
         tokens, places = self._tokens, self._places
-        for token_id in token_ids:
-            if len(tokens) >= LEAST_MATCH:  # only now has it a place: the end is not to be found itself
-                found = places.setdefault(tuple(tokens[-LEAST_MATCH:]), [])
-                found.append(len(tokens))
-                if len(found) > _MOST_PLACES:
-                    del found[0]
-            tokens.append(token_id)
+        first = max(len(tokens), LEAST_MATCH)
+        tokens.extend(token_ids)
+        # The end itself has no place yet: nothing is behind it.
+        runs = zip(*(tokens[first - LEAST_MATCH + i : -1] for i in range(LEAST_MATCH)), strict=False)
+        for place, run in enumerate(runs, start=first):
+            found = places[run]
+            found.append(place)
+            if len(found) > _MOST_PLACES:
+                del found[0]
+
+    @property
+    def token_ids(self) -> Sequence[int]:
+        """All of it, not to be changed."""
+        return self._tokens
 
     def find(self, most_tokens: int) -> Found | None:
         """What may come next, at most so many tokens; None if the text has never ended like this."""
@@ -49,7 +59,7 @@ class Suffixes:
 
     def _matched(self, place: int) -> int:
         tokens, count = self._tokens, LEAST_MATCH
-        most = min(place, _MOST_COMPARED)
+        most = min(place, MOST_COMPARED)
         while count < most and tokens[place - 1 - count] == tokens[-1 - count]:
             count += 1
         return count

@@ -42,7 +42,7 @@ class Speculation:
         wire: how messages are written.
         has_drafters: whether there are any.
         drafts_ahead: whether stretches may go on while a device drafts.
-        lookup_window: tokens looked up in the text itself, at most; 0: nothing is.
+        lookup_window: tokens looked up in the text itself, at most; 0: nothing is unless a request asks for it.
     """
 
     protocols: tuple[ProtocolName, ...]
@@ -94,7 +94,20 @@ class RoundChooser:
     @property
     def follows_regime(self) -> bool:
         """Whether what is drafted is up to the verifier's regime, and so tells of it."""
+        request = self._generation.request
+        if request.window is not None or request.lookup is not None:
+            return False
+        return self.drafting_follows_regime or self._looks_up
+
+    @property
+    def drafting_follows_regime(self) -> bool:
+        """Whether what devices draft is."""
         return self.may_draft and self._window is None
+
+    @property
+    def _looks_up(self) -> bool:
+        """Whether looking up is up to the regime."""
+        return self._speculation.lookup_window > 0 and self._generation.request.protocol is None
 
     def choose(self, turn: Turn, promise: Promise | None) -> RoundChoice:
         """Decide the next round; ``promise`` is what it has to keep."""

@@ -125,6 +125,12 @@ class Generation:
         self.open_rounds[number] = RoundState.REQUESTED if drafting else RoundState.RECEIVED
         return number
 
+    def begin_round_behind(self, until_round: int) -> int:
+        """Number a round behind all that the verifier may make by itself."""
+        number = max(self._next_round, until_round + 1)
+        self.open_rounds[number] = RoundState.RECEIVED
+        return number
+
     def begin_following_round(self, number: int) -> None:
         """A round that the verifier makes by itself, and numbers on: it is with the verifier already."""
         self._next_round = max(self._next_round, number + 1)

@@ -11,8 +11,9 @@ under a number behind all rounds of the stretch, and joins the verifier's next s
 committed until it is decided is taken off its front, here as at the verifier. One draft is ordered ahead at most; no
 other, and no correction, is asked of a device before that one came or the device was lost.
 
-What is looked up in the text itself comes at once: it stands in a block that no device drafts for, or joins the step
-behind the next while the verifier goes on by itself.
+What is looked up in the text itself comes at once. It goes before a device's draft where more is expected of it, and
+no device is asked then; while the verifier goes on by itself it joins like a draft that was ordered ahead, also while
+one is under way. That one is then *held* until what was looked up is decided, and counts for what is left of it.
 
 A round begins with its ``Turn``. A correction that is owed comes first: a drafter of the right model is waited for, the
 row it is drawn from asked for where it is not known, and the order for the next block carries it. Then the block goes
@@ -21,15 +22,14 @@ to the verifier, whose outcome is committed - or undecided: it then needs more o
 
 from dataclasses import replace
 
-from outrider.contracts.cost import VerifyCost
 from outrider.contracts.drafting import Draft, DraftPlan, NeedsRow
 from outrider.contracts.errors import ContextTooLongError, GenerationFailedError
-from outrider.contracts.stretches import alone, goes_on
-from outrider.contracts.verifying import Block, OpenGeneration, Refused, Resolution, Stretch, Undecided, Verified
+from outrider.contracts.stretches import alone, goes_on, may_follow
+from outrider.contracts.verifying import Refused, Resolution, Stretch, Undecided, Verified
 from outrider.protocols.registry import CORRECTION_ALONE, PROTOCOLS
 from outrider.rounds.account import RoundAccount
-from outrider.rounds.blocks import block_tokens, is_binding, make_block, row_request
-from outrider.rounds.choice import RoundChooser, Speculation
+from outrider.rounds.blocks import row_request
+from outrider.rounds.choice import RoundChooser
 from outrider.rounds.events import (
     Answered,
     AskAgain,
@@ -38,7 +38,6 @@ from outrider.rounds.events import (
     AwaitDrafter,
     AwaitVerifier,
     Decided,
-    Drafter,
     Effect,
     Event,
     Extend,
@@ -52,20 +51,23 @@ from outrider.rounds.events import (
     Resolve,
     Send,
     Turn,
-    Verify,
 )
 from outrider.rounds.generation import Generation
-from outrider.rounds.looked_up import LookedUp, Lookup
+from outrider.rounds.looked_up import LookedUp
+from outrider.rounds.looking import Looking, taken
 from outrider.rounds.open_round import OpenRound
-from outrider.rounds.rules import LINK_PATIENCE, MAX_VERIFIER_LOSSES, RoundRules
+from outrider.rounds.owed import Owed
+from outrider.rounds.rules import LINK_PATIENCE, RoundRules
 from outrider.rounds.states import CorrectionEvent, CorrectionState, GenerationState, RoundEvent
 from outrider.rounds.telling import Teller
+from outrider.rounds.verifier_side import VerifierSide
 from outrider.scheduling.ledger import resumed_ledger
 from outrider.selection.arms import DRAFT
 from outrider.selection.situation import Estimate, RoundChoice
 from outrider.text.shown import IncrementalText
 
 _MOST_BESIDE = 1024  # rounds of a stretch while a draft is under way; messages to devices tell a number modulo 256
+_LEAST_BESIDE = 64  # of these, for what is looked up to join and go on: else the draft is waited for
 
 
 class RoundMachine:
@@ -79,15 +81,15 @@ class RoundMachine:
         ledger = resumed_ledger(request.slo.tokens_per_s, request.ledger, now_s)
         self._account = RoundAccount(ledger, rules.deadline_rule, rules.spikes)
         self._teller = Teller(generation, text, self._account)
+        self._owed = Owed(generation, self._account, self._teller, rules.speculation.wire)
         self._began_at_s: float | None = None  # of the round that is being made
         self._round: OpenRound | None = None
-        self._ahead: OpenRound | None = None  # ordered ahead: with its device, or with the verifier once it has a block
-        self._held_by_verifier = False
-        self._losses = 0
-        self._lookup = _lookup_of(generation, rules.speculation)
+        self._ahead: OpenRound | None = None  # ordered ahead: with its device, held, or with the verifier with a block
+        self._beside: OpenRound | None = None  # looked up, and given to the verifier while it goes on by itself
+        self._verifier = VerifierSide(generation, rules, self._account, self._chooser)
+        self._looking = Looking(generation, rules)
         self._choice: RoundChoice | None = None
         self._arm = DRAFT  # under which that was made
-        self._until_round = -1  # that the verifier may make by itself
 
     @property
     def generation(self) -> Generation:
@@ -98,6 +100,11 @@ class RoundMachine:
     def follows_regime(self) -> bool:
         """Whether what is drafted is up to the verifier's regime; then its rounds tell of the arm in use."""
         return self._chooser.follows_regime
+
+    @property
+    def drafting_follows_regime(self) -> bool:
+        """Whether devices draft for it is."""
+        return self._chooser.drafting_follows_regime
 
     @property
     def needs_drafter(self) -> bool:
@@ -112,11 +119,14 @@ class RoundMachine:
         """
         match event:
             case Turn():
-                return self._turn(event, now_s)
+                effects = self._turn(event, now_s)
             case Answered():
-                return self._answered(event, now_s)
+                effects = self._answered(event, now_s)
             case Decided():
-                return self._decided(event, now_s)
+                effects = self._decided(event, now_s)
+        if self._generation.state is GenerationState.FINISHED:
+            self._looking.over()
+        return effects
 
     def moved(self, number: int, event: RoundEvent) -> None:
         """A block was given to the verifier (DISPATCHED), unless its round is over or lost since it was planned."""
@@ -130,36 +140,31 @@ class RoundMachine:
     def _turn(self, turn: Turn, now_s: float) -> list[Effect]:
         if self._began_at_s is None:
             self._began_at_s = now_s
+        self._looking.sees(turn)
         if self._ahead is not None:
-            return [AwaitDraft(self._ahead.number)]
+            return self._go_on_without(self._ahead)
         correction = self._generation.correction
         if correction.state is CorrectionState.SETTLED:
             return self._begin(turn, self._began_at_s, now_s)
         due_at_s = correction.wait_until_s(now_s, self._rules.correction_deadline_s)
         ready = turn.drafter is not None and turn.drafter.view is not None
-        if now_s >= due_at_s or (ready and not _may_draw(turn.drafter, correction.by)):
-            return self._give_up_correction()
+        if now_s >= due_at_s or (ready and not self._owed.may_draw(turn.drafter)):
+            self._began_at_s = None
+            return [self._owed.give_up_correction()]
         if not ready:
             return [AwaitDrafter(due_at_s)]
         if correction.state is CorrectionState.ROW_MISSING:
-            return self._order_row(self._began_at_s, now_s)
+            return self._order_row(self._began_at_s)
         return self._begin(turn, self._began_at_s, now_s)
 
-    def _give_up_correction(self) -> list[Effect]:
-        """Its residual is known to no other model. The target draws the token: near, and said to be inexact."""
-        model = self._generation.correction_by
-        self._generation.forgo_correction()
-        self._began_at_s = None
-        return [Report(Incident.CORRECTION_GIVEN_UP, {"model": model})]
-
-    def _order_row(self, began_at_s: float, now_s: float) -> list[Effect]:
+    def _order_row(self, began_at_s: float) -> list[Effect]:
         """Ask the verifier for what a device is to draw from."""
         generation = self._generation
         generation.correction.happened(CorrectionEvent.ROW_ORDERED)
         self._round = OpenRound(generation.begin_round(drafting=False), began_at_s)
-        opening = self._opening()
+        opening = self._verifier.opening()
         block = row_request(generation, self._round.number, self._rules.speculation.wire)
-        return self._verify(self._round, block, opening, now_s)
+        return [self._verifier.ask(self._round, block, opening)]
 
     def _choose(self, turn: Turn, now_s: float) -> RoundChoice:
         self._choice, self._arm = self._chooser.choose(turn, self._account.promise(now_s)), turn.arm
@@ -171,13 +176,15 @@ class RoundMachine:
         plan, owed = choice.chosen.plan, generation.correction_by is not None
         if plan is None and owed:
             plan = CORRECTION_ALONE
+        beside = plan is not None and not owed and self._goes_on_beside(choice.chosen)
+        found = None if owed else self._looking.found(None if plan is None or beside else choice.chosen)
         ordered: list[Effect] = []
-        if plan is not None and not owed and self._goes_on_beside(choice.chosen):
+        if beside and found is None:
             ordered, plan = self._order_ahead(choice.chosen, began_at_s), None
-        number = generation.begin_round(drafting=plan is not None)
-        if plan is None:
+        number = generation.begin_round(drafting=plan is not None and found is None)
+        if plan is None or found is not None:
             self._round = OpenRound(number, began_at_s)
-            return [*ordered, *self._verify_alone(self._round)]
+            return [*ordered, *self._verify_alone(self._round, found, asks=plan is not None and not beside)]
         self._round, order = self._drafted(number, began_at_s, plan, choice.chosen)
         if owed:
             order = replace(order, correction=generation.correction.source, binding=True)
@@ -190,13 +197,12 @@ class RoundMachine:
         """A round with a draft, and what is asked of the device."""
         allowed_s, survivals = LINK_PATIENCE * estimate.round_s, self._chooser.survivals(plan)
         round_ = OpenRound(number, began_at_s, plan, estimate.expected_tokens, allowed_s, survivals)
-        return round_, AskDrafter(number, plan, None, allowed_s, self._is_binding(plan), estimate.exchange_s)
+        return round_, AskDrafter(number, plan, None, allowed_s, self._owed.is_binding(plan), estimate.exchange_s)
 
     def _goes_on_beside(self, estimate: Estimate) -> bool:
         """Whether this is ordered ahead."""
         # A verifier that has to be told of something first needs its block for that.
-        knows_all = self._held_by_verifier and not self._generation.unverified
-        return knows_all and self._chooser.goes_on_beside(estimate)
+        return self._verifier.knows_all and self._chooser.goes_on_beside(estimate)
 
     def _order_ahead(self, estimate: Estimate, now_s: float) -> list[Effect]:
         assert estimate.plan is not None
@@ -205,9 +211,6 @@ class RoundMachine:
         self._ahead, order = self._drafted(number, now_s, estimate.plan, estimate)
         assert not order.binding, "what has to be used is waited for"
         return [OrderAhead(order)]
-
-    def _is_binding(self, plan: DraftPlan) -> bool:
-        return is_binding(plan, self._generation.request.params, self._rules.speculation.wire)
 
     def _answered(self, event: Answered, now_s: float) -> list[Effect]:
         if self._ahead is not None and event.round == self._ahead.number:
@@ -218,12 +221,12 @@ class RoundMachine:
         correction = generation.correction
         if event.exchange is None:
             generation.round_happened(round_.number, RoundEvent.DRAFTER_LOST)
-            told = self._give_up_draft(round_) if event.censored else []
+            told = self._owed.give_up_draft(round_) if event.censored else []
             if correction.by is not None:  # another drafter draws it
                 correction.happened(CorrectionEvent.DRAFTER_LOST)
                 return [*self._over(), *told]
             self._round = OpenRound(generation.begin_round(drafting=False), round_.began_at_s)
-            return [*told, *self._verify_alone(self._round)]
+            return [*told, *self._verify_alone(self._round, self._looking.found())]
         round_.exchanges.append(event.exchange)
         answer = event.exchange.answer
         if isinstance(answer, NeedsRow):
@@ -233,8 +236,8 @@ class RoundMachine:
         assert isinstance(answer, Draft), "only an undecided round is resolved"
         generation.round_happened(round_.number, RoundEvent.BLOCK_ARRIVED)
         round_.draft = answer
-        sent = [] if answer.correction is None else self._drawn(round_, answer.correction, now_s)
-        return [*sent, *self._verify_block(round_)] if generation.state is GenerationState.ACTIVE else sent
+        sent = [] if answer.correction is None else self._owed.drawn(round_, answer.correction, now_s)
+        return [*sent, self._verifier.block(round_)] if generation.state is GenerationState.ACTIVE else sent
 
     def _came(self, ahead: OpenRound, event: Answered, now_s: float) -> list[Effect]:
         """What was ordered ahead is here, or its device is lost: then there was a stretch and nothing more."""
@@ -248,134 +251,102 @@ class RoundMachine:
         ahead.exchanges.append(exchange)
         ahead.draft, ahead.beside_s = exchange.answer, exchange.draft_s + exchange.link_s
         ahead.overtaken(tuple(generation.output_ids[exchange.answer.position - len(generation.request.prompt_ids) :]))
-        stretch = Stretch(self._leave(ahead.number, len(ahead.draft.token_ids)), generation.end_ids)
+        if self._beside is not None or (self._round is not None and self._round.looked_up is not None):
+            return []  # held until that is decided
         if self._round is not None:
-            return self._joins(ahead, stretch)
+            return self._joins(ahead)
         assert self._began_at_s is not None, "it was waited for"
-        ahead.began_at_s = self._began_at_s
-        ahead.beside_s = max(0.0, ahead.beside_s - (now_s - ahead.began_at_s))
-        effects = self._verify_block(ahead, stretch)
+        return self._go(ahead, self._began_at_s, waited_s=now_s - self._began_at_s)
+
+    def _go_on_without(self, ahead: OpenRound) -> list[Effect]:
+        """The verifier makes nothing by itself any more: a draft that was ordered ahead is next, or what is found."""
+        assert self._began_at_s is not None
+        found = self._looking.found()
+        if found is not None and self._room_before(ahead):
+            self._teller.explain(self._choice)
+            self._round = OpenRound(self._generation.begin_round(drafting=False), self._began_at_s)
+            return self._verify_alone(self._round, found)
+        return [AwaitDraft(ahead.number)] if ahead.draft is None else self._go(ahead, self._began_at_s)
+
+    def _go(self, ahead: OpenRound, began_at_s: float, waited_s: float = 0.0) -> list[Effect]:
+        """A draft that was ordered ahead is verified in a round of its own, for which it was waited so long."""
+        ahead.began_at_s, ahead.beside_s = began_at_s, max(0.0, ahead.beside_s - waited_s)
+        verify = self._verifier.block(ahead, self._stretch_behind(ahead))
         self._takes_place(ahead)
         self._teller.explain(self._choice)
-        return effects
+        return [verify]
 
     def _takes_place(self, ahead: OpenRound) -> None:
         """What was ordered ahead is the round that is made now, and its stretch the one that follows."""
         assert ahead.block is not None, "what takes a round's place is with the verifier"
         assert ahead.block.stretch is not None
-        self._round, self._ahead, self._until_round = ahead, None, ahead.block.stretch.until_round
-
-    def _give_up_draft(self, round_: OpenRound) -> list[Effect]:
-        """The target draws what was drafted, and perhaps because of what was: said to be inexact where that matters."""
-        plan = round_.plan
-        if plan is None or not self._is_binding(plan):
-            return []
-        self._generation.forgo_draft()
-        return [Report(Incident.DRAFT_GIVEN_UP, {"round": round_.number, "protocol": plan.protocol})]
-
-    def _drawn(self, round_: OpenRound, token_id: int, now_s: float) -> list[Effect]:
-        """A device's correction is here: sent at once, unless the verifier is to tell its log-probability."""
-        generation = self._generation
-        generation.correction.happened(CorrectionEvent.DRAWN)
-        if generation.request.logprobs is not None:
-            round_.uncommitted = (token_id,)
-            return []
-        committed = generation.commit_correction(token_id)
-        self._account.committed(1, now_s)
-        round_.sent_tokens = 1
-        return [Send(self._teller.chunk(committed))]
-
-    def _verify_alone(self, round_: OpenRound) -> list[Effect]:
-        """No device drafts: the verifier may go on by itself, behind what was looked up."""
-        found = self._look_up()
-        if found is None:
-            stretch = Stretch(self._leave(round_.number), self._generation.end_ids)
+        self._round, self._verifier.until_round = ahead, ahead.block.stretch.until_round
+        if ahead is self._beside:
+            self._beside = None
         else:
-            stretch = self._take(round_, found)
-        self._until_round = stretch.until_round
-        return self._verify_block(round_, stretch)
+            self._ahead = None
 
-    def _look_up(self) -> LookedUp | None:
-        generation, lookup = self._generation, self._lookup
-        return None if lookup is None else lookup.draft(generation.output_ids, generation.remaining_tokens - 1)
+    def _verify_alone(self, round_: OpenRound, found: LookedUp | None, *, asks: bool = False) -> list[Effect]:
+        """No device drafts: the verifier may go on by itself, behind what was looked up, unless a device ``asks``."""
+        if found is not None:
+            taken(round_, found, self._generation)
+            self._teller.explain_looked_up(self._choice, found)
+        stretch = self._stretch_behind(round_, waits=asks or self._waits_for_matches(found))
+        self._verifier.until_round = stretch.until_round
+        return [self._verifier.block(round_, stretch)]
 
-    def _take(self, round_: OpenRound, found: LookedUp) -> Stretch:
-        """What was looked up into a round without a device; what may follow by itself."""
-        generation = self._generation
-        round_.looked_up, round_.survivals = found, found.survivals
-        round_.expected_tokens = 1.0 + sum(found.survivals)
-        round_.draft = Draft(generation.name, round_.number, generation.position, found.token_ids)
-        # Behind what is likely the next match is worth waiting for; a device that drafts meanwhile is not.
-        waits = found.likely and self._ahead in (None, round_)
-        until_round = round_.number if waits else self._leave(round_.number, len(found.token_ids))
-        return Stretch(until_round, generation.end_ids)
+    def _waits_for_matches(self, found: LookedUp | None = None) -> bool:
+        """Not while a device drafts: that is beside what the verifier goes on with."""
+        return self._ahead is None and self._looking.waits(found)
 
     def _join_looked_up(self) -> list[Effect]:
-        """What is looked up while the verifier goes on by itself joins its next step."""
-        found = self._look_up() if self._ahead is None else None
+        """What is looked up while the verifier goes on by itself joins its next step, behind the one under way."""
+        ahead = self._ahead
+        if ahead is not None and not self._room_before(ahead):
+            return []
+        found = self._looking.found(late_tokens=1)
         if found is None:
             return []
-        self._ahead = OpenRound(self._generation.begin_round(drafting=False, ahead=_MOST_BESIDE), 0.0)
-        return self._joins(self._ahead, self._take(self._ahead, found))
+        number = self._generation.begin_round_behind(self._verifier.until_round)
+        self._beside = taken(OpenRound(number, 0.0), found, self._generation)
+        return self._joins(self._beside)
 
-    def _joins(self, ahead: OpenRound, stretch: Stretch) -> list[Effect]:
+    def _room_before(self, ahead: OpenRound) -> bool:
+        """Whether there are numbers left for rounds before that one."""
+        return self._verifier.until_round + _LEAST_BESIDE < ahead.number
+
+    @property
+    def _given(self) -> OpenRound | None:
+        """The block that joins the verifier's steps in place of its stretch, until it is decided."""
+        ahead = self._ahead
+        return self._beside or (ahead if ahead is not None and ahead.block is not None else None)
+
+    def _joins(self, ahead: OpenRound) -> list[Effect]:
         assert self._round is not None
         ahead.began_at_s = self._round.began_at_s
-        (verify,) = self._verify_block(ahead, stretch)
-        assert isinstance(verify, Verify)
+        waits = ahead.looked_up is not None and self._waits_for_matches(ahead.looked_up)
+        verify = self._verifier.block(ahead, self._stretch_behind(ahead, waits=waits))
         assert verify.opening is None, "the verifier makes a stretch of it"
         return [Join(verify.block, verify.cost, verify.terms)]
 
-    def _leave(self, number: int, drafted_tokens: int = 0) -> int:
-        """The last round of a leave given with this one, which may bring as many tokens as it has drafted and one."""
-        leave, ahead = self._rules.leave, self._ahead
-        beside = ahead is not None and number < ahead.number
-        if beside and self._choice is not None:
-            rounds = leave.beside(self._choice.chosen)
-        else:
-            rounds = leave.rounds(self._choice, may_draft=self._chooser.may_draft)
-        until_round = number + max(0, min(rounds, self._generation.remaining_tokens - drafted_tokens - 1))
-        return until_round if ahead is None or not beside else min(until_round, ahead.number - 1)
+    def _stretch_behind(self, round_: OpenRound, *, waits: bool = False) -> Stretch:
+        """What may follow a round by itself; nothing if the next one ``waits`` to be asked for."""
+        if waits:
+            return Stretch(round_.number, self._generation.end_ids)
+        drafted = 0 if round_.draft is None else len(round_.draft.token_ids)
+        return self._verifier.stretch(round_.number, self._choice, self._drafting, drafted)
 
-    def _verify_block(self, round_: OpenRound, stretch: Stretch | None = None) -> list[Effect]:
-        generation = self._generation
-        opening = self._opening()
-        plan = round_.plan
-        block = make_block(
-            generation,
-            round_.number,
-            plan,
-            round_.draft,
-            self._rules.speculation.wire,
-            forced=(*generation.unverified, *round_.uncommitted),
-            deferral=self._chooser.deferral(plan),
-        )
-        return self._verify(round_, replace(block, stretch=stretch), opening, round_.began_at_s)
-
-    def _opening(self) -> OpenGeneration | None:
-        """What the verifier needs to hold the response; None if it does. Opened with all that is committed."""
-        if self._held_by_verifier:
-            return None
-        self._generation.verifier_lost()
-        return self._generation.opening()
-
-    def _verify(
-        self, round_: OpenRound, block: Block, opening: OpenGeneration | None, began_at_s: float
-    ) -> list[Effect]:
-        round_.block = block
-        self._generation.round_happened(round_.number, RoundEvent.ENQUEUED)
-        new = block_tokens(block) if opening is not None else len(block.draft) + 1
-        cost = VerifyCost(new, block_tokens(block) - new)
-        terms = self._account.terms(began_at_s, round_.expected_tokens)
-        survivals = round_.survivals[: len(block.draft)]
-        return [Verify(block, opening, cost, replace(terms, survivals=survivals, began_at_s=began_at_s))]
+    @property
+    def _drafting(self) -> int | None:
+        """The round that is ordered ahead, if any."""
+        return None if self._ahead is None else self._ahead.number
 
     def _decided(self, event: Decided, now_s: float) -> list[Effect]:
-        if self._ahead is not None and event.round == self._ahead.number:
-            self._joined(self._ahead)
+        if (given := self._given) is not None and event.round == given.number:
+            self._joined(given)
         round_, outcome = self._open(event.round), None
         if event.result is not None:
-            self._held_by_verifier = True
+            self._verifier.answered()
             round_.queue_s += event.result.queue_s
             round_.verify_s += event.result.verify_s
             outcome = event.result.outcome
@@ -383,7 +354,7 @@ class RoundMachine:
                 round_.only(event.result.draft_tokens)
         match outcome:
             case Verified():
-                self._losses = 0
+                self._verifier.decided()
                 row = self._generation.correction.state is CorrectionState.ROW_ORDERED
                 return self._row_came(outcome, now_s) if row else self._commit(round_, outcome, event, now_s)
             case Undecided():
@@ -401,20 +372,20 @@ class RoundMachine:
         self._generation.round_happened(self._round.number, RoundEvent.OVERTAKEN)
         ahead.began_at_s = self._round.began_at_s
         self._takes_place(ahead)
+        if ahead.looked_up is not None:
+            self._teller.explain_looked_up(self._choice, ahead.looked_up)
 
     def _row_came(self, outcome: Verified, now_s: float) -> list[Effect]:
-        """What a device is to draw from is known; if it leaves one token only, that is committed."""
-        committed = self._generation.commit(outcome, ())
-        self._account.committed(len(committed.token_ids), now_s)
+        """What a device is to draw from is known; nothing is to be drawn any more if it left one token only."""
+        sent = self._owed.row_came(outcome, now_s)
         if self._generation.correction_by is None:
             self._over()
-        return [Send(self._teller.chunk(committed))] if committed.token_ids else []
+        return sent
 
     def _commit(self, round_: OpenRound, outcome: Verified, event: Decided, now_s: float) -> list[Effect]:
         generation, plan, block = self._generation, round_.plan, round_.verified
-        if round_.looked_up is not None:
-            self._learn_lookup(round_, round_.looked_up, outcome)
-        elif self._ahead is None:  # a round beside a draft is no round without one
+        # A round beside a draft is no round without one, and one that was looked up tells nothing of devices.
+        if round_.looked_up is None and self._ahead is None:
             self._chooser.learn(plan, block, outcome, round_.equal_tokens, round_.wrong_tokens)
         committed = generation.commit(
             outcome,
@@ -427,14 +398,17 @@ class RoundMachine:
             trimmed_tokens=round_.trimmed_tokens,
             wrong_tokens=round_.wrong_tokens,
         )
-        if self._ahead is not None and self._ahead.block is not None:
-            self._ahead.overtaken(committed.token_ids)
+        for other in (self._ahead, self._beside):
+            if other is not None and other.draft is not None:
+                other.overtaken(committed.token_ids)
         self._account.committed(len(committed.token_ids), now_s)
         timing = round_.timing(outcome, round_.sent_tokens + len(committed.token_ids), now_s, self._arm)
         # A device's correction is of the round that rejected a token, not of the one it arrives with.
         yielded = len(committed.token_ids) - len(round_.uncommitted) + (generation.correction_by is not None)
         first = generation.stats.rounds <= 1
         judgement = self._account.judged(yielded, timing.total_s, timing.verify_s, first=first)
+        if not first and not round_.follows and not round_.exchanges and not may_follow(block):
+            self._rules.experience.waited(timing.total_s - timing.verify_s)
         if judgement is not None:
             generation.late(judgement.late)
             slo_class = generation.request.slo.name
@@ -449,28 +423,32 @@ class RoundMachine:
         generation, block = self._generation, round_.verified
         if generation.state is not GenerationState.ACTIVE or not goes_on(block, outcome):
             return []
-        if outcome.round >= self._until_round:
+        if outcome.round >= self._verifier.until_round:
             return self._await_joined(now_s)
-        number, drafted = outcome.round + 1, not round_.follows and round_.plan is not None
+        number, drafted = outcome.round + 1, not round_.follows and round_.protocol is not None
         generation.begin_following_round(number)
         self._round, self._began_at_s = OpenRound(number, now_s, block=alone(block), follows=True), now_s
-        effects = self._renewed(number, event.turn, now_s, drafted=drafted) if event.goes_on else []
-        if event.goes_on:
-            effects += self._join_looked_up()
+        if event.turn is not None:
+            self._looking.sees(event.turn)
+            self._arm = event.turn.arm
+        effects = list[Effect]()
+        if event.goes_on and self._given is None:
+            effects = self._join_held() or self._join_looked_up()
+            effects = effects or self._renewed(number, event.turn, now_s, drafted=drafted)
         self._teller.explain(self._choice)
-        asks = self._ahead is None and self._chooser.may_draft and self._half_used(number + 1)
+        open_ = self._chooser.may_draft or self._looking.may
+        asks = self._ahead is None and open_ and self._half_used(number + 1)
         return [*effects, Follow(number, self._account.terms(now_s, 1.0), asks)]
 
-    def _learn_lookup(self, round_: OpenRound, looked_up: LookedUp, outcome: Verified) -> None:
-        """What was found right or wrong before the block was verified counts as well."""
-        assert self._lookup is not None
-        rejected = round_.wrong_tokens > 0 or outcome.accepted_len < len(round_.verified.draft)
-        self._lookup.learn(looked_up, round_.equal_tokens + outcome.accepted_len, rejected=rejected)
+    def _join_held(self) -> list[Effect]:
+        """A draft that came while something looked up was being decided joins what follows that by itself."""
+        ahead = self._ahead
+        return [] if ahead is None or ahead.draft is None else self._joins(ahead)
 
     def _await_joined(self, now_s: float) -> list[Effect]:
         """A stretch has used up its leave: what was ordered ahead is next, if the verifier has it."""
-        ahead = self._ahead
-        if ahead is None or ahead.block is None:
+        ahead = self._given
+        if ahead is None:
             return []
         ahead.began_at_s = self._began_at_s = now_s
         self._takes_place(ahead)
@@ -486,14 +464,16 @@ class RoundMachine:
                 return []
             if chosen.plan is not None:
                 ordered = self._order_ahead(chosen, now_s)
-        if not (due or ordered) or (self._ahead is not None and self._ahead.block is not None):
+        if not (due or ordered) or self._waits_for_matches():
             return ordered
-        self._until_round = max(self._until_round, self._leave(number))
-        return [*ordered, Extend(self._until_round)]
+        leave = self._verifier.leave(number, self._choice, self._drafting)
+        self._verifier.until_round = max(self._verifier.until_round, leave)
+        return [*ordered, Extend(self._verifier.until_round)]
 
     def _half_used(self, number: int) -> bool:
         """Whether the verifier's leave is due to be renewed with this round."""
-        return 2 * (self._until_round - number) < self._leave(number) - number
+        leave = self._verifier.leave(number, self._choice, self._drafting)
+        return 2 * (self._verifier.until_round - number) < leave - number
 
     def _undecided(self, round_: OpenRound, outcome: Undecided) -> list[Effect]:
         assert round_.exchanges, "what no device drafted is decided at once"
@@ -522,14 +502,14 @@ class RoundMachine:
         generation.round_happened(round_.number, RoundEvent.VERIFIER_LOST)
         if correction.by is not None:
             correction.happened(CorrectionEvent.VERIFIER_LOST)
-        if self._ahead is not None and self._ahead.block is not None:
-            generation.round_happened(self._ahead.number, RoundEvent.VERIFIER_LOST)
-            self._ahead = None
-        self._held_by_verifier = False
-        self._losses += 1
-        lost = Report(Incident.ROUND_LOST, {"round": round_.number})
-        if self._losses > MAX_VERIFIER_LOSSES:
-            reason = f"the verifier was lost {self._losses} times in a row before a round was committed; see its log"
+        if (given := self._given) is not None:
+            generation.round_happened(given.number, RoundEvent.VERIFIER_LOST)
+            if given is self._ahead:
+                self._ahead = None
+            self._beside = None
+        times, lost = self._verifier.lost(), Report(Incident.ROUND_LOST, {"round": round_.number})
+        if times is not None:
+            reason = f"the verifier was lost {times} times in a row before a round was committed; see its log"
             return [lost, Fail(GenerationFailedError(reason))]
         return [*self._over(), lost, AwaitVerifier()]
 
@@ -542,15 +522,3 @@ class RoundMachine:
         """The round is over; nothing more is to be done for it."""
         self._round = self._began_at_s = None
         return []
-
-
-def _lookup_of(generation: Generation, speculation: Speculation) -> Lookup | None:
-    """Of a response that does not fix what is drafted: no drafts at all, or by one protocol."""
-    request = generation.request
-    if not speculation.lookup_window or request.window == 0 or request.protocol is not None:
-        return None
-    return Lookup(request.prompt_ids, speculation.lookup_window)
-
-
-def _may_draw(drafter: Drafter | None, model: str | None) -> bool:
-    return drafter is not None and drafter.model == model

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from outrider.rounds.choice import Speculation
+from outrider.rounds.looked_up import Experience
 from outrider.scheduling.attribution import SpikeDetector
 from outrider.scheduling.ledger import DeadlineRule
 from outrider.selection.situation import ChoiceReason, Estimate, RoundChoice, SelectionPolicy
@@ -41,6 +42,7 @@ class RoundRules:
     Attributes:
         spikes: shared, and told of every round.
         correction_deadline_s: how long a token that is a device's to draw waits for a device.
+        experience: what was looked up, and how often it came true; shared.
     """
 
     speculation: Speculation
@@ -49,3 +51,4 @@ class RoundRules:
     spikes: SpikeDetector
     correction_deadline_s: float
     leave: Leave = field(default_factory=Leave)
+    experience: Experience = field(default_factory=Experience)

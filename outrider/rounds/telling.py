@@ -5,6 +5,7 @@ from outrider.contracts.requests import ChoiceReport, GenerationChunk
 from outrider.rounds.account import RoundAccount
 from outrider.rounds.choice import report
 from outrider.rounds.generation import Generation
+from outrider.rounds.looked_up import LookedUp, report_looked_up
 from outrider.rounds.states import GenerationEvent
 from outrider.selection.situation import RoundChoice
 from outrider.text.shown import IncrementalText, shown
@@ -22,6 +23,11 @@ class Teller:
         """Tell what a round goes by, of those who ask for it."""
         if self._generation.request.explain and choice is not None:
             self._choices.append(report(choice))
+
+    def explain_looked_up(self, choice: RoundChoice | None, found: LookedUp) -> None:
+        """A round goes by what was found, in place of the one that was told last."""
+        if self._generation.request.explain and choice is not None:
+            self._choices[-1:] = [report_looked_up(choice, found)]
 
     def chunk(self, committed: Committed) -> GenerationChunk:
         """What the client is sent of it, up to a stop string; the last one ends the generation."""

@@ -10,16 +10,33 @@ class Arm:
 
     Attributes:
         name: a metric's label.
-        drafts: what is drafted is chosen per generation, round by round; else nothing is.
-        needs_drafters: it shows what it is worth only once generations have their drafters.
+        drafts: what devices draft is chosen per generation, round by round; else they draft nothing.
+        looks_up: what a text repeats is drafted from the text itself, where it pays.
+        unknown_loss: share of the reward that a try of it may cost where nothing is known of it.
     """
 
     name: str
     drafts: bool
-    needs_drafters: bool
+    looks_up: bool = False
+    unknown_loss: float = 0.4
+
+    @property
+    def needs_drafters(self) -> bool:
+        """Whether it shows what it is worth only once generations have their drafters."""
+        return self.drafts
 
 
-NONE = Arm("none", drafts=False, needs_drafters=False)
-DRAFT = Arm("draft", drafts=True, needs_drafters=True)
+NONE = Arm("none", drafts=False)
+LOOKUP = Arm("lookup", drafts=False, looks_up=True, unknown_loss=0.1)  # no device to wait for, and each draft is priced
+DRAFT = Arm("draft", drafts=True)
+LOOKUP_DRAFT = Arm("lookup_draft", drafts=True, looks_up=True)
 
-ARMS: Mapping[str, Arm] = {arm.name: arm for arm in (NONE, DRAFT)}  # the first costs nothing to begin with
+ARMS: Mapping[str, Arm] = {  # the first costs nothing to begin with
+    arm.name: arm for arm in (NONE, LOOKUP, DRAFT, LOOKUP_DRAFT)
+}
+
+
+def within(arm: Arm, *, drafts: bool, looks_up: bool) -> Arm:
+    """What is left of an arm where there are no devices to draft, or nothing is looked up."""
+    left = arm.drafts and drafts, arm.looks_up and looks_up
+    return next(one for one in ARMS.values() if (one.drafts, one.looks_up) == left)

@@ -80,6 +80,7 @@ class Estimates:
             float(self.exchange_s[index]),
             self.alone_s,
             self.load,
+            float(self.verifier_s_per_token[index]),
         )
 
 
@@ -128,8 +129,9 @@ def estimate(situation: RoundSituation, plans: PlanSet, last_plan: DraftPlan | N
 def estimate_alone(situation: RoundSituation, last_plan: DraftPlan | None = None) -> Estimate:
     """A round without a draft, as ``estimate`` has it: so often all there is to choose that it has no arrays."""
     waited, load = _waited(situation, last_plan)
-    round_s = (1.0 + waited) * _batch_s(situation, 1) + situation.verifier.fixed_s
-    return Estimate(None, round_s, 1.0, round_s, alone_s=round_s, load=load)
+    batch_s, verifier = _batch_s(situation, 1), situation.verifier
+    round_s, each_s = (1.0 + waited) * batch_s + verifier.fixed_s, batch_s / verifier.batch_blocks
+    return Estimate(None, round_s, 1.0, round_s, alone_s=round_s, load=load, verifier_s_per_token=each_s)
 
 
 def _batch_s(situation: RoundSituation, rows: int) -> float:

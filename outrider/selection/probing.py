@@ -56,7 +56,13 @@ class Probes:
         self.left_s = min(self.left_s + self._rules.share * seconds, self._rules.most_saved_s)
 
     def due(
-        self, arm: str, comparison: Comparison, takes_s: float, now_s: float, scouted_loss: float | None = None
+        self,
+        arm: str,
+        comparison: Comparison,
+        takes_s: float,
+        now_s: float,
+        scouted_loss: float | None = None,
+        unknown_loss: float = _UNKNOWN_LOSS,
     ) -> bool:
         """Whether an arm may be tried now, against the one in use; on credit where a load is new to it and it may win.
 
@@ -66,9 +72,10 @@ class Probes:
             takes_s: so long, of everybody's time.
             now_s: absolute.
             scouted_loss: expected by what scouts found; None if there were none.
+            unknown_loss: expected of the arm where nothing is known.
         """
         waited = now_s >= self._next_at_s.get(arm, now_s)
-        cost_s = takes_s * expected_loss(comparison, scouted_loss)
+        cost_s = takes_s * expected_loss(comparison, scouted_loss, unknown_loss)
         if comparison.known or comparison.log_ratio == 0.0:
             return waited and cost_s <= self.left_s
         credit_s = _CREDIT_S if comparison.log_ratio + comparison.deviation > 0.0 else 0.0
@@ -109,12 +116,14 @@ class Probes:
         self.lost_s += lost_s
 
 
-def expected_loss(comparison: Comparison, scouted_loss: float | None = None) -> float:
+def expected_loss(
+    comparison: Comparison, scouted_loss: float | None = None, unknown_loss: float = _UNKNOWN_LOSS
+) -> float:
     """Share of the reward that trying an arm should cost."""
     if comparison.known:
         return max(_LEAST_LOSS, comparison.loss)
     if scouted_loss is not None:
         return scouted_loss
     if comparison.log_ratio == 0.0:
-        return _UNKNOWN_LOSS
-    return max(_BORROWED_LOSS, comparison.loss)
+        return unknown_loss
+    return max(min(_BORROWED_LOSS, unknown_loss), comparison.loss)

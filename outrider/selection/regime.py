@@ -299,7 +299,7 @@ class Regime:
             takes_s *= scouts / len(self._paces.undisturbed)
         verdict = None if scouts else self._verdicts.get(arm)
         scouted_loss = None if verdict is None else verdict.loss
-        return self._probes.due(arm.name, comparison, takes_s, now_s, scouted_loss)
+        return self._probes.due(arm.name, comparison, takes_s, now_s, scouted_loss, arm.unknown_loss)
 
     def _weigh(self, arm: Arm, epoch: Span, now_s: float) -> None:
         """Scouts have been out for an epoch: what they found, if it is enough."""

@@ -82,6 +82,7 @@ class Estimate:
     exchange_s: float = 0.0  # of these, drafting and the link
     alone_s: float = float("inf")  # a round without a draft would take now
     load: float = 0.0  # of the verifier, 0 idle to 1 saturated (``outrider.selection.load``)
+    verifier_s_per_token: float = 0.0  # what a committed token takes of the verifier (``outrider.selection.estimates``)
 
 
 class ChoiceReason(StrEnum):
@@ -93,6 +94,7 @@ class ChoiceReason(StrEnum):
     NO_DRAFTER = "no_drafter"
     REGIME = "regime"  # nothing is drafted for any of the verifier's generations
     LAST_TOKEN = "last_token"  # noqa: S105 (a draft could not become part of the response)
+    LOOKED_UP = "looked_up"  # found in the text itself, and worth more than what would have been drafted
     EXPLORING = "exploring"  # a draft that is not the cheapest, to learn whether it has become so
 
 

@@ -33,6 +33,7 @@ from outrider.simulation.acceptance_models import Predictor, Probability
 from outrider.simulation.lengths import Lengths, Spread
 
 WIRE = WireFormat(151_936)  # Qwen3's vocabulary
+MODELLED_ARMS = tuple(name for name, arm in ARMS.items() if not arm.looks_up)  # there is no text to look anything up in
 
 SecondsOrNone = Annotated[float, Field(ge=0, le=1_000_000)]
 
@@ -141,7 +142,7 @@ class Scenario:
     max_active_responses: int | None = None
     keep_batch_log: bool = False  # whether results hold every batch
     regime: RegimeSettings | None = None  # of groups with a selection; None lets each of their rounds be chosen
-    arms: tuple[str, ...] = tuple(ARMS)  # of the regime
+    arms: tuple[str, ...] = MODELLED_ARMS  # of the regime
 
     def __post_init__(self) -> None:
         """Refuse a seed that the streams of chance cannot take."""

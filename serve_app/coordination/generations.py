@@ -16,8 +16,10 @@ from actors.messages import DrafterId, ModelCard
 from outrider.contracts.errors import BusyError
 from outrider.contracts.link import Csi
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
+from outrider.lookup.store import EarlierTexts
 from outrider.rounds.generation import Generation
 from outrider.rounds.load import PresentLoad
+from outrider.rounds.looked_up import Experience
 from outrider.rounds.machine import RoundMachine
 from outrider.rounds.rules import RoundRules
 from outrider.rounds.timing import RoundTiming
@@ -96,6 +98,7 @@ class Generations:
             spikes=SpikeDetector(),
             correction_deadline_s=limits.drafter_open_deadline_s,
             leave=settings.leave,
+            experience=Experience(earlier=EarlierTexts(settings.drafting.speculation.lookup_store_tokens)),
         )
         self._services = RoundServices(
             self.batcher, verifier.answers, self._load, self.regime, self._note_round, stats.sink, clock

@@ -159,7 +159,9 @@ class RoundLoop:
 
     def _came(self, ahead: asyncio.Task[Answered]) -> None:
         """What was ordered ahead is here, or never will be: the rounds are told while a round is with the verifier."""
-        if ahead.cancelled() or not self._verifying or self._generation.state is not GenerationState.ACTIVE:
+        if ahead is not self._ahead or ahead.cancelled():
+            return
+        if not self._verifying or self._generation.state is not GenerationState.ACTIVE:
             return
         self._ahead = None
         try:
@@ -190,7 +192,7 @@ class RoundLoop:
     def _wants_drafter(self, arm: Arm) -> bool:
         rounds = self._rounds
         owed = self._generation.correction_by is not None
-        return rounds.needs_drafter and (owed or arm.needs_drafters or not rounds.follows_regime)
+        return rounds.needs_drafter and (owed or arm.needs_drafters or not rounds.drafting_follows_regime)
 
     def _measured(self, timing: RoundTiming) -> None:
         """A round was committed; a response is active from its first on."""
@@ -253,6 +255,8 @@ class RoundLoop:
         observe = partial(self._rounds.moved, block.round)
         verified = services.batcher.verify(block, effect.cost, effect.opening, observe, effect.terms)
         self._verifying = True
+        if self._ahead is not None and self._ahead.done():  # it came while nothing was with the verifier
+            asyncio.get_running_loop().call_soon(self._came, self._ahead)
         result = await _unless_lost(verified)
         self._verifying = False
         return self._decided(block.round, result, asks=block.stretch is not None and bool(block.draft))

@@ -12,7 +12,7 @@ from outrider.rounds.rules import Leave
 from outrider.scheduling.ledger import DeadlineRule
 from outrider.scheduling.policy import BatchLimits
 from outrider.scheduling.registry import SCHEDULING
-from outrider.selection.arms import ARMS, NONE, Arm
+from outrider.selection.arms import ARMS, Arm, within
 from outrider.selection.registry import SELECTION
 from outrider.selection.situation import SelectionPolicy
 from serve_app.coordination.batcher import Planning
@@ -61,8 +61,13 @@ class DraftingSettings:
 
     @property
     def arms(self) -> tuple[Arm, ...]:
-        """Between which a verifier's regime chooses; without drafters there is nothing to choose."""
-        return tuple(ARMS[name] for name in self.speculation.arms) if self.has_drafters else (NONE,)
+        """Between which a verifier's regime chooses: what is left of those named by what there is.
+
+        Where the window is fixed, devices draft under every arm alike.
+        """
+        speculation = self.speculation
+        drafts, looks_up = self.has_drafters and speculation.window is None, speculation.lookup_window > 0
+        return tuple(dict.fromkeys(within(ARMS[name], drafts=drafts, looks_up=looks_up) for name in speculation.arms))
 
     @property
     def policy(self) -> SelectionPolicy:

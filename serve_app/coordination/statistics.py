@@ -8,6 +8,7 @@ from actors.messages import CoordinatorReport, DrafterId, FleetStatus, SloRounds
 from outrider.contracts.link import Csi
 from outrider.contracts.verifying import KvUsage
 from outrider.costs.profiles import ProfiledOn
+from outrider.rounds.looked_up import LOOKUP
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.policy import StopReason
@@ -69,6 +70,10 @@ class CoordinatorStats:
             sink.record(metrics.DRAFTS)
             sink.record(metrics.DRAFT_TOKENS, drafted - timing.trimmed_tokens)
             sink.record(metrics.ACCEPTED_TOKENS, accepted)
+            if timing.protocol == LOOKUP:
+                rejected = drafted - timing.trimmed_tokens - accepted
+                sink.record(metrics.LOOKED_UP_TOKENS, accepted, outcome="accepted")
+                sink.record(metrics.LOOKED_UP_TOKENS, rejected, outcome="rejected")
             sink.record(metrics.WASTED_DRAFT_S, timing.draft_s * (drafted - timing.trimmed_tokens - accepted) / drafted)
         self._slo_round(timing)
         for phase, seconds in timing.phases_s.items():

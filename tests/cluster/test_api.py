@@ -9,6 +9,7 @@ from openai import OpenAI
 
 from outrider.contracts.requests import SamplingParams
 from outrider.models.loading import LoadedModel
+from outrider.selection.arms import ARMS
 from outrider.training.traces import prompt_ids
 from tests.cluster.prompts import CHATS, COMPLETIONS
 from tests.cluster.reference import greedy, raw_logprobs, sampled, scores, shown
@@ -148,7 +149,7 @@ def test_explained_choices_tell_what_else_was_considered(service: Service) -> No
     assert compared, "there was a choice once the drafter was ready"
     for choice in compared:
         assert choice["runner_up"] != choice["chosen"]
-        assert choice["reason"] in {"cheapest", "kept", "exploring"}
+        assert choice["reason"] in {"cheapest", "kept", "exploring", "looked_up"}
         assert min(choice["chosen"]["seconds_per_token"], choice["runner_up"]["seconds_per_token"]) > 0
 
 
@@ -158,11 +159,11 @@ def test_explained_choices_tell_where_the_verifier_decides(service: Service) -> 
     assert len(usage["choices"]) >= usage["rounds"]
     drafted = [choice["reason"] for choice in usage["choices"] if choice["chosen"]["protocol"] is not None]
     alone = [choice["reason"] for choice in usage["choices"] if choice["chosen"]["protocol"] is None]
-    assert set(drafted) <= {"cheapest", "kept", "exploring"}
+    assert set(drafted) <= {"cheapest", "kept", "exploring", "looked_up"}
     assert set(alone) <= {"regime", "cheapest", "kept", "no_drafter", "last_token"}
     for regime in (coordinator["regime"] for coordinator in service.get("/status")["coordinators"]):
-        assert regime["kept"] in {"none", "draft"}
-        assert [arm for arm, _ in regime["rewards"]] == ["none", "draft"]
+        assert regime["kept"] in ARMS
+        assert [arm for arm, _ in regime["rewards"]] == list(ARMS)
 
 
 BAD: list[tuple[str, str, dict[str, object] | bytes, int, str | None]] = [
@@ -175,6 +176,7 @@ BAD: list[tuple[str, str, dict[str, object] | bytes, int, str | None]] = [
     ("POST", "/v1/completions", {"prompt": "word " * 3000}, 400, "prompt"),
     ("POST", "/v1/completions", {"prompt": "a", "outrider": {"protocol": "wisv"}}, 400, "outrider.protocol"),
     ("POST", "/v1/completions", {"prompt": "a", "outrider": {"window": 99}}, 400, "outrider.window"),
+    ("POST", "/v1/completions", {"prompt": "a", "outrider": {"lookup": 99}}, 400, "outrider.lookup"),
     ("POST", "/v1/completions", {"prompt": "a", "outrider": {"expansion": [2]}}, 400, "outrider.expansion"),
     ("POST", "/v1/completions", {"prompt": "a", "model": "gpt-5"}, 404, "model"),
     ("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "tools": [1]}, 400, "tools"),

@@ -2,7 +2,8 @@
 
 Eviction drops a whole idle sequence; its published blocks stay findable until they are reclaimed, so the sequence is
 restored from them where possible and recomputed where not. A sequence in the middle of a block (``busy``) is evicted
-only by one opened before it, so the oldest always gets on and two large ones cannot starve each other.
+only by one opened before it, so the oldest always gets on and two large ones cannot starve each other. One that is held
+back there is not busy: else it would keep the memory of whoever is to go on in its place.
 """
 
 from collections.abc import Collection, Sequence

@@ -118,6 +118,7 @@ class PagedVerifier:
             if name in self._generations:
                 self._store.touch(self._generations[name].kv)
         outcomes: dict[int, Outcome] = {}
+        self._hold_no_memory_for_absent(blocks)
         plan = PassPlan(self._store, self._prefill_chunk_tokens)
         for index, (block, verdict) in enumerate(zip(blocks, verdicts, strict=True)):
             outcome = self._settled(block)
@@ -150,6 +151,13 @@ class PagedVerifier:
         """Memory of logits rows that wait for a device's correction, and of hidden states that wait for a device's."""
         held = self._generations.values()
         return self._rows.kept_bytes + sum(one.open_round.nbytes for one in held if one.open_round is not None)
+
+    def _hold_no_memory_for_absent(self, blocks: Sequence[Block]) -> None:
+        """Who was held back in the middle of a block, and is in this pass no more, keeps nobody in it waiting."""
+        present = {block.generation for block in blocks}
+        for name, generation in self._generations.items():
+            if generation.kv.busy and name not in present:
+                generation.kv.busy = False
 
     def _verdict(self, block: Block) -> CheckedBlock | Refused | Unknown:
         """What the door says of a block; one that was begun was let in before."""

@@ -4,12 +4,13 @@ from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from outrider.contracts.requests import SAMPLING_RANGES, SamplingParams
+from outrider.contracts.requests import MAX_LOOKUP_TOKENS, SAMPLING_RANGES, SamplingParams
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARS = 1024
 MAX_N = 16
 MAX_TOP_LOGPROBS = 20  # OpenAI's
+LOOKUP_NEEDED = f"true, false or an integer in 0..{MAX_LOOKUP_TOKENS}"
 
 _STRICT = ConfigDict(strict=True, extra="forbid", frozen=True)
 _Body = TypeVar("_Body", bound=BaseModel)
@@ -39,6 +40,7 @@ class OutriderOptions(BaseModel):
     window: int | None = None  # fixes the draft tokens per round; 0 drafts nothing
     protocol: str | None = None  # fixes what crosses the link in every round with a draft
     expansion: Annotated[list[int], Field(fail_fast=True, max_length=64)] = []
+    lookup: bool | int | None = None  # whether what the text repeats is looked up in it, or how many tokens at most
     slo_class: str | None = None  # whose speed the response is promised
     explain: bool = False  # whether ``usage`` is to tell why each round was made as it was
     spans: bool = False  # whether to tell of each piece of text who proposed it
@@ -92,7 +94,7 @@ class GenerationBody(SampledBody):
     logit_bias: dict[str, float] = {}
     seed: int | None = None
     ignore_eos: bool = False
-    user: str | None = None  # who asks; of no meaning to a response
+    user: str | None = None  # who asks; of no meaning to what a response says
     safety_identifier: str | None = None  # the same, newer
     outrider: OutriderOptions = OutriderOptions()
 

@@ -11,6 +11,8 @@ from operator import mul
 
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.requests import (
+    DEFAULT_LOOKUP_TOKENS,
+    MAX_LOOKUP_TOKENS,
     SAMPLING_RANGES,
     GenerationId,
     GenerationRequest,
@@ -20,7 +22,7 @@ from outrider.contracts.requests import (
 from outrider.contracts.slo import SloClass, slo_class_named
 from outrider.protocols.registry import PROTOCOLS, reproducible_protocols, tree_protocols
 from serve_app.api.http_errors import PromptTooLongError
-from serve_app.api.openai.bodies import ChatBody, CompletionBody
+from serve_app.api.openai.bodies import LOOKUP_NEEDED, ChatBody, CompletionBody
 from serve_app.api.openai.prompts import Prompt
 from serve_app.api.service import RequestLimits
 
@@ -97,6 +99,8 @@ def _request(
         window=_window(body, limits),
         protocol=_protocol(body, params),
         expansion=_expansion(body, limits),
+        lookup=_lookup(body),
+        tenant=_tenant(body),
         reproducible=body.seed is not None,
         explain=body.outrider.explain,
         slo=_slo_class(body, limits),
@@ -129,6 +133,21 @@ def _window(body: CompletionBody | ChatBody, limits: RequestLimits) -> int | Non
     if window is not None and not 0 <= window <= limits.k_max:
         raise ParameterError("outrider.window", f"an integer in 0..{limits.k_max}", window)
     return window
+
+
+def _lookup(body: CompletionBody | ChatBody) -> int | None:
+    lookup = body.outrider.lookup
+    if lookup is None or isinstance(lookup, bool):
+        return None if lookup is None else DEFAULT_LOOKUP_TOKENS * lookup
+    if not 0 <= lookup <= MAX_LOOKUP_TOKENS:
+        raise ParameterError("outrider.lookup", LOOKUP_NEEDED, lookup)
+    return lookup
+
+
+def _tenant(body: CompletionBody | ChatBody) -> str:
+    """Who asks, as far as one is to be told from another: no name goes further than this."""
+    named = body.safety_identifier or body.user
+    return blake2b(named.encode(), digest_size=16).hexdigest() if named else ""
 
 
 def _protocol(body: CompletionBody | ChatBody, params: SamplingParams) -> ProtocolName | None:

@@ -20,6 +20,7 @@ from serve_app.api.http_errors import (
     UnsupportedFieldError,
 )
 from serve_app.api.openai.bodies import (
+    LOOKUP_NEEDED,
     MAX_N,
     MAX_STOP_CHARS,
     MAX_STOP_STRINGS,
@@ -49,6 +50,7 @@ _NEEDED_BY_FIELD = {
     "top_logprobs": f"an integer in 0..{MAX_TOP_LOGPROBS}",
     "content": "a text, or a list of parts such as {'type': 'text', 'text': '...'}",
     "stop": f"a text or a list of up to {MAX_STOP_STRINGS} texts, each of 1 to {MAX_STOP_CHARS} characters",
+    "lookup": LOOKUP_NEEDED,
     "logit_bias": "an object of token ids and numbers, such as {'50': -100}",
     "messages": "a list of at least one message",
     "role": "one of 'system', 'user', 'assistant' (others are not supported yet)",

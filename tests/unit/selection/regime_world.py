@@ -24,10 +24,11 @@ class World:
     slow: dict[str, float] = field(default_factory=dict)  # times as long that a generation's rounds with a draft take
     late: dict[Arm, float] = field(default_factory=dict)  # share of rounds that break their promise; empty: no promises
     settings: RegimeSettings = field(default_factory=RegimeSettings)
+    arms_to_choose: tuple[Arm, ...] = (NONE, DRAFT)
 
     def __post_init__(self) -> None:
         """Begin with nobody."""
-        self.regime = Regime((NONE, DRAFT), self.settings, 0.0)
+        self.regime = Regime(self.arms_to_choose, self.settings, 0.0)
         self.now_s = 0.0
         self.arms: list[tuple[float, Arm]] = [(0.0, NONE)]  # since when which was in use
         self.tokens: dict[float, int] = defaultdict(int)  # in each second
@@ -85,8 +86,8 @@ class World:
 
     def _begin(self, name: str) -> None:
         arm = self.regime.arm_of(name)
-        drafts = arm is DRAFT and name not in self._ready_at_s
-        speed = self.speed(DRAFT if drafts else NONE, len(self.live), self.now_s)
+        drafts = arm is not NONE and not (arm.drafts and name in self._ready_at_s)
+        speed = self.speed(arm if drafts else NONE, len(self.live), self.now_s)
         mean = sum(DRAFT_YIELD) / len(DRAFT_YIELD)
         tokens, expected = (self._rng.choice(DRAFT_YIELD), mean) if drafts else (1, 1.0)
         round_s = expected / speed * max(0.2, self._rng.gauss(1.0, self.noise))

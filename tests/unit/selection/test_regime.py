@@ -4,9 +4,9 @@ from itertools import pairwise
 
 import pytest
 
-from outrider.selection.arms import DRAFT, NONE, Arm
+from outrider.selection.arms import ARMS, DRAFT, LOOKUP, LOOKUP_DRAFT, NONE, Arm, within
 from outrider.selection.regime import Regime, RegimeSettings
-from tests.unit.selection.regime_world import World, constant, crossing
+from tests.unit.selection.regime_world import Speed, World, constant, crossing
 
 MINUTE_S = 60.0
 
@@ -247,3 +247,45 @@ def test_a_try_that_idle_time_interrupts_is_over() -> None:
     world.until(world.now_s + MINUTE_S)
     world.load(1)
     assert world.regime.arm is NONE
+
+
+def given(speeds: dict[Arm, float]) -> Speed:
+    """Each arm brings so many times what none does, at any load."""
+
+    def speed(arm: Arm, load: int, now_s: float) -> float:  # noqa: ARG001
+        return 60.0 / (1.0 + 0.2 * load) * speeds[arm]
+
+    return speed
+
+
+FOUR = (NONE, LOOKUP, DRAFT, LOOKUP_DRAFT)
+
+
+@pytest.mark.parametrize("load", [1, 4, 16])
+@pytest.mark.parametrize(
+    "speeds",
+    [(1.0, 1.5, 0.6, 0.8), (1.0, 0.9, 0.5, 0.45), (1.0, 1.2, 1.2, 1.5), (1.0, 0.9, 1.4, 1.2)],
+    ids=["lookup", "none", "both", "draft"],
+)
+def test_the_best_of_four_arms_is_kept_and_finding_it_costs_little(speeds: tuple[float, ...], load: int) -> None:
+    world = World(given(dict(zip(FOUR, speeds, strict=True))), arms_to_choose=FOUR)
+    world.load(load)
+    world.until(10 * MINUTE_S)
+    none = load * world.speed(NONE, load, 0.0)
+    assert world.rate(0.0, MINUTE_S) > 0.96 * none
+    assert world.rate(5 * MINUTE_S, 10 * MINUTE_S) > 0.96 * max(speeds) * none
+    best = max(zip(speeds, FOUR, strict=True), key=lambda one: one[0])[1]
+    assert world.regime.report(world.now_s).kept == best.name
+
+
+def test_looking_up_needs_no_device_and_is_tried_at_once() -> None:
+    world = World(given({NONE: 1.0, LOOKUP: 1.4}), arms_to_choose=(NONE, LOOKUP))
+    world.load(1)
+    world.until(6.0)
+    assert world.regime.report(6.0).kept == "lookup"
+
+
+def test_what_is_left_of_an_arm_is_an_arm() -> None:
+    assert {within(arm, drafts=True, looks_up=True) for arm in ARMS.values()} == set(ARMS.values())
+    assert [within(arm, drafts=False, looks_up=True) for arm in FOUR] == [NONE, LOOKUP, NONE, LOOKUP]
+    assert [within(arm, drafts=True, looks_up=False) for arm in FOUR] == [NONE, NONE, DRAFT, DRAFT]

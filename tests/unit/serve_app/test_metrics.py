@@ -11,7 +11,20 @@ from prometheus_client.parser import text_string_to_metric_families
 from serve_app import metrics
 from serve_app.metrics import ALL, Kind, Metric, Sink, in_prometheus, in_ray
 
-LABELS = {"arm", "cause", "direction", "end", "group", "kept", "phase", "protocol", "reason", "slo_class", "state"}
+LABELS = {
+    "arm",
+    "cause",
+    "direction",
+    "end",
+    "group",
+    "kept",
+    "outcome",
+    "phase",
+    "protocol",
+    "reason",
+    "slo_class",
+    "state",
+}
 
 
 def labelled(metric: Metric) -> dict[str, str]:

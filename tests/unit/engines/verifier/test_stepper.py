@@ -235,3 +235,23 @@ def test_who_decodes_alone_is_not_thrown_out_by_who_comes_later(model: PreTraine
             stepper.close("a", keep_cache=False)
     assert first.output == target_alone(model, PROMPT * 4, GREEDY, TOKENS)
     assert second.output == target_alone(model, PROMPT[::-1] * 4, SEEDED, TOKENS)
+
+
+def test_who_is_held_back_in_the_middle_of_a_prefix_keeps_nobody_waiting(model: PreTrainedModel) -> None:
+    """The older one has memory that the other needs, and is not to go on before that: then it begins anew."""
+    engine = torch_verifier(model, blocks=10, prefill_chunk_tokens=16)
+    stepper, first, second = Stepper(engine), Client("a", PROMPT * 4, GREEDY), Client("b", PROMPT[::-1] * 4, SEEDED)
+    opened(stepper, first, second)
+    stepper.give([first.block()])
+    (begun,) = stepper.step()
+    assert isinstance(begun, Unfinished)
+    stepper.leave("a", first.round - 1)
+    stepper.give([stretched(second, 3)])
+    for _ in range(8):
+        take([second], stepper.step())
+    assert len(second.output) == 4
+    stepper.leave("a", first.round)
+    for _ in range(8):
+        take([first], stepper.step())
+    assert first.output == target_alone(model, PROMPT * 4, GREEDY, 1)
+    assert second.output == target_alone(model, PROMPT[::-1] * 4, SEEDED, 4)

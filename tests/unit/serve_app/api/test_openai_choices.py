@@ -51,6 +51,7 @@ def test_every_parameter_arrives() -> None:
             "window": 3,
             "protocol": "token_ids",
             "expansion": [2, 1, 1],
+            "lookup": 5,
             "slo_class": "speed_6",
             "explain": True,
         },
@@ -67,6 +68,8 @@ def test_every_parameter_arrives() -> None:
         window=3,
         protocol="token_ids",
         expansion=(2, 1, 1),
+        lookup=5,
+        tenant=asked.tenant,
         explain=True,
         slo=SloClass("speed_6", 6.0),
         reproducible=True,
@@ -98,6 +101,27 @@ def test_who_names_no_class_has_the_first_one() -> None:
 def test_what_cannot_be_drafted_is_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         generation(outrider=options)
+
+
+@pytest.mark.parametrize(("asked", "tokens"), [(None, None), (True, 8), (False, 0), (0, 0), (1, 1), (64, 64)])
+def test_what_is_looked_up_may_be_asked_for(asked: object, tokens: int | None) -> None:
+    assert generation(outrider={"lookup": asked}).lookup == tokens
+    assert generation().lookup is None
+
+
+@pytest.mark.parametrize("asked", [-1, 65, 1.5, "yes"])
+def test_a_lookup_that_is_none_is_refused(asked: object) -> None:
+    with pytest.raises(ParameterError, match=r"^outrider.lookup needs true, false or an integer in 0\.\.64, found"):
+        generation(outrider={"lookup": asked})
+
+
+def test_tenants_are_told_apart_by_who_asks_and_not_by_name() -> None:
+    one, other = generation(user="one").tenant, generation(user="other").tenant
+    assert len({one, other, generation().tenant}) == 3
+    assert generation().tenant == "", "nobody's"
+    assert "one" not in one
+    assert generation(safety_identifier="one").tenant == one
+    assert generation(user="other", safety_identifier="one").tenant == one
 
 
 def test_a_named_seed_asks_for_the_targets_own_tokens() -> None:

@@ -7,7 +7,11 @@ from dataclasses import replace
 import pytest
 
 from outrider.contracts.requests import FinishReason, GenerationChunk, GenerationRequest, SamplingParams
-from outrider.rounds.looked_up import LOOKUP, Lookup
+from outrider.lookup.store import EarlierTexts
+from outrider.rounds.looked_up import LOOKUP, Experience
+from outrider.selection.arms import DRAFT, LOOKUP_DRAFT, Arm
+from outrider.selection.fixed import Fixed
+from outrider.selection.regime import Regime, RegimeSettings
 from tests.unit.serve_app.api.in_memory_service import (
     ENGINE_S,
     LONG_PROMPT,
@@ -19,15 +23,16 @@ from tests.unit.serve_app.api.in_memory_service import (
     truth_of,
 )
 from tests.unit.serve_app.coordination.in_memory import SAMPLED, EngineTransport
-from tests.unit.serve_app.coordination.test_drafts_ahead import Ahead
-from tests.unit.virtual_clock import on_loop
+from tests.unit.serve_app.coordination.test_drafts_ahead import Ahead, slow
+from tests.unit.virtual_clock import now_s, on_loop
 
 # With these the tiny target says the same again and again.
 REPETITIVE = SamplingParams(temperature=0.7, seed=3, logit_bias=((5, 100.0),))
 
 
 def serving(*drafters: EngineTransport, lookup_window: int = 8, **settings: object) -> Service:
-    service = Service(*drafters, **settings)  # type: ignore[arg-type]
+    regime = Regime((LOOKUP_DRAFT if lookup_window else DRAFT,), RegimeSettings(), 0.0)
+    service = Service(*drafters, regime=regime, **settings)  # type: ignore[arg-type]
     speculation = replace(service.rules.speculation, lookup_window=lookup_window)
     service.rules = replace(service.rules, speculation=speculation)
     return service
@@ -146,18 +151,91 @@ async def test_it_ends_inside_what_was_looked_up(params: SamplingParams) -> None
         await service.idle()
 
 
-def test_what_comes_true_is_drafted_further_and_what_does_not_hardly_at_all() -> None:
-    text = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]
-    good, bad = Lookup([*text, *text[:8]], 8), Lookup([*text, *text[:8]], 8)
-    first = good.draft((), 100)
-    assert first is not None
-    assert first.token_ids == tuple(text[8:12] + text[:3])[: len(first.token_ids)]
-    for _ in range(20):
-        good.learn(first, 4, rejected=False)
-        bad.learn(first, 0, rejected=True)
-    better = good.draft((), 100)
-    assert better is not None
-    assert better.likely
-    assert len(better.token_ids) == 8
-    assert good.draft((), 3) == replace(better, token_ids=better.token_ids[:3], survivals=better.survivals[:3])
-    assert [bad.draft((), 100) is None for _ in range(32)].count(False) == 2, "one token is tried now and then"
+@pytest.mark.parametrize("params", [*PARAMS.values(), REPETITIVE], ids=[*PARAMS.keys(), "repetitive"])
+@pytest.mark.parametrize("seed", range(3))
+@on_loop
+async def test_whenever_a_device_answers_the_stream_is_the_targets_own(params: SamplingParams, seed: int) -> None:
+    """Looked up before a draft is ordered, while it is under way, while it is here and waits, and behind it."""
+    service = serving(slow(seed))
+    service.rules = replace(service.rules, policy=Ahead())
+    request = replace(request_for(params=params, window=(2, 5, 6)[seed]), max_tokens=150)
+    chunks = await service.response(request)
+    assert len(tokens_of(chunks)) == 150
+    check(service, request, chunks)
+    assert sum(timing.total_s for timing in service.timings) <= now_s(), "no second is counted twice"
+    await service.idle()
+
+
+@pytest.mark.parametrize("seed", range(4))
+@on_loop
+async def test_many_at_once_beside_devices_stay_exact_whatever_is_lost(seed: int) -> None:
+    rng = random.Random(seed)
+    requests = [
+        replace(
+            request_for(f"g{i}", LONG_PROMPT[: rng.randint(1, 60)], params, rng.choice([1, 3, 5, None])),
+            max_tokens=rng.randint(20, 80),
+            lookup=rng.choice([None, 0, 3, 20]),
+        )
+        for i, params in enumerate([*PARAMS.values(), REPETITIVE, REPETITIVE] * 2)
+    ]
+    service = serving(slow(seed), slow(seed + 50), blocks=rng.choice([40, 200]))
+    service.rules = replace(service.rules, policy=Ahead())
+    if seed % 2:
+        service.verifier.dies_before, service.verifier.answer_lost = (9, 20, 41, 77), (31,)
+        service.verifier.forgets_before = (55,)
+    responses = await asyncio.gather(*(service.response(request) for request in requests))
+    for request, chunks in zip(requests, responses, strict=True):
+        assert tokens_of(chunks) == truth_of(request), request
+        assert chunks[-1].stats.inexact_rounds == 0
+        if request.lookup == 0:
+            assert LOOKUP not in dict(chunks[-1].stats.protocols)
+    used = {timing.protocol for timing in service.timings}
+    assert used >= {LOOKUP, "token_ids"}
+    await service.idle()
+
+
+@on_loop
+async def test_where_a_match_is_worth_more_no_device_is_asked() -> None:
+    """It is asked for a first block or two, and then the text says all by itself."""
+    request = replace(request_for(params=REPETITIVE, window=3), max_tokens=120)
+    asked = []
+    for lookup in (0, 8):
+        device = drafter()
+        device.delay_s = lambda draft: 4 * ENGINE_S if draft.token_ids else 0.0
+        service = serving(device)
+        service.rules = replace(service.rules, policy=Fixed())
+        chunks = await service.response(replace(request, lookup=lookup))
+        check(service, request, chunks)
+        asked.append(sum(timing.protocol == "token_ids" for timing in service.timings))
+        await service.idle()
+    assert asked[1] < 0.5 * asked[0]
+
+
+@pytest.mark.parametrize(("arm", "asked", "looks"), [(DRAFT, None, False), (DRAFT, 8, True), (LOOKUP_DRAFT, 0, False)])
+@on_loop
+async def test_a_request_says_it_whatever_the_arm(arm: Arm, asked: int | None, looks: bool) -> None:
+    service = serving()
+    service.services = replace(service.services, regime=Regime((arm,), RegimeSettings(), 0.0))
+    request = replace(request_for(params=REPETITIVE, window=None), max_tokens=60, lookup=asked)
+    chunks = await service.response(request)
+    check(service, request, chunks)
+    assert (LOOKUP in dict(chunks[-1].stats.protocols)) is looks
+    await service.idle()
+
+
+@on_loop
+async def test_only_ones_own_earlier_responses_are_looked_through() -> None:
+    request = replace(request_for(params=replace(REPETITIVE, logit_bias=(), seed=11), window=None), max_tokens=60)
+    steps = []
+    for before, now in (("a", "a"), ("a", "b"), ("a", ""), ("", "")):
+        service = serving()
+        service.rules = replace(service.rules, experience=Experience(earlier=EarlierTexts(1000)))
+        await service.response(replace(request, generation="before", tenant=before))
+        await service.idle()
+        made = len(service.timings)
+        chunks = await service.response(replace(request, tenant=now))
+        assert tokens_of(chunks) == truth_of(request)
+        steps.append(len(service.timings) - made)
+        await service.idle()
+    assert steps[0] < 0.5 * steps[1], "the same again"
+    assert steps[1] == steps[2] == steps[3], "nothing of anybody else's"

@@ -49,6 +49,14 @@ def made() -> tuple[CoordinatorStats, RecordingSink, HandDrivenClock]:
     return CoordinatorStats("c", sink, clock), sink, clock
 
 
+def test_what_was_looked_up_is_counted_apart() -> None:
+    stats, sink, _ = made()
+    stats.round(replace(DRAFTED, protocol="lookup", drafted_tokens=8, accepted_tokens=3, trimmed_tokens=1))
+    stats.round(DRAFTED)
+    assert sink.of(metrics.ROUNDS, "lookup") == [1]
+    assert (sink.of(metrics.LOOKED_UP_TOKENS, "accepted"), sink.of(metrics.LOOKED_UP_TOKENS, "rejected")) == ([3], [4])
+
+
 def test_rounds_add_up_in_report_and_metrics() -> None:
     stats, sink, clock = made()
     for timing in (ALONE, DRAFTED, DRAFTED):

@@ -1,0 +1,74 @@
+"""Earlier responses, to be looked through: each tenant's own, of all together so many tokens, the oldest forgotten.
+
+Only what was committed is kept, as token ids; it is gone with the process.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from outrider.lookup.suffixes import LEAST_MATCH, MOST_COMPARED, Found
+
+_MOST_PLACES = 16  # of one run of tokens, the latest
+
+_Place = tuple[int, int]  # which text, and behind which of its tokens
+
+
+class EarlierTexts:
+    """A bounded store. Mutable; what it costs to look does not depend on how much there is."""
+
+    def __init__(self, most_tokens: int) -> None:
+        """Begin with none; 0 keeps none."""
+        self._most_tokens, self._tokens = most_tokens, 0
+        self._texts: OrderedDict[int, tuple[str, tuple[int, ...]]] = OrderedDict()  # the oldest first
+        self._places: dict[str, dict[tuple[int, ...], list[_Place]]] = {}  # of each tenant
+        self._next = 0
+
+    @property
+    def tokens(self) -> int:
+        """Kept now."""
+        return self._tokens
+
+    def add(self, tenant: str, token_ids: Sequence[int]) -> None:
+        """A response is over. One of nobody's, too short, or longer than the store is not kept."""
+        if not tenant or not LEAST_MATCH < len(token_ids) <= self._most_tokens:
+            return
+        number, text = self._next, tuple(token_ids)
+        self._next += 1
+        self._texts[number] = tenant, text
+        self._tokens += len(text)
+        places = self._places.setdefault(tenant, {})
+        for at in range(LEAST_MATCH, len(text)):
+            found = places.setdefault(text[at - LEAST_MATCH : at], [])
+            found.append((number, at))
+            del found[:-_MOST_PLACES]
+        while self._tokens > self._most_tokens:
+            self._forget_oldest()
+
+    def find(self, tenant: str, text: Sequence[int], most_tokens: int) -> Found | None:
+        """What followed the longest match of a text's end in the tenant's own responses; of equal ones the latest."""
+        places = self._places.get(tenant)
+        if places is None or most_tokens < 1:
+            return None
+        best, followed = 0, tuple[int, ...]()
+        for number, at in reversed(places.get(tuple(text[-LEAST_MATCH:]), ())):
+            kept = self._texts[number][1]
+            matched, most = LEAST_MATCH, min(at, len(text), MOST_COMPARED)
+            while matched < most and kept[at - 1 - matched] == text[-1 - matched]:
+                matched += 1
+            if matched > best:
+                best, followed = matched, kept[at : at + most_tokens]
+        return Found(best, followed) if best else None
+
+    def _forget_oldest(self) -> None:
+        number, (tenant, text) = self._texts.popitem(last=False)
+        self._tokens -= len(text)
+        places = self._places[tenant]
+        for at in range(LEAST_MATCH, len(text)):
+            run = text[at - LEAST_MATCH : at]
+            left = [place for place in places.get(run, ()) if place[0] != number]
+            if left:
+                places[run] = left
+            else:
+                places.pop(run, None)
+        if not places:
+            del self._places[tenant]

@@ -1,0 +1,99 @@
+"""What one response has at its verifier: whether it is held there, what it is asked, how far it may go on by itself."""
+
+from dataclasses import replace
+
+from outrider.contracts.cost import VerifyCost
+from outrider.contracts.verifying import Block, OpenGeneration, Stretch
+from outrider.rounds.account import RoundAccount
+from outrider.rounds.blocks import block_tokens, make_block
+from outrider.rounds.choice import RoundChooser
+from outrider.rounds.events import Verify
+from outrider.rounds.generation import Generation
+from outrider.rounds.open_round import OpenRound
+from outrider.rounds.rules import MAX_VERIFIER_LOSSES, RoundRules
+from outrider.rounds.states import RoundEvent
+from outrider.selection.situation import RoundChoice
+
+
+class VerifierSide:
+    """Of one response. Mutable.
+
+    Attributes:
+        until_round: that the verifier may make by itself.
+    """
+
+    def __init__(self, generation: Generation, rules: RoundRules, account: RoundAccount, chooser: RoundChooser) -> None:
+        """The verifier knows nothing of it yet."""
+        self._generation, self._rules, self._account, self._chooser = generation, rules, account, chooser
+        self._held = False
+        self._losses = 0
+        self.until_round = -1
+
+    @property
+    def knows_all(self) -> bool:
+        """Whether it needs to be told of nothing before it goes on."""
+        return self._held and not self._generation.unverified
+
+    def answered(self) -> None:
+        """It holds the response."""
+        self._held = True
+
+    def decided(self) -> None:
+        """A round was committed, or is about to be."""
+        self._losses = 0
+
+    def lost(self) -> int | None:
+        """It holds the response no more: how often that was in a row, if it was too often."""
+        self._held = False
+        self._losses += 1
+        return self._losses if self._losses > MAX_VERIFIER_LOSSES else None
+
+    def opening(self) -> OpenGeneration | None:
+        """What it needs to hold the response; None if it does. Opened with all that is committed."""
+        if self._held:
+            return None
+        self._generation.verifier_lost()
+        return self._generation.opening()
+
+    def block(self, round_: OpenRound, stretch: Stretch | None = None) -> Verify:
+        """A round's draft, or none, and what may follow by itself."""
+        generation, plan = self._generation, round_.plan
+        opening = self.opening()
+        block = make_block(
+            generation,
+            round_.number,
+            plan,
+            round_.draft,
+            self._rules.speculation.wire,
+            forced=(*generation.unverified, *round_.uncommitted),
+            deferral=self._chooser.deferral(plan),
+        )
+        return self.ask(round_, replace(block, stretch=stretch), opening)
+
+    def ask(self, round_: OpenRound, block: Block, opening: OpenGeneration | None) -> Verify:
+        """Have a round's block verified."""
+        round_.block = block
+        self._generation.round_happened(round_.number, RoundEvent.ENQUEUED)
+        new = block_tokens(block) if opening is not None else len(block.draft) + 1
+        cost = VerifyCost(new, block_tokens(block) - new)
+        terms = self._account.terms(round_.began_at_s, round_.expected_tokens)
+        survivals = round_.survivals[: len(block.draft)]
+        return Verify(block, opening, cost, replace(terms, survivals=survivals, began_at_s=round_.began_at_s))
+
+    def stretch(self, number: int, choice: RoundChoice | None, before: int | None, drafted_tokens: int = 0) -> Stretch:
+        """Behind a round, as far as its leave goes (``leave``)."""
+        return Stretch(self.leave(number, choice, before, drafted_tokens), self._generation.end_ids)
+
+    def leave(self, number: int, choice: RoundChoice | None, before: int | None, drafted_tokens: int = 0) -> int:
+        """The last round of a leave given with this one, which may bring as many tokens as it has drafted and one.
+
+        ``before``: the number of a round that a device drafts for meanwhile, if one does.
+        """
+        leave = self._rules.leave
+        beside = before is not None and number < before
+        if beside and choice is not None:
+            rounds = leave.beside(choice.chosen)
+        else:
+            rounds = leave.rounds(choice, may_draft=self._chooser.may_draft)
+        until_round = number + max(0, min(rounds, self._generation.remaining_tokens - drafted_tokens - 1))
+        return until_round if before is None or not beside else min(until_round, before - 1)

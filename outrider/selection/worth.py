@@ -1,0 +1,70 @@
+"""How much of a draft that nobody had to make is worth verifying, at what a row costs now.
+
+What is looked up in a text is there at once and for nothing. What it costs is rows of the verifier's step, which all
+who share the step wait for: of n drafted tokens, n are verified that have the step commit most tokens per second,
+
+    (blocks + survivals of the first n) / T(n)
+
+with one token of every other block. It is what the batcher asks of all drafts of a step (``scheduling.trimming``),
+asked before there is a step. For one generation alone that is its own speed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from outrider.contracts.cost import BatchWork, VerifyCost
+from outrider.selection.situation import Estimate, VerifierView
+
+_LEAST_GAIN = 0.01  # of the tokens per second; as in ``scheduling.trimming``
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What is worth verifying.
+
+    Attributes:
+        tokens: of the draft's front.
+        gain_tokens: expected of them.
+        longer_s: by so much they make a step longer.
+        step_s: a step without them.
+    """
+
+    tokens: int
+    gain_tokens: float = 0.0
+    longer_s: float = 0.0
+    step_s: float = 0.0
+
+
+def worth_verifying(survivals: Sequence[float], verifier: VerifierView, position: int) -> Worth:
+    """How much of a chain pays, of one block in a step as they are now.
+
+    Args:
+        survivals: falling; probability of each token that it is accepted with all before it.
+        verifier: as it is now.
+        position: tokens committed so far.
+    """
+    cached, others = max(position - 1, 0), max(1, round(verifier.batch_blocks)) - 1
+    with_others = BatchWork(others, others * (cached + 1), others * cached)
+    predict_s, fixed_s = verifier.cost_model.predict_work_s, verifier.fixed_s
+    alone_s = predict_s(with_others.plus(VerifyCost(1, cached)))
+    best, best_gain, best_s = 0, 0.0, alone_s
+    best_per_s = (1.0 + _LEAST_GAIN) * (others + 1.0) / (alone_s + fixed_s)
+    for tokens, gain in enumerate(accumulate(survivals), start=1):
+        step_s = predict_s(with_others.plus(VerifyCost(tokens + 1, cached)))
+        per_s = (others + 1.0 + gain) / (step_s + fixed_s)
+        if per_s >= best_per_s:
+            best, best_gain, best_s, best_per_s = tokens, gain, step_s, per_s
+    return Worth(best, best_gain, best_s - alone_s, alone_s)
+
+
+def beats(worth: Worth, verifier: VerifierView, chosen: Estimate) -> bool:
+    """Whether that is cheaper, per token, than what was chosen to be drafted, to its generation and all others."""
+    if worth.tokens == 0:
+        return False
+    load, blocks, tokens = chosen.load, max(verifier.batch_blocks, 1.0), 1.0 + worth.gain_tokens
+    own_s = (chosen.alone_s + worth.longer_s) / tokens
+    shared_s = (worth.step_s + blocks * worth.longer_s) / tokens
+    return (1.0 - load) * own_s + load * shared_s < (
+        (1.0 - load) * chosen.seconds_per_token + load * blocks * chosen.verifier_s_per_token
+    )

@@ -1,0 +1,179 @@
+"""What is looked up before a device is asked, and while it drafts: on a clock that is driven by hand."""
+
+from dataclasses import replace
+
+import pytest
+
+from outrider.contracts.cost import LinearCostModel
+from outrider.contracts.drafting import Draft
+from outrider.contracts.requests import GenerationRequest, ProtocolName, SamplingParams
+from outrider.contracts.verifying import AcceptanceRule, Verified
+from outrider.rounds.events import (
+    Answered,
+    AskDrafter,
+    AwaitDraft,
+    AwaitVerifier,
+    Decided,
+    Drafter,
+    Effect,
+    Exchange,
+    Follow,
+    Join,
+    OrderAhead,
+    Turn,
+    Verify,
+    VerifyResult,
+)
+from outrider.rounds.generation import Generation
+from outrider.rounds.machine import RoundMachine
+from outrider.rounds.states import GenerationEvent, RoundEvent
+from outrider.selection.acceptance import AcceptanceBook
+from outrider.selection.arms import DRAFT, LOOKUP, LOOKUP_DRAFT, Arm
+from outrider.selection.situation import DrafterView, VerifierView
+from outrider.text.shown import IncrementalText
+from tests.unit.rounds.test_machine import rules_of
+from tests.unit.serve_app.api.in_memory_service import TOKENIZER
+
+STEP_S = 0.01
+SAID = tuple(range(20, 40))
+GREEDY = SamplingParams(temperature=0.0)
+NEAR, FAR = DrafterView(None, 0.002, 0.0), DrafterView(None, 0.05, 0.0)  # faster than a step, or five of them a token
+
+
+def made(
+    prompt: tuple[int, ...], protocol: ProtocolName = "token_ids", params: SamplingParams = GREEDY
+) -> tuple[Generation, RoundMachine]:
+    request = GenerationRequest("g", prompt, params, 64, reproducible=False)
+    generation = Generation(request, eos_token_ids=(), max_context_tokens=256)
+    generation.happened(GenerationEvent.STARTED)
+    rules = rules_of(protocol)
+    rules = replace(rules, speculation=replace(rules.speculation, lookup_window=8))
+    return generation, RoundMachine(generation, IncrementalText(TOKENIZER, (), (), 0), rules, 0.0)
+
+
+def turn(view: DrafterView | None, arm: Arm = LOOKUP_DRAFT, fixed_s: float = 0.02) -> Turn:
+    """With a coordinator slower than a step: no match is waited for."""
+    verifier = VerifierView(LinearCostModel(0.0, 0.0, 0.0, STEP_S), 0.0, 1.0, fixed_s)
+    return Turn(None if view is None else Drafter("small", AcceptanceBook(), view), verifier, arm)
+
+
+def said(number: int, token_id: int, accepted: int = 0, at: Turn | None = None) -> Decided:
+    return Decided(number, VerifyResult(Verified("g", number, tuple(range(accepted)), token_id), 0.0, STEP_S), at)
+
+
+def drew(ordered: AskDrafter, generation: Generation, *token_ids: int) -> Answered:
+    draft = Draft("g", ordered.round, generation.position, token_ids)
+    return Answered(ordered.round, Exchange(draft, 0.05, 0.01, 0, 0, "small"))
+
+
+def one(effects: list[Effect], kind: type) -> Effect:
+    (found,) = [effect for effect in effects if isinstance(effect, kind)]
+    return found
+
+
+@pytest.mark.parametrize(("arm", "looks"), [(LOOKUP_DRAFT, True), (LOOKUP, True), (DRAFT, False)])
+def test_a_match_that_should_bring_more_goes_before_a_device(arm: Arm, looks: bool) -> None:
+    _, rounds = made((*SAID, *SAID[:16]))
+    (effect,) = rounds.step(turn(NEAR, arm), 0.0)
+    assert isinstance(effect, Verify if looks else AskDrafter)
+    if isinstance(effect, Verify):
+        assert effect.block.draft == (36, 37, 38, 39, 20, 21, 22, 23)
+        assert effect.terms.survivals == tuple(sorted(effect.terms.survivals, reverse=True))
+
+
+def test_behind_it_the_choice_is_made_anew() -> None:
+    """No stretch: a device that is near would have to wait for its end."""
+    generation, rounds = made((*SAID, *SAID[:16]))
+    verify = one(rounds.step(turn(NEAR), 0.0), Verify)
+    assert isinstance(verify, Verify)
+    assert verify.block.stretch is not None
+    assert verify.block.stretch.until_round == verify.block.round
+    rounds.moved(0, RoundEvent.DISPATCHED)
+    rounds.step(said(0, 99, accepted=2), STEP_S)
+    assert generation.output_ids == [36, 37, 99]
+    assert isinstance(rounds.step(turn(NEAR), STEP_S)[-1], AskDrafter), "there is no match any more"
+
+
+@pytest.mark.parametrize("protocol", ["dsd", "tslt", "dssd"])
+def test_beside_ratio_rules_it_is_decided_by_the_targets_own(protocol: ProtocolName) -> None:
+    _, rounds = made((*SAID, *SAID[:16]), protocol, SamplingParams(seed=3))
+    (verify,) = rounds.step(turn(NEAR), 0.0)
+    assert isinstance(verify, Verify), "and no draft is ordered that would have to be used"
+    assert verify.block.rule is AcceptanceRule.SHARED_NOISE
+    assert verify.block.distribution is None
+    assert verify.block.deferral is None
+
+
+def drafting_beside() -> tuple[Generation, RoundMachine, AskDrafter]:
+    """A far device drafts beside a stretch, whose rounds so far end in nothing that was said before."""
+    generation, rounds = made(SAID)
+    rounds.step(turn(None), 0.0)
+    rounds.moved(0, RoundEvent.DISPATCHED)
+    rounds.step(said(0, 90), 0.01)
+    effects = rounds.step(said(1, 25, at=turn(FAR)), 0.02)
+    ordered = one(effects, OrderAhead)
+    assert isinstance(ordered, OrderAhead)
+    return generation, rounds, ordered.asked
+
+
+def joined() -> tuple[Generation, RoundMachine, AskDrafter, Join]:
+    """What it says then was said before."""
+    generation, rounds, ordered = drafting_beside()
+    for number, token_id in ((2, 26), (3, 27)):
+        effects = rounds.step(said(number, token_id), 0.01 * (number + 1))
+    join = one(effects, Join)
+    assert isinstance(join, Join)
+    assert isinstance(effects[-1], Follow)
+    return generation, rounds, ordered, join
+
+
+def test_a_match_joins_while_a_device_drafts() -> None:
+    _, _, ordered, join = joined()
+    assert join.block.draft[:3] == (28, 29, 30)
+    assert 3 < join.block.round < ordered.round
+
+
+def test_a_draft_that_comes_meanwhile_is_held_and_counts_for_what_is_left_of_it() -> None:
+    generation, rounds, ordered, join = joined()
+    drafted = Draft("g", ordered.round, len(SAID) + 2, (26, 27, 28, 29, 30, 31))
+    assert rounds.step(Answered(ordered.round, Exchange(drafted, 0.05, 0.01, 0, 0, "small")), 0.045) == []
+    assert isinstance(rounds.step(said(4, 28), 0.05)[-1], Follow), "of the stretch, before the verifier had the block"
+    rounds.moved(join.block.round, RoundEvent.DISPATCHED)
+    effects = rounds.step(said(join.block.round, 30, accepted=1, at=turn(FAR)), 0.06)
+    assert generation.output_ids == [90, 25, 26, 27, 28, 29, 30]
+    behind = one(effects, Join)
+    assert isinstance(behind, Join)
+    assert (behind.block.round, behind.block.draft) == (ordered.round, (31,))
+    assert behind.block.position == generation.position
+    rounds.moved(ordered.round, RoundEvent.DISPATCHED)
+    rounds.step(said(ordered.round, 32, accepted=1, at=turn(FAR)), 0.07)
+    assert generation.output_ids[-3:] == [30, 31, 32]
+    stats = generation.stats
+    assert dict(stats.protocols) == {"lookup": 1, "token_ids": 1}
+    assert stats.drafted_tokens == len(join.block.draft) + 6
+    assert stats.trimmed_tokens == 6, "five of the device's and one of the match's were first"
+    assert stats.accepted_tokens == 2
+
+
+def test_a_device_that_is_lost_meanwhile_takes_nothing_with_it() -> None:
+    generation, rounds, ordered, join = joined()
+    assert rounds.step(Answered(ordered.round, None), 0.045) == []
+    rounds.moved(join.block.round, RoundEvent.DISPATCHED)
+    effects = rounds.step(said(join.block.round, 90, accepted=2, at=turn(None)), 0.06)
+    assert generation.output_ids[-3:] == [28, 29, 90]
+    assert isinstance(effects[-1], Follow)
+
+
+def test_where_nothing_follows_by_itself_a_match_is_verified_and_else_the_draft_is_waited_for() -> None:
+    """Behind the loss of a verifier, which takes with it what had joined."""
+    _, rounds, ordered = drafting_beside()
+    assert rounds.step(Decided(2, None), 0.03)[-1] == AwaitVerifier()
+    assert rounds.step(turn(FAR), 0.04) == [AwaitDraft(ordered.round)]
+    generation, rounds, ordered, join = joined()
+    assert rounds.step(Decided(4, None), 0.05)[-1] == AwaitVerifier()
+    assert join.block.round not in generation.open_rounds
+    (verify,) = rounds.step(turn(FAR), 0.06)
+    assert isinstance(verify, Verify)
+    assert verify.opening is not None
+    assert verify.block.draft[:3] == (28, 29, 30)
+    assert verify.block.round < ordered.round

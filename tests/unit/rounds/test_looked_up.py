@@ -1,0 +1,123 @@
+"""How much of what is found is drafted, and whether a next match is waited for: by what came true and its price."""
+
+from dataclasses import replace
+
+from outrider.contracts.cost import LinearCostModel
+from outrider.contracts.requests import GenerationRequest, SamplingParams
+from outrider.lookup.store import EarlierTexts
+from outrider.rounds.looked_up import Experience, Lookup, lookup_of
+from outrider.selection.situation import VerifierView
+
+TEXT = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
+FREE = VerifierView(LinearCostModel(0.0, 0.0, 0.0, 0.04), 0.0, 1.0, 0.002)
+DEAR = replace(FREE, cost_model=LinearCostModel(0.02, 0.0, 0.0, 0.04))
+
+
+def request(*prompt: int) -> GenerationRequest:
+    return GenerationRequest("g", prompt, SamplingParams(), 1000)
+
+
+def said_again(lookup: Lookup, tokens: int, view: VerifierView = FREE) -> list[int]:
+    """A response that says its prompt's text again and again, each token looked for; what was found behind it."""
+    output: list[int] = []
+    for i in range(tokens):
+        lookup.draft(output, 100, view)
+        output.append(TEXT[(8 + i) % 12])
+    return output
+
+
+def never_again(lookup: Lookup, tokens: int, view: VerifierView = FREE) -> list[int]:
+    """One that goes on otherwise behind every match."""
+    output: list[int] = []
+    for i in range(tokens // 4):
+        output += [1, 2, 3]
+        lookup.draft(output, 100, view)
+        output.append(100 + i)
+    return output
+
+
+def test_what_follows_is_drafted_to_the_length_that_is_allowed() -> None:
+    for most, room in ((8, 100), (3, 100), (8, 2)):
+        found = Lookup(request(*TEXT, *TEXT[:8]), Experience(), most).draft((), room, FREE)
+        assert found is not None
+        assert found.token_ids == (9, 10, 11, 12, 1, 2, 3, 4)[: min(most, room)]
+        assert len(found.survivals) == len(found.token_ids)
+    assert Lookup(request(*TEXT, *TEXT[:8]), Experience(), 8).draft((), 0, FREE) is None
+    assert Lookup(request(*TEXT), Experience(), 8).draft((), 100, FREE) is None, "it never ended like this"
+
+
+def test_the_dearer_a_row_the_fewer_and_what_never_comes_true_is_not_drafted() -> None:
+    fresh = Lookup(request(*TEXT, *TEXT[:4]), Experience(), 8)
+    cheap, dear = fresh.draft((), 100, FREE), fresh.draft((), 100, DEAR)
+    assert cheap is not None
+    assert dear is None or len(dear.token_ids) < len(cheap.token_ids)
+    bad = Lookup(request(*TEXT), Experience(), 8)
+    output = [*never_again(bad, 120), 1, 2, 3]
+    assert bad.draft(output, 100, DEAR) is None
+    good = Lookup(request(*TEXT, *TEXT[:8]), Experience(), 8)
+    found = good.draft(said_again(good, 60), 100, DEAR)
+    assert found is not None
+    assert len(found.token_ids) == 8, "each is almost certain"
+
+
+def test_the_first_token_of_what_joins_a_stretch_is_committed_by_then() -> None:
+    lookup = Lookup(request(*TEXT, *TEXT[:8]), Experience(), 1)
+    assert lookup.draft((), 100, FREE) is not None
+    assert lookup.draft((), 100, FREE, late_tokens=1) is None, "nothing is left of one token"
+    longer = Lookup(request(*TEXT, *TEXT[:8]), Experience(), 4).draft((), 100, FREE, late_tokens=1)
+    assert longer is not None
+    assert len(longer.token_ids) == 4
+    assert longer.worth.tokens == 3
+
+
+def test_a_round_trip_is_worth_it_where_matches_bring_more() -> None:
+    experience = Experience()
+    good, bad = (Lookup(request(*TEXT, *TEXT[:8]), experience, 8) for _ in range(2))
+    said_again(good, 200)
+    assert good.waits(FREE, None)
+    assert not good.waits(replace(FREE, fixed_s=1.0), None), "a coordinator that is far too slow"
+    never_again(bad, 200)
+    assert not bad.waits(FREE, None)
+    assert Lookup(request(), experience, 8).waits(FREE, None) is (experience.gain_tokens * 0.04 > 1.5 * 0.002)
+
+
+def test_beside_others_all_wait_or_none() -> None:
+    """One whose own matches bring something does not wait where others' steps go on, and the other way round."""
+    together, experience = replace(FREE, batch_blocks=4.0), Experience()
+    good = Lookup(request(*TEXT, *TEXT[:8]), experience, 8)
+    said_again(good, 200)
+    experience.gain_tokens = 0.0
+    assert good.waits(FREE, None)
+    assert not good.waits(together, None)
+    experience.gain_tokens = 2.0
+    assert Lookup(request(1, 2, 3), experience, 8).waits(together, None)
+
+
+def test_gains_are_counted_by_rounds_and_not_by_tokens() -> None:
+    """Every token of a run begins a match of its own; a round would have taken them at once."""
+    experience = Experience()
+    lookup = Lookup(request(*TEXT, *TEXT[:8]), experience, 4)
+    said_again(lookup, 400)
+    assert 3.5 < experience.gain_tokens <= 4.0
+
+
+def test_who_fixes_what_is_drafted_has_none_unless_asked_for() -> None:
+    for fixed in ({"window": 0}, {"protocol": "token_ids"}):
+        wished = replace(request(1, 2, 3), **fixed)
+        assert lookup_of(wished, Experience(), 8) is None
+        assert lookup_of(replace(wished, lookup=4), Experience(), 8) is not None
+    assert lookup_of(request(1), Experience(), 8) is not None
+    assert lookup_of(request(1), Experience(), 0) is None
+    assert lookup_of(replace(request(1), lookup=0), Experience(), 8) is None
+    assert lookup_of(replace(request(1), lookup=4), Experience(), 0) is not None
+
+
+def test_ones_own_text_goes_before_earlier_responses() -> None:
+    experience = Experience(earlier=EarlierTexts(100))
+    Lookup(replace(request(), tenant="a"), experience, 8).over((1, 2, 3, 50, 51))
+    for tenant, expected in (("a", (50, 51)), ("b", None), ("", None)):
+        found = Lookup(replace(request(7, 1, 2, 3), tenant=tenant), experience, 8).draft((), 100, FREE)
+        assert (None if found is None else found.token_ids) == expected
+    own = Lookup(replace(request(1, 2, 3, 4, 1, 2, 3), tenant="a"), experience, 1).draft((), 100, FREE)
+    assert own is not None
+    assert own.token_ids == (4,)
