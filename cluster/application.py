@@ -27,21 +27,18 @@ _REPORT_DEADLINE_S = 10.0
 _POLL_S = 0.2
 
 
-def bring_up(
-    config: Config, proxies: ProxyLocation, show: Callable[[str], None], *, proxy_port: int | None = None
-) -> None:
+def bring_up(config: Config, proxies: ProxyLocation, show: Callable[[str], None]) -> None:
     """Deploy the application, or update the one that runs, and wait until it serves.
 
     Args:
         config: of the application.
-        proxies: on which nodes Serve's proxies listen, if Serve does not run yet.
+        proxies: on which nodes Serve's proxies listen, if Serve does not run yet; without them the ingress does.
         show: told of each new state.
-        proxy_port: theirs, if the ingress is to listen on the configured one by itself.
     """
-    port = config.http.port if proxy_port is None else proxy_port
-    serve.start(proxy_location=proxies, http_options=HTTPOptions(host=config.http.host, port=port))
-    _check_listener(config.http.host, port)
-    target = serve.RunTarget(build_app(config, ingress_listens=proxy_port is not None), APP_NAME, "/")
+    http, ingress_listens = config.http, proxies is ProxyLocation.Disabled
+    serve.start(proxy_location=proxies, http_options=HTTPOptions(host=http.host, port=http.port))
+    _check_listener(http.host, http.port)
+    target = serve.RunTarget(build_app(config, ingress_listens=ingress_listens), APP_NAME, "/")
     try:
         serve.run_many([target], wait_for_applications_running=False)
         _follow(config, show)
