@@ -1,7 +1,7 @@
 """Engines on torch. Free of torch until one is built."""
 
 from outrider.contracts.errors import ParameterError
-from outrider.engines.kinds import BuiltDrafter, BuiltVerifier, DrafterSpec, VerifierKind, VerifierSpec
+from outrider.engines.kinds import BuiltDrafter, BuiltVerifier, DrafterSpec, VerifierKind, VerifierSpec, cuda_dtype
 
 INT8 = "int8"
 
@@ -45,7 +45,7 @@ def drafter_dtype(spec: DrafterSpec) -> str:
     if spec.dtype != "auto":
         return spec.dtype
     if not on_cpu:
-        return "bfloat16"
+        return cuda_dtype(spec.device)
     return INT8 if has_int8() else cpu_dtype()
 
 
