@@ -1,7 +1,7 @@
 """Bring the application up on the Ray cluster this process is connected to, and follow it until it serves."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -13,7 +13,7 @@ from ray.serve.context import _get_global_client  # Serve tells its own HTTP add
 from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
 
 from actors.fleet import fleet_handle
-from actors.messages import DrafterState, FleetStatus
+from actors.messages import CoordinatorReport, DrafterState, FleetStatus
 from cluster.capacity_check import Resources
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError, GenerationFailedError
@@ -27,21 +27,18 @@ _REPORT_DEADLINE_S = 10.0
 _POLL_S = 0.2
 
 
-def bring_up(
-    config: Config, proxies: ProxyLocation, show: Callable[[str], None], *, proxy_port: int | None = None
-) -> None:
+def bring_up(config: Config, proxies: ProxyLocation, show: Callable[[str], None]) -> None:
     """Deploy the application, or update the one that runs, and wait until it serves.
 
     Args:
         config: of the application.
-        proxies: on which nodes Serve's proxies listen, if Serve does not run yet.
+        proxies: on which nodes Serve's proxies listen, if Serve does not run yet; without them the ingress does.
         show: told of each new state.
-        proxy_port: theirs, if the ingress is to listen on the configured one by itself.
     """
-    port = config.http.port if proxy_port is None else proxy_port
-    serve.start(proxy_location=proxies, http_options=HTTPOptions(host=config.http.host, port=port))
-    _check_listener(config.http.host, port)
-    target = serve.RunTarget(build_app(config, ingress_listens=proxy_port is not None), APP_NAME, "/")
+    http, ingress_listens = config.http, proxies is ProxyLocation.Disabled
+    serve.start(proxy_location=proxies, http_options=HTTPOptions(host=http.host, port=http.port))
+    _check_listener(http.host, http.port)
+    target = serve.RunTarget(build_app(config, ingress_listens=ingress_listens), APP_NAME, "/")
     try:
         serve.run_many([target], wait_for_applications_running=False)
         _follow(config, show)
@@ -65,18 +62,35 @@ def await_drafters(config: Config, expected: int) -> int:
 
 
 def verifier_line(config: Config) -> str:
-    """What the verifiers compute with, in a line; empty if none has said so in time."""
+    """What the verifiers compute with, in a line; empty if none has said so in time.
+
+    The fleet still knows coordinators that an update has replaced: only those that Serve has running are asked for.
+    """
     fleet = fleet_handle(config.cluster.namespace)
     give_up_at_s = time.monotonic() + _REPORT_DEADLINE_S
     while time.monotonic() < give_up_at_s:
         with suppress(RayError):
+            running = _running_coordinators()
             asked: Any = fleet.status.remote()
             status: FleetStatus = ray.get(asked, timeout=_REPORT_DEADLINE_S)
-            machines = [report.machine for report in status.coordinators if report.machine is not None]
-            if machines:
-                return "Verifier: " + "; ".join(dict.fromkeys(map(_machine_text, machines)))
+            if line := machines_line(status.coordinators, running):
+                return line
         time.sleep(_POLL_S)
     return ""
+
+
+def machines_line(reports: Sequence[CoordinatorReport], running: Collection[str]) -> str:
+    """What those coordinators compute with that are running; empty until each of them has said so."""
+    machines = {report.id: report.machine for report in reports if report.id in running and report.machine is not None}
+    if not machines or len(machines) < len(running):
+        return ""
+    return "Verifier: " + "; ".join(dict.fromkeys(map(_machine_text, machines.values())))
+
+
+def _running_coordinators() -> frozenset[str]:
+    """Their ids, which are those of Serve's replicas."""
+    deployment = _client().get_serve_details()["applications"][APP_NAME]["deployments"]["Coordinator"]
+    return frozenset(replica["replica_id"] for replica in deployment["replicas"] if replica["state"] == "RUNNING")
 
 
 def _machine_text(machine: ProfiledOn) -> str:

@@ -52,8 +52,8 @@ def running(config: Config, show: Callable[[str], None] = lambda _: None) -> Ite
         _check_room(config)
         show("Serve: starting ingress and coordinator; the verifier loads its model")
         # The only ingress listens by itself: a proxy before it would take as much of a processor as all that it does.
-        proxy_port = _spare_port(config.http.host) if config.ingress.count == 1 else None
-        bring_up(config, ProxyLocation.HeadOnly, show=lambda _: None, proxy_port=proxy_port)
+        proxies = ProxyLocation.Disabled if config.ingress.count == 1 else ProxyLocation.HeadOnly
+        bring_up(config, proxies, show=lambda _: None)
         show(f"Drafters: {await_drafters(config, config.drafter_count)} ready")
         if line := verifier_line(config):
             show(line)
@@ -100,13 +100,6 @@ def _metrics_url() -> str | None:
         return url if httpx.get(url, timeout=_METRICS_DEADLINE_S).is_success else None
     except httpx.HTTPError:
         return None
-
-
-def _spare_port(host: str) -> int:
-    """For the proxy that Serve starts in any case; nobody is told of it."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
 
 
 def _check_port(config: Config) -> None:

@@ -5,6 +5,7 @@ takes a parsed configuration.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import yaml
@@ -108,9 +109,8 @@ def build_app(config: Config, *, ingress_listens: bool = False) -> Application:
         backpressure_config=_BUSY,
         graceful_shutdown_timeout_s=SHUTDOWN_GRACE_S,
     )
+    address = Address(config.http.host, config.http.port) if ingress_listens else None
     most = _MAX_ONGOING_INGRESS_REQUESTS + _MAX_QUEUED_INGRESS_REQUESTS
-    address = Address(config.http.host, config.http.port, most) if ingress_listens else None
-    application: Application = ingress.bind(
-        coordinator.bind(coordinator_settings(config, profiles)), ServiceSettings.from_config(config), address
-    )
+    settings = replace(ServiceSettings.from_config(config), max_requests=most)
+    application: Application = ingress.bind(coordinator.bind(coordinator_settings(config, profiles)), settings, address)
     return application

@@ -136,6 +136,19 @@ class Ingress:
         self._listening = None if address is None else listen(make_api(self._service), address)
         started()
 
+    async def check_health(self) -> None:
+        """Serve's probe: fails when nobody listens any more, so that the replica is replaced."""
+        if self._listening is not None:
+            self._listening.check()
+
+    async def __del__(self) -> None:
+        """Called by Serve, which knows of no request that came by the listener, once its own have ended.
+
+        It kills a replica that takes longer than ``graceful_shutdown_timeout_s`` altogether.
+        """
+        if (listening := getattr(self, "_listening", None)) is not None:
+            await listening.close()
+
     def __serve_build_asgi_app__(self) -> FastAPI:
         """Called by Serve once the constructor is done. Serve's HTTP server returns ``X-Request-Id`` itself."""
         return make_api(self._service, returns_request_id=False)

@@ -27,6 +27,7 @@ from cluster.local import APP_NAME, running
 from cluster.reports.tables import show_table
 from outrider.config.reading import load_config
 from outrider.config.schema import Config
+from outrider.engines.registry import VERIFIERS
 from outrider.models.loading import LoadedModel, load_drafter, load_target
 from outrider.rounds.timing import RoundTiming
 from outrider.training.traces import prompt_ids
@@ -48,7 +49,7 @@ def main(argv: Sequence[str]) -> None:
     add("--json", type=Path, default=None, metavar="FILE", help="write what is printed")
     args = parser.parse_args(argv)
     config = load_config(args.config)
-    baselines = _baselines(config, args.tokens, args.prompts)
+    baselines = baselines_of(config, args.tokens, args.prompts)
     with running(config) as url:
         found = [
             asyncio.run(_measured(url, config.model.public_name, generations, window, args))
@@ -59,10 +60,11 @@ def main(argv: Sequence[str]) -> None:
         write_record(args.json, args, {"baselines_tokens_per_s": baselines, "service": found})
 
 
-def _baselines(config: Config, tokens: int, prompts: int) -> dict[str, float]:
+def baselines_of(config: Config, tokens: int, prompts: int) -> dict[str, float]:
     """Output tokens per second of transformers' own ``generate``, one request at a time."""
     torch.set_num_threads(config.verifiers.threads)
-    dtype, device = config.model.dtype, config.verifiers.device
+    device = config.verifiers.device
+    dtype = VERIFIERS[config.verifiers.engine].settled_dtype(config.model.dtype, device, config.model.target)
     target = load_target(config.model.target, dtype=dtype, device=device)
     drafter = load_drafter(config.drafters[0].model, config.model.target, dtype=dtype, device=device)
     print(f"transformers, greedy, {dtype}, {config.verifiers.threads} thread(s), one request at a time")

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import get_args
 
 import torch
 import yaml
@@ -20,7 +21,7 @@ from tqdm import tqdm
 from cluster.options import check_plots
 from cluster.reports.profile import show_profile
 from outrider.assembly.verifiers import build_verifier
-from outrider.config.schema import Device, VerifierConfig
+from outrider.config.schema import Device, TargetDType, VerifierConfig
 from outrider.contracts.errors import ParameterError
 from outrider.costs.batch_runs import BatchRunner, UniquePrompts, measure
 from outrider.costs.fit_figures import BatchSample, works_of
@@ -46,8 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description = __doc__
     add = parser.add_argument
     add("--target", default="embedded", help="model.target of the service (default: %(default)s)")
-    dtypes = ("float32", "bfloat16", "float16")
-    add("--dtype", default="float32", choices=dtypes, help="model.dtype (default: %(default)s)")
+    add("--dtype", default="auto", choices=get_args(TargetDType), help="model.dtype (default: %(default)s)")
     add("--engine", default="torch", choices=tuple(VERIFIERS), help="verifiers.engine (default: %(default)s)")
     add("--device", default="cpu", help="verifiers.device (default: %(default)s)")
     add("--tensor-parallel-size", type=_from(1), default=1, help="that of verifiers (default: %(default)s)")
@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> None:
     _check_files(arguments)
     torch.set_num_threads(arguments.threads)
     plan = _plan(arguments)
-    built = build_verifier(_spec(arguments, plan))
+    built = build_verifier(spec_of(arguments, plan))
     prompts = UniquePrompts(built.facts.vocab_size, arguments.seed, _block_tokens(arguments))
     runner = BatchRunner(built.engine, prompts, _CLOCKS[arguments.clock])
     repeats = min(arguments.repeats, _QUICK_REPEATS) if arguments.quick else arguments.repeats
@@ -165,18 +165,19 @@ def _plan(arguments: argparse.Namespace) -> ProfilingPlan:
     return plan
 
 
-def _spec(arguments: argparse.Namespace, plan: ProfilingPlan) -> VerifierSpec:
-    """An engine that holds every batch of the plan, and computes it in one pass."""
+def spec_of(arguments: argparse.Namespace, plan: ProfilingPlan) -> VerifierSpec:
+    """An engine that holds every batch of the plan, computes it in one pass, and in the type that a service would."""
+    dtype = VERIFIERS[arguments.engine].settled_dtype(arguments.dtype, arguments.device, arguments.target)
     configurations, block_tokens = (*plan.train, *plan.test), _block_tokens(arguments)
     config = read_config(resolve_folder(arguments.target))
-    bytes_per_token = configured_kv_bytes_per_token(config, torch_dtype(arguments.dtype))
+    bytes_per_token = configured_kv_bytes_per_token(config, torch_dtype(dtype))
     blocks = max(_kv_blocks(one, block_tokens) for one in configurations) + _SPARE_BLOCKS
     most_cached = max(block.cached_tokens for one in configurations for block in one.blocks)
     pass_tokens = max(one.new_tokens for one in configurations) + most_cached
     return VerifierSpec(
         engine=arguments.engine,
         target=arguments.target,
-        dtype=arguments.dtype,
+        dtype=dtype,
         device=arguments.device,
         threads=arguments.threads,
         limits=EngineLimits(blocks * block_tokens * bytes_per_token, block_tokens, pass_tokens),

@@ -79,13 +79,26 @@ class VerifierKind:
     takes_options: bool = False  # ``tensor_parallel_size`` above 1, and ``vllm_options``
     check_installed: Callable[[], object] = lambda: None
     process_variables: Callable[[VerifierSpec, Path], Mapping[str, str]] = lambda _spec, _prefix: {}
-    cpu_dtype: Callable[[VerifierSpec], str] = lambda _spec: "float32"
+    cpu_dtype: Callable[[str], str] = lambda _target: "float32"
 
     def settled(self, spec: VerifierSpec) -> VerifierSpec:
         """The same with a type, on the machine that is to compute in it."""
-        if spec.dtype != "auto":
-            return spec
-        return replace(spec, dtype="bfloat16" if spec.device.startswith("cuda") else self.cpu_dtype(spec))
+        return replace(spec, dtype=self.settled_dtype(spec.dtype, spec.device, spec.target))
+
+    def settled_dtype(self, dtype: str, device: str, target: str) -> str:
+        """What a type stands for on a device of this machine, for a model by name or path."""
+        if dtype != "auto":
+            return dtype
+        return cuda_dtype(device) if device.startswith("cuda") else self.cpu_dtype(target)
+
+
+def cuda_dtype(device: str) -> str:
+    """bfloat16 where the GPU computes in it; those before compute capability 8.0 only emulate it."""
+    import torch  # noqa: PLC0415
+
+    if not torch.cuda.is_available():  # who loads a model there says so
+        return "bfloat16"
+    return "bfloat16" if torch.version.hip or torch.cuda.get_device_capability(device) >= (8, 0) else "float32"
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ class ServiceSettings:
     target: str  # name or path, for its tokenizer
     max_output_tokens: int
     k_max: int
+    max_requests: int = 1256  # at a time in one ingress, beside what is only read; more are refused at once
     max_body_bytes: int = 4 * 2**20
     start_deadline_s: float = 300.0
     first_chunk_deadline_s: float = 400.0

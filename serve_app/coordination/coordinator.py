@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import time
-import uuid
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import asdict
@@ -38,10 +37,9 @@ class Coordinator:
     async def __init__(self, settings: CoordinatorSettings) -> None:  # type: ignore[misc]  # Serve awaits it
         """Create the verifier and wait until it has loaded its model; drafters come up meanwhile."""
         write_events()
-        self._id = uuid.uuid4().hex[:12]
+        self._id = serve.get_replica_context().replica_id.unique_id
         self._verifier = VerifierPort(settings.verifier)
         self._generations: Generations | None = None  # until the verifier has loaded its model
-        self._replica = serve.get_replica_context().replica_id.unique_id
         self._outlets = Outlets(time.monotonic)
         clock = time.monotonic
         tokenizer = await asyncio.to_thread(load_tokenizer, settings.target)
@@ -64,7 +62,7 @@ class Coordinator:
             ContextTooLongError: the prompt does not fit.
             GenerationFailedError: the verifier was lost for good.
         """
-        yield self._replica
+        yield self._id
         with self._outlets.of(ingress).response(request.generation) as (put, credit):
             await self._ready_generations().generate(request, put, credit)
 
@@ -87,8 +85,8 @@ class Coordinator:
         self._outlet(listener).read(tokens)
 
     def _outlet(self, listener: Listener) -> Outlet:
-        if listener.coordinator != self._replica:
-            raise GenerationFailedError(f"needs coordinator {listener.coordinator}, found {self._replica}; it is gone")
+        if listener.coordinator != self._id:
+            raise GenerationFailedError(f"needs coordinator {listener.coordinator}, found {self._id}; it is gone")
         return self._outlets.of(listener.ingress)
 
     async def card(self) -> ModelCard:

@@ -10,7 +10,9 @@ from typing import Any
 
 import httpx
 import pytest
+from ray import serve
 
+from cluster.local import APP_NAME
 from outrider.config.reading import load_config
 from tests.cluster.prompts import CHATS
 from tests.cluster.served import HEALERS, MODEL, PACE, Service, eventually, started
@@ -90,6 +92,12 @@ def complete(service: Service) -> None:
     """Before each test all are back whom the one before has killed."""
     eventually(lambda: len(service.drafters("ready")) == DRAFTERS, BACK_WITHIN_S)
     eventually(lambda: len(service.coordinators()) == COORDINATORS, BACK_WITHIN_S)
+
+
+def test_there_is_one_door(service: Service) -> None:
+    """The ingress listens by itself; Serve has no proxy, which would be another way in."""
+    assert service.get("/health")
+    assert not serve.status().proxies
 
 
 def test_conversations_stay_where_their_kv_is(service: Service) -> None:
@@ -208,3 +216,11 @@ def test_clients_that_hang_up_leave_nothing_behind(service: Service) -> None:
     service.check_released()
     assert len(service.events("generation_cancelled")) - cancelled >= HANG_UPS
     assert len(service.events(*HEALERS)) == found_out, "all were told, nobody had to find out"
+
+
+def test_taken_away_it_ends_what_is_under_way(service: Service, undisturbed: list[Streamed]) -> None:
+    """Last, as it leaves no service behind. Serve itself knows of no request that the ingress took."""
+    responses = streams(service.url, at_work(service.coordinators, partial(serve.delete, APP_NAME)))
+    assert told(responses) == told(undisturbed)
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{service.url}/health")

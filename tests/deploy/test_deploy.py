@@ -93,18 +93,22 @@ def test_deploy_update_and_remove(head: Head, tmp_path: Path) -> None:
     assert lines[0] == f"Cluster: 1 node(s) at {head.address}"
     assert any(re.fullmatch(r"Application: deploying; Coordinator: 1 starting; .*", line) for line in lines), lines
     assert (lines[-3], lines[-1]) == ("Drafters: 1 of 1 ready", f"Ready: first at {url}/v1")
-    assert re.fullmatch(r"Verifier: torch in (bfloat16|float32) on .+, 1 thread\(s\)", lines[-2])
+    computes = re.fullmatch(r"Verifier: torch in (bfloat16|float32) on .+, 1 thread\(s\)", lines[-2])
+    assert computes, lines
     completes(url, "first")
 
     taken = head.outrider(*deploy, "--set", "http.port=1")
     assert taken.returncode == 2
     assert f"http.port needs {port} as Serve on this cluster already listens there" in taken.stderr
 
-    updated = head.outrider(*deploy, "--set", "model.served_name=second", "--set", "drafters.0.count=2")
+    other = {"bfloat16": "float32", "float32": "bfloat16"}[computes[1]]
+    changes = ("model.served_name=second", f"model.dtype={other}", "drafters.0.count=2")
+    updated = head.outrider(*deploy, *(part for change in changes for part in ("--set", change)))
     assert updated.returncode == 0, updated.stdout + updated.stderr
     assert "Note: a drafter of group embedded waits for a node with 1 jetson" in updated.stdout
     lines = updated.stdout.splitlines()
     assert (lines[-3], lines[-1]) == ("Drafters: 1 of 2 ready", f"Ready: second at {url}/v1")
+    assert lines[-2] == computes[0].replace(computes[1], other), "of the new verifier, though the old one is remembered"
     completes(url, "second")
 
     removed = head.outrider(*deploy, "--remove")

@@ -1,7 +1,7 @@
 """Engines on torch. Free of torch until one is built."""
 
 from outrider.contracts.errors import ParameterError
-from outrider.engines.kinds import BuiltDrafter, BuiltVerifier, DrafterSpec, VerifierKind, VerifierSpec
+from outrider.engines.kinds import BuiltDrafter, BuiltVerifier, DrafterSpec, VerifierKind, VerifierSpec, cuda_dtype
 
 INT8 = "int8"
 
@@ -45,17 +45,17 @@ def drafter_dtype(spec: DrafterSpec) -> str:
     if spec.dtype != "auto":
         return spec.dtype
     if not on_cpu:
-        return "bfloat16"
+        return cuda_dtype(spec.device)
     return INT8 if has_int8() else cpu_dtype()
 
 
-def target_dtype(spec: VerifierSpec) -> str:
+def target_dtype(target: str) -> str:
     """bfloat16 where that is fast and a row's result its own (``linears.unpackable_weights``), else float32."""
     from outrider.engines.torch.linears import unpackable_weights  # noqa: PLC0415
     from outrider.models.loading import empty_target  # noqa: PLC0415
 
     narrow = cpu_dtype()
-    return narrow if narrow == "float32" or not unpackable_weights(empty_target(spec.target)) else "float32"
+    return narrow if narrow == "float32" or not unpackable_weights(empty_target(target)) else "float32"
 
 
 def cpu_dtype() -> str:

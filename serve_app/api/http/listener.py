@@ -2,60 +2,75 @@
 
 import asyncio
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import uvicorn
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
-from outrider.contracts.errors import BusyError
-from serve_app.api.http.edge import error_response
-from serve_app.api.http_errors import answer_for
+from serve_app.api.http.protocol import BoundedProtocol
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where to listen, and for how many requests at a time: more are refused at once."""
+    """Where to listen."""
 
     host: str
     port: int
-    max_requests: int
 
 
-def listen(api: ASGIApp, address: Address) -> "asyncio.Task[None]":
-    """Serve an application on the running event loop until the task is cancelled.
+class ListenerEndedError(RuntimeError):
+    """Nobody listens any more where somebody should."""
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave them to whose process it is."""
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """A server on the running event loop. However its task ends, the port is free then."""
+
+    address: Address
+    server: uvicorn.Server
+    task: "asyncio.Task[None]"
+
+    def check(self) -> None:
+        """Find out that it has ended.
+
+        Raises:
+            ListenerEndedError: it has, whether it failed or was told to.
+        """
+        if self.task.done():
+            where = f"{self.address.host}:{self.address.port}"
+            error = None if self.task.cancelled() else self.task.exception()
+            raise ListenerEndedError(f"needs a listener at {where}, found that it ended: {error!r}") from error
+
+    async def close(self) -> None:
+        """Free the port, and wait for the responses under way, however long they take."""
+        self.server.should_exit = True
+        await asyncio.wait([self.task])
+
+
+def listen(api: ASGIApp, address: Address, protocol: type[BoundedProtocol] = BoundedProtocol) -> Listening:
+    """Serve an application on the running event loop.
 
     Raises:
         OSError: somebody else listens there. Whoever did and has just died does not count.
     """
-    listening = socket.create_server((address.host, address.port), backlog=address.max_requests)
-    bounded = Bounded(api, address.max_requests)
-    config = uvicorn.Config(bounded, lifespan="off", ws="none", log_config=None, access_log=False)
-    return asyncio.create_task(_serve(uvicorn.Server(config), listening))
+    bound = socket.create_server((address.host, address.port))
+    config = uvicorn.Config(api, http=protocol, lifespan="off", ws="none", log_config=None, access_log=False)
+    server = _Server(config)
 
+    def free_port(_: object) -> None:
+        for each in getattr(server, "servers", ()):
+            each.close()
+        bound.close()
 
-async def _serve(server: uvicorn.Server, listening: socket.socket) -> None:
-    try:
-        await server.serve(sockets=[listening])
-    finally:
-        server.force_exit = True
-        await server.shutdown(sockets=[listening])
-
-
-class Bounded:
-    """So many requests at a time; more are refused at once with 429."""
-
-    def __init__(self, app: ASGIApp, most: int) -> None:
-        self._app, self._most = app, most
-        self._under_way = 0
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, as ASGI has it."""
-        if self._under_way >= self._most:
-            busy = BusyError(f"needs a free place, found all {self._most} of this server's taken")
-            await error_response(answer_for(busy))(scope, receive, send)
-            return
-        self._under_way += 1
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            self._under_way -= 1
+    task = asyncio.create_task(server.serve(sockets=[bound]))
+    task.add_done_callback(free_port)
+    return Listening(address, server, task)

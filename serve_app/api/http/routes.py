@@ -11,6 +11,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
 from outrider.text.tokens import TokenTable, backend_of
+from serve_app.api.http.bounded import Bounded
 from serve_app.api.http.edge import Edge, error_response
 from serve_app.api.http.response import GenerationResponse
 from serve_app.api.http_errors import (
@@ -39,6 +40,7 @@ def make_api(service: Service, *, returns_request_id: bool = True) -> FastAPI:
         returns_request_id: whether to set ``X-Request-Id`` on responses; not behind a server that does.
     """
     api = FastAPI(title="Outrider", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    api.add_middleware(Bounded, most=service.settings.max_requests)
     api.add_middleware(Edge, returns_request_id=returns_request_id)
     table = TokenTable(backend_of(service.tokenizer))
 

@@ -1,9 +1,12 @@
 """The ingress's service over a handle in memory: it goes on elsewhere, closes what it began, and counts."""
 
+import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 from ray.exceptions import ActorDiedError
 from ray.serve.handle import DeploymentHandle
@@ -11,10 +14,12 @@ from ray.serve.handle import DeploymentHandle
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.slo import SloClass
 from serve_app import metrics
-from serve_app.ingress import CoordinatorService
+from serve_app.api.http.listener import Address, ListenerEndedError, listen
+from serve_app.ingress import CoordinatorService, Ingress
 from serve_app.metrics import Metric
 from tests.unit.serve_app.api.in_memory_service import TOKENIZER, request_for, tokens_of, truth_of
 from tests.unit.serve_app.api.test_http_errors import through_ray
+from tests.unit.serve_app.api.test_http_listener import free_port
 from tests.unit.serve_app.api.text_service import LIMITS, SETTINGS
 from tests.unit.serve_app.coordination.in_memory import PROMPT
 from tests.unit.serve_app.in_memory_handle import MemoryHandle
@@ -84,3 +89,18 @@ async def test_an_error_of_the_request_is_told_and_counted_as_refused() -> None:
     await handle.closed()
     assert len(received) == 2
     assert exported(service, metrics.RESPONSES) == {"refused": 1}
+
+
+def test_an_ingress_whose_listener_has_ended_is_not_healthy() -> None:
+    """Serve asks, and tells it when it is to go."""
+
+    async def asked() -> None:
+        listening = listen(FastAPI(), Address("127.0.0.1", free_port()))
+        ingress = cast("Any", SimpleNamespace(_listening=listening))
+        await Ingress.check_health(ingress)
+        await Ingress.__del__(ingress)
+        with pytest.raises(ListenerEndedError, match="found that it ended"):
+            await Ingress.check_health(ingress)
+        await Ingress.check_health(cast("Any", SimpleNamespace(_listening=None)))
+
+    asyncio.run(asked())

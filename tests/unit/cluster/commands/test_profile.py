@@ -1,17 +1,21 @@
 import csv
+from argparse import ArgumentParser
 from pathlib import Path
 
 import pytest
 
 from cluster.cli import main
-from cluster.commands.profile import write_samples
+from cluster.commands.profile import add_options, spec_of, write_samples
 from cluster.reports.profile import show_profile
 from cluster.reports.profile_plots import plot_profile
+from outrider.assembly.verifiers import verifier_spec
+from outrider.config.schema import ModelConfig, VerifierConfig
 from outrider.contracts.cost import VerifyCost
 from outrider.costs.batch_runs import measure
 from outrider.costs.fit_figures import BatchSample, Regime
 from outrider.costs.fitting import FitKind, fit
 from outrider.costs.profiling_plan import profiling_plan
+from outrider.engines.registry import VERIFIERS
 from tests.unit.costs.test_batch_runs import TRUTH, TimedEngine, runner_of
 
 
@@ -44,6 +48,15 @@ def test_a_whole_profile_of_a_machine_of_equation_19(tmp_path: Path, capsys: pyt
         assert float(row[FitKind.RELATIVE]) == pytest.approx(sample.median_s, rel=1e-3)
     plot_profile(tmp_path, train, test, fitted)
     assert sorted(file.name for file in tmp_path.glob("*.png")) == ["profile_errors.png", "profile_fit.png"]
+
+
+def test_it_measures_the_type_that_a_service_computes_in() -> None:
+    """Both by their defaults; the profile of another type would be refused."""
+    parser = ArgumentParser()
+    add_options(parser)
+    profiled = spec_of(parser.parse_args([]), profiling_plan(128))
+    served = VERIFIERS["torch"].settled(verifier_spec(ModelConfig(), VerifierConfig()))
+    assert profiled.machine("target", "1") == served.machine("target", "1")
 
 
 def test_tables_need_neither_repeats_nor_unseen_samples(capsys: pytest.CaptureFixture[str]) -> None:
