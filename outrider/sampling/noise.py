@@ -121,9 +121,9 @@ def _noise_of(seed: int, position: int, purpose: Purpose, vocab_size: int, token
 def _check_ids(token_ids: IntRow, vocab_size: int) -> None:
     needed = f"ascending token ids in 0..{vocab_size - 1}"
     if token_ids.ndim != 1 or (token_ids[1:] <= token_ids[:-1]).any():
-        raise ParameterError("token_ids", needed, "another order; sort them and drop repetitions")
+        raise ParameterError("token ids", needed, "another order; sort them and drop repetitions")
     if token_ids.size and not 0 <= token_ids[0] <= token_ids[-1] < vocab_size:
-        raise ParameterError("token_ids", needed, f"{token_ids[0]}..{token_ids[-1]}")
+        raise ParameterError("token ids", needed, f"{token_ids[0]}..{token_ids[-1]}")
 
 
 def _generator(seed: int, position: int, purpose: Purpose, block: int = 0) -> np.random.Philox:

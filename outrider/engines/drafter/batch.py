@@ -73,14 +73,14 @@ def draw_batch(drawing: Sequence[Drawing], rows: HeadRows) -> list[list[DrawnRow
 
 def _drawn_by_protocol(drawing: Sequence[Drawing], logits: Tensor, groups: Sequence[RowGroup]) -> list[list[DrawnRow]]:
     """Of blocks whose rows are drawn from as their protocols say; ``logits`` ``[R, vocab]``."""
-    adjusted = adjust_logits(logits, groups).detach().cpu().numpy()
-    removed = ~np.isfinite(adjusted.max(axis=-1, initial=-np.inf))
+    rows = adjust_logits(logits, groups).detach().cpu().numpy()
+    removed = ~np.isfinite(rows.max(axis=-1, initial=-np.inf))
     if removed.any():  # nothing is left that the drafter proposes: anything is as good
-        adjusted = np.where(removed[:, None], np.float32(0.0), adjusted)
+        rows = np.where(removed[:, None], np.float32(0.0), rows)
     drawn: list[list[DrawnRow]] = []
     first = 0
     for generation, job in drawing:
-        own = adjusted[first : first + len(generation.tree.growing)]
+        own = rows[first : first + len(generation.tree.growing)]
         first += len(own)
         if job.correcting:
             row = fixed_point_row(own[0], generation.terms.wire, generation.params)

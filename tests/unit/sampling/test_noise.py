@@ -190,7 +190,7 @@ def test_some_tokens_scores_are_those_of_the_whole_row(seed: int, token_ids: set
 
 @pytest.mark.parametrize("ids", [[3, 2], [2, 2], [-1, 4], [5, 10], [[1, 2]]])
 def test_token_ids_that_are_no_ascending_part_of_the_vocabulary_are_refused(ids: list[int]) -> None:
-    with pytest.raises(ParameterError, match=r"token_ids needs ascending token ids in 0\.\.9"):
+    with pytest.raises(ParameterError, match=r"token ids needs ascending token ids in 0\.\.9"):
         gumbel_noise(0, 0, Purpose.TARGET_TOKEN, 10, token_ids=np.array(ids, dtype=np.int64))
 
 

@@ -28,6 +28,7 @@ from tests.unit.virtual_clock import now_s, on_loop
 
 # With these the tiny target says the same again and again.
 REPETITIVE = SamplingParams(temperature=0.7, seed=3, logit_bias=((5, 100.0),))
+REPEATING = LONG_PROMPT[:15] * 4
 
 
 def serving(*drafters: EngineTransport, lookup_window: int = 8, **settings: object) -> Service:
@@ -100,7 +101,7 @@ async def test_concurrent_responses_stay_exact_whatever_is_lost(blocks: int, see
     kinds = [*PARAMS.values(), REPETITIVE]
     requests = [
         replace(
-            request_for(f"g{i}", LONG_PROMPT[: rng.randint(1, 60)], params, rng.choice([0, 1, 3, 5, None])),
+            request_for(f"g{i}", REPEATING[: rng.randint(1, 60)], params, rng.choice([0, 1, 3, 5, None])),
             max_tokens=rng.randint(8, 60),
         )
         for i, params in enumerate(kinds * 3)
@@ -172,7 +173,7 @@ async def test_many_at_once_beside_devices_stay_exact_whatever_is_lost(seed: int
     rng = random.Random(seed)
     requests = [
         replace(
-            request_for(f"g{i}", LONG_PROMPT[: rng.randint(1, 60)], params, rng.choice([1, 3, 5, None])),
+            request_for(f"g{i}", REPEATING[: rng.randint(1, 60)], params, rng.choice([1, 3, 5, None])),
             max_tokens=rng.randint(20, 80),
             lookup=rng.choice([None, 0, 3, 20]),
         )
