@@ -34,7 +34,7 @@ CHOICES: tuple[dict[str, object], ...] = (
 def service() -> Iterator[Service]:
     """One verifier with KV for a few generations at a time, two drafters."""
     config = load_config()
-    verifiers = replace(config.verifiers, engine="vllm", kv_budget_mib=20)
+    verifiers = replace(config.verifiers, engine="vllm", kv_budget_mib=16)
     with started(replace(config, verifiers=verifiers, drafters=(replace(config.drafters[0], count=2),))) as service:
         yield service
 
@@ -85,6 +85,8 @@ def test_prefixes_are_cached_and_memory_is_told(service: Service) -> None:
     text = "Once upon a time there was a carriage with outriders. " * 8
     first, again = (service.complete(text, temperature=0)["usage"] for _ in range(2))
     assert again["prompt_tokens_details"]["cached_tokens"] >= first["prompt_tokens"] - KV_BLOCK_TOKENS
+    with ThreadPoolExecutor(4) as pool:  # any three of them need more than there is KV for
+        list(pool.map(lambda i: service.complete(f"{i}. {text}", temperature=0, ignore_eos=True), range(4)))
     service.check_released()
     (report,) = service.get("/status")["coordinators"]
     assert report["kv"]["block_tokens"] == KV_BLOCK_TOKENS
