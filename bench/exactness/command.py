@@ -32,7 +32,7 @@ from bench.harness.record import write_record
 from cluster.reports.tables import percent, show_table
 from outrider.engines.torch.kind import cpu_dtype
 from outrider.engines.torch.linears import can_pack
-from outrider.engines.torch.model import PagedModel
+from outrider.engines.torch.served import target_model
 from outrider.models.folders import EMBEDDED
 from outrider.models.loading import load_target
 from outrider.models.tokenizer import load_tokenizer
@@ -101,7 +101,7 @@ def _load(target: str, dtype: str) -> None:
     loaded, plain = (load_target(target, dtype=dtype, device="cpu") for _ in range(2))
     promised = can_pack(loaded.model)
     blocks = MOST_GENERATIONS * -(-_POSITIONS // _BLOCK_TOKENS)
-    model = PagedModel(loaded.model, blocks, _BLOCK_TOKENS)
+    model = target_model(loaded.model, blocks, _BLOCK_TOKENS)
     _loaded[:] = [_Worker(Target(model, loaded.vocab_size, loaded.max_context_tokens), plain.model, promised)]
 
 

@@ -10,8 +10,9 @@ from bench.harness.samples import rotated
 from bench.passes.bounds import ModelBytes
 from bench.passes.shapes import PassShape, Pool
 from bench.passes.timing import Memory, pass_seconds
-from bench.passes.torch_models import EXACT, INEXACT, FilledModel, weight_bytes
+from bench.passes.torch_models import EXACT, INEXACT, Make, served, weight_bytes
 from bench.passes.vllm_step import StepSettings, VllmStepError, vllm_step
+from outrider.engines.forward_model import MaskedModel
 from outrider.engines.torch.linears import can_pack
 from outrider.engines.torch.model import kv_bytes_per_token
 from outrider.models.loading import load_target
@@ -79,7 +80,7 @@ class _Arm(Protocol):
 class _Local:
     """A model of this process."""
 
-    model: FilledModel
+    model: MaskedModel
     pool: Pool
     threads: int
 
@@ -126,7 +127,7 @@ def _arms(plan: PassPlan) -> Iterator[tuple[dict[str, _Arm], ModelBytes, dict[st
 
 def _torch_arms(plan: PassPlan) -> tuple[dict[str, _Arm], ModelBytes]:
     """The served one, and where exactness changes anything those without."""
-    kinds = {EXACT: FilledModel}
+    kinds: dict[str, Make] = {EXACT: served}
     arms, pool = dict[str, _Arm](), plan.pool(_TORCH_BLOCK_TOKENS)
     loaded = load_target(plan.target, dtype=plan.dtype, device="cpu")
     sizes = ModelBytes(weight_bytes(loaded.model), kv_bytes_per_token(loaded.model))

@@ -3,28 +3,57 @@
 The others exist to be measured: nothing that serves can build one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from transformers import PreTrainedModel
 
+from outrider.engines.forward_model import MaskedModel
+from outrider.engines.torch.fused.model import FusedModel, can_fuse
 from outrider.engines.torch.linears import can_pack, pack_linears
 from outrider.engines.torch.model import PagedModel
+from outrider.engines.torch.served import target_model
 from outrider.engines.torch.sizes import ANY, Sizes
+
+Make = Callable[[PreTrainedModel, int, int], MaskedModel]
+
+
+def served(model: PreTrainedModel, total_blocks: int, block_tokens: int) -> MaskedModel:
+    """As it is served, but that its KV is random from the start: what a pass takes does not depend on it."""
+    return _filled(target_model(model, total_blocks, block_tokens))
+
+
+def any_rows(model: PreTrainedModel, total_blocks: int, block_tokens: int) -> MaskedModel:
+    """The same with packed weights in whatever numbers of rows there are: nothing is filled up."""
+    if not (can_fuse(model) and can_pack(model)):
+        return AnyRowsModel(model, total_blocks, block_tokens)
+    pack_linears(model, ANY)
+    return _filled(FusedModel(model, total_blocks, block_tokens))
+
+
+def _filled(model: MaskedModel) -> MaskedModel:
+    """Every page of the pool is written, so that reading it reads memory."""
+    if isinstance(model, FusedModel):
+        for pool in model.pools:
+            torch.from_numpy(pool).view(model.no_logits.dtype).normal_()
+    elif isinstance(model, PagedModel):
+        for cache in model.pools:
+            cache.normal_()
+    return model
 
 
 class FilledModel(PagedModel):
-    """As it is served, but that its KV is random from the start: what a pass takes does not depend on it."""
+    """By transformers' modules, its KV likewise random."""
 
     def __init__(self, model: PreTrainedModel, total_blocks: int, block_tokens: int) -> None:
-        """See ``PagedModel``; every page of the pool is written, so that reading it reads memory."""
+        """See ``PagedModel``."""
         super().__init__(model, total_blocks, block_tokens)
-        for cache in (*self._keys, *self._values):
-            cache.normal_()
+        _filled(self)
 
 
 class AnyRowsModel(FilledModel):
-    """Packed weights and tiles, in whatever numbers of rows there are: nothing is filled up."""
+    """Packed weights and tiles, in whatever numbers of rows there are."""
 
     def _settled(self, model: PreTrainedModel) -> Sizes | None:
         if can_pack(model):
@@ -49,9 +78,10 @@ class PlainModel(FilledModel):
 
 
 EXACT = "torch"
-INEXACT: Mapping[str, type[FilledModel]] = {
-    "any rows": AnyRowsModel,
-    "any rows, spans": SpansModel,
+INEXACT: Mapping[str, Make] = {
+    "any rows": any_rows,
+    "any rows, paged": AnyRowsModel,
+    "any rows, paged, spans": SpansModel,
     "plain": PlainModel,
 }
 

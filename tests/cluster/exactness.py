@@ -56,7 +56,9 @@ def check_seeded(service: Service, target: LoadedModel, alone: Alone, temperatur
         outputs = [*together[4 * i : 4 * i + 4], *(by_itself if i == 0 else [])]
         for text, usage in outputs:
             assert (text, usage["completion_tokens"]) == (shown(target, expected), len(expected))
-            assert set(usage["outrider"]["protocols"]) <= {"none", "token_ids", "lookup"}, "others would draw other tokens"
+            assert set(usage["outrider"]["protocols"]) <= {"none", "token_ids", "lookup"}, (
+                "others would draw other tokens"
+            )
 
 
 def check_penalised(service: Service, target: LoadedModel, alone: Alone) -> None:

@@ -28,7 +28,8 @@ from outrider.engines.drafter.tree import shape_that_fits
 from outrider.engines.forward_model import PassResult, Segment
 from outrider.engines.kv.store import KvStore, SequenceKv
 from outrider.engines.limits import EngineLimits
-from outrider.engines.torch.model import DraftModel, kv_bytes_per_token
+from outrider.engines.torch.model import kv_bytes_per_token
+from outrider.engines.torch.served import draft_model
 from outrider.models.drafter_model import FrequentHead
 from outrider.models.loading import LoadedModel
 from outrider.protocols.fixed_point import fixed_point_probs
@@ -59,7 +60,7 @@ class TorchDrafter:
         self._vocab_size = drafter.vocab_size
         self._columns = _proposed_alone(drafter.model, drafter.vocab_size)
         self._store = KvStore(total_blocks, limits.block_tokens)
-        self._model = DraftModel(drafter.model, total_blocks, limits.block_tokens)
+        self._model = draft_model(drafter.model, total_blocks, limits.block_tokens)
         self._generations: dict[GenerationId, DraftedGeneration] = {}
         self._ready_answers: list[DraftAnswer] = []
         self.max_context_tokens = min(drafter.max_context_tokens, self._store.capacity_tokens)

@@ -64,6 +64,11 @@ class PagedModel:
         width = int(self._model.config.get_text_config().vocab_size)
         return torch.empty(0, width, dtype=self._model.dtype, device=self._model.device)
 
+    @property
+    def pools(self) -> list[Tensor]:
+        """All keys and values."""
+        return [*self._keys, *self._values]
+
     @torch.inference_mode()
     def forward(self, segments: Sequence[Segment], *, want_hidden: bool = False) -> PassResult:
         """Compute the segments' KV in place and the logits they want.

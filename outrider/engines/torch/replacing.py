@@ -45,6 +45,14 @@ def replace_linears(model: PreTrainedModel, made: Callable[[Sequence[WeightAndBi
                 setattr(parent, name, _Alone(made([_weight_and_bias(layer)])))
 
 
+def together(layers: Sequence[nn.Module]) -> Callable[[Tensor], Tensor]:
+    """Layers of one input as one, ``[..., inputs] -> [..., all outputs]``."""
+    wholes = {id(layer.whole): layer.whole for layer in layers if isinstance(layer, _Part)}
+    if len(wholes) == 1:
+        return next(iter(wholes.values())).product
+    return lambda rows: torch.cat([layer(rows) for layer in layers], -1)
+
+
 class _Alone(nn.Module):
     """A layer of its own."""
 
@@ -60,14 +68,14 @@ class _Whole:
     """Layers of one input, computed once all of them are asked for it."""
 
     def __init__(self, product: Product) -> None:
-        self._product = product
+        self.product = product
         self._rows: Tensor | None = None
         self._left: dict[int, Tensor] = {}
 
     def part(self, index: int, rows: Tensor) -> Tensor:
         if rows is not self._rows or index not in self._left:
             self._rows = rows
-            self._left = dict(enumerate(torch.split(self._product(rows), list(self._product.widths), dim=-1)))
+            self._left = dict(enumerate(torch.split(self.product(rows), list(self.product.widths), dim=-1)))
         found = self._left.pop(index)
         if not self._left:
             self._rows = None
@@ -79,10 +87,10 @@ class _Part(nn.Module):
 
     def __init__(self, whole: _Whole, index: int) -> None:
         super().__init__()
-        self._whole, self._index = whole, index
+        self.whole, self._index = whole, index
 
     def forward(self, rows: Tensor) -> Tensor:
-        return self._whole.part(self._index, rows)
+        return self.whole.part(self._index, rows)
 
 
 def _share_input(layers: Sequence[nn.Module | None]) -> bool:

@@ -1,20 +1,21 @@
 """Verifier engine on torch: any Hugging Face causal LM, one forward pass per batch over a paged KV pool."""
 
 from outrider.engines.limits import EngineLimits, kept_rows_bytes
-from outrider.engines.torch.model import PagedModel, kv_bytes_per_token
+from outrider.engines.torch.model import kv_bytes_per_token
+from outrider.engines.torch.served import target_model
 from outrider.engines.verifier.engine import PagedVerifier
 from outrider.models.loading import LoadedModel
 from outrider.verification.semantic import MismatchJudge
 
 
 class TorchVerifier(PagedVerifier):
-    """``PagedVerifier`` over ``PagedModel``."""
+    """``PagedVerifier`` over ``FusedModel`` or ``PagedModel``."""
 
     def __init__(self, target: LoadedModel, limits: EngineLimits, judge: MismatchJudge | None = None) -> None:
         """Take over the target's model and allocate its KV pool; see ``PagedVerifier`` for ``judge``."""
         total_blocks = limits.total_blocks(kv_bytes_per_token(target.model))
         super().__init__(
-            PagedModel(target.model, total_blocks, limits.block_tokens),
+            target_model(target.model, total_blocks, limits.block_tokens),
             vocab_size=target.vocab_size,
             max_context_tokens=target.max_context_tokens,
             prefill_chunk_tokens=limits.prefill_chunk_tokens,

@@ -9,6 +9,7 @@ import random
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,6 +43,7 @@ def starting(threads: int) -> Iterator[None]:
     does nothing, and torch's process groups replace ``sys.excepthook``. OpenMP counts threads by the calling thread, so
     start and use the engine in the same one.
     """
+    _hide_llvmlites_dict()
     set_num_threads, excepthook, dtype = torch.set_num_threads, sys.excepthook, torch.get_default_dtype()
     variables = {name: os.environ.get(name) for name in _CHANGED}
     generators = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002 (vLLM seeds that one)
@@ -61,3 +63,19 @@ def starting(threads: int) -> Iterator[None]:
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
+
+
+def _hide_llvmlites_dict() -> None:
+    """Let vLLM look through all modules for kernels: llvmlite's library has any attribute, even a ``__dict__``."""
+    library = getattr(sys.modules.get("llvmlite.binding.ffi"), "lib", None)
+    if library is None or not hasattr(library, "__dict__"):
+        return
+    kind = type(library)
+    found = kind.__getattr__
+
+    def public(self: Any, name: str) -> Any:
+        if name == "__dict__":
+            raise AttributeError(name)
+        return found(self, name)
+
+    kind.__getattr__ = public

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from transformers import PreTrainedModel
 
@@ -136,12 +135,12 @@ def inner_nodes(draft: Draft) -> list[int]:
 class Passes:
     """Counts the tokens a model computes."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    def __init__(self, model: PreTrainedModel) -> None:
         self.tokens = 0
-        model.register_forward_pre_hook(self._count, with_kwargs=True)
+        model.get_input_embeddings().register_forward_pre_hook(self._count)
 
-    def _count(self, module: torch.nn.Module, args: Any, kwargs: dict[str, Any]) -> None:  # noqa: ARG002 (hook)
-        self.tokens += int(np.prod(kwargs["input_ids"].shape))
+    def _count(self, module: torch.nn.Module, args: Any) -> None:  # noqa: ARG002 (hook)
+        self.tokens += args[0].numel()
 
     def taken(self) -> int:
         """Tokens since this was last asked."""

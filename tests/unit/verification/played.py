@@ -213,7 +213,7 @@ def drafter_over(models: Pair) -> drafter_engine.TorchDrafter:
     """The engine over the draft model."""
     table = MaskedTable(models.draft_logits, models.vocab)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drafter_engine, "DraftModel", lambda *_: table)
+        patch.setattr(drafter_engine, "draft_model", lambda *_: table)
         patch.setattr(drafter_engine, "kv_bytes_per_token", lambda _: 1)
         model = SimpleNamespace(get_output_embeddings=lambda: None)
         servable = SimpleNamespace(model=model, vocab_size=models.vocab, max_context_tokens=CONTEXT_TOKENS)

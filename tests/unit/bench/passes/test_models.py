@@ -4,8 +4,9 @@ import torch
 
 from bench.passes.run import PassPlan, measured, points
 from bench.passes.shapes import PassShape, Pool
-from bench.passes.torch_models import INEXACT, FilledModel, weight_bytes
+from bench.passes.torch_models import INEXACT, served, weight_bytes
 from outrider.engines.torch.model import PagedModel
+from outrider.engines.torch.served import target_model
 from outrider.models.folders import EMBEDDED, resolve_folder
 from outrider.models.target_folder import read_config
 from tests.unit.engines.conftest import tiny_llama
@@ -17,16 +18,15 @@ def test_every_way_computes_the_same_but_for_rounding() -> None:
     """Over a prompt of its own: what was resident is random."""
     segments = POOL.segments(PassShape(33, 2), 0)
     expected = PagedModel(tiny_llama().bfloat16(), POOL.blocks, 16).forward(segments).logits.float()
-    kinds: list[type[FilledModel]] = [FilledModel, *INEXACT.values()]
-    for kind in kinds:
+    for kind in (served, *INEXACT.values()):
         found = kind(tiny_llama().bfloat16(), POOL.blocks, 16).forward(segments).logits.float()
         assert (found - expected).norm() < 0.05 * expected.norm(), kind
 
 
 def test_the_served_model_is_measured_as_it_is_served() -> None:
     segments = POOL.segments(PassShape(33, 2), 0)
-    served = PagedModel(tiny_llama().bfloat16(), POOL.blocks, 16).forward(segments).logits
-    assert torch.equal(FilledModel(tiny_llama().bfloat16(), POOL.blocks, 16).forward(segments).logits, served)
+    expected = target_model(tiny_llama().bfloat16(), POOL.blocks, 16).forward(segments).logits
+    assert torch.equal(served(tiny_llama().bfloat16(), POOL.blocks, 16).forward(segments).logits, expected)
 
 
 def test_weights_are_counted_once_and_looked_up_ones_not() -> None:

@@ -1,0 +1,374 @@
+"""The loops between a decoder's linear layers. Each row is computed by itself, whatever else there is.
+
+Activations and caches are float32, or bfloat16 as uint16; what is computed is float32. Keys lie transposed within
+blocks, ``[kv_heads, blocks, d, block_tokens]``, so that the products with all keys of a block are computed side by
+side; values lie slot by slot, ``[kv_heads, slots, d]``. A key's product is added up in the order of d, a row's values
+in the order of its keys, by the same operations one by one or many at once: a path through a tree is what it is as a
+chain.
+
+All of it is in one file: what is compiled is kept until its own file changes.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic as _numbas_intrinsic
+
+intrinsic: Callable[[Any], Any] = _numbas_intrinsic
+
+LANES = 16  # computed side by side
+_I16, _I32, _F32 = ir.IntType(16), ir.IntType(32), ir.FloatType()
+_LOG2_E = np.float32(1.4426950408889634)
+_LEAST, _MOST = np.float32(-87.0), np.float32(88.0)
+# 2**f for -0.5 <= f <= 0.5, within 2e-8 (Taylor's).
+_C1, _C2, _C3 = np.float32(0.6931471805599453), np.float32(0.2402265069591007), np.float32(0.05550410866482158)
+_C4, _C5, _C6 = np.float32(0.009618129107628477), np.float32(0.0013333558146428443), np.float32(0.00015403530393381608)
+_ZERO, _ONE = np.float32(0.0), np.float32(1.0)
+_LOOSE = {"reassoc", "contract", "nnan", "nsz"}  # sums in any order, but always the same for as many numbers
+
+
+@intrinsic
+def fma(typing_context: Any, a: Any, b: Any, c: Any) -> Any:  # noqa: ARG001 (numba's interface)
+    """``a * b + c`` in float32, rounded once."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+        return builder.fma(*args)
+
+    return types.float32(types.float32, types.float32, types.float32), build
+
+
+@intrinsic
+def wide(typing_context: Any, value: Any) -> Any:  # noqa: ARG001
+    """A stored number as float32; bfloat16 is stored as its bits."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+        if value == types.float32:
+            return args[0]
+        return builder.bitcast(builder.shl(builder.zext(args[0], _I32), _I32(16)), _F32)
+
+    return types.float32(types.float32 if value == types.float32 else types.uint16), build
+
+
+@intrinsic
+def stored(typing_context: Any, value: Any, like: Any) -> Any:  # noqa: ARG001
+    """A float32 as it is stored in an array ``like`` this: bfloat16 is rounded to the nearest, or even."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+        if like.dtype == types.float32:
+            return args[0]
+        bits = builder.bitcast(args[0], _I32)
+        odd = builder.and_(builder.lshr(bits, _I32(16)), _I32(1))
+        rounded = builder.add(builder.add(bits, _I32(0x7FFF)), odd)
+        return builder.trunc(builder.lshr(rounded, _I32(16)), _I16)
+
+    return like.dtype(types.float32, like), build
+
+
+def _compiled(**options: Any) -> Callable[[Any], Any]:
+    """Compiled at first use, once for all processes if there is a place to keep that."""
+
+    def compiled(function: Any) -> Any:
+        try:
+            return njit(cache=True, nogil=True, error_model="numpy", **options)(function)
+        except RuntimeError:  # no folder that may be written to
+            return njit(nogil=True, error_model="numpy", **options)(function)
+
+    return compiled
+
+
+_inlined: Callable[[Any], Any] = njit(inline="always")
+
+
+def _accumulating(rows: int) -> Any:
+    """``accumulate`` of so many rows."""
+
+    @intrinsic
+    def accumulate(
+        typing_context: Any,  # noqa: ARG001
+        sums: Any,
+        at: Any,  # noqa: ARG001
+        factors: Any,
+        first: Any,  # noqa: ARG001
+        matrix: Any,
+        start: Any,  # noqa: ARG001
+        stride: Any,  # noqa: ARG001
+    ) -> Any:
+        """``sums[at + l] += factors[first + r] * matrix[start + r * stride + l]`` for all lanes l, row r by row r.
+
+        All of these are one-dimensional and contiguous; ``matrix`` may be of bfloat16.
+        """
+        number = _F32 if matrix.dtype == types.float32 else _I16
+        lanes, shift = ir.VectorType(_F32, LANES), ir.Constant(ir.VectorType(_I32, LANES), [16] * LANES)
+
+        def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            def pointer(index: int, offset: Any, kind: Any) -> Any:
+                data = context.make_array(signature.args[index])(context, builder, args[index]).data
+                return builder.bitcast(builder.gep(data, [offset]), kind.as_pointer())
+
+            kind = ir.FunctionType(lanes, [lanes] * 3)
+            both = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{LANES}f32")
+            total = pointer(0, args[1], lanes)
+            found = builder.load(total, align=4)
+            for row in range(rows):
+                factor = builder.load(pointer(2, builder.add(args[3], ir.IntType(64)(row)), _F32), align=4)
+                single = builder.insert_element(ir.Constant(lanes, ir.Undefined), factor, _I32(0))
+                spread = builder.shuffle_vector(single, single, ir.Constant(ir.VectorType(_I32, LANES), [0] * LANES))
+                offset = builder.add(args[5], builder.mul(args[6], ir.IntType(64)(row)))
+                many = builder.load(
+                    pointer(4, offset, ir.VectorType(number, LANES)), align=number.width // 8 if number is _I16 else 4
+                )
+                if number is _I16:
+                    many = builder.bitcast(builder.shl(builder.zext(many, shift.type), shift), lanes)
+                found = builder.call(both, [spread, many, found])
+            builder.store(found, total, align=4)
+            return context.get_dummy_value()
+
+        i = types.int64
+        return types.void(sums, i, factors, i, matrix, i, i), build
+
+    return accumulate
+
+
+accumulate_one, accumulate_lanes = _accumulating(1), _accumulating(LANES)
+
+
+@intrinsic
+def _nearest(typing_context: Any, value: Any) -> Any:  # noqa: ARG001
+    """The nearest integer, as a float32."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+        kind = ir.FunctionType(_F32, [_F32])
+        return builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.roundeven.f32"), args)
+
+    return types.float32(types.float32), build
+
+
+@intrinsic
+def _times_power(typing_context: Any, value: Any, power: Any) -> Any:  # noqa: ARG001
+    """``value`` times two to the integer ``power``, both float32."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+        exponent = builder.shl(builder.fptosi(args[1], _I32), _I32(23))
+        return builder.bitcast(builder.add(builder.bitcast(args[0], _I32), exponent), _F32)
+
+    return types.float32(types.float32, types.float32), build
+
+
+@_inlined
+def exponential(value: Any) -> Any:
+    """Of a float32, within 2e-6 of its size; beyond -87 and 88 what it is there."""
+    clamped = min(max(value, _LEAST), _MOST)
+    power = _nearest(clamped * _LOG2_E)
+    f = fma(clamped, _LOG2_E, -power)
+    p = fma(f, fma(f, fma(f, fma(f, fma(f, fma(f, _C6, _C5), _C4), _C3), _C2), _C1), _ONE)
+    return _times_power(p, power)
+
+
+@_compiled(fastmath=_LOOSE)
+def _mean_square(row: Any) -> Any:
+    total = _ZERO
+    for i in range(len(row)):
+        total += row[i] * row[i]
+    return total / np.float32(len(row))
+
+
+@_compiled()
+def add_and_normalise(residual: Any, delta: Any, weight: Any, eps: Any, out: Any) -> None:
+    """``residual += delta`` (``[N, H]`` float32; delta may have no rows); ``out`` is its RMS norm times ``weight``."""
+    rows, width = residual.shape
+    for n in range(rows):
+        row = residual[n]
+        if len(delta):
+            for i in range(width):
+                row[i] += wide(delta[n, i])
+        factor = _ONE / np.sqrt(_mean_square(row) + eps)
+        for i in range(width):
+            out[n, i] = stored(row[i] * factor * weight[i], out)
+
+
+@_compiled(fastmath=_LOOSE)
+def gate(both: Any, out: Any) -> None:
+    """``silu(g) * u`` of ``both`` ``[N, 2 * width]``, g before u."""
+    rows, width = out.shape
+    for n in range(rows):
+        gates, ups, found = both[n][:width], both[n][width:], out[n]
+        for i in range(width):
+            g = wide(gates[i])
+            found[i] = stored(g / (_ONE + exponential(-g)) * wide(ups[i]), out)
+
+
+@_compiled()
+def _rotate(head: Any, weight: Any, eps: Any, cosine: Any, sine: Any, factor: Any, out: Any) -> None:
+    """One head ``[d]``, normed first if it has a ``weight``, turned to its position and times ``factor``."""
+    half = len(cosine)
+    for i in range(2 * half):
+        out[i] = wide(head[i])
+    if len(weight):
+        scale = _ONE / np.sqrt(_mean_square(out) + eps)
+        for i in range(2 * half):
+            out[i] = out[i] * scale * weight[i]
+    for i in range(half):
+        a, b = out[i], out[half + i]
+        out[i] = (a * cosine[i] - b * sine[i]) * factor
+        out[half + i] = (b * cosine[i] + a * sine[i]) * factor
+
+
+@_compiled()
+def write(
+    projected: Any,
+    heads: int,
+    weight: Any,
+    eps: Any,
+    cosines: Any,
+    sines: Any,
+    positions: Any,
+    slots: Any,
+    keys: Any,
+    values: Any,
+) -> None:
+    """Put keys and values of ``projected`` ``[N, (heads + 2 * kv_heads) * d]`` into their slots."""
+    kv_heads, _, width, block_tokens = keys.shape
+    turned = np.empty(width, np.float32)
+    for n in range(len(projected)):
+        block, place, position = slots[n] // block_tokens, slots[n] % block_tokens, positions[n]
+        for head in range(kv_heads):
+            at = (heads + head) * width
+            _rotate(projected[n, at : at + width], weight, eps, cosines[position], sines[position], _ONE, turned)
+            for i in range(width):
+                keys[head, block, i, place] = stored(turned[i], keys)
+            at += kv_heads * width
+            for i in range(width):
+                values[head, slots[n], i] = projected[n, at + i]
+
+
+@_compiled()
+def _score(query: Any, keys: Any, head: int, table: Any, straight: int, path: Any, scores: Any) -> None:
+    """``scores`` ``[group, n]`` of ``query`` ``[group, d]`` with one head's keys, the path's behind the others."""
+    group, width = query.shape
+    _, blocks, _, size = keys.shape
+    flat_keys, flat_scores, flat_query = keys.reshape(-1), scores.reshape(-1), query.reshape(-1)
+    whole = size - size % LANES  # of a block's keys, side by side
+    for g in range(group):
+        for b in range((straight + size - 1) // size):
+            block = (head * blocks + table[b]) * width * size
+            for t in range(0, whole, LANES):
+                at, key = g * scores.shape[1] + b * size + t, block + t
+                flat_scores[at : at + LANES] = _ZERO
+                for i in range(0, width - width % LANES, LANES):
+                    accumulate_lanes(flat_scores, at, flat_query, g * width + i, flat_keys, key + i * size, size)
+                for i in range(width - width % LANES, width):
+                    accumulate_one(flat_scores, at, flat_query, g * width + i, flat_keys, key + i * size, size)
+            for t in range(whole, size):
+                scores[g, b * size + t] = _product(query[g], keys[head, table[b]], t)
+        for j in range(len(path)):
+            scores[g, straight + j] = _product(query[g], keys[head, path[j] // size], path[j] % size)
+
+
+@_compiled()
+def _product(query: Any, block: Any, place: int) -> Any:
+    """Of ``query`` ``[d]`` and one key of a ``block`` ``[d, block_tokens]``."""
+    total = _ZERO
+    for i in range(len(query)):
+        total = fma(query[i], wide(block[i, place]), total)
+    return total
+
+
+@_compiled(fastmath=_LOOSE)
+def _weigh(scores: Any) -> None:
+    """Scores of one head become its weights."""
+    largest = scores[0]
+    for i in range(len(scores)):
+        largest = max(largest, scores[i])
+    for i in range(len(scores)):
+        scores[i] = exponential(scores[i] - largest)
+    total = _ZERO
+    for i in range(len(scores)):
+        total += scores[i]
+    for i in range(len(scores)):
+        scores[i] /= total
+
+
+@_compiled()
+def _add_values(weights: Any, first: int, values: Any, head: int, slot: int, count: int, sums: Any) -> None:
+    """``sums`` ``[group, d]`` += ``weights[:, first:]`` times ``count`` consecutive values of one head, in order."""
+    group, width = sums.shape
+    flat_values, flat_weights, flat_sums = values.reshape(-1), weights.reshape(-1), sums.reshape(-1)
+    value, whole = (head * values.shape[1] + slot) * width, width - width % LANES
+    for g in range(group):
+        weight = g * weights.shape[1] + first
+        for i in range(0, whole, LANES):
+            at, column = g * width + i, value + i
+            for j in range(0, count - count % LANES, LANES):
+                accumulate_lanes(flat_sums, at, flat_weights, weight + j, flat_values, column + j * width, width)
+            for j in range(count - count % LANES, count):
+                accumulate_one(flat_sums, at, flat_weights, weight + j, flat_values, column + j * width, width)
+        for i in range(whole, width):
+            for j in range(count):
+                sums[g, i] = fma(weights[g, first + j], wide(values[head, slot + j, i]), sums[g, i])
+
+
+@_compiled()
+def attend(
+    projected: Any,
+    weight: Any,
+    eps: Any,
+    cosines: Any,
+    sines: Any,
+    scale: Any,
+    positions: Any,
+    sequences: Any,
+    lengths: Any,
+    tables: Any,
+    paths: Any,
+    keys: Any,
+    values: Any,
+    out: Any,
+) -> None:
+    """Each row's heads over the keys it sees.
+
+    Args:
+        projected: ``[N, (heads + 2 * kv_heads) * d]``, queries first.
+        weight: ``[d]`` of the norm of queries; empty: none.
+        eps: its.
+        cosines: ``[positions, d / 2]``.
+        sines: likewise.
+        scale: of scores.
+        positions: ``[N]``.
+        sequences: ``[N]`` rows of ``tables``.
+        lengths: ``[N, 2]``: a row sees so many slots of its sequence from the first on, then so many of its path.
+        tables: ``[sequences, blocks]``.
+        paths: ``[N, nodes]`` slots.
+        keys: ``[kv_heads, blocks, d, block_tokens]``.
+        values: ``[kv_heads, slots, d]``.
+        out: ``[N, heads * d]``.
+    """
+    kv_heads, _, width, size = keys.shape
+    rows, group = len(out), out.shape[1] // width // kv_heads
+    most = 0
+    for n in range(rows):
+        most = max(most, lengths[n, 0] + lengths[n, 1])
+    query, sums = np.empty((group, width), np.float32), np.empty((group, width), np.float32)
+    scores = np.empty((group, most + size), np.float32)
+    for n in range(rows):
+        table, straight, path = tables[sequences[n]], lengths[n, 0], paths[n][: lengths[n, 1]]
+        cosine, sine = cosines[positions[n]], sines[positions[n]]
+        for head in range(kv_heads):
+            at = head * group * width
+            for g in range(group):
+                own = projected[n][at + g * width : at + (g + 1) * width]
+                _rotate(own, weight, eps, cosine, sine, scale, query[g])
+            _score(query, keys, head, table, straight, path, scores)
+            for g in range(group):
+                _weigh(scores[g][: straight + len(path)])
+            sums[:] = _ZERO
+            for first in range(0, straight, size):
+                slot = table[first // size] * size
+                _add_values(scores, first, values, head, slot, min(size, straight - first), sums)
+            for j in range(len(path)):
+                _add_values(scores, straight + j, values, head, path[j], 1, sums)
+            for i in range(group * width):
+                out[n, at + i] = stored(sums[i // width, i % width], out)

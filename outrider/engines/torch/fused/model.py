@@ -1,0 +1,269 @@
+"""One forward pass of a decoder of the Llama family on a CPU, over the same paged pool as ``PagedModel``.
+
+Transformers' modules take ten small operations for a norm and as many for a rotation; here each is a part of one loop
+(``kernels``), attention reads its keys and values where they lie, and what is added up over layers stays in float32. A
+row's result depends on its own prefix alone, by construction. Linear layers are the model's own, packed or quantised.
+"""
+
+import platform
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from llvmlite import binding
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from outrider.contracts.tree import ancestors
+from outrider.engines.forward_model import Move, PassResult, Segment
+from outrider.engines.torch.fused.kernels import add_and_normalise, attend, gate, write
+from outrider.engines.torch.replacing import together
+
+_FAMILY = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
+_FIXED_ROTATION = {"default", "linear", "llama3", "yarn"}  # a position is turned alike in texts of any length
+_ROWS_A_THREAD = 4
+_STORED = {torch.bfloat16: np.uint16, torch.float32: np.float32}
+
+_Array = NDArray[Any]
+
+
+def can_fuse(model: PreTrainedModel) -> bool:
+    """Whether ``FusedModel`` computes this model, on this device."""
+    config = model.config
+    if type(model).__name__ not in _FAMILY or model.device.type != "cpu" or model.dtype not in _STORED:
+        return False
+    layers = getattr(config, "layer_types", None) or ["full_attention"]
+    windowed = bool(getattr(config, "sliding_window", None)) and getattr(config, "use_sliding_window", True)
+    return (
+        not windowed
+        and set(layers) == {"full_attention"}
+        and config.hidden_act == "silu"
+        and config.rope_parameters.get("rope_type", "default") in _FIXED_ROTATION
+        and config.rope_parameters.get("partial_rotary_factor", 1.0) == 1.0
+        and _multiplies_and_adds()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """One layer's linear layers, norm weights (float32) and pool."""
+
+    project: Callable[[Tensor], Tensor]
+    output: Callable[[Tensor], Tensor]
+    up: Callable[[Tensor], Tensor]
+    down: Callable[[Tensor], Tensor]
+    before: _Array
+    between: _Array
+    query: _Array  # empty: not normed
+    key: _Array
+    keys: _Array  # [kv_heads, blocks, d, block_tokens]
+    values: _Array  # [kv_heads, slots, d]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Where a pass's rows are, and what they see; as ``kernels.attend``."""
+
+    positions: _Array
+    slots: _Array
+    sequences: _Array
+    lengths: _Array
+    tables: _Array
+    paths: _Array
+
+
+class FusedModel:
+    """A ``MaskedModel``, as ``PagedModel``."""
+
+    def __init__(self, model: PreTrainedModel, total_blocks: int, block_tokens: int) -> None:
+        """Take over a model for which ``can_fuse``, its linear layers replaced already, and allocate the pool."""
+        config: Any = model.config
+        body: Any = model.base_model
+        self.total_blocks, self.block_tokens = total_blocks, block_tokens
+        self._model, self._stored = model, _STORED[model.dtype]
+        self._heads, self._width = config.num_attention_heads, _head_dim(config)
+        self._kv_heads, self._vocab_size = config.num_key_value_heads, config.vocab_size
+        self._eps = np.float32(config.rms_norm_eps)
+        self._embedding, self._last_norm = body.embed_tokens, _weight(body.norm)
+        self._layers = [self._layer(layer) for layer in body.layers]
+        self._cosines, self._sines = self._rotation(body.rotary_emb)
+        self._scale = np.float32(body.layers[0].self_attn.scaling)
+        self._threads: ThreadPoolExecutor | None = None
+
+    @property
+    def no_logits(self) -> Tensor:
+        """``[0, vocab]``."""
+        return torch.empty(0, self._vocab_size, dtype=self._model.dtype)
+
+    @property
+    def pools(self) -> list[_Array]:
+        """All keys and values."""
+        return [pool for layer in self._layers for pool in (layer.keys, layer.values)]
+
+    @torch.inference_mode()
+    def forward(self, segments: Sequence[Segment], *, want_hidden: bool = False) -> PassResult:
+        """Compute the segments' KV in place and the logits they want, as ``PagedModel.forward``."""
+        rows, wanted = _rows(segments, self.block_tokens)
+        packed = torch.tensor([token for segment in segments for token in segment.token_ids])
+        residual = self._embedding(packed).float().numpy()
+        nothing = np.empty((0, residual.shape[1]), self._stored)
+        delta = nothing
+        for layer in self._layers:
+            normed = self._normed(residual, delta, layer.before)
+            delta = self._computed(layer.output, self._attended(layer, self._computed(layer.project, normed), rows))
+            normed = self._normed(residual, delta, layer.between)
+            delta = self._computed(layer.down, self._gated(self._computed(layer.up, normed)))
+        last = self._normed(residual[wanted], delta[wanted], self._last_norm)
+        hidden = self._tensor(last)
+        return PassResult(self._model.get_output_embeddings()(hidden), hidden if want_hidden else None)
+
+    @torch.inference_mode()
+    def move(self, moves: Sequence[Move]) -> None:
+        """Copy keys and values between slots; every source is read before any target is written."""
+        size = self.block_tokens
+        sources = np.array([_slot(move.blocks, at, size) for move in moves for at in move.sources], np.int64)
+        targets = np.array([_slot(move.blocks, at, size) for move in moves for at in move.targets], np.int64)
+        for layer in self._layers:
+            layer.keys[:, targets // size, :, targets % size] = layer.keys[:, sources // size, :, sources % size]
+            layer.values[:, targets] = layer.values[:, sources]
+
+    def _layer(self, layer: Any) -> _Layer:
+        attention, mlp = layer.self_attn, layer.mlp
+        nothing = np.empty(0, np.float32)
+        shape = (self._kv_heads, self.total_blocks, self._width, self.block_tokens)
+        return _Layer(
+            together([attention.q_proj, attention.k_proj, attention.v_proj]),
+            attention.o_proj,
+            together([mlp.gate_proj, mlp.up_proj]),
+            mlp.down_proj,
+            _weight(layer.input_layernorm),
+            _weight(layer.post_attention_layernorm),
+            _weight(attention.q_norm) if hasattr(attention, "q_norm") else nothing,
+            _weight(attention.k_norm) if hasattr(attention, "k_norm") else nothing,
+            np.zeros(shape, self._stored),
+            np.zeros((shape[0], self.total_blocks * self.block_tokens, self._width), self._stored),
+        )
+
+    @torch.inference_mode()
+    def _rotation(self, rotary: Any) -> tuple[_Array, _Array]:
+        """``[positions, d / 2]`` each."""
+        positions = torch.arange(self.total_blocks * self.block_tokens)[None]
+        both = rotary(torch.empty(0, dtype=torch.float32), positions)
+        cosines, sines = (one[0, :, : self._width // 2].contiguous().numpy() for one in both)
+        return cosines, sines
+
+    def _normed(self, residual: _Array, delta: _Array, weight: _Array) -> _Array:
+        out = np.empty(residual.shape, self._stored)
+        add_and_normalise(residual, delta, weight, self._eps, out)
+        return out
+
+    def _gated(self, both: _Array) -> _Array:
+        out = np.empty((len(both), both.shape[1] // 2), self._stored)
+        gate(both, out)
+        return out
+
+    def _attended(self, layer: _Layer, projected: _Array, rows: _Rows) -> _Array:
+        eps, cosines, sines = self._eps, self._cosines, self._sines
+        keys, values, positions = layer.keys, layer.values, rows.positions
+        write(projected, self._heads, layer.key, eps, cosines, sines, positions, rows.slots, keys, values)
+        out = np.empty((len(projected), self._heads * self._width), self._stored)
+
+        def some(part: slice) -> None:
+            attend(
+                projected[part],
+                layer.query,
+                eps,
+                cosines,
+                sines,
+                self._scale,
+                positions[part],
+                rows.sequences[part],
+                rows.lengths[part],
+                rows.tables,
+                rows.paths[part],
+                keys,
+                values,
+                out[part],
+            )
+
+        parts = min(torch.get_num_threads(), len(out) // _ROWS_A_THREAD)
+        if parts <= 1:
+            some(slice(None))
+            return out
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(torch.get_num_threads())
+        cuts = [len(out) * part // parts for part in range(parts + 1)]
+        list(self._threads.map(some, map(slice, cuts, cuts[1:])))
+        return out
+
+    def _computed(self, linear: Callable[[Tensor], Tensor], rows: _Array) -> _Array:
+        found = linear(self._tensor(rows))
+        numbers: _Array = (found if found.dtype is torch.float32 else found.view(torch.uint16)).numpy()
+        return numbers
+
+    def _tensor(self, rows: _Array) -> Tensor:
+        found = torch.from_numpy(rows)
+        return found if found.dtype is torch.float32 else found.view(torch.bfloat16)
+
+
+@cache
+def _multiplies_and_adds() -> bool:
+    """Whether this processor does both in one rounding."""
+    return platform.machine() not in {"x86_64", "AMD64"} or bool(binding.get_host_cpu_features().get("fma"))
+
+
+def _rows(segments: Sequence[Segment], block_tokens: int) -> tuple[_Rows, _Array]:
+    """What the kernels need to know of them, and which rows want logits."""
+    positions = np.array([position for segment in segments for position in segment.positions()], np.int64)
+    sequences = np.repeat(np.arange(len(segments)), [len(segment.token_ids) for segment in segments])
+    tables = np.zeros((len(segments), max(-(-segment.stop // block_tokens) for segment in segments)), np.int64)
+    at = np.concatenate([np.arange(segment.start, segment.stop) for segment in segments])
+    wanted, first = list[int](), 0
+    for number, segment in enumerate(segments):
+        needed = -(-segment.stop // block_tokens)
+        tables[number, :needed] = segment.blocks[:needed]
+        first += len(segment.token_ids)
+        wanted += range(first - segment.logit_rows, first)
+    slots = tables[sequences, at // block_tokens] * block_tokens + at % block_tokens
+    straight = at + 1
+    branches = _branches(segments, tables, block_tokens)
+    paths = np.zeros((len(at), max(map(len, branches.values()), default=0)), np.int64)
+    branch = np.zeros(len(at), np.int64)
+    for row, path in branches.items():
+        paths[row, : len(path)], branch[row] = path, len(path)
+        straight[row] = segments[sequences[row]].tree_start
+    lengths = np.stack([straight, branch], 1)
+    return _Rows(positions, slots, sequences, lengths, tables, paths), np.array(wanted, np.int64)
+
+
+def _branches(segments: Sequence[Segment], tables: _Array, block_tokens: int) -> dict[int, list[int]]:
+    """Of each row that is a node of a tree: the slots of its path, itself the last."""
+    found, first = dict[int, list[int]](), 0
+    for segment, table in zip(segments, tables, strict=True):
+        if segment.parents:
+            base, seen = segment.tree_start, ancestors(segment.parents)
+            for node in range(max(0, segment.start - base), len(segment.parents)):
+                path = base + seen[node].nonzero()[0]
+                row = first + base + node - segment.start
+                found[row] = (table[path // block_tokens] * block_tokens + path % block_tokens).tolist()
+        first += len(segment.token_ids)
+    return found
+
+
+def _slot(blocks: Sequence[int], at: int, block_tokens: int) -> int:
+    return blocks[at // block_tokens] * block_tokens + at % block_tokens
+
+
+def _weight(norm: nn.Module) -> _Array:
+    weight: Any = norm.weight
+    found: _Array = weight.detach().float().numpy()
+    return found
+
+
+def _head_dim(config: Any) -> int:
+    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)

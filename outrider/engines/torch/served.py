@@ -1,0 +1,29 @@
+"""Which model serves a causal LM: the fused one wherever it can."""
+
+import torch
+from transformers import PreTrainedModel
+
+from outrider.engines.forward_model import MaskedModel
+from outrider.engines.torch.fused.model import FusedModel, can_fuse
+from outrider.engines.torch.linears import can_pack, pack_linears
+from outrider.engines.torch.model import DraftModel, PagedModel
+
+
+def target_model(model: PreTrainedModel, total_blocks: int, block_tokens: int) -> MaskedModel:
+    """Takes over ``model``. In float32, and in bfloat16 where it ``can_pack``, a row's result is its own."""
+    if not _fits(model):
+        return PagedModel(model, total_blocks, block_tokens)
+    if can_pack(model):
+        pack_linears(model)
+    return FusedModel(model, total_blocks, block_tokens)
+
+
+def draft_model(model: PreTrainedModel, total_blocks: int, block_tokens: int) -> MaskedModel:
+    """The same for drafts, which need not be exact."""
+    make = target_model if _fits(model) else DraftModel
+    return make(model, total_blocks, block_tokens)
+
+
+def _fits(model: PreTrainedModel) -> bool:
+    narrow = model.device.type == "cpu" and model.dtype is not torch.float32
+    return can_fuse(model) and (can_pack(model) or not narrow)
