@@ -94,6 +94,7 @@ class FusedModel:
         self._cosines, self._sines = self._rotation(body.rotary_emb)
         self._scale = np.float32(body.layers[0].self_attn.scaling)
         self._threads: ThreadPoolExecutor | None = None
+        self.forward([Segment([0], 0, [0], 1)])  # compiles what was not before
 
     @property
     def no_logits(self) -> Tensor:
