@@ -5,6 +5,7 @@ is busy join its batch between two tokens.
 """
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -51,8 +52,9 @@ class DrafterActor:
         self._card = model_card(built.facts, built.engine.max_context_tokens)
         self._sessions: dict[GenerationId, DrafterSession] = {}
         self._acts: list[_Act] = []
+        self._acts_lock = threading.Lock()
+        self._working = False
         self._waiting: dict[tuple[GenerationId, int], asyncio.Future[DraftAnswer]] = {}
-        self._driver: asyncio.Task[None] | None = None
         self._fault: Exception | None = None
 
     async def card(self) -> ModelCard:
@@ -154,50 +156,57 @@ class DrafterActor:
 
     async def _apply(self, act: Callable[[], None]) -> None:
         """Have the engine thread do something between two steps."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._acts.append((act, done))
-        if self._driver is None or self._driver.done():
-            self._driver = asyncio.get_running_loop().create_task(self._drive())
+        if self._fault is not None:
+            raise self._fault
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+        with self._acts_lock:
+            self._acts.append((act, done))
+            begin, self._working = not self._working, True
+        if begin:
+            self._thread.submit(self._work, loop)
         await done
 
-    async def _drive(self) -> None:
-        """Hand acts to the engine thread and answers to their callers until there is neither."""
-        loop = asyncio.get_running_loop()
-        while self._acts or self._engine.busy:
-            acts, self._acts = self._acts, []
+    def _work(self, loop: asyncio.AbstractEventLoop) -> None:
+        """On the engine thread: carry out acts and step until there is nothing left of either."""
+        while True:
+            with self._acts_lock:
+                acts, self._acts = self._acts, []
+                if not acts and not self._engine.busy:
+                    self._working = False
+                    return
+            errors = [_attempt(act) for act, _ in acts]
             try:
-                errors, answers = await loop.run_in_executor(self._thread, self._work, [act for act, _ in acts])
+                answers = self._engine.step() if self._engine.busy else []
             except Exception as error:  # noqa: BLE001 (a broken engine is reported to everybody who waits for it)
-                self._fault = error
-                self._fail_all([done for _, done in acts], error)
+                loop.call_soon_threadsafe(self._broke, [done for _, done in acts], error)
                 return
-            for (_, done), act_error in zip(acts, errors, strict=True):
-                if done.done():
-                    continue
-                if act_error is None:
-                    done.set_result(None)
-                else:
-                    done.set_exception(act_error)
-            for answer in answers:
-                waiting = self._waiting.get((answer.generation, answer.round))
-                if waiting is not None and not waiting.done():
-                    waiting.set_result(answer)
+            if acts or answers:
+                dones = [(done, error) for (_, done), error in zip(acts, errors, strict=True)]
+                loop.call_soon_threadsafe(self._tell, dones, answers)
 
-    def _fail_all(self, dones: list[asyncio.Future[None]], error: Exception) -> None:
+    def _tell(self, dones: list[tuple[asyncio.Future[None], Exception | None]], answers: list[DraftAnswer]) -> None:
+        """What came of acts, and of a step behind them."""
+        for done, error in dones:
+            if done.done():
+                continue
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+        for answer in answers:
+            waiting = self._waiting.get((answer.generation, answer.round))
+            if waiting is not None and not waiting.done():
+                waiting.set_result(answer)
+
+    def _broke(self, dones: list[asyncio.Future[None]], error: Exception) -> None:
+        self._fault = error
+        with self._acts_lock:
+            dones += [done for _, done in self._acts]
         futures: list[asyncio.Future[Any]] = [*dones, *self._waiting.values()]
         for future in futures:
             if not future.done():
                 future.set_exception(error)
-
-    def _work(self, acts: list[Callable[[], None]]) -> tuple[list[Exception | None], list[DraftAnswer]]:
-        """On the engine thread: apply acts, then step until somebody has an answer or new acts are there."""
-        errors = [_attempt(act) for act in acts]
-        answers: list[DraftAnswer] = []
-        while self._engine.busy and not answers:
-            answers = self._engine.step()
-            if acts or self._acts:
-                break
-        return errors, answers
 
 
 def _attempt(act: Callable[[], None]) -> Exception | None:

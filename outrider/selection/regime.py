@@ -35,6 +35,7 @@ _MOST_PROBE_EPOCHS = 12  # what the kept arm showed grows old meanwhile
 _GIVEN_UP = 0.25  # a try that loses more than this ends before its epoch is over
 _WITH_DRAFTERS = 0.75  # of the generations; the others are not waited for
 _FORGOTTEN_S = 5.0  # idle for longer, nothing comes of a try
+_ALONE_LOSS = 0.15  # at most, of an arm of which nothing is known, where there is nobody it could take anything from
 _VERDICT_S = 60.0  # what scouts found holds for so long
 
 
@@ -277,7 +278,8 @@ class Regime:
         due = [one for one in self._others(load) if self._due(*one, load, now_s)]
         if not due:
             return
-        arm, _ = min(due, key=_loss)
+        kept = self._kept  # between arms of which as little is known, the one that is more like it
+        arm, _ = min(due, key=lambda one: (_loss(one), one[0].looks_up is not kept.looks_up))
         if self._to_scout(arm, load, now_s):
             self._use(self._arm, now_s)
             self._scouts.send(arm, self._paces.undisturbed.keys())
@@ -299,7 +301,8 @@ class Regime:
             takes_s *= scouts / len(self._paces.undisturbed)
         verdict = None if scouts else self._verdicts.get(arm)
         scouted_loss = None if verdict is None else verdict.loss
-        return self._probes.due(arm.name, comparison, takes_s, now_s, scouted_loss, arm.unknown_loss)
+        unknown_loss = arm.unknown_loss if len(self._paces.undisturbed) > 1 else min(arm.unknown_loss, _ALONE_LOSS)
+        return self._probes.due(arm.name, comparison, takes_s, now_s, scouted_loss, unknown_loss)
 
     def _weigh(self, arm: Arm, epoch: Span, now_s: float) -> None:
         """Scouts have been out for an epoch: what they found, if it is enough."""

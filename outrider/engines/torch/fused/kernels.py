@@ -23,11 +23,12 @@ intrinsic: Callable[[Any], Any] = _numbas_intrinsic
 LANES = 16  # computed side by side
 _I16, _I32, _F32 = ir.IntType(16), ir.IntType(32), ir.FloatType()
 _LOG2_E = np.float32(1.4426950408889634)
-_LEAST, _MOST = np.float32(-87.0), np.float32(88.0)
+_LEAST_POWER, _MOST_POWER = np.float32(-87.0), np.float32(88.0)
 # 2**f for -0.5 <= f <= 0.5, within 2e-8 (Taylor's).
 _C1, _C2, _C3 = np.float32(0.6931471805599453), np.float32(0.2402265069591007), np.float32(0.05550410866482158)
 _C4, _C5, _C6 = np.float32(0.009618129107628477), np.float32(0.0013333558146428443), np.float32(0.00015403530393381608)
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
+_ROWS = 8  # of a sequence that attend together
 _LOOSE = {"reassoc", "contract", "nnan", "nsz"}  # sums in any order, but always the same for as many numbers
 
 
@@ -81,59 +82,126 @@ def _compiled(**options: Any) -> Callable[[Any], Any]:
 
 
 _inlined: Callable[[Any], Any] = njit(inline="always")
+_inner: Callable[[Any], Any] = njit(nogil=True, error_model="numpy")  # kept with whoever calls it
 
 
-def _accumulating(rows: int) -> Any:
-    """``accumulate`` of so many rows."""
+def _accumulating(queries: int, rows: int) -> Any:
+    """``accumulate`` for so many queries and rows of a matrix."""
 
     @intrinsic
     def accumulate(
         typing_context: Any,  # noqa: ARG001
         sums: Any,
         at: Any,  # noqa: ARG001
+        sums_step: Any,  # noqa: ARG001
         factors: Any,
         first: Any,  # noqa: ARG001
+        factors_step: Any,  # noqa: ARG001
         matrix: Any,
         start: Any,  # noqa: ARG001
-        stride: Any,  # noqa: ARG001
+        step: Any,  # noqa: ARG001
     ) -> Any:
-        """``sums[at + l] += factors[first + r] * matrix[start + r * stride + l]`` for all lanes l, row r by row r.
+        """Row by row r, for all queries q and lanes l.
 
-        All of these are one-dimensional and contiguous; ``matrix`` may be of bfloat16.
+        ``sums[at + q * sums_step + l] += factors[first + q * factors_step + r] * matrix[start + r * step + l]``, all of
+        them one-dimensional and contiguous; ``matrix`` may be of bfloat16.
         """
-        number = _F32 if matrix.dtype == types.float32 else _I16
-        lanes, shift = ir.VectorType(_F32, LANES), ir.Constant(ir.VectorType(_I32, LANES), [16] * LANES)
+        narrow = matrix.dtype != types.float32
+        lanes, whole = ir.VectorType(_F32, LANES), ir.VectorType(_I32, LANES)
+        read = ir.VectorType(_I16 if narrow else _F32, LANES)
 
         def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            def pointer(index: int, offset: Any, kind: Any) -> Any:
-                data = context.make_array(signature.args[index])(context, builder, args[index]).data
+            def pointer(array: int, offset: Any, kind: Any) -> Any:
+                data = context.make_array(signature.args[array])(context, builder, args[array]).data
                 return builder.bitcast(builder.gep(data, [offset]), kind.as_pointer())
+
+            def behind(offset: Any, step: Any, count: int) -> Any:
+                return builder.add(offset, builder.mul(step, ir.IntType(64)(count)))
+
+            def factor(query: int, row: int) -> Any:
+                offset = builder.add(behind(args[4], args[5], query), ir.IntType(64)(row))
+                single = builder.insert_element(
+                    ir.Constant(lanes, ir.Undefined), builder.load(pointer(3, offset, _F32), align=4), _I32(0)
+                )
+                return builder.shuffle_vector(single, single, ir.Constant(whole, [0] * LANES))
+
+            def matrix_row(row: int) -> Any:
+                found = builder.load(pointer(6, behind(args[7], args[8], row), read), align=2 if narrow else 4)
+                if not narrow:
+                    return found
+                return builder.bitcast(builder.shl(builder.zext(found, whole), ir.Constant(whole, [16] * LANES)), lanes)
 
             kind = ir.FunctionType(lanes, [lanes] * 3)
             both = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{LANES}f32")
-            total = pointer(0, args[1], lanes)
-            found = builder.load(total, align=4)
+            totals = [pointer(0, behind(args[1], args[2], query), lanes) for query in range(queries)]
+            found = [builder.load(total, align=4) for total in totals]
             for row in range(rows):
-                factor = builder.load(pointer(2, builder.add(args[3], ir.IntType(64)(row)), _F32), align=4)
-                single = builder.insert_element(ir.Constant(lanes, ir.Undefined), factor, _I32(0))
-                spread = builder.shuffle_vector(single, single, ir.Constant(ir.VectorType(_I32, LANES), [0] * LANES))
-                offset = builder.add(args[5], builder.mul(args[6], ir.IntType(64)(row)))
-                many = builder.load(
-                    pointer(4, offset, ir.VectorType(number, LANES)), align=number.width // 8 if number is _I16 else 4
-                )
-                if number is _I16:
-                    many = builder.bitcast(builder.shl(builder.zext(many, shift.type), shift), lanes)
-                found = builder.call(both, [spread, many, found])
-            builder.store(found, total, align=4)
+                many = matrix_row(row)
+                found = [builder.call(both, [factor(q, row), many, one]) for q, one in enumerate(found)]
+            for total, one in zip(totals, found, strict=True):
+                builder.store(one, total, align=4)
             return context.get_dummy_value()
 
         i = types.int64
-        return types.void(sums, i, factors, i, matrix, i, i), build
+        return types.void(sums, i, i, factors, i, i, matrix, i, i), build
 
     return accumulate
 
 
-accumulate_one, accumulate_lanes = _accumulating(1), _accumulating(LANES)
+def _accumulating_all(queries: int) -> Any:
+    """As ``accumulate`` for so many queries, of any number of rows."""
+    by_lanes, by_one = _accumulating(queries, LANES), _accumulating(queries, 1)
+
+    @_inner
+    def accumulate_all(
+        rows: int,
+        sums: Any,
+        at: int,
+        sums_step: int,
+        factors: Any,
+        first: int,
+        factors_step: int,
+        matrix: Any,
+        start: int,
+        step: int,
+    ) -> None:
+        whole = rows - rows % LANES
+        for r in range(0, whole, LANES):
+            by_lanes(sums, at, sums_step, factors, first + r, factors_step, matrix, start + r * step, step)
+        for r in range(whole, rows):
+            by_one(sums, at, sums_step, factors, first + r, factors_step, matrix, start + r * step, step)
+
+    return accumulate_all
+
+
+_MOST = 4  # queries that share what is read of a matrix
+_accumulate_one, _accumulate_three, _accumulate_most = (_accumulating_all(queries) for queries in (1, 3, _MOST))
+
+
+@_inner
+def _accumulate(
+    queries: int,
+    rows: int,
+    sums: Any,
+    at: int,
+    sums_step: int,
+    factors: Any,
+    first: int,
+    factors_step: int,
+    matrix: Any,
+    start: int,
+    step: int,
+) -> None:
+    """Likewise of any number of queries."""
+    while queries >= _MOST:
+        _accumulate_most(rows, sums, at, sums_step, factors, first, factors_step, matrix, start, step)
+        at, first, queries = at + _MOST * sums_step, first + _MOST * factors_step, queries - _MOST
+    if queries == 3:
+        _accumulate_three(rows, sums, at, sums_step, factors, first, factors_step, matrix, start, step)
+        return
+    for q in range(queries):
+        own, factor = at + q * sums_step, first + q * factors_step
+        _accumulate_one(rows, sums, own, sums_step, factors, factor, factors_step, matrix, start, step)
 
 
 @intrinsic
@@ -161,7 +229,7 @@ def _times_power(typing_context: Any, value: Any, power: Any) -> Any:  # noqa: A
 @_inlined
 def exponential(value: Any) -> Any:
     """Of a float32, within 2e-6 of its size; beyond -87 and 88 what it is there."""
-    clamped = min(max(value, _LEAST), _MOST)
+    clamped = min(max(value, _LEAST_POWER), _MOST_POWER)
     power = _nearest(clamped * _LOG2_E)
     f = fma(clamped, _LOG2_E, -power)
     p = fma(f, fma(f, fma(f, fma(f, fma(f, fma(f, _C6, _C5), _C4), _C3), _C2), _C1), _ONE)
@@ -247,25 +315,24 @@ def write(
 
 @_compiled()
 def _score(query: Any, keys: Any, head: int, table: Any, straight: int, path: Any, scores: Any) -> None:
-    """``scores`` ``[group, n]`` of ``query`` ``[group, d]`` with one head's keys, the path's behind the others."""
-    group, width = query.shape
+    """``scores`` ``[Q, n]`` of ``query`` ``[Q, d]`` with one head's keys, the path's behind the others."""
+    count, width = query.shape
     _, blocks, _, size = keys.shape
     flat_keys, flat_scores, flat_query = keys.reshape(-1), scores.reshape(-1), query.reshape(-1)
-    whole = size - size % LANES  # of a block's keys, side by side
-    for g in range(group):
-        for b in range((straight + size - 1) // size):
-            block = (head * blocks + table[b]) * width * size
-            for t in range(0, whole, LANES):
-                at, key = g * scores.shape[1] + b * size + t, block + t
-                flat_scores[at : at + LANES] = _ZERO
-                for i in range(0, width - width % LANES, LANES):
-                    accumulate_lanes(flat_scores, at, flat_query, g * width + i, flat_keys, key + i * size, size)
-                for i in range(width - width % LANES, width):
-                    accumulate_one(flat_scores, at, flat_query, g * width + i, flat_keys, key + i * size, size)
-            for t in range(whole, size):
-                scores[g, b * size + t] = _product(query[g], keys[head, table[b]], t)
-        for j in range(len(path)):
-            scores[g, straight + j] = _product(query[g], keys[head, path[j] // size], path[j] % size)
+    row, whole = scores.shape[1], size - size % LANES  # of a block's keys, side by side
+    for b in range((straight + size - 1) // size):
+        block = (head * blocks + table[b]) * width * size
+        for t in range(0, whole, LANES):
+            at = b * size + t
+            for q in range(count):
+                scores[q, at : at + LANES] = _ZERO
+            _accumulate(count, width, flat_scores, at, row, flat_query, 0, width, flat_keys, block + t, size)
+        for t in range(whole, size):
+            for q in range(count):
+                scores[q, b * size + t] = _product(query[q], keys[head, table[b]], t)
+    for j in range(len(path)):
+        for q in range(count):
+            scores[q, straight + j] = _product(query[q], keys[head, path[j] // size], path[j] % size)
 
 
 @_compiled()
@@ -279,7 +346,7 @@ def _product(query: Any, block: Any, place: int) -> Any:
 
 @_compiled(fastmath=_LOOSE)
 def _weigh(scores: Any) -> None:
-    """Scores of one head become its weights."""
+    """Scores of one query become its weights."""
     largest = scores[0]
     for i in range(len(scores)):
         largest = max(largest, scores[i])
@@ -294,21 +361,48 @@ def _weigh(scores: Any) -> None:
 
 @_compiled()
 def _add_values(weights: Any, first: int, values: Any, head: int, slot: int, count: int, sums: Any) -> None:
-    """``sums`` ``[group, d]`` += ``weights[:, first:]`` times ``count`` consecutive values of one head, in order."""
-    group, width = sums.shape
+    """``sums`` ``[Q, d]`` += ``weights[:, first:]`` times ``count`` consecutive values of one head, in order."""
+    queries, width = sums.shape
     flat_values, flat_weights, flat_sums = values.reshape(-1), weights.reshape(-1), sums.reshape(-1)
-    value, whole = (head * values.shape[1] + slot) * width, width - width % LANES
-    for g in range(group):
-        weight = g * weights.shape[1] + first
-        for i in range(0, whole, LANES):
-            at, column = g * width + i, value + i
-            for j in range(0, count - count % LANES, LANES):
-                accumulate_lanes(flat_sums, at, flat_weights, weight + j, flat_values, column + j * width, width)
-            for j in range(count - count % LANES, count):
-                accumulate_one(flat_sums, at, flat_weights, weight + j, flat_values, column + j * width, width)
+    value, row, whole = (head * values.shape[1] + slot) * width, weights.shape[1], width - width % LANES
+    for i in range(0, whole, LANES):
+        _accumulate(queries, count, flat_sums, i, width, flat_weights, first, row, flat_values, value + i, width)
+    for q in range(queries):
         for i in range(whole, width):
             for j in range(count):
-                sums[g, i] = fma(weights[g, first + j], wide(values[head, slot + j, i]), sums[g, i])
+                sums[q, i] = fma(weights[q, first + j], wide(values[head, slot + j, i]), sums[q, i])
+
+
+@_compiled()
+def _sum_values(
+    weights: Any, values: Any, head: int, table: Any, size: int, shortest: int, rows: int, path: Any, sums: Any
+) -> None:
+    """``sums`` ``[Q, d]`` of a run of ``rows``, each of which sees one slot more than the one before."""
+    group = len(sums) // rows
+    shared = shortest - shortest % size  # slots that all of them see, in whole blocks
+    sums[:] = _ZERO
+    for first in range(0, shared, size):
+        _add_values(weights, first, values, head, table[first // size] * size, size, sums)
+    for r in range(rows):
+        own_weights, own_sums = weights[r * group : (r + 1) * group], sums[r * group : (r + 1) * group]
+        for first in range(shared, shortest + r, size):
+            tokens = min(size, shortest + r - first)
+            _add_values(own_weights, first, values, head, table[first // size] * size, tokens, own_sums)
+        for j in range(len(path)):
+            _add_values(own_weights, shortest + j, values, head, path[j], 1, own_sums)
+
+
+@_compiled()
+def _run_of(n: int, sequences: Any, lengths: Any) -> int:
+    """How many rows from ``n`` on, of one sequence and each behind the one before, are computed together."""
+    count = 1
+    if lengths[n, 1]:
+        return count
+    for m in range(n + 1, min(n + _ROWS, len(lengths))):
+        if sequences[m] != sequences[n] or lengths[m, 0] != lengths[n, 0] + count or lengths[m, 1]:
+            break
+        count += 1
+    return count
 
 
 @_compiled()
@@ -347,28 +441,27 @@ def attend(
         out: ``[N, heads * d]``.
     """
     kv_heads, _, width, size = keys.shape
-    rows, group = len(out), out.shape[1] // width // kv_heads
-    most = 0
-    for n in range(rows):
+    group, most = out.shape[1] // width // kv_heads, 0
+    for n in range(len(out)):
         most = max(most, lengths[n, 0] + lengths[n, 1])
-    query, sums = np.empty((group, width), np.float32), np.empty((group, width), np.float32)
-    scores = np.empty((group, most + size), np.float32)
-    for n in range(rows):
-        table, straight, path = tables[sequences[n]], lengths[n, 0], paths[n][: lengths[n, 1]]
-        cosine, sine = cosines[positions[n]], sines[positions[n]]
+    queries, sums = np.empty((_ROWS * group, width), np.float32), np.empty((_ROWS * group, width), np.float32)
+    scores = np.empty((_ROWS * group, most + size), np.float32)
+    n = 0
+    while n < len(out):
+        count, shortest = _run_of(n, sequences, lengths), lengths[n, 0]
+        table, path, many = tables[sequences[n]], paths[n][: lengths[n, 1]], count * group
         for head in range(kv_heads):
             at = head * group * width
-            for g in range(group):
-                own = projected[n][at + g * width : at + (g + 1) * width]
-                _rotate(own, weight, eps, cosine, sine, scale, query[g])
-            _score(query, keys, head, table, straight, path, scores)
-            for g in range(group):
-                _weigh(scores[g][: straight + len(path)])
-            sums[:] = _ZERO
-            for first in range(0, straight, size):
-                slot = table[first // size] * size
-                _add_values(scores, first, values, head, slot, min(size, straight - first), sums)
-            for j in range(len(path)):
-                _add_values(scores, straight + j, values, head, path[j], 1, sums)
-            for i in range(group * width):
-                out[n, at + i] = stored(sums[i // width, i % width], out)
+            for q in range(many):
+                row, own = n + q // group, at + q % group * width
+                cosine, sine = cosines[positions[row]], sines[positions[row]]
+                _rotate(projected[row][own : own + width], weight, eps, cosine, sine, scale, queries[q])
+            _score(queries[:many], keys, head, table, shortest + count - 1, path, scores)
+            for q in range(many):
+                _weigh(scores[q][: shortest + q // group + len(path)])
+            _sum_values(scores, values, head, table, size, shortest, count, path, sums[:many])
+            for q in range(many):
+                row, own = n + q // group, at + q % group * width
+                for i in range(width):
+                    out[row, own + i] = stored(sums[q, i], out)
+        n += count

@@ -91,7 +91,7 @@ class FusedModel:
         self._eps = np.float32(config.rms_norm_eps)
         self._embedding, self._last_norm = body.embed_tokens, _weight(body.norm)
         self._layers = [self._layer(layer) for layer in body.layers]
-        self._cosines, self._sines = self._rotation(body.rotary_emb)
+        self._cosines, self._sines = self._rotation(body.rotary_emb, config.max_position_embeddings)
         self._scale = np.float32(body.layers[0].self_attn.scaling)
         self._threads: ThreadPoolExecutor | None = None
         self.forward([Segment([0], 0, [0], 1)])  # compiles what was not before
@@ -112,8 +112,7 @@ class FusedModel:
         rows, wanted = _rows(segments, self.block_tokens)
         packed = torch.tensor([token for segment in segments for token in segment.token_ids])
         residual = self._embedding(packed).float().numpy()
-        nothing = np.empty((0, residual.shape[1]), self._stored)
-        delta = nothing
+        delta = np.empty((0, residual.shape[1]), self._stored)
         for layer in self._layers:
             normed = self._normed(residual, delta, layer.before)
             delta = self._computed(layer.output, self._attended(layer, self._computed(layer.project, normed), rows))
@@ -151,9 +150,9 @@ class FusedModel:
         )
 
     @torch.inference_mode()
-    def _rotation(self, rotary: Any) -> tuple[_Array, _Array]:
+    def _rotation(self, rotary: Any, longest: int) -> tuple[_Array, _Array]:
         """``[positions, d / 2]`` each."""
-        positions = torch.arange(self.total_blocks * self.block_tokens)[None]
+        positions = torch.arange(min(longest, self.total_blocks * self.block_tokens))[None]
         both = rotary(torch.empty(0, dtype=torch.float32), positions)
         cosines, sines = (one[0, :, : self._width // 2].contiguous().numpy() for one in both)
         return cosines, sines
