@@ -31,8 +31,8 @@ LOOKUP = Arm("lookup", drafts=False, looks_up=True, unknown_loss=0.1)  # no devi
 DRAFT = Arm("draft", drafts=True)
 LOOKUP_DRAFT = Arm("lookup_draft", drafts=True, looks_up=True)
 
-ARMS: Mapping[str, Arm] = {  # the first costs nothing to begin with
-    arm.name: arm for arm in (NONE, LOOKUP, DRAFT, LOOKUP_DRAFT)
+ARMS: Mapping[str, Arm] = {  # the first that there is something for is begun with: neither it nor ``none`` costs much
+    arm.name: arm for arm in (LOOKUP, NONE, DRAFT, LOOKUP_DRAFT)
 }
 
 
