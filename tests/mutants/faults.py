@@ -16,8 +16,21 @@ ROUNDS = gate("rounds_after")
 GREEDY = gate("greedy")
 CANDIDATES = gate("candidates_and")
 LATE = ("tests/unit/serve_app/coordination/test_late_drafts.py", "-k", "does_not_change_the_law")
+FUSED = ("tests/unit/engines/torch/test_fused.py", "-k", "what_transformers_say")
 
 FAULTS = (
+    Fault(
+        "a row attends to those that are computed with it and come behind it",
+        "_weigh(scores[q][: shortest + q // group + len(path)])",
+        "_weigh(scores[q][: shortest + count - 1 + len(path)])",
+        FUSED,
+    ),
+    Fault(
+        "a node of a tree sees all nodes before it",
+        "path = base + seen[node].nonzero()[0]",
+        "path = base + np.arange(node + 1)",
+        FUSED,
+    ),
     Fault(
         "a draft that comes late is dropped whatever the rule",
         "return plan.window > 0 and PROTOCOLS[plan.protocol].rule(params, wire) in RATIO_RULES",
