@@ -9,11 +9,11 @@ from serve_app.coordination.settings import generations_settings
 @pytest.mark.parametrize(
     ("text", "arms"),
     [
-        ("", ["none", "lookup", "draft", "lookup_draft"]),
-        ("drafters: []", ["none", "lookup"]),
+        ("", ["lookup", "none", "draft", "lookup_draft"]),
+        ("drafters: []", ["lookup", "none"]),
         ("speculation: {lookup_window: 0}", ["none", "draft"]),
         ("speculation: {lookup_window: 0}\ndrafters: []", ["none"]),
-        ("speculation: {window: 3}", ["none", "lookup"]),
+        ("speculation: {window: 3}", ["lookup", "none"]),
         ("speculation: {arms: [draft]}", ["draft"]),
         ("speculation: {arms: [lookup_draft]}\ndrafters: []", ["lookup"]),
         ("speculation: {arms: [draft, none]}", ["draft", "none"]),
