@@ -8,7 +8,7 @@ from transformers import DynamicCache, GenerationConfig
 
 from outrider.contracts.requests import SamplingParams
 from outrider.engines.forward_model import Segment
-from outrider.engines.torch.model import PagedModel
+from outrider.engines.torch.served import target_model
 from outrider.models.loading import LoadedModel, load_target
 from outrider.sampling.choosing import choose_tokens
 from outrider.sampling.logits import RowGroup, TokenCounts
@@ -56,7 +56,7 @@ class EngineAlone:
         torch.set_num_threads(1)
         self._target = load_target("embedded", dtype=dtype, device="cpu")
         self._blocks = list(range(_BLOCKS))
-        self._model = PagedModel(self._target.model, _BLOCKS, _BLOCK_TOKENS)
+        self._model = target_model(self._target.model, _BLOCKS, _BLOCK_TOKENS)
 
     def answer(self, prompt: Sequence[int], params: SamplingParams, max_tokens: int) -> list[int]:
         """The tokens behind a prompt."""
