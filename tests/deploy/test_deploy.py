@@ -19,7 +19,7 @@ def completes(url: str, model: str) -> None:
     """Send one completion, whose answer is known."""
     body = {
         "model": model,
-        "messages": [{"role": "user", "content": "What is the capital of France?"}],
+        "messages": [{"role": "user", "content": "Name the capital of France."}],
         "temperature": 0,
         "max_tokens": 12,
     }
