@@ -9,7 +9,15 @@ from typing import Any
 from outrider.config.schema import DrafterGroupConfig
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.requests import GenerationId
-from outrider.contracts.verifying import Block, KvUsage, OpenGeneration, Outcome, Resolution, Verified
+from outrider.contracts.verifying import (
+    Block,
+    KvUsage,
+    LookupLeave,
+    OpenGeneration,
+    Outcome,
+    Resolution,
+    Verified,
+)
 from outrider.costs.profiles import ProfiledOn
 from outrider.sampling.noise import NOISE_VERSION
 from outrider.selection.regime import RegimeReport
@@ -31,6 +39,7 @@ class VerifyCall:
         session: what is under way from an earlier one is given up.
         number: of the call within its session: calls may overtake one another on their way.
         leaves: how far generations that are under way may go from now on: the last round they may make.
+        lookups: what they may draft by themselves.
     """
 
     closings: tuple[Closing, ...] = ()
@@ -38,6 +47,7 @@ class VerifyCall:
     blocks: tuple[Block, ...] = ()
     resolutions: tuple[Resolution, ...] = ()
     leaves: tuple[tuple[GenerationId, int], ...] = ()
+    lookups: tuple[tuple[GenerationId, LookupLeave | None], ...] = ()
     session: int = 0
     number: int = 0
 

@@ -23,6 +23,8 @@ from outrider.contracts.verifying import KvUsage, Outcome, VerifierEngine
 from outrider.engines.kinds import VerifierSpec
 from outrider.engines.verifier.stepper import Stepper
 from outrider.events import event, write_events
+from outrider.lookup.store import EarlierTexts
+from outrider.lookup.text import Experience
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +32,8 @@ log = logging.getLogger(__name__)
 class VerifierActor:
     """Holds a target model and the KV of the generations its coordinator sends."""
 
-    def __init__(self, spec: VerifierSpec) -> None:
+    def __init__(self, spec: VerifierSpec, lookup_store_tokens: int = 0) -> None:
+        """Build the engine; ``lookup_store_tokens`` of earlier responses are kept to be looked through."""
         # Whoever only creates this actor need not wait for torch to load.
         from actors.engine_thread import engine_thread, model_card  # noqa: PLC0415
 
@@ -38,12 +41,12 @@ class VerifierActor:
         thread = engine_thread(spec.threads)
         built = thread.submit(build_verifier, spec).result()
         self._card = replace(model_card(built.facts, built.engine.max_context_tokens), machine=built.machine)
-        self._begin(thread, built.engine)
+        self._begin(thread, built.engine, Experience(earlier=EarlierTexts(lookup_store_tokens)))
         started()
 
-    def _begin(self, thread: Executor, engine: VerifierEngine) -> None:
+    def _begin(self, thread: Executor, engine: VerifierEngine, experience: Experience | None = None) -> None:
         """Step this engine on this thread, which is its own."""
-        self._thread, self._steps = thread, SteppedEngine(engine)
+        self._thread, self._steps = thread, SteppedEngine(engine, experience)
         self._inbox = Inbox()
         self._inbox_lock = threading.Lock()
         self._stepping = False
@@ -105,9 +108,9 @@ class VerifierActor:
 class SteppedEngine:
     """An engine, stepped: what it is told, what comes of it, how long that took."""
 
-    def __init__(self, engine: VerifierEngine) -> None:
-        """Take over an engine."""
-        self._engine, self._stepper = engine, Stepper(engine)
+    def __init__(self, engine: VerifierEngine, experience: Experience | None = None) -> None:
+        """Take over an engine; ``experience`` is where its own drafts begin."""
+        self._engine, self._stepper = engine, Stepper(engine, experience)
         self._session = 0
         self._idle_since_s: float | None = time.monotonic()  # None: the last step left something to do
         self.usage = engine.usage()
@@ -157,4 +160,6 @@ def take_in(stepper: Stepper, call: VerifyCall) -> dict[GenerationId, str]:
     stepper.give(call.blocks, call.resolutions)
     for generation, until_round in call.leaves:
         stepper.leave(generation, until_round)
+    for generation, lookup in call.lookups:
+        stepper.look_up(generation, lookup)
     return refused

@@ -35,6 +35,10 @@ class SleepingEngine:
     def close(self, generation: GenerationId, *, keep_cache: bool) -> None:
         """Nothing to forget."""
 
+    def committed(self, generation: GenerationId) -> Sequence[int]:  # noqa: ARG002
+        """Nothing."""
+        return ()
+
     def verify(self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()) -> list[Outcome]:  # noqa: ARG002
         """Sleep, and say a token of each."""
         if not self._wakeful:

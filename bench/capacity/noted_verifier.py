@@ -12,7 +12,7 @@ from actors.messages import Closing, StepReply, VerifyCall
 from bench.capacity.log import BatchEntry
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.requests import GenerationId
-from outrider.contracts.stretches import following
+from outrider.contracts.stretches import accepted_by, following
 from outrider.contracts.verifying import Block, OpenGeneration, Outcome, Unfinished, Verified
 from outrider.rounds.blocks import block_tokens
 from serve_app.coordination.generations import VerifierAccess
@@ -102,7 +102,8 @@ class NotedVerifier:
             return name, outcome.round, VerifyCost(lacking - outcome.remaining_tokens, whole - lacking)
         behind = None
         if isinstance(outcome, Verified) and name in self._open:
-            accepted = [block.draft[node] for node in outcome.accepted_path]
+            lacking += 0 if outcome.own_draft is None else len(outcome.own_draft.token_ids)
+            accepted = accepted_by(block, outcome)
             after = () if outcome.next_token is None else (outcome.next_token,)
             held = self._open[name]
             self._open[name] = replace(held, output_ids=(*held.output_ids, *block.forced, *accepted, *after))

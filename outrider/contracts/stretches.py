@@ -1,7 +1,8 @@
-"""Stretches: a verifier goes on alone behind a block, one token a round, until it is called back.
+"""Stretches: a verifier goes on alone behind a block, until it is called back.
 
-A stretch's rounds are blocks like any others, without a draft and numbered on from the block's own. Whoever sent the
-block counts along: it knows from the outcomes alone how far a stretch has come and whether it is over.
+A stretch's rounds are blocks like any others, numbered on from the block's own. No device drafts for them; the verifier
+may, where it has leave to, by looking into the text (``Stretch.lookup``), and tells what with the outcome. Whoever sent
+the block counts along: it knows from the outcomes alone how far a stretch has come and whether it is over.
 
 What calls it back may have been drafted before the stretch came so far. Such a *late* block is worth what is not
 committed yet, under rules by which the output is the target's own whatever is drafted: both count that alike, too.
@@ -22,7 +23,7 @@ def goes_on(block: Block, outcome: Verified) -> bool:
     stretch, after = block.stretch, outcome.next_token
     if stretch is None or after is None or after in stretch.end_ids:
         return False
-    return not outcome.accepted_path or stretch.end_ids.isdisjoint(block.draft[i] for i in outcome.accepted_path)
+    return not outcome.accepted_path or stretch.end_ids.isdisjoint(accepted_by(block, outcome))
 
 
 def may_follow(block: Block) -> bool:
@@ -48,7 +49,13 @@ def following(block: Block, outcome: Verified, params: SamplingParams) -> Block 
 def committed_by(block: Block, outcome: Verified) -> tuple[int, ...]:
     """All that a round behind which another one follows has added to what is committed."""
     assert outcome.next_token is not None, "nothing follows by itself what a device is to draw"
-    return (*block.forced, *map(block.draft.__getitem__, outcome.accepted_path), outcome.next_token)
+    return (*block.forced, *accepted_by(block, outcome), outcome.next_token)
+
+
+def accepted_by(block: Block, outcome: Verified) -> tuple[int, ...]:
+    """Draft tokens that a round has committed, whoever drafted them."""
+    draft = block.draft if outcome.own_draft is None else outcome.own_draft.token_ids
+    return tuple(map(draft.__getitem__, outcome.accepted_path))
 
 
 def may_be_late(rule: AcceptanceRule) -> bool:

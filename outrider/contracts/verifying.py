@@ -47,11 +47,29 @@ RATIO_RULES = frozenset({AcceptanceRule.RATIO, AcceptanceRule.RATIO_DISTINCT})
 
 
 @dataclass(frozen=True, slots=True)
+class LookupLeave:
+    """Leave for a verifier to draft by itself what it finds in the text that it goes on with, and the price of that.
+
+    Attributes:
+        tokens: of a draft, at most.
+        until_position: of the first token that the response cannot take any more: there the stretch ends.
+        blocks: in one of its steps, as these are now.
+        row_price: by so much of itself a row more makes such a step longer.
+    """
+
+    tokens: int
+    until_position: int
+    blocks: float
+    row_price: float
+
+
+@dataclass(frozen=True, slots=True)
 class Stretch:
     """Leave for a verifier to go on alone behind a block (``contracts.stretches``)."""
 
     until_round: int  # the last round it may make by itself: its credit, which a later message may raise
     end_ids: frozenset[int] = frozenset()  # a token of these is the last
+    lookup: LookupLeave | None = None  # to draft by itself; a later message may change that, too
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,11 +128,20 @@ class Resolution(ArrayData):
     channel: Csi | None = None  # as in ``Block``
 
 
+@dataclass(frozen=True, slots=True)
+class OwnDraft:
+    """What a verifier drafted itself in a round of a stretch, and how many tokens of that it expected to be right."""
+
+    token_ids: tuple[int, ...]
+    expected_tokens: float
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Verified(ArrayData):
     """The round is decided and committed.
 
-    ``accepted_path`` holds indices into ``Block.draft``, root first (for a chain ``0 .. accepted_len - 1``).
+    ``accepted_path`` holds indices into ``Block.draft``, or ``own_draft``, root first (for a chain
+    ``0 .. accepted_len - 1``).
     ``next_token`` is the correction or bonus token, None if none was wanted or the device draws it. A deferred
     correction that can only be one token (a row with a single token) is decided here: it is ``next_token`` then.
     """
@@ -127,6 +154,7 @@ class Verified(ArrayData):
     cached_tokens: int = 0  # of the prompt, when this generation was opened: KV that was already resident
     logprobs: tuple[TokenLogprobs, ...] = ()  # of forced, accepted and next tokens in turn, if opened with logprobs
     prompt_logprobs: tuple[TokenLogprobs | None, ...] = ()  # on the first outcome, if opened with prompt_logprobs
+    own_draft: OwnDraft | None = None  # of a round that followed by itself; whoever steps the engine drafts it
 
     @property
     def accepted_len(self) -> int:
@@ -137,7 +165,8 @@ class Verified(ArrayData):
     def only_token(self) -> int | None:
         """The next token, where there is nothing else to tell."""
         told = self.accepted_path or self.cached_tokens or self.logprobs or self.prompt_logprobs
-        return None if told or self.deferred is not None else self.next_token
+        told = told or self.own_draft is not None or self.deferred is not None
+        return None if told else self.next_token
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +236,7 @@ class OpenGeneration:
     output_ids: tuple[int, ...] = ()  # tokens committed before (a resumed generation)
     logprobs: int | None = None  # alternatives to report with each token (see TokenLogprobs); None reports nothing
     prompt_logprobs: bool = False  # of the prompt too, once; its KV is then computed, not taken from the cache
+    tenant: str = ""  # whose earlier responses may be looked through; nobody's if empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +277,10 @@ class VerifierEngine(Protocol):
         Raises:
             UnsupportedBlockError: before anything is run, if the engine lacks what a block asks for.
         """
+        ...
+
+    def committed(self, generation: GenerationId) -> Sequence[int]:
+        """The committed sequence of a generation, not to be changed; empty if it is not held."""
         ...
 
     def close(self, generation: GenerationId, *, keep_cache: bool) -> None:

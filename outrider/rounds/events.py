@@ -9,7 +9,7 @@ from outrider.contracts.drafting import Draft, DraftPlan, NeedsRow
 from outrider.contracts.errors import OutriderError
 from outrider.contracts.exchanged import CorrectionSource
 from outrider.contracts.requests import GenerationChunk
-from outrider.contracts.verifying import Block, OpenGeneration, Outcome, Resolution, Undecided
+from outrider.contracts.verifying import Block, LookupLeave, OpenGeneration, Outcome, Resolution, Undecided
 from outrider.rounds.account import VerifyTerms
 from outrider.rounds.timing import RoundTiming
 from outrider.selection.acceptance import AcceptanceBook
@@ -135,9 +135,10 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Extend:
-    """Let the verifier go on by itself so far."""
+    """Let the verifier go on by itself so far, and draft so by itself."""
 
     until_round: int
+    lookup: LookupLeave | None
 
 
 @dataclass(frozen=True, slots=True)

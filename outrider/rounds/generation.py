@@ -92,6 +92,7 @@ class Generation:
             output_ids=tuple(self.output_ids),
             logprobs=request.logprobs,
             prompt_logprobs=request.prompt_logprobs and self.stats.rounds == 0,
+            tenant=request.tenant,
         )
 
     @property
@@ -123,12 +124,6 @@ class Generation:
         number = self._next_round + ahead
         self._next_round += not ahead
         self.open_rounds[number] = RoundState.REQUESTED if drafting else RoundState.RECEIVED
-        return number
-
-    def begin_round_behind(self, until_round: int) -> int:
-        """Number a round behind all that the verifier may make by itself."""
-        number = max(self._next_round, until_round + 1)
-        self.open_rounds[number] = RoundState.RECEIVED
         return number
 
     def begin_following_round(self, number: int) -> None:

@@ -1,9 +1,10 @@
-"""Whether anything is looked up in one response's text now, and whether that is worth a round trip."""
+"""Whether anything is looked up in one response's text now, and whether its verifier may do so by itself."""
 
 from outrider.contracts.drafting import Draft
+from outrider.contracts.verifying import LookupLeave
 from outrider.rounds.events import Turn
 from outrider.rounds.generation import Generation
-from outrider.rounds.looked_up import LookedUp, lookup_of
+from outrider.rounds.looked_up import LookedUp, looks_up, lookup_of
 from outrider.rounds.open_round import OpenRound
 from outrider.rounds.rules import RoundRules
 from outrider.selection.arms import Arm
@@ -30,26 +31,23 @@ class Looking:
         """What there is now."""
         self._view, self._arm = turn.verifier, turn.arm
 
-    def found(self, instead_of: Estimate | None = None, *, late_tokens: int = 0) -> LookedUp | None:
-        """What is found and pays.
-
-        Args:
-            instead_of: what a device would be asked for: None is found if more is expected of that.
-            late_tokens: that will be committed before it is verified.
-        """
+    def found(self, instead_of: Estimate | None = None) -> LookedUp | None:
+        """What is found and pays; None as well if more is expected of a device, which would be asked ``instead_of``."""
         generation, lookup, view = self._generation, self._lookup, self._view
         if lookup is None or view is None or not self._looks_up:
             return None
-        room = generation.remaining_tokens - 1
-        found = lookup.draft(generation.output_ids, room, view, late_tokens=late_tokens)
+        found = lookup.draft(generation.output_ids, generation.remaining_tokens - 1, view)
         if found is None or instead_of is None:
             return found
         return found if beats(found.worth, view, instead_of) else None
 
-    def waits(self, found: LookedUp | None = None) -> bool:
-        """Whether the next match is worth more than that the verifier goes on by itself, behind what was found."""
-        lookup, view = self._lookup, self._view
-        return lookup is not None and view is not None and self._looks_up and lookup.waits(view, found)
+    @property
+    def leave(self) -> LookupLeave | None:
+        """What the verifier may draft by itself, at present prices."""
+        generation, lookup, view = self._generation, self._lookup, self._view
+        if lookup is None or view is None or not self._looks_up:
+            return None
+        return lookup.leave(generation.position, generation.last_position + 1, view)
 
     def over(self) -> None:
         """The response is complete."""
@@ -60,8 +58,7 @@ class Looking:
     @property
     def _looks_up(self) -> bool:
         """Who asks for it does under any arm."""
-        asked = self._generation.request.lookup
-        return (self._arm is not None and self._arm.looks_up) if asked is None else asked > 0
+        return self._arm is not None and looks_up(self._generation.request, self._arm)
 
 
 def taken(round_: OpenRound, found: LookedUp, generation: Generation) -> OpenRound:

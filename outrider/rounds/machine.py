@@ -12,8 +12,9 @@ committed until it is decided is taken off its front, here as at the verifier. O
 other, and no correction, is asked of a device before that one came or the device was lost.
 
 What is looked up in the text itself comes at once. It goes before a device's draft where more is expected of it, and
-no device is asked then; while the verifier goes on by itself it joins like a draft that was ordered ahead, also while
-one is under way. That one is then *held* until what was looked up is decided, and counts for what is left of it.
+no device is asked then. While the verifier goes on by itself it looks up by itself, and what it has drafted is told
+with the round. A draft that was ordered ahead is *held* while something that was looked up here is with the verifier,
+and counts for what is left of it.
 
 A round begins with its ``Turn``. A correction that is owed comes first: a drafter of the right model is waited for, the
 row it is drawn from asked for where it is not known, and the order for the next block carries it. Then the block goes
@@ -24,7 +25,7 @@ from dataclasses import replace
 
 from outrider.contracts.drafting import Draft, DraftPlan, NeedsRow
 from outrider.contracts.errors import ContextTooLongError, GenerationFailedError
-from outrider.contracts.stretches import alone, goes_on, may_follow
+from outrider.contracts.stretches import alone, goes_on
 from outrider.contracts.verifying import Refused, Resolution, Stretch, Undecided, Verified
 from outrider.protocols.registry import CORRECTION_ALONE, PROTOCOLS
 from outrider.rounds.account import RoundAccount
@@ -67,7 +68,7 @@ from outrider.selection.situation import Estimate, RoundChoice
 from outrider.text.shown import IncrementalText
 
 _MOST_BESIDE = 1024  # rounds of a stretch while a draft is under way; messages to devices tell a number modulo 256
-_LEAST_BESIDE = 64  # of these, for what is looked up to join and go on: else the draft is waited for
+_LEAST_BESIDE = 64  # of these, for what is looked up to go on: else the draft is waited for
 
 
 class RoundMachine:
@@ -85,7 +86,6 @@ class RoundMachine:
         self._began_at_s: float | None = None  # of the round that is being made
         self._round: OpenRound | None = None
         self._ahead: OpenRound | None = None  # ordered ahead: with its device, held, or with the verifier with a block
-        self._beside: OpenRound | None = None  # looked up, and given to the verifier while it goes on by itself
         self._verifier = VerifierSide(generation, rules, self._account, self._chooser)
         self._looking = Looking(generation, rules)
         self._choice: RoundChoice | None = None
@@ -251,7 +251,7 @@ class RoundMachine:
         ahead.exchanges.append(exchange)
         ahead.draft, ahead.beside_s = exchange.answer, exchange.draft_s + exchange.link_s
         ahead.overtaken(tuple(generation.output_ids[exchange.answer.position - len(generation.request.prompt_ids) :]))
-        if self._beside is not None or (self._round is not None and self._round.looked_up is not None):
+        if self._round is not None and self._round.looked_up is not None:
             return []  # held until that is decided
         if self._round is not None:
             return self._joins(ahead)
@@ -281,35 +281,16 @@ class RoundMachine:
         assert ahead.block is not None, "what takes a round's place is with the verifier"
         assert ahead.block.stretch is not None
         self._round, self._verifier.until_round = ahead, ahead.block.stretch.until_round
-        if ahead is self._beside:
-            self._beside = None
-        else:
-            self._ahead = None
+        self._ahead = None
 
     def _verify_alone(self, round_: OpenRound, found: LookedUp | None, *, asks: bool = False) -> list[Effect]:
         """No device drafts: the verifier may go on by itself, behind what was looked up, unless a device ``asks``."""
         if found is not None:
             taken(round_, found, self._generation)
             self._teller.explain_looked_up(self._choice, found)
-        stretch = self._stretch_behind(round_, waits=asks or self._waits_for_matches(found))
+        stretch = self._stretch_behind(round_, asks=asks)
         self._verifier.until_round = stretch.until_round
         return [self._verifier.block(round_, stretch)]
-
-    def _waits_for_matches(self, found: LookedUp | None = None) -> bool:
-        """Not while a device drafts: that is beside what the verifier goes on with."""
-        return self._ahead is None and self._looking.waits(found)
-
-    def _join_looked_up(self) -> list[Effect]:
-        """What is looked up while the verifier goes on by itself joins its next step, behind the one under way."""
-        ahead = self._ahead
-        if ahead is not None and not self._room_before(ahead):
-            return []
-        found = self._looking.found(late_tokens=1)
-        if found is None:
-            return []
-        number = self._generation.begin_round_behind(self._verifier.until_round)
-        self._beside = taken(OpenRound(number, 0.0), found, self._generation)
-        return self._joins(self._beside)
 
     def _room_before(self, ahead: OpenRound) -> bool:
         """Whether there are numbers left for rounds before that one."""
@@ -319,22 +300,21 @@ class RoundMachine:
     def _given(self) -> OpenRound | None:
         """The block that joins the verifier's steps in place of its stretch, until it is decided."""
         ahead = self._ahead
-        return self._beside or (ahead if ahead is not None and ahead.block is not None else None)
+        return ahead if ahead is not None and ahead.block is not None else None
 
     def _joins(self, ahead: OpenRound) -> list[Effect]:
         assert self._round is not None
         ahead.began_at_s = self._round.began_at_s
-        waits = ahead.looked_up is not None and self._waits_for_matches(ahead.looked_up)
-        verify = self._verifier.block(ahead, self._stretch_behind(ahead, waits=waits))
+        verify = self._verifier.block(ahead, self._stretch_behind(ahead))
         assert verify.opening is None, "the verifier makes a stretch of it"
         return [Join(verify.block, verify.cost, verify.terms)]
 
-    def _stretch_behind(self, round_: OpenRound, *, waits: bool = False) -> Stretch:
-        """What may follow a round by itself; nothing if the next one ``waits`` to be asked for."""
-        if waits:
-            return Stretch(round_.number, self._generation.end_ids)
-        drafted = 0 if round_.draft is None else len(round_.draft.token_ids)
-        return self._verifier.stretch(round_.number, self._choice, self._drafting, drafted)
+    def _stretch_behind(self, round_: OpenRound, *, asks: bool = False) -> Stretch:
+        """What may follow a round by itself; nothing where the next one ``asks`` a device."""
+        until_round, drafted = round_.number, 0 if round_.draft is None else len(round_.draft.token_ids)
+        if not asks:
+            until_round = self._verifier.leave(until_round, self._choice, self._drafting, drafted)
+        return Stretch(until_round, self._generation.end_ids, self._looking.leave)
 
     @property
     def _drafting(self) -> int | None:
@@ -372,8 +352,6 @@ class RoundMachine:
         self._generation.round_happened(self._round.number, RoundEvent.OVERTAKEN)
         ahead.began_at_s = self._round.began_at_s
         self._takes_place(ahead)
-        if ahead.looked_up is not None:
-            self._teller.explain_looked_up(self._choice, ahead.looked_up)
 
     def _row_came(self, outcome: Verified, now_s: float) -> list[Effect]:
         """What a device is to draw from is known; nothing is to be drawn any more if it left one token only."""
@@ -383,9 +361,11 @@ class RoundMachine:
         return sent
 
     def _commit(self, round_: OpenRound, outcome: Verified, event: Decided, now_s: float) -> list[Effect]:
+        round_.drafted_itself(outcome.own_draft)
+        self._teller.explain_own(self._choice, outcome.own_draft, self._looking.leave)
         generation, plan, block = self._generation, round_.plan, round_.verified
         # A round beside a draft is no round without one, and one that was looked up tells nothing of devices.
-        if round_.looked_up is None and self._ahead is None:
+        if not round_.by_lookup and self._ahead is None:
             self._chooser.learn(plan, block, outcome, round_.equal_tokens, round_.wrong_tokens)
         committed = generation.commit(
             outcome,
@@ -398,17 +378,14 @@ class RoundMachine:
             trimmed_tokens=round_.trimmed_tokens,
             wrong_tokens=round_.wrong_tokens,
         )
-        for other in (self._ahead, self._beside):
-            if other is not None and other.draft is not None:
-                other.overtaken(committed.token_ids)
+        if self._ahead is not None and self._ahead.draft is not None:
+            self._ahead.overtaken(committed.token_ids)
         self._account.committed(len(committed.token_ids), now_s)
         timing = round_.timing(outcome, round_.sent_tokens + len(committed.token_ids), now_s, self._arm)
         # A device's correction is of the round that rejected a token, not of the one it arrives with.
         yielded = len(committed.token_ids) - len(round_.uncommitted) + (generation.correction_by is not None)
         first = generation.stats.rounds <= 1
         judgement = self._account.judged(yielded, timing.total_s, timing.verify_s, first=first)
-        if not first and not round_.follows and not round_.exchanges and not may_follow(block):
-            self._rules.experience.waited(timing.total_s - timing.verify_s)
         if judgement is not None:
             generation.late(judgement.late)
             slo_class = generation.request.slo.name
@@ -433,8 +410,7 @@ class RoundMachine:
             self._arm = event.turn.arm
         effects = list[Effect]()
         if event.goes_on and self._given is None:
-            effects = self._join_held() or self._join_looked_up()
-            effects = effects or self._renewed(number, event.turn, now_s, drafted=drafted)
+            effects = self._join_held() or self._renewed(number, event.turn, now_s, drafted=drafted)
         self._teller.explain(self._choice)
         open_ = self._chooser.may_draft or self._looking.may
         asks = self._ahead is None and open_ and self._half_used(number + 1)
@@ -464,11 +440,11 @@ class RoundMachine:
                 return []
             if chosen.plan is not None:
                 ordered = self._order_ahead(chosen, now_s)
-        if not (due or ordered) or self._waits_for_matches():
+        if not (due or ordered):
             return ordered
         leave = self._verifier.leave(number, self._choice, self._drafting)
         self._verifier.until_round = max(self._verifier.until_round, leave)
-        return [*ordered, Extend(self._verifier.until_round)]
+        return [*ordered, Extend(self._verifier.until_round, self._looking.leave)]
 
     def _half_used(self, number: int) -> bool:
         """Whether the verifier's leave is due to be renewed with this round."""
@@ -504,9 +480,7 @@ class RoundMachine:
             correction.happened(CorrectionEvent.VERIFIER_LOST)
         if (given := self._given) is not None:
             generation.round_happened(given.number, RoundEvent.VERIFIER_LOST)
-            if given is self._ahead:
-                self._ahead = None
-            self._beside = None
+            self._ahead = None
         times, lost = self._verifier.lost(), Report(Incident.ROUND_LOST, {"round": round_.number})
         if times is not None:
             reason = f"the verifier was lost {times} times in a row before a round was committed; see its log"

@@ -6,7 +6,7 @@ from outrider.contracts.drafting import Draft, DraftPlan
 from outrider.contracts.requests import ProtocolName
 from outrider.contracts.stretches import overtaken, still_open, survivals_behind
 from outrider.contracts.trimming import trimmed
-from outrider.contracts.verifying import Block, Verified
+from outrider.contracts.verifying import Block, OwnDraft, Verified
 from outrider.rounds.events import Exchange
 from outrider.rounds.looked_up import LOOKUP, LookedUp
 from outrider.rounds.timing import RoundTiming
@@ -19,7 +19,8 @@ class OpenRound:
 
     Attributes:
         plan: None in a round without a drafter.
-        looked_up: the draft, if it was looked up.
+        looked_up: the draft, if it was looked up here.
+        own_draft: what the verifier drafted itself.
         expected_tokens: that it should commit, correction or bonus token included.
         allowed_s: that an exchange with the drafter may take beyond the usual deadline.
         exchanges: with the drafter, so far.
@@ -46,6 +47,7 @@ class OpenRound:
     exchanges: list[Exchange] = field(default_factory=list)
     draft: Draft | None = None
     looked_up: LookedUp | None = None
+    own_draft: OwnDraft | None = None
     uncommitted: tuple[int, ...] = ()
     sent_tokens: int = 0
     block: Block | None = None
@@ -90,10 +92,20 @@ class OpenRound:
         else:
             self.block = overtaken(self.block, committed)
 
+    def drafted_itself(self, own_draft: OwnDraft | None) -> None:
+        """The verifier tells what it drafted in a round that it made by itself, if anything."""
+        if own_draft is not None:
+            self.own_draft, self.block = own_draft, replace(self.verified, draft=own_draft.token_ids)
+
+    @property
+    def by_lookup(self) -> bool:
+        """Whether its draft was looked up, by whomever."""
+        return self.looked_up is not None or self.own_draft is not None
+
     @property
     def protocol(self) -> ProtocolName | None:
         """By which it was drafted."""
-        return LOOKUP if self.looked_up is not None else None if self.plan is None else self.plan.protocol
+        return LOOKUP if self.by_lookup else None if self.plan is None else self.plan.protocol
 
     @property
     def draft_model(self) -> str | None:

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from outrider.lookup.text import Experience
 from outrider.rounds.choice import Speculation
-from outrider.rounds.looked_up import Experience
 from outrider.scheduling.attribution import SpikeDetector
 from outrider.scheduling.ledger import DeadlineRule
 from outrider.selection.situation import ChoiceReason, Estimate, RoundChoice, SelectionPolicy

@@ -2,10 +2,11 @@
 
 from outrider.contracts.committed import Committed
 from outrider.contracts.requests import ChoiceReport, GenerationChunk
+from outrider.contracts.verifying import LookupLeave, OwnDraft
 from outrider.rounds.account import RoundAccount
 from outrider.rounds.choice import report
 from outrider.rounds.generation import Generation
-from outrider.rounds.looked_up import LookedUp, report_looked_up
+from outrider.rounds.looked_up import LookedUp, report_looked_up, report_own
 from outrider.rounds.states import GenerationEvent
 from outrider.selection.situation import RoundChoice
 from outrider.text.shown import IncrementalText, shown
@@ -28,6 +29,11 @@ class Teller:
         """A round goes by what was found, in place of the one that was told last."""
         if self._generation.request.explain and choice is not None:
             self._choices[-1:] = [report_looked_up(choice, found)]
+
+    def explain_own(self, choice: RoundChoice | None, own: OwnDraft | None, leave: LookupLeave | None) -> None:
+        """A round that the verifier has made by itself goes by what that has drafted, if anything."""
+        if own is not None and self._generation.request.explain and choice is not None:
+            self._choices[-1:] = [report_own(choice, own, leave)]
 
     def chunk(self, committed: Committed) -> GenerationChunk:
         """What the client is sent of it, up to a stop string; the last one ends the generation."""

@@ -80,10 +80,6 @@ class VerifierSide:
         survivals = round_.survivals[: len(block.draft)]
         return Verify(block, opening, cost, replace(terms, survivals=survivals, began_at_s=round_.began_at_s))
 
-    def stretch(self, number: int, choice: RoundChoice | None, before: int | None, drafted_tokens: int = 0) -> Stretch:
-        """Behind a round, as far as its leave goes (``leave``)."""
-        return Stretch(self.leave(number, choice, before, drafted_tokens), self._generation.end_ids)
-
     def leave(self, number: int, choice: RoundChoice | None, before: int | None, drafted_tokens: int = 0) -> int:
         """The last round of a leave given with this one, which may bring as many tokens as it has drafted and one.
 

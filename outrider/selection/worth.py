@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from outrider.contracts.cost import BatchWork, VerifyCost
+from outrider.lookup.text import LEAST_GAIN
 from outrider.selection.situation import Estimate, VerifierView
-
-_LEAST_GAIN = 0.01  # of the tokens per second; as in ``scheduling.trimming``
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +43,37 @@ def worth_verifying(survivals: Sequence[float], verifier: VerifierView, position
         verifier: as it is now.
         position: tokens committed so far.
     """
-    cached, others = max(position - 1, 0), max(1, round(verifier.batch_blocks)) - 1
-    with_others = BatchWork(others, others * (cached + 1), others * cached)
+    cached, others = max(position - 1, 0), _others(verifier)
+    with_others = _work(others, cached)
     predict_s, fixed_s = verifier.cost_model.predict_work_s, verifier.fixed_s
     alone_s = predict_s(with_others.plus(VerifyCost(1, cached)))
     best, best_gain, best_s = 0, 0.0, alone_s
-    best_per_s = (1.0 + _LEAST_GAIN) * (others + 1.0) / (alone_s + fixed_s)
+    best_per_s = (1.0 + LEAST_GAIN) * (others + 1.0) / (alone_s + fixed_s)
     for tokens, gain in enumerate(accumulate(survivals), start=1):
         step_s = predict_s(with_others.plus(VerifyCost(tokens + 1, cached)))
         per_s = (others + 1.0 + gain) / (step_s + fixed_s)
         if per_s >= best_per_s:
             best, best_gain, best_s, best_per_s = tokens, gain, step_s, per_s
     return Worth(best, best_gain, best_s - alone_s, alone_s)
+
+
+def row_price(tokens: int, verifier: VerifierView, position: int) -> float:
+    """By how much of itself each of so many rows makes a step longer, of one block in a step as they are now.
+
+    Of a verifier that goes on by itself: there is nothing in a step beside the pass.
+    """
+    cached, predict_s = max(position - 1, 0), verifier.cost_model.predict_work_s
+    with_others = _work(_others(verifier), cached)
+    alone_s, long_s = (predict_s(with_others.plus(VerifyCost(1 + more, cached))) for more in (0, tokens))
+    return max(0.0, long_s - alone_s) / (tokens * alone_s) if alone_s > 0.0 else 0.0
+
+
+def _others(verifier: VerifierView) -> int:
+    return max(1, round(verifier.batch_blocks)) - 1
+
+
+def _work(others: int, cached: int) -> BatchWork:
+    return BatchWork(others, others * (cached + 1), others * cached)
 
 
 def beats(worth: Worth, verifier: VerifierView, chosen: Estimate) -> bool:

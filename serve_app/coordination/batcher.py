@@ -18,6 +18,7 @@ from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import (
     RATIO_RULES,
     Block,
+    LookupLeave,
     OpenGeneration,
     Outcome,
     Refused,
@@ -97,6 +98,7 @@ class Batcher:
         self._resolutions: dict[GenerationId, Resolution] = {}
         self._resolving: dict[GenerationId, Member] = {}  # undecided, or resolved but not told yet
         self._leaves: dict[GenerationId, int] = {}
+        self._lookups: dict[GenerationId, LookupLeave | None] = {}
         self._worth_above: dict[GenerationId, float] = {}  # of drafts that are ordered, when they were
         self._closings: dict[GenerationId, Closing] = {}
         self._session = self._calls = 0
@@ -189,10 +191,12 @@ class Batcher:
         if (member := self._members.get(generation)) is not None and member.overtakes is None:
             member.terms = terms
 
-    def extend(self, generation: GenerationId, until_round: int) -> None:
-        """Let a stretch go on that far, also one that has used up its leave meanwhile."""
+    def extend(self, generation: GenerationId, until_round: int, lookup: LookupLeave | None = None) -> None:
+        """Let a stretch go on that far, and draft so by itself; also one that has used up its leave meanwhile."""
         if (member := self._members.get(generation)) is None or not member.given:
             return
+        if member.looks_up(lookup):
+            self._lookups[generation] = lookup
         used_up, member.until_round = not member.has_leave, until_round
         if used_up:
             self._planner.arrives(generation, member)
@@ -227,6 +231,7 @@ class Batcher:
     def _forget(self, generation: GenerationId) -> None:
         self._members.pop(generation, None)
         self._leaves.pop(generation, None)
+        self._lookups.pop(generation, None)
         self._worth_above.pop(generation, None)
         self._planner.leaves(generation)
 
@@ -248,11 +253,12 @@ class Batcher:
             blocks=tuple(member.block for member in given),
             resolutions=tuple(self._resolutions.values()),
             leaves=tuple(self._leaves.items()),
+            lookups=tuple(self._lookups.items()),
         )
         if call == _NOTHING:
             return
         call, self._calls = replace(call, session=self._session, number=self._calls), self._calls + 1
-        self._closings, self._resolutions, self._leaves = {}, {}, {}
+        self._closings, self._resolutions, self._leaves, self._lookups = {}, {}, {}, {}
         if self._listening is None or self._listening.done():
             self._listening = asyncio.get_running_loop().create_task(self._listen(self._verifier.steps()))
         self._verifier.give(call)
@@ -301,7 +307,7 @@ class Batcher:
             self._forget(member.block.generation)
         for member in (*lost, *self._resolving.values()):
             member.told.fail(error)
-        self._resolving, self._resolutions, self._leaves = {}, {}, {}
+        self._resolving, self._resolutions, self._leaves, self._lookups = {}, {}, {}, {}
         self._session, self._calls = self._session + 1, 0
         if self._planner.waiting:
             self._send_soon()

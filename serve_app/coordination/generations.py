@@ -17,9 +17,9 @@ from outrider.contracts.errors import BusyError
 from outrider.contracts.link import Csi
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from outrider.lookup.store import EarlierTexts
+from outrider.lookup.text import Experience
 from outrider.rounds.generation import Generation
 from outrider.rounds.load import PresentLoad
-from outrider.rounds.looked_up import Experience
 from outrider.rounds.machine import RoundMachine
 from outrider.rounds.rules import RoundRules
 from outrider.rounds.timing import RoundTiming

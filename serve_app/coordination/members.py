@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from outrider.contracts.cost import VerifyCost
-from outrider.contracts.stretches import alone, goes_on, overtaken, survivals_behind
+from outrider.contracts.stretches import accepted_by, alone, goes_on, overtaken, survivals_behind
 from outrider.contracts.trimming import trimmed
-from outrider.contracts.verifying import Block, OpenGeneration, Outcome, Verified
+from outrider.contracts.verifying import Block, LookupLeave, OpenGeneration, Outcome, Verified
 from outrider.rounds.account import VerifyTerms
 from outrider.rounds.blocks import block_tokens
 from outrider.rounds.events import VerifyResult
@@ -143,7 +143,8 @@ class Member:
         if not isinstance(outcome, Verified) or not goes_on(self.block, outcome):
             return False
         self.round += 1
-        self.cost = VerifyCost(1, self.cost.new_tokens + self.cost.cached_tokens)
+        accepted = 0 if outcome.own_draft is None else outcome.accepted_len
+        self.cost = VerifyCost(1, self.cost.new_tokens + self.cost.cached_tokens + accepted)
         return True
 
     def behind(self, outcome: Outcome, now_s: float) -> None:
@@ -151,7 +152,8 @@ class Member:
         self.since_s = now_s
         if not isinstance(outcome, Verified) or outcome.next_token is None:
             return
-        drafted, self.block = len(self.block.draft), overtaken(self.block, (outcome.next_token,))
+        committed = (*(() if outcome.own_draft is None else accepted_by(self.block, outcome)), outcome.next_token)
+        drafted, self.block = len(self.block.draft), overtaken(self.block, committed)
         left = len(self.block.draft)
         survivals = survivals_behind(self.terms.survivals, drafted - left) if left else ()
         self.terms = replace(self.terms, survivals=survivals, expected_tokens=1.0 + sum(survivals))
@@ -162,6 +164,14 @@ class Member:
     def stretches(self) -> None:
         """Its own round was told, and its stretch has begun."""
         self.block, self.draft_tokens = alone(self.block), None
+
+    def looks_up(self, lookup: LookupLeave | None) -> bool:
+        """From now on its stretch may draft so by itself; whether that is news."""
+        stretch = self.block.stretch
+        if stretch is None or stretch.lookup == lookup:
+            return False
+        self.block = replace(self.block, stretch=replace(stretch, lookup=lookup))
+        return True
 
     @property
     def has_leave(self) -> bool:

@@ -57,7 +57,7 @@ class VerifierPort:
             runtime_env={"env_vars": process_variables(settings.spec, Path(sys.prefix))},
             **placement,
         )
-        self._handle: ActorHandle[Any] = actor.remote(settings.spec)
+        self._handle: ActorHandle[Any] = actor.remote(settings.spec, settings.lookup_store_tokens)
         self._deadline_s, self._start_deadline_s = settings.deadline_s, settings.start_deadline_s
         self.is_up = False  # as far as is known
 

@@ -144,7 +144,7 @@ class RoundLoop:
             if isinstance(effect, Send):
                 self._put(effect.chunk)
             elif isinstance(effect, Extend):
-                self._services.batcher.extend(self._generation.name, effect.until_round)
+                self._services.batcher.extend(self._generation.name, effect.until_round, effect.lookup)
             elif isinstance(effect, Report | Measured):
                 self._tell(effect)
             elif isinstance(effect, OrderAhead):

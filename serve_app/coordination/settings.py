@@ -28,6 +28,7 @@ class VerifierSettings:
     resources: Mapping[str, float]
     deadline_s: float
     start_deadline_s: float
+    lookup_store_tokens: int = 0  # of earlier responses, to be looked through
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,7 @@ def verifier_settings(config: Config) -> VerifierSettings:
         resources=verifiers.resources,
         deadline_s=limits.verifier_deadline_s,
         start_deadline_s=limits.verifier_start_deadline_s,
+        lookup_store_tokens=config.speculation.lookup_store_tokens,
     )
 
 

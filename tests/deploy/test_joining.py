@@ -20,7 +20,7 @@ LONG, SHORT = 250, 60  # tokens: devices take a while to join, but leave in a mo
 _WITHIN_S = 120.0
 _CONFIG = """
 drafters: [{{name: edge, count: {devices}, resources: {{board: 1}}}}]
-speculation: {{window: 2}}
+speculation: {{window: 2, lookup_window: 0}} # what is accepted comes from a device
 http: {{port: {port}}}
 """
 

@@ -138,6 +138,11 @@ class PagedVerifier:
         self._rows.drop(generation)
         self._store.close(generation, keep_cache=keep_cache)
 
+    def committed(self, generation: GenerationId) -> Sequence[int]:
+        """The committed sequence; see ``VerifierEngine.committed``."""
+        held = self._generations.get(generation)
+        return () if held is None else held.token_ids
+
     def usage(self) -> KvUsage:
         """Present KV memory."""
         return self._store.usage()

@@ -5,20 +5,25 @@ of memory waits for them rather than throws them out.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from outrider.contracts.requests import GenerationId, SamplingParams
 from outrider.contracts.stretches import Trail, following
 from outrider.contracts.verifying import (
     Block,
+    LookupLeave,
     OpenGeneration,
     Outcome,
+    OwnDraft,
     Resolution,
     Stale,
+    Stretch,
     Unfinished,
     Verified,
     VerifierEngine,
 )
+from outrider.engines.verifier.own_drafts import OwnDrafts
+from outrider.lookup.text import Experience
 
 
 @dataclass(slots=True, eq=False)
@@ -27,7 +32,9 @@ class _UnderWay:
 
     next: Block
     until_round: int
+    lookup: LookupLeave | None
     trail: Trail | None = None  # of a stretch
+    own_draft: OwnDraft | None = None  # that ``next`` has of the verifier itself
 
     @property
     def steps(self) -> bool:
@@ -37,9 +44,10 @@ class _UnderWay:
 class Stepper:
     """All that is under way in one engine. Not thread-safe: one caller at a time."""
 
-    def __init__(self, engine: VerifierEngine) -> None:
-        """Take over an engine; nobody else verifies with it."""
+    def __init__(self, engine: VerifierEngine, experience: Experience | None = None) -> None:
+        """Take over an engine; nobody else verifies with it. ``experience`` is where its own drafts begin."""
         self._engine = engine
+        self._own_drafts = OwnDrafts(experience or Experience())
         self._params: dict[GenerationId, SamplingParams] = {}
         self._under_way: dict[GenerationId, _UnderWay] = {}
         self._resolutions: list[Resolution] = []
@@ -56,17 +64,20 @@ class Stepper:
         self._under_way.pop(request.generation, None)
         self._engine.open(request)
         self._params[request.generation] = request.params
+        self._own_drafts.opened(request)
 
     def close(self, generation: GenerationId, *, keep_cache: bool) -> None:
-        """Forget a generation; see ``VerifierEngine.close``."""
+        """Forget a generation; see ``VerifierEngine.close``. With its cache, its response is kept to look through."""
         self._under_way.pop(generation, None)
-        self._params.pop(generation, None)
+        held = self._params.pop(generation, None) is not None
+        self._own_drafts.closed(generation, self._engine.committed(generation) if held and keep_cache else None)
         self._engine.close(generation, keep_cache=keep_cache)
 
     def close_all(self) -> None:
         """Forget all generations, and what is under way; full blocks stay in the prefix cache."""
         self.drop_all()
         for generation in list(self._params):
+            self._own_drafts.closed(generation)  # what is complete of it is not known
             self.close(generation, keep_cache=True)
 
     def give(self, blocks: Iterable[Block], resolutions: Iterable[Resolution] = ()) -> None:
@@ -77,8 +88,8 @@ class Stepper:
             if rebased is None:
                 self._settled.append(Stale(block.generation, block.round))
             else:
-                until_round = block.round if block.stretch is None else block.stretch.until_round
-                self._under_way[block.generation] = _UnderWay(rebased, until_round)
+                stretch = block.stretch or Stretch(block.round)
+                self._under_way[block.generation] = _UnderWay(rebased, stretch.until_round, stretch.lookup)
         self._resolutions += resolutions
 
     def leave(self, generation: GenerationId, until_round: int) -> None:
@@ -86,6 +97,12 @@ class Stepper:
         under_way = self._under_way.get(generation)
         if under_way is not None:
             under_way.until_round = until_round
+
+    def look_up(self, generation: GenerationId, leave: LookupLeave | None) -> None:
+        """What a generation that is under way may draft by itself from its next round on."""
+        under_way = self._under_way.get(generation)
+        if under_way is not None:
+            under_way.lookup = leave
 
     def drop_all(self) -> None:
         """Forget what is under way; the engine keeps its generations."""
@@ -98,19 +115,28 @@ class Stepper:
         resolutions, settled = self._resolutions, self._settled
         self._resolutions, self._settled = [], []
         outcomes = self._engine.verify([each.next for each in stepped], resolutions)
-        for under_way, outcome in zip(stepped, outcomes, strict=False):
-            self._go_on(under_way, outcome)
+        outcomes[: len(stepped)] = map(self._went_on, stepped, outcomes)
         return [*settled, *outcomes]
 
-    def _go_on(self, under_way: _UnderWay, outcome: Outcome) -> None:
+    def _went_on(self, under_way: _UnderWay, outcome: Outcome) -> Outcome:
+        """Go on behind a round that was stepped, as far as that is to be; what is told of it."""
         if isinstance(outcome, Unfinished):
-            return
-        done = under_way.next
-        behind = following(done, outcome, self._params[done.generation]) if isinstance(outcome, Verified) else None
-        if behind is None:
+            return outcome
+        done, lookup = under_way.next, under_way.lookup
+        if not isinstance(outcome, Verified):
             del self._under_way[done.generation]
-            return
-        assert isinstance(outcome, Verified), "nothing else is followed"
-        under_way.next = behind
+            return outcome
+        if under_way.own_draft is not None:
+            outcome = replace(outcome, own_draft=under_way.own_draft)
+        behind = following(done, outcome, self._params[done.generation])
+        if behind is None or (lookup is not None and behind.position >= lookup.until_position):
+            del self._under_way[done.generation]
+            return outcome
         under_way.trail = under_way.trail or Trail.begin(done)
         under_way.trail.went_on(done, outcome)
+        own_draft = None
+        if lookup is not None:
+            own_draft = self._own_drafts.draft(done.generation, self._engine.committed(done.generation), lookup)
+        under_way.own_draft = own_draft
+        under_way.next = behind if own_draft is None else replace(behind, draft=own_draft.token_ids)
+        return outcome

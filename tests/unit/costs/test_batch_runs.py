@@ -42,6 +42,9 @@ class TimedEngine:
     def usage(self) -> KvUsage:
         return KvUsage(16, 100, 0, 0, len(self._computed), 0)
 
+    def committed(self, generation: str) -> Sequence[int]:
+        raise NotImplementedError(generation)
+
     def last_pass(self) -> tuple[VerifyCost, ...]:
         return self.passes[-1]
 

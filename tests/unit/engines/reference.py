@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from outrider.contracts.exchanged import CorrectionSource, Deferral, DraftDistribution, FloatField, TargetRow
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import SamplingParams, TokenLogprobs
+from outrider.contracts.stretches import accepted_by
 from outrider.contracts.verifying import AcceptanceRule, Block, OpenGeneration, Unfinished, Verified, VerifierEngine
 from outrider.verification.decision import BlockDecision
 from outrider.verification.ratio_block import RatioBlock, rows_of
@@ -123,9 +124,8 @@ class Client:
         )
 
     def take(self, block: Block, outcome: Verified) -> None:
-        accepted = [block.draft[i] for i in outcome.accepted_path]
         after = [] if outcome.next_token is None else [outcome.next_token]
-        self.tokens += [*block.forced, *accepted, *after]
+        self.tokens += [*block.forced, *accepted_by(block, outcome), *after]
         self.outcomes.append(outcome)
         self.round += 1
 

@@ -7,7 +7,7 @@ import pytest
 from outrider.contracts.cost import LinearCostModel
 from outrider.contracts.drafting import Draft
 from outrider.contracts.requests import GenerationRequest, ProtocolName, SamplingParams
-from outrider.contracts.verifying import AcceptanceRule, Verified
+from outrider.contracts.verifying import AcceptanceRule, OwnDraft, Verified
 from outrider.rounds.events import (
     Answered,
     AskDrafter,
@@ -17,8 +17,10 @@ from outrider.rounds.events import (
     Drafter,
     Effect,
     Exchange,
+    Extend,
     Follow,
     Join,
+    Measured,
     OrderAhead,
     Turn,
     Verify,
@@ -28,7 +30,7 @@ from outrider.rounds.generation import Generation
 from outrider.rounds.machine import RoundMachine
 from outrider.rounds.states import GenerationEvent, RoundEvent
 from outrider.selection.acceptance import AcceptanceBook
-from outrider.selection.arms import DRAFT, LOOKUP, LOOKUP_DRAFT, Arm
+from outrider.selection.arms import DRAFT, LOOKUP, LOOKUP_DRAFT, NONE, Arm
 from outrider.selection.situation import DrafterView, VerifierView
 from outrider.text.shown import IncrementalText
 from tests.unit.rounds.test_machine import rules_of
@@ -52,7 +54,6 @@ def made(
 
 
 def turn(view: DrafterView | None, arm: Arm = LOOKUP_DRAFT, fixed_s: float = 0.02) -> Turn:
-    """With a coordinator slower than a step: no match is waited for."""
     verifier = VerifierView(LinearCostModel(0.0, 0.0, 0.0, STEP_S), 0.0, 1.0, fixed_s)
     return Turn(None if view is None else Drafter("small", AcceptanceBook(), view), verifier, arm)
 
@@ -116,64 +117,112 @@ def drafting_beside() -> tuple[Generation, RoundMachine, AskDrafter]:
     return generation, rounds, ordered.asked
 
 
-def joined() -> tuple[Generation, RoundMachine, AskDrafter, Join]:
-    """What it says then was said before."""
+def came(ordered: AskDrafter, position: int, *token_ids: int) -> Answered:
+    drafted = Draft("g", ordered.round, position, token_ids)
+    return Answered(ordered.round, Exchange(drafted, 0.05, 0.01, 0, 0, "small"))
+
+
+def found_itself(number: int, token_id: int, drafted: tuple[int, ...], accepted: int) -> Decided:
+    """A round that the verifier has made by itself, with a draft of its own."""
+    outcome = Verified("g", number, tuple(range(accepted)), token_id, own_draft=OwnDraft(drafted, 1.5))
+    return Decided(number, VerifyResult(outcome, 0.0, STEP_S), turn(FAR))
+
+
+def test_a_verifier_that_goes_on_by_itself_looks_up_by_itself() -> None:
+    for arm, looks in ((LOOKUP, True), (LOOKUP_DRAFT, True), (NONE, False)):
+        generation, rounds = made(SAID)
+        (verify,) = rounds.step(turn(None, arm), 0.0)
+        assert isinstance(verify, Verify)
+        assert verify.block.stretch is not None
+        leave = verify.block.stretch.lookup
+        assert (leave is not None) is looks
+        if leave is not None:
+            assert (leave.tokens, leave.until_position) == (8, len(SAID) + 64)
+        rounds.moved(0, RoundEvent.DISPATCHED)
+        extended = None
+        for number in range(8):
+            effects = rounds.step(said(number, 50 + number, at=turn(None, LOOKUP)), 0.01 * number)
+            extended = next((one for one in effects if isinstance(one, Extend)), extended)
+        assert extended is not None
+        assert extended.lookup is not None, "whatever it was told before"
+        assert generation.output_ids == [50, 51, 52, 53, 54, 55, 56, 57]
+
+
+def test_what_the_verifier_has_drafted_itself_counts_like_what_is_looked_up_here() -> None:
+    generation, rounds = made(SAID)
+    rounds.step(turn(None), 0.0)
+    rounds.moved(0, RoundEvent.DISPATCHED)
+    rounds.step(said(0, 25), 0.01)
+    effects = rounds.step(found_itself(1, 90, (26, 27, 28, 29), 2), 0.02)
+    assert generation.output_ids == [25, 26, 27, 90]
+    stats = generation.stats
+    assert (stats.drafted_tokens, stats.accepted_tokens, dict(stats.protocols)) == (4, 2, {"lookup": 1})
+    measured = one(effects, Measured)
+    assert isinstance(measured, Measured)
+    assert (measured.timing.protocol, measured.timing.drafted_tokens, measured.timing.follows) == ("lookup", 4, True)
+    assert isinstance(effects[-1], Follow)
+    rounds.step(said(2, 91), 0.03)
+    assert generation.output_ids[-1] == 91
+    assert generation.stats.drafted_tokens == 4
+
+
+def test_a_draft_of_a_device_counts_for_what_the_verifier_has_left_of_it() -> None:
     generation, rounds, ordered = drafting_beside()
-    for number, token_id in ((2, 26), (3, 27)):
-        effects = rounds.step(said(number, token_id), 0.01 * (number + 1))
+    rounds.step(found_itself(2, 28, (26, 27, 99), 2), 0.03)
+    effects = rounds.step(came(ordered, len(SAID) + 2, 26, 27, 28, 29, 30), 0.035)
     join = one(effects, Join)
     assert isinstance(join, Join)
-    assert isinstance(effects[-1], Follow)
-    return generation, rounds, ordered, join
-
-
-def test_a_match_joins_while_a_device_drafts() -> None:
-    _, _, ordered, join = joined()
-    assert join.block.draft[:3] == (28, 29, 30)
-    assert 3 < join.block.round < ordered.round
-
-
-def test_a_draft_that_comes_meanwhile_is_held_and_counts_for_what_is_left_of_it() -> None:
-    generation, rounds, ordered, join = joined()
-    drafted = Draft("g", ordered.round, len(SAID) + 2, (26, 27, 28, 29, 30, 31))
-    assert rounds.step(Answered(ordered.round, Exchange(drafted, 0.05, 0.01, 0, 0, "small")), 0.045) == []
-    assert isinstance(rounds.step(said(4, 28), 0.05)[-1], Follow), "of the stretch, before the verifier had the block"
-    rounds.moved(join.block.round, RoundEvent.DISPATCHED)
-    effects = rounds.step(said(join.block.round, 30, accepted=1, at=turn(FAR)), 0.06)
+    assert (join.block.draft, join.block.position) == ((29, 30), generation.position)
+    rounds.step(found_itself(3, 30, (29, 98), 1), 0.04)
     assert generation.output_ids == [90, 25, 26, 27, 28, 29, 30]
-    behind = one(effects, Join)
-    assert isinstance(behind, Join)
-    assert (behind.block.round, behind.block.draft) == (ordered.round, (31,))
-    assert behind.block.position == generation.position
     rounds.moved(ordered.round, RoundEvent.DISPATCHED)
-    rounds.step(said(ordered.round, 32, accepted=1, at=turn(FAR)), 0.07)
-    assert generation.output_ids[-3:] == [30, 31, 32]
+    rounds.step(said(ordered.round, 31, at=turn(FAR)), 0.05)
     stats = generation.stats
-    assert dict(stats.protocols) == {"lookup": 1, "token_ids": 1}
-    assert stats.drafted_tokens == len(join.block.draft) + 6
-    assert stats.trimmed_tokens == 6, "five of the device's and one of the match's were first"
-    assert stats.accepted_tokens == 2
+    assert dict(stats.protocols) == {"lookup": 2}, "nothing was left of the device's to be verified"
+    assert (stats.drafted_tokens, stats.trimmed_tokens, stats.accepted_tokens) == (3 + 2 + 5, 5, 3)
 
 
-def test_a_device_that_is_lost_meanwhile_takes_nothing_with_it() -> None:
-    generation, rounds, ordered, join = joined()
-    assert rounds.step(Answered(ordered.round, None), 0.045) == []
-    rounds.moved(join.block.round, RoundEvent.DISPATCHED)
-    effects = rounds.step(said(join.block.round, 90, accepted=2, at=turn(None)), 0.06)
-    assert generation.output_ids[-3:] == [28, 29, 90]
-    assert isinstance(effects[-1], Follow)
-
-
-def test_where_nothing_follows_by_itself_a_match_is_verified_and_else_the_draft_is_waited_for() -> None:
-    """Behind the loss of a verifier, which takes with it what had joined."""
-    _, rounds, ordered = drafting_beside()
-    assert rounds.step(Decided(2, None), 0.03)[-1] == AwaitVerifier()
-    assert rounds.step(turn(FAR), 0.04) == [AwaitDraft(ordered.round)]
-    generation, rounds, ordered, join = joined()
+def verified_behind_a_loss() -> tuple[Generation, RoundMachine, AskDrafter, Verify]:
+    """The verifier is lost while a device drafts; what is found here is verified first once it is back."""
+    generation, rounds, ordered = drafting_beside()
+    for number, token_id in ((2, 26), (3, 27)):
+        rounds.step(said(number, token_id), 0.01 * (number + 1))
     assert rounds.step(Decided(4, None), 0.05)[-1] == AwaitVerifier()
-    assert join.block.round not in generation.open_rounds
     (verify,) = rounds.step(turn(FAR), 0.06)
     assert isinstance(verify, Verify)
     assert verify.opening is not None
     assert verify.block.draft[:3] == (28, 29, 30)
     assert verify.block.round < ordered.round
+    return generation, rounds, ordered, verify
+
+
+def test_a_draft_that_comes_meanwhile_is_held() -> None:
+    generation, rounds, ordered, verify = verified_behind_a_loss()
+    rounds.moved(verify.block.round, RoundEvent.DISPATCHED)
+    assert rounds.step(came(ordered, len(SAID) + 2, 26, 27, 28, 29, 30, 31), 0.065) == []
+    effects = rounds.step(said(verify.block.round, 30, accepted=2, at=turn(FAR)), 0.07)
+    assert generation.output_ids == [90, 25, 26, 27, 28, 29, 30]
+    behind = one(effects, Join)
+    assert isinstance(behind, Join)
+    assert (behind.block.round, behind.block.draft) == (ordered.round, (31,))
+    rounds.moved(ordered.round, RoundEvent.DISPATCHED)
+    rounds.step(said(ordered.round, 32, accepted=1, at=turn(FAR)), 0.08)
+    assert generation.output_ids[-3:] == [30, 31, 32]
+    stats = generation.stats
+    assert dict(stats.protocols) == {"lookup": 1, "token_ids": 1}
+    assert (stats.trimmed_tokens, stats.accepted_tokens) == (5, 3)
+
+
+def test_a_device_that_is_lost_meanwhile_takes_nothing_with_it() -> None:
+    generation, rounds, ordered, verify = verified_behind_a_loss()
+    rounds.moved(verify.block.round, RoundEvent.DISPATCHED)
+    assert rounds.step(Answered(ordered.round, None), 0.065) == []
+    effects = rounds.step(said(verify.block.round, 90, accepted=2, at=turn(None)), 0.07)
+    assert generation.output_ids[-3:] == [28, 29, 90]
+    assert isinstance(effects[-1], Follow)
+
+
+def test_where_nothing_follows_by_itself_and_nothing_is_found_the_draft_is_waited_for() -> None:
+    _, rounds, ordered = drafting_beside()
+    assert rounds.step(Decided(2, None), 0.03)[-1] == AwaitVerifier()
+    assert rounds.step(turn(FAR), 0.04) == [AwaitDraft(ordered.round)]

@@ -1,11 +1,14 @@
-"""How much of what is found is drafted, and whether a next match is waited for: by what came true and its price."""
+"""How much of what is found is drafted: by what came true and its price."""
 
 from dataclasses import replace
+
+import pytest
 
 from outrider.contracts.cost import LinearCostModel
 from outrider.contracts.requests import GenerationRequest, SamplingParams
 from outrider.lookup.store import EarlierTexts
-from outrider.rounds.looked_up import Experience, Lookup, lookup_of
+from outrider.lookup.text import Experience
+from outrider.rounds.looked_up import Lookup, lookup_of
 from outrider.selection.situation import VerifierView
 
 TEXT = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
@@ -60,45 +63,15 @@ def test_the_dearer_a_row_the_fewer_and_what_never_comes_true_is_not_drafted() -
     assert len(found.token_ids) == 8, "each is almost certain"
 
 
-def test_the_first_token_of_what_joins_a_stretch_is_committed_by_then() -> None:
-    lookup = Lookup(request(*TEXT, *TEXT[:8]), Experience(), 1)
-    assert lookup.draft((), 100, FREE) is not None
-    assert lookup.draft((), 100, FREE, late_tokens=1) is None, "nothing is left of one token"
-    longer = Lookup(request(*TEXT, *TEXT[:8]), Experience(), 4).draft((), 100, FREE, late_tokens=1)
-    assert longer is not None
-    assert len(longer.token_ids) == 4
-    assert longer.worth.tokens == 3
-
-
-def test_a_round_trip_is_worth_it_where_matches_bring_more() -> None:
-    experience = Experience()
-    good, bad = (Lookup(request(*TEXT, *TEXT[:8]), experience, 8) for _ in range(2))
-    said_again(good, 200)
-    assert good.waits(FREE, None)
-    assert not good.waits(replace(FREE, fixed_s=1.0), None), "a coordinator that is far too slow"
-    never_again(bad, 200)
-    assert not bad.waits(FREE, None)
-    assert Lookup(request(), experience, 8).waits(FREE, None) is (experience.gain_tokens * 0.04 > 1.5 * 0.002)
-
-
-def test_beside_others_all_wait_or_none() -> None:
-    """One whose own matches bring something does not wait where others' steps go on, and the other way round."""
-    together, experience = replace(FREE, batch_blocks=4.0), Experience()
-    good = Lookup(request(*TEXT, *TEXT[:8]), experience, 8)
-    said_again(good, 200)
-    experience.gain_tokens = 0.0
-    assert good.waits(FREE, None)
-    assert not good.waits(together, None)
-    experience.gain_tokens = 2.0
-    assert Lookup(request(1, 2, 3), experience, 8).waits(together, None)
-
-
-def test_gains_are_counted_by_rounds_and_not_by_tokens() -> None:
-    """Every token of a run begins a match of its own; a round would have taken them at once."""
-    experience = Experience()
-    lookup = Lookup(request(*TEXT, *TEXT[:8]), experience, 4)
-    said_again(lookup, 400)
-    assert 3.5 < experience.gain_tokens <= 4.0
+def test_a_verifier_that_goes_on_by_itself_is_told_what_a_row_costs_it() -> None:
+    lookup = Lookup(request(*TEXT), Experience(), 8)
+    alone = lookup.leave(20, 1012, DEAR)
+    assert (alone.tokens, alone.until_position, alone.blocks) == (8, 1012, 1.0)
+    assert alone.row_price == pytest.approx(0.02 / 0.06), "of a step of one row"
+    together = lookup.leave(20, 1012, replace(DEAR, batch_blocks=4.0))
+    assert together.blocks == 4.0
+    assert together.row_price == pytest.approx(0.02 / 0.12)
+    assert lookup.leave(20, 1012, FREE).row_price == 0.0
 
 
 def test_who_fixes_what_is_drafted_has_none_unless_asked_for() -> None:

@@ -7,8 +7,19 @@ import pytest
 from transformers import PreTrainedModel
 
 from outrider.contracts.requests import SamplingParams
-from outrider.contracts.verifying import AcceptanceRule, Block, Outcome, Stale, Stretch, Unfinished, Verified
+from outrider.contracts.verifying import (
+    AcceptanceRule,
+    Block,
+    LookupLeave,
+    Outcome,
+    Stale,
+    Stretch,
+    Unfinished,
+    Verified,
+)
 from outrider.engines.verifier.stepper import Stepper
+from outrider.lookup.store import EarlierTexts
+from outrider.lookup.text import Experience
 from tests.unit.engines.conftest import tiny_llama, torch_verifier
 from tests.unit.engines.reference import Client, assert_same_logprobs, expected_logprobs, plain_logits_of, target_alone
 
@@ -255,3 +266,106 @@ def test_who_is_held_back_in_the_middle_of_a_prefix_keeps_nobody_waiting(model: 
         take([first], stepper.step())
     assert first.output == target_alone(model, PROMPT * 4, GREEDY, 1)
     assert second.output == target_alone(model, PROMPT[::-1] * 4, SEEDED, 4)
+
+
+REPETITIVE = SamplingParams(temperature=0.7, seed=3, logit_bias=((5, 100.0),))  # says the same again and again
+LEAVE = LookupLeave(8, len(PROMPT) * 4 + 60, 1.0, 0.0)
+
+
+def looking(client: Client, leave: LookupLeave, until_round: int = 99, end_ids: Sequence[int] = ()) -> Block:
+    return replace(client.block(), stretch=Stretch(until_round, frozenset(end_ids), leave))
+
+
+@pytest.mark.parametrize(
+    "params", [GREEDY, SEEDED, PENALISED, REPETITIVE], ids=["greedy", "seeded", "penalised", "repetitive"]
+)
+def test_what_a_verifier_drafts_itself_changes_no_token(model: PreTrainedModel, params: SamplingParams) -> None:
+    stepper = Stepper(torch_verifier(model))
+    client, company = Client("a", PROMPT * 4, params, logprobs=1), Client("b", PROMPT * 4, SEEDED)
+    opened(stepper, client, company)
+    stepper.give([looking(client, LEAVE), looking(company, replace(LEAVE, until_position=len(PROMPT) * 4 + 30))])
+    run(stepper, client, company)
+    assert client.output == target_alone(model, PROMPT * 4, params, 60), "as many as it may take, and no more"
+    assert company.output == target_alone(model, PROMPT * 4, SEEDED, 30)
+    assert [entry.token_id for outcome in client.outcomes for entry in outcome.logprobs] == client.output
+    drafts = [outcome.own_draft for outcome in client.outcomes if outcome.own_draft is not None]
+    assert drafts
+    assert all(0.0 < draft.expected_tokens <= len(draft.token_ids) <= 8 for draft in drafts)
+    if params is REPETITIVE:
+        assert len(client.outcomes) < 20, "most were right"
+
+
+def test_an_end_token_inside_ones_own_draft_is_the_last(model: PreTrainedModel) -> None:
+    stepper, client = Stepper(torch_verifier(model)), Client("a", PROMPT * 4, REPETITIVE)
+    opened(stepper, client)
+    stepper.give([looking(client, LEAVE, end_ids=[5])])
+    take([client], stepper.step())
+    assert stepper.idle, "the first token is one"
+    stepper, client = Stepper(torch_verifier(model)), Client("a", [*PROMPT, 5, 5, 5, 9, *PROMPT], REPETITIVE)
+    opened(stepper, client)
+    stepper.give([stretched(client, 2)])
+    run(stepper, client)
+    stepper.give([looking(client, LEAVE, end_ids=[5])])
+    run(stepper, client)
+    assert client.output == [5] * len(client.output)
+    assert len(client.output) == 4
+
+
+def test_leave_to_draft_is_given_and_taken_while_a_stretch_goes_on(model: PreTrainedModel) -> None:
+    stepper, client = Stepper(torch_verifier(model)), Client("a", PROMPT * 4, REPETITIVE)
+    opened(stepper, client)
+    stepper.give([stretched(client, 99)])
+    for _ in range(8):
+        take([client], stepper.step())
+    assert len(client.output) == 8
+    stepper.look_up("nobody", LEAVE)
+    stepper.look_up("a", replace(LEAVE, tokens=2))
+    for _ in range(4):
+        take([client], stepper.step())
+    assert len(client.output) == 8 + 1 + 3 * 3, "its next round was made up already"
+    stepper.look_up("a", replace(LEAVE, row_price=9.0))
+    for _ in range(3):
+        take([client], stepper.step())
+    assert len(client.output) == 18 + 3 + 2, "rows are too dear"
+    stepper.look_up("a", None)
+    run(stepper, client)
+    assert all(outcome.own_draft is None for outcome in client.outcomes[-20:])
+    assert client.output == target_alone(model, PROMPT * 4, REPETITIVE, len(client.output))
+
+
+def test_a_late_block_counts_for_what_ones_own_drafts_have_left_of_it(model: PreTrainedModel) -> None:
+    expected = target_alone(model, PROMPT * 4, REPETITIVE, 60)
+    for steps in range(1, 5):
+        stepper, client = Stepper(torch_verifier(model)), Client("a", PROMPT * 4, REPETITIVE)
+        opened(stepper, client)
+        stepper.give([looking(client, replace(LEAVE, tokens=2))])
+        for _ in range(4):
+            take([client], stepper.step())
+        late, position = client.block([5] * 7), len(client.tokens)
+        for _ in range(steps):
+            take([client], stepper.step())
+        client.round = 60
+        stepper.give([replace(late, round=60)])
+        (outcome,) = stepper.step()
+        assert isinstance(outcome, Verified)
+        left = max(0, 7 - (len(client.tokens) - position))
+        assert outcome.accepted_len == left
+        client.take(client.block([5] * left), outcome)
+        assert client.output == expected[: len(client.output)]
+
+
+def test_only_complete_responses_are_looked_through_and_only_by_their_tenant(model: PreTrainedModel) -> None:
+    def drafted(before: str, now: str, *, complete: bool) -> int:
+        stepper = Stepper(torch_verifier(model), Experience(earlier=EarlierTexts(1000)))
+        for name, tenant in (("a", before), ("b", now)):
+            client = Client(name, PROMPT, SEEDED)
+            stepper.open(replace(client.opening(), tenant=tenant))
+            stepper.give([looking(client, replace(LEAVE, until_position=len(PROMPT) + 40))])
+            run(stepper, client)
+            stepper.close(name, keep_cache=complete)
+        return sum(outcome.accepted_len for outcome in client.outcomes)
+
+    assert drafted("x", "x", complete=True) > 20
+    own = drafted("x", "x", complete=False)
+    assert own < 10
+    assert drafted("x", "y", complete=True) == drafted("x", "", complete=True) == drafted("", "", complete=True) == own

@@ -19,6 +19,8 @@ from outrider.contracts.errors import VerifierLostError
 from outrider.contracts.requests import GenerationChunk, GenerationId, GenerationRequest, ProtocolName, SamplingParams
 from outrider.contracts.verifying import VerifierEngine
 from outrider.costs.estimator import OnlineEstimator
+from outrider.lookup.store import EarlierTexts
+from outrider.lookup.text import Experience
 from outrider.rounds.choice import Speculation
 from outrider.rounds.generation import Generation
 from outrider.rounds.load import PresentLoad
@@ -101,8 +103,10 @@ class _Present:
 class LocalVerifier:
     """A real verifier engine in this process, stepped as ``VerifierActor`` steps its own."""
 
-    def __init__(self, blocks: int = 200, judge: MismatchJudge | None = None) -> None:
-        self._blocks, self._judge = blocks, judge
+    def __init__(
+        self, blocks: int = 200, judge: MismatchJudge | None = None, experience: Experience | None = None
+    ) -> None:
+        self._blocks, self._judge, self._experience = blocks, judge, experience
         self.max_context_tokens = min(256, blocks * BLOCK_TOKENS)
         self.calls: list[VerifyCall] = []
         self.computed: list[tuple[VerifyCost, ...]] = []  # by each step that verified something
@@ -116,7 +120,7 @@ class LocalVerifier:
         self._inbox: list[VerifyCall] = []
         self._given = asyncio.Event()
         self.engine = self._empty()
-        self._stepped = SteppedEngine(_Present(self))
+        self._stepped = SteppedEngine(_Present(self), self._experience)
 
     def give(self, call: VerifyCall) -> None:
         """Take in a call."""
@@ -168,7 +172,7 @@ class LocalVerifier:
 
     def _restart(self) -> None:
         self.engine = self._empty()
-        self._stepped = SteppedEngine(_Present(self))
+        self._stepped = SteppedEngine(_Present(self), self._experience)
         self._inbox.clear()
 
 
@@ -186,8 +190,9 @@ class Service:
         judge: MismatchJudge | None = None,
         regime: Regime | None = None,
         cost_model: LinearCostModel = LinearCostModel(0.0, 0.0, 0.0, 1.0),  # noqa: B008 (frozen)
+        store_tokens: int = 0,
     ) -> None:
-        self.verifier = LocalVerifier(blocks, judge)
+        self.verifier = LocalVerifier(blocks, judge, Experience(earlier=EarlierTexts(store_tokens)))
         self.fleet = MemoryFleet(*drafters)
         self.link_settings = SETTINGS
         self.book = DrafterBook({})

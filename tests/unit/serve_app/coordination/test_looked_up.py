@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from outrider.contracts.requests import FinishReason, GenerationChunk, GenerationRequest, SamplingParams
-from outrider.lookup.store import EarlierTexts
-from outrider.rounds.looked_up import LOOKUP, Experience
+from outrider.rounds.looked_up import LOOKUP
 from outrider.selection.arms import DRAFT, LOOKUP_DRAFT, Arm
 from outrider.selection.fixed import Fixed
 from outrider.selection.regime import Regime, RegimeSettings
@@ -229,8 +228,7 @@ async def test_only_ones_own_earlier_responses_are_looked_through() -> None:
     request = replace(request_for(params=replace(REPETITIVE, logit_bias=(), seed=11), window=None), max_tokens=60)
     steps = []
     for before, now in (("a", "a"), ("a", "b"), ("a", ""), ("", "")):
-        service = serving()
-        service.rules = replace(service.rules, experience=Experience(earlier=EarlierTexts(1000)))
+        service = serving(store_tokens=1000)
         await service.response(replace(request, generation="before", tenant=before))
         await service.idle()
         made = len(service.timings)

@@ -1,0 +1,43 @@
+"""What a verifier drafts by itself in the rounds of a stretch: what it finds in the text, at the price it was told.
+
+Nobody is asked for it and nobody waits for it: it is looked up between two steps.
+"""
+
+from collections.abc import Sequence
+
+from outrider.contracts.requests import GenerationId
+from outrider.contracts.verifying import LookupLeave, OpenGeneration, OwnDraft
+from outrider.lookup.text import Experience, Text, worth_drafting
+
+
+class OwnDrafts:
+    """Of all generations of an engine. Mutable."""
+
+    def __init__(self, experience: Experience) -> None:
+        """Begin with what others have shown and said."""
+        self._experience = experience
+        self._texts: dict[GenerationId, Text] = {}  # of those that ever had leave
+        self._opened: dict[GenerationId, tuple[str, int]] = {}  # whose they are, and where their output begins
+
+    def opened(self, request: OpenGeneration) -> None:
+        """A generation is held from now on, maybe in place of an older one of its name."""
+        self._texts.pop(request.generation, None)
+        self._opened[request.generation] = request.tenant, len(request.prompt_ids)
+
+    def closed(self, generation: GenerationId, committed: Sequence[int] | None = None) -> None:
+        """It is held no more; ``committed`` if its response is complete: that may be looked through from now on."""
+        self._texts.pop(generation, None)
+        tenant, begins = self._opened.pop(generation, ("", 0))
+        if committed is not None:
+            self._experience.earlier.add(tenant, committed[begins:])
+
+    def draft(self, generation: GenerationId, committed: Sequence[int], leave: LookupLeave) -> OwnDraft | None:
+        """What is worth drafting behind all that is committed; None if nothing is."""
+        text = self._texts.get(generation)
+        if text is None:
+            text = self._texts[generation] = Text(self._experience, self._opened[generation][0])
+        text.extend(committed[text.length :])
+        room = leave.until_position - len(committed) - 1  # the step's own token is one
+        found = text.find(min(leave.tokens, room))
+        tokens = worth_drafting(found.survivals, leave.blocks, leave.row_price)
+        return OwnDraft(found.token_ids[:tokens], sum(found.survivals[:tokens])) if tokens else None
