@@ -55,7 +55,10 @@ class Suffixes:
             matched = self._matched(place)
             if matched > best:
                 best, at = matched, place
-        return Found(best, tuple(tokens[at : at + most_tokens])) if best and most_tokens > 0 else None
+        if not best or most_tokens < 1:
+            return None
+        period = len(tokens) - at  # what follows may run into the text's end: then it says the same again
+        return Found(best, tuple(tokens[at + i % period] for i in range(most_tokens)))
 
     def _matched(self, place: int) -> int:
         tokens, count = self._tokens, LEAST_MATCH

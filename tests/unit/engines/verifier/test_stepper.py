@@ -269,74 +269,77 @@ def test_who_is_held_back_in_the_middle_of_a_prefix_keeps_nobody_waiting(model: 
 
 
 REPETITIVE = SamplingParams(temperature=0.7, seed=3, logit_bias=((5, 100.0),))  # says the same again and again
-LEAVE = LookupLeave(8, len(PROMPT) * 4 + 60, 1.0, 0.0)
+LEAVE = LookupLeave(8, len(PROMPT) + 60, 1.0, 0.0)
 
 
 def looking(client: Client, leave: LookupLeave, until_round: int = 99, end_ids: Sequence[int] = ()) -> Block:
     return replace(client.block(), stretch=Stretch(until_round, frozenset(end_ids), leave))
 
 
-@pytest.mark.parametrize(
-    "params", [GREEDY, SEEDED, PENALISED, REPETITIVE], ids=["greedy", "seeded", "penalised", "repetitive"]
-)
+@pytest.mark.parametrize("params", [GREEDY, SEEDED, PENALISED], ids=["greedy", "seeded", "penalised"])
 def test_what_a_verifier_drafts_itself_changes_no_token(model: PreTrainedModel, params: SamplingParams) -> None:
-    stepper = Stepper(torch_verifier(model))
-    client, company = Client("a", PROMPT * 4, params, logprobs=1), Client("b", PROMPT * 4, SEEDED)
-    opened(stepper, client, company)
-    stepper.give([looking(client, LEAVE), looking(company, replace(LEAVE, until_position=len(PROMPT) * 4 + 30))])
+    """Its tenant was told nearly the same before."""
+    expected, company_said = target_alone(model, PROMPT, params, 60), target_alone(model, PROMPT * 3, SEEDED, 30)
+    experience = Experience(earlier=EarlierTexts(1000))
+    experience.earlier.add("t", [96 if i % 11 == 10 else token_id for i, token_id in enumerate(expected)])
+    stepper = Stepper(torch_verifier(model), experience)
+    client, company = Client("a", PROMPT, params, logprobs=1), Client("b", PROMPT * 3, SEEDED)
+    stepper.open(replace(client.opening(), tenant="t"))
+    opened(stepper, company)
+    stepper.give([looking(client, LEAVE), looking(company, replace(LEAVE, until_position=len(PROMPT) * 3 + 30))])
     run(stepper, client, company)
-    assert client.output == target_alone(model, PROMPT * 4, params, 60), "as many as it may take, and no more"
-    assert company.output == target_alone(model, PROMPT * 4, SEEDED, 30)
-    assert [entry.token_id for outcome in client.outcomes for entry in outcome.logprobs] == client.output
+    assert client.output == expected, "as many as it may take, and no more"
+    assert company.output == company_said
+    assert [entry.token_id for outcome in client.outcomes for entry in outcome.logprobs] == expected
     drafts = [outcome.own_draft for outcome in client.outcomes if outcome.own_draft is not None]
-    assert drafts
     assert all(0.0 < draft.expected_tokens <= len(draft.token_ids) <= 8 for draft in drafts)
-    if params is REPETITIVE:
-        assert len(client.outcomes) < 20, "most were right"
+    drafted, accepted = sum(len(one.token_ids) for one in drafts), sum(one.accepted_len for one in client.outcomes)
+    assert 20 < accepted < drafted
 
 
 def test_an_end_token_inside_ones_own_draft_is_the_last(model: PreTrainedModel) -> None:
-    stepper, client = Stepper(torch_verifier(model)), Client("a", PROMPT * 4, REPETITIVE)
+    stepper, client = Stepper(torch_verifier(model)), Client("a", PROMPT, REPETITIVE)
     opened(stepper, client)
-    stepper.give([looking(client, LEAVE, end_ids=[5])])
-    take([client], stepper.step())
-    assert stepper.idle, "the first token is one"
-    stepper, client = Stepper(torch_verifier(model)), Client("a", [*PROMPT, 5, 5, 5, 9, *PROMPT], REPETITIVE)
-    opened(stepper, client)
-    stepper.give([stretched(client, 2)])
+    stepper.give([stretched(client, 7)])
     run(stepper, client)
+    assert client.output == [5] * 8
+    stepper.give([looking(client, LEAVE, end_ids=[96])])
+    for _ in range(2):
+        take([client], stepper.step())
+    assert client.outcomes[-1].accepted_len > 1
+    said = len(client.output)
     stepper.give([looking(client, LEAVE, end_ids=[5])])
     run(stepper, client)
-    assert client.output == [5] * len(client.output)
-    assert len(client.output) == 4
+    assert len(client.output) == said + 1, "its own round's token is one"
 
 
 def test_leave_to_draft_is_given_and_taken_while_a_stretch_goes_on(model: PreTrainedModel) -> None:
-    stepper, client = Stepper(torch_verifier(model)), Client("a", PROMPT * 4, REPETITIVE)
+    stepper, client = Stepper(torch_verifier(model)), Client("a", PROMPT, REPETITIVE)
     opened(stepper, client)
     stepper.give([stretched(client, 99)])
-    for _ in range(8):
-        take([client], stepper.step())
-    assert len(client.output) == 8
+
+    def said(steps: int) -> int:
+        before = len(client.output)
+        for _ in range(steps):
+            take([client], stepper.step())
+        return len(client.output) - before
+
+    assert said(8) == 8
     stepper.look_up("nobody", LEAVE)
     stepper.look_up("a", replace(LEAVE, tokens=2))
-    for _ in range(4):
-        take([client], stepper.step())
-    assert len(client.output) == 8 + 1 + 3 * 3, "its next round was made up already"
+    assert said(4) == 1 + 3 * 3, "its next round was made up already"
     stepper.look_up("a", replace(LEAVE, row_price=9.0))
-    for _ in range(3):
-        take([client], stepper.step())
-    assert len(client.output) == 18 + 3 + 2, "rows are too dear"
+    assert said(3) == 3 + 2, "rows are too dear"
     stepper.look_up("a", None)
-    run(stepper, client)
+    said(20)
     assert all(outcome.own_draft is None for outcome in client.outcomes[-20:])
-    assert client.output == target_alone(model, PROMPT * 4, REPETITIVE, len(client.output))
+    assert client.output == target_alone(model, PROMPT, REPETITIVE, len(client.output))
 
 
 def test_a_late_block_counts_for_what_ones_own_drafts_have_left_of_it(model: PreTrainedModel) -> None:
-    expected = target_alone(model, PROMPT * 4, REPETITIVE, 60)
+    expected = target_alone(model, PROMPT, REPETITIVE, 60)
     for steps in range(1, 5):
-        stepper, client = Stepper(torch_verifier(model)), Client("a", PROMPT * 4, REPETITIVE)
+        stepper, client = Stepper(torch_verifier(model)), Client("a", PROMPT, REPETITIVE)
         opened(stepper, client)
         stepper.give([looking(client, replace(LEAVE, tokens=2))])
         for _ in range(4):
