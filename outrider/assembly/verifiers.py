@@ -20,6 +20,7 @@ def verifier_spec(model: ModelConfig, verifiers: VerifierConfig) -> VerifierSpec
             kv_budget_bytes=verifiers.kv_budget_mib * 2**20,
             block_tokens=verifiers.block_tokens,
             prefill_chunk_tokens=verifiers.batch.prefill_chunk_tokens,
+            parts=verifiers.parts,
         ),
         max_context_tokens=model.max_context_tokens,
         max_pass_tokens=verifiers.batch.max_tokens,

@@ -139,6 +139,7 @@ class VerifierConfig:
     num_cpus: Share = 1.0
     resources: Resources = field(default_factory=dict)
     threads: Threads = 1
+    parts: Threads = 2
     kv_budget_mib: Mebibytes = 512
     kv_block_tokens: PositiveNumber | None = None
     prefill_chunk_tokens: PositiveNumber | None = None

@@ -12,6 +12,7 @@ class EngineLimits:
     kv_budget_bytes: int
     block_tokens: int = 16
     prefill_chunk_tokens: int = 128  # prefix positions computed per forward pass, over all cold blocks
+    parts: int = 1  # of a pass of many rows on a CPU, made side by side
 
     def total_blocks(self, kv_bytes_per_token: int) -> int:
         """KV blocks the budget pays for.

@@ -1,5 +1,7 @@
 """Which model serves a causal LM: the fused one wherever it can."""
 
+import os
+
 import torch
 from transformers import PreTrainedModel
 
@@ -9,13 +11,20 @@ from outrider.engines.torch.linears import can_pack, pack_linears
 from outrider.engines.torch.model import DraftModel, PagedModel
 
 
-def target_model(model: PreTrainedModel, total_blocks: int, block_tokens: int) -> MaskedModel:
-    """Takes over ``model``. In float32, and in bfloat16 where it ``can_pack``, a row's result is its own."""
+def target_model(model: PreTrainedModel, total_blocks: int, block_tokens: int, parts: int = 1) -> MaskedModel:
+    """Takes over ``model``. In float32, and in bfloat16 where it ``can_pack``, a row's result is its own.
+
+    Args:
+        model: the target's.
+        total_blocks: of its KV pool.
+        block_tokens: positions per block.
+        parts: as ``FusedModel``'s; no more than this machine has cores.
+    """
     if not _fits(model):
         return PagedModel(model, total_blocks, block_tokens)
     if can_pack(model):
         pack_linears(model)
-    return FusedModel(model, total_blocks, block_tokens)
+    return FusedModel(model, total_blocks, block_tokens, min(parts, os.cpu_count() or 1))
 
 
 def draft_model(model: PreTrainedModel, total_blocks: int, block_tokens: int) -> MaskedModel:

@@ -15,7 +15,7 @@ class TorchVerifier(PagedVerifier):
         """Take over the target's model and allocate its KV pool; see ``PagedVerifier`` for ``judge``."""
         total_blocks = limits.total_blocks(kv_bytes_per_token(target.model))
         super().__init__(
-            target_model(target.model, total_blocks, limits.block_tokens),
+            target_model(target.model, total_blocks, limits.block_tokens, limits.parts),
             vocab_size=target.vocab_size,
             max_context_tokens=target.max_context_tokens,
             prefill_chunk_tokens=limits.prefill_chunk_tokens,

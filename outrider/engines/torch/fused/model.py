@@ -3,6 +3,9 @@
 Transformers' modules take ten small operations for a norm and as many for a rotation; here each is a part of one loop
 (``kernels``), attention reads its keys and values where they lie, and what is added up over layers stays in float32. A
 row's result depends on its own prefix alone, by construction. Linear layers are the model's own, packed or quantised.
+
+A pass of many rows is made in parts side by side, each by a thread through all layers: threads that share each linear
+layer would wait for one another two hundred times a pass, and for whoever else has their core just then.
 """
 
 import platform
@@ -10,6 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -23,10 +27,11 @@ from outrider.contracts.tree import ancestors
 from outrider.engines.forward_model import Move, PassResult, Segment
 from outrider.engines.torch.fused.kernels import add_and_normalise, attend, gate, write
 from outrider.engines.torch.replacing import together
+from outrider.engines.torch.sizes import LARGEST
 
 _FAMILY = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
 _FIXED_ROTATION = {"default", "linear", "llama3", "yarn"}  # a position is turned alike in texts of any length
-_ROWS_A_THREAD = 4
+_ROWS_A_THREAD, _ROWS_A_PART = 4, 8
 _STORED = {torch.bfloat16: np.uint16, torch.float32: np.float32}
 
 _Array = NDArray[Any]
@@ -76,12 +81,30 @@ class _Rows:
     tables: _Array
     paths: _Array
 
+    def of(self, part: slice) -> "_Rows":
+        """Some of them."""
+        return _Rows(
+            self.positions[part],
+            self.slots[part],
+            self.sequences[part],
+            self.lengths[part],
+            self.tables,
+            self.paths[part],
+        )
+
 
 class FusedModel:
     """A ``MaskedModel``, as ``PagedModel``."""
 
-    def __init__(self, model: PreTrainedModel, total_blocks: int, block_tokens: int) -> None:
-        """Take over a model for which ``can_fuse``, its linear layers replaced already, and allocate the pool."""
+    def __init__(self, model: PreTrainedModel, total_blocks: int, block_tokens: int, parts: int = 1) -> None:
+        """Take over a model for which ``can_fuse``, its linear layers replaced already, and allocate the pool.
+
+        Args:
+            model: the model.
+            total_blocks: of the pool.
+            block_tokens: positions per block.
+            parts: of a pass of many rows, which threads make side by side.
+        """
         config: Any = model.config
         body: Any = model.base_model
         self.total_blocks, self.block_tokens = total_blocks, block_tokens
@@ -94,6 +117,9 @@ class FusedModel:
         self._cosines, self._sines = self._rotation(body.rotary_emb, config.max_position_embeddings)
         self._scale = np.float32(body.layers[0].self_attn.scaling)
         self._threads: ThreadPoolExecutor | None = None
+        threads = torch.get_num_threads()
+        self._beside = ThreadPoolExecutor(parts - 1, "part", torch.set_num_threads, (threads,)) if parts > 1 else None
+        self._parts = parts
         self.forward([Segment([0], 0, [0], 1)])  # compiles what was not before
 
     @property
@@ -111,16 +137,51 @@ class FusedModel:
         """Compute the segments' KV in place and the logits they want, as ``PagedModel.forward``."""
         rows, wanted = _rows(segments, self.block_tokens)
         packed = torch.tensor([token for segment in segments for token in segment.token_ids])
-        residual = self._embedding(packed).float().numpy()
+        cuts = self._cuts(len(packed))
+        written = [[Event() for _ in self._layers] for _ in cuts[1:]]
+
+        def some(number: int) -> _Array:
+            first, last = cuts[number], cuts[number + 1]
+            part, here = slice(first, last), wanted[(wanted >= first) & (wanted < last)] - first
+            try:
+                return self._hidden(packed[part], rows.of(part), here, written[: number + 1])
+            finally:  # whoever waits for what has failed goes on, in vain
+                for event in written[number]:
+                    event.set()
+
+        *before, last = range(len(cuts) - 1)
+        others = [self._beside.submit(some, number) for number in before] if self._beside is not None else []
+        own = some(last)
+        hidden = self._tensor(np.concatenate([*(other.result() for other in others), own]) if others else own)
+        return PassResult(self._model.get_output_embeddings()(hidden), hidden if want_hidden else None)
+
+    def _cuts(self, rows: int) -> list[int]:
+        """Where a pass is cut into parts: ``[0, .., rows]``."""
+        parts = max(1, min(self._parts, rows // _ROWS_A_PART))
+        cuts = [rows * part // parts for part in range(parts + 1)]
+        if rows >= 2 * parts * LARGEST:  # linear layers take so many rows at once
+            cuts[1:-1] = [LARGEST * round(cut / LARGEST) for cut in cuts[1:-1]]
+        return cuts
+
+    @torch.inference_mode()
+    def _hidden(self, token_ids: Tensor, rows: _Rows, wanted: _Array, written: Sequence[Sequence[Event]]) -> _Array:
+        """``[len(wanted), d]``: of some rows of a pass, of which those before are made beside them.
+
+        ``written`` is what tells, of each part before and of this one, that a layer's keys and values are there.
+        """
+        *before, own = written
+        residual = self._embedding(token_ids).float().numpy()
         delta = np.empty((0, residual.shape[1]), self._stored)
-        for layer in self._layers:
-            normed = self._normed(residual, delta, layer.before)
-            delta = self._computed(layer.output, self._attended(layer, self._computed(layer.project, normed), rows))
+        for number, layer in enumerate(self._layers):
+            projected = self._computed(layer.project, self._normed(residual, delta, layer.before))
+            self._write(layer, projected, rows)
+            own[number].set()
+            for part in before:
+                part[number].wait()
+            delta = self._computed(layer.output, self._attended(layer, projected, rows))
             normed = self._normed(residual, delta, layer.between)
             delta = self._computed(layer.down, self._gated(self._computed(layer.up, normed)))
-        last = self._normed(residual[wanted], delta[wanted], self._last_norm)
-        hidden = self._tensor(last)
-        return PassResult(self._model.get_output_embeddings()(hidden), hidden if want_hidden else None)
+        return self._normed(residual[wanted], delta[wanted], self._last_norm)
 
     @torch.inference_mode()
     def move(self, moves: Sequence[Move]) -> None:
@@ -167,10 +228,14 @@ class FusedModel:
         gate(both, out)
         return out
 
+    def _write(self, layer: _Layer, projected: _Array, rows: _Rows) -> None:
+        """Keys and values of these rows."""
+        turned = self._cosines, self._sines, rows.positions
+        write(projected, self._heads, layer.key, self._eps, *turned, rows.slots, layer.keys, layer.values)
+
     def _attended(self, layer: _Layer, projected: _Array, rows: _Rows) -> _Array:
         eps, cosines, sines = self._eps, self._cosines, self._sines
         keys, values, positions = layer.keys, layer.values, rows.positions
-        write(projected, self._heads, layer.key, eps, cosines, sines, positions, rows.slots, keys, values)
         out = np.empty((len(projected), self._heads * self._width), self._stored)
 
         def some(part: slice) -> None:

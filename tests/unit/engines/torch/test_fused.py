@@ -88,13 +88,15 @@ def said(model: PreTrainedModel, tokens: list[int]) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("make", [llama, stretched, mistral, qwen2, qwen3])
-@pytest.mark.parametrize("block_tokens", [16, 20])
+@pytest.mark.parametrize(("block_tokens", "parts"), [(16, 1), (20, 1), (16, 3)])
 @pytest.mark.usefixtures("three_threads")
-def test_chunks_and_trees_say_what_transformers_say(make: Callable[[], PreTrainedModel], block_tokens: int) -> None:
+def test_chunks_and_trees_say_what_transformers_say(
+    make: Callable[[], PreTrainedModel], block_tokens: int, parts: int
+) -> None:
     model = with_random_norms(make())
     expected, alone = said(model, TOKENS), said(model, TOKENS[:5])
     branches = [said(model, [*TOKENS, *(NODES[node] for node in path)])[-1] for path in PATHS]
-    fused = FusedModel(model, 8, block_tokens)
+    fused = FusedModel(model, 8, block_tokens, parts)
     fused.forward([Segment(TOKENS[:20], 0, BLOCKS, 0)])
     beside = Segment(TOKENS[:5], 0, [2], 5)
     result = fused.forward([beside, Segment(TOKENS[20:], 20, BLOCKS, 40)], want_hidden=True)
@@ -110,6 +112,18 @@ def test_chunks_and_trees_say_what_transformers_say(make: Callable[[], PreTraine
 
 def near(found: torch.Tensor, expected: torch.Tensor) -> None:
     torch.testing.assert_close(found, expected, atol=2e-4, rtol=2e-4)
+
+
+@pytest.mark.parametrize("failing", [0, 1, 2])
+def test_a_part_that_fails_fails_the_pass_and_the_next_one_is_made(failing: int) -> None:
+    """The other parts do not wait for it for ever."""
+    model = with_random_norms(llama())
+    fused, passes = FusedModel(model, 8, 16, 3), [Segment(TOKENS, 0, BLOCKS, 60)]
+    expected = fused.forward(passes).logits
+    with pytest.raises(IndexError):
+        fused.forward([Segment([*TOKENS[: 20 * failing], 1000, *TOKENS[20 * failing + 1 :]], 0, BLOCKS, 60)])
+    near(fused.forward(passes).logits, expected)
+    assert fused.forward([Segment(TOKENS, 0, BLOCKS, 0)]).logits.shape == (0, expected.shape[1])
 
 
 @pytest.mark.skipif(not has_int8(), reason="this processor does not compute in bytes")

@@ -25,6 +25,7 @@ from outrider.engines.forward_model import MaskedModel, Move, Segment
 from outrider.engines.kinds import VerifierSpec
 from outrider.engines.limits import EngineLimits
 from outrider.engines.registry import VERIFIERS
+from outrider.engines.torch.fused.model import FusedModel
 from outrider.engines.torch.linears import can_pack, pack_linears, unpackable_weights
 from outrider.engines.torch.model import PagedModel
 from outrider.engines.torch.served import target_model
@@ -74,12 +75,19 @@ class Served:
         return self._serve(model, 200, self._block_tokens)
 
 
+def in_parts(model: PreTrainedModel, total_blocks: int, block_tokens: int) -> MaskedModel:
+    """Passes of 24 rows and more are made by three threads."""
+    pack_linears(model)
+    return FusedModel(model, total_blocks, block_tokens, parts=3)
+
+
 EVERY_MODEL = pytest.mark.parametrize(
     "served",
     [
         *(pytest.param(Served(make, PagedModel), id=f"{make.__name__}-paged") for make in (llama, qwen3, gpt2)),
         *(pytest.param(Served(make, target_model), id=f"{make.__name__}-fused") for make in (llama, qwen2, qwen3)),
         pytest.param(Served(llama, target_model, block_tokens=16), id="llama-fused-lanes"),
+        pytest.param(Served(llama, in_parts), id="llama-fused-parts"),
     ],
 )
 TOKENS = random.Random(0).choices(range(VOCAB), k=LENGTH)
