@@ -31,7 +31,8 @@ from outrider.engines.torch.sizes import LARGEST
 
 _FAMILY = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
 _FIXED_ROTATION = {"default", "linear", "llama3", "yarn"}  # a position is turned alike in texts of any length
-_ROWS_A_THREAD, _ROWS_A_PART = 4, 8
+_ROWS_A_THREAD = 4
+_ROWS_A_PART = 24  # with fewer, what a second part brings is lost again to whoever has its core just then
 _STORED = {torch.bfloat16: np.uint16, torch.float32: np.float32}
 
 _Array = NDArray[Any]

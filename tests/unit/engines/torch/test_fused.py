@@ -22,6 +22,7 @@ from transformers import (
 )
 
 from outrider.engines.forward_model import Move, Segment
+from outrider.engines.torch.fused import model as fused_model
 from outrider.engines.torch.fused.kernels import exponential
 from outrider.engines.torch.fused.model import FusedModel, can_fuse
 from outrider.engines.torch.int8 import has_int8, quantise_linears
@@ -64,6 +65,11 @@ def seeded() -> None:
 
 
 @pytest.fixture
+def short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused_model, "_ROWS_A_PART", 8)
+
+
+@pytest.fixture
 def three_threads() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(3)
@@ -89,7 +95,7 @@ def said(model: PreTrainedModel, tokens: list[int]) -> torch.Tensor:
 
 @pytest.mark.parametrize("make", [llama, stretched, mistral, qwen2, qwen3])
 @pytest.mark.parametrize(("block_tokens", "parts"), [(16, 1), (20, 1), (16, 3)])
-@pytest.mark.usefixtures("three_threads")
+@pytest.mark.usefixtures("three_threads", "short_parts")
 def test_chunks_and_trees_say_what_transformers_say(
     make: Callable[[], PreTrainedModel], block_tokens: int, parts: int
 ) -> None:
@@ -115,6 +121,7 @@ def near(found: torch.Tensor, expected: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("failing", [0, 1, 2])
+@pytest.mark.usefixtures("short_parts")
 def test_a_part_that_fails_fails_the_pass_and_the_next_one_is_made(failing: int) -> None:
     """The other parts do not wait for it for ever."""
     model = with_random_norms(llama())

@@ -76,7 +76,7 @@ class Served:
 
 
 def in_parts(model: PreTrainedModel, total_blocks: int, block_tokens: int) -> MaskedModel:
-    """Passes of 24 rows and more are made by three threads."""
+    """Passes of 72 rows and more are made by three threads."""
     pack_linears(model)
     return FusedModel(model, total_blocks, block_tokens, parts=3)
 
