@@ -101,7 +101,7 @@ def _load(target: str, dtype: str) -> None:
     loaded, plain = (load_target(target, dtype=dtype, device="cpu") for _ in range(2))
     promised = can_pack(loaded.model)
     blocks = MOST_GENERATIONS * -(-_POSITIONS // _BLOCK_TOKENS)
-    model = target_model(loaded.model, blocks, _BLOCK_TOKENS)
+    model = target_model(loaded.model, blocks, _BLOCK_TOKENS, parts=2)
     _loaded[:] = [_Worker(Target(model, loaded.vocab_size, loaded.max_context_tokens), plain.model, promised)]
 
 

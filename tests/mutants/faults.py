@@ -16,6 +16,7 @@ ROUNDS = gate("rounds_after")
 GREEDY = gate("greedy")
 CANDIDATES = gate("candidates_and")
 LATE = ("tests/unit/serve_app/coordination/test_late_drafts.py", "-k", "does_not_change_the_law")
+STRETCHES = ("tests/unit/engines/verifier/test_stepper.py", "-k", "own_draft or drafts_itself")
 FUSED = ("tests/unit/engines/torch/test_fused.py", "-k", "what_transformers_say")
 
 FAULTS = (
@@ -30,6 +31,18 @@ FAULTS = (
         "path = base + seen[node].nonzero()[0]",
         "path = base + np.arange(node + 1)",
         FUSED,
+    ),
+    Fault(
+        "a verifier goes on behind an end token in its own draft",
+        "stretch.end_ids.isdisjoint(accepted_by(block, outcome))",
+        "True",
+        STRETCHES,
+    ),
+    Fault(
+        "a verifier drafts past the last token that the response may take",
+        "room = leave.until_position - len(committed) - 1",
+        "room = leave.tokens",
+        STRETCHES,
     ),
     Fault(
         "a draft that comes late is dropped whatever the rule",

@@ -297,20 +297,21 @@ def test_what_a_verifier_drafts_itself_changes_no_token(model: PreTrainedModel, 
     assert 20 < accepted < drafted
 
 
-def test_an_end_token_inside_ones_own_draft_is_the_last(model: PreTrainedModel) -> None:
-    stepper, client = Stepper(torch_verifier(model)), Client("a", PROMPT, REPETITIVE)
-    opened(stepper, client)
-    stepper.give([stretched(client, 7)])
-    run(stepper, client)
-    assert client.output == [5] * 8
-    stepper.give([looking(client, LEAVE, end_ids=[96])])
-    for _ in range(2):
-        take([client], stepper.step())
-    assert client.outcomes[-1].accepted_len > 1
-    said = len(client.output)
-    stepper.give([looking(client, LEAVE, end_ids=[5])])
-    run(stepper, client)
-    assert len(client.output) == said + 1, "its own round's token is one"
+def test_an_end_token_inside_ones_own_draft_ends_the_stretch(model: PreTrainedModel) -> None:
+    expected = target_alone(model, PROMPT, SEEDED, 60)
+    inside = 0
+    for first in (i for i in range(8, 40) if expected[i] not in expected[:i]):
+        experience = Experience(earlier=EarlierTexts(1000))
+        experience.earlier.add("t", expected)
+        stepper, client = Stepper(torch_verifier(model), experience), Client("a", PROMPT, SEEDED)
+        stepper.open(replace(client.opening(), tenant="t"))
+        stepper.give([looking(client, LEAVE, end_ids=[expected[first]])])
+        run(stepper, client)
+        assert client.output == expected[: len(client.output)]
+        before_last = len(client.output) - client.outcomes[-1].accepted_len - 1
+        assert before_last <= first < len(client.output), "it is of the last round"
+        inside += first < len(client.output) - 1
+    assert inside > 3
 
 
 def test_leave_to_draft_is_given_and_taken_while_a_stretch_goes_on(model: PreTrainedModel) -> None:
