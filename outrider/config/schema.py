@@ -25,7 +25,7 @@ from outrider.engines.registry import DRAFTERS, VERIFIERS
 from outrider.link.profiles import PROFILES
 from outrider.protocols.registry import PROTOCOLS
 from outrider.scheduling.registry import SCHEDULING
-from outrider.selection.arms import ARMS
+from outrider.selection.arms import ARMS, USUAL_ARMS
 from outrider.selection.registry import SELECTION
 
 Text = Annotated[str, Field(strict=True, min_length=1)]
@@ -188,7 +188,7 @@ class SpeculationConfig:
 
     policy: Annotated[str, NameIn(SELECTION)] = "cost_aware"
     protocols: Annotated[tuple[Annotated[ProtocolName, NameIn(PROTOCOLS)], ...], Field(min_length=1)] = tuple(PROTOCOLS)
-    arms: Annotated[tuple[Annotated[str, NameIn(ARMS)], ...], Field(min_length=1)] = tuple(ARMS)
+    arms: Annotated[tuple[Annotated[str, NameIn(ARMS)], ...], Field(min_length=1)] = USUAL_ARMS
     k_max: Annotated[int, Field(strict=True, ge=1, le=64)] = 16
     window: Window | None = None
     expansion: tuple[Siblings, ...] = ()

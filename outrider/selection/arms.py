@@ -35,6 +35,9 @@ ARMS: Mapping[str, Arm] = {  # the first that there is something for is begun wi
     arm.name: arm for arm in (LOOKUP, NONE, DRAFT, LOOKUP_DRAFT)
 }
 
+# What is looked up is priced draft by draft, and so is no worse than without: fewer arms, fewer wrong turns.
+USUAL_ARMS = (LOOKUP.name, LOOKUP_DRAFT.name)
+
 
 def within(arm: Arm, *, drafts: bool, looks_up: bool) -> Arm:
     """What is left of an arm where there are no devices to draft, or nothing is looked up."""

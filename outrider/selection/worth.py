@@ -17,6 +17,8 @@ from outrider.contracts.cost import BatchWork, VerifyCost
 from outrider.lookup.text import LEAST_GAIN
 from outrider.selection.situation import Estimate, VerifierView
 
+_DEARER = 1.25  # than a straight line through steps of all sizes says: each row costs more than those before it
+
 
 @dataclass(frozen=True, slots=True)
 class Worth:
@@ -65,7 +67,7 @@ def row_price(tokens: int, verifier: VerifierView, position: int) -> float:
     cached, predict_s = max(position - 1, 0), verifier.cost_model.predict_work_s
     with_others = _work(_others(verifier), cached)
     alone_s, long_s = (predict_s(with_others.plus(VerifyCost(1 + more, cached))) for more in (0, tokens))
-    return max(0.0, long_s - alone_s) / (tokens * alone_s) if alone_s > 0.0 else 0.0
+    return _DEARER * max(0.0, long_s - alone_s) / (tokens * alone_s) if alone_s > 0.0 else 0.0
 
 
 def _others(verifier: VerifierView) -> int:

@@ -67,10 +67,10 @@ def test_a_verifier_that_goes_on_by_itself_is_told_what_a_row_costs_it() -> None
     lookup = Lookup(request(*TEXT), Experience(), 8)
     alone = lookup.leave(20, 1012, DEAR)
     assert (alone.tokens, alone.until_position, alone.blocks) == (8, 1012, 1.0)
-    assert alone.row_price == pytest.approx(0.02 / 0.06), "of a step of one row"
+    assert alone.row_price == pytest.approx(1.25 * 0.02 / 0.06), "of a step of one row"
     together = lookup.leave(20, 1012, replace(DEAR, batch_blocks=4.0))
     assert together.blocks == 4.0
-    assert together.row_price == pytest.approx(0.02 / 0.12)
+    assert together.row_price == pytest.approx(1.25 * 0.02 / 0.12)
     assert lookup.leave(20, 1012, FREE).row_price == 0.0
 
 

@@ -9,12 +9,13 @@ from serve_app.coordination.settings import generations_settings
 @pytest.mark.parametrize(
     ("text", "arms"),
     [
-        ("", ["lookup", "none", "draft", "lookup_draft"]),
-        ("drafters: []", ["lookup", "none"]),
+        ("", ["lookup", "lookup_draft"]),
+        ("drafters: []", ["lookup"]),
         ("speculation: {lookup_window: 0}", ["none", "draft"]),
         ("speculation: {lookup_window: 0}\ndrafters: []", ["none"]),
-        ("speculation: {window: 3}", ["lookup", "none"]),
+        ("speculation: {window: 3}", ["lookup"]),
         ("speculation: {arms: [draft]}", ["draft"]),
+        ("speculation: {arms: [none, lookup, draft, lookup_draft]}", ["none", "lookup", "draft", "lookup_draft"]),
         ("speculation: {arms: [lookup_draft]}\ndrafters: []", ["lookup"]),
         ("speculation: {arms: [draft, none]}", ["draft", "none"]),
     ],
