@@ -102,7 +102,6 @@ class NotedVerifier:
             return name, outcome.round, VerifyCost(lacking - outcome.remaining_tokens, whole - lacking)
         behind = None
         if isinstance(outcome, Verified) and name in self._open:
-            lacking += 0 if outcome.own_draft is None else len(outcome.own_draft.token_ids)
             accepted = accepted_by(block, outcome)
             after = () if outcome.next_token is None else (outcome.next_token,)
             held = self._open[name]

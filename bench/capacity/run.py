@@ -181,6 +181,7 @@ def configured(settings: RunSettings) -> Config:
             k_max=max(settings.window, 1),
             window=settings.window,
             drafts_ahead=False,  # the papers' users wait for their devices, and the simulator's do
+            lookup_window=0,
         ),
         limits=LimitsConfig(max_concurrent_generations=most, drafter_deadline_s=60.0, verifier_deadline_s=60.0),
     )

@@ -26,11 +26,6 @@ def goes_on(block: Block, outcome: Verified) -> bool:
     return not outcome.accepted_path or stretch.end_ids.isdisjoint(accepted_by(block, outcome))
 
 
-def may_follow(block: Block) -> bool:
-    """Whether a stretch behind a block has leave for a round at all."""
-    return block.stretch is not None and block.stretch.until_round > block.round
-
-
 def following(block: Block, outcome: Verified, params: SamplingParams) -> Block | None:
     """The round that follows by itself; None if the next token is a device's to draw, or there is to be none."""
     if not goes_on(block, outcome):

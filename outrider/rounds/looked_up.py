@@ -94,11 +94,15 @@ def lookup_of(request: GenerationRequest, experience: Experience, most_tokens: i
         experience: of its verifier.
         most_tokens: by configuration; 0: none, unless the request asks for it.
     """
-    if request.lookup is not None:
-        most_tokens = request.lookup
-    elif request.window == 0 or request.protocol is not None:
-        most_tokens = 0
+    most_tokens = lookup_tokens(request, most_tokens)
     return Lookup(request, experience, most_tokens) if most_tokens else None
+
+
+def lookup_tokens(request: GenerationRequest, most_tokens: int) -> int:
+    """How many may be looked up at once in its text; as ``lookup_of``."""
+    if request.lookup is not None:
+        return request.lookup
+    return 0 if request.window == 0 or request.protocol is not None else most_tokens
 
 
 def looks_up(request: GenerationRequest, arm: Arm) -> bool:

@@ -362,8 +362,8 @@ class RoundMachine:
 
     def _commit(self, round_: OpenRound, outcome: Verified, event: Decided, now_s: float) -> list[Effect]:
         round_.drafted_itself(outcome.own_draft)
-        self._teller.explain_own(self._choice, outcome.own_draft, self._looking.leave)
         generation, plan, block = self._generation, round_.plan, round_.verified
+        self._teller.explain_own(self._choice, outcome.own_draft, block.stretch)
         # A round beside a draft is no round without one, and one that was looked up tells nothing of devices.
         if not round_.by_lookup and self._ahead is None:
             self._chooser.learn(plan, block, outcome, round_.equal_tokens, round_.wrong_tokens)

@@ -2,7 +2,7 @@
 
 from outrider.contracts.committed import Committed
 from outrider.contracts.requests import ChoiceReport, GenerationChunk
-from outrider.contracts.verifying import LookupLeave, OwnDraft
+from outrider.contracts.verifying import OwnDraft, Stretch
 from outrider.rounds.account import RoundAccount
 from outrider.rounds.choice import report
 from outrider.rounds.generation import Generation
@@ -30,10 +30,10 @@ class Teller:
         if self._generation.request.explain and choice is not None:
             self._choices[-1:] = [report_looked_up(choice, found)]
 
-    def explain_own(self, choice: RoundChoice | None, own: OwnDraft | None, leave: LookupLeave | None) -> None:
+    def explain_own(self, choice: RoundChoice | None, own: OwnDraft | None, stretch: Stretch | None) -> None:
         """A round that the verifier has made by itself goes by what that has drafted, if anything."""
         if own is not None and self._generation.request.explain and choice is not None:
-            self._choices[-1:] = [report_own(choice, own, leave)]
+            self._choices[-1:] = [report_own(choice, own, None if stretch is None else stretch.lookup)]
 
     def chunk(self, committed: Committed) -> GenerationChunk:
         """What the client is sent of it, up to a stop string; the last one ends the generation."""

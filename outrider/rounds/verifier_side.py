@@ -9,6 +9,7 @@ from outrider.rounds.blocks import block_tokens, make_block
 from outrider.rounds.choice import RoundChooser
 from outrider.rounds.events import Verify
 from outrider.rounds.generation import Generation
+from outrider.rounds.looked_up import lookup_tokens
 from outrider.rounds.open_round import OpenRound
 from outrider.rounds.rules import MAX_VERIFIER_LOSSES, RoundRules
 from outrider.rounds.states import RoundEvent
@@ -53,7 +54,9 @@ class VerifierSide:
         if self._held:
             return None
         self._generation.verifier_lost()
-        return self._generation.opening()
+        opening = self._generation.opening()
+        looks_up = lookup_tokens(self._generation.request, self._rules.speculation.lookup_window) > 0
+        return opening if looks_up else replace(opening, tenant="")
 
     def block(self, round_: OpenRound, stretch: Stretch | None = None) -> Verify:
         """A round's draft, or none, and what may follow by itself."""

@@ -28,7 +28,6 @@ from outrider.contracts.verifying import (
 )
 from outrider.costs.estimator import OnlineEstimator
 from outrider.rounds.account import VerifyTerms
-from outrider.rounds.blocks import block_tokens
 from outrider.rounds.events import VerifyResult
 from outrider.rounds.states import RoundEvent
 from outrider.scheduling.policy import BatchLimits, SchedulingPolicy
@@ -175,6 +174,7 @@ class Batcher:
         for told in member.told.waiting:  # whoever made the block has not heard of these yet
             member.behind(told.outcome, now_s)
         self._leaves.pop(name, None)  # the stretch's
+        self._lookups.pop(name, None)
         self._members[name] = member
         self._planner.arrives(name, member, overtakes=member.overtakes is not None)
         self._send_soon()
@@ -282,6 +282,7 @@ class Batcher:
             else:
                 member.given = True
                 self._leaves.pop(name, None)  # of a stretch that it overtakes
+                self._lookups.pop(name, None)
                 given.append(member)
                 member.observe(RoundEvent.DISPATCHED)
         return given
@@ -361,7 +362,7 @@ class Batcher:
         if name in reply.refused_openings:
             outcome = Refused(name, outcome.round, reply.refused_openings[name])
         if isinstance(outcome, Unfinished):
-            member.cost = VerifyCost(outcome.remaining_tokens, block_tokens(member.block) - outcome.remaining_tokens)
+            member.remains(outcome.remaining_tokens)
             return True
         went_on, member.overtakes = member.went_on(outcome), None
         if not went_on:

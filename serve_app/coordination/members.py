@@ -133,6 +133,11 @@ class Member:
         survivals = self.terms.survivals[:draft_tokens]
         self.terms = replace(self.terms, survivals=survivals, expected_tokens=1.0 + sum(survivals))
 
+    def remains(self, tokens: int) -> None:
+        """So many positions are still to be computed, of which some may be of the verifier's own draft."""
+        cost = self.cost
+        self.cost = VerifyCost(tokens, max(0, cost.new_tokens + cost.cached_tokens - tokens))
+
     @property
     def goes_on(self) -> bool:
         """Whether another round follows by itself, as far as can be known before this one."""

@@ -49,8 +49,8 @@ class CoordinatorStats:
         self.usage: KvUsage | None = None
 
     def round(self, timing: RoundTiming) -> None:
-        """A round was committed. Those that follow by themselves are as many as tokens: they are counted, no more."""
-        if timing.follows:
+        """A round was committed. Those that follow by themselves are many: they are counted, no more."""
+        if timing.follows and not timing.drafted_tokens:
             self._followed_round(timing)
             return
         drafted, accepted, sink = timing.drafted_tokens, timing.accepted_tokens, self.sink
@@ -76,17 +76,24 @@ class CoordinatorStats:
                 sink.record(metrics.LOOKED_UP_TOKENS, rejected, outcome="rejected")
             sink.record(metrics.WASTED_DRAFT_S, timing.draft_s * (drafted - timing.trimmed_tokens - accepted) / drafted)
         self._slo_round(timing)
+        if timing.follows:
+            self._took(timing)
+            return
         for phase, seconds in timing.phases_s.items():
             self._phase_s[phase] += seconds
             sink.record(metrics.PHASE_S, seconds, phase=phase)
 
     def _followed_round(self, timing: RoundTiming) -> None:
         """Nothing was drafted, and no message went to or fro."""
-        counts, phase_s = self._counts, self._phase_s
+        counts = self._counts
         counts["rounds"] += 1
         counts["committed"] += timing.committed_tokens
         self._followed += 1
         self._slo_round(timing)
+        self._took(timing)
+
+    def _took(self, timing: RoundTiming) -> None:
+        phase_s = self._phase_s
         phase_s["queue"] += timing.queue_s
         phase_s["verify"] += timing.verify_s
         phase_s["orchestration"] += max(0.0, timing.orchestration_s)

@@ -24,13 +24,19 @@ def target_model(model: PreTrainedModel, total_blocks: int, block_tokens: int, p
         return PagedModel(model, total_blocks, block_tokens)
     if can_pack(model):
         pack_linears(model)
-    return FusedModel(model, total_blocks, block_tokens, min(parts, os.cpu_count() or 1))
+    return FusedModel(model, total_blocks, block_tokens, min(parts, _cores()))
 
 
 def draft_model(model: PreTrainedModel, total_blocks: int, block_tokens: int) -> MaskedModel:
     """The same for drafts, which need not be exact."""
     make = target_model if _fits(model) else DraftModel
     return make(model, total_blocks, block_tokens)
+
+
+def _cores() -> int:
+    """That this process may use."""
+    allowed = getattr(os, "sched_getaffinity", None)  # on Linux
+    return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
 def _fits(model: PreTrainedModel) -> bool:

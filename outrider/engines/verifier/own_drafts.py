@@ -1,6 +1,6 @@
 """What a verifier drafts by itself in the rounds of a stretch: what it finds in the text, at the price it was told.
 
-Nobody is asked for it and nobody waits for it: it is looked up between two steps.
+Nobody is asked for it: it is looked up between two steps.
 """
 
 from collections.abc import Sequence
@@ -33,6 +33,8 @@ class OwnDrafts:
 
     def draft(self, generation: GenerationId, committed: Sequence[int], leave: LookupLeave) -> OwnDraft | None:
         """What is worth drafting behind all that is committed; None if nothing is."""
+        if not worth_drafting((1.0,) * leave.tokens, leave.blocks, leave.row_price):  # nothing would be
+            return None
         text = self._texts.get(generation)
         if text is None:
             text = self._texts[generation] = Text(self._experience, self._opened[generation][0])

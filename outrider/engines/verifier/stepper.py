@@ -4,7 +4,7 @@ One step is one forward pass. Generations that decode alone come first in it, so
 of memory waits for them rather than throws them out.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from outrider.contracts.requests import GenerationId, SamplingParams
@@ -34,7 +34,8 @@ class _UnderWay:
     until_round: int
     lookup: LookupLeave | None
     trail: Trail | None = None  # of a stretch
-    own_draft: OwnDraft | None = None  # that ``next`` has of the verifier itself
+    looked: bool = True  # for what ``next`` may have of the verifier itself
+    own_draft: OwnDraft | None = None
 
     @property
     def steps(self) -> bool:
@@ -111,6 +112,7 @@ class Stepper:
     def step(self) -> list[Outcome]:
         """One pass over all that is under way: what became of blocks and rounds, one of each generation at most."""
         stepped = [each for each in self._under_way.values() if each.steps]
+        self._draft(stepped)
         stepped.sort(key=lambda each: each.trail is None)
         resolutions, settled = self._resolutions, self._settled
         self._resolutions, self._settled = [], []
@@ -134,9 +136,20 @@ class Stepper:
             return outcome
         under_way.trail = under_way.trail or Trail.begin(done)
         under_way.trail.went_on(done, outcome)
-        own_draft = None
-        if lookup is not None:
-            own_draft = self._own_drafts.draft(done.generation, self._engine.committed(done.generation), lookup)
-        under_way.own_draft = own_draft
-        under_way.next = behind if own_draft is None else replace(behind, draft=own_draft.token_ids)
+        under_way.next, under_way.looked, under_way.own_draft = behind, False, None
         return outcome
+
+    def _draft(self, stepped: Sequence[_UnderWay]) -> None:
+        """Look up what rounds of stretches may draft, unless memory is short: others' KV goes before a guess."""
+        looking = [each for each in stepped if not each.looked and each.lookup is not None]
+        if not looking:
+            return
+        usage = self._engine.usage()
+        if usage.total_blocks - usage.used_blocks < len(stepped):
+            return
+        for each in looking:
+            name, each.looked = each.next.generation, True
+            assert each.lookup is not None
+            each.own_draft = self._own_drafts.draft(name, self._engine.committed(name), each.lookup)
+            if each.own_draft is not None:
+                each.next = replace(each.next, draft=each.own_draft.token_ids)

@@ -10,7 +10,7 @@ layer would wait for one another two hundred times a pass, and for whoever else 
 
 import platform
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cache
 from threading import Event
@@ -117,8 +117,8 @@ class FusedModel:
         self._layers = [self._layer(layer) for layer in body.layers]
         self._cosines, self._sines = self._rotation(body.rotary_emb, config.max_position_embeddings)
         self._scale = np.float32(body.layers[0].self_attn.scaling)
-        self._threads: ThreadPoolExecutor | None = None
         threads = torch.get_num_threads()
+        self._threads = ThreadPoolExecutor(threads)
         self._beside = ThreadPoolExecutor(parts - 1, "part", torch.set_num_threads, (threads,)) if parts > 1 else None
         self._parts = parts
         self.forward([Segment([0], 0, [0], 1)])  # compiles what was not before
@@ -152,7 +152,10 @@ class FusedModel:
 
         *before, last = range(len(cuts) - 1)
         others = [self._beside.submit(some, number) for number in before] if self._beside is not None else []
-        own = some(last)
+        try:
+            own = some(last)
+        finally:  # nobody writes into the pool behind a pass that has failed
+            wait(others)
         hidden = self._tensor(np.concatenate([*(other.result() for other in others), own]) if others else own)
         return PassResult(self._model.get_output_embeddings()(hidden), hidden if want_hidden else None)
 
@@ -261,8 +264,6 @@ class FusedModel:
         if parts <= 1:
             some(slice(None))
             return out
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(torch.get_num_threads())
         cuts = [len(out) * part // parts for part in range(parts + 1)]
         list(self._threads.map(some, map(slice, cuts, cuts[1:])))
         return out

@@ -328,13 +328,29 @@ def test_leave_to_draft_is_given_and_taken_while_a_stretch_goes_on(model: PreTra
     assert said(8) == 8
     stepper.look_up("nobody", LEAVE)
     stepper.look_up("a", replace(LEAVE, tokens=2))
-    assert said(4) == 1 + 3 * 3, "its next round was made up already"
+    assert said(4) == 4 * 3
     stepper.look_up("a", replace(LEAVE, row_price=9.0))
-    assert said(3) == 3 + 2, "rows are too dear"
+    assert said(3) == 3, "rows are too dear"
     stepper.look_up("a", None)
     said(20)
     assert all(outcome.own_draft is None for outcome in client.outcomes[-20:])
     assert client.output == target_alone(model, PROMPT, REPETITIVE, len(client.output))
+
+
+def test_where_memory_is_short_nothing_is_drafted(model: PreTrainedModel) -> None:
+    """Others' KV goes before a guess."""
+    first = []
+    for blocks in (64, 7):
+        stepper, client = Stepper(torch_verifier(model, blocks=blocks)), Client("a", PROMPT, REPETITIVE)
+        other = Client("b", PROMPT * 2, SEEDED)
+        opened(stepper, client, other)
+        stepper.give([other.block()])
+        run(stepper, other)
+        stepper.give([looking(client, replace(LEAVE, until_position=len(PROMPT) + 16))])
+        run(stepper, client)
+        assert client.output == target_alone(model, PROMPT, REPETITIVE, len(client.output))
+        first.append(next(i for i, outcome in enumerate(client.outcomes) if outcome.own_draft is not None))
+    assert first[0] < first[1], "once the other's is gone"
 
 
 def test_a_late_block_counts_for_what_ones_own_drafts_have_left_of_it(model: PreTrainedModel) -> None:

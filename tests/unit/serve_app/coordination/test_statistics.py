@@ -102,6 +102,17 @@ def test_a_round_that_follows_by_itself_is_counted_but_its_phases_are_no_histogr
     assert sink.of(metrics.PHASE_S, "verify") == []
 
 
+def test_what_a_verifier_has_drafted_itself_is_counted_like_any_draft() -> None:
+    stats, sink, _ = made()
+    stats.round(replace(DRAFTED, protocol="lookup", follows=True, draft_s=0.0, link_s=0.0, up_bits=0, down_bits=0))
+    report = stats.report(verifier="ready", admitted=0, running=0, queued_blocks=0)
+    assert (report.speculative_rounds, report.drafted_tokens, report.accepted_tokens) == (1, 4, 3)
+    assert (sink.of(metrics.ROUNDS, "lookup"), sink.of(metrics.ROUNDS, "none")) == ([1], [])
+    assert sink.of(metrics.LOOKED_UP_TOKENS, "accepted") == [3]
+    assert report.phase_seconds["verify"] == DRAFTED.verify_s
+    assert sink.of(metrics.PHASE_S, "verify") == []
+
+
 JUDGED = st.lists(
     st.builds(
         replace,
