@@ -342,7 +342,7 @@ def test_where_memory_is_short_nothing_is_drafted(model: PreTrainedModel) -> Non
     first = []
     for blocks in (64, 7):
         stepper, client = Stepper(torch_verifier(model, blocks=blocks)), Client("a", PROMPT, REPETITIVE)
-        other = Client("b", PROMPT * 2, SEEDED)
+        other = Client("b", PROMPT[::-1] * 2, SEEDED)
         opened(stepper, client, other)
         stepper.give([other.block()])
         run(stepper, other)
