@@ -1,6 +1,6 @@
 """One response's text, what may come next in it by what was said before, and how far that is believed."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, takewhile
 from typing import NamedTuple
@@ -73,9 +73,14 @@ def worth_drafting(survivals: Sequence[float], blocks: float, row_price: float) 
         blocks: in the step, each of which brings a token.
         row_price: by so much of itself a row more makes the step longer.
     """
-    best, best_per_s = 0, (1.0 + LEAST_GAIN) * blocks
+    return most_per_second(survivals, blocks, lambda tokens: 1.0 + row_price * tokens)
+
+
+def most_per_second(survivals: Sequence[float], blocks: float, step: Callable[[int], float]) -> int:
+    """The same, where ``step`` says how long a step with so many tokens of the chain takes, in any unit."""
+    best, best_per_s = 0, (1.0 + LEAST_GAIN) * blocks / step(0)
     for tokens, gain in enumerate(accumulate(survivals), start=1):
-        per_s = (blocks + gain) / (1.0 + row_price * tokens)
+        per_s = (blocks + gain) / step(tokens)
         if per_s >= best_per_s:
             best, best_per_s = tokens, per_s
     return best

@@ -72,17 +72,18 @@ class Lookup:
 def report_looked_up(choice: RoundChoice, found: LookedUp) -> ChoiceReport:
     """As a client sees it, beside what would have been done without it."""
     expected_tokens, round_s = 1.0 + found.worth.gain_tokens, choice.chosen.alone_s + found.worth.longer_s
-    estimate = PlanEstimate(LOOKUP, len(found.token_ids), (), round_s / expected_tokens, expected_tokens)
-    return ChoiceReport(estimate, report(choice).chosen, ChoiceReason.LOOKED_UP)
+    return _reported(choice, len(found.token_ids), expected_tokens, round_s)
 
 
 def report_own(choice: RoundChoice, own: OwnDraft, leave: LookupLeave | None) -> ChoiceReport:
     """The same of what the verifier has drafted by itself, at the price it was told."""
     expected_tokens, tokens = 1.0 + own.expected_tokens, len(own.token_ids)
     longer = 0.0 if leave is None else leave.row_price * tokens
-    estimate = PlanEstimate(
-        LOOKUP, tokens, (), choice.chosen.alone_s * (1.0 + longer) / expected_tokens, expected_tokens
-    )
+    return _reported(choice, tokens, expected_tokens, choice.chosen.alone_s * (1.0 + longer))
+
+
+def _reported(choice: RoundChoice, tokens: int, expected_tokens: float, round_s: float) -> ChoiceReport:
+    estimate = PlanEstimate(LOOKUP, tokens, (), round_s / expected_tokens, expected_tokens)
     return ChoiceReport(estimate, report(choice).chosen, ChoiceReason.LOOKED_UP)
 
 

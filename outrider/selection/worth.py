@@ -11,10 +11,9 @@ asked before there is a step. For one generation alone that is its own speed.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 from outrider.contracts.cost import BatchWork, VerifyCost
-from outrider.lookup.text import LEAST_GAIN
+from outrider.lookup.text import most_per_second
 from outrider.selection.situation import Estimate, VerifierView
 
 _DEARER = 1.25  # than a straight line through steps of all sizes says: each row costs more than those before it
@@ -47,16 +46,13 @@ def worth_verifying(survivals: Sequence[float], verifier: VerifierView, position
     """
     cached, others = max(position - 1, 0), _others(verifier)
     with_others = _work(others, cached)
-    predict_s, fixed_s = verifier.cost_model.predict_work_s, verifier.fixed_s
-    alone_s = predict_s(with_others.plus(VerifyCost(1, cached)))
-    best, best_gain, best_s = 0, 0.0, alone_s
-    best_per_s = (1.0 + LEAST_GAIN) * (others + 1.0) / (alone_s + fixed_s)
-    for tokens, gain in enumerate(accumulate(survivals), start=1):
-        step_s = predict_s(with_others.plus(VerifyCost(tokens + 1, cached)))
-        per_s = (others + 1.0 + gain) / (step_s + fixed_s)
-        if per_s >= best_per_s:
-            best, best_gain, best_s, best_per_s = tokens, gain, step_s, per_s
-    return Worth(best, best_gain, best_s - alone_s, alone_s)
+
+    def step_s(tokens: int) -> float:
+        return verifier.cost_model.predict_work_s(with_others.plus(VerifyCost(tokens + 1, cached)))
+
+    best = most_per_second(survivals, others + 1.0, lambda tokens: step_s(tokens) + verifier.fixed_s)
+    alone_s = step_s(0)
+    return Worth(best, sum(survivals[:best]), step_s(best) - alone_s, alone_s)
 
 
 def row_price(tokens: int, verifier: VerifierView, position: int) -> float:

@@ -77,9 +77,10 @@ class Stepper:
     def close_all(self) -> None:
         """Forget all generations, and what is under way; full blocks stay in the prefix cache."""
         self.drop_all()
-        for generation in list(self._params):
-            self._own_drafts.closed(generation)  # what is complete of it is not known
-            self.close(generation, keep_cache=True)
+        for generation in self._params:
+            self._own_drafts.closed(generation)  # whether its response is complete is not known
+            self._engine.close(generation, keep_cache=True)
+        self._params = {}
 
     def give(self, blocks: Iterable[Block], resolutions: Iterable[Resolution] = ()) -> None:
         """Have blocks and resolutions join the next step. A generation's block ends its stretch."""
