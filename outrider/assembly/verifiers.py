@@ -10,6 +10,7 @@ from outrider.engines.registry import VERIFIERS
 
 def verifier_spec(model: ModelConfig, verifiers: VerifierConfig) -> VerifierSpec:
     """What the configuration describes."""
+    budget_mib = verifiers.kv_memory_mib
     return VerifierSpec(
         engine=verifiers.engine,
         target=model.target,
@@ -17,10 +18,11 @@ def verifier_spec(model: ModelConfig, verifiers: VerifierConfig) -> VerifierSpec
         device=verifiers.device,
         threads=verifiers.threads,
         limits=EngineLimits(
-            kv_budget_bytes=verifiers.kv_budget_mib * 2**20,
+            kv_budget_bytes=None if budget_mib is None else budget_mib * 2**20,
             block_tokens=verifiers.block_tokens,
             prefill_chunk_tokens=verifiers.batch.prefill_chunk_tokens,
             parts=verifiers.parts,
+            gpu_share=min(1.0, verifiers.num_gpus) if verifiers.device == "cuda" else 1.0,
         ),
         max_context_tokens=model.max_context_tokens,
         max_pass_tokens=verifiers.batch.max_tokens,

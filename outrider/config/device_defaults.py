@@ -1,4 +1,4 @@
-"""What is left to the device: how much a verifier computes in one pass.
+"""What is left to the device: how much a verifier computes in one pass, and how much it remembers.
 
 A processor is slowed down by every row, so a long prompt is computed in small pieces and others get on. A GPU reads its
 weights in the time of hundreds of rows: small passes would leave it idle.
@@ -29,3 +29,8 @@ def batch_size(
     if prefill_chunk_tokens is None:
         prefill_chunk_tokens = min(own.prefill_chunk_tokens, tokens)
     return BatchSize(prefill_chunk_tokens, tokens, own.max_blocks if max_blocks is None else max_blocks)
+
+
+def kv_memory_mib(device: str) -> int | None:
+    """Of KV; None is what a GPU has free once the model is loaded. A machine's main memory is everybody's."""
+    return {"cpu": 512, "cuda": None}[device]

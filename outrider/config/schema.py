@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from outrider.config.device_defaults import BatchSize, batch_size
+from outrider.config.device_defaults import BatchSize, batch_size, kv_memory_mib
 from outrider.contracts.errors import ConfigError
 from outrider.contracts.exchanged import FloatField, WireFormat
 from outrider.contracts.requests import DEFAULT_LOOKUP_TOKENS, MAX_LOOKUP_TOKENS, ProtocolName
@@ -140,7 +140,7 @@ class VerifierConfig:
     resources: Resources = field(default_factory=dict)
     threads: Threads = 1
     parts: Threads = 2
-    kv_budget_mib: Mebibytes = 512
+    kv_budget_mib: Mebibytes | None = None
     kv_block_tokens: PositiveNumber | None = None
     prefill_chunk_tokens: PositiveNumber | None = None
     max_batch_tokens: PositiveNumber | None = None
@@ -162,6 +162,11 @@ class VerifierConfig:
     def batch(self) -> BatchSize:
         """Of a forward pass: what is configured, else the device's own."""
         return batch_size(self.device, self.prefill_chunk_tokens, self.max_batch_tokens, self.max_batch_blocks)
+
+    @property
+    def kv_memory_mib(self) -> int | None:
+        """``kv_budget_mib``, else the device's own; None: of a GPU what is free."""
+        return kv_memory_mib(self.device) if self.kv_budget_mib is None else self.kv_budget_mib
 
     @property
     def block_tokens(self) -> int:

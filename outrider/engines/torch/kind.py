@@ -1,7 +1,10 @@
 """Engines on torch. Free of torch until one is built."""
 
+from dataclasses import replace
+
 from outrider.contracts.errors import ParameterError
 from outrider.engines.kinds import BuiltDrafter, BuiltVerifier, DrafterSpec, VerifierKind, VerifierSpec, cuda_dtype
+from outrider.engines.limits import EngineLimits, gpu_kv_bytes
 
 INT8 = "int8"
 
@@ -14,7 +17,19 @@ def torch_verifier(spec: VerifierSpec) -> BuiltVerifier:
     from outrider.models.loading import load_target  # noqa: PLC0415
 
     loaded = load_target(spec.target, dtype=spec.dtype, device=spec.device, max_context_tokens=spec.max_context_tokens)
-    return BuiltVerifier(TorchVerifier(loaded, spec.limits), loaded, spec.machine(loaded.name, torch.__version__))
+    engine = TorchVerifier(loaded, _settled_limits(spec))
+    return BuiltVerifier(engine, loaded, spec.machine(loaded.name, torch.__version__))
+
+
+def _settled_limits(spec: VerifierSpec) -> EngineLimits:
+    """With a KV budget: what the GPU has left once the model is loaded, unless it was given."""
+    import torch  # noqa: PLC0415
+
+    limits = spec.limits
+    if limits.kv_budget_bytes is not None or not spec.device.startswith("cuda"):
+        return limits
+    memory, own = torch.cuda.mem_get_info(spec.device), torch.cuda.memory_reserved(spec.device)
+    return replace(limits, kv_budget_bytes=gpu_kv_bytes(*memory, own, limits.gpu_share))
 
 
 def torch_drafter(spec: DrafterSpec) -> BuiltDrafter:

@@ -13,12 +13,13 @@ class TorchVerifier(PagedVerifier):
 
     def __init__(self, target: LoadedModel, limits: EngineLimits, judge: MismatchJudge | None = None) -> None:
         """Take over the target's model and allocate its KV pool; see ``PagedVerifier`` for ``judge``."""
-        total_blocks = limits.total_blocks(kv_bytes_per_token(target.model))
+        token_bytes = kv_bytes_per_token(target.model)
+        total_blocks = limits.total_blocks(token_bytes)
         super().__init__(
             target_model(target.model, total_blocks, limits.block_tokens, limits.parts),
             vocab_size=target.vocab_size,
             max_context_tokens=target.max_context_tokens,
             prefill_chunk_tokens=limits.prefill_chunk_tokens,
-            kept_rows_bytes=kept_rows_bytes(limits.kv_budget_bytes),
+            kept_rows_bytes=kept_rows_bytes(total_blocks * limits.block_tokens * token_bytes),
             judge=judge,
         )

@@ -22,7 +22,7 @@ def vllm_verifier(spec: VerifierSpec) -> BuiltVerifier:
         vocab_size=facts.vocab_size,
         max_context_tokens=min(facts.max_context_tokens, model.max_positions),
         prefill_chunk_tokens=spec.limits.prefill_chunk_tokens,
-        kept_rows_bytes=kept_rows_bytes(spec.limits.kv_budget_bytes),
+        kept_rows_bytes=kept_rows_bytes(model.kv_bytes),
     )
     return BuiltVerifier(engine, facts, spec.machine(facts.name, SUPPORTED_VERSION))
 

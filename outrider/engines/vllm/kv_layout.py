@@ -16,6 +16,7 @@ class KvLayout:
     window_tokens: int | None  # the smallest sliding or chunked attention window; None if attention is full
     blocks: int  # how many, the null block among them
     block_tokens: int  # positions per block
+    block_bytes: int  # of KV per block, on one GPU under tensor parallelism
     max_context_tokens: int  # positions the runner's buffers are made for
     unfed: tuple[str, ...]  # what the model has that a pass here cannot feed
 
@@ -56,6 +57,7 @@ def describe(runner: Any) -> KvLayout:
         window_tokens=min((window for window in windows if window is not None), default=None),
         blocks=runner.kv_cache_config.num_blocks,
         block_tokens=min((spec.block_size for spec in specs), default=0),
+        block_bytes=sum(len(group.layer_names) * group.kv_cache_spec.page_size_bytes for group in groups),
         max_context_tokens=runner.max_model_len,
         unfed=tuple(name for name, present in features.items() if present),
     )

@@ -31,6 +31,7 @@ class VllmForward:
     """A ``BranchModel``: one vLLM engine with all its KV blocks. Use it in the thread that made it.
 
     Attributes:
+        kv_bytes: of all KV blocks.
         max_positions: of the longest sequence: vLLM shortens the context to what the KV memory holds.
         no_logits: as wide as the model's head.
     """
@@ -56,6 +57,7 @@ class VllmForward:
         try:
             layout = self._runner.describe()
             self.total_blocks = self._blocks_for_us(layout)
+            self.kv_bytes = layout.blocks * layout.block_bytes
             self.max_positions = layout.max_context_tokens
             self.no_logits = self._self_test()
         except BaseException:

@@ -34,6 +34,7 @@ UNSUPPORTED_OPTIONS = frozenset(
         "worker_cls",
     }
 )
+_GPU_USE = 0.85  # of its share of a GPU, where KV may take what passes leave: rows that are kept come on top
 # On a GPU, passes whose segments all have this many tokens plus one run as one CUDA graph; all others piecewise.
 _UNIFORM_DRAFT_TOKENS = 4
 _WORKER = "outrider.engines.vllm.worker"  # vLLM imports its classes by name, in processes of its own too
@@ -63,7 +64,7 @@ class VllmSettings:
             "dtype": spec.dtype,
             "max_model_len": self.max_context_tokens,
             "block_size": spec.limits.block_tokens,
-            "kv_cache_memory_bytes": spec.limits.kv_budget_bytes,
+            "kv_cache_memory_bytes": spec.limits.kv_budget_bytes,  # None: what it finds free
             "max_num_seqs": min(self.max_pass_segments, spec.max_pass_tokens),
             "max_num_batched_tokens": spec.max_pass_tokens,
             "tensor_parallel_size": spec.tensor_parallel_size,
@@ -83,9 +84,13 @@ class VllmSettings:
 
     def engine_arguments(self) -> dict[str, object]:
         """All that ``EngineArgs`` is given; its other fields keep vLLM's defaults."""
-        # On a CPU, compiling takes minutes and gains little. On a GPU, KV memory is given in bytes, but by default vLLM
-        # would still insist that nearly all of the GPU is free.
-        defaults = {"enforce_eager": True} if self.spec.device == "cpu" else {"gpu_memory_utilization": 0.01}
+        # On a CPU, compiling takes minutes and gains little.
+        defaults = {"enforce_eager": True} if self.spec.device == "cpu" else {"gpu_memory_utilization": self._gpu_use()}
         return (
             {"disable_hybrid_kv_cache_manager": True} | defaults | dict(self.spec.vllm_options) | self.owned_arguments()
         )
+
+    def _gpu_use(self) -> float:
+        """Where KV memory is given in bytes, vLLM would by default still insist that nearly all of the GPU is free."""
+        limits = self.spec.limits
+        return 0.01 if limits.kv_budget_bytes is not None else _GPU_USE * limits.gpu_share

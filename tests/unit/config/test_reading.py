@@ -79,7 +79,10 @@ CONFIGS = st.builds(
     ),
     drafters=st.lists(GROUPS, unique_by=lambda group: group.name, max_size=3).map(tuple),
     verifiers=st.builds(
-        VerifierConfig, num_cpus=st.floats(0.001, 1024), resources=RESOURCES, kv_budget_mib=st.integers(16, 2**20)
+        VerifierConfig,
+        num_cpus=st.floats(0.001, 1024),
+        resources=RESOURCES,
+        kv_budget_mib=st.none() | st.integers(16, 2**20),
     ),
     speculation=st.integers(0, 64).map(lambda window: SpeculationConfig(k_max=max(window, 1), window=window)),
     slo=SLOS,
@@ -195,8 +198,11 @@ def test_custom_resources_are_summed_over_groups_and_verifiers() -> None:
 
 
 MISTAKES = [
-    ("verifiers: {kv_budget_mib: lots}", "verifiers.kv_budget_mib needs an integer in [16, 1048576], found 'lots'"),
-    ("verifiers: {kv_budget_mib: 8}", "verifiers.kv_budget_mib needs an integer in [16, 1048576], found 8"),
+    (
+        "verifiers: {kv_budget_mib: lots}",
+        "verifiers.kv_budget_mib needs an integer in [16, 1048576] or null, found 'lots'",
+    ),
+    ("verifiers: {kv_budget_mib: 8}", "verifiers.kv_budget_mib needs an integer in [16, 1048576] or null, found 8"),
     ("verifiers: {threads: true}", "verifiers.threads needs an integer in [1, 1024], found True"),
     ("verifiers: {threads: '2'}", "verifiers.threads needs an integer in [1, 1024], found '2'"),
     ("verifiers: {device: tpu}", "verifiers.device needs one of cpu, cuda, found 'tpu'"),

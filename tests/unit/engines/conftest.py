@@ -96,13 +96,12 @@ def verifier_over(
     judge: MismatchJudge | None,
 ) -> PagedVerifier:
     """The paged engine over any model, with the limits of ``torch_verifier``."""
-    limits = EngineLimits(kv_bytes_per_token(model) * forward.block_tokens * blocks)
     return PagedVerifier(
         forward,
         vocab_size=VOCAB,
         max_context_tokens=CONTEXT_TOKENS,
         prefill_chunk_tokens=prefill_chunk_tokens,
-        kept_rows_bytes=kept_rows_bytes(limits.kv_budget_bytes),
+        kept_rows_bytes=kept_rows_bytes(kv_bytes_per_token(model) * forward.block_tokens * blocks),
         judge=judge,
     )
 

@@ -107,6 +107,7 @@ def test_a_segment_sees_what_one_before_it_writes_in_the_same_pass(
 
 def test_every_block_but_vllms_null_block_is_ours(forward: VllmForward, tiny: LlamaForCausalLM) -> None:
     assert forward.total_blocks == 63
+    assert forward.kv_bytes == 64 * BLOCK_TOKENS * KV_BYTES_PER_TOKEN
     caches = forward._runner._core.model_executor.driver_worker.worker.model_runner.kv_caches  # noqa: SLF001 (vLLM's own)
     null = [cache[0].clone() for cache in caches]
     tokens = {block: tokens_of(100 + block, BLOCK_TOKENS) for block in range(forward.total_blocks)}

@@ -12,6 +12,7 @@ GOOD = KvLayout(
     window_tokens=None,
     blocks=64,
     block_tokens=32,
+    block_bytes=32 * 2 * 64,
     max_context_tokens=768,
     unfed=(),
 )
