@@ -46,10 +46,12 @@ def replace_linears(model: PreTrainedModel, made: Callable[[Sequence[WeightAndBi
 
 
 def together(layers: Sequence[nn.Module]) -> Callable[[Tensor], Tensor]:
-    """Layers of one input as one, ``[..., inputs] -> [..., all outputs]``."""
+    """Layers of one input as one, ``[..., inputs] -> [..., all outputs]``; what was made of them, if that is one."""
     wholes = {id(layer.whole): layer.whole for layer in layers if isinstance(layer, _Part)}
     if len(wholes) == 1:
         return next(iter(wholes.values())).product
+    if len(layers) == 1:
+        return layers[0].product if isinstance(layers[0], _Alone) else layers[0]
     return lambda rows: torch.cat([layer(rows) for layer in layers], -1)
 
 
@@ -58,10 +60,10 @@ class _Alone(nn.Module):
 
     def __init__(self, product: Product) -> None:
         super().__init__()
-        self._product = product
+        self.product = product
 
     def forward(self, rows: Tensor) -> Tensor:
-        return self._product(rows)
+        return self.product(rows)
 
 
 class _Whole:

@@ -7,6 +7,7 @@ from transformers import PreTrainedModel
 
 from outrider.engines.forward_model import MaskedModel
 from outrider.engines.torch.fused.model import FusedModel, can_fuse
+from outrider.engines.torch.fused.products import can_multiply, multiply_linears
 from outrider.engines.torch.linears import can_pack, pack_linears
 from outrider.engines.torch.model import DraftModel, PagedModel
 
@@ -22,7 +23,9 @@ def target_model(model: PreTrainedModel, total_blocks: int, block_tokens: int, p
     """
     if not _fits(model):
         return PagedModel(model, total_blocks, block_tokens)
-    if can_pack(model):
+    if can_multiply(model):
+        multiply_linears(model)
+    elif can_pack(model):
         pack_linears(model)
     return FusedModel(model, total_blocks, block_tokens, min(parts, _cores()))
 
@@ -41,4 +44,4 @@ def _cores() -> int:
 
 def _fits(model: PreTrainedModel) -> bool:
     narrow = model.device.type == "cpu" and model.dtype is not torch.float32
-    return can_fuse(model) and (can_pack(model) or not narrow)
+    return can_fuse(model) and (can_multiply(model) or can_pack(model) or not narrow)

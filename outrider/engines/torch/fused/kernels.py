@@ -69,16 +69,16 @@ def stored(typing_context: Any, value: Any, like: Any) -> Any:  # noqa: ARG001
     return like.dtype(types.float32, like), build
 
 
-def _compiled(**options: Any) -> Callable[[Any], Any]:
+def compiled(**options: Any) -> Callable[[Any], Any]:
     """Compiled at first use, once for all processes if there is a place to keep that."""
 
-    def compiled(function: Any) -> Any:
+    def made(function: Any) -> Any:
         try:
             return njit(cache=True, nogil=True, error_model="numpy", **options)(function)
         except RuntimeError:  # no folder that may be written to
             return njit(nogil=True, error_model="numpy", **options)(function)
 
-    return compiled
+    return made
 
 
 _inlined: Callable[[Any], Any] = njit(inline="always")
@@ -236,7 +236,7 @@ def exponential(value: Any) -> Any:
     return _times_power(p, power)
 
 
-@_compiled(fastmath=_LOOSE)
+@compiled(fastmath=_LOOSE)
 def _mean_square(row: Any) -> Any:
     total = _ZERO
     for i in range(len(row)):
@@ -244,7 +244,7 @@ def _mean_square(row: Any) -> Any:
     return total / np.float32(len(row))
 
 
-@_compiled()
+@compiled()
 def add_and_normalise(residual: Any, delta: Any, weight: Any, eps: Any, out: Any) -> None:
     """``residual += delta`` (``[N, H]`` float32; delta may have no rows); ``out`` is its RMS norm times ``weight``."""
     rows, width = residual.shape
@@ -258,7 +258,7 @@ def add_and_normalise(residual: Any, delta: Any, weight: Any, eps: Any, out: Any
             out[n, i] = stored(row[i] * factor * weight[i], out)
 
 
-@_compiled(fastmath=_LOOSE)
+@compiled(fastmath=_LOOSE)
 def gate(both: Any, out: Any) -> None:
     """``silu(g) * u`` of ``both`` ``[N, 2 * width]``, g before u."""
     rows, width = out.shape
@@ -269,7 +269,7 @@ def gate(both: Any, out: Any) -> None:
             found[i] = stored(g / (_ONE + exponential(-g)) * wide(ups[i]), out)
 
 
-@_compiled()
+@compiled()
 def _rotate(head: Any, weight: Any, eps: Any, cosine: Any, sine: Any, factor: Any, out: Any) -> None:
     """One head ``[d]``, normed first if it has a ``weight``, turned to its position and times ``factor``."""
     half = len(cosine)
@@ -285,7 +285,7 @@ def _rotate(head: Any, weight: Any, eps: Any, cosine: Any, sine: Any, factor: An
         out[half + i] = (b * cosine[i] + a * sine[i]) * factor
 
 
-@_compiled()
+@compiled()
 def write(
     projected: Any,
     heads: int,
@@ -310,10 +310,10 @@ def write(
                 keys[head, block, i, place] = stored(turned[i], keys)
             at += kv_heads * width
             for i in range(width):
-                values[head, slots[n], i] = projected[n, at + i]
+                values[head, slots[n], i] = stored(wide(projected[n, at + i]), values)
 
 
-@_compiled()
+@compiled()
 def _score(query: Any, keys: Any, head: int, table: Any, straight: int, path: Any, scores: Any) -> None:
     """``scores`` ``[Q, n]`` of ``query`` ``[Q, d]`` with one head's keys, the path's behind the others."""
     count, width = query.shape
@@ -335,7 +335,7 @@ def _score(query: Any, keys: Any, head: int, table: Any, straight: int, path: An
             scores[q, straight + j] = _product(query[q], keys[head, path[j] // size], path[j] % size)
 
 
-@_compiled()
+@compiled()
 def _product(query: Any, block: Any, place: int) -> Any:
     """Of ``query`` ``[d]`` and one key of a ``block`` ``[d, block_tokens]``."""
     total = _ZERO
@@ -344,7 +344,7 @@ def _product(query: Any, block: Any, place: int) -> Any:
     return total
 
 
-@_compiled(fastmath=_LOOSE)
+@compiled(fastmath=_LOOSE)
 def _weigh(scores: Any) -> None:
     """Scores of one query become its weights."""
     largest = scores[0]
@@ -359,7 +359,7 @@ def _weigh(scores: Any) -> None:
         scores[i] /= total
 
 
-@_compiled()
+@compiled()
 def _add_values(weights: Any, first: int, values: Any, head: int, slot: int, count: int, sums: Any) -> None:
     """``sums`` ``[Q, d]`` += ``weights[:, first:]`` times ``count`` consecutive values of one head, in order."""
     queries, width = sums.shape
@@ -373,7 +373,7 @@ def _add_values(weights: Any, first: int, values: Any, head: int, slot: int, cou
                 sums[q, i] = fma(weights[q, first + j], wide(values[head, slot + j, i]), sums[q, i])
 
 
-@_compiled()
+@compiled()
 def _sum_values(
     weights: Any, values: Any, head: int, table: Any, size: int, shortest: int, rows: int, path: Any, sums: Any
 ) -> None:
@@ -392,7 +392,7 @@ def _sum_values(
             _add_values(own_weights, shortest + j, values, head, path[j], 1, own_sums)
 
 
-@_compiled()
+@compiled()
 def _run_of(n: int, sequences: Any, lengths: Any) -> int:
     """How many rows from ``n`` on, of one sequence and each behind the one before, are computed together."""
     count = 1
@@ -405,7 +405,7 @@ def _run_of(n: int, sequences: Any, lengths: Any) -> int:
     return count
 
 
-@_compiled()
+@compiled()
 def attend(
     projected: Any,
     weight: Any,

@@ -26,6 +26,7 @@ from transformers import PreTrainedModel
 from outrider.contracts.tree import ancestors
 from outrider.engines.forward_model import Move, PassResult, Segment
 from outrider.engines.torch.fused.kernels import add_and_normalise, attend, gate, write
+from outrider.engines.torch.fused.products import Paneled, stored_numbers
 from outrider.engines.torch.replacing import together
 from outrider.engines.torch.sizes import LARGEST
 
@@ -36,6 +37,7 @@ _ROWS_A_PART = 24  # with fewer, what a second part brings is lost again to whoe
 _STORED = {torch.bfloat16: np.uint16, torch.float32: np.float32}
 
 _Array = NDArray[Any]
+_Product = Callable[[_Array], _Array]  # of rows as they are stored
 
 
 def can_fuse(model: PreTrainedModel) -> bool:
@@ -59,10 +61,10 @@ def can_fuse(model: PreTrainedModel) -> bool:
 class _Layer:
     """One layer's linear layers, norm weights (float32) and pool."""
 
-    project: Callable[[Tensor], Tensor]
-    output: Callable[[Tensor], Tensor]
-    up: Callable[[Tensor], Tensor]
-    down: Callable[[Tensor], Tensor]
+    project: _Product
+    output: _Product
+    up: _Product
+    down: _Product
     before: _Array
     between: _Array
     query: _Array  # empty: not normed
@@ -109,11 +111,11 @@ class FusedModel:
         config: Any = model.config
         body: Any = model.base_model
         self.total_blocks, self.block_tokens = total_blocks, block_tokens
-        self._model, self._stored = model, _STORED[model.dtype]
+        self._stored = _STORED[model.dtype]
         self._heads, self._width = config.num_attention_heads, _head_dim(config)
-        self._kv_heads, self._vocab_size = config.num_key_value_heads, config.vocab_size
-        self._eps = np.float32(config.rms_norm_eps)
+        self._kv_heads, self._eps = config.num_key_value_heads, np.float32(config.rms_norm_eps)
         self._embedding, self._last_norm = body.embed_tokens, _weight(body.norm)
+        self._head = _product(model.get_output_embeddings())
         self._layers = [self._layer(layer) for layer in body.layers]
         self._cosines, self._sines = self._rotation(body.rotary_emb, config.max_position_embeddings)
         self._scale = np.float32(body.layers[0].self_attn.scaling)
@@ -121,12 +123,7 @@ class FusedModel:
         self._threads = ThreadPoolExecutor(threads)
         self._beside = ThreadPoolExecutor(parts - 1, "part", torch.set_num_threads, (threads,)) if parts > 1 else None
         self._parts = parts
-        self.forward([Segment([0], 0, [0], 1)])  # compiles what was not before
-
-    @property
-    def no_logits(self) -> Tensor:
-        """``[0, vocab]``."""
-        return torch.empty(0, self._vocab_size, dtype=self._model.dtype)
+        self.no_logits = self.forward([Segment([0], 0, [0], 1)]).logits[:0].clone()  # compiles what was not before
 
     @property
     def pools(self) -> list[_Array]:
@@ -156,8 +153,8 @@ class FusedModel:
             own = some(last)
         finally:  # nobody writes into the pool behind a pass that has failed
             wait(others)
-        hidden = self._tensor(np.concatenate([*(other.result() for other in others), own]) if others else own)
-        return PassResult(self._model.get_output_embeddings()(hidden), hidden if want_hidden else None)
+        hidden = np.concatenate([*(other.result() for other in others), own]) if others else own
+        return PassResult(_tensor(self._head(hidden)), _tensor(hidden) if want_hidden else None)
 
     def _cuts(self, rows: int) -> list[int]:
         """Where a pass is cut into parts: ``[0, .., rows]``."""
@@ -175,16 +172,16 @@ class FusedModel:
         """
         *before, own = written
         residual = self._embedding(token_ids).float().numpy()
-        delta = np.empty((0, residual.shape[1]), self._stored)
+        delta = np.empty((0, residual.shape[1]), np.float32)
         for number, layer in enumerate(self._layers):
-            projected = self._computed(layer.project, self._normed(residual, delta, layer.before))
+            projected = layer.project(self._normed(residual, delta, layer.before))
             self._write(layer, projected, rows)
             own[number].set()
             for part in before:
                 part[number].wait()
-            delta = self._computed(layer.output, self._attended(layer, projected, rows))
+            delta = layer.output(self._attended(layer, projected, rows))
             normed = self._normed(residual, delta, layer.between)
-            delta = self._computed(layer.down, self._gated(self._computed(layer.up, normed)))
+            delta = layer.down(self._gated(layer.up(normed)))
         return self._normed(residual[wanted], delta[wanted], self._last_norm)
 
     @torch.inference_mode()
@@ -202,10 +199,10 @@ class FusedModel:
         nothing = np.empty(0, np.float32)
         shape = (self._kv_heads, self.total_blocks, self._width, self.block_tokens)
         return _Layer(
-            together([attention.q_proj, attention.k_proj, attention.v_proj]),
-            attention.o_proj,
-            together([mlp.gate_proj, mlp.up_proj]),
-            mlp.down_proj,
+            _product(attention.q_proj, attention.k_proj, attention.v_proj),
+            _product(attention.o_proj),
+            _product(mlp.gate_proj, mlp.up_proj),
+            _product(mlp.down_proj),
             _weight(layer.input_layernorm),
             _weight(layer.post_attention_layernorm),
             _weight(attention.q_norm) if hasattr(attention, "q_norm") else nothing,
@@ -268,15 +265,6 @@ class FusedModel:
         list(self._threads.map(some, map(slice, cuts, cuts[1:])))
         return out
 
-    def _computed(self, linear: Callable[[Tensor], Tensor], rows: _Array) -> _Array:
-        found = linear(self._tensor(rows))
-        numbers: _Array = (found if found.dtype is torch.float32 else found.view(torch.uint16)).numpy()
-        return numbers
-
-    def _tensor(self, rows: _Array) -> Tensor:
-        found = torch.from_numpy(rows)
-        return found if found.dtype is torch.float32 else found.view(torch.bfloat16)
-
 
 @cache
 def _multiplies_and_adds() -> bool:
@@ -324,6 +312,19 @@ def _branches(segments: Sequence[Segment], tables: _Array, block_tokens: int) ->
 
 def _slot(blocks: Sequence[int], at: int, block_tokens: int) -> int:
     return blocks[at // block_tokens] * block_tokens + at % block_tokens
+
+
+def _product(*layers: nn.Module) -> _Product:
+    """Layers of one input as one; without a detour where it is computed here."""
+    linear = together(layers)
+    if isinstance(linear, Paneled):
+        return linear.multiplied
+    return lambda rows: stored_numbers(linear(_tensor(rows)))
+
+
+def _tensor(rows: _Array) -> Tensor:
+    found = torch.from_numpy(rows)
+    return found if found.dtype is torch.float32 else found.view(torch.bfloat16)
 
 
 def _weight(norm: nn.Module) -> _Array:

@@ -1,7 +1,7 @@
-"""In bfloat16 on a CPU a row's logits are the same bits however its sequence is cut into passes, and in any company."""
+"""On a CPU a row's logits are the same bits however its sequence is cut into passes, and in any company."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from outrider.engines.kinds import VerifierSpec
 from outrider.engines.limits import EngineLimits
 from outrider.engines.registry import VERIFIERS
 from outrider.engines.torch.fused.model import FusedModel
+from outrider.engines.torch.fused.products import can_multiply, multiply_linears
 from outrider.engines.torch.linears import can_pack, pack_linears, unpackable_weights
 from outrider.engines.torch.model import PagedModel
 from outrider.engines.torch.served import target_model
@@ -63,33 +64,59 @@ class Served:
         make: Callable[[], PreTrainedModel],
         serve: Callable[[PreTrainedModel, int, int], MaskedModel],
         block_tokens: int = 8,
+        dtype: torch.dtype = torch.bfloat16,
     ) -> None:
-        self.make, self._serve, self._block_tokens = make, serve, block_tokens
+        self.make, self._serve, self._block_tokens, self._dtype = make, serve, block_tokens, dtype
 
     def __call__(self) -> MaskedModel:
-        """In bfloat16."""
+        """On one thread."""
         torch.manual_seed(0)
-        model = self.make().bfloat16().eval()
-        if not can_pack(model):
-            pytest.skip("this processor does not compute in bfloat16")
+        made = self.make().eval()
+        model = made.bfloat16() if self._dtype is torch.bfloat16 else made
+        if not (can_pack(model) or can_multiply(model)):
+            pytest.skip("this processor does not compute in this type")
         return self._serve(model, 200, self._block_tokens)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def packed(model: PreTrainedModel, total_blocks: int, block_tokens: int) -> MaskedModel:
+    """Over linear layers of a library."""
+    pack_linears(model)
+    return FusedModel(model, total_blocks, block_tokens)
 
 
 def in_parts(model: PreTrainedModel, total_blocks: int, block_tokens: int) -> MaskedModel:
     """Passes of 72 rows and more are made by three threads."""
+    multiply_linears(model)
+    return FusedModel(model, total_blocks, block_tokens, parts=3)
+
+
+def packed_in_parts(model: PreTrainedModel, total_blocks: int, block_tokens: int) -> MaskedModel:
+    """Likewise, over linear layers of a library."""
     pack_linears(model)
     return FusedModel(model, total_blocks, block_tokens, parts=3)
 
 
-EVERY_MODEL = pytest.mark.parametrize(
-    "served",
-    [
-        *(pytest.param(Served(make, PagedModel), id=f"{make.__name__}-paged") for make in (llama, qwen3, gpt2)),
-        *(pytest.param(Served(make, target_model), id=f"{make.__name__}-fused") for make in (llama, qwen2, qwen3)),
-        pytest.param(Served(llama, target_model, block_tokens=16), id="llama-fused-lanes"),
-        pytest.param(Served(llama, in_parts), id="llama-fused-parts"),
-    ],
-)
+NARROW = [
+    *(pytest.param(Served(make, PagedModel), id=f"{make.__name__}-paged") for make in (llama, qwen3, gpt2)),
+    *(pytest.param(Served(make, packed), id=f"{make.__name__}-packed") for make in (llama, qwen2, qwen3)),
+    *(pytest.param(Served(make, target_model), id=f"{make.__name__}-served") for make in (llama, qwen2, qwen3)),
+    pytest.param(Served(llama, target_model, block_tokens=16), id="llama-served-lanes"),
+    pytest.param(Served(llama, in_parts), id="llama-parts"),
+    pytest.param(Served(llama, packed_in_parts), id="llama-packed-parts"),
+]
+WIDE = [
+    pytest.param(Served(qwen2, target_model, dtype=torch.float32), id="qwen2-float32"),
+    pytest.param(Served(llama, in_parts, block_tokens=16, dtype=torch.float32), id="llama-float32-parts"),
+]
+EVERY_MODEL = pytest.mark.parametrize("served", [*NARROW, *WIDE])
 TOKENS = random.Random(0).choices(range(VOCAB), k=LENGTH)
 BLOCKS = list(range(1, 40))
 
@@ -155,7 +182,7 @@ def test_a_tree_says_what_its_paths_say(served: Served, prefix: int) -> None:
     assert torch.equal(model.forward([Segment([20, 21], prefix + 3, BLOCKS, 2)]).logits, expected)
 
 
-@EVERY_MODEL
+@pytest.mark.parametrize("served", NARROW)
 def test_the_same_bits_are_the_right_ones(served: Served) -> None:
     """Of a text in chunks and of a tree behind it: as near to float32's as what plain transformers say in bfloat16."""
     torch.manual_seed(0)
