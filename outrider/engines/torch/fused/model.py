@@ -1,8 +1,9 @@
 """One forward pass of a decoder of the Llama family on a CPU, over the same paged pool as ``PagedModel``.
 
 Transformers' modules take ten small operations for a norm and as many for a rotation; here each is a part of one loop
-(``kernels``), attention reads its keys and values where they lie, and what is added up over layers stays in float32. A
-row's result depends on its own prefix alone, by construction. Linear layers are the model's own, packed or quantised.
+(``kernels``), attention (``attending``) reads its keys and values where they lie, and what is added up over layers
+stays in float32. A row's result depends on its own prefix alone, by construction. Linear layers are those the model
+was given: ``products``, packed or quantised.
 
 A pass of many rows is made in parts side by side, each by a thread through all layers: threads that share each linear
 layer would wait for one another two hundred times a pass, and for whoever else has their core just then.
@@ -25,7 +26,8 @@ from transformers import PreTrainedModel
 
 from outrider.contracts.tree import ancestors
 from outrider.engines.forward_model import Move, PassResult, Segment
-from outrider.engines.torch.fused.kernels import add_and_normalise, attend, gate, write
+from outrider.engines.torch.fused.attending import attend
+from outrider.engines.torch.fused.kernels import add_and_normalise, gate, write
 from outrider.engines.torch.fused.products import Paneled, stored_numbers
 from outrider.engines.torch.replacing import together
 from outrider.engines.torch.sizes import LARGEST

@@ -13,22 +13,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from llvmlite import binding, ir
+from llvmlite import binding
 from numba import types
 from numba.core import cgutils
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from outrider.engines.torch.fused.kernels import LANES, compiled, intrinsic
+from outrider.engines.torch.fused.compiling import F32, FLOATS, I32, I64, LANES, WORDS, Code, code, compiled, intrinsic
 from outrider.engines.torch.replacing import Bias, WeightAndBias, replace_linears
 
 _VECTORS = 4  # of outputs in a panel
 _PANEL = _VECTORS * LANES
 _MOST_ROWS = 6  # whose sums fit into the registers, with a panel's weights
 _LINE_BYTES = 64  # of memory
-_I32, _I64, _F32 = ir.IntType(32), ir.IntType(64), ir.FloatType()
-_FLOATS, _WORDS = ir.VectorType(_F32, LANES), ir.VectorType(_I32, LANES)
+_PIECE_BYTES = 2**25
 
 _Array = NDArray[Any]
 
@@ -48,7 +47,8 @@ def can_multiply(model: PreTrainedModel) -> bool:
 
 def multiply_linears(model: PreTrainedModel) -> None:
     """Replace all linear layers of a model in place, for a caller that takes results in float32."""
-    replace_linears(model, paneled)
+    memory = _Memory()
+    replace_linears(model, lambda layers: paneled(layers, memory))
 
 
 @cache
@@ -88,12 +88,30 @@ def _steps(rows: _Array) -> _Array:
     return rows if rows.dtype == np.float32 else rows.view(np.uint32)
 
 
-def paneled(layers: Sequence[WeightAndBias]) -> Paneled:
+class _Memory:
+    """In large pieces, which systems map in large pages: weights are read a tenth faster than in small ones."""
+
+    def __init__(self) -> None:
+        self._left = np.empty(0, np.uint8)
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> _Array:
+        """They begin with a line of memory: half of all vectors would lie in two."""
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        if len(self._left) < size + _LINE_BYTES:
+            self._left = np.zeros(max(size + _LINE_BYTES, _PIECE_BYTES), np.uint8)
+        first = -self._left.ctypes.data % _LINE_BYTES
+        found: _Array = self._left[first : first + size].view(dtype).reshape(shape)
+        self._left = self._left[first + size :]
+        return found
+
+
+def paneled(layers: Sequence[WeightAndBias], memory: _Memory | None = None) -> Paneled:
     """Layers of one input as one product."""
+    memory = memory or _Memory()
     steps = _steps(stored_numbers(torch.cat([weight for weight, _ in layers]).contiguous()))
     outputs = len(steps)
     panels = -(-outputs // _PANEL)
-    weight = _aligned((panels, steps.shape[1], _PANEL), steps.dtype)
+    weight = memory.zeros((panels, steps.shape[1], _PANEL), steps.dtype)
     for panel in range(panels):
         part = steps[panel * _PANEL : (panel + 1) * _PANEL]
         weight[panel, :, : len(part)] = part.T
@@ -105,55 +123,6 @@ def paneled(layers: Sequence[WeightAndBias]) -> Paneled:
 
 def _bias(bias: Bias, width: int) -> Tensor:
     return torch.zeros(width) if bias is None else bias.float()
-
-
-def _aligned(shape: tuple[int, ...], dtype: Any) -> _Array:
-    """Zeros that begin with a line of memory: half of all vectors would lie in two."""
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    raw = np.zeros(size + _LINE_BYTES, np.uint8)
-    first = -raw.ctypes.data % _LINE_BYTES
-    found: _Array = raw[first : first + size].view(dtype).reshape(shape)
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class _Code:
-    """Instructions, as they are put together."""
-
-    builder: Any
-    narrow: bool  # inputs and weights are pairs of bfloat16
-
-    @property
-    def vector(self) -> Any:
-        """Of what is read at once."""
-        return _WORDS if self.narrow else _FLOATS
-
-    def at(self, array: Any, offset: Any, kind: Any) -> Any:
-        """A place in an array."""
-        return self.builder.bitcast(self.builder.gep(array, [offset]), kind.as_pointer())
-
-    def product(self) -> Callable[[Any, Any, Any], Any]:
-        """What adds one input times a vector of weights to a total."""
-        name = "llvm.x86.avx512bf16.dpbf16ps.512" if self.narrow else f"llvm.fma.v{LANES}f32"
-        kind = ir.FunctionType(_FLOATS, [_FLOATS, self.vector, self.vector])
-        known = cgutils.get_or_insert_function(self.builder.module, kind, name)
-        if self.narrow:
-            return lambda total, one, weights: self.builder.call(known, [total, one, weights])
-        return lambda total, one, weights: self.builder.call(known, [one, weights, total])
-
-    def everywhere(self, place: Any) -> Any:
-        """A vector of what stands in one place."""
-        single = self.builder.load(place, align=4)
-        first = self.builder.insert_element(ir.Constant(self.vector, ir.Undefined), single, _I32(0))
-        return self.builder.shuffle_vector(first, first, ir.Constant(_WORDS, [0] * LANES))
-
-    def plus(self, offset: Any, number: int) -> Any:
-        """A place further on."""
-        return self.builder.add(offset, _I64(number))
-
-    def vectors(self, offset: Any) -> list[Any]:
-        """Where the vectors of a panel begin."""
-        return [self.plus(offset, vector * LANES) for vector in range(_VECTORS)]
 
 
 def _summing(rows: int) -> Any:
@@ -178,8 +147,7 @@ def _summing(rows: int) -> Any:
         narrow = weight.dtype != types.float32
 
         def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            data = (context.make_array(signature.args[i])(context, builder, args[i]).data for i in (0, 2, 5, 6))
-            _emit(_Code(builder, narrow), rows, tuple(data), args[1], args[3], args[4], args[7])
+            _emit(code(context, builder, signature, args), rows, args, narrow=narrow)
             return context.get_dummy_value()
 
         i = types.int64
@@ -188,33 +156,43 @@ def _summing(rows: int) -> Any:
     return sums
 
 
-def _emit(
-    code: _Code, rows: int, arrays: tuple[Any, Any, Any, Any], first: Any, panel: Any, steps: Any, width: Any
-) -> None:
+def _emit(made: Code, rows: int, args: Any, *, narrow: bool) -> None:
     """As ``sums``; totals stay in registers."""
-    builder, product = code.builder, code.product()
-    inputs, weight, bias, out = arrays
-    word = _I32 if code.narrow else _F32
-    outputs = builder.mul(panel, _I64(_PANEL))
-    totals = [[cgutils.alloca_once(builder, _FLOATS) for _ in range(_VECTORS)] for _ in range(rows)]
-    for vector, offset in enumerate(code.vectors(outputs)):
-        start = builder.load(code.at(bias, offset, _FLOATS), align=4)
+    builder, product = made.builder, _product(made, narrow=narrow)
+    _, first, _, panel, steps, _, _, width = args
+    read, word = (WORDS, I32) if narrow else (FLOATS, F32)
+    outputs = builder.mul(panel, I64(_PANEL))
+    totals = [[cgutils.alloca_once(builder, FLOATS) for _ in range(_VECTORS)] for _ in range(rows)]
+    for vector, offset in enumerate(_vectors(made, outputs)):
+        start = builder.load(made.at(5, offset, FLOATS), align=4)
         for total in totals:
             builder.store(start, total[vector])
-    begins = [builder.mul(code.plus(first, row), steps) for row in range(rows)]
+    begins = [builder.mul(made.plus(first, row), steps) for row in range(rows)]
     before = builder.mul(outputs, steps)
     with cgutils.for_range(builder, steps) as loop:
-        here = builder.add(before, builder.mul(loop.index, _I64(_PANEL)))
-        places = [code.at(weight, offset, code.vector) for offset in code.vectors(here)]
-        weights = [builder.load(place, align=_LINE_BYTES) for place in places]
+        here = made.behind(before, loop.index, _PANEL)
+        weights = [builder.load(made.at(2, place, read), align=_LINE_BYTES) for place in _vectors(made, here)]
         for begin, total in zip(begins, totals, strict=True):
-            one = code.everywhere(code.at(inputs, builder.add(begin, loop.index), word))
+            one = made.everywhere(made.at(0, builder.add(begin, loop.index), word), read)
             for known, many in zip(total, weights, strict=True):
                 builder.store(product(builder.load(known), one, many), known)
     for row, total in enumerate(totals):
-        place = builder.add(builder.mul(code.plus(first, row), width), outputs)
-        for known, offset in zip(total, code.vectors(place), strict=True):
-            builder.store(builder.load(known), code.at(out, offset, _FLOATS), align=4)
+        place = builder.add(builder.mul(made.plus(first, row), width), outputs)
+        for known, offset in zip(total, _vectors(made, place), strict=True):
+            builder.store(builder.load(known), made.at(6, offset, FLOATS), align=4)
+
+
+def _product(made: Code, *, narrow: bool) -> Callable[[Any, Any, Any], Any]:
+    """What adds one input times a vector of weights to a total."""
+    if narrow:
+        return made.known("llvm.x86.avx512bf16.dpbf16ps.512", FLOATS, FLOATS, WORDS, WORDS)
+    both = made.fma()
+    return lambda total, one, weights: both(one, weights, total)
+
+
+def _vectors(made: Code, offset: Any) -> list[Any]:
+    """Where the vectors of a panel begin."""
+    return [made.plus(offset, vector * LANES) for vector in range(_VECTORS)]
 
 
 _sums: Sequence[Callable[..., None]] = [_summing(rows) for rows in range(1, _MOST_ROWS + 1)]

@@ -23,7 +23,7 @@ from transformers import (
 
 from outrider.engines.forward_model import Move, Segment
 from outrider.engines.torch.fused import model as fused_model
-from outrider.engines.torch.fused.kernels import exponential
+from outrider.engines.torch.fused.compiling import exponential
 from outrider.engines.torch.fused.model import FusedModel, can_fuse
 from outrider.engines.torch.int8 import has_int8, quantise_linears
 from outrider.engines.torch.model import DraftModel, PagedModel

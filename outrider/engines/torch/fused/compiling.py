@@ -1,0 +1,165 @@
+"""What loops are compiled with, and small pieces that they share.
+
+A loop that was compiled is kept until its own file changes: touch the others after a change here.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic as _numbas_intrinsic
+
+intrinsic: Callable[[Any], Any] = _numbas_intrinsic
+
+LANES = 16  # computed side by side
+ZERO, ONE = np.float32(0.0), np.float32(1.0)
+LOOSE = {"reassoc", "contract", "nnan", "nsz"}  # sums in any order, but always the same for as many numbers
+I16, I32, I64, F32 = ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
+FLOATS, WORDS = ir.VectorType(F32, LANES), ir.VectorType(I32, LANES)
+_LOG2_E = np.float32(1.4426950408889634)
+_LEAST_POWER, _MOST_POWER = np.float32(-87.0), np.float32(88.0)
+# 2**f for -0.5 <= f <= 0.5, within 2e-8 (Taylor's).
+_C1, _C2, _C3 = np.float32(0.6931471805599453), np.float32(0.2402265069591007), np.float32(0.05550410866482158)
+_C4, _C5, _C6 = np.float32(0.009618129107628477), np.float32(0.0013333558146428443), np.float32(0.00015403530393381608)
+
+
+def compiled(**options: Any) -> Callable[[Any], Any]:
+    """Compiled at first use, once for all processes if there is a place to keep that."""
+
+    def made(function: Any) -> Any:
+        try:
+            return njit(cache=True, nogil=True, error_model="numpy", **options)(function)
+        except RuntimeError:  # no folder that may be written to
+            return njit(nogil=True, error_model="numpy", **options)(function)
+
+    return made
+
+
+inlined: Callable[[Any], Any] = njit(inline="always")
+inner: Callable[[Any], Any] = njit(nogil=True, error_model="numpy")  # kept with whoever calls it
+
+
+@intrinsic
+def fma(typing_context: Any, a: Any, b: Any, c: Any) -> Any:  # noqa: ARG001 (numba's interface)
+    """``a * b + c`` in float32, rounded once."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+        return builder.fma(*args)
+
+    return types.float32(types.float32, types.float32, types.float32), build
+
+
+@intrinsic
+def wide(typing_context: Any, value: Any) -> Any:  # noqa: ARG001
+    """A stored number as float32; bfloat16 is stored as its bits."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+        if value == types.float32:
+            return args[0]
+        return builder.bitcast(builder.shl(builder.zext(args[0], I32), I32(16)), F32)
+
+    return types.float32(types.float32 if value == types.float32 else types.uint16), build
+
+
+@intrinsic
+def stored(typing_context: Any, value: Any, like: Any) -> Any:  # noqa: ARG001
+    """A float32 as it is stored in an array ``like`` this: bfloat16 is rounded to the nearest, or even."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+        if like.dtype == types.float32:
+            return args[0]
+        bits = builder.bitcast(args[0], I32)
+        odd = builder.and_(builder.lshr(bits, I32(16)), I32(1))
+        rounded = builder.add(builder.add(bits, I32(0x7FFF)), odd)
+        return builder.trunc(builder.lshr(rounded, I32(16)), I16)
+
+    return like.dtype(types.float32, like), build
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Instructions over flat arrays, as they are put together."""
+
+    builder: Any
+    arrays: Sequence[Any]  # pointers to their first numbers
+
+    def at(self, array: int, offset: Any, kind: Any) -> Any:
+        """A place in an array, where such a thing stands."""
+        return self.builder.bitcast(self.builder.gep(self.arrays[array], [offset]), kind.as_pointer())
+
+    def plus(self, offset: Any, number: int) -> Any:
+        """A place further on."""
+        return self.builder.add(offset, I64(number))
+
+    def behind(self, offset: Any, step: Any, count: int) -> Any:
+        """A place so many steps further on."""
+        return self.builder.add(offset, self.builder.mul(step, I64(count)))
+
+    def everywhere(self, place: Any, kind: Any) -> Any:
+        """A vector of the one number in a place."""
+        first = self.builder.insert_element(ir.Constant(kind, ir.Undefined), self.builder.load(place, align=4), I32(0))
+        return self.builder.shuffle_vector(first, first, ir.Constant(WORDS, [0] * LANES))
+
+    def known(self, name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
+        """One of LLVM's own functions."""
+        found = cgutils.get_or_insert_function(self.builder.module, ir.FunctionType(result, arguments), name)
+        return lambda *values: self.builder.call(found, values)
+
+    def fma(self) -> Callable[..., Any]:
+        """``a * b + c`` of vectors, rounded once."""
+        return self.known(f"llvm.fma.v{LANES}f32", FLOATS, FLOATS, FLOATS, FLOATS)
+
+
+def code(context: Any, builder: Any, signature: Any, args: Any) -> Code:
+    """Over all arguments that are arrays."""
+    arrays = {
+        i: context.make_array(kind)(context, builder, args[i]).data
+        for i, kind in enumerate(signature.args)
+        if isinstance(kind, types.Array)
+    }
+    return Code(builder, [arrays.get(i) for i in range(len(args))])
+
+
+@intrinsic
+def _nearest(typing_context: Any, value: Any) -> Any:  # noqa: ARG001
+    """The nearest integer, as a float32."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+        kind = ir.FunctionType(F32, [F32])
+        return builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.roundeven.f32"), args)
+
+    return types.float32(types.float32), build
+
+
+@intrinsic
+def _times_power(typing_context: Any, value: Any, power: Any) -> Any:  # noqa: ARG001
+    """``value`` times two to the integer ``power``, both float32."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+        exponent = builder.shl(builder.fptosi(args[1], I32), I32(23))
+        return builder.bitcast(builder.add(builder.bitcast(args[0], I32), exponent), F32)
+
+    return types.float32(types.float32, types.float32), build
+
+
+@inlined
+def exponential(value: Any) -> Any:
+    """Of a float32, within 2e-6 of its size; beyond -87 and 88 what it is there."""
+    clamped = min(max(value, _LEAST_POWER), _MOST_POWER)
+    power = _nearest(clamped * _LOG2_E)
+    f = fma(clamped, _LOG2_E, -power)
+    p = fma(f, fma(f, fma(f, fma(f, fma(f, fma(f, _C6, _C5), _C4), _C3), _C2), _C1), ONE)
+    return _times_power(p, power)
+
+
+@compiled(fastmath=LOOSE)
+def mean_square(row: Any) -> Any:
+    """Of a row of float32."""
+    total = ZERO
+    for i in range(len(row)):
+        total += row[i] * row[i]
+    return total / np.float32(len(row))
