@@ -30,6 +30,7 @@ from bench.harness.options import positive_int
 from bench.harness.prompts import PROMPTS
 from bench.harness.record import write_record
 from cluster.reports.tables import percent, show_table
+from outrider.engines.torch.fused.products import can_multiply
 from outrider.engines.torch.kind import cpu_dtype
 from outrider.engines.torch.linears import can_pack
 from outrider.engines.torch.served import target_model
@@ -99,7 +100,7 @@ def _run(args: argparse.Namespace, requests: Sequence[Request]) -> Iterator[tupl
 def _load(target: str, dtype: str) -> None:
     torch.set_num_threads(1)
     loaded, plain = (load_target(target, dtype=dtype, device="cpu") for _ in range(2))
-    promised = can_pack(loaded.model)
+    promised = can_multiply(loaded.model) or can_pack(loaded.model)
     blocks = MOST_GENERATIONS * -(-_POSITIONS // _BLOCK_TOKENS)
     model = target_model(loaded.model, blocks, _BLOCK_TOKENS, parts=2)
     _loaded[:] = [_Worker(Target(model, loaded.vocab_size, loaded.max_context_tokens), plain.model, promised)]

@@ -36,7 +36,8 @@ def _filled(model: MaskedModel) -> MaskedModel:
     """Every page of the pool is written, so that reading it reads memory."""
     if isinstance(model, FusedModel):
         for pool in model.pools:
-            torch.from_numpy(pool).view(model.no_logits.dtype).normal_()
+            numbers = torch.from_numpy(pool)
+            (numbers if numbers.dtype is torch.float32 else numbers.view(torch.bfloat16)).normal_()
     elif isinstance(model, PagedModel):
         for cache in model.pools:
             cache.normal_()
