@@ -18,8 +18,21 @@ CANDIDATES = gate("candidates_and")
 LATE = ("tests/unit/serve_app/coordination/test_late_drafts.py", "-k", "does_not_change_the_law")
 STRETCHES = ("tests/unit/engines/verifier/test_stepper.py", "-k", "own_draft or drafts_itself")
 FUSED = ("tests/unit/engines/torch/test_fused.py", "-k", "what_transformers_say")
+PRODUCTS = ("tests/unit/engines/torch/test_products.py",)
 
 FAULTS = (
+    Fault(
+        "of rows that do not fill a block the last are not multiplied",
+        "blocks = (count + _MOST_ROWS - 1) // _MOST_ROWS",
+        "blocks = max(1, count // _MOST_ROWS)",
+        PRODUCTS,
+    ),
+    Fault(
+        "a layer of several parts has the bias of its last",
+        "bias[:outputs] = torch.cat([_bias(own, width) for (_, own), width in zip(layers, widths, strict=True)])",
+        "bias[:outputs] = torch.cat([_bias(layers[-1][1], width) for width in widths])",
+        PRODUCTS,
+    ),
     Fault(
         "a row attends to those that are computed with it and come behind it",
         "_weigh(scores[q][: shortest + q // group + len(path)])",
