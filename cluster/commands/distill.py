@@ -22,6 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--traces", type=Path, help="training data made before; without it, the target makes it")
     add("--trace-count", type=int, help="responses to make")
     add("--prompts", type=Path, help="text file, one prompt a line, to make responses to")
+    add("--own-prompts", type=float, help="share of responses to prompts that the target writes itself, 0 to 1")
     add("--max-new-tokens", type=int, help="length limit of a response")
     add("--resume", action=argparse.BooleanOptionalAction, help="go on from the checkpoint, if there is one")
     add("--checkpoint-every-steps", type=int, help="steps between two checkpoints")

@@ -25,6 +25,8 @@ from outrider.models.loading import LoadedModel
 from outrider.sampling.noise import Purpose, uniforms
 
 _HELD_OUT_SHARE = 16  # one prompt in so many
+_MESSAGE_TOKENS, _MESSAGE_TEMPERATURE = 64, 0.9  # of a prompt that the target writes
+_MARK = "a-users-first-message"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class TraceConfig:
     max_new_tokens: int = 96  # response length limit
     seed: int = 0  # of the draws, unsigned 64 bit
     batch: int = 16  # responses generated at once
+    own_prompts: float = 0.0  # share of the prompts that the target writes itself, as the user of a chat
 
 
 def make_traces(
@@ -56,10 +59,13 @@ def make_traces(
         All ``config.count`` traces.
 
     Raises:
-        ParameterError: no prompts, or ``file`` holds traces made in another way.
+        ParameterError: no prompts, or ``file`` holds traces made in another way, or the target is to write prompts but
+            has no chat template.
     """
     if not prompts:
         raise ParameterError("prompts", "at least one prompt", len(prompts))
+    if config.own_prompts and not target.tokenizer.chat_template:
+        raise ParameterError("own_prompts", f"0: {target.name} has no chat template", config.own_prompts)
     digest = hashlib.sha256("\0".join(prompts).encode()).hexdigest()
     header = {"target": target.model_hash, "dtype": str(target.model.dtype), "prompts": digest, **asdict(config)}
     header = json.loads(json.dumps({key: value for key, value in header.items() if key != "count"}))
@@ -72,13 +78,13 @@ def make_traces(
         while len(traces) < config.count:
             # Always a whole batch: its composition, and so every bit of it, does not depend on where a run ends.
             indices = range(len(traces), len(traces) + config.batch)
-            made = _generate(
-                target,
-                [tuple(prompt_ids(target.tokenizer, prompts[i % len(prompts)])) for i in indices],
-                indices,
-                config,
-            )
-            made = made[: config.count - len(traces)]
+            asked = [
+                tuple(prompt_ids(target.tokenizer, prompt)) for prompt in _prompts(target, prompts, indices, config)
+            ]
+            temperatures = [config.temperatures[i % len(config.temperatures)] for i in indices]
+            written = _generate(target, asked, indices, temperatures, config.seed, config.max_new_tokens)
+            parts = zip(asked, map(tuple, written), temperatures, strict=True)
+            made = [Trace(*part) for part in parts][: config.count - len(traces)]
             with _open(file, "at") as stream:
                 stream.writelines(_line(trace) for trace in made)
             traces += made
@@ -119,27 +125,50 @@ def prompt_ids(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
     return list(ids)
 
 
+def _prompts(target: LoadedModel, prompts: Sequence[str], indices: Sequence[int], config: TraceConfig) -> list[str]:
+    """Of these traces: the given prompts in order, and in place of some what the target writes."""
+    chosen = {i: prompts[i % len(prompts)] for i in indices}
+    own = [i for i in indices if int((i + 1) * config.own_prompts) > int(i * config.own_prompts)]
+    if own:
+        before = [_before_a_message(target.tokenizer)] * len(own)
+        temperatures = [_MESSAGE_TEMPERATURE] * len(own)
+        messages = _generate(target, before, own, temperatures, config.seed, _MESSAGE_TOKENS)
+        texts = [str(target.tokenizer.decode(ids, skip_special_tokens=True)).strip() for ids in messages]
+        chosen |= {i: text for i, text in zip(own, texts, strict=True) if text}
+    return list(chosen.values())
+
+
+def _before_a_message(tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+    """Token ids of all that stands before a user's first message."""
+    chat: Any = tokenizer.apply_chat_template([{"role": "user", "content": _MARK}], tokenize=False)
+    return tuple(tokenizer(chat.partition(_MARK)[0], add_special_tokens=False)["input_ids"])
+
+
 @torch.inference_mode()
 def _generate(
-    target: LoadedModel, prompts: Sequence[tuple[int, ...]], indices: Sequence[int], config: TraceConfig
-) -> list[Trace]:
-    """One batch of responses. Rows leave the batch as they end."""
+    target: LoadedModel,
+    prompts: Sequence[tuple[int, ...]],
+    indices: Sequence[int],
+    temperatures: Sequence[float],
+    seed: int,
+    max_new_tokens: int,
+) -> list[list[int]]:
+    """What the target writes behind each prompt; its noise is the index's. Rows leave the batch as they end."""
     model, device = target.model, target.model.device
     longest = max(map(len, prompts))
     tokens = torch.tensor([[0] * (longest - len(ids)) + list(ids) for ids in prompts], device=device)
     mask = torch.tensor([[0] * (longest - len(ids)) + [1] * len(ids) for ids in prompts], device=device)
     positions = (mask.cumsum(1) - 1).clamp(min=0)
-    temperatures = [config.temperatures[i % len(config.temperatures)] for i in indices]
     outputs: list[list[int]] = [[] for _ in prompts]
     rows = list(range(len(prompts)))  # still being written
     cache = DynamicCache(config=model.config)
-    for step in range(config.max_new_tokens):
+    for step in range(max_new_tokens):
         logits = model(
             input_ids=tokens, attention_mask=mask, position_ids=positions, past_key_values=cache, logits_to_keep=1
         ).logits[:, -1, : target.vocab_size]
         for at, row in enumerate(rows):
-            seed = (config.seed + indices[row] * 0x9E3779B97F4A7C15) & MAX_SEED
-            outputs[row].append(_draw(logits[at], temperatures[row], seed, len(prompts[row]) + step))
+            own_seed = (seed + indices[row] * 0x9E3779B97F4A7C15) & MAX_SEED
+            outputs[row].append(_draw(logits[at], temperatures[row], own_seed, len(prompts[row]) + step))
         keep = [at for at, row in enumerate(rows) if outputs[row][-1] not in target.eos_token_ids]
         if not keep:
             break
@@ -150,7 +179,7 @@ def _generate(
         tokens = torch.tensor([[outputs[row][-1]] for row in rows], device=device)
         positions = mask.sum(1, keepdim=True)
         mask = torch.cat([mask, mask.new_ones(len(rows), 1)], 1)
-    return [Trace(*parts) for parts in zip(prompts, map(tuple, outputs), temperatures, strict=True)]
+    return outputs
 
 
 def _draw(logits: torch.Tensor, temperature: float, seed: int, position: int) -> int:

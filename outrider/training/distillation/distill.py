@@ -60,6 +60,7 @@ class DistillConfig:
     traces: Path | None = None  # training data made before (``training.traces``); None makes it
     trace_count: int = 2048  # responses to make where ``traces`` is None
     prompts: Path | None = None  # text file with one prompt a line to make traces from; None takes the built-in ones
+    own_prompts: float = 0.0  # share of them to prompts that the target writes itself: no two are alike
     max_new_tokens: int = 96  # length limit of a made response
     resume: bool = True  # go on from the checkpoint if there is one; else begin anew
     checkpoint_every_steps: int = 100  # steps between two checkpoints
@@ -84,6 +85,8 @@ class DistillConfig:
                 raise ParameterError(field, "an integer >= 1", value)
         if self.steps < (fewest := int(self.init_from is None)):
             raise ParameterError("steps", f"an integer >= {fewest}", self.steps)
+        if not 0.0 <= self.own_prompts <= 1.0:
+            raise ParameterError("own_prompts", "a share in 0..1", self.own_prompts)
         if not self.learning_rate > 0:
             raise ParameterError("learning_rate", "a number > 0", self.learning_rate)
         if self.out.suffix != ".safetensors":
@@ -147,7 +150,13 @@ def _traces(config: DistillConfig, target: LoadedModel, *, progress: bool) -> li
     prompts: Sequence[str] = builtin_prompts()
     if config.prompts is not None:
         prompts = [line for line in config.prompts.read_text(encoding="utf-8").splitlines() if line.strip()]
-    made = TraceConfig(config.trace_count, max_new_tokens=config.max_new_tokens, seed=config.seed, batch=_TRACE_BATCH)
+    made = TraceConfig(
+        config.trace_count,
+        max_new_tokens=config.max_new_tokens,
+        seed=config.seed,
+        batch=_TRACE_BATCH,
+        own_prompts=config.own_prompts,
+    )
     return make_traces(target, prompts, config.out.with_suffix(".traces.jsonl.gz"), made, progress=progress)
 
 
@@ -236,7 +245,17 @@ def _save(
 
 def _fingerprint(config: DistillConfig, target: LoadedModel, train: Sequence[Trace]) -> dict[str, str]:
     """All that decides the result of a run: a checkpoint of any other is of no use to it."""
-    place = ("out", "traces", "prompts", "trace_count", "max_new_tokens", "resume", "checkpoint_every_steps", "threads")
+    place = (
+        "out",
+        "traces",
+        "prompts",
+        "trace_count",
+        "own_prompts",
+        "max_new_tokens",
+        "resume",
+        "checkpoint_every_steps",
+        "threads",
+    )
     settings = {key: str(value) for key, value in asdict(config).items() if key not in (*place, "head_tokens")}
     data = hashlib.sha256(json.dumps([asdict(trace) for trace in train]).encode()).hexdigest()
     return {**settings, "target": target.model_hash, "training traces": data}

@@ -2,6 +2,7 @@ import gzip
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -59,6 +60,29 @@ def test_making_goes_on_where_it_stopped(target: LoadedModel, tmp_path: Path, na
     assert make_traces(target, PROMPTS, file, CONFIG, progress=False) == whole == read_traces(file)
     assert make_traces(target, PROMPTS, file, replace(CONFIG, count=3), progress=False) == whole[:3]
     assert read_traces(file) == whole
+
+
+def test_the_target_writes_prompts_as_the_user_of_a_chat(target: LoadedModel, tmp_path: Path) -> None:
+    tokenizer = target.tokenizer
+    with pytest.raises(ParameterError, match=r"own_prompts needs 0: .* has no chat template"):
+        make_traces(target, PROMPTS, tmp_path / "t.jsonl", replace(CONFIG, own_prompts=0.5), progress=False)
+    tokenizer.chat_template = (
+        "{% for m in messages %}w1 {{ m['content'] }} w2{% endfor %}{% if add_generation_prompt %} w3{% endif %}"
+    )
+    try:
+        given = [tuple(prompt_ids(tokenizer, prompt)) for prompt in PROMPTS]
+        half = replace(CONFIG, count=20, own_prompts=0.5)
+        traces = make_traces(target, PROMPTS, tmp_path / "half.jsonl", half, progress=False)
+        assert make_traces(target, PROMPTS, tmp_path / "again.jsonl", half, progress=False) == traces
+        own = [trace.prompt_ids for i, trace in enumerate(traces) if trace.prompt_ids != given[i % len(given)]]
+        assert len(own) == len(set(own)) == 10
+        [before, after, behind] = (tokenizer.convert_tokens_to_ids(word) for word in ("w1", "w2", "w3"))
+        assert all((ids[0], *ids[-2:]) == (before, after, behind) for ids in own)
+        written = traces[1].prompt_ids[1:-2]
+        logits = target.model(torch.tensor([[before, *written]])).logits[0, :-1, : target.vocab_size]
+        assert logits.log_softmax(-1).gather(1, torch.tensor(written)[:, None]).mean() > -np.log(target.vocab_size)
+    finally:
+        tokenizer.chat_template = None
 
 
 def test_traces_made_otherwise_are_not_mixed_in(target: LoadedModel, tmp_path: Path) -> None:
