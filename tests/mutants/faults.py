@@ -23,8 +23,8 @@ PRODUCTS = ("tests/unit/engines/torch/test_products.py",)
 FAULTS = (
     Fault(
         "of rows that do not fill a block the last are not multiplied",
-        "blocks = (count + _MOST_ROWS - 1) // _MOST_ROWS",
-        "blocks = max(1, count // _MOST_ROWS)",
+        "rows = (count - first + blocks - block - 1) // (blocks - block)",
+        "rows = count // blocks",
         PRODUCTS,
     ),
     Fault(
