@@ -30,10 +30,8 @@ from bench.harness.options import positive_int
 from bench.harness.prompts import PROMPTS
 from bench.harness.record import write_record
 from cluster.reports.tables import percent, show_table
-from outrider.engines.torch.fused.products import can_multiply
 from outrider.engines.torch.kind import cpu_dtype
-from outrider.engines.torch.linears import can_pack
-from outrider.engines.torch.served import target_model
+from outrider.engines.torch.served import keeps_bits, target_model
 from outrider.models.folders import EMBEDDED
 from outrider.models.loading import load_target
 from outrider.models.tokenizer import load_tokenizer
@@ -100,7 +98,7 @@ def _run(args: argparse.Namespace, requests: Sequence[Request]) -> Iterator[tupl
 def _load(target: str, dtype: str) -> None:
     torch.set_num_threads(1)
     loaded, plain = (load_target(target, dtype=dtype, device="cpu") for _ in range(2))
-    promised = can_multiply(loaded.model) or can_pack(loaded.model)
+    promised = keeps_bits(loaded.model)
     blocks = MOST_GENERATIONS * -(-_POSITIONS // _BLOCK_TOKENS)
     model = target_model(loaded.model, blocks, _BLOCK_TOKENS, parts=2)
     _loaded[:] = [_Worker(Target(model, loaded.vocab_size, loaded.max_context_tokens), plain.model, promised)]

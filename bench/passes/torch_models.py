@@ -6,11 +6,11 @@ The others exist to be measured: nothing that serves can build one.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
 from transformers import PreTrainedModel
 
 from outrider.engines.forward_model import MaskedModel
 from outrider.engines.torch.fused.model import FusedModel, can_fuse
+from outrider.engines.torch.fused.products import as_tensor
 from outrider.engines.torch.linears import can_pack, pack_linears
 from outrider.engines.torch.model import PagedModel
 from outrider.engines.torch.served import target_model
@@ -36,8 +36,7 @@ def _filled(model: MaskedModel) -> MaskedModel:
     """Every page of the pool is written, so that reading it reads memory."""
     if isinstance(model, FusedModel):
         for pool in model.pools:
-            numbers = torch.from_numpy(pool)
-            (numbers if numbers.dtype is torch.float32 else numbers.view(torch.bfloat16)).normal_()
+            as_tensor(pool).normal_()
     elif isinstance(model, PagedModel):
         for cache in model.pools:
             cache.normal_()

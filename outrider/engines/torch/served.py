@@ -36,6 +36,11 @@ def draft_model(model: PreTrainedModel, total_blocks: int, block_tokens: int) ->
     return make(model, total_blocks, block_tokens)
 
 
+def keeps_bits(model: PreTrainedModel) -> bool:
+    """Whether what ``target_model`` makes of it gives a row the same bits in any company."""
+    return can_pack(model) or (can_fuse(model) and can_multiply(model))
+
+
 def _cores() -> int:
     """That this process may use."""
     allowed = getattr(os, "sched_getaffinity", None)  # on Linux
@@ -44,4 +49,4 @@ def _cores() -> int:
 
 def _fits(model: PreTrainedModel) -> bool:
     narrow = model.device.type == "cpu" and model.dtype is not torch.float32
-    return can_fuse(model) and (can_multiply(model) or can_pack(model) or not narrow)
+    return can_fuse(model) and (keeps_bits(model) or not narrow)

@@ -123,24 +123,24 @@ def _accumulate(
 ) -> None:
     """Likewise of any number of queries and vectors; what is read of the matrix serves all queries."""
     while vectors > 0:
-        wide = vectors >= _VECTORS
+        whole = vectors >= _VECTORS
         left, own, factor = queries, at, first
         while left > 0:
             count = _QUERIES if left >= _QUERIES else _FEW if left >= _FEW else 1
-            if count == _QUERIES and wide:
+            if count == _QUERIES and whole:
                 _four_by_four(sums, own, sums_step, factors, factor, factors_step, matrix, starts, begin, step, rows)
             elif count == _QUERIES:
                 _four_by_one(sums, own, sums_step, factors, factor, factors_step, matrix, starts, begin, step, rows)
-            elif count == _FEW and wide:
+            elif count == _FEW and whole:
                 _three_by_four(sums, own, sums_step, factors, factor, factors_step, matrix, starts, begin, step, rows)
             elif count == _FEW:
                 _three_by_one(sums, own, sums_step, factors, factor, factors_step, matrix, starts, begin, step, rows)
-            elif wide:
+            elif whole:
                 _one_by_four(sums, own, sums_step, factors, factor, factors_step, matrix, starts, begin, step, rows)
             else:
                 _one_by_one(sums, own, sums_step, factors, factor, factors_step, matrix, starts, begin, step, rows)
             left, own, factor = left - count, own + count * sums_step, factor + count * factors_step
-        many = _VECTORS if wide else 1
+        many = _VECTORS if whole else 1
         at, begin, vectors = at + many * LANES, begin + many, vectors - many
 
 

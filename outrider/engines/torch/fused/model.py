@@ -28,7 +28,7 @@ from outrider.contracts.tree import ancestors
 from outrider.engines.forward_model import Move, PassResult, Segment
 from outrider.engines.torch.fused.attending import attend
 from outrider.engines.torch.fused.kernels import add_and_normalise, gate, write
-from outrider.engines.torch.fused.products import Paneled, stored_numbers
+from outrider.engines.torch.fused.products import Paneled, as_tensor, stored_numbers
 from outrider.engines.torch.replacing import together
 from outrider.engines.torch.sizes import LARGEST
 
@@ -156,7 +156,7 @@ class FusedModel:
         finally:  # nobody writes into the pool behind a pass that has failed
             wait(others)
         hidden = np.concatenate([*(other.result() for other in others), own]) if others else own
-        return PassResult(_tensor(self._head(hidden)), _tensor(hidden) if want_hidden else None)
+        return PassResult(as_tensor(self._head(hidden)), as_tensor(hidden) if want_hidden else None)
 
     def _cuts(self, rows: int) -> list[int]:
         """Where a pass is cut into parts: ``[0, .., rows]``."""
@@ -321,12 +321,7 @@ def _product(*layers: nn.Module) -> _Product:
     linear = together(layers)
     if isinstance(linear, Paneled):
         return linear.multiplied
-    return lambda rows: stored_numbers(linear(_tensor(rows)))
-
-
-def _tensor(rows: _Array) -> Tensor:
-    found = torch.from_numpy(rows)
-    return found if found.dtype is torch.float32 else found.view(torch.bfloat16)
+    return lambda rows: stored_numbers(linear(as_tensor(rows)))
 
 
 def _weight(norm: nn.Module) -> _Array:

@@ -83,6 +83,12 @@ def stored_numbers(numbers: Tensor) -> _Array:
     return found
 
 
+def as_tensor(numbers: _Array) -> Tensor:
+    """The inverse."""
+    found = torch.from_numpy(numbers)
+    return found if found.dtype is torch.float32 else found.view(torch.bfloat16)
+
+
 def _steps(rows: _Array) -> _Array:
     """``[N, inputs]`` as what is multiplied at once: a float32, or two bfloat16 as uint32."""
     return rows if rows.dtype == np.float32 else rows.view(np.uint32)
