@@ -4,8 +4,8 @@ vLLM's scheduler, sampler and prefix cache stay idle: a pass is a ``SchedulerOut
 a fresh request that names its KV blocks, and the worker hands over logits and hidden states before anything is sampled.
 So vLLM draws no random number, and under tensor parallelism every rank gets the same token ids by construction.
 
-Under tensor parallelism the workers are processes of their own: the wanted rows of rank 0 travel to this one through
-shared memory, and everything behind them (sampling parameters, acceptance) is computed here, on the CPU.
+Under tensor parallelism rank 0 is this process and the others run beside it (``leading``): rows of logits never leave
+the device they are on, and everything behind them (sampling parameters, acceptance) is computed there.
 """
 
 import logging

@@ -19,13 +19,12 @@ from vllm.v1.core.sched.output import CachedRequestData, NewRequestData, Schedul
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.executor import Executor
 
-from outrider.contracts.errors import EngineUnavailableError, ParameterError, VerifierLostError
+from outrider.contracts.errors import EngineUnavailableError, ParameterError
 from outrider.engines.forward_model import BlockCopy, Segment
 from outrider.engines.vllm.environment import starting
 from outrider.engines.vllm.kv_layout import KvLayout
 from outrider.engines.vllm.settings import VllmSettings
 
-_PASS_DEADLINE_S = 300.0  # a worker process that died must raise, not hang; far beyond any pass
 _GREEDY = SamplingParams(temperature=0.0)  # never used: nothing is sampled
 
 
@@ -37,7 +36,6 @@ class Runner:
         arguments = settings.engine_arguments()
         if unknown := sorted(set(arguments) - {field.name for field in fields(EngineArgs)}):
             raise ParameterError("vllm_options", "names of vLLM's EngineArgs", ", ".join(unknown))
-        self._on_host = settings.spec.tensor_parallel_size > 1
         self._passes = 0
         self._finished: set[str] = set()
         try:
@@ -71,7 +69,7 @@ class Runner:
         finished, self._finished = self._finished, set(names)
         scheduled = schedule(names, segments, copies, finished)
         rows = {name: segment.logit_rows for name, segment in zip(names, segments, strict=True)}
-        replies = self._call("outrider_pass", scheduled, rows, want_hidden=want_hidden, on_host=self._on_host)
+        replies = self._call("outrider_pass", scheduled, rows, want_hidden=want_hidden)
         logits, hidden = replies[0]
         return logits, hidden
 
@@ -85,14 +83,7 @@ class Runner:
             self._core = None
 
     def _call(self, method: str, *args: object, **kwargs: object) -> list[Any]:
-        try:
-            return list(self._core.collective_rpc(method, timeout=_PASS_DEADLINE_S, args=args, kwargs=kwargs))
-        except (TimeoutError, RuntimeError) as error:
-            if not self._on_host:
-                raise
-            raise VerifierLostError(
-                f"needs an answer of every vLLM worker, found: {error}; start the engine anew"
-            ) from error
+        return list(self._core.collective_rpc(method, args=args, kwargs=kwargs))
 
 
 def schedule(

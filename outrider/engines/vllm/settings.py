@@ -37,7 +37,9 @@ UNSUPPORTED_OPTIONS = frozenset(
 _GPU_USE = 0.85  # of its share of a GPU, where KV may take what passes leave: rows that are kept come on top
 # On a GPU, passes whose segments all have this many tokens plus one run as one CUDA graph; all others piecewise.
 _UNIFORM_DRAFT_TOKENS = 4
-_WORKER = "outrider.engines.vllm.worker"  # vLLM imports its classes by name, in processes of its own too
+# vLLM imports these by name, in processes of its own too.
+_WORKER = "outrider.engines.vllm.worker"
+_LEADING = "outrider.engines.vllm.leading.LeadingExecutor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class VllmSettings:
             "max_num_seqs": min(self.max_pass_segments, spec.max_pass_tokens),
             "max_num_batched_tokens": spec.max_pass_tokens,
             "tensor_parallel_size": spec.tensor_parallel_size,
-            "distributed_executor_backend": "mp" if spec.tensor_parallel_size > 1 else "uni",
+            "distributed_executor_backend": _LEADING if spec.tensor_parallel_size > 1 else "uni",
             "worker_extension_cls": f"{_WORKER}.PassWorker",
             "speculative_config": {
                 "method": "custom_class",

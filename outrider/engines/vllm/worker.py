@@ -35,7 +35,7 @@ class PassWorker:
     model_runner: Any
 
     def outrider_pass(
-        self, scheduled: object, rows: Mapping[str, int], *, want_hidden: bool, on_host: bool
+        self, scheduled: object, rows: Mapping[str, int], *, want_hidden: bool
     ) -> tuple[Tensor, Tensor | None] | None:
         """Run one pass.
 
@@ -43,7 +43,6 @@ class PassWorker:
             scheduled: vLLM's ``SchedulerOutput``; its requests in our order.
             rows: how many of its last rows each request wants, in that order.
             want_hidden: whether the final hidden states of these rows are wanted too.
-            on_host: bring the rows to main memory, for another process.
 
         Returns:
             ``[R, vocab]`` logits and ``[R, d]`` hidden states, wanted rows in our order; None from every rank but 0.
@@ -61,8 +60,6 @@ class PassWorker:
         if index is not None:
             at = index_tensor(index, logits.device)
             logits, hidden = logits[at], None if hidden is None else hidden[at]
-        if on_host:
-            logits, hidden = logits.cpu(), None if hidden is None else hidden.cpu()
         return logits, hidden
 
     def _wait(self) -> None:
