@@ -26,7 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--max-new-tokens", type=int, help="length limit of a response")
     add("--resume", action=argparse.BooleanOptionalAction, help="go on from the checkpoint, if there is one")
     add("--checkpoint-every-steps", type=int, help="steps between two checkpoints")
-    add("--init-from", type=Path, help="a drafter of this target to begin from")
+    add("--init-from", type=Path, help="a drafter of this target to begin from, of as many layers or fewer")
     add("--dtype", choices=("float32", "bfloat16"), help="of the target while training")
     add("--device", help="cpu, cuda or another torch device")
     add("--threads", type=int, help="of computation")

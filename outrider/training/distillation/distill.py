@@ -35,6 +35,7 @@ from outrider.training.distillation.student import (
     learning_rate,
     predicting_rows,
     take_step,
+    with_more_layers,
 )
 from outrider.training.traces import Trace, TraceConfig, make_traces, read_traces, split_traces
 
@@ -64,7 +65,7 @@ class DistillConfig:
     max_new_tokens: int = 96  # length limit of a made response
     resume: bool = True  # go on from the checkpoint if there is one; else begin anew
     checkpoint_every_steps: int = 100  # steps between two checkpoints
-    init_from: Path | None = None  # a drafter file of this target to begin from, of as many layers
+    init_from: Path | None = None  # a drafter file of this target to begin from, of at most as many layers
     dtype: str = "float32"  # the target's while training, ``float32`` or ``bfloat16``; the drafter trains in float32
     device: str = "cpu"  # a torch device
     threads: int | None = None  # CPU threads of torch; None leaves them
@@ -173,8 +174,10 @@ def _student(config: DistillConfig, target: LoadedModel) -> Student:
     info, weights = read_drafter(config.init_from)
     check_sizes(info, target.model.config.get_text_config(decoder=True), config.init_from)
     check_token_map_hash(info, target.token_map_hash, target.name, config.init_from)
-    if info.source_layers != source_layers:
-        raise ParameterError("init_from", f"a drafter of the target's layers {source_layers}", info.source_layers)
+    if info.source_layers != source_layers[: len(info.source_layers)]:
+        needed = f"a drafter of the target's layers {source_layers}, or of the first of them"
+        raise ParameterError("init_from", needed, info.source_layers)
+    weights = with_more_layers(weights, target.model, source_layers)
     return Student(target.model, source_layers, replace(weights, head_ids=None))
 
 

@@ -8,6 +8,7 @@ untrained early exit is hardly ever accepted, and this takes it a third of the w
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -56,6 +57,24 @@ def cut_from_target(target: PreTrainedModel, source_layers: Sequence[int]) -> Dr
     }
     norm = body.norm.weight.detach().to(torch.float32, copy=True)
     return DrafterWeights(layers, norm, torch.eye(len(norm), device=norm.device))
+
+
+def with_more_layers(weights: DrafterWeights, target: PreTrainedModel, source_layers: Sequence[int]) -> DrafterWeights:
+    """A drafter with more of the target's layers behind its own; until they are trained they add nothing to it.
+
+    Args:
+        weights: of a drafter of the first of ``source_layers``.
+        target: the model whose layers follow.
+        source_layers: all of them.
+    """
+    cut = cut_from_target(target, source_layers).layers
+    silent = {name: torch.zeros_like(value) if _adds(name) else value for name, value in cut.items()}
+    return replace(weights, layers=silent | dict(weights.layers))
+
+
+def _adds(name: str) -> bool:
+    """Whether a layer's parameter is one of those whose products are added to the residual stream."""
+    return any(f".{part}." in name for part in ("o_proj", "down_proj"))
 
 
 class Teacher:

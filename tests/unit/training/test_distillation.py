@@ -122,6 +122,18 @@ def test_a_drafter_can_be_trained_further(config: DistillConfig, tmp_path: Path)
         run(replace(further, out=tmp_path / "c.safetensors", layers=1))
 
 
+def test_a_trained_drafter_can_be_given_more_layers(config: DistillConfig, tmp_path: Path) -> None:
+    first, _ = run(config)
+    traces = config.out.with_suffix(".traces.jsonl.gz")
+    deeper = replace(config, out=tmp_path / "b.safetensors", init_from=config.out, traces=traces, layers=3)
+    second, losses = run(replace(deeper, steps=60))
+    assert second.before.overlap == pytest.approx(first.after.overlap), "a new layer adds nothing before it is trained"
+    info, weights = read_drafter(deeper.out)
+    assert info.source_layers == (0, 1, 2)
+    assert weights.layers["2.mlp.down_proj.weight"].abs().max() > 0
+    assert sum(losses[-10:]) < sum(losses[:10])
+
+
 def test_the_file_is_the_drafter_that_was_measured(config: DistillConfig) -> None:
     report, _ = run(config)
     target = load_target(config.target, dtype="float32", device="cpu")
