@@ -6,6 +6,7 @@ The others exist to be measured: nothing that serves can build one.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 from transformers import PreTrainedModel
 
 from outrider.engines.forward_model import MaskedModel
@@ -36,7 +37,8 @@ def _filled(model: MaskedModel) -> MaskedModel:
     """Every page of the pool is written, so that reading it reads memory."""
     if isinstance(model, FusedModel):
         for pool in model.pools:
-            as_tensor(pool).normal_()
+            numbers = pool.view(np.uint16) if pool.dtype == np.uint32 else pool  # keys: pairs of bfloat16
+            as_tensor(numbers).normal_()
     elif isinstance(model, PagedModel):
         for cache in model.pools:
             cache.normal_()

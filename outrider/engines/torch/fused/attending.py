@@ -15,18 +15,21 @@ from outrider.engines.torch.fused.compiling import (
     F32,
     FLOATS,
     I16,
+    I32,
     I64,
     LANES,
     LOOSE,
     WORDS,
     ZERO,
     Code,
+    add_product,
     code,
     compiled,
     exponential,
     fma,
     inner,
     intrinsic,
+    keyed,
     stored,
     wide,
 )
@@ -56,12 +59,12 @@ def _accumulating(queries: int, vectors: int) -> Any:
         """Row by row r, for all queries q, vectors v and lanes l.
 
         ``sums[at + q * sums_step + v * LANES + l] += factors[first + q * factors_step + r] * matrix[starts[begin + v] +
-        r * step + l]``, all of them one-dimensional and contiguous; ``matrix`` may be of bfloat16.
+        r * step + l]``, all of them one-dimensional and contiguous; ``matrix`` may be of bfloat16, or it and
+        ``factors`` of pairs of bfloat16.
         """
-        narrow = matrix.dtype != types.float32
 
         def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            _emit(code(context, builder, signature, args), args, queries, vectors, narrow=narrow)
+            _emit(code(context, builder, signature, args), args, queries, vectors, matrix.dtype)
             return context.get_dummy_value()
 
         i = types.int64
@@ -70,9 +73,9 @@ def _accumulating(queries: int, vectors: int) -> Any:
     return accumulate
 
 
-def _emit(made: Code, args: Any, queries: int, vectors: int, *, narrow: bool) -> None:
+def _emit(made: Code, args: Any, queries: int, vectors: int, kind: Any) -> None:
     """As ``accumulate``; sums stay in registers."""
-    builder, both = made.builder, made.fma()
+    builder, product, paired = made.builder, _product(made, kind), kind == types.uint32
     _, at, sums_step, _, first, factors_step, _, _, begin, step, rows = args
     totals, cells = [(q, v) for q in range(queries) for v in range(vectors)], {}
     for q, v in totals:
@@ -80,21 +83,30 @@ def _emit(made: Code, args: Any, queries: int, vectors: int, *, narrow: bool) ->
         cells[q, v] = place, cgutils.alloca_once_value(builder, builder.load(place, align=4))
     begins = [builder.load(made.at(7, made.plus(begin, v), I64)) for v in range(vectors)]
     firsts = [made.behind(first, factors_step, q) for q in range(queries)]
+    number, vector = (I32, WORDS) if paired else (F32, FLOATS)
     with cgutils.for_range(builder, rows) as loop:
         along = builder.mul(loop.index, step)
-        many = [_read(made, builder.add(start, along), narrow=narrow) for start in begins]
-        ones = [made.everywhere(made.at(3, builder.add(own, loop.index), F32), FLOATS) for own in firsts]
+        many = [_read(made, builder.add(start, along), kind) for start in begins]
+        ones = [made.everywhere(made.at(3, builder.add(own, loop.index), number), vector) for own in firsts]
         for q, v in totals:
             total = cells[q, v][1]
-            builder.store(both(ones[q], many[v], builder.load(total)), total)
+            builder.store(product(builder.load(total), ones[q], many[v]), total)
     for place, total in cells.values():
         builder.store(builder.load(total), place, align=4)
 
 
-def _read(made: Code, offset: Any, *, narrow: bool) -> Any:
-    """A vector of the matrix."""
-    if not narrow:
-        return made.builder.load(made.at(6, offset, FLOATS), align=4)
+def _product(made: Code, kind: Any) -> Any:
+    """What adds a number, or pair, times a vector of such to a total."""
+    if kind == types.uint32:
+        return made.add_pairs()
+    both = made.fma()
+    return lambda total, one, many: both(one, many, total)
+
+
+def _read(made: Code, offset: Any, kind: Any) -> Any:
+    """A vector of the matrix; single bfloat16 as float32."""
+    if kind != types.uint16:
+        return made.builder.load(made.at(6, offset, FLOATS if kind == types.float32 else WORDS), align=4)
     found = made.builder.load(made.at(6, offset, ir.VectorType(I16, LANES)), align=2)
     bits = made.builder.shl(made.builder.zext(found, WORDS), ir.Constant(WORDS, [16] * LANES))
     return made.builder.bitcast(bits, FLOATS)
@@ -146,7 +158,7 @@ def _accumulate(
 
 @compiled()
 def _score(query: Any, keys: Any, head: int, table: Any, straight: int, path: Any, scores: Any) -> None:
-    """``scores`` ``[Q, n]`` of ``query`` ``[Q, d]`` with one head's keys, the path's behind the others."""
+    """``scores`` ``[Q, n]`` of ``query`` ``[Q, d]``, or of its pairs, with one head's keys, the path's behind them."""
     count, width = query.shape
     _, blocks, _, size = keys.shape
     flat_keys, flat_scores, flat_query = keys.reshape(-1), scores.reshape(-1), query.reshape(-1)
@@ -175,17 +187,17 @@ def _score_others(
     for q in range(count):
         for b in range(len(table)):
             for t in range(whole, size):
-                scores[q, b * size + t] = _product(query[q], keys[head, table[b]], t)
+                scores[q, b * size + t] = _score_one(query[q], keys[head, table[b]], t)
         for j in range(len(path)):
-            scores[q, straight + j] = _product(query[q], keys[head, path[j] // size], path[j] % size)
+            scores[q, straight + j] = _score_one(query[q], keys[head, path[j] // size], path[j] % size)
 
 
 @compiled()
-def _product(query: Any, block: Any, place: int) -> Any:
-    """Of ``query`` ``[d]`` and one key of a ``block`` ``[d, block_tokens]``."""
+def _score_one(query: Any, block: Any, place: int) -> Any:
+    """Of ``query`` ``[d]``, or its pairs, and one key of a ``block``."""
     total = ZERO
     for i in range(len(query)):
-        total = fma(query[i], wide(block[i, place]), total)
+        total = add_product(total, query[i], block[i, place])
     return total
 
 
@@ -301,15 +313,17 @@ def attend(
         lengths: ``[N, 2]``: a row sees so many slots of its sequence from the first on, then so many of its path.
         tables: ``[sequences, blocks]``.
         paths: ``[N, nodes]`` slots.
-        keys: ``[kv_heads, blocks, d, block_tokens]``.
+        keys: ``[kv_heads, blocks, d, block_tokens]`` float32, or ``[kv_heads, blocks, d / 2, block_tokens]`` pairs.
         values: ``[kv_heads, slots, d]``.
         out: ``[N, heads * d]``.
     """
-    kv_heads, _, width, size = keys.shape
+    kv_heads, _, pairs, size = keys.shape
+    width = values.shape[2]
     group, most = out.shape[1] // width // kv_heads, 0
     for n in range(len(out)):
         most = max(most, lengths[n, 0] + lengths[n, 1])
-    queries, sums = np.empty((_ROWS * group, width), np.float32), np.empty((_ROWS * group, width), np.float32)
+    turned, sums = np.empty(width, np.float32), np.empty((_ROWS * group, width), np.float32)
+    queries = np.empty((_ROWS * group, pairs), keys.dtype)
     scores = np.empty((_ROWS * group, most + size), np.float32)
     n = 0
     while n < len(out):
@@ -320,7 +334,9 @@ def attend(
             for q in range(many):
                 row, own = n + q // group, at + q % group * width
                 cosine, sine = cosines[positions[row]], sines[positions[row]]
-                rotate(projected[row][own : own + width], weight, eps, cosine, sine, scale, queries[q])
+                rotate(projected[row][own : own + width], weight, eps, cosine, sine, scale, turned)
+                for i in range(pairs):
+                    queries[q, i] = keyed(turned, i, keys)
             _score(queries[:many], keys, head, table, shortest + count - 1, path, scores)
             for q in range(many):
                 _weigh(scores[q][: shortest + q // group + len(path)])

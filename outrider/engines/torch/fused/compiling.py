@@ -5,10 +5,11 @@ A loop that was compiled is kept until its own file changes: touch the others af
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic as _numbas_intrinsic
@@ -21,6 +22,7 @@ LOOSE = {"reassoc", "contract", "nnan", "nsz"}  # sums in any order, but always 
 I16, I32, I64, F32 = ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
 FLOATS, WORDS = ir.VectorType(F32, LANES), ir.VectorType(I32, LANES)
 _LOG2_E = np.float32(1.4426950408889634)
+_HIGH = 0xFFFF0000
 _LEAST_POWER, _MOST_POWER = np.float32(-87.0), np.float32(88.0)
 # 2**f for -0.5 <= f <= 0.5, within 2e-8 (Taylor's).
 _C1, _C2, _C3 = np.float32(0.6931471805599453), np.float32(0.2402265069591007), np.float32(0.05550410866482158)
@@ -37,6 +39,12 @@ def compiled(**options: Any) -> Callable[[Any], Any]:
             return njit(nogil=True, error_model="numpy", **options)(function)
 
     return made
+
+
+@cache
+def has(feature: str) -> bool:
+    """Whether this processor does, by LLVM's name for it."""
+    return bool(binding.get_host_cpu_features().get(feature))
 
 
 inlined: Callable[[Any], Any] = njit(inline="always")
@@ -72,12 +80,30 @@ def stored(typing_context: Any, value: Any, like: Any) -> Any:  # noqa: ARG001
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
         if like.dtype == types.float32:
             return args[0]
-        bits = builder.bitcast(args[0], I32)
-        odd = builder.and_(builder.lshr(bits, I32(16)), I32(1))
-        rounded = builder.add(builder.add(bits, I32(0x7FFF)), odd)
-        return builder.trunc(builder.lshr(rounded, I32(16)), I16)
+        return builder.trunc(builder.lshr(_rounded(builder, builder.bitcast(args[0], I32)), I32(16)), I16)
 
     return like.dtype(types.float32, like), build
+
+
+@intrinsic
+def keyed(typing_context: Any, numbers: Any, row: Any, like: Any) -> Any:  # noqa: ARG001
+    """What stands in a row of a key, given its float32 numbers, stored ``like`` this: one number, or two bfloat16."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        made = code(context, builder, signature, args)
+        if like.dtype == types.float32:
+            return builder.load(made.at(0, args[1], F32), align=4)
+        first = made.behind(I64(0), args[1], 2)
+        low, high = (_rounded(builder, builder.load(made.at(0, made.plus(first, i), I32), align=4)) for i in range(2))
+        return builder.or_(builder.lshr(low, I32(16)), builder.and_(high, I32(_HIGH)))
+
+    return like.dtype(numbers, types.int64, like), build
+
+
+def _rounded(builder: Any, bits: Any) -> Any:
+    """A float32 whose upper half is the bfloat16 that is nearest, or even."""
+    odd = builder.and_(builder.lshr(bits, I32(16)), I32(1))
+    return builder.add(builder.add(bits, I32(0x7FFF)), odd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +139,23 @@ class Code:
         """``a * b + c`` of vectors, rounded once."""
         return self.known(f"llvm.fma.v{LANES}f32", FLOATS, FLOATS, FLOATS, FLOATS)
 
+    def add_pairs(self) -> Callable[..., Any]:
+        """``total, a, b``: of vectors of pairs of bfloat16, the sum of both products added to a total in float32."""
+        if has("avx512bf16"):
+            return self.known("llvm.x86.avx512bf16.dpbf16ps.512", FLOATS, FLOATS, WORDS, WORDS)
+        both, builder = self.fma(), self.builder
+
+        def halves(pairs: Any) -> list[Any]:
+            upper, shift = (ir.Constant(WORDS, [number] * LANES) for number in (_HIGH, 16))
+            return [builder.bitcast(bits, FLOATS) for bits in (builder.and_(pairs, upper), builder.shl(pairs, shift))]
+
+        def added(total: Any, a: Any, b: Any) -> Any:
+            for one, other in zip(halves(a), halves(b), strict=True):
+                total = both(one, other, total)
+            return total
+
+        return added
+
 
 def code(context: Any, builder: Any, signature: Any, args: Any) -> Code:
     """Over all arguments that are arrays."""
@@ -122,6 +165,24 @@ def code(context: Any, builder: Any, signature: Any, args: Any) -> Code:
         if isinstance(kind, types.Array)
     }
     return Code(builder, [arrays.get(i) for i in range(len(args))])
+
+
+@intrinsic
+def add_product(typing_context: Any, total: Any, a: Any, b: Any) -> Any:  # noqa: ARG001
+    """``total + a * b`` in float32, of two numbers or of two pairs of bfloat16, as vectors of such have it."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        if a == types.float32:
+            return builder.fma(args[1], args[2], args[0])
+        made = code(context, builder, signature, args)
+        kinds = (FLOATS, WORDS, WORDS)
+        vectors = [
+            builder.insert_element(ir.Constant(kind, None), value, I32(0))
+            for kind, value in zip(kinds, args, strict=True)
+        ]
+        return builder.extract_element(made.add_pairs()(*vectors), I32(0))
+
+    return types.float32(types.float32, a, a), build
 
 
 @intrinsic

@@ -2,14 +2,15 @@
 
 Activations and caches are float32, or bfloat16 as uint16; what is computed is float32. Keys lie transposed within
 blocks, ``[kv_heads, blocks, d, block_tokens]``, so that the products with all keys of a block are computed side by
-side; values lie slot by slot, ``[kv_heads, slots, d]``.
+side, bfloat16 in pairs as uint32, ``[kv_heads, blocks, d / 2, block_tokens]``, which some processors multiply at once;
+values lie slot by slot, ``[kv_heads, slots, d]``.
 """
 
 from typing import Any
 
 import numpy as np
 
-from outrider.engines.torch.fused.compiling import LOOSE, ONE, compiled, exponential, mean_square, stored, wide
+from outrider.engines.torch.fused.compiling import LOOSE, ONE, compiled, exponential, keyed, mean_square, stored, wide
 
 
 @compiled()
@@ -67,15 +68,16 @@ def write(
     values: Any,
 ) -> None:
     """Put keys and values of ``projected`` ``[N, (heads + 2 * kv_heads) * d]`` into their slots."""
-    kv_heads, _, width, block_tokens = keys.shape
+    kv_heads, _, rows, block_tokens = keys.shape
+    width = values.shape[2]
     turned = np.empty(width, np.float32)
     for n in range(len(projected)):
         block, place, position = slots[n] // block_tokens, slots[n] % block_tokens, positions[n]
         for head in range(kv_heads):
             at = (heads + head) * width
             rotate(projected[n, at : at + width], weight, eps, cosines[position], sines[position], ONE, turned)
-            for i in range(width):
-                keys[head, block, i, place] = stored(turned[i], keys)
+            for i in range(rows):
+                keys[head, block, i, place] = keyed(turned, i, keys)
             at += kv_heads * width
             for i in range(width):
                 values[head, slots[n], i] = stored(wide(projected[n, at + i]), values)

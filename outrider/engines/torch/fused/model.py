@@ -71,7 +71,7 @@ class _Layer:
     between: _Array
     query: _Array  # empty: not normed
     key: _Array
-    keys: _Array  # [kv_heads, blocks, d, block_tokens]
+    keys: _Array  # [kv_heads, blocks, d, block_tokens], or d / 2 pairs of bfloat16
     values: _Array  # [kv_heads, slots, d]
 
 
@@ -199,7 +199,8 @@ class FusedModel:
     def _layer(self, layer: Any) -> _Layer:
         attention, mlp = layer.self_attn, layer.mlp
         nothing = np.empty(0, np.float32)
-        shape = (self._kv_heads, self.total_blocks, self._width, self.block_tokens)
+        paired = self._stored is not np.float32
+        keys = self._kv_heads, self.total_blocks, self._width // (1 + paired), self.block_tokens
         return _Layer(
             _product(attention.q_proj, attention.k_proj, attention.v_proj),
             _product(attention.o_proj),
@@ -209,8 +210,8 @@ class FusedModel:
             _weight(layer.post_attention_layernorm),
             _weight(attention.q_norm) if hasattr(attention, "q_norm") else nothing,
             _weight(attention.k_norm) if hasattr(attention, "k_norm") else nothing,
-            np.zeros(shape, self._stored),
-            np.zeros((shape[0], self.total_blocks * self.block_tokens, self._width), self._stored),
+            np.zeros(keys, np.uint32 if paired else self._stored),
+            np.zeros((self._kv_heads, self.total_blocks * self.block_tokens, self._width), self._stored),
         )
 
     @torch.inference_mode()

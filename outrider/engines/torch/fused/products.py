@@ -8,19 +8,29 @@ AVX-512's bf16 instructions multiply and add up in float32; results are float32.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
-from llvmlite import binding
 from numba import types
 from numba.core import cgutils
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from outrider.engines.torch.fused.compiling import F32, FLOATS, I32, I64, LANES, WORDS, Code, code, compiled, intrinsic
+from outrider.engines.torch.fused.compiling import (
+    F32,
+    FLOATS,
+    I32,
+    I64,
+    LANES,
+    WORDS,
+    Code,
+    code,
+    compiled,
+    has,
+    intrinsic,
+)
 from outrider.engines.torch.replacing import Bias, WeightAndBias, replace_linears
 
 _VECTORS = 4  # of outputs in a panel
@@ -40,20 +50,15 @@ def can_multiply(model: PreTrainedModel) -> bool:
     if model.device.type != "cpu" or torch.get_num_threads() > 1:
         return False
     if model.dtype is torch.float32:
-        return _has("avx512f")
+        return has("avx512f")
     even = all(layer.in_features % 2 == 0 for layer in model.modules() if isinstance(layer, nn.Linear))
-    return model.dtype is torch.bfloat16 and even and _has("avx512bf16") and not _has("amx-bf16")
+    return model.dtype is torch.bfloat16 and even and has("avx512bf16") and not has("amx-bf16")
 
 
 def multiply_linears(model: PreTrainedModel) -> None:
     """Replace all linear layers of a model in place, for a caller that takes results in float32."""
     memory = _Memory()
     replace_linears(model, lambda layers: paneled(layers, memory))
-
-
-@cache
-def _has(feature: str) -> bool:
-    return bool(binding.get_host_cpu_features().get(feature))
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +196,7 @@ def _emit(made: Code, rows: int, args: Any, *, narrow: bool) -> None:
 def _product(made: Code, *, narrow: bool) -> Callable[[Any, Any, Any], Any]:
     """What adds one input times a vector of weights to a total."""
     if narrow:
-        return made.known("llvm.x86.avx512bf16.dpbf16ps.512", FLOATS, FLOATS, WORDS, WORDS)
+        return made.add_pairs()
     both = made.fma()
     return lambda total, one, weights: both(one, weights, total)
 

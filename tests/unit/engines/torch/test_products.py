@@ -76,7 +76,7 @@ def test_a_model_is_multiplied_where_nothing_else_is_faster(
     dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     has = {"avx512f", "avx512bf16"}
-    monkeypatch.setattr(products, "_has", has.__contains__)
+    monkeypatch.setattr(products, "has", has.__contains__)
     assert can_multiply(llama(dtype))
     assert can_multiply(llama(dtype, inputs=15)) == (dtype is torch.float32)  # bfloat16 is taken in pairs
     assert not can_multiply(llama(torch.float16))
