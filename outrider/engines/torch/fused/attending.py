@@ -19,6 +19,7 @@ from outrider.engines.torch.fused.compiling import (
     I64,
     LANES,
     LOOSE,
+    ONE,
     WORDS,
     ZERO,
     Code,
@@ -212,8 +213,9 @@ def _weigh(scores: Any) -> None:
     total = ZERO
     for i in range(len(scores)):
         total += scores[i]
+    part = ONE / total
     for i in range(len(scores)):
-        scores[i] /= total
+        scores[i] *= part
 
 
 @inner

@@ -118,7 +118,8 @@ class FusedModel:
         self._kv_heads, self._eps = config.num_key_value_heads, np.float32(config.rms_norm_eps)
         self._embedding, self._last_norm = body.embed_tokens, _weight(body.norm)
         self._head = _product(model.get_output_embeddings())
-        self._layers = [self._layer(layer) for layer in body.layers]
+        keys, values = self._pools(len(body.layers))
+        self._layers = [self._layer(*parts) for parts in zip(body.layers, keys, values, strict=True)]
         self._cosines, self._sines = self._rotation(body.rotary_emb, config.max_position_embeddings)
         self._scale = np.float32(body.layers[0].self_attn.scaling)
         threads = torch.get_num_threads()
@@ -196,11 +197,16 @@ class FusedModel:
             layer.keys[:, targets // size, :, targets % size] = layer.keys[:, sources // size, :, sources % size]
             layer.values[:, targets] = layer.values[:, sources]
 
-    def _layer(self, layer: Any) -> _Layer:
+    def _pools(self, layers: int) -> tuple[_Array, _Array]:
+        """Of all layers in one piece, which systems map in large pages."""
+        paired = self._stored is not np.float32
+        shape = layers, self._kv_heads, self.total_blocks
+        keys = np.zeros((*shape, self._width // (1 + paired), self.block_tokens), np.uint32 if paired else np.float32)
+        return keys, np.zeros((*shape[:2], self.total_blocks * self.block_tokens, self._width), self._stored)
+
+    def _layer(self, layer: Any, keys: _Array, values: _Array) -> _Layer:
         attention, mlp = layer.self_attn, layer.mlp
         nothing = np.empty(0, np.float32)
-        paired = self._stored is not np.float32
-        keys = self._kv_heads, self.total_blocks, self._width // (1 + paired), self.block_tokens
         return _Layer(
             _product(attention.q_proj, attention.k_proj, attention.v_proj),
             _product(attention.o_proj),
@@ -210,8 +216,8 @@ class FusedModel:
             _weight(layer.post_attention_layernorm),
             _weight(attention.q_norm) if hasattr(attention, "q_norm") else nothing,
             _weight(attention.k_norm) if hasattr(attention, "k_norm") else nothing,
-            np.zeros(keys, np.uint32 if paired else self._stored),
-            np.zeros((self._kv_heads, self.total_blocks * self.block_tokens, self._width), self._stored),
+            keys,
+            values,
         )
 
     @torch.inference_mode()
