@@ -28,6 +28,10 @@ class ShapeError(OutriderError, ValueError):
     """Two arrays that must agree on a dimension do not."""
 
 
+class HeadMismatchError(OutriderError):
+    """A decision head was trained for another pair of models."""
+
+
 class VocabularyMismatchError(OutriderError):
     """Drafter and target do not share a token map; speculating with them would be lossy."""
 

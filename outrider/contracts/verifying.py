@@ -91,8 +91,9 @@ class Block(ArrayData, Plain):
             so has a block without draft that wants no bonus token: this is how a row is asked for again.
         hidden: ``[K, d]`` float32, semantic rule only: the final hidden state the drafter chose each token from (WISV
             full-hidden upload). None: they are asked for where they matter, in a second step.
-        channel: semantic rule only: the link as the judge is to see it; None: not known. Of a block that turns out
-            ``Undecided`` the resolution's holds.
+        channel: semantic rule only: the link as the judge is to see it, whenever the hidden states come; None: not
+            known.
+        judge: semantic rule only: whose answers hold, of those the engine was given: the drafter's model hash.
         stretch: rounds that are to follow without being asked for. An engine makes none by itself: whoever steps it
             does (``engines.verifier.stepper``).
     """
@@ -110,6 +111,7 @@ class Block(ArrayData, Plain):
     deferral: Deferral | None = None
     hidden: FloatRow | None = None
     channel: Csi | None = None
+    judge: str = ""
     stretch: Stretch | None = None
 
 
@@ -125,7 +127,6 @@ class Resolution(ArrayData):
     generation: GenerationId
     round: int
     hidden: FloatRow | None
-    channel: Csi | None = None  # as in ``Block``
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +156,7 @@ class Verified(ArrayData):
     logprobs: tuple[TokenLogprobs, ...] = ()  # of forced, accepted and next tokens in turn, if opened with logprobs
     prompt_logprobs: tuple[TokenLogprobs | None, ...] = ()  # on the first outcome, if opened with prompt_logprobs
     own_draft: OwnDraft | None = None  # of a round that followed by itself; whoever steps the engine drafts it
+    overrides: tuple[int, ...] = ()  # accepted nodes that a judge let pass: not what the target would have said there
 
     @property
     def accepted_len(self) -> int:

@@ -23,11 +23,13 @@ class BlockDecision:
         path: accepted nodes, indices into the draft, root first.
         token_after: correction or bonus token; None if no bonus was wanted, or the device draws the correction.
         deferred: from what the device draws it.
+        overrides: accepted nodes that are not what the target would have said there.
     """
 
     path: tuple[int, ...]
     token_after: int | None
     deferred: CorrectionSource | None = None
+    overrides: tuple[int, ...] = ()
 
     @property
     def accepted_len(self) -> int:

@@ -8,38 +8,63 @@ greedy verification. Source: WISV, equations 23-27 and its two protocols: full-h
 with the block) and selective-hidden upload (they are asked for at the mismatches). Both decide here, and alike.
 """
 
+import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from operator import itemgetter
 from typing import Protocol
 
 import numpy as np
 
 from outrider.contracts.errors import ShapeError
-from outrider.contracts.exchanged import FloatRow
+from outrider.contracts.exchanged import ArrayData, FloatRow
 from outrider.contracts.link import Csi
+from outrider.events import event
 from outrider.verification.decision import BlockDecision
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Question(ArrayData):
+    """The mismatches of one block, M of them.
+
+    Attributes:
+        drafter_hidden: ``[M, drafter_width]`` float32, finite, M >= 1: final hidden state at the row in which the
+            drafter chose the token, as decoded from the message.
+        target_hidden: ``[M, d_target]`` float32: the target's final-norm hidden state at that row.
+        channel: the state of the link; None: not known.
+    """
+
+    drafter_hidden: FloatRow
+    target_hidden: FloatRow
+    channel: Csi | None
 
 
 class MismatchJudge(Protocol):
-    """Decides which mismatches pass. A pure function: the same question gets the same answer."""
+    """Decides which mismatches pass. A pure function: the same question gets the same answer, whatever is beside it."""
 
     @property
     def drafter_width(self) -> int:
         """Length of a drafter's hidden state; what a device sends is checked against it."""
         ...
 
-    def accepts(self, drafter_hidden: FloatRow, target_hidden: FloatRow, channel: Csi | None) -> Sequence[bool]:
-        """Whether each of a block's mismatches may pass, whatever becomes of those before it.
-
-        Args:
-            drafter_hidden: ``[M, drafter_width]`` float32, finite, M >= 1: final hidden state at the row in which the
-                drafter chose the token, as decoded from the message.
-            target_hidden: ``[M, d_target]`` float32: the target's final-norm hidden state at that row.
-            channel: the state of the link; None: not known.
-
-        Returns:
-            M answers.
-        """
+    def accepts(self, questions: Sequence[Question]) -> Sequence[Sequence[bool]]:
+        """Whether each mismatch of each block may pass, whatever becomes of those before it."""
         ...
+
+
+def judged(judge: MismatchJudge, questions: Sequence[Question]) -> list[Sequence[bool]]:
+    """A judge's answers; of a question that it fails at all mismatches are rejected, and of no other."""
+    try:
+        answers = list(judge.accepts(questions)) if questions else []
+    except Exception as error:  # noqa: BLE001 (whoever else is in the batch is not to suffer)
+        if len(questions) == 1:
+            event(_LOG, "judge_failed", logging.ERROR, reason=f"{type(error).__name__}: {error}")
+            return [[False] * len(questions[0].drafter_hidden)]
+        return [answer for question in questions for answer in judged(judge, [question])]
+    return answers
 
 
 def mismatches(choices: Sequence[int], draft: Sequence[int]) -> tuple[int, ...]:
@@ -63,10 +88,11 @@ def semantic_decision(
     found = mismatches(choices, draft)
     if len(accepted) != len(found):
         raise ShapeError(f"{len(found)} mismatches need as many answers of the judge, found {len(accepted)}")
-    rejected = next((at for at, passes in zip(found, accepted, strict=True) if not passes), None)
-    if rejected is not None:
-        return BlockDecision(tuple(range(rejected)), choices[rejected])
-    return BlockDecision(tuple(range(len(draft))), choices[len(draft)] if bonus else None)
+    passed = tuple(at for at, _ in takewhile(itemgetter(1), zip(found, accepted, strict=True)))
+    if len(passed) < len(found):
+        rejected = found[len(passed)]
+        return BlockDecision(tuple(range(rejected)), choices[rejected], overrides=passed)
+    return BlockDecision(tuple(range(len(draft))), choices[len(draft)] if bonus else None, overrides=passed)
 
 
 def hidden_fault(hidden: FloatRow, count: int, width: int) -> str | None:

@@ -4,7 +4,7 @@ A block that asks for what no engine of this kind does is an error of who sent i
 ``Refused``: its draft is a device's and may be anything.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,7 +43,7 @@ class Door:
     total_blocks: int  # of KV, each of ``block_tokens`` slots; a tree takes one slot for each node
     block_tokens: int
     branching: bool  # the model takes trees path by path
-    judge: MismatchJudge | None  # of mismatches; without one there is no semantic rule
+    judges: Mapping[str, MismatchJudge]  # of mismatches, by name; without one there is no semantic rule
 
     def check(self, block: Block, params: SamplingParams) -> CheckedBlock | str:
         """Let a block in, or say why it can never be verified.
@@ -52,7 +52,7 @@ class Door:
             UnsupportedBlockError: names the block, and what it asks for that is not implemented or would change the
                 output of a request with these ``params``.
         """
-        _check_supported(block, params, judged=self.judge is not None)
+        _check_supported(block, params, judged=block.judge in self.judges)
         nodes, ratio, position = len(block.draft), None, block.position + len(block.forced)
         try:
             if block.rule in RATIO_RULES:
@@ -95,9 +95,9 @@ class Door:
             if not all(len(row) and np.isfinite(row.max()) for row in sent.logits):
                 needed = "draft rows with a largest logit that is finite"
                 return f"needs {needed}, found one without; send what was sampled from"
-        if block.rule is not AcceptanceRule.SEMANTIC or block.hidden is None or self.judge is None:
+        if block.rule is not AcceptanceRule.SEMANTIC or block.hidden is None:
             return None
-        return hidden_fault(block.hidden, len(block.draft), self.judge.drafter_width)
+        return hidden_fault(block.hidden, len(block.draft), self.judges[block.judge].drafter_width)
 
 
 def _check_supported(block: Block, params: SamplingParams, *, judged: bool) -> None:

@@ -1,6 +1,6 @@
 """From the logits rows of a batch to the decision of each block, whatever its rule and shape."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 
@@ -12,7 +12,7 @@ from outrider.contracts.exchanged import FloatRow
 from outrider.contracts.requests import TokenLogprobs
 from outrider.contracts.tree import node_paths
 from outrider.contracts.verifying import AcceptanceRule
-from outrider.engines.verifier.two_steps import OpenRound, wants_hidden
+from outrider.engines.verifier.two_steps import OpenRound, decide_open, wants_hidden
 from outrider.engines.verifier.work import Work
 from outrider.sampling.choosing import ask_choices_along, choose_tokens, target_probs
 from outrider.sampling.device_tensors import Readback, at_once, index_tensor
@@ -38,7 +38,11 @@ class Decision:
 
 
 def decide(
-    logits: Tensor, hidden: Tensor | None, works: Sequence[Work], judge: MismatchJudge | None, readback: Readback
+    logits: Tensor,
+    hidden: Tensor | None,
+    works: Sequence[Work],
+    judges: Mapping[str, MismatchJudge],
+    readback: Readback,
 ) -> list[Decision | OpenRound]:
     """Decide the blocks that are complete, as far as what they brought allows.
 
@@ -49,7 +53,7 @@ def decide(
         logits: ``[R, vocab]``, all rows of the pass.
         hidden: ``[R, d]``; None only if no complete block wants hidden states.
         works: the pass; those with ``remaining_tokens`` are left out of the answer.
-        judge: of mismatches; None only if no block has the semantic rule.
+        judges: of mismatches: all that blocks name.
         readback: what else is asked of the pass; it is read here.
     """
     rows, decided = _block_rows(logits, works), [work for work in works if not work.remaining_tokens]
@@ -63,7 +67,7 @@ def decide(
     after = Readback()
     own_states = states()
     answers: dict[int, BlockDecision | OpenRound] = {}
-    answers |= zip(chosen, by_choice([own_states[index] for index in chosen], judge), strict=True)
+    answers |= zip(chosen, by_choice([own_states[index] for index in chosen], judges), strict=True)
     drawing = by_ratio(after)
     outlines = {**answers, **dict(zip(ratio, drawing.outlines, strict=True))}
     logprobs = _logprobs(rows, decided, [outlines[index] for index in range(len(decided))], starts, drawing, after)
@@ -127,40 +131,41 @@ def _own_hidden(hidden: Tensor | None, works: Sequence[Work], readback: Readback
 
 def _by_choice(
     rows: Tensor, works: Sequence[Work], readback: Readback
-) -> Callable[[_States, MismatchJudge | None], list[BlockDecision | OpenRound]]:
-    """Greedy, shared noise and semantic: accept what the target chooses, and what a judge lets pass."""
+) -> Callable[[_States, Mapping[str, MismatchJudge]], list[BlockDecision | OpenRound]]:
+    """Greedy, shared noise and semantic: accept what the target chooses, and what judges let pass."""
     groups = [_row_groups(work) for work in works]
     every = list(chain.from_iterable(groups))
     choices = ask_choices_along(rows, every, readback)
 
-    def decisions(states: _States, judge: MismatchJudge | None) -> list[BlockDecision | OpenRound]:
+    def decisions(states: _States, judges: Mapping[str, MismatchJudge]) -> list[BlockDecision | OpenRound]:
         chosen, decided = iter(choices()), list[BlockDecision | OpenRound]()
+        told: list[tuple[int, OpenRound, FloatRow]] = []  # those that nothing more is asked for
         for work, hidden, its_groups in zip(works, states, groups, strict=True):
             block, own = work.block, [token_id for _ in its_groups for token_id in next(chosen)]
             if block.rule is AcceptanceRule.SEMANTIC:
-                decided.append(_by_judge(own, work, hidden, judge))
+                decided.append(_semantic(own, work, hidden))
+                found = decided[-1]
+                if isinstance(found, OpenRound) and block.hidden is not None:
+                    told.append((len(decided) - 1, found, block.hidden[list(found.mismatches)]))
                 continue
             # A greedy target leaves a device nothing to draw: its row has one token, which is then the answer.
             bonus = block.bonus or (not block.draft and block.deferral is not None)
             decided.append(match(own, block.draft, work.checked.shape, bonus=bonus))
+        answers = decide_open([(open_round, hidden) for _, open_round, hidden in told], judges)
+        for (index, _, _), answer in zip(told, answers, strict=True):
+            decided[index] = answer
         return decided
 
     return decisions
 
 
-def _by_judge(
-    choices: list[int], work: Work, hidden: FloatRow | None, judge: MismatchJudge | None
-) -> BlockDecision | OpenRound:
-    """Decided if nothing is to be judged or the drafter's hidden states came along, else open."""
+def _semantic(choices: list[int], work: Work, hidden: FloatRow | None) -> BlockDecision | OpenRound:
+    """Decided if nothing is to be judged, else open."""
     block, found = work.block, list(mismatches(choices, work.block.draft))
     if not found:
         return semantic_decision(choices, block.draft, (), bonus=block.bonus)
     assert hidden is not None, "a mismatch has a row"
-    open_round = OpenRound(block, tuple(choices), tuple(found), hidden[found])
-    if block.hidden is None:
-        return open_round
-    assert judge is not None, "a semantic block is refused where nobody can judge it"
-    return open_round.decide(judge, block.hidden[found], block.channel)
+    return OpenRound(block, tuple(choices), tuple(found), hidden[found])
 
 
 def _by_ratio(rows: Tensor, works: Sequence[Work], readback: Readback) -> Callable[[Readback], Drawing]:

@@ -3,7 +3,7 @@
 The model (``outrider.engines.forward_model``) computes; all that makes an engine correct is here, once for every model.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -31,10 +31,11 @@ from outrider.engines.verifier.generation import HeldGeneration
 from outrider.engines.verifier.kept_rows import KeptRows
 from outrider.engines.verifier.pass_plan import PassPlan
 from outrider.engines.verifier.token_scores import TokenScores
-from outrider.engines.verifier.two_steps import OpenRound, wants_hidden
+from outrider.engines.verifier.two_steps import OpenRound, decide_open, wants_hidden
 from outrider.engines.verifier.work import Work, rows_in_order, score_rows
 from outrider.sampling.device_tensors import Readback, index_tensor
 from outrider.sampling.logits import TokenCounts
+from outrider.verification.decision import BlockDecision
 from outrider.verification.semantic import MismatchJudge, hidden_fault
 
 
@@ -54,7 +55,7 @@ class PagedVerifier:
         max_context_tokens: int,
         prefill_chunk_tokens: int,
         kept_rows_bytes: int,
-        judge: MismatchJudge | None = None,
+        judges: Mapping[str, MismatchJudge] | None = None,
     ) -> None:
         """Take over a model and all its KV blocks.
 
@@ -64,12 +65,12 @@ class PagedVerifier:
             max_context_tokens: positions the model was made for.
             prefill_chunk_tokens: prefix positions computed per pass, over all cold blocks.
             kept_rows_bytes: memory of rows kept for deferred corrections, besides the KV's.
-            judge: of mismatches; without one there is no semantic rule.
+            judges: of mismatches, by the name that blocks give; without one there is no semantic rule.
         """
         self._model = model
         self._masked = model if isinstance(model, MaskedModel) else None
         self._branching = None if isinstance(model, MaskedModel) else model
-        self._judge = judge
+        self._judges = judges or {}
         self._vocab_size = vocab_size
         self._prefill_chunk_tokens = prefill_chunk_tokens
         self._store = KvStore(model.total_blocks, model.block_tokens)
@@ -79,7 +80,7 @@ class PagedVerifier:
         self._last_pass: tuple[VerifyCost, ...] = ()
         self.max_context_tokens = min(max_context_tokens, self._store.capacity_tokens)
         branching, pool = self._branching is not None, (model.total_blocks, model.block_tokens)
-        self._door = Door(vocab_size, self.max_context_tokens, *pool, branching, judge)
+        self._door = Door(vocab_size, self.max_context_tokens, *pool, branching, self._judges)
 
     def open(self, request: OpenGeneration) -> None:
         """Hold a generation; see ``VerifierEngine.open``."""
@@ -113,7 +114,7 @@ class PagedVerifier:
         if len(set(names)) < len(names):
             raise ValueError(f"a batch needs at most one block per generation, found {names}")
         verdicts = [self._verdict(block) for block in blocks]
-        resolved = [self._resolve(resolution) for resolution in resolutions]
+        resolved = self._resolve(resolutions)
         for name in names:
             if name in self._generations:
                 self._store.touch(self._generations[name].kv)
@@ -189,8 +190,21 @@ class PagedVerifier:
             return Stale(name, number)
         return None
 
-    def _resolve(self, resolution: Resolution) -> Outcome:
-        """Apply the second half of a two-step outcome."""
+    def _resolve(self, resolutions: Sequence[Resolution]) -> list[Outcome]:
+        """Apply second halves of two-step outcomes, all of a batch at once."""
+        found = [self._waiting_for(resolution) for resolution in resolutions]
+        waiting = [
+            (open_round, resolution.hidden)
+            for open_round, resolution in zip(found, resolutions, strict=True)
+            if isinstance(open_round, OpenRound)
+        ]
+        decisions = iter(decide_open(waiting, self._judges))
+        return [
+            self._resolved(outcome, next(decisions)) if isinstance(outcome, OpenRound) else outcome for outcome in found
+        ]
+
+    def _waiting_for(self, resolution: Resolution) -> OpenRound | Outcome:
+        """The round that one is for; if there is none, or it does not fit, what is answered."""
         name, number = resolution.generation, resolution.round
         generation = self._generations.get(name)
         if generation is None:
@@ -198,21 +212,21 @@ class PagedVerifier:
         open_round, last = generation.open_round, generation.last_outcome
         if open_round is None or open_round.block.round != number:
             return last if last is not None and last.round == number else Stale(name, number)
-        assert self._judge is not None, "a semantic block is refused where nobody can judge it"
         hidden, asked = resolution.hidden, len(open_round.mismatches)
-        reason = None if hidden is None else hidden_fault(hidden, asked, self._judge.drafter_width)
-        if reason is not None:
-            return Refused(name, number, reason)
-        decision = open_round.decide(self._judge, hidden, resolution.channel)
+        width = self._judges[open_round.block.judge].drafter_width
+        reason = None if hidden is None else hidden_fault(hidden, asked, width)
+        return open_round if reason is None else Refused(name, number, reason)
+
+    def _resolved(self, open_round: OpenRound, decision: BlockDecision) -> Outcome:
+        generation = self._generations[open_round.block.generation]
         self._store.touch(generation.kv)
-        logprobs = open_round.logprobs_of(decision)
-        return self._commit(open_round.block, generation, Decision(decision, logprobs))
+        return self._commit(open_round.block, generation, Decision(decision, open_round.logprobs_of(decision)))
 
     def _run(self, works: Sequence[Work]) -> dict[int, Outcome]:
         logits, hidden = self._forward(works)
         readback = Readback()
         add_scores = score_rows(logits, works, readback)
-        decisions = decide(logits, hidden, works, self._judge, readback)
+        decisions = decide(logits, hidden, works, self._judges, readback)
         add_scores()
         for work in works:
             work.generation.kv.computed_tokens = work.kv_tokens
@@ -287,6 +301,7 @@ class PagedVerifier:
             generation=block.generation,
             round=block.round,
             accepted_path=path,
+            overrides=decision.block.overrides,
             next_token=after,
             deferred=decision.block.deferred,
             cached_tokens=generation.cached_tokens or 0,

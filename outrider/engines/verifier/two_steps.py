@@ -4,14 +4,14 @@ An ``OpenRound`` is all that the rest of a decision needs, in host memory: its r
 of the KV meanwhile is of no consequence to it. A generation has one at most.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from outrider.contracts.exchanged import FloatRow
-from outrider.contracts.link import Csi
 from outrider.contracts.requests import TokenLogprobs
 from outrider.contracts.verifying import AcceptanceRule, Block, Undecided
 from outrider.verification.decision import BlockDecision
-from outrider.verification.semantic import MismatchJudge, semantic_decision
+from outrider.verification.semantic import MismatchJudge, Question, judged, semantic_decision
 
 
 def wants_hidden(block: Block) -> bool:
@@ -45,11 +45,14 @@ class OpenRound:
         after = [*self.mismatches, *range(len(draft), len(self.choices))]
         return [*enumerate(draft), *((row, self.choices[row]) for row in after)]
 
-    def decide(self, judge: MismatchJudge, hidden: FloatRow | None, channel: Csi | None) -> BlockDecision:
-        """The decision, given ``[M, d]`` drafter hidden states at the mismatches; without them all are rejected."""
-        rejected = [False] * len(self.mismatches)
-        accepted = rejected if hidden is None else judge.accepts(hidden, self.target_hidden, channel)
-        return semantic_decision(self.choices, self.block.draft, accepted, bonus=self.block.bonus)
+    def question(self, hidden: FloatRow) -> Question:
+        """What the judge is asked, given ``[M, d]`` drafter hidden states at the mismatches."""
+        return Question(hidden, self.target_hidden, self.block.channel)
+
+    def decide(self, accepted: Sequence[bool] | None) -> BlockDecision:
+        """The decision, given the judge's answers; without them all mismatches are rejected."""
+        answers = [False] * len(self.mismatches) if accepted is None else accepted
+        return semantic_decision(self.choices, self.block.draft, answers, bonus=self.block.bonus)
 
     def logprobs_of(self, decision: BlockDecision) -> tuple[TokenLogprobs, ...]:
         """Of the tokens it commits, if they were asked for."""
@@ -59,3 +62,20 @@ class OpenRound:
         accepted = [entry for _, entry in entries[: decision.accepted_len]]
         after = [entry for row, entry in entries[drafted:] if row == decision.accepted_len]
         return (*accepted, *after) if decision.token_after is not None else tuple(accepted)
+
+
+def decide_open(
+    rounds: Sequence[tuple[OpenRound, FloatRow | None]], judges: Mapping[str, MismatchJudge]
+) -> list[BlockDecision]:
+    """The decision of each, given what its device sent: every judge is asked once for all of its rounds."""
+    answers: list[Sequence[bool] | None] = [None] * len(rounds)
+    by_judge: dict[str, list[int]] = {}
+    for index, (open_round, hidden) in enumerate(rounds):
+        if hidden is not None:
+            by_judge.setdefault(open_round.block.judge, []).append(index)
+    for name, indices in by_judge.items():
+        asked = [(open_round, hidden) for index in indices for open_round, hidden in [rounds[index]]]
+        questions = [open_round.question(hidden) for open_round, hidden in asked if hidden is not None]
+        for index, answer in zip(indices, judged(judges[name], questions), strict=True):
+            answers[index] = answer
+    return [open_round.decide(answer) for (open_round, _), answer in zip(rounds, answers, strict=True)]

@@ -54,12 +54,17 @@ def tiny_llama(seed: int = 0, layers: int = 2) -> LlamaForCausalLM:
     return model
 
 
+def judges_of(judge: MismatchJudge | None) -> dict[str, MismatchJudge]:
+    """By the name of a block that names none."""
+    return {} if judge is None else {"": judge}
+
+
 def torch_verifier(
     model: PreTrainedModel, *, blocks: int = 200, prefill_chunk_tokens: int = 16, judge: MismatchJudge | None = None
 ) -> TorchVerifier:
     """The torch engine with room for ``blocks`` KV blocks."""
     budget = kv_bytes_per_token(model) * BLOCK_TOKENS * blocks
-    return TorchVerifier(loaded(model), EngineLimits(budget, BLOCK_TOKENS, prefill_chunk_tokens), judge)
+    return TorchVerifier(loaded(model), EngineLimits(budget, BLOCK_TOKENS, prefill_chunk_tokens), judges_of(judge))
 
 
 def bfloat16_verifier(
@@ -102,7 +107,7 @@ def verifier_over(
         max_context_tokens=CONTEXT_TOKENS,
         prefill_chunk_tokens=prefill_chunk_tokens,
         kept_rows_bytes=kept_rows_bytes(kv_bytes_per_token(model) * forward.block_tokens * blocks),
-        judge=judge,
+        judges=judges_of(judge),
     )
 
 

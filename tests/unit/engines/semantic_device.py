@@ -12,6 +12,7 @@ from outrider.contracts.exchanged import FloatRow
 from outrider.contracts.link import Csi
 from outrider.contracts.verifying import AcceptanceRule, Block, Resolution
 from outrider.verification.decision import BlockDecision
+from outrider.verification.semantic import Question
 from tests.unit.engines.conftest import VOCAB, tiny_llama
 from tests.unit.engines.reference import Client
 
@@ -25,7 +26,10 @@ class ThresholdJudge:
 
     drafter_width: int = WIDTH
 
-    def accepts(self, drafter_hidden: FloatRow, target_hidden: FloatRow, channel: Csi | None) -> Sequence[bool]:
+    def accepts(self, questions: Sequence[Question]) -> Sequence[Sequence[bool]]:
+        return [self.answer(one.drafter_hidden, one.target_hidden, one.channel) for one in questions]
+
+    def answer(self, drafter_hidden: FloatRow, target_hidden: FloatRow, channel: Csi | None) -> Sequence[bool]:
         assert len(drafter_hidden) == len(target_hidden) > 0
         lenience = 0.0 if channel is None else channel.per_up
         passes: list[bool] = (drafter_hidden[:, 0] + lenience > np.tanh(target_hidden[:, 0])).tolist()
@@ -78,7 +82,7 @@ def plain_semantic(client: Client, block: Block, hidden: FloatRow, channel: Csi 
     _, states = plain_rows((*context, *block.draft))
     for i, token_id in enumerate(block.draft):
         state = states[len(context) - 1 + i]
-        if token_id != choices[i] and not ThresholdJudge().accepts(hidden[i : i + 1], state[None], channel)[0]:
+        if token_id != choices[i] and not ThresholdJudge().answer(hidden[i : i + 1], state[None], channel)[0]:
             return BlockDecision(tuple(path), choices[i])
         path.append(i)
     return BlockDecision(tuple(path), choices[-1] if block.bonus else None)
@@ -107,6 +111,6 @@ def draft_with(client: Client, wrong: Sequence[bool], forced: Sequence[int] = ()
     return draft
 
 
-def resolution(block: Block, hidden: FloatRow, channel: Csi | None = None) -> Resolution:
+def resolution(block: Block, hidden: FloatRow) -> Resolution:
     """The second step of a block."""
-    return Resolution(block.generation, block.round, hidden, channel)
+    return Resolution(block.generation, block.round, hidden)

@@ -36,6 +36,7 @@ def test_what_is_committed_is_the_draft_up_to_the_first_mismatch_that_does_not_p
     assert decision.deferred is None
     allowed = dict(zip(differing, passes, strict=True))
     assert all(allowed.get(i, True) for i in range(kept)), "all before the end are matches, or pass"
+    assert decision.overrides == tuple(i for i in differing if i < kept), "and those that passed are told"
     if kept < len(draft):
         assert not allowed[kept], "it ends at a mismatch that does not pass,"
         assert decision.token_after == choices[kept] != draft[kept], "with the target's token there"
@@ -53,9 +54,11 @@ def test_a_judge_that_rejects_everything_is_greedy_verification(chain: tuple[lis
 def test_one_by_hand() -> None:
     choices, draft = [4, 5, 6, 7], [4, 8, 9]
     assert mismatches(choices, draft) == (1, 2)
-    assert semantic_decision(choices, draft, [True, True], bonus=True) == BlockDecision((0, 1, 2), 7)
-    assert semantic_decision(choices, draft, [True, True], bonus=False) == BlockDecision((0, 1, 2), None)
-    assert semantic_decision(choices, draft, [True, False], bonus=False) == BlockDecision((0, 1), 6)
+    assert semantic_decision(choices, draft, [True, True], bonus=True) == BlockDecision((0, 1, 2), 7, overrides=(1, 2))
+    assert semantic_decision(choices, draft, [True, True], bonus=False) == BlockDecision(
+        (0, 1, 2), None, overrides=(1, 2)
+    )
+    assert semantic_decision(choices, draft, [True, False], bonus=False) == BlockDecision((0, 1), 6, overrides=(1,))
     assert semantic_decision(choices, draft, [False, True], bonus=True) == BlockDecision((0,), 5)
 
 

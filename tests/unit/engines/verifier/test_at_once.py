@@ -190,7 +190,7 @@ def made(names: Sequence[str], window: int, *, prompt_logprobs: bool) -> tuple[P
         max_context_tokens=128,
         prefill_chunk_tokens=4096,
         kept_rows_bytes=2**20,
-        judge=ThresholdJudge(),
+        judges={"": ThresholdJudge()},
     )
     blocks: list[Block] = []
     for index, name in enumerate(names):

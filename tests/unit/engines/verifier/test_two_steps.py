@@ -1,6 +1,7 @@
 """The semantic rule from every engine: at once, or in two steps between which anything may happen."""
 
 import pickle
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -106,13 +107,13 @@ def test_full_and_selective_upload_decide_alike_and_as_the_rule_says(make_verifi
         for wrong, first, bonus, channel in rounds:
             draft, states = draft_with(full, wrong), hidden_states(*first[: len(wrong)])
             whole = semantic_block(full, draft, hidden=states, channel=channel, bonus=bonus)
-            bare = semantic_block(selective, draft, bonus=bonus)
+            bare = semantic_block(selective, draft, channel=channel, bonus=bonus)
             expected = plain_semantic(full, whole, states, channel)
             at_once, later = engine.verify([whole, bare])
             asked = plain_mismatches(selective, bare)
             if asked:
                 assert later == Undecided("selective", bare.round, asked)
-                later = engine.verify([], [resolution(bare, states[list(asked)], channel)])[0]
+                later = engine.verify([], [resolution(bare, states[list(asked)])])[0]
             assert isinstance(at_once, Verified)
             assert isinstance(later, Verified)
             assert_decided(at_once, expected)
@@ -405,9 +406,39 @@ def test_sampled_generations_and_engines_without_a_judge_know_no_semantic_rule(m
 
 def test_both_steps_cross_processes_and_compare_by_value() -> None:
     block = semantic_block(Client("a", PROMPT, GREEDY), [1, 2], hidden=hidden_states(1.0, 2.0), channel=BAD_LINK)
-    answer = resolution(block, hidden_states(1.0), BAD_LINK)
+    answer = resolution(block, hidden_states(1.0))
     assert pickle.loads(pickle.dumps((block, answer))) == (block, answer)
     assert block != replace(block, hidden=hidden_states(1.0, 2.5))
     assert block != replace(block, hidden=None)
+    assert block != replace(block, channel=None)
     assert answer != replace(answer, hidden=hidden_states(1.5))
-    assert answer != replace(answer, channel=None)
+
+
+class Moody(ThresholdJudge):
+    """Breaks over some questions."""
+
+    def answer(self, drafter_hidden: FloatRow, target_hidden: FloatRow, channel: Csi | None) -> Sequence[bool]:
+        if channel is not None:
+            raise ZeroDivisionError("of a link")
+        return super().answer(drafter_hidden, target_hidden, channel)
+
+
+@pytest.mark.parametrize("selective", [False, True])
+def test_a_judge_that_breaks_harms_its_own_block_alone(make_verifier: MakeVerifier, selective: bool) -> None:
+    engine, states, blocks = make_verifier(tiny_llama(), judge=Moody()), hidden_states(*[PASSES] * 4), list[Block]()
+    for name, channel in (("a", None), ("b", BAD_LINK), ("c", None)):
+        client = Client(name, PROMPT, GREEDY)
+        engine.open(client.opening())
+        hidden = None if selective else states
+        blocks.append(semantic_block(client, draft_with(client, WRONG), hidden=hidden, channel=channel))
+    outcomes = engine.verify(blocks)
+    while any(isinstance(outcome, Unfinished) for outcome in outcomes):
+        outcomes = engine.verify(blocks)
+    if selective:
+        asked = [len(outcome.mismatches) for outcome in outcomes if isinstance(outcome, Undecided)]
+        outcomes = engine.verify([], [resolution(block, states[:n]) for block, n in zip(blocks, asked, strict=True)])
+    first, broken, last = (outcome for outcome in outcomes if isinstance(outcome, Verified))
+    assert first.accepted_path == last.accepted_path == tuple(range(len(WRONG)))
+    assert first.overrides == last.overrides == tuple(i for i, wrong in enumerate(WRONG) if wrong)
+    assert broken.accepted_path == tuple(range(WRONG.index(True)))
+    assert broken.overrides == ()
