@@ -25,6 +25,7 @@ from actors.waiting import within
 from outrider.config.schema import DrafterGroupConfig
 from outrider.contracts.requests import GenerationId
 from outrider.events import event, write_events
+from outrider.models.head_file import HeadInfo
 
 FLEET_NAME = "fleet"
 _HEAD = "node:__internal_head__"  # Ray's own mark
@@ -166,7 +167,7 @@ class Fleet:
             else:
                 of_group = any(other.group == drafter.group for other in self._table.loads())
                 expected_hash = self._model_hashes.get(drafter.group) if of_group else None
-                fault = handshake_fault(card, self._settings.token_map_hash, expected_hash)
+                fault = handshake_fault(card, self._settings.token_map_hash, expected_hash, self._head(drafter))
                 if fault is None:
                     self._model_hashes[drafter.group] = card.model_hash
                     self._handles[drafter] = handle
@@ -174,6 +175,10 @@ class Fleet:
                     event(log, "drafter_ready", drafter=drafter.actor_name, model=card.model_hash[:12])
                     return
                 await self._refuse(drafter, fault)
+
+    def _head(self, drafter: DrafterId) -> HeadInfo | None:
+        models = {group.name: group.model for group in self._settings.groups}
+        return self._settings.heads.get(models.get(drafter.group, ""))
 
     async def _recover(self, drafter: DrafterId) -> None:
         """Probe a suspect. One that is gone restarts by itself; one that hangs or is broken is killed, and restarts."""

@@ -1,10 +1,13 @@
 """May a drafter draft for this target? Decided when it joins; one that may not is refused with the reason."""
 
 from actors.messages import PROTOCOL_VERSION, ModelCard
+from outrider.models.head_file import HeadInfo, pair_fault
 from outrider.sampling.noise import NOISE_VERSION
 
 
-def handshake_fault(card: object, token_map_hash: str, model_hash: str | None) -> str | None:
+def handshake_fault(
+    card: object, token_map_hash: str, model_hash: str | None, head: HeadInfo | None = None
+) -> str | None:
     """What is wrong with a drafter, or None.
 
     Args:
@@ -12,6 +15,7 @@ def handshake_fault(card: object, token_map_hash: str, model_hash: str | None) -
         token_map_hash: the target's. A drafter whose ids mean other tokens would be accepted by chance only.
         model_hash: what every drafter of its group runs; None if it is the first of its group. Acceptance statistics
             are kept by model, so a group is of one model.
+        head: who is to judge its mismatches.
 
     Returns:
         What was needed, what was found and what to do.
@@ -37,4 +41,4 @@ def handshake_fault(card: object, token_map_hash: str, model_hash: str | None) -
             f"needs model {model_hash:.12} as the rest of its group, found {card.model_hash!s:.12}; copy the group's "
             "model to its device"
         )
-    return None
+    return None if head is None else pair_fault(head, drafter_hash=card.model_hash)

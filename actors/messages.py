@@ -19,6 +19,7 @@ from outrider.contracts.verifying import (
     Verified,
 )
 from outrider.costs.profiles import ProfiledOn
+from outrider.models.head_file import HeadInfo
 from outrider.sampling.noise import NOISE_VERSION
 from outrider.selection.regime import RegimeReport
 
@@ -190,6 +191,7 @@ class FleetSettings:
     target: str
     token_map_hash: str  # the target's
     since_s: float  # Unix time
+    heads: Mapping[str, HeadInfo] = field(default_factory=dict)  # who judges mismatches, by draft model
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from ray import serve
 from ray.serve import Application
 from ray.serve.config import BackpressureConfig, RequestRouterConfig
 
+from outrider.assembly.heads import read_heads
 from outrider.config.reading import load_config, parse_config
 from outrider.config.schema import Config, VerifierConfig
 from outrider.contracts.errors import ConfigError
@@ -77,13 +78,15 @@ def build_app(config: Config, *, ingress_listens: bool = False) -> Application:
     Where the ingress itself listens, there is one, on the configured port; otherwise Serve's proxies do, before all.
 
     A coordinator replica's placement group has one bundle for itself and one for its verifier, so that Serve scales
-    both together and never places one without the other. Cost profiles are read here and travel with the application.
+    both together and never places one without the other. Cost profiles and heads are read here and travel along.
 
     Raises:
         ConfigError: a cost profile cannot be read.
+        ModelUnavailableError: a decision head cannot.
     """
     limits = config.limits
     profiles = tuple(map(read_profile, config.scheduling.cost_profiles))
+    wanted = coordinator_settings(config, profiles, read_heads(config.drafters))
     # One more than it admits, so that an overload is refused by name rather than queued without bound; and two for each
     # ingress: the stream on which chunks leave, and a call that says what was read.
     most_calls = limits.max_concurrent_generations + limits.max_queued_generations + 1 + 2 * config.ingress.count
@@ -112,5 +115,5 @@ def build_app(config: Config, *, ingress_listens: bool = False) -> Application:
     address = Address(config.http.host, config.http.port) if ingress_listens else None
     most = _MAX_ONGOING_INGRESS_REQUESTS + _MAX_QUEUED_INGRESS_REQUESTS
     settings = replace(ServiceSettings.from_config(config), max_requests=most)
-    application: Application = ingress.bind(coordinator.bind(coordinator_settings(config, profiles)), settings, address)
+    application: Application = ingress.bind(coordinator.bind(wanted), settings, address)
     return application

@@ -89,6 +89,10 @@ LOOKED_UP_TOKENS = _counter(
     "Of draft tokens verified, those looked up in prompts and responses: accepted, rejected",
     "outcome",
 )
+JUDGED_TOKENS = _counter("judged_tokens_total", "Mismatches that a decision head judged: passed, rejected", "outcome")
+HEAD_DRIFT = _gauge(
+    "decision_head_drifted", "1: a draft model's head rejects another share than where it was calibrated", "model"
+)
 WASTED_DRAFT_S = _counter("wasted_draft_seconds_total", "Drafters' seconds spent on rejected tokens")
 PHASE_S = _histogram(
     "round_phase_seconds",

@@ -14,9 +14,15 @@ from cluster.chat_stream import ChatError, ChatOptions, Message, Usage, ask, ask
 from cluster.options import add_url_option
 from outrider.contracts.requests import TextSpan, TokenOrigin
 
-_STYLES = {TokenOrigin.ACCEPTED: "green", TokenOrigin.CORRECTION: "yellow", TokenOrigin.VERIFIER: "cyan"}
+_STYLES = {
+    TokenOrigin.ACCEPTED: "green",
+    TokenOrigin.OVERRIDE: "magenta",
+    TokenOrigin.CORRECTION: "yellow",
+    TokenOrigin.VERIFIER: "cyan",
+}
 _LEGEND = {
     TokenOrigin.ACCEPTED: "accepted draft",
+    TokenOrigin.OVERRIDE: "draft that a judge let pass",
     TokenOrigin.CORRECTION: "correction",
     TokenOrigin.VERIFIER: "the verifier's own",
 }

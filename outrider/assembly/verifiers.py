@@ -1,15 +1,19 @@
 """The verifier engine that the configuration describes."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from outrider.config.schema import ModelConfig, VerifierConfig
 from outrider.engines.kinds import BuiltVerifier, VerifierSpec
 from outrider.engines.limits import EngineLimits
 from outrider.engines.registry import VERIFIERS
+from outrider.models.head_file import Head
 
 
-def verifier_spec(model: ModelConfig, verifiers: VerifierConfig) -> VerifierSpec:
-    """What the configuration describes."""
+def verifier_spec(
+    model: ModelConfig, verifiers: VerifierConfig, heads: Mapping[str, Head] | None = None
+) -> VerifierSpec:
+    """What the configuration describes, and who judges mismatches, by draft model."""
     budget_mib = verifiers.kv_memory_mib
     return VerifierSpec(
         engine=verifiers.engine,
@@ -28,6 +32,7 @@ def verifier_spec(model: ModelConfig, verifiers: VerifierConfig) -> VerifierSpec
         max_pass_tokens=verifiers.batch.max_tokens,
         tensor_parallel_size=verifiers.tensor_parallel_size,
         vllm_options=verifiers.vllm_options,
+        heads=heads or {},
     )
 
 

@@ -45,6 +45,7 @@ Siblings = Annotated[int, Field(strict=True, ge=1, le=16)]
 Seconds = Annotated[float, Field(strict=True, gt=0, le=86_400)]
 Share = Annotated[float, Field(strict=True, ge=0, le=1_024)]  # of CPUs or GPUs; Ray counts in fractions
 Quantity = Annotated[float, Field(strict=True, gt=0, le=1_000_000)]
+Verification = Literal["lossless", "semantic"]
 TokensPerSecond = Annotated[float, Field(strict=True, ge=0, le=100_000)]
 Milliseconds = Annotated[float, Field(strict=True, ge=0, le=60_000)]
 LossRate = Annotated[float, Field(strict=True, ge=0, le=0.99)]  # of packets
@@ -121,6 +122,7 @@ class DrafterGroupConfig:
     threads: Threads = 1
     max_generations: PositiveNumber = 32
     kv_budget_mib: Mebibytes = 256
+    head: Text | None = None
     link: LinkConfig | None = None
 
     def __post_init__(self) -> None:
@@ -223,10 +225,12 @@ class WireConfig:
     top_k: Number = 32
     top_rho: Annotated[float, Field(strict=True, gt=0, le=1)] = 1.0
     distinct_siblings: bool = True
+    hidden_field: Literal["fp32", "fp16", "int8"] = "fp16"
 
     def format(self, vocab_size: int) -> WireFormat:
         """For a model's vocabulary."""
-        return WireFormat(vocab_size, **asdict(self) | {"row_field": FloatField(self.row_field)})
+        fields = {name: FloatField(getattr(self, name)) for name in ("row_field", "hidden_field")}
+        return WireFormat(vocab_size, **asdict(self) | fields)
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
@@ -235,6 +239,7 @@ class SloClassConfig:
 
     name: Name
     tokens_per_s: TokensPerSecond = 0.0
+    verification: Verification = "lossless"
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
@@ -257,7 +262,7 @@ class SloConfig:
     @property
     def slo_classes(self) -> tuple[SloClass, ...]:
         """As the rest of Outrider knows them, the default first."""
-        known = [SloClass(one.name, one.tokens_per_s) for one in self.classes]
+        known = [SloClass(one.name, one.tokens_per_s, one.verification == "semantic") for one in self.classes]
         return tuple(sorted(known, key=lambda one: one.name != self.default))
 
 

@@ -87,6 +87,8 @@ class WireFormat:
         scalar_bits: of a drafted token's fixed-point probability (dssd, dssd_candidates), 8..32. Every width is
             lossless: the drafter samples from multiples of ``2**-scalar_bits``.
         row_field: of the target's probabilities (dssd, dssd_candidates): fp32, fp16 or bf16; only fp32 is lossless.
+        hidden_field: of a drafter's hidden states (wisv_full, wisv_selective), int8 with a scale for each 32 numbers.
+        hidden_width: numbers in one of these; 0 where nobody judges them.
     """
 
     vocab_size: int  # token ids take ``ceil(log2(vocab_size))`` bits
@@ -96,6 +98,8 @@ class WireFormat:
     top_k: int = 32  # draft tokens that tslt and tslt_tree keep at each position; 0 keeps all
     top_rho: float = 1.0  # they keep the smallest set of these whose mass reaches it (TSLT eq. 14, corrected)
     distinct_siblings: bool = True  # tslt_tree draws a node's children without replacement
+    hidden_field: FloatField = FloatField.FP16
+    hidden_width: int = 0
 
 
 @dataclass(frozen=True, slots=True)

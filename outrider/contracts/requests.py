@@ -104,6 +104,7 @@ class TokenOrigin(StrEnum):
     """Who proposed a committed token."""
 
     ACCEPTED = "accepted"  # the drafter, and the target agreed
+    OVERRIDE = "override"  # the drafter; the target would have said something else, and a judge let it pass
     CORRECTION = "correction"  # the target, in place of a rejected draft token
     VERIFIER = "verifier"  # the target unasked: a bonus token, or a round without a draft
 
@@ -133,6 +134,8 @@ class RoundStats(Plain):
     late_compute_rounds: int = 0  # the same, because their batch took unusually long
     protocols: tuple[tuple[ProtocolName, int], ...] = ()  # speculative rounds by protocol, those with any
     trimmed_tokens: int = 0  # drafted, and neither accepted nor rejected: under load nobody verified them
+    judged_tokens: int = 0  # draft tokens that a judge decided about: those of the next line, and those it rejected
+    overrides: tuple[int, ...] = ()  # where in the response the target would have said something else
 
     def round_without_draft(self) -> "RoundStats":
         """After one more round in which nothing was drafted: as many as tokens, where nothing is."""
@@ -149,6 +152,8 @@ class RoundStats(Plain):
             self.late_compute_rounds,
             self.protocols,
             self.trimmed_tokens,
+            self.judged_tokens,
+            self.overrides,
         )
 
     def __add__(self, other: "RoundStats") -> "RoundStats":
@@ -169,6 +174,8 @@ class RoundStats(Plain):
             self.late_compute_rounds + other.late_compute_rounds,
             protocols,
             self.trimmed_tokens + other.trimmed_tokens,
+            self.judged_tokens + other.judged_tokens,
+            (*self.overrides, *other.overrides) if other.overrides else self.overrides,
         )
 
 
@@ -202,6 +209,7 @@ class GenerationRequest:
     Attributes:
         logprobs: alternatives to report with each output token's own log-probability; None reports nothing.
         prompt_logprobs: whether to report the prompt's tokens as well, on the first chunk (needs ``logprobs``).
+        semantic: whether mismatches of a greedy response may be judged, where that can be done; else it is lossless.
         reproducible: whether the seed was named, so that the output must be the one the target alone makes of it.
         correction_by: the draft model from whose residual a device is to draw the next token, if one is (a response
             resumed in between).
@@ -222,6 +230,7 @@ class GenerationRequest:
     lookup: int | None = None  # most tokens looked up in the text itself, 0: none; None: the coordinator chooses
     tenant: str = ""  # whose earlier responses may be looked through, and this one by; "": nobody's
     reproducible: bool = True
+    semantic: bool = False
     explain: bool = False  # whether chunks are to tell of each choice
     output_ids: tuple[int, ...] = ()
     stats: RoundStats = RoundStats()

@@ -13,6 +13,7 @@ class SloClass:
 
     name: str  # as requests and metrics give it
     tokens_per_s: float = 0.0  # promised from a response's first token to its last; 0 promises nothing (best effort)
+    semantic: bool = False  # whether its greedy responses may be verified semantically, unless a request says otherwise
 
 
 BEST_EFFORT = SloClass("best_effort")

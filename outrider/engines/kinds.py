@@ -15,7 +15,9 @@ from outrider.costs.profiles import ProfiledOn
 from outrider.engines.limits import EngineLimits
 
 if TYPE_CHECKING:
+    from outrider.models.head_file import Head
     from outrider.models.loading import ModelFacts
+    from outrider.verification.decision_head import DecisionHead
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,15 @@ class VerifierSpec:
     max_pass_tokens: int = 512  # new tokens that vLLM computes at once; larger batches take it several passes
     tensor_parallel_size: int = 1  # GPUs that vLLM spreads the model over
     vllm_options: Mapping[str, object] = field(default_factory=dict)  # more of vLLM's ``EngineArgs``
+    heads: Mapping[str, "Head"] = field(default_factory=dict)  # who judges mismatches, by draft model
+
+    def judges(self, target_hash: str) -> "dict[str, DecisionHead]":
+        """Its heads, for this target; one of another is a ``HeadMismatchError``."""
+        from outrider.models.head_file import check_pair  # noqa: PLC0415 (loads numpy)
+
+        for head in self.heads.values():
+            check_pair(head.info, target_hash=target_hash)
+        return {model: head.decisions for model, head in self.heads.items()}
 
     def machine(self, model: str, engine_version: str) -> ProfiledOn:
         """Where such an engine's times are measured, on this machine; ``model`` is its short name."""

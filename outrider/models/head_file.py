@@ -33,6 +33,14 @@ class HeadInfo:
     measured: Mapping[str, float] = field(default_factory=dict)  # by training
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Head:
+    """A head, and what it says of itself."""
+
+    info: HeadInfo
+    decisions: DecisionHead
+
+
 def save_head(file: Path, weights: HeadWeights, info: HeadInfo) -> None:
     """Write a head; the file appears complete or not at all."""
     tensors = {
@@ -49,8 +57,8 @@ def save_head(file: Path, weights: HeadWeights, info: HeadInfo) -> None:
     partial.replace(file)
 
 
-def read_head(file: Path) -> tuple[HeadInfo, DecisionHead]:
-    """A head and what it says of itself; anything else than a head's file is a ``ModelUnavailableError``."""
+def read_head(file: Path) -> Head:
+    """A head; anything else than a head's file is a ``ModelUnavailableError``."""
     try:
         with safe_open(file, framework="np") as opened:
             described = json.loads((opened.metadata() or {}).get(_METADATA_KEY, "{}"))
@@ -72,17 +80,24 @@ def read_head(file: Path) -> tuple[HeadInfo, DecisionHead]:
         raise ModelUnavailableError(
             f"needs a whole head in {file}, found one without {error}; train it again"
         ) from error
-    return info, DecisionHead(weights, info.threshold)
+    return Head(info, DecisionHead(weights, info.threshold))
 
 
-def check_pair(info: HeadInfo, file: Path, *, target_hash: str | None = None, drafter_hash: str | None = None) -> None:
-    """Refuse a head of another pair, naming both hashes; a hash that is not given is not compared."""
+def pair_fault(info: HeadInfo, *, target_hash: str | None = None, drafter_hash: str | None = None) -> str | None:
+    """Why a head is not for a pair, with both hashes; None if it is. A hash that is not given is not compared."""
     for kind, name, made_for, found in (
         ("target", info.target, info.target_hash, target_hash),
         ("drafter", info.drafter, info.drafter_hash, drafter_hash),
     ):
         if found is not None and found != made_for:
-            raise HeadMismatchError(
-                f"head {file.name} needs the {kind} it was trained for ({name}, hash {made_for}), found hash {found}; "
+            return (
+                f"a decision head needs the {kind} it was trained for ({name}, hash {made_for}), found hash {found}; "
                 "train a head for this pair (`outrider train head`), or configure none"
             )
+    return None
+
+
+def check_pair(info: HeadInfo, *, target_hash: str | None = None, drafter_hash: str | None = None) -> None:
+    """The same, raised as a ``HeadMismatchError``."""
+    if (fault := pair_fault(info, target_hash=target_hash, drafter_hash=drafter_hash)) is not None:
+        raise HeadMismatchError(fault)

@@ -119,6 +119,7 @@ class DraftProtocol(ABC):
         reproducible: the output is, token for token, what the target alone makes of a request's seed.
         draws_as_target: an only child is drawn as the target itself would draw it, so that an engine may draw it with
             the target's sampler, and nothing of the row is sent.
+        judged: mismatches are judged by the drafter's hidden states, for requests that allow it; it drafts chains.
         second_step: of a rule that may ask again; such a protocol drafts chains.
     """
 
@@ -128,11 +129,12 @@ class DraftProtocol(ABC):
     trees: ClassVar[bool] = False
     reproducible: ClassVar[bool] = False
     draws_as_target: ClassVar[bool] = False
+    judged: ClassVar[bool] = False
     second_step: ClassVar[SecondStep | None] = None
 
     @abstractmethod
     def encode(self, writer: BitWriter, draft: Draft, plan: DraftPlan, wire: WireFormat) -> None:
-        """Write a block: tokens, shape and distributions. Hidden states and the correction are no part of it.
+        """Write a block: tokens, shape, distributions or hidden states. The correction is no part of it.
 
         A ``MessageError`` says that it is not one of this plan, or holds what the format cannot carry.
         """
@@ -185,6 +187,10 @@ class DraftProtocol(ABC):
 
     def rejection_s(self, terms: RoundTerms) -> float:  # noqa: ARG002 (what others need)
         """Seconds on the link that a rejection is expected to cost, beyond the exchange every round needs."""
+        return 0.0
+
+    def again_s(self, terms: RoundTerms, plan: DraftPlan, mismatches: float) -> float:  # noqa: ARG002 (what others need)
+        """Seconds on the link of a second step, given that the target differs from so many tokens, at least one."""
         return 0.0
 
     def fault(self, draft: Draft, params: SamplingParams) -> str | None:  # noqa: ARG002 (what others need)

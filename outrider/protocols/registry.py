@@ -15,6 +15,8 @@ from outrider.protocols.protocol import DraftProtocol
 from outrider.protocols.token_ids import TokenIds
 from outrider.protocols.tslt import Tslt
 from outrider.protocols.tslt_tree import TsltTree
+from outrider.protocols.wisv_full import WisvFull
+from outrider.protocols.wisv_selective import WisvSelective
 from outrider.wire.envelope import envelope_bits
 
 _PROTOCOLS: dict[ProtocolName, DraftProtocol] = {}
@@ -57,12 +59,17 @@ def tree_protocols() -> tuple[ProtocolName, ...]:
     return tuple(name for name, protocol in _PROTOCOLS.items() if protocol.trees)
 
 
+def judged_protocols() -> tuple[ProtocolName, ...]:
+    """Those whose mismatches are judged."""
+    return tuple(name for name, protocol in _PROTOCOLS.items() if protocol.judged)
+
+
 def reproducible_protocols() -> tuple[ProtocolName, ...]:
     """Those that leave a seeded request the tokens its seed stands for."""
     return tuple(name for name, protocol in _PROTOCOLS.items() if protocol.reproducible)
 
 
-for _protocol in (TokenIds(), Dsd(), Tslt(), TsltTree(), Dssd(), DssdCandidates()):
+for _protocol in (TokenIds(), Dsd(), Tslt(), TsltTree(), Dssd(), DssdCandidates(), WisvFull(), WisvSelective()):
     register(_protocol)
 
 NO_TOKENS = DraftPlan(TokenIds.name, 0)  # brings a drafter's KV up to date

@@ -1,15 +1,24 @@
 """From what a drafter sent to what the verifier is asked, and from its answer to what is learned. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from outrider.contracts.drafting import Draft, DraftPlan
 from outrider.contracts.exchanged import Deferral, WireFormat
+from outrider.contracts.link import Csi
 from outrider.contracts.requests import SamplingParams
-from outrider.contracts.verifying import RATIO_RULES, AcceptanceRule, Block, target_rule
+from outrider.contracts.verifying import RATIO_RULES, AcceptanceRule, Block, Verified, target_rule
 from outrider.protocols.registry import PROTOCOLS
 from outrider.rounds.generation import Generation
+
+
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """Who judges a block's mismatches, and the link as it was when the block was planned."""
+
+    judge: str
+    channel: Csi | None
 
 
 def make_block(
@@ -21,6 +30,7 @@ def make_block(
     *,
     forced: tuple[int, ...],
     deferral: Deferral | None,
+    judging: Judging | None = None,
 ) -> Block:
     """One round's request to the verifier.
 
@@ -32,6 +42,7 @@ def make_block(
         wire: how it was sent.
         forced: tokens a device drew which the verifier does not have.
         deferral: what a device is to draw a correction from, where the protocol leaves that to it.
+        judging: by whom mismatches are judged, where the protocol has that.
     """
     block = Block(
         generation=generation.name,
@@ -46,7 +57,7 @@ def make_block(
     if plan is None:
         return replace(block, draft=draft.token_ids)
     rule = PROTOCOLS[plan.protocol].rule(generation.request.params, wire)
-    return replace(
+    block = replace(
         block,
         draft=draft.token_ids,
         parents=draft.parents,
@@ -54,12 +65,22 @@ def make_block(
         rule=rule,
         deferral=deferral,
     )
+    if rule is not AcceptanceRule.SEMANTIC or judging is None:
+        return block
+    return replace(block, hidden=draft.hidden, channel=judging.channel, judge=judging.judge)
 
 
 def row_request(generation: Generation, number: int, wire: WireFormat) -> Block:
     """Ask for the target's distribution where a device is to draw the next token."""
     block = make_block(generation, number, None, None, wire, forced=(), deferral=None)
     return replace(block, bonus=False, rule=AcceptanceRule.RATIO, deferral=Deferral(wire.row_field))
+
+
+def judged_tokens(block: Block, outcome: Verified) -> int:
+    """How many mismatches of a block were judged: those that passed, and the one that did not."""
+    if block.rule is not AcceptanceRule.SEMANTIC:
+        return 0
+    return len(outcome.overrides) + (outcome.accepted_len < len(block.draft))
 
 
 def is_binding(plan: DraftPlan, params: SamplingParams, wire: WireFormat) -> bool:

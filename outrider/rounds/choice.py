@@ -4,7 +4,7 @@ A choice depends on committed tokens and past verdicts only, never on the noise 
 this is what keeps every mixture of protocols exact.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from operator import mul
 
@@ -12,9 +12,9 @@ from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.exchanged import Deferral, WireFormat
 from outrider.contracts.requests import ChoiceReport, PlanEstimate, ProtocolName
 from outrider.contracts.stretches import may_be_late
-from outrider.contracts.verifying import Block, Verified, target_rule
+from outrider.contracts.verifying import AcceptanceRule, Block, Verified, target_rule
 from outrider.protocols.registry import PROTOCOLS, reproducible_protocols
-from outrider.rounds.blocks import tree_verdict
+from outrider.rounds.blocks import Judging, tree_verdict
 from outrider.rounds.events import Turn
 from outrider.rounds.generation import Generation
 from outrider.selection.acceptance import AcceptanceBook, GenerationAcceptance
@@ -59,12 +59,17 @@ def allowed_protocols(generation: Generation, speculation: Speculation) -> tuple
     """What a request may be drafted by.
 
     The one it names; else those of the configuration that keep the target's distribution, and where it names a seed
-    that keep its very tokens.
+    that keep its very tokens; and those that judge mismatches where it is greedy and allows it.
     """
     request = generation.request
     if request.protocol is not None:
         return (request.protocol,)
-    exact = tuple(name for name in speculation.protocols if PROTOCOLS[name].lossless(speculation.wire))
+    judged = request.semantic and request.params.greedy
+    exact = tuple(
+        name
+        for name in speculation.protocols
+        if (judged and PROTOCOLS[name].judged) or PROTOCOLS[name].lossless(speculation.wire)
+    )
     if request.reproducible and not request.params.greedy:
         return tuple(name for name in exact if name in reproducible_protocols())
     return exact
@@ -80,11 +85,19 @@ class RoundChooser:
         self._speculation = speculation
         self._policy = policy
         self._protocols = allowed_protocols(generation, speculation)
+        self._unjudged = tuple(name for name in self._protocols if not PROTOCOLS[name].judged)
         self._window = speculation.window if request.window is None else request.window
         self._expansion = request.expansion or (speculation.expansion if request.window is None else ())
         self._previous: RoundChoice | None = None
         self._acceptance: GenerationAcceptance | None = None
         self._situation: RoundSituation | None = None
+        self._judge = ""  # of what the last choice's drafter drafts
+
+    @property
+    def judging(self) -> Judging:
+        """Who judges mismatches of a draft that was chosen last."""
+        drafter = None if self._situation is None else self._situation.drafter
+        return Judging(self._judge, None if drafter is None else drafter.csi)
 
     @property
     def may_draft(self) -> bool:
@@ -116,16 +129,19 @@ class RoundChooser:
             self._acceptance = drafter.acceptance.generation(teaches=not generation.request.params.edited)
         view = drafter.view if drafter is not None and self.may_draft else None
         drafts = view is not None and (self._window is not None or turn.arm.drafts)
+        hidden_width = 0 if view is None else view.hidden_width
+        if drafter is not None:
+            self._judge = drafter.model
         self._situation = RoundSituation(
             params=generation.request.params,
-            wire=speculation.wire,
+            wire=replace(speculation.wire, hidden_width=hidden_width) if hidden_width else speculation.wire,
             position=generation.position,
             remaining_tokens=generation.remaining_tokens - (generation.correction_by is not None),
             k_max=speculation.k_max,
             drafter=view,
             verifier=turn.verifier,
             acceptance=self._acceptance.view() if drafts and self._acceptance is not None else _NOTHING_KNOWN,
-            protocols=self._protocols,
+            protocols=self._protocols if hidden_width else self._unjudged,
             window=self._window,
             expansion=self._expansion,
             promise=promise,
@@ -175,7 +191,9 @@ class RoundChooser:
             return
         params, wire = self._generation.request.params, self._speculation.wire
         rule = target_rule(params) if plan is None else PROTOCOLS[plan.protocol].rule(params, wire)
-        if block.parents is None:
+        if block.rule is AcceptanceRule.SEMANTIC:
+            self._acceptance.observe_judged(len(block.draft), outcome.accepted_len, outcome.overrides)
+        elif block.parents is None:
             drafted = equal_tokens + len(block.draft) + wrong_tokens
             self._acceptance.observe(rule, equal_tokens + outcome.accepted_len, drafted)
         else:

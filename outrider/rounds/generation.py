@@ -183,6 +183,7 @@ class Generation:
         exact: bool = True,
         trimmed_tokens: int = 0,
         wrong_tokens: int = 0,
+        judged_tokens: int = 0,
     ) -> Committed:
         """Take a verified round's tokens into the response, up to its end.
 
@@ -190,7 +191,7 @@ class Generation:
         Tokens behind an end-of-sequence token or ``max_tokens`` are dropped. ``protocol`` and ``draft_model`` brought
         the draft, and ``exact`` says whether they keep the target's distribution. ``trimmed_tokens`` were drafted
         beside what the block had of the draft, and so were ``wrong_tokens``, which something else was committed in
-        place of before they came.
+        place of before they came. ``judged_tokens`` are mismatches that were judged.
         """
         self.round_happened(outcome.round, RoundEvent.VERIFIED)
         self.unverified = ()
@@ -199,6 +200,8 @@ class Generation:
         last = outcome.accepted_path[-1] if outcome.accepted_path else -1
         rejected = outcome.accepted_len < len(draft) if parents is None else last in parents
         origins = [TokenOrigin.CORRECTION] * len(forced) + [TokenOrigin.ACCEPTED] * len(accepted)
+        for index in outcome.overrides:
+            origins[len(forced) + index] = TokenOrigin.OVERRIDE
         origins += [TokenOrigin.CORRECTION if rejected else TokenOrigin.VERIFIER] * len(after)
         committed = self._take([*forced, *accepted, *after], origins, outcome)
         if outcome.deferred is not None and committed.finish is None:
@@ -212,11 +215,13 @@ class Generation:
             rounds=1,
             speculative_rounds=int(bool(draft or wrong_tokens)),
             drafted_tokens=len(draft) + trimmed_tokens + wrong_tokens,
-            accepted_tokens=committed.origins.count(TokenOrigin.ACCEPTED),
+            accepted_tokens=_accepted(committed.origins),
             cached_tokens=outcome.cached_tokens if self.stats.rounds == 0 else 0,
             inexact_rounds=int(not exact),
             protocols=((protocol, 1),) if (draft or wrong_tokens) and protocol is not None else (),
             trimmed_tokens=trimmed_tokens,
+            judged_tokens=judged_tokens,
+            overrides=self._overrides(committed.origins),
         )
         return committed
 
@@ -241,7 +246,17 @@ class Generation:
 
     def swallowed(self, origins: Sequence[TokenOrigin]) -> None:
         """Take back from the statistics what a stop string has cut off behind the committed text."""
-        self.stats += RoundStats(accepted_tokens=-list(origins).count(TokenOrigin.ACCEPTED))
+        self.stats += RoundStats(accepted_tokens=-_accepted(origins))
+        if TokenOrigin.OVERRIDE in origins:
+            kept = tuple(at for at in self.stats.overrides if at < len(self.output_ids) - len(origins))
+            self.stats = replace(self.stats, overrides=kept)
+
+    def _overrides(self, origins: Sequence[TokenOrigin]) -> tuple[int, ...]:
+        """Where in the response the last tokens are that a judge let pass."""
+        if TokenOrigin.OVERRIDE not in origins:
+            return ()
+        first = len(self.output_ids) - len(origins)
+        return tuple(first + at for at, origin in enumerate(origins) if origin is TokenOrigin.OVERRIDE)
 
     def _until_end(self, token_ids: list[int]) -> tuple[list[int], FinishReason | None]:
         room = self.remaining_tokens
@@ -251,3 +266,8 @@ class Generation:
         if len(token_ids) >= room:
             return token_ids[:room], FinishReason.LENGTH
         return token_ids, None
+
+
+def _accepted(origins: Sequence[TokenOrigin]) -> int:
+    """Draft tokens among them."""
+    return sum(origin in (TokenOrigin.ACCEPTED, TokenOrigin.OVERRIDE) for origin in origins)

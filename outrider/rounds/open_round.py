@@ -7,6 +7,7 @@ from outrider.contracts.requests import ProtocolName
 from outrider.contracts.stretches import overtaken, still_open, survivals_behind
 from outrider.contracts.trimming import trimmed
 from outrider.contracts.verifying import Block, OwnDraft, Verified
+from outrider.rounds.blocks import judged_tokens
 from outrider.rounds.events import Exchange
 from outrider.rounds.looked_up import LOOKUP, LookedUp
 from outrider.rounds.timing import RoundTiming
@@ -135,4 +136,6 @@ class OpenRound:
             arm=arm,
             trimmed_tokens=self.trimmed_tokens,
             beside_s=self.beside_s,
+            judged_tokens=judged_tokens(self.verified, outcome),
+            override_tokens=len(outcome.overrides),
         )

@@ -16,6 +16,8 @@ class RoundTiming:
     Attributes:
         drafted_tokens: those that were not verified included.
         follows: the verifier made it by itself, behind another one.
+        judged_tokens: mismatches that a judge decided about.
+        override_tokens: those it let pass.
         trimmed_tokens: drafted, and neither accepted nor rejected: nobody verified them.
         slo_class: of its response, where it was promised a speed and this round had to keep it; else None.
         late: taken alone it was slower than promised, and why.
@@ -42,6 +44,8 @@ class RoundTiming:
     arm: Arm = DRAFT
     trimmed_tokens: int = 0
     beside_s: float = 0.0
+    judged_tokens: int = 0
+    override_tokens: int = 0
 
     @property
     def orchestration_s(self) -> float:

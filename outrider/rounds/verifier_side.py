@@ -70,6 +70,7 @@ class VerifierSide:
             self._rules.speculation.wire,
             forced=(*generation.unverified, *round_.uncommitted),
             deferral=self._chooser.deferral(plan),
+            judging=self._chooser.judging,
         )
         return self.ask(round_, replace(block, stretch=stretch), opening)
 

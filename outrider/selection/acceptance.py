@@ -14,6 +14,9 @@ Trees: sibling j (the first is 1) of a node is tested after j - 1 rejections, ag
 distribution (TSLT eq. 25). Its acceptance beta^(j) = 1 - TV(q, p^(j)) (eq. 30) falls with j in a way no single number
 tells; taken here is factor_j * beta, with factors that halve from sibling to sibling until measured. The first of k
 siblings behaves as a chain's token does, so chains and trees share what they learn.
+
+Under the semantic rule a token is rejected if it is not the target's choice, as under the greedy rule, and a judge does
+not let it pass. The two are learned apart: the one from greedy rounds as well, the other whatever draft it befell.
 """
 
 from collections.abc import Sequence
@@ -24,6 +27,7 @@ import numpy.typing as npt
 
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.verifying import AcceptanceRule
+from outrider.selection.drift import RejectionDrift
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -34,6 +38,7 @@ SIBLINGS = 16  # siblings told apart; later ones count as the last
 _RULES = tuple(AcceptanceRule)
 _ROW = {rule: row for row, rule in enumerate(_RULES)}
 _RATIO, _SHARED_NOISE = _ROW[AcceptanceRule.RATIO], _ROW[AcceptanceRule.SHARED_NOISE]
+_GREEDY, _SEMANTIC = _ROW[AcceptanceRule.GREEDY], _ROW[AcceptanceRule.SEMANTIC]
 # Without replacement or with it, the first sibling is the same draw: one row of token statistics for both.
 _TOKEN_ROW = np.array([_RATIO if rule is AcceptanceRule.RATIO_DISTINCT else row for row, rule in enumerate(_RULES)])
 
@@ -48,6 +53,8 @@ _SIBLING_DECLINE = 0.5
 _PAIR_MEMORY_TOKENS = 4096.0  # an observation's weight falls to 1/e after so many more
 _GENERATION_MEMORY_TOKENS = 192.0
 _TAUGHT_TOKENS = 256  # of one generation, that its pair's book learns from
+_PRIOR_REJECTION = 0.5  # of a mismatch by a judge that nothing is known of
+_JUDGED_TOKENS = 4.0  # mismatches that is worth
 _LEAST = 1e-6  # means stay this far inside (0, 1), so that odds exist
 
 
@@ -71,6 +78,8 @@ class AcceptanceView:
     sibling_deviations: Floats  # ``[rules, SIBLINGS]``: standard deviations of these
     idle_rounds: Ints  # ``[rules]``: rounds of this generation since the last one that verified a draft by the rule
     streak: int = 0  # its last rounds in a row whose draft was accepted to the end
+    rejection: float = _PRIOR_REJECTION  # of a mismatch by a judge
+    rejection_deviation: float = _PRIOR_REJECTION
 
     def token_acceptance(self, rule: AcceptanceRule, depth: int) -> float:
         """Expected acceptance of a chain's token ``depth`` (from 0), given that those before it were accepted."""
@@ -98,13 +107,31 @@ class AcceptanceView:
 
 
 class AcceptanceBook:
-    """What all generations of one pair of models have shown. Mutable; not thread-safe."""
+    """What all generations of one pair of models have shown. Mutable; not thread-safe.
 
-    def __init__(self) -> None:
+    Attributes:
+        drift: of who judges this pair's mismatches.
+    """
+
+    def __init__(self, drift: RejectionDrift | None = None) -> None:
         """Begin with nothing but the prior."""
+        self.drift = drift
         self._tokens = _Tally(_PAIR_MEMORY_TOKENS)
         self._sibling_accepted = np.zeros((len(_RULES), SIBLINGS))
         self._sibling_expected = np.zeros((len(_RULES), SIBLINGS))
+        self._judged = self._rejected = 0.0  # mismatches, forgetfully counted
+
+    def observe_judged(self, matches: Sequence[bool], rejected: int, judged: int) -> None:
+        """Learn from a chain under the semantic rule.
+
+        Args:
+            matches: token by token up to the first that was rejected, whether it was the target's choice.
+            rejected: 1 if one was.
+            judged: mismatches up to there.
+        """
+        self._tokens.observe_firsts(AcceptanceRule.GREEDY, matches)
+        keep = np.exp(-judged / _PAIR_MEMORY_TOKENS)
+        self._judged, self._rejected = keep * self._judged + judged, keep * self._rejected + rejected
 
     def observe(self, rule: AcceptanceRule, accepted_len: int, drafted: int) -> None:
         """Learn from a chain's verdict.
@@ -145,7 +172,11 @@ class AcceptanceBook:
         """What a new generation of this pair has to expect."""
         means, weights = self._posterior()
         idle_rounds = np.zeros(len(_RULES), dtype=np.int64)
-        return AcceptanceView(means, _deviations(means, weights), *self._sibling_factors(), idle_rounds)
+        weight = _JUDGED_TOKENS + self._judged
+        rejection = (_JUDGED_TOKENS * _PRIOR_REJECTION + self._rejected) / weight
+        spread = float(np.sqrt(rejection * (1.0 - rejection) / (weight + 1.0)))
+        known = AcceptanceView(means, _deviations(means, weights), *self._sibling_factors(), idle_rounds)
+        return _with_judge(known, rejection, spread)
 
     def generation(self, *, teaches: bool = True) -> "GenerationAcceptance":
         """Statistics of a new generation, with this book as their prior; whether the book learns from it."""
@@ -193,6 +224,17 @@ class GenerationAcceptance:
         self._tokens.observe(rule, accepted_len, drafted)
         self._count_round(rule, drafted, complete=accepted_len == drafted)
 
+    def observe_judged(self, draft_tokens: int, accepted_len: int, overrides: Sequence[int]) -> None:
+        """Learn from a chain under the semantic rule: ``overrides`` are the accepted tokens that a judge let pass."""
+        rejected = int(accepted_len < draft_tokens)
+        matches = [index not in overrides for index in range(accepted_len)] + [False] * rejected
+        if self._book.drift is not None:
+            self._book.drift.observe(rejected, len(overrides) + rejected)
+        if self._teaches(len(matches)):
+            self._book.observe_judged(matches, rejected, len(overrides) + rejected)
+        self._tokens.observe_firsts(AcceptanceRule.GREEDY, matches)
+        self._count_round(AcceptanceRule.SEMANTIC, draft_tokens, complete=not rejected)
+
     def observe_tree(self, rule: AcceptanceRule, siblings: Sequence[int], accepted: Sequence[int]) -> None:
         """Learn from a tree's verdict (as ``AcceptanceBook.observe_tree``)."""
         if self._teaches(len(siblings)):
@@ -218,9 +260,10 @@ class GenerationAcceptance:
         variance = np.maximum(pair.deviations**2, _LEAST)
         weights = np.minimum(means * (1.0 - means) / variance, _GENERATION_TOKENS) + seen
         deviations = _deviations(means, weights)
-        return replace(
+        own = replace(
             pair, means=means, deviations=deviations, idle_rounds=self._idle_rounds.copy(), streak=self._streak
         )
+        return _with_judge(own, pair.rejection, pair.rejection_deviation)
 
     def _teaches(self, tested: int) -> bool:
         """Whether the book learns from a verdict on so many tokens."""
@@ -256,6 +299,15 @@ class _Tally:
         for depth, one in enumerate(accepted):
             self.seen[row, min(depth, DEPTHS - 1)] += 1.0
             self.accepted[row, min(depth, DEPTHS - 1)] += one
+
+
+def _with_judge(view: AcceptanceView, rejection: float, spread: float) -> AcceptanceView:
+    """The same with acceptance under the semantic rule: a mismatch that is not rejected."""
+    means, deviations = view.means.copy(), view.deviations.copy()
+    mismatch, unsure = 1.0 - means[_GREEDY], deviations[_GREEDY]
+    means[_SEMANTIC] = 1.0 - mismatch * rejection
+    deviations[_SEMANTIC] = np.sqrt((rejection * unsure) ** 2 + (mismatch * spread) ** 2)
+    return replace(view, means=means, deviations=deviations, rejection=rejection, rejection_deviation=spread)
 
 
 def shared_noise_from_ratio(ratio: float) -> float:

@@ -19,7 +19,8 @@ batches of the kind chosen lately, and will be as many of the kind chosen now. T
   that by drafting, unless every token is accepted; blocks whose cost is the reading of a long prefix do.
 
 DSSD's corrections come one round later and cost no token: the round has the same yield, and its share of rejections
-pays for a row (or candidates, and now and then one more exchange for the row) down and one more id up.
+pays for a row (or candidates, and now and then one more exchange for the row) down and one more id up. A second step
+(WISV's selective upload) is paid for as often as the target would have said something else than one of the tokens.
 
 Acceptance is per rule: tslt's loss to truncation (at most the mass cut off, TSLT eq. 20) is in the ratio rule's
 statistics as far as tslt was what was measured.
@@ -110,7 +111,8 @@ def estimate(situation: RoundSituation, plans: PlanSet, last_plan: DraftPlan | N
         if situation.drafter is None:
             raise ParameterError("plans", "no draft where there is no drafter", plans.plans)
         rejected: Floats = 1.0 - survivals.ravel().take(table.last_cells)
-        exchange_s = (_draft_s(situation.drafter, table) + _link_s(situation, table, rejected)) * table.drafts
+        seconds = _draft_s(situation.drafter, table) + _link_s(situation, table, rejected) + _again_s(situation, plans)
+        exchange_s = seconds * table.drafts
         round_s = round_s + exchange_s
     return Estimates(
         plans,
@@ -201,6 +203,22 @@ def _table(plans: PlanSet, greedy: bool, wire: WireFormat, support: int) -> _Tab
             for protocol in dict.fromkeys(plan.protocol for plan in drafted)
         ),
     )
+
+
+def _again_s(situation: RoundSituation, plans: PlanSet) -> Floats | float:
+    """Expected seconds of second steps, where the target would have said something else than some token."""
+    if not any(PROTOCOLS[protocol].second_step is not None for protocol in situation.protocols):
+        return 0.0
+    seconds = np.zeros(len(plans.plans))
+    for index, plan in enumerate(plans.plans):
+        if plan is None or PROTOCOLS[plan.protocol].second_step is None or not plan.window:
+            continue
+        match = [situation.acceptance.token_acceptance(AcceptanceRule.GREEDY, depth) for depth in range(plan.window)]
+        some = 1.0 - float(np.prod(match))
+        if some > 0.0:
+            terms, mismatches = round_terms(plan.protocol, situation), sum(1.0 - one for one in match) / some
+            seconds[index] = some * PROTOCOLS[plan.protocol].again_s(terms, plan, max(1.0, mismatches))
+    return seconds
 
 
 def _rule(plan: DraftPlan | None, params: SamplingParams, wire: WireFormat) -> AcceptanceRule:

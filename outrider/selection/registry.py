@@ -7,6 +7,7 @@ from outrider.selection.cheapest import Cheapest
 from outrider.selection.cost_aware import CostAware
 from outrider.selection.fixed import Fixed
 from outrider.selection.situation import SelectionPolicy
+from outrider.selection.wisv_rule import WisvRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,5 +21,6 @@ class Selection:
 SELECTION: Mapping[str, Selection] = {
     "cheapest": Selection(Cheapest()),
     "cost_aware": Selection(CostAware()),
+    "wisv_rule": Selection(WisvRule()),
     "fixed": Selection(Fixed(), needs_window=True),
 }

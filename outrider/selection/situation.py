@@ -27,6 +27,7 @@ class DrafterView:
     step_s: float  # seconds per draft step at its present load
     fixed_s: float  # seconds per exchange beyond link and steps
     node_share: float = 0.1  # what each further node of a tree's layer adds to the step that computes it, in steps
+    hidden_width: int = 0  # of its model's hidden states, where somebody can judge them
 
 
 @dataclass(frozen=True, slots=True)

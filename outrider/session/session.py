@@ -203,7 +203,7 @@ class DrafterSession:
             prefix_hash=prefix_hash,
             plan=plan,
             correction=order.correction,
-            want_hidden=PROTOCOLS[plan.protocol].second_step is not None,
+            want_hidden=PROTOCOLS[plan.protocol].judged,
         )
         return self._request
 

@@ -22,6 +22,7 @@ class RequestLimits:
     k_max: int
     max_prompt_chars: int  # a longer text is refused without the cost of tokenising it
     slo_classes: tuple[SloClass, ...] = (BEST_EFFORT,)  # the first is that of requests that name none
+    judges: bool = False  # whether there is a decision head, so that a response may be verified semantically
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class ServiceSettings:
     namespace: str = "outrider"  # of the fleet
     slo_classes: tuple[SloClass, ...] = (BEST_EFFORT,)
     max_failures: int = 100  # of a response in a row, without a chunk between them
+    judges: bool = False  # as of ``RequestLimits``
 
     @classmethod
     def from_config(cls, config: Config) -> "ServiceSettings":
@@ -55,6 +57,7 @@ class ServiceSettings:
             next_chunk_deadline_s=config.limits.next_chunk_deadline_s,
             namespace=config.cluster.namespace,
             slo_classes=config.slo.slo_classes,
+            judges=any(group.head is not None and group.count for group in config.drafters),
         )
 
 

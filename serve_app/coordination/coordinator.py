@@ -43,7 +43,9 @@ class Coordinator:
         self._outlets = Outlets(time.monotonic)
         clock = time.monotonic
         tokenizer = await asyncio.to_thread(load_tokenizer, settings.target)
-        wanted = FleetSettings(settings.drafters, settings.target, token_map(tokenizer).sha256(), since_s=time.time())
+        heads = {model: head.info for model, head in settings.generations.drafting.heads.items()}
+        tokens_hash = token_map(tokenizer).sha256()
+        wanted = FleetSettings(settings.drafters, settings.target, tokens_hash, since_s=time.time(), heads=heads)
         self._fleet = RayFleet(self._id, wanted, settings.namespace)
         self._stats = CoordinatorStats(self._id, Sink(in_ray), clock)
         self._beating = asyncio.create_task(self._beat_for_ever())
@@ -152,6 +154,7 @@ class Coordinator:
                     self._stats.fleet(status)
                 if generations is not None:
                     self._stats.links(generations.links())
+                    self._stats.drifts(generations.drifts())
             except Exception:  # a beat that fails must not be the last
                 log.exception("beat_failed")
             await asyncio.sleep(_BEAT_S)

@@ -5,12 +5,14 @@ model are alike.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from actors.messages import DrafterId
 from outrider.contracts.link import Csi
 from outrider.link.state import LinkEstimate, LinkSample, LinkState
+from outrider.models.head_file import Head
 from outrider.selection.acceptance import AcceptanceBook
+from outrider.selection.drift import RejectionDrift
 from outrider.selection.situation import DrafterView
 
 _WEIGHT = 0.2  # of the newest exchange
@@ -46,9 +48,9 @@ class DrafterRecord:
 class DrafterBook:
     """All of one coordinator's drafters."""
 
-    def __init__(self, models: Mapping[str, str]) -> None:
-        """``models``: the draft model of each drafter group."""
-        self._models = models
+    def __init__(self, models: Mapping[str, str], heads: Mapping[str, Head] | None = None) -> None:
+        """``models``: the draft model of each drafter group; ``heads``: who judges a model's mismatches."""
+        self._models, self._heads = models, heads or {}
         self._records: dict[DrafterId, DrafterRecord] = {}
         self._acceptance: dict[str, AcceptanceBook] = {}
 
@@ -58,7 +60,29 @@ class DrafterBook:
 
     def acceptance(self, drafter: DrafterId) -> AcceptanceBook:
         """Of all drafters with this one's model."""
-        return self._acceptance.setdefault(self.model(drafter), AcceptanceBook())
+        model = self.model(drafter)
+        if model not in self._acceptance:
+            head = self._heads.get(model)
+            drift = None if head is None else RejectionDrift(head.info.rejection_share)
+            self._acceptance[model] = AcceptanceBook(drift)
+        return self._acceptance[model]
+
+    def hidden_width(self, drafter: DrafterId) -> int:
+        """Numbers in a hidden state of a drafter's model, if somebody judges them; else 0."""
+        head = self._heads.get(self.model(drafter))
+        return 0 if head is None else head.decisions.drafter_width
+
+    def view(self, drafter: DrafterId, now_s: float) -> DrafterView:
+        """A drafter as the choice of a round sees it. A head that has drifted judges nothing more."""
+        view, drift = self.record(drafter).view(now_s), self.acceptance(drafter).drift
+        if drift is None or drift.alarmed:
+            return view
+        return replace(view, hidden_width=self.hidden_width(drafter))
+
+    @property
+    def drifts(self) -> dict[str, RejectionDrift]:
+        """Of each draft model whose mismatches are judged."""
+        return {model: book.drift for model, book in self._acceptance.items() if book.drift is not None}
 
     def model(self, drafter: DrafterId) -> str:
         """Name of a drafter's model."""

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -133,7 +133,7 @@ class DrafterLink:
         if self._port is None:
             return None
         book, drafter = self._book, self._port.drafter
-        view = book.record(drafter).view(self._clock()) if self.ready else None
+        view = book.view(drafter, self._clock()) if self.ready else None
         return Drafter(book.model(drafter), book.acceptance(drafter), view)
 
     def start(self) -> None:
@@ -349,8 +349,9 @@ class DrafterLink:
     async def _prepare(self, port: DrafterPort) -> None:
         settings, generation = self._settings, self._generation
         self._port, self._known_tokens = port, generation.position
-        self._session = CoordinatorSession(settings.wire, generation.name)
-        terms = DraftTerms(settings.wire, self._end_ids, generation.last_position)
+        wire = replace(settings.wire, hidden_width=self._book.hidden_width(port.drafter))
+        self._session = CoordinatorSession(wire, generation.name)
+        terms = DraftTerms(wire, self._end_ids, generation.last_position)
         await port.transport.open(generation.opening(), terms, settings.prefill_deadline_s)
         request = self._request(_PREFILL_ROUND, NO_TOKENS, None)
         if await self._exchange(port, request, settings.prefill_deadline_s) is None:

@@ -24,6 +24,7 @@ from outrider.rounds.machine import RoundMachine
 from outrider.rounds.rules import RoundRules
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import SpikeDetector
+from outrider.selection.drift import RejectionDrift
 from outrider.selection.regime import Regime, RegimeSettings
 from outrider.text.shown import IncrementalText
 from outrider.text.stops import tokens_that_stop
@@ -85,7 +86,7 @@ class Generations:
         self._timings: deque[RoundTiming] = deque(maxlen=_KEPT_TIMINGS)
         self._load = PresentLoad()
         self.regime = Regime(settings.drafting.arms, RegimeSettings(), clock())
-        self._book = DrafterBook(settings.drafting.models)
+        self._book = DrafterBook(settings.drafting.models, settings.drafting.heads)
         self.admitted = 0
         self.running = 0
         estimator = cost_estimator(settings.profiles, target.card.machine)
@@ -145,6 +146,10 @@ class Generations:
         timings = list(self._timings)
         self._timings.clear()
         return timings
+
+    def drifts(self) -> dict[str, RejectionDrift]:
+        """Whether decision heads still reject as often as they did, by draft model."""
+        return self._book.drifts
 
     def links(self) -> dict[DrafterId, Csi]:
         """What is known of each drafter's link now."""

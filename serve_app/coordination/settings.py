@@ -7,6 +7,7 @@ from outrider.assembly.verifiers import verifier_spec
 from outrider.config.schema import Config, DrafterGroupConfig, LimitsConfig, SpeculationConfig, WireConfig
 from outrider.costs.profiles import CostProfile
 from outrider.engines.kinds import VerifierSpec
+from outrider.models.head_file import Head
 from outrider.rounds.choice import Speculation
 from outrider.rounds.rules import Leave
 from outrider.scheduling.ledger import DeadlineRule
@@ -38,12 +39,14 @@ class DraftingSettings:
     Attributes:
         models: the draft model of each drafter group.
         has_drafters: whether any group has a drafter.
+        heads: who judges mismatches, by draft model.
     """
 
     speculation: SpeculationConfig
     wire: WireConfig
     models: Mapping[str, str]
     has_drafters: bool
+    heads: Mapping[str, Head] = field(default_factory=dict)
 
     def choices(self, vocab_size: int) -> Speculation:
         """What there is to choose from; a fixed policy has one protocol, the first."""
@@ -103,22 +106,27 @@ class CoordinatorSettings:
     generations: GenerationsSettings
 
 
-def coordinator_settings(config: Config, profiles: Sequence[CostProfile] = ()) -> CoordinatorSettings:
-    """Take a configuration to pieces; ``profiles`` are its own, read already: the files need not be on every node."""
+def coordinator_settings(
+    config: Config, profiles: Sequence[CostProfile] = (), heads: Mapping[str, Head] | None = None
+) -> CoordinatorSettings:
+    """Take a configuration to pieces.
+
+    ``profiles`` and ``heads`` are its own, read already: the files need not be on every node.
+    """
     return CoordinatorSettings(
         target=config.model.target,
         namespace=config.cluster.namespace,
         drafters=config.drafters,
-        verifier=verifier_settings(config),
-        generations=generations_settings(config, profiles),
+        verifier=verifier_settings(config, heads),
+        generations=generations_settings(config, profiles, heads),
     )
 
 
-def verifier_settings(config: Config) -> VerifierSettings:
+def verifier_settings(config: Config, heads: Mapping[str, Head] | None = None) -> VerifierSettings:
     """The verifier's piece."""
     verifiers, limits = config.verifiers, config.limits
     return VerifierSettings(
-        spec=verifier_spec(config.model, verifiers),
+        spec=verifier_spec(config.model, verifiers, heads),
         num_cpus=verifiers.num_cpus,
         num_gpus=verifiers.num_gpus,
         resources=verifiers.resources,
@@ -128,7 +136,9 @@ def verifier_settings(config: Config) -> VerifierSettings:
     )
 
 
-def generations_settings(config: Config, profiles: Sequence[CostProfile] = ()) -> GenerationsSettings:
+def generations_settings(
+    config: Config, profiles: Sequence[CostProfile] = (), heads: Mapping[str, Head] | None = None
+) -> GenerationsSettings:
     """The piece of those who make responses."""
     verifiers, scheduling = config.verifiers, SCHEDULING[config.scheduling.policy]
     limits = BatchLimits(
@@ -145,6 +155,7 @@ def generations_settings(config: Config, profiles: Sequence[CostProfile] = ()) -
             wire=config.wire,
             models={group.name: group.model for group in config.drafters},
             has_drafters=config.drafter_count > 0,
+            heads=heads or {},
         ),
         profiles=tuple(profiles),
     )

@@ -12,6 +12,7 @@ from outrider.rounds.looked_up import LOOKUP
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.policy import StopReason
+from outrider.selection.drift import RejectionDrift
 from outrider.selection.regime import RegimeReport
 from serve_app import metrics
 from serve_app.metrics import Sink
@@ -70,6 +71,10 @@ class CoordinatorStats:
             sink.record(metrics.DRAFTS)
             sink.record(metrics.DRAFT_TOKENS, drafted - timing.trimmed_tokens)
             sink.record(metrics.ACCEPTED_TOKENS, accepted)
+            if timing.judged_tokens:
+                passed = timing.override_tokens
+                sink.record(metrics.JUDGED_TOKENS, passed, outcome="passed")
+                sink.record(metrics.JUDGED_TOKENS, timing.judged_tokens - passed, outcome="rejected")
             if timing.protocol == LOOKUP:
                 rejected = drafted - timing.trimmed_tokens - accepted
                 sink.record(metrics.LOOKED_UP_TOKENS, accepted, outcome="accepted")
@@ -191,6 +196,11 @@ class CoordinatorStats:
         sink.record(metrics.REGIME_ACTIVE_S, regime.active_s - (before.active_s if before else 0.0))
         sink.record(metrics.REGIME_CHANGES, regime.changes - (before.changes if before else 0))
         self._regime = regime
+
+    def drifts(self, drifts: Mapping[str, RejectionDrift]) -> None:
+        """Set the gauges of who judges, by draft model."""
+        for model, drift in drifts.items():
+            self.sink.record(metrics.HEAD_DRIFT, float(drift.alarmed), model=model)
 
     def links(self, estimates: Mapping[DrafterId, Csi]) -> None:
         """Set the gauges of the links, the worst of each group."""

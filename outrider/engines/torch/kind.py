@@ -17,7 +17,7 @@ def torch_verifier(spec: VerifierSpec) -> BuiltVerifier:
     from outrider.models.loading import load_target  # noqa: PLC0415
 
     loaded = load_target(spec.target, dtype=spec.dtype, device=spec.device, max_context_tokens=spec.max_context_tokens)
-    engine = TorchVerifier(loaded, _settled_limits(spec))
+    engine = TorchVerifier(loaded, _settled_limits(spec), spec.judges(loaded.model_hash))
     return BuiltVerifier(engine, loaded, spec.machine(loaded.name, torch.__version__))
 
 

@@ -16,6 +16,7 @@ def vllm_verifier(spec: VerifierSpec) -> BuiltVerifier:
     from outrider.models.loading import load_target_facts  # noqa: PLC0415
 
     facts = load_target_facts(spec.target, max_context_tokens=spec.max_context_tokens)
+    judges = spec.judges(facts.model_hash)
     model = VllmForward(VllmSettings(spec, resolve_folder(spec.target), facts.vocab_size, facts.max_context_tokens))
     engine = PagedVerifier(
         model,
@@ -23,6 +24,7 @@ def vllm_verifier(spec: VerifierSpec) -> BuiltVerifier:
         max_context_tokens=min(facts.max_context_tokens, model.max_positions),
         prefill_chunk_tokens=spec.limits.prefill_chunk_tokens,
         kept_rows_bytes=kept_rows_bytes(model.kv_bytes),
+        judges=judges,
     )
     return BuiltVerifier(engine, facts, spec.machine(facts.name, SUPPORTED_VERSION))
 

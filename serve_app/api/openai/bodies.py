@@ -42,6 +42,9 @@ class OutriderOptions(BaseModel):
     expansion: Annotated[list[int], Field(fail_fast=True, max_length=64)] = []
     lookup: bool | int | None = None  # whether what the text repeats is looked up in it, or how many tokens at most
     slo_class: str | None = None  # whose speed the response is promised
+    verification: Literal["lossless", "semantic"] | None = (
+        None  # whether mismatches may be judged; else as the class has it
+    )
     explain: bool = False  # whether ``usage`` is to tell why each round was made as it was
     spans: bool = False  # whether to tell of each piece of text who proposed it
 

@@ -20,7 +20,7 @@ from outrider.contracts.requests import (
     SamplingParams,
 )
 from outrider.contracts.slo import SloClass, slo_class_named
-from outrider.protocols.registry import PROTOCOLS, reproducible_protocols, tree_protocols
+from outrider.protocols.registry import PROTOCOLS, judged_protocols, reproducible_protocols, tree_protocols
 from serve_app.api.http_errors import PromptTooLongError
 from serve_app.api.openai.bodies import LOOKUP_NEEDED, ChatBody, CompletionBody
 from serve_app.api.openai.prompts import Prompt
@@ -87,6 +87,7 @@ def _request(
     body: CompletionBody | ChatBody, prompt: Prompt, params: SamplingParams, limits: RequestLimits, max_tokens: int
 ) -> GenerationRequest:
     """What all choices of a prompt have in common."""
+    semantic = _semantic(body, params, limits)
     return GenerationRequest(
         generation="",
         prompt_ids=prompt.token_ids,
@@ -97,7 +98,8 @@ def _request(
         ignore_eos=body.ignore_eos,
         logprobs=body.alternatives,
         window=_window(body, limits),
-        protocol=_protocol(body, params),
+        protocol=_protocol(body, params, semantic=semantic),
+        semantic=semantic,
         expansion=_expansion(body, limits),
         lookup=_lookup(body),
         tenant=_tenant(body),
@@ -150,10 +152,25 @@ def _tenant(body: CompletionBody | ChatBody) -> str:
     return blake2b(named.encode(), digest_size=16).hexdigest() if named else ""
 
 
-def _protocol(body: CompletionBody | ChatBody, params: SamplingParams) -> ProtocolName | None:
+def _semantic(body: CompletionBody | ChatBody, params: SamplingParams, limits: RequestLimits) -> bool:
+    """Whether mismatches may be judged: where the request or its class says so, and it is greedy."""
+    asked = body.outrider.verification
+    if asked is None:
+        return limits.judges and params.greedy and _slo_class(body, limits).semantic
+    if asked == "semantic" and not limits.judges:
+        raise ParameterError("outrider.verification", "lossless, as no drafter here has a decision head", asked)
+    if asked == "semantic" and not params.greedy:
+        raise ParameterError("outrider.verification", "lossless, or temperature 0", asked)
+    return asked == "semantic"
+
+
+def _protocol(body: CompletionBody | ChatBody, params: SamplingParams, *, semantic: bool) -> ProtocolName | None:
     name = body.outrider.protocol
     if name is not None and name not in PROTOCOLS:
         raise ParameterError("outrider.protocol", f"one of {', '.join(PROTOCOLS)}", name)
+    if name in judged_protocols() and not semantic:
+        needed = "a lossless one, or outrider.verification semantic"
+        raise ParameterError("outrider.protocol", needed, name)
     same = reproducible_protocols()
     if name is not None and body.seed is not None and not params.greedy and name not in same:
         needed = f"{' or '.join(same)} where a seed is named, for the tokens it stands for"

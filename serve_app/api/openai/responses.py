@@ -157,10 +157,19 @@ def usage_of(readers: Sequence[ChoiceReader]) -> dict[str, object]:
             "protocols": {name: count for name, count in rounds.items() if count},
             "payload_bits": {"up": stats.payload_up_bits, "down": stats.payload_down_bits},
             "lossless": stats.inexact_rounds == 0,
+            **_verification(readers, stats),
             "slo": _slo_usage(readers, stats),
             **({"choices": choices} if choices else {}),
         },
     }
+
+
+def _verification(readers: Sequence[ChoiceReader], stats: RoundStats) -> dict[str, object]:
+    """Of responses that allowed it: how many mismatches were judged, and at which of a choice's tokens one passed."""
+    if not any(reader.choice.request.semantic for reader in readers):
+        return {"verification": "lossless"}
+    overrides = [list(reader.stats.overrides) for reader in readers]
+    return {"verification": "semantic", "judged_tokens": stats.judged_tokens, "overrides": overrides}
 
 
 def _slo_usage(readers: Sequence[ChoiceReader], stats: RoundStats) -> dict[str, object]:

@@ -1,17 +1,20 @@
 """Statistics are added up field by field, none forgotten."""
 
 from dataclasses import astuple, fields
+from typing import Any
 
 from outrider.contracts.requests import RoundStats
 
-NUMBERS = [field.name for field in fields(RoundStats) if field.name != "protocols"]
-COUNTED = RoundStats(**{name: 10 + n for n, name in enumerate(NUMBERS)}, protocols=(("dsd", 2), ("tslt", 1)))
+NUMBERS = [field.name for field in fields(RoundStats) if field.name not in ("protocols", "overrides")]
+_COUNTED: dict[str, Any] = {name: 10 + n for n, name in enumerate(NUMBERS)}
+COUNTED = RoundStats(**_COUNTED, protocols=(("dsd", 2), ("tslt", 1)), overrides=(3, 9))
 
 
 def test_every_number_is_added() -> None:
     doubled = COUNTED + COUNTED
     assert [getattr(doubled, name) for name in NUMBERS] == [2 * getattr(COUNTED, name) for name in NUMBERS]
     assert doubled.protocols == (("dsd", 4), ("tslt", 2))
+    assert doubled.overrides == (3, 9, 3, 9)
     assert RoundStats() + COUNTED == COUNTED
     assert not any(astuple(RoundStats()))
 

@@ -54,9 +54,21 @@ def tiny_llama(seed: int = 0, layers: int = 2) -> LlamaForCausalLM:
     return model
 
 
-def judges_of(judge: MismatchJudge | None) -> dict[str, MismatchJudge]:
-    """By the name of a block that names none."""
-    return {} if judge is None else {"": judge}
+class OneJudge(dict[str, MismatchJudge]):
+    """Under every name."""
+
+    def __contains__(self, name: object) -> bool:
+        """If it has a judge at all."""
+        return bool(len(self))
+
+    def __missing__(self, name: str) -> MismatchJudge:
+        """The judge."""
+        return next(iter(self.values()))
+
+
+def judges_of(judge: MismatchJudge | None) -> OneJudge:
+    """By whatever name a block gives, or none."""
+    return OneJudge() if judge is None else OneJudge({"": judge})
 
 
 def torch_verifier(

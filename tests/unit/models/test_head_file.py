@@ -14,13 +14,14 @@ INFO = HeadInfo("target", "a" * 64, "drafter", "b" * 64, 0.4, 0.3, {"accuracy": 
 def test_a_head_is_read_as_it_was_written(tmp_path: Path) -> None:
     file = tmp_path / "folder" / "head.safetensors"
     save_head(file, weights(), INFO)
-    info, head = read_head(file)
+    read = read_head(file)
+    info, head = read.info, read.decisions
     assert info == INFO
     assert head.threshold == INFO.threshold
     assert head.drafter_width == len(weights().drafter.mean)
     save_head(tmp_path / "again.safetensors", head.weights, info)
     assert (tmp_path / "again.safetensors").read_bytes() == file.read_bytes(), "what was read is what was written"
-    assert head.accepts([question(1, 3)]) == read_head(file)[1].accepts([question(1, 3)])
+    assert head.accepts([question(1, 3)]) == read_head(file).decisions.accepts([question(1, 3)])
 
 
 def test_what_is_no_head_is_refused(tmp_path: Path) -> None:
@@ -36,8 +37,8 @@ def test_what_is_no_head_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_head_of_another_pair_is_refused_with_both_hashes() -> None:
-    check_pair(INFO, Path("h"), target_hash="a" * 64, drafter_hash="b" * 64)
-    check_pair(INFO, Path("h"))
+    check_pair(INFO, target_hash="a" * 64, drafter_hash="b" * 64)
+    check_pair(INFO)
     for change in ({"target_hash": "c" * 64}, {"drafter_hash": "c" * 64}):
         with pytest.raises(HeadMismatchError, match=r"(target, hash a{64}|drafter, hash b{64})\), found hash c{64}"):
-            check_pair(INFO, Path("h"), **change)
+            check_pair(INFO, **change)

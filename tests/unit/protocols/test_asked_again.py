@@ -25,7 +25,7 @@ from outrider.wire.bits import BitReader, BitWriter
 from tests.unit.engines.conftest import tiny_llama, torch_drafter, torch_verifier
 from tests.unit.engines.drafter_device import draft_of
 from tests.unit.engines.reference import Client
-from tests.unit.engines.semantic_device import ThresholdJudge, plain_semantic
+from tests.unit.engines.semantic_device import ThresholdJudge, head_of, plain_semantic
 from tests.unit.serve_app.api.in_memory_service import (
     LENGTH,
     Service,
@@ -60,7 +60,8 @@ class Selective(SecondStep):
 
 class AskedAgain(Dssd):
     name = "asked_again"
-    code = 7
+    code = 99
+    judged = True
     second_step = Selective()
 
     def rule(self, params: SamplingParams, wire: WireFormat) -> AcceptanceRule:
@@ -167,7 +168,7 @@ def test_a_question_is_about_the_last_block_alone() -> None:
 
 @on_loop
 async def test_a_sampled_request_s_corrections_are_the_device_s() -> None:
-    service = Service(drafter())
+    service = Service(drafter(), heads={FIRST.group: head_of(WIDTH, WIDTH)})
     params = SamplingParams(temperature=1.0, seed=11)
     request = replace(request_for(params=params, window=3), protocol="asked_again", reproducible=False)
     chunks = await service.response(request)
@@ -182,7 +183,7 @@ async def test_a_sampled_request_s_corrections_are_the_device_s() -> None:
 @on_loop
 async def test_a_response_is_made_in_two_steps(*, lost: bool) -> None:
     """A device that is lost at the question costs its mismatches: what is left is the target's own output."""
-    service = Service(drafter(), judge=ThresholdJudge(WIDTH))
+    service = Service(drafter(), judge=ThresholdJudge(WIDTH), heads={FIRST.group: head_of(WIDTH, WIDTH)})
     if lost:
         service.fleet.transports[FIRST].lost["question"] = DrafterLostError("gone")
     request = replace(request_for(window=3), protocol="asked_again")

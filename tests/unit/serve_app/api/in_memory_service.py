@@ -3,7 +3,7 @@
 import asyncio
 import functools
 import random
-from collections.abc import AsyncGenerator, Callable, Container, Sequence
+from collections.abc import AsyncGenerator, Callable, Container, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -21,6 +21,7 @@ from outrider.contracts.verifying import VerifierEngine
 from outrider.costs.estimator import OnlineEstimator
 from outrider.lookup.store import EarlierTexts
 from outrider.lookup.text import Experience
+from outrider.models.head_file import Head
 from outrider.rounds.choice import Speculation
 from outrider.rounds.generation import Generation
 from outrider.rounds.load import PresentLoad
@@ -188,6 +189,7 @@ class Service:
         scheduling: SchedulingPolicy | None = None,
         deadline_rule: DeadlineRule = DeadlineRule.LEDGER,
         judge: MismatchJudge | None = None,
+        heads: Mapping[str, Head] | None = None,
         regime: Regime | None = None,
         cost_model: LinearCostModel = LinearCostModel(0.0, 0.0, 0.0, 1.0),  # noqa: B008 (frozen)
         store_tokens: int = 0,
@@ -195,7 +197,7 @@ class Service:
         self.verifier = LocalVerifier(blocks, judge, Experience(earlier=EarlierTexts(store_tokens)))
         self.fleet = MemoryFleet(*drafters)
         self.link_settings = SETTINGS
-        self.book = DrafterBook({})
+        self.book = DrafterBook({}, heads)
         self.sink = RecordingSink()
         self.timings: list[RoundTiming] = []
         self.batches: list[BatchRecord] = []

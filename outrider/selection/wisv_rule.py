@@ -1,0 +1,26 @@
+"""WISV's own rule between its two uploads (section VII): all hidden states at once where a round trip is long."""
+
+from dataclasses import dataclass, replace
+
+from outrider.protocols.wisv_full import WisvFull
+from outrider.protocols.wisv_selective import WisvSelective
+from outrider.selection.cheapest import seconds_per_token
+from outrider.selection.ranking import DEFAULT_HABITS, Habits, choose_by
+from outrider.selection.situation import RoundChoice, RoundSituation
+
+LONG_RTT_S = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class WisvRule:
+    """Policy ``wisv_rule``: where both are allowed, the upload by the round trip, and of its plans the cheapest."""
+
+    habits: Habits = DEFAULT_HABITS
+
+    def choose(self, situation: RoundSituation, previous: RoundChoice | None) -> RoundChoice:
+        """Without both uploads to choose from it is ``cheapest``."""
+        allowed, drafter = situation.protocols, situation.drafter
+        if drafter is not None and drafter.csi is not None and {WisvFull.name, WisvSelective.name} <= set(allowed):
+            upload = WisvFull.name if drafter.csi.rtt_s > LONG_RTT_S else WisvSelective.name
+            situation = replace(situation, protocols=(upload,))
+        return choose_by(seconds_per_token, situation, previous, self.habits)
