@@ -10,7 +10,7 @@ from outrider.contracts.drafting import Draft, DraftPlan, DraftRequest
 from outrider.contracts.errors import MessageError
 from outrider.contracts.exchanged import DenseDraft, FloatField, ScalarDraft, SparseDraft, WireFormat
 from outrider.contracts.requests import ProtocolName
-from outrider.protocols.registry import PROTOCOLS, message_bits
+from outrider.protocols.registry import PROTOCOLS, judged_protocols, message_bits
 from outrider.sampling.floats import CODE_BITS
 from outrider.wire.bits import BitReader, BitWriter
 from outrider.wire.envelope import envelope_bits
@@ -33,7 +33,16 @@ def body(draft: Draft, plan: DraftPlan, wire: WireFormat) -> tuple[bytes, int]:
 
 def test_codes_on_the_wire_never_change() -> None:
     codes = {name: PROTOCOLS[name].code for name in PROTOCOLS}
-    assert codes == {"token_ids": 0, "dsd": 1, "tslt": 2, "tslt_tree": 3, "dssd": 4, "dssd_candidates": 5}
+    assert codes == {
+        "token_ids": 0,
+        "dsd": 1,
+        "tslt": 2,
+        "tslt_tree": 3,
+        "dssd": 4,
+        "dssd_candidates": 5,
+        "wisv_full": 6,
+        "wisv_selective": 7,
+    }
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -59,7 +68,8 @@ def test_a_full_block_takes_the_papers_bits_and_the_known_overhead(
     protocol: ProtocolName, field: FloatField, seed: int, vocab_size: int
 ) -> None:
     rng = Random(seed)
-    wire = WireFormat(vocab_size, field, rng.randint(8, 32), top_k=rng.choice([0, 1, 2, vocab_size]))
+    top_k = rng.choice([0, 1, 2, vocab_size])
+    wire = WireFormat(vocab_size, field, rng.randint(8, 32), top_k=top_k, hidden_field=field, hidden_width=40)
     plan = random_plan(rng, protocol)
     draft = random_draft(rng, asked(plan), wire)
     full = len(draft.token_ids) == plan.nodes
@@ -95,7 +105,22 @@ def test_the_papers_formulas_at_their_own_sizes() -> None:
     assert bits("dssd", 4) == bits("dssd_candidates", 4) == 4 * (15 + 16)
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_wisv_s_formulas_at_its_own_size() -> None:
+    """Equations 3, 5, 7: 2,048 numbers at half precision are 32 kbit a token."""
+    wire = WireFormat(128_256, hidden_width=2048)
+    for window in (10, 64):
+        assert PROTOCOLS["wisv_full"].expected_bits(wire, DraftPlan("wisv_full", window)) == window * (17 + 2048 * 16)
+        assert PROTOCOLS["wisv_selective"].expected_bits(wire, DraftPlan("wisv_selective", window)) == window * 17
+    int8 = replace(wire, hidden_field=FloatField.INT8)
+    assert PROTOCOLS["wisv_full"].expected_bits(int8, DraftPlan("wisv_full", 1)) == 17 + 2048 * 9, "a scale for each 32"
+
+
+def test_what_is_judged_is_not_lossless() -> None:
+    assert judged_protocols() == ("wisv_full", "wisv_selective")
+    assert not any(PROTOCOLS[name].lossless(WireFormat(5)) for name in judged_protocols())
+
+
+@pytest.mark.parametrize("protocol", [name for name in PROTOCOLS if name not in judged_protocols()])
 def test_only_rounding_the_target_is_lossy(protocol: ProtocolName) -> None:
     for field in FloatField:
         assert PROTOCOLS[protocol].lossless(WireFormat(5, logit_field=field))

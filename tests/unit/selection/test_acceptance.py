@@ -213,3 +213,46 @@ def test_one_generation_s_weight_in_the_pair_s_book_is_bounded() -> None:
         hostile.observe(GREEDY, 0, 5)
     assert hostile.view().token_acceptance(GREEDY, 0) < 0.1
     assert book.view().token_acceptance(GREEDY, 0) > 0.6 * known
+
+
+def judged_world(mismatch: float, rejection: float, seed: int, rounds: int = 600) -> AcceptanceBook:
+    """A book that has seen so many chains of four under the semantic rule."""
+    rng, book = random.Random(seed), AcceptanceBook()
+    for _ in range(rounds // 20):
+        generation = book.generation()
+        for _ in range(20):
+            accepted, overrides = 0, list[int]()
+            while accepted < 4:
+                if rng.random() < mismatch:
+                    if rng.random() < rejection:
+                        break
+                    overrides.append(accepted)
+                accepted += 1
+            generation.observe_judged(4, accepted, overrides)
+    return book
+
+
+@pytest.mark.parametrize(("mismatch", "rejection"), [(0.3, 0.5), (0.5, 0.1), (0.1, 0.9)])
+def test_mismatches_and_rejections_are_learned_apart(mismatch: float, rejection: float) -> None:
+    view = judged_world(mismatch, rejection, 1).view()
+    assert view.token_acceptance(GREEDY, 0) == pytest.approx(1.0 - mismatch, abs=0.05)
+    assert view.rejection == pytest.approx(rejection, abs=0.06)
+    for depth in range(4):
+        expected = 1.0 - (1.0 - view.token_acceptance(GREEDY, depth)) * view.rejection
+        assert view.token_acceptance(AcceptanceRule.SEMANTIC, depth) == pytest.approx(expected)
+
+
+def test_greedy_rounds_tell_of_mismatches_and_nothing_of_the_judge() -> None:
+    book = AcceptanceBook()
+    before = book.view()
+    for _ in range(100):
+        book.observe(GREEDY, 1, 4)
+    view = book.view()
+    assert view.rejection == before.rejection
+    assert view.token_acceptance(AcceptanceRule.SEMANTIC, 1) < before.token_acceptance(AcceptanceRule.SEMANTIC, 1)
+
+
+def test_a_judge_that_lets_all_pass_makes_every_draft_welcome() -> None:
+    view = judged_world(0.5, 0.0, 2).view()
+    assert view.token_acceptance(AcceptanceRule.SEMANTIC, 0) > 0.97
+    assert view.deviations[rule_row(AcceptanceRule.SEMANTIC), 0] < 0.05

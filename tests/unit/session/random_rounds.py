@@ -18,6 +18,7 @@ from outrider.contracts.exchanged import (
     WireFormat,
 )
 from outrider.contracts.requests import ProtocolName
+from outrider.protocols.hidden_states import rounded_states
 from outrider.sampling.distributions import fixed_point, softmax
 from outrider.sampling.rounding import round_floats, rounded_logits, truncated
 from outrider.wire.shapes import children_of
@@ -34,6 +35,8 @@ def random_wire(rng: Random, vocab_size: int) -> WireFormat:
         row_field=rng.choice([FloatField.FP32, FloatField.FP16, FloatField.BF16]),
         top_k=rng.choice([0, 1, 2, 5, 32]) if vocab_size < 1000 else rng.choice([1, 5, 32]),
         top_rho=rng.choice([1.0, 0.9]),
+        hidden_field=rng.choice(list(FloatField)),
+        hidden_width=rng.choice([1, 31, 32, 33, 70]),
     )
 
 
@@ -97,7 +100,16 @@ def random_draft(rng: Random, request: DraftRequest, wire: WireFormat) -> Draft:
         correction=rng.randrange(vocab) if request.correction is not None else None,
         parents=parents,
         distribution=distribution,
+        hidden=random_hidden(rng, nodes, wire) if plan.protocol == "wisv_full" else None,
     )
+
+
+def random_hidden(rng: Random, count: int, wire: WireFormat) -> FloatRow:
+    """``[count, d]`` as a message carries them, some numbers far larger than the others."""
+    numbers = np.random.default_rng(rng.getrandbits(32))
+    states = numbers.standard_normal((count, wire.hidden_width)).astype(np.float32)
+    states[:, numbers.integers(wire.hidden_width)] *= 2.5e4
+    return rounded_states(states, wire)
 
 
 def random_correction(rng: Random, wire: WireFormat) -> CorrectionSource:

@@ -9,6 +9,7 @@ from outrider.contracts.errors import ParameterError
 from outrider.contracts.requests import SAMPLING_RANGES, GenerationRequest, SamplingParams
 from outrider.contracts.slo import SloClass
 from serve_app.api.openai.choices import choice_seed
+from serve_app.api.service import RequestLimits
 from tests.unit.serve_app.api.asked_choices import SEED, choices, generation
 from tests.unit.serve_app.api.text_service import LIMITS, TOKENIZER
 
@@ -227,3 +228,45 @@ def test_an_echo_alone_makes_a_token_that_is_not_shown() -> None:
     (only_echo,) = choices(echo=True, max_tokens=0)
     assert (only_echo.shows_output, only_echo.request.max_tokens) == (False, 1)
     assert choices(echo=True, max_tokens=1)[0].shows_output
+
+
+JUDGED = replace(LIMITS, judges=True)
+SEMANTIC = {"verification": "semantic"}
+
+
+def test_mismatches_are_judged_only_where_a_request_says_so() -> None:
+    assert not generation(temperature=0.0).semantic
+    assert generation(temperature=0.0, outrider=SEMANTIC, limits=JUDGED).semantic
+    assert not generation(temperature=0.0, outrider={"verification": "lossless"}, limits=JUDGED).semantic
+    named = generation(temperature=0.0, outrider=SEMANTIC | {"protocol": "wisv_full"}, limits=JUDGED)
+    assert (named.protocol, named.semantic) == ("wisv_full", True)
+
+
+def test_a_class_may_allow_it_for_its_greedy_responses() -> None:
+    limits = replace(JUDGED, slo_classes=(SloClass("best_effort"), SloClass("fast", 6.0, semantic=True)))
+    fast = {"slo_class": "fast"}
+    assert generation(temperature=0.0, outrider=fast, limits=limits).semantic
+    assert not generation(temperature=0.7, outrider=fast, limits=limits).semantic
+    assert not generation(temperature=0.0, outrider=fast | {"verification": "lossless"}, limits=limits).semantic
+    assert not generation(temperature=0.0, outrider=fast, limits=replace(limits, judges=False)).semantic
+
+
+@pytest.mark.parametrize(
+    ("options", "temperature", "limits", "said"),
+    [
+        (SEMANTIC, 0.0, LIMITS, "outrider.verification needs lossless, as no drafter here has a decision head"),
+        (SEMANTIC, 0.5, JUDGED, "outrider.verification needs lossless, or temperature 0"),
+        (
+            {"protocol": "wisv_full"},
+            0.0,
+            JUDGED,
+            "outrider.protocol needs a lossless one, or outrider.verification semantic",
+        ),
+        ({"protocol": "wisv_selective"}, 0.0, LIMITS, "outrider.protocol needs a lossless one"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused(
+    options: dict[str, str], temperature: float, limits: RequestLimits, said: str
+) -> None:
+    with pytest.raises(ParameterError, match=said):
+        generation(temperature=temperature, outrider=options, limits=limits)
