@@ -1,4 +1,5 @@
 import json
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ from tests.unit.serve_app.api.text_service import LIMITS, TOKENIZER
         {"messages": [{"role": "user", "content": "Hello", "name": None, "tool_calls": [], "refusal": None}]},
     ],
 )
-def test_values_that_ask_for_nothing_change_nothing(neutral: dict[str, object]) -> None:
+def test_values_that_ask_for_nothing_change_nothing(neutral: dict[str, Any]) -> None:
     assert generation(**neutral) == (generation(chat=1) if {"chat", "messages"} & set(neutral) else generation())
 
 
@@ -179,7 +180,7 @@ def test_values_that_ask_for_nothing_change_nothing(neutral: dict[str, object]) 
     ],
 )
 def test_refusals_name_the_field_what_it_needs_and_what_was_found(
-    fields: dict[str, object], error: type[OutriderError], message: str
+    fields: dict[str, Any], error: type[OutriderError], message: str
 ) -> None:
     with pytest.raises(error, match=message):
         generation(**fields)
