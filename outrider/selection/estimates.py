@@ -213,6 +213,8 @@ def _again_s(situation: RoundSituation, plans: PlanSet) -> Floats | float:
     for index, plan in enumerate(plans.plans):
         if plan is None or PROTOCOLS[plan.protocol].second_step is None or not plan.window:
             continue
+        if _rule(plan, situation.params, situation.wire) is not AcceptanceRule.SEMANTIC:
+            continue
         match = [situation.acceptance.token_acceptance(AcceptanceRule.GREEDY, depth) for depth in range(plan.window)]
         some = 1.0 - float(np.prod(match))
         if some > 0.0:

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from outrider.protocols.wisv_full import WisvFull
-from outrider.protocols.wisv_selective import WisvSelective
+from outrider.protocols.registry import PROTOCOLS
 from outrider.selection.cheapest import seconds_per_token
 from outrider.selection.ranking import DEFAULT_HABITS, Habits, choose_by
 from outrider.selection.situation import RoundChoice, RoundSituation
@@ -20,7 +19,9 @@ class WisvRule:
     def choose(self, situation: RoundSituation, previous: RoundChoice | None) -> RoundChoice:
         """Without both uploads to choose from it is ``cheapest``."""
         allowed, drafter = situation.protocols, situation.drafter
-        if drafter is not None and drafter.csi is not None and {WisvFull.name, WisvSelective.name} <= set(allowed):
-            upload = WisvFull.name if drafter.csi.rtt_s > LONG_RTT_S else WisvSelective.name
-            situation = replace(situation, protocols=(upload,))
+        full = [name for name in allowed if PROTOCOLS[name].judged and PROTOCOLS[name].second_step is None]
+        selective = [name for name in allowed if PROTOCOLS[name].judged and PROTOCOLS[name].second_step is not None]
+        if drafter is not None and drafter.csi is not None and full and selective:
+            uploads = full if drafter.csi.rtt_s > LONG_RTT_S else selective
+            situation = replace(situation, protocols=tuple(uploads))
         return choose_by(seconds_per_token, situation, previous, self.habits)

@@ -177,7 +177,7 @@ def test_configuration_and_requests_may_name_it() -> None:
     assert generation(outrider={"protocol": "pairs"}).protocol == "pairs"
     with pytest.raises(ParameterError, match="token_ids where a seed is named"):
         generation(outrider={"protocol": "pairs"}, seed=1)
-    with pytest.raises(ConfigError, match="dssd_candidates, pairs, found 'pears'"):
+    with pytest.raises(ConfigError, match="wisv_selective, pairs, found 'pears'"):
         parse_config("speculation: {protocols: [pears]}", "test")
 
 

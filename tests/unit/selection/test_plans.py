@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.requests import ProtocolName, SamplingParams
 from outrider.contracts.verifying import AcceptanceRule
-from outrider.protocols.registry import PROTOCOLS, tree_protocols
+from outrider.protocols.registry import PROTOCOLS, judged_protocols, tree_protocols
 from outrider.selection.plans import candidate_plans, fixed_plan
 from outrider.wire.envelope import MAX_NODES
 from tests.unit.selection.simulated_rounds import WIRE
@@ -59,7 +59,10 @@ def test_a_fixed_plan(protocol: ProtocolName, window: int, expansion: tuple[int,
 
 
 def test_rules() -> None:
-    assert {PROTOCOLS[protocol].rule(GREEDY, WIRE) for protocol in PROTOCOLS} == {AcceptanceRule.GREEDY}
+    lossless = [name for name in PROTOCOLS if name not in judged_protocols()]
+    assert {PROTOCOLS[protocol].rule(GREEDY, WIRE) for protocol in lossless} == {AcceptanceRule.GREEDY}
+    assert {PROTOCOLS[protocol].rule(GREEDY, WIRE) for protocol in judged_protocols()} == {AcceptanceRule.SEMANTIC}
+    assert {PROTOCOLS[protocol].rule(SAMPLED, WIRE) for protocol in judged_protocols()} == {AcceptanceRule.SHARED_NOISE}
     assert PROTOCOLS["token_ids"].rule(SAMPLED, WIRE) is AcceptanceRule.SHARED_NOISE
     assert PROTOCOLS["dssd"].rule(SAMPLED, WIRE) is AcceptanceRule.RATIO
     assert PROTOCOLS["tslt_tree"].rule(SAMPLED, WIRE) is AcceptanceRule.RATIO_DISTINCT

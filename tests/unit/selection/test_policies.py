@@ -12,7 +12,9 @@ from outrider.selection.acceptance import AcceptanceBook, GenerationAcceptance
 from outrider.selection.arms import NONE
 from outrider.selection.cheapest import Cheapest
 from outrider.selection.cost_aware import CostAware
+from outrider.selection.estimates import estimate
 from outrider.selection.fixed import Fixed
+from outrider.selection.plans import PlanSet
 from outrider.selection.situation import (
     ChoiceReason,
     DrafterView,
@@ -22,6 +24,7 @@ from outrider.selection.situation import (
     SelectionPolicy,
     VerifierView,
 )
+from outrider.selection.wisv_rule import WisvRule
 from tests.unit.selection.simulated_rounds import SERVER, World, link, play
 from tests.unit.selection.test_estimates import constant, knowing
 
@@ -233,3 +236,48 @@ def test_a_pair_of_which_next_to_nothing_is_known_is_not_given_up_for_a_few_reje
     for _ in range(30):
         generation.observe(AcceptanceRule.SHARED_NOISE, 0, 1)
     assert (choice().reason, choice().chosen.plan) == (ChoiceReason.CHEAPEST, None)
+
+
+GREEDY = SamplingParams(temperature=0.0)
+UPLOADS = ("wisv_full", "wisv_selective")
+
+
+def judged(mbps: float, rtt_ms: float, rejection: float = 0.3, **changes: object) -> RoundSituation:
+    """Greedy, with a judge; the drafter's states are WISV's, 2,048 numbers."""
+    book, rejected = AcceptanceBook(), round(1000 * rejection)
+    book.observe_judged([True] * 3000 + [False] * 1000, rejected, 1000)
+    known = situation(mbps=mbps, rtt_ms=rtt_ms, params=GREEDY, protocols=UPLOADS, acceptance=0.0)
+    wire = replace(known.wire, hidden_width=2048)
+    return replace(known, acceptance=book.view(), wire=wire, window=10, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("rtt_ms", "upload"), [(5, "wisv_selective"), (9, "wisv_selective"), (11, "wisv_full")])
+def test_wisv_s_rule_goes_by_the_round_trip_alone(rtt_ms: float, upload: str) -> None:
+    for mbps in (20, 500):
+        chosen = WisvRule().choose(judged(mbps, rtt_ms), None).chosen
+        assert chosen.plan is not None
+        assert chosen.plan.protocol == upload
+
+
+@pytest.mark.parametrize("mbps", [5, 20, 100, 500])
+@pytest.mark.parametrize("rtt_ms", [1, 5, 20, 50, 100])
+def test_cheapest_is_at_least_as_good_as_wisv_s_rule(mbps: float, rtt_ms: float) -> None:
+    told = judged(mbps, rtt_ms)
+    ours, theirs = (policy.choose(told, None).chosen for policy in (Cheapest(), WisvRule()))
+    assert ours.seconds_per_token <= theirs.seconds_per_token * (1 + 1e-9)
+
+
+def test_a_second_step_is_paid_for_as_often_as_there_is_a_mismatch() -> None:
+    plans = PlanSet(tuple(DraftPlan(upload, 10) for upload in UPLOADS))
+    slow = estimate(judged(20, 50), plans)
+    assert slow.expected_tokens[0] == pytest.approx(slow.expected_tokens[1]), "both decide alike"
+    bits_s = 10 * 2048 * 16 / 20e6
+    assert slow.exchange_s[0] - slow.exchange_s[1] < bits_s, "a round trip more costs what ten states do not"
+    sure = replace(judged(20, 50), acceptance=constant(judged(20, 50).acceptance, 1.0))
+    never = estimate(sure, plans)
+    assert never.exchange_s[0] - never.exchange_s[1] == pytest.approx(bits_s, rel=1e-3)
+
+
+def test_without_both_uploads_wisv_s_rule_is_the_cheapest() -> None:
+    told = situation(protocols=("token_ids", "wisv_full"))
+    assert WisvRule().choose(told, None).chosen == Cheapest().choose(told, None).chosen

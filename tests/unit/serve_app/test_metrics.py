@@ -12,6 +12,7 @@ from serve_app import metrics
 from serve_app.metrics import ALL, Kind, Metric, Sink, in_prometheus, in_ray
 
 LABELS = {
+    "model",
     "arm",
     "cause",
     "direction",

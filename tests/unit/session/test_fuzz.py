@@ -91,7 +91,8 @@ def test_damaged_orders(vocab_size: int) -> None:
             if not by_intent.refused(partial(conversation.drafter.decode_order, bad)):
                 # What is understood is something a coordinator can say.
                 heard = conversation.drafter.decode_order(bad)
-                said = CoordinatorSession(conversation.wire, GENERATION).encode_order(heard)
+                asked = replace(heard, want_hidden=False)  # the protocol says so
+                said = CoordinatorSession(conversation.wire, GENERATION).encode_order(asked)
                 assert deepcopy(before).decode_order(said) == heard
                 conversation.drafter = deepcopy(before)
         _, heard = conversation.order(request)

@@ -38,6 +38,7 @@ def test_usage_counts_a_prompt_once_and_every_choice() -> None:
         "protocols": {"token_ids": 78, "none": 6},
         "payload_bits": {"up": 80 * 84, "down": 64 * 84},
         "lossless": True,
+        "verification": "lossless",
         "slo": {
             "class": "best_effort",
             "promised_tokens_per_s": None,
