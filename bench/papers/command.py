@@ -1,9 +1,12 @@
-"""``outrider bench paper``: repeat the measurements of TSLT and DSSD on a small pair, on one machine.
+"""``outrider bench paper``: the measurements of TSLT, DSSD and WISV again, on one machine.
 
 ``tslt``: mass of the draft's top tokens, acceptance, bits and speed-up by uplink rate (TSLT section 5); ``dssd``:
 communication times and speed-ups under the conditions of DSSD's tables 2 and 3. Acceptance is exact at every measured
-position, from both models' distributions; link times follow from the papers' equations, of payload without headers, and
-step times are the papers'.
+position of a small pair, from both models' distributions; link times follow from the papers' equations, of payload
+without headers, and step times are the papers'.
+
+``wisv``: Table I from its printed AALs and rounds, the acceptances behind it, each method at its own best window, what
+our own selection drafts there, and which of WISV's two uploads is the faster one. Arithmetic and simulation, no model.
 """
 
 import argparse
@@ -15,26 +18,57 @@ from bench.harness.record import write_record
 from bench.papers.dssd import reproduce_dssd
 from bench.papers.pair import Amount, load_pair
 from bench.papers.tslt import reproduce_tslt
+from bench.papers.wisv.choices import METHODS
+from bench.papers.wisv.reproduce import reproduce_wisv
+from bench.papers.wisv.rounds import TABLE_1_POINT
+from cluster.options import add_output_options, check_plots
 
-_PAPERS = {"tslt": reproduce_tslt, "dssd": reproduce_dssd}
+_OF_PAIRS = {"tslt": reproduce_tslt, "dssd": reproduce_dssd}
 
 
 def main(argv: Sequence[str]) -> None:
-    """Measure and print one paper's tables."""
+    """Compute and print one paper's tables."""
     parser = argparse.ArgumentParser(
         prog="outrider bench paper", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    papers = parser.add_subparsers(dest="paper", required=True, metavar="PAPER")
+    for name in _OF_PAIRS:
+        _add_pair_options(papers.add_parser(name, help="of a pair of models"))
+    _add_wisv_options(papers.add_parser("wisv", help="of Table I, without a model"))
+    args = parser.parse_args(argv)
+    found = _wisv(args) if args.paper == "wisv" else _of_pair(args)
+    if args.json is not None:
+        write_record(args.json, args, found)
+
+
+def _add_pair_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("paper", choices=tuple(_PAPERS))
     add("--target", default="embedded", help="name or path (default: %(default)s)")
     add("--drafter", default="embedded", help="name or path (default: %(default)s)")
     add("--prompts", type=int, default=len(PROMPTS), help="responses of a kind (default: %(default)s)")
     add("--tokens", type=int, default=48, help="of a response at most (default: %(default)s)")
     add("--seed", type=int, default=0, help="of the first response (default: %(default)s)")
     add("--json", type=Path, default=None, metavar="FILE", help="write what is printed")
-    args = parser.parse_args(argv)
+
+
+def _add_wisv_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--protocols",
+        nargs="+",
+        default=list(METHODS),
+        choices=list(METHODS),
+        metavar="NAME",
+        help=f"to show our own choice for, as far as they are registered (default: {' '.join(METHODS)})",
+    )
+    add_output_options(parser, "draw latency and AAL over the window")
+
+
+def _of_pair(args: argparse.Namespace) -> dict[str, object]:
     pair = load_pair(args.target, args.drafter)
     print(f"{pair.target.name} and {pair.drafter.name}, float32, one thread; intervals are 95 %")
-    found = _PAPERS[args.paper](pair, Amount(args.prompts, args.tokens, args.seed))
-    if args.json is not None:
-        write_record(args.json, args, found)
+    return _OF_PAIRS[args.paper](pair, Amount(args.prompts, args.tokens, args.seed))
+
+
+def _wisv(args: argparse.Namespace) -> dict[str, object]:
+    check_plots(args.plots)
+    return reproduce_wisv(TABLE_1_POINT, args.protocols, args.plots)
