@@ -12,7 +12,7 @@ from outrider.protocols.registry import PROTOCOLS
 
 RATES_MBPS, RTTS_MS, TEMPERATURES = (1.0, 20.0, 500.0), (0.0, 50.0), (0.0, 1.0)
 NO_DRAFT, CHEAPEST = "no_draft", "cheapest"
-FIXED = (NO_DRAFT, *PROTOCOLS)  # methods without a choice of protocol
+FIXED = (NO_DRAFT, *(name for name in PROTOCOLS if not PROTOCOLS[name].judged))  # lossless, without a choice
 METHODS = (*FIXED, CHEAPEST)
 
 

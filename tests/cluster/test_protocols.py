@@ -42,7 +42,7 @@ class Asked:
         return {"protocol": self.protocol, "window": self.window, "expansion": list(self.expansion)}
 
 
-CHAINS = tuple(Asked(name, 4) for name in PROTOCOLS if name != "tslt_tree")
+CHAINS = tuple(Asked(name, 4) for name in PROTOCOLS if name != "tslt_tree" and not PROTOCOLS[name].judged)
 PLANS = (*CHAINS, Asked("token_ids", 3, (2, 2, 1)), Asked("tslt_tree", 3, (3, 2, 1)))
 
 

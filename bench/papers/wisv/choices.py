@@ -82,8 +82,10 @@ def registered(protocols: Sequence[ProtocolName]) -> tuple[ProtocolName, ...]:
 
 
 def simulated(protocol: ProtocolName, rate_bps: float) -> bool:
-    """Whether the simulator charges all that a round costs: what follows a rejection it does not."""
+    """Whether the simulator charges all that a round costs: what follows a rejection, or asks again, it does not."""
     known = situation(protocol, rate_bps, pass_s=0.0)
+    if PROTOCOLS[protocol].judged:
+        return False
     return PROTOCOLS[protocol].rejection_s(round_terms(protocol, known)) == 0.0
 
 
@@ -127,7 +129,7 @@ def situation(
     """One generation on an idle verifier whose pass takes ``pass_s`` whatever is in it."""
     method = METHODS[protocol]
     params = SamplingParams() if method is Method.SD_REJECT else SamplingParams(temperature=0.0)
-    wire = WireFormat(point.vocab_size)
+    wire = WireFormat(point.vocab_size, hidden_width=point.hidden_size)
     return RoundSituation(
         params=params,
         wire=wire,
@@ -145,6 +147,7 @@ def situation(
 def _known(rule: AcceptanceRule, method: Method, rate_bps: float) -> AcceptanceView:
     shape = (len(AcceptanceRule), DEPTHS)
     means, factors = np.zeros(shape), np.zeros((len(AcceptanceRule), SIBLINGS))
+    means[rule_row(AcceptanceRule.GREEDY)] = fitted(Method.SD_GREEDY, rate_bps).at_depths(DEPTHS)  # what is a mismatch
     means[rule_row(rule)] = fitted(method, rate_bps).at_depths(DEPTHS)
     factors[:, 0] = 1.0
     return AcceptanceView(means, np.zeros(shape), factors, np.zeros_like(factors), np.zeros(shape[0], dtype=np.int64))
