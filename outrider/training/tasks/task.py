@@ -1,18 +1,19 @@
 """A prompt whose answer has parts that can be checked; its score is the share of parts that are right."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from outrider.contracts.errors import ParameterError
 
-_NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?")
+_NUMBER = re.compile(r"(?:(?<!\w)-)?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?")
 
 
 class Check(StrEnum):
     """How an answer is compared with the parts it must have."""
 
-    IN_ORDER = "in_order"  # each part occurs, behind the one found before
+    IN_ORDER = "in_order"  # each part occurs, behind those before it: as many as can be had that way
     ANYWHERE = "anywhere"  # each part occurs
     LAST_NUMBER = "last_number"  # the one part is the last number of the answer (GSM8K)
 
@@ -25,7 +26,8 @@ class Task:
         key: unique; which split a task belongs to depends on it alone.
         kind: of task, for reports.
         prompt: one user message.
-        parts: what a right answer has, at least one; compared without regard to case and to runs of blanks.
+        parts: what a right answer has, at least one; compared without regard to case and to runs of blanks. A number
+            is not found within a longer one, nor a word (of Latin letters) within another.
     """
 
     key: str
@@ -35,22 +37,47 @@ class Task:
     check: Check
 
     def __post_init__(self) -> None:
-        """Refuse a task that nothing can be wrong about."""
+        """Refuse a task that nothing can be wrong about, or nothing right."""
         if not self.parts or not all(part.strip() for part in self.parts):
             raise ParameterError("parts", "at least one, none of them empty", f"{self.parts} of task {self.key}")
+        one_number = len(self.parts) == 1 and _NUMBER.fullmatch(self.parts[0].strip())
+        if self.check is Check.LAST_NUMBER and not one_number:
+            raise ParameterError("parts", f"one number for {self.check}", f"{self.parts} of task {self.key}")
 
     def score(self, answer: str) -> float:
         """The share of parts that are right, 0..1."""
         if self.check is Check.LAST_NUMBER:
             numbers = _NUMBER.findall(answer)
             return float(bool(numbers) and _value(numbers[-1]) == _value(self.parts[0]))
-        text, at, right = _plain(answer), 0, 0
-        for part in map(_plain, self.parts):
-            found = text.find(part, at)
-            if found >= 0:
-                right += 1
-                at = found + len(part) if self.check is Check.IN_ORDER else 0
-        return right / len(self.parts)
+        text, patterns = _plain(answer), [_pattern(part) for part in self.parts]
+        if self.check is Check.ANYWHERE:
+            return sum(1 for pattern in patterns if pattern.search(text)) / len(patterns)
+        return _most_in_order(patterns, text) / len(patterns)
+
+
+def _most_in_order(patterns: Sequence[re.Pattern[str]], text: str) -> int:
+    """How many of the patterns can be found one behind the other, none overlapping."""
+    ends = [0]  # ends[n]: where the shortest beginning of the text ends that has n of the patterns seen so far
+    for pattern in patterns:
+        found = [pattern.search(text, end) for end in ends]
+        for n, match in reversed(list(enumerate(found, 1))):
+            if match and n == len(ends):
+                ends.append(match.end())
+            elif match:
+                ends[n] = min(ends[n], match.end())
+    return len(ends) - 1
+
+
+def _pattern(part: str) -> re.Pattern[str]:
+    text = _plain(part)
+    return re.compile(f"(?<!{_like(text[0])}){re.escape(text)}(?!{_like(text[-1])})")
+
+
+def _like(edge: str) -> str:
+    """What must not stand beside the edge of a part: what would go on with its number or word, if it is one."""
+    if edge.isdecimal():
+        return r"\d"
+    return "[a-z]" if edge.isascii() and edge.isalpha() else r"[^\s\S]"
 
 
 def _plain(text: str) -> str:
