@@ -1,6 +1,7 @@
 import json
 import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -125,9 +126,19 @@ def test_a_dataset_without_the_library_says_what_to_install(monkeypatch: pytest.
         load_tasks("openai/gsm8k:main")
 
 
-def test_a_dataset_is_read_with_the_library(tmp_path: Path) -> None:
-    pytest.importorskip("datasets", reason="needs the optional package datasets")
-    written(tmp_path / "test.jsonl", GSM8K, GSM8K | {"question": "Another?"})
-    assert [task.parts for task in load_tasks(str(tmp_path))] == [("1,203",), ("1,203",)]
-    with pytest.raises(ParameterError, match="reachable name"):
-        load_tasks(f"{tmp_path}::validation")
+def test_a_dataset_is_read_with_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the library, which is large and optional, no more than what is called: the signature of its release 5."""
+    library = ModuleType("datasets")
+    unknown = type("DatasetNotFoundError", (Exception,), {})
+
+    def load_dataset(path: str, name: str | None = None, *, split: str) -> list[dict[str, str]]:
+        if (path, name) != ("openai/gsm8k", "main"):
+            raise unknown(f"no dataset {path}")
+        return {"test": [GSM8K, GSM8K | {"question": "Another?"}], "train": [GSM8K]}[split]
+
+    vars(library).update(load_dataset=load_dataset, exceptions=SimpleNamespace(DatasetsError=unknown))
+    monkeypatch.setitem(sys.modules, "datasets", library)
+    assert [task.parts for task in load_tasks("openai/gsm8k:main")] == [("1,203",), ("1,203",)]
+    assert len(load_tasks("openai/gsm8k:main:train")) == 1
+    with pytest.raises(ParameterError, match="reachable name.*no dataset openai/other"):
+        load_tasks("openai/other")
