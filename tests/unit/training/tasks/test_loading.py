@@ -140,5 +140,5 @@ def test_a_dataset_is_read_with_the_library(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "datasets", library)
     assert [task.parts for task in load_tasks("openai/gsm8k:main")] == [("1,203",), ("1,203",)]
     assert len(load_tasks("openai/gsm8k:main:train")) == 1
-    with pytest.raises(ParameterError, match="reachable name.*no dataset openai/other"):
+    with pytest.raises(ParameterError, match=r"reachable name.*no dataset openai/other"):
         load_tasks("openai/other")
