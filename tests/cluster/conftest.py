@@ -2,14 +2,17 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
 from outrider.config.reading import load_config
 from outrider.config.schema import Config, TargetDType
-from outrider.models.loading import LoadedModel, load_target
+from outrider.models.head_file import save_head
+from outrider.models.loading import LoadedModel, load_drafter, load_target, load_target_facts
 from tests.cluster.served import Service, started
+from tests.unit.engines.semantic_device import head_of
 
 DRAFTERS = 3
 
@@ -29,10 +32,22 @@ def crowded(config: Config, dtype: TargetDType, kv_budget_mib: int) -> Config:
     )
 
 
+def judged(config: Config, file: Path) -> Config:
+    """With a head of random weights for the embedded pair: it lets about every second mismatch pass."""
+    target = load_target_facts("embedded")
+    drafter = load_drafter("embedded", "embedded", dtype="float32", device="cpu")
+    width = drafter.model.config.hidden_size
+    hashes = {"target_hash": target.model_hash, "drafter_hash": drafter.model_hash}
+    head = head_of(width, width)
+    save_head(file, head.decisions.weights, replace(head.info, **hashes))
+    return replace(config, drafters=(replace(config.drafters[0], head=str(file)),))
+
+
 @pytest.fixture(scope="session")
-def service() -> Iterator[Service]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A cluster in float32 with several drafters, and so little KV memory that generations evict each other."""
-    with started(crowded(load_config(), "float32", kv_budget_mib=20)) as service:
+    config = judged(load_config(), tmp_path_factory.mktemp("head") / "head.safetensors")
+    with started(crowded(config, "float32", kv_budget_mib=20)) as service:
         yield service
 
 

@@ -75,6 +75,8 @@ def prometheus(service: Service, tmp_path_factory: pytest.TempPathFactory) -> It
     try:
         eventually(lambda: _answers(url), 60)
         ask(service, "Once upon a time")  # a metric without a value has no series
+        semantic = {"window": 8, "protocol": "wisv_full", "verification": "semantic"}
+        service.complete("Once upon a time", ignore_eos=True, temperature=0, outrider=semantic)
         yield Prometheus(url)
     finally:
         process.terminate()
