@@ -37,9 +37,9 @@ def judged(config: Config, file: Path) -> Config:
     target = load_target_facts("embedded")
     drafter = load_drafter("embedded", "embedded", dtype="float32", device="cpu")
     width = drafter.model.config.hidden_size
-    hashes = {"target_hash": target.model_hash, "drafter_hash": drafter.model_hash}
     head = head_of(width, width)
-    save_head(file, head.decisions.weights, replace(head.info, **hashes))
+    info = replace(head.info, target_hash=target.model_hash, drafter_hash=drafter.model_hash)
+    save_head(file, head.decisions.weights, info)
     return replace(config, drafters=(replace(config.drafters[0], head=str(file)),))
 
 
