@@ -74,7 +74,8 @@ def examples(
     among = answers if priced is None else priced
     importances, labels = _importances(among, lesson), _labels(among)
     own = [_importances([answer], lesson) for answer in answers]
-    links, mismatch, link, found = [], [], [], []
+    links: list[npt.NDArray[np.float64]] = []
+    mismatch, link, found = list[_Ints](), list[_Ints](), list[_Ints]()
     start = 0
     for answer, importance in zip(answers, own, strict=True):
         count = len(answer.replaced)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from outrider.contracts.exchanged import FloatRow
 from outrider.training.head.examples import Examples
 from outrider.verification.decision_head import HeadWeights, Standard
 
@@ -75,9 +76,13 @@ def fit(train: Examples, validation: Examples, config: FitConfig) -> Fit:
         best = _trained(module, own, held_out, config)
     inner, outer = module.inner, module.outer
     weights = HeadWeights(
-        *standards,
-        *(_numbers(values) for values in (inner.weight, inner.bias, outer.weight[0])),
-        float(outer.bias.detach()[0]),
+        drafter=standards[0],
+        target=standards[1],
+        csi=standards[2],
+        inner=_numbers(inner.weight),
+        inner_bias=_numbers(inner.bias),
+        outer=_numbers(outer.weight[0]),
+        outer_bias=float(outer.bias.detach()[0]),
     )
     return Fit(weights, *best)
 
@@ -87,7 +92,7 @@ class _Inputs:
 
     def __init__(self, part: Examples, standards: tuple[Standard, Standard, Standard]) -> None:
         drafter, target, csi = standards
-        states = np.concatenate([drafter(part.hidden.drafter), target(part.hidden.target)], 1)
+        states = np.concatenate([drafter(_wide(part.hidden.drafter)), target(_wide(part.hidden.target))], 1)
         self._states, self._links = (torch.from_numpy(each.astype(np.float32)) for each in (states, csi(part.links)))
         self._mismatch, self._link = torch.from_numpy(part.mismatch), torch.from_numpy(part.link)
         self._labels = torch.from_numpy(part.labels.astype(np.float32))
@@ -107,9 +112,7 @@ class _Inputs:
         return binary_cross_entropy_with_logits(module(x), self._labels[rows], weight=self._weights[rows])
 
 
-def _trained(
-    module: HeadModule, own: _Inputs, held_out: _Inputs, config: FitConfig
-) -> tuple[int, int, float, float]:
+def _trained(module: HeadModule, own: _Inputs, held_out: _Inputs, config: FitConfig) -> tuple[int, int, float, float]:
     """Leaves the best parameters in the module; returns what ``Fit`` says of them."""
     optimizer = torch.optim.AdamW(
         [
@@ -123,7 +126,7 @@ def _trained(
     for epoch in range(1, config.epochs + 1):
         module.train()
         losses = []
-        for rows in torch.randperm(len(own)).split(config.batch):
+        for rows in torch.split(torch.randperm(len(own)), config.batch):
             optimizer.zero_grad()
             loss = own.loss(module, rows)
             loss.backward()  # type: ignore[no-untyped-call]
@@ -139,6 +142,10 @@ def _trained(
             break
     module.load_state_dict(kept)
     return epoch, *best
+
+
+def _wide(numbers: FloatRow) -> npt.NDArray[np.float64]:
+    return numbers.astype(np.float64)
 
 
 def _numbers(values: Tensor) -> npt.NDArray[np.float64]:

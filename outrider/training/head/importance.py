@@ -29,6 +29,7 @@ def smoothed_importance(
         places: ``[M]``, which mismatch of its answer each one is.
         labels: ``[M]``, 1 if it is critical.
         kappa: mismatches over which importance falls to 1 / e, above 0.
+        smoothing: sum or maximum.
     """
     if not len(places):
         return np.empty(0)

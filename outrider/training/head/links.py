@@ -1,7 +1,8 @@
 """Links to train for: drawn at random, and how good each is.
 
 A link is as good as a round over it is quick: full-hidden upload of a block (WISV eq. 5 and 6), on a logarithmic scale
-between a stated best link and a stated worst. So quality never falls when a rate rises, or a loss or the round trip falls.
+between a stated best link and a stated worst. So quality never falls when a rate rises
+or a loss or the round trip falls.
 """
 
 import math
@@ -36,6 +37,7 @@ def symmetric_link(rate_bps: float, rtt_s: float, packet_error_rate: float = 1e-
     return Csi(rate_bps, rate_bps, packet_error_rate, packet_error_rate, rtt_s)
 
 
+_BEST, _WORST = symmetric_link(GOOD_BPS, SHORT_RTT_S), symmetric_link(POOR_BPS, LONG_RTT_S, 0.1)
 EVALUATED = {
     f"{rate_bps / 1e6:.0f} Mbit/s, {rtt_s * 1e3:.0f} ms": symmetric_link(rate_bps, rtt_s)
     for rate_bps in (GOOD_BPS, POOR_BPS)
@@ -56,12 +58,14 @@ class LinkScale:
 
     window_tokens: int
     hidden_width: int  # of the drafter
-    best: Csi = symmetric_link(GOOD_BPS, SHORT_RTT_S)
-    worst: Csi = symmetric_link(POOR_BPS, LONG_RTT_S, 0.1)
+    best: Csi = _BEST
+    worst: Csi = _WORST
 
     def quality(self, link: Csi) -> float:
         """0 (as bad as the worst, or worse) to 1."""
-        own, best, worst = (round_s(one, self.window_tokens, self.hidden_width) for one in (link, self.best, self.worst))
+        own, best, worst = (
+            round_s(one, self.window_tokens, self.hidden_width) for one in (link, self.best, self.worst)
+        )
         return min(1.0, max(0.0, math.log(worst / own) / math.log(worst / best)))
 
 

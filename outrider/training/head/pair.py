@@ -90,9 +90,7 @@ def paged(models: Models, texts: int, tokens: int) -> Pair:
     parts = torch.get_num_threads()
     target = target_model(models.target.model, blocks, _BLOCK_TOKENS, parts)
     drafter = draft_model(models.drafter.model, blocks, _BLOCK_TOKENS)
-    return Pair(
-        models, PagedTexts(target, models.target.vocab_size), PagedTexts(drafter, models.drafter.vocab_size)
-    )
+    return Pair(models, PagedTexts(target, models.target.vocab_size), PagedTexts(drafter, models.drafter.vocab_size))
 
 
 def ask(models: Models, tasks: list[Task], max_new_tokens: int) -> list[Asked]:
@@ -102,9 +100,7 @@ def ask(models: Models, tasks: list[Task], max_new_tokens: int) -> list[Asked]:
         ParameterError: a prompt leaves no room for an answer of ``max_new_tokens``.
     """
     most = min(models.target.max_context_tokens, models.drafter.max_context_tokens)
-    asked = [
-        Asked(task, tuple(prompt_ids(models.target.tokenizer, task.prompt)), max_new_tokens) for task in tasks
-    ]
+    asked = [Asked(task, tuple(prompt_ids(models.target.tokenizer, task.prompt)), max_new_tokens) for task in tasks]
     for one in asked:
         if len(one.prompt_ids) + max_new_tokens > most:
             raise ParameterError(

@@ -1,0 +1,48 @@
+"""Which tasks a head learns from, which choose its threshold, and which report on it: by each task's key alone."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from outrider.contracts.errors import ParameterError
+from outrider.training.tasks.task import Task
+
+_TRAINING, _CALIBRATION, _ALL = 5, 8, 10  # tenths: training below the first, calibration below the second
+_VALIDATION_SHARE = 5  # one training task in so many
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """Disjoint sets of tasks, none empty; ``training`` includes what it is validated on."""
+
+    training: tuple[Task, ...]
+    calibration: tuple[Task, ...]
+    test: tuple[Task, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse an empty set, or a task in two."""
+        keys = [task.key for part in (self.training, self.calibration, self.test) for task in part]
+        if twice := sorted({key for key in keys if keys.count(key) > 1}):
+            raise ParameterError("tasks", "tasks whose keys differ", f"{', '.join(twice[:3])} more than once")
+        for name in ("training", "calibration", "test"):
+            if not getattr(self, name):
+                needed = f"so many that training, calibration and test all get some ({name} got none)"
+                raise ParameterError("tasks", needed, f"{len(keys)} tasks")
+
+
+def divide(tasks: Sequence[Task]) -> Division:
+    """Half for training, three tenths for calibration, a fifth for the test, about."""
+    parts: tuple[list[Task], list[Task], list[Task]] = [], [], []
+    for task in tasks:
+        tenth = _digits(task.key, "part") % _ALL
+        parts[(tenth >= _TRAINING) + (tenth >= _CALIBRATION)].append(task)
+    return Division(*map(tuple, parts))
+
+
+def is_validation(task: Task) -> bool:
+    """Whether a training task is held out, to tell when to stop."""
+    return _digits(task.key, "validation") % _VALIDATION_SHARE == 0
+
+
+def _digits(key: str, purpose: str) -> int:
+    return int.from_bytes(hashlib.sha256(f"{purpose}\0{key}".encode()).digest()[:8])
