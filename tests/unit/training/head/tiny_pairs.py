@@ -1,4 +1,4 @@
-"""A tiny target, a drafter that mostly agrees with it, and tasks whose right answers are the target's own."""
+"""A tiny target, a drafter that mostly agrees with it, and tasks whose right answers are from the target's own."""
 
 from pathlib import Path
 
@@ -47,12 +47,12 @@ def rows(models: Models, side: str, ids: list[int]) -> tuple[list[int], torch.Te
 
 
 def tasks(models: Models, count: int, limit: int = LIMIT) -> list[Task]:
-    """Parts are every second word of the target's own answer, in order."""
+    """Parts are words of the first half of the target's own answer, in order: what is replaced later is harmless."""
     made = []
     for number in range(count):
         prompt = f"w{number % 40} w{(number * 7 + number // 40) % 40} w{(number * number) % 40}"
         start = list(models.target.tokenizer(prompt)["input_ids"])
         answer = greedy(models, start, len(start) + limit)[len(start) :]
         words = str(models.target.tokenizer.decode(answer, skip_special_tokens=True)).split()
-        made.append(Task(f"task-{number}", "tiny", prompt, tuple(words[1::2] or ["w0"]), Check.IN_ORDER))
+        made.append(Task(f"task-{number}", "tiny", prompt, tuple(words[1:7:2] or ["w0"]), Check.IN_ORDER))
     return made
