@@ -2,6 +2,10 @@
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from outrider.training.head.division import Division
 
 _HEAD = """Train the decision head of semantic verification for a target and its drafter.
 
@@ -22,7 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = head.add_argument
     add("--target", required=True, help="the embedded target's name, or a directory in Hugging Face format")
     add("--drafter", required=True, help="its drafter: a name, a file of `outrider distill`, or a directory")
-    add("--tasks", required=True, help="builtin, a JSONL file, or a data set's name")
+    add("--tasks", required=True, help="embedded (the built-in ones), a JSON Lines file, or a dataset's name")
     add("--out", type=Path, required=True, help="file to write, ending in .safetensors")
     add("--labels", type=Path, help="labels made before, or to be made there; without it, beside --out")
     add("--max-new-tokens", type=int, help="length limit of an answer")
@@ -52,11 +56,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Train, write, and print what was found."""
-    from outrider.training.tasks.loading import load_tasks
-
     from cluster.reports.head_training import show_head
     from cluster.reports.json_file import write_json
-    from outrider.training.head.division import divide
     from outrider.training.head.head_config import HeadConfig
     from outrider.training.head.train import train_head
 
@@ -64,9 +65,19 @@ def run(arguments: argparse.Namespace) -> None:
     del flags["run"]
     source = flags.pop("tasks")
     config = HeadConfig(**flags)
-    report = train_head(config, divide(load_tasks(source)), on_stage=print)
+    report = train_head(config, _division(source), on_stage=print)
     show_head(config, report)
     write_json(config.out.with_suffix(".report.json"), {"config": config.plain(), "tasks": source, "report": report})
+
+
+def _division(source: str) -> "Division":
+    from outrider.training.tasks.loading import load_tasks
+    from outrider.training.tasks.splits import split_tasks
+
+    from outrider.training.head.division import Division
+
+    splits = split_tasks(load_tasks(source))
+    return Division(splits.train, splits.calibration, splits.test)
 
 
 def _count_or_all(text: str) -> int | None:

@@ -1,13 +1,11 @@
-"""Which tasks a head learns from, which choose its threshold, and which report on it: by each task's key alone."""
+"""Which tasks a head learns from, which choose its threshold, and which report on it."""
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from outrider.contracts.errors import ParameterError
 from outrider.training.tasks.task import Task
 
-_TRAINING, _CALIBRATION, _ALL = 5, 8, 10  # tenths: training below the first, calibration below the second
 _VALIDATION_SHARE = 5  # one training task in so many
 
 
@@ -30,19 +28,7 @@ class Division:
                 raise ParameterError("tasks", needed, f"{len(keys)} tasks")
 
 
-def divide(tasks: Sequence[Task]) -> Division:
-    """Half for training, three tenths for calibration, a fifth for the test, about."""
-    parts: tuple[list[Task], list[Task], list[Task]] = [], [], []
-    for task in tasks:
-        tenth = _digits(task.key, "part") % _ALL
-        parts[(tenth >= _TRAINING) + (tenth >= _CALIBRATION)].append(task)
-    return Division(*map(tuple, parts))
-
-
 def is_validation(task: Task) -> bool:
-    """Whether a training task is held out, to tell when to stop."""
-    return _digits(task.key, "validation") % _VALIDATION_SHARE == 0
-
-
-def _digits(key: str, purpose: str) -> int:
-    return int.from_bytes(hashlib.sha256(f"{purpose}\0{key}".encode()).digest()[:8])
+    """Whether a training task is held out, to tell when to stop: by its key alone."""
+    digest = hashlib.sha256(f"validation\0{task.key}".encode()).digest()
+    return int.from_bytes(digest[:8]) % _VALIDATION_SHARE == 0

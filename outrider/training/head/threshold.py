@@ -10,8 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from outrider.contracts.errors import ShapeError
+from outrider.training.head.importance import Floats
 
-RESAMPLES = 10_000
+_RESAMPLES, _AT_ONCE = 10_000, 500
 
 
 def drop_upper_bound(
@@ -28,15 +29,12 @@ def drop_upper_bound(
     if len(strict) != len(semantic) or not len(strict):
         raise ShapeError(f"needs scores of the same tasks, at least one, found {len(strict)} and {len(semantic)}")
     drops = np.asarray(strict, np.float64) - np.asarray(semantic, np.float64)
-    rng = np.random.default_rng(seed)
-    means = [drops[rng.integers(0, len(drops), len(drops))].mean() for _ in range(RESAMPLES)]
-    return float(np.quantile(means, confidence, method="higher"))
+    return float(np.quantile(_resampled_means(drops, seed), confidence, method="higher"))
 
 
 def mean_interval(scores: Sequence[float], *, confidence: float = 0.95, seed: int = 0) -> tuple[float, float]:
     """Both ends of the bootstrap interval of a mean."""
-    own, rng = np.asarray(scores, np.float64), np.random.default_rng(seed)
-    means = [own[rng.integers(0, len(own), len(own))].mean() for _ in range(RESAMPLES)]
+    means = _resampled_means(np.asarray(scores, np.float64), seed)
     low, high = np.quantile(means, [(1.0 - confidence) / 2, (1.0 + confidence) / 2])
     return float(low), float(high)
 
@@ -55,3 +53,10 @@ def choose_threshold(thresholds: Sequence[float], bounds: Sequence[float], most_
             break
         chosen = threshold
     return chosen
+
+
+def _resampled_means(values: Floats, seed: int) -> Floats:
+    rng = np.random.default_rng(seed)
+    size = _AT_ONCE, len(values)
+    parts = [values[rng.integers(0, len(values), size)].mean(1) for _ in range(_RESAMPLES // _AT_ONCE)]
+    return np.concatenate(parts)

@@ -31,8 +31,8 @@ def toy(seed: int, count: int = 400, share: float = 0.5) -> Examples:
 
 
 def probs_of(head: DecisionHead, part: Examples) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    hidden = (each[part.mismatch].astype(np.float64) for each in (part.hidden.drafter, part.hidden.target))
-    return head.rejection_probs(*hidden, part.links[part.link])
+    drafter, target = (each[part.mismatch].astype(np.float64) for each in (part.hidden.drafter, part.hidden.target))
+    return head.rejection_probs(drafter, target, part.links[part.link])
 
 
 def test_what_is_separable_is_separated_on_data_that_was_not_seen() -> None:
@@ -78,9 +78,10 @@ def test_the_exported_head_is_the_torch_model_up_to_half_precision(tmp_path: Pat
     with torch.no_grad():
         for parameter, value in zip(module.parameters(), values, strict=True):
             parameter.copy_(torch.from_numpy(value))
-        states = (part.hidden.drafter[part.mismatch], part.hidden.target[part.mismatch], part.links[part.link])
+        hidden = [each[part.mismatch].astype(np.float64) for each in (part.hidden.drafter, part.hidden.target)]
+        states = (*hidden, part.links[part.link])
         standards = (weights.drafter, weights.target, weights.csi)
-        x = np.concatenate([own(each.astype(np.float64)) for own, each in zip(standards, states, strict=True)], 1)
+        x = np.concatenate([own(each) for own, each in zip(standards, states, strict=True)], 1)
         expected = torch.sigmoid(module(torch.from_numpy(x.astype(np.float32)))).numpy()
     assert probs_of(DecisionHead(weights, 0.5), part) == pytest.approx(expected, abs=1e-5)
     file = tmp_path / "head.safetensors"

@@ -5,8 +5,8 @@ import random
 import pytest
 import torch
 
-from outrider.training.head.pair import Models, Pair, paged
 from outrider.training.head.paged_texts import PagedText
+from outrider.training.head.pair import Models, Pair, paged
 from tests.unit.training.head.tiny_pairs import load, rows
 
 
@@ -21,7 +21,7 @@ def pair(folders: tuple[str, str]) -> Pair:
 
 
 def test_any_order_of_cuts_and_forks_gives_what_each_text_alone_gives(models: Models, pair: Pair) -> None:
-    drawing = random.Random(0)  # noqa: S311
+    drawing = random.Random(0)
     texts = [PagedText([drawing.randrange(40) for _ in range(20)])]
     for _ in range(60):
         deed = drawing.randrange(4)

@@ -46,9 +46,7 @@ def one_by_one(models: Models, asked: Asked) -> tuple[list[int], float, list[tup
     return answer, scored(text), told
 
 
-def test_labels_are_those_of_replacing_one_by_one(
-    folders: tuple[str, str], models: Models, asked: list[Asked]
-) -> None:
+def test_labels_are_those_of_replacing_one_by_one(folders: tuple[str, str], models: Models, asked: list[Asked]) -> None:
     found = labelled(folders, asked, batch=8)
     assert [one.asked for one in found] == asked
     for one in found:

@@ -16,15 +16,15 @@ from tests.unit.models.tiny_models import EOS
 from tests.unit.training.head.tiny_pairs import LIMIT, greedy, load, rows, tasks
 
 WINDOW, WIDTH = 5, 32
-GOOD, POOR = list(EVALUATED.values())[0], list(EVALUATED.values())[-1]
+GOOD, POOR = next(iter(EVALUATED.values())), list(EVALUATED.values())[-1]
 
 
 def weights() -> HeadWeights:
     """Of a head that has learnt nothing, and says something else everywhere."""
     rng = np.random.default_rng(3)
-    plain = [Standard(np.zeros(width), np.ones(width)) for width in (WIDTH, WIDTH, CSI_WIDTH)]
+    states, csi = (Standard(np.zeros(width), np.ones(width)) for width in (WIDTH, CSI_WIDTH))
     inner = rng.normal(size=(8, 2 * WIDTH + CSI_WIDTH)) * 0.4
-    return HeadWeights(*plain, inner, rng.normal(size=8), rng.normal(size=8), 0.0)  # type: ignore[misc]
+    return HeadWeights(states, states, csi, inner, rng.normal(size=8), rng.normal(size=8), 0.0)
 
 
 def head(threshold: float, link: Csi) -> HeadRule:
@@ -125,7 +125,9 @@ def test_room_for_few_texts_changes_nothing(folders: tuple[str, str], asked: lis
     assert decoded(folders, asked[:5], RULES, batch) == decoded(folders, asked[:5], RULES, 16)
 
 
-def test_a_hidden_state_that_the_link_rounds_is_what_the_head_sees(folders: tuple[str, str], asked: list[Asked]) -> None:
+def test_a_hidden_state_that_the_link_rounds_is_what_the_head_sees(
+    folders: tuple[str, str], asked: list[Asked]
+) -> None:
     pair = paged(load(folders), 16, 3 + LIMIT + WINDOW)
     rules = {"half": head(0.5, GOOD)}
     found = decode(

@@ -23,16 +23,16 @@ def test_the_bound_is_that_of_the_binomial_for_one_task_in_many() -> None:
 
 def test_the_bound_is_paired_by_task() -> None:
     rng = np.random.default_rng(0)
-    strict = rng.integers(0, 2, 200).astype(float)
+    strict = rng.integers(0, 2, 200).astype(float).tolist()
     assert drop_upper_bound(strict, strict) == 0.0, "however much tasks differ"
-    assert drop_upper_bound(strict, rng.permutation(strict)) > 0.05
+    assert drop_upper_bound(strict, rng.permutation(strict).tolist()) > 0.05
 
 
 def test_the_bound_covers_the_truth_as_often_as_it_says() -> None:
     rng, covered = np.random.default_rng(1), 0
     for seed in range(60):
-        drops = rng.normal(0.02, 0.1, 80)
-        covered += drop_upper_bound(np.zeros(80) + 1, 1 - drops, seed=seed) >= 0.02
+        semantic = (1.0 - rng.normal(0.02, 0.1, 80)).tolist()
+        covered += drop_upper_bound([1.0] * 80, semantic, seed=seed) >= 0.02
     assert covered >= 52
 
 

@@ -18,7 +18,7 @@ def save_pair(folder: Path, noise: float = 0.02) -> tuple[str, str]:
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for values in model.parameters():
-            values += noise * torch.randn(values.shape, generator=generator)
+            values.add_(torch.randn(values.shape, generator=generator), alpha=noise)
     return str(target), str(save_model(folder / "drafter", model))
 
 
