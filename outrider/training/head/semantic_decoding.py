@@ -1,7 +1,8 @@
 """Decode tasks speculatively by several rules of acceptance at once, with both models in this process.
 
 Drafts are greedy chains of one window, mismatches are decided by ``verification.semantic``, as in service. Rules that
-have committed the same tokens of a task share its rounds: they part where their decisions first differ.
+have committed the same tokens of a task share its rounds: they part where their decisions first differ. A block is
+drafted and verified in stretches, and no further than some rule gets.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,8 @@ from outrider.training.head.rules import RoundFacts, Rule
 from outrider.verification.decision import BlockDecision
 from outrider.verification.semantic import mismatches, semantic_decision
 
+_STRETCH = 6  # tokens of a block that are drafted and verified at once
+
 
 @dataclass(frozen=True, slots=True)
 class Counts:
@@ -31,7 +34,6 @@ class Counts:
     """
 
     rounds: int = 0
-    drafted: int = 0
     accepted: int = 0  # draft tokens
     judged: int = 0
     overrides: int = 0
@@ -55,6 +57,7 @@ class _State:
     rules: dict[str, Counts]
     target: PagedText
     drafter: PagedText
+    left: int  # tokens that may still be drafted in this round
 
     @property
     def answer_ids(self) -> list[int]:
@@ -90,13 +93,13 @@ def decode(
             while coming and len(live) < batch:
                 number, asked = coming.pop()
                 start = list(asked.prompt_ids)
-                begun = _State(number, asked, dict.fromkeys(rules, Counts()), PagedText(start), PagedText([*start]))
-                live.append(begun)
+                texts, left = (PagedText(start), PagedText([*start])), min(window_tokens, asked.most_tokens - 1)
+                live.append(_State(number, asked, dict.fromkeys(rules, Counts()), *texts, left))
             chosen, live = live[:batch], live[batch:]
             _make_room(pair, chosen, live)
-            facts = _round(pair, chosen, window_tokens, rounding)
+            facts = _stretch(pair, chosen, rounding)
             for state, fact in zip(chosen, facts, strict=True):
-                for after in _parted(pair, state, fact, rules):
+                for after in _parted(pair, state, fact, rules, window_tokens):
                     if not _complete(pair, after):
                         live.append(after)
                         continue
@@ -117,9 +120,9 @@ def _make_room(pair: Pair, chosen: Sequence[_State], others: Sequence[_State]) -
                 texts.release(getattr(state, side))
 
 
-def _round(pair: Pair, states: Sequence[_State], window_tokens: int, rounding: Rounding) -> list[RoundFacts]:
+def _stretch(pair: Pair, states: Sequence[_State], rounding: Rounding) -> list[RoundFacts]:
     """Draft, then verify all drafts in one pass."""
-    drafts, hidden = _drafted(pair, states, window_tokens)
+    drafts, hidden = _drafted(pair, states)
     for state, draft in zip(states, drafts, strict=True):
         state.target.extend(draft)
     counts = [len(draft) + 1 for draft in drafts]
@@ -133,14 +136,14 @@ def _round(pair: Pair, states: Sequence[_State], window_tokens: int, rounding: R
     return facts
 
 
-def _drafted(pair: Pair, states: Sequence[_State], window_tokens: int) -> tuple[list[list[int]], list[FloatRow]]:
+def _drafted(pair: Pair, states: Sequence[_State]) -> tuple[list[list[int]], list[FloatRow]]:
     """Greedy chains, and ``[K, d]`` the states their tokens were chosen from.
 
     A chain ends with an end-of-sequence token; the last token that an answer may have is not drafted.
     """
     drafts: list[list[int]] = [[] for _ in states]
     hidden: list[list[FloatRow]] = [[] for _ in states]
-    most = [min(window_tokens, state.asked.most_tokens - len(state.answer_ids) - 1) for state in states]
+    most = [min(_STRETCH, state.left) for state in states]
     going = [at for at, limit in enumerate(most) if limit > 0]
     while going:
         rows = pair.drafter.run([states[at].drafter for at in going], [1] * len(going), want_hidden=True)
@@ -166,34 +169,40 @@ def _standing(
     return probs.cpu().numpy(), (logits > own[:, None]).sum(-1).cpu().numpy()
 
 
-def _parted(pair: Pair, state: _State, facts: RoundFacts, rules: Mapping[str, Rule]) -> list[_State]:
+def _parted(
+    pair: Pair, state: _State, facts: RoundFacts, rules: Mapping[str, Rule], window_tokens: int
+) -> list[_State]:
     """What becomes of a state: one for each set of rules that commit the same; takes over the state's texts."""
+    left = state.left - len(facts.draft)
+    last = left == 0 or pair.ends(facts.draft[-1])
     groups: dict[BlockDecision, dict[str, Counts]] = {}
     for name, counts in state.rules.items():
         accepted = rules[name].accepts(facts) if facts.found else ()
-        decision = semantic_decision(facts.choices, facts.draft, accepted, bonus=True)
+        decision = semantic_decision(facts.choices, facts.draft, accepted, bonus=last)
         groups.setdefault(decision, {})[name] = _counted(counts, facts, decision)
-    room = state.asked.most_tokens - (len(state.answer_ids) - len(facts.draft))
     before = len(state.target.token_ids) - len(facts.draft)
     parted = []
     for decision, own in groups.items():
-        committed = _ended(pair, [*facts.draft[: decision.accepted_len], decision.token_after])[:room]
+        after = () if decision.token_after is None else (decision.token_after,)
+        committed = _ended(pair, [*facts.draft[: decision.accepted_len], *after])
         target, drafter = (
             texts.fork(text, min(before + min(len(committed), decision.accepted_len), len(text.token_ids)))
             for texts, text in ((pair.target, state.target), (pair.drafter, state.drafter))
         )
         for text in (target, drafter):
             text.extend(committed[len(text.token_ids) - before :])
-        parted.append(_State(state.number, state.asked, own, target, drafter))
+        room = state.asked.most_tokens - (before - len(state.asked.prompt_ids) + len(committed))
+        parted.append(
+            _State(state.number, state.asked, own, target, drafter, min(window_tokens, room - 1) if after else left)
+        )
     _release(pair, state)
     return parted
 
 
-def _ended(pair: Pair, token_ids: Sequence[int | None]) -> list[int]:
+def _ended(pair: Pair, token_ids: Sequence[int]) -> list[int]:
     """Up to the first token that ends an answer."""
     kept: list[int] = []
     for token_id in token_ids:
-        assert token_id is not None, "a round of a chain always has a token after"
         kept.append(token_id)
         if pair.ends(token_id):
             break
@@ -204,8 +213,7 @@ def _counted(counts: Counts, facts: RoundFacts, decision: BlockDecision) -> Coun
     rejected = decision.accepted_len < len(facts.draft)
     return replace(
         counts,
-        rounds=counts.rounds + 1,
-        drafted=counts.drafted + len(facts.draft),
+        rounds=counts.rounds + (decision.token_after is not None),
         accepted=counts.accepted + decision.accepted_len,
         judged=counts.judged + len(decision.overrides) + rejected,
         overrides=counts.overrides + len(decision.overrides),

@@ -15,7 +15,7 @@ from outrider.verification.decision_head import CSI_WIDTH, DecisionHead, HeadWei
 from tests.unit.models.tiny_models import EOS
 from tests.unit.training.head.tiny_pairs import LIMIT, greedy, load, rows, tasks
 
-WINDOW, WIDTH = 5, 32
+WINDOW, WIDTH = 9, 32
 GOOD, POOR = next(iter(EVALUATED.values())), list(EVALUATED.values())[-1]
 
 
@@ -66,7 +66,7 @@ def decoded(
 def one_by_one(models: Models, asked: Asked, rule: Rule, window: int) -> tuple[list[int], Counts]:
     """A plain loop over whole forward passes."""
     start = list(asked.prompt_ids)
-    text, counts = list(start), np.zeros(5, int)
+    text, counts = list(start), np.zeros(4, int)
     while len(text) - len(start) < LIMIT and text[-1] != EOS:
         draft: list[int] = []
         while len(draft) < min(window, LIMIT - (len(text) - len(start)) - 1) and EOS not in draft:
@@ -89,7 +89,7 @@ def one_by_one(models: Models, asked: Asked, rule: Rule, window: int) -> tuple[l
                     break
                 overrides += 1
             committed.append(token_id)
-        counts += np.array([1, len(draft), len(committed), judged, overrides])
+        counts += np.array([1, len(committed), judged, overrides])
         committed.append(choices[len(text) - 1 + len(committed)])
         if EOS in committed:
             committed = committed[: committed.index(EOS) + 1]
