@@ -20,6 +20,7 @@ from outrider.training.head.pair import Asked, Models, Pair
 from outrider.training.head.replacing import LabelledAnswer, Replaced, Sampling, label_answers
 
 _FORMAT = 1
+_PASSES_SHOWN = 20
 
 
 def make_labels(
@@ -37,12 +38,12 @@ def make_labels(
     if not waiting:
         return labelled
     bar = tqdm(total=len(tasks), initial=len(labelled), desc="replacing", unit="task", disable=not progress)
-    written = 0
+    written = passes = 0
 
     def count(tokens: int) -> None:
-        nonlocal written
-        written += tokens
-        bar.set_postfix(tokens=written, refresh=False)
+        nonlocal written, passes
+        written, passes = written + tokens, passes + 1
+        bar.set_postfix(tokens=written, refresh=passes % _PASSES_SHOWN == 0)
 
     with bar, file.open("a", encoding="utf-8") as stream:
         for answer in label_answers(pair, waiting, sampling, batch=batch, on_written=count):
