@@ -128,7 +128,7 @@ def train_head(
     ]
     width = hidden[0].drafter.shape[1]
     fits = {kind: _fitted(config, taught, hidden, width, kind) for kind in (*map(str, Smoothing), UNRELABELLED)}
-    head = _written(config, models, fits[config.relabelling][0].weights, 0.0)
+    head = write_head(config, models, fits[config.relabelling][0].weights, 0.0)
     on_stage("calibration")
 
     def swept(asked: Sequence[Asked], thresholds: Sequence[float]) -> list[SweptRow]:
@@ -162,7 +162,7 @@ def train_head(
         threshold=threshold,
         test=tuple(tested),
     )
-    _written(config, models, fits[config.relabelling][0].weights, threshold, report)
+    write_head(config, models, fits[config.relabelling][0].weights, threshold, report)
     return report
 
 
@@ -242,7 +242,7 @@ def area_under_curve(probs: Floats, labels: Sequence[int]) -> float | None:
     return float((rankdata(probs)[positive].sum() - ones * (ones + 1) / 2) / (ones * zeros))
 
 
-def _written(
+def write_head(
     config: HeadConfig, models: Models, weights: HeadWeights, threshold: float, report: HeadReport | None = None
 ) -> DecisionHead:
     """Write the head, and read it back."""

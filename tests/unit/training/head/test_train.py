@@ -9,8 +9,9 @@ from outrider.models.head_file import check_pair, read_head
 from outrider.training.head.division import Division, is_validation
 from outrider.training.head.head_config import HeadConfig
 from outrider.training.head.links import EVALUATED
-from outrider.training.head.train import HeadReport, train_head
+from outrider.training.head.train import HeadReport, train_head, write_head
 from outrider.training.tasks.task import Task
+from outrider.verification.decision_head import CSI_WIDTH, HeadWeights, Standard
 from tests.unit.training.head.tiny_pairs import LIMIT, load, tasks
 
 
@@ -72,6 +73,18 @@ def test_a_head_is_trained_measured_and_written_for_its_pair(config: HeadConfig,
     own = [heads[report.threshold, link].rejection_share for link in EVALUATED]
     assert info.rejection_share == pytest.approx(np.mean(own))
     assert info.measured["test_score_strict"] == next(row.score for row in report.test if row.rule == "strict")
+
+
+def test_the_head_that_is_measured_is_the_one_in_the_file(config: HeadConfig) -> None:
+    rng = np.random.default_rng(0)
+    states, csi = (Standard(np.zeros(width), np.ones(width)) for width in (32, CSI_WIDTH))
+    weights = HeadWeights(
+        states, states, csi, rng.normal(size=(8, 64 + CSI_WIDTH)), rng.normal(size=8), rng.normal(size=8), 0.1
+    )
+    head = write_head(config, load((config.target, config.drafter)), weights, 0.3)
+    assert np.array_equal(head.weights.inner, weights.inner.astype(np.float16))
+    assert not np.array_equal(head.weights.inner, weights.inner)
+    assert (head.threshold, read_head(config.out)[0].threshold) == (0.3, 0.3)
 
 
 def test_training_again_gives_the_same_file(config: HeadConfig, division: Division, tmp_path: Path) -> None:
