@@ -22,6 +22,7 @@ from outrider.verification.decision import BlockDecision
 from outrider.verification.semantic import mismatches, semantic_decision
 
 _STRETCH = 6  # tokens of a block that are drafted and verified at once
+_BEGUN = 2  # tasks begun beside the others in a pass: each grows into many texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +91,12 @@ def decode(
     coming = list(reversed(list(enumerate(tasks))))
     with tqdm(total=len(tasks) * len(rules), desc="decoding", unit="answer", disable=not progress) as bar:
         while live or coming:
-            while coming and len(live) < batch:
+            for _ in range(min(_BEGUN, len(coming), batch - len(live))):
                 number, asked = coming.pop()
                 start = list(asked.prompt_ids)
                 texts, left = (PagedText(start), PagedText([*start])), min(window_tokens, asked.most_tokens - 1)
                 live.append(_State(number, asked, dict.fromkeys(rules, Counts()), *texts, left))
+            live.sort(key=lambda state: state.number)  # a task is finished before others take its place
             chosen, live = live[:batch], live[batch:]
             _make_room(pair, chosen, live)
             facts = _stretch(pair, chosen, rounding)
@@ -112,12 +114,14 @@ def decode(
 
 
 def _make_room(pair: Pair, chosen: Sequence[_State], others: Sequence[_State]) -> None:
-    """What is not computed now gives up its keys and values if the pool might not hold all that is."""
+    """The last of what is not computed now give up their keys and values if the pool might not hold all that is."""
     for texts, side in ((pair.target, "target"), (pair.drafter, "drafter")):
-        longest = max(len(state.asked.prompt_ids) + state.asked.most_tokens for state in chosen)
-        if texts.free_blocks < len(chosen) * texts.blocks_for(longest):
-            for state in others:
-                texts.release(getattr(state, side))
+        own = [getattr(state, side) for state in chosen]
+        needed = sum(texts.blocks_for(len(text.token_ids) + _STRETCH) - len(text.blocks) + 1 for text in own)
+        for state in reversed(others):
+            if texts.free_blocks >= needed:
+                break
+            texts.release(getattr(state, side))
 
 
 def _stretch(pair: Pair, states: Sequence[_State], rounding: Rounding) -> list[RoundFacts]:
