@@ -35,7 +35,7 @@ class HeadConfig:
     out: Path  # file to write, ``*.safetensors``. Labels and the report lie beside it under its name
     labels: Path | None = None  # labels made before, or to be made there; None: beside ``out``
     max_new_tokens: int = 192  # length limit of an answer
-    mismatches_per_task: int | None = 24  # tried at most, a seeded sample; None: all
+    mismatches_per_task: int | None = 16  # tried at most, a seeded sample; None: all
     least_mismatches: int = 200  # without which there is no training
     batch: int = 96  # texts written at once
     relabelling: str = Smoothing.SUM.value  # how importance is smoothed: ``sum``, ``max``, or ``none``: no relabelling

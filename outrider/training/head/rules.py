@@ -9,8 +9,7 @@ import numpy.typing as npt
 
 from outrider.contracts.exchanged import FloatRow
 from outrider.contracts.link import Csi
-from outrider.verification.decision_head import DecisionHead
-from outrider.verification.semantic import Question
+from outrider.verification.decision_head import DecisionHead, HeadWeights, csi_features
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,16 +52,34 @@ class StrictRule:
         return [False] * len(facts.found)
 
 
+@dataclass(slots=True, eq=False)
+class LinkedHead:
+    """A head over a link, whatever the threshold; keeps its last answer, as many thresholds ask the same."""
+
+    weights: HeadWeights
+    link: Csi
+    _last: tuple[RoundFacts, npt.NDArray[np.float64]] | None = None
+
+    def rejection_probs(self, facts: RoundFacts) -> npt.NDArray[np.float64]:
+        """``[M]``."""
+        if self._last is None or self._last[0] is not facts:
+            states = (facts.drafter_hidden.astype(np.float64), facts.target_hidden.astype(np.float64))
+            csi = np.repeat(csi_features(self.link)[None], len(facts.found), axis=0)
+            self._last = facts, DecisionHead(self.weights, 0.0).rejection_probs(*states, csi)
+        return self._last[1]
+
+
 @dataclass(frozen=True, slots=True)
 class HeadRule:
-    """A head, over a link."""
+    """A head over a link, at a threshold."""
 
-    head: DecisionHead
-    link: Csi
+    linked: LinkedHead
+    threshold: float
 
     def accepts(self, facts: RoundFacts) -> Sequence[bool]:
-        """What the head lets pass."""
-        return self.head.accepts([Question(facts.drafter_hidden, facts.target_hidden, self.link)])[0]
+        """What ``DecisionHead.accepts`` lets pass."""
+        passes = DecisionHead(self.linked.weights, self.threshold).passes(self.linked.rejection_probs(facts))
+        return [bool(one) for one in passes]
 
 
 @dataclass(frozen=True, slots=True)

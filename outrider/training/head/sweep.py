@@ -7,10 +7,10 @@ from outrider.contracts.link import Csi
 from outrider.training.head.links import round_s
 from outrider.training.head.mismatches import Rounding
 from outrider.training.head.pair import Asked, Pair
-from outrider.training.head.rules import HeadRule, Rule, StrictRule
+from outrider.training.head.rules import HeadRule, LinkedHead, Rule, StrictRule
 from outrider.training.head.semantic_decoding import Decoded, decode
 from outrider.training.head.threshold import drop_upper_bound, mean_interval
-from outrider.verification.decision_head import DecisionHead, HeadWeights
+from outrider.verification.decision_head import HeadWeights
 
 STRICT = "strict"
 
@@ -58,11 +58,8 @@ def sweep(
     progress: bool = True,
 ) -> list[SweptRow]:
     """A row of each threshold on each link, then of each other rule; see ``semantic_decoding.decode``."""
-    named = {
-        (threshold, link): HeadRule(DecisionHead(weights, threshold), csi)
-        for threshold in thresholds
-        for link, csi in links.items()
-    }
+    linked = {link: LinkedHead(weights, csi) for link, csi in links.items()}
+    named = {(threshold, link): HeadRule(head, threshold) for threshold in thresholds for link, head in linked.items()}
     rules: dict[str, Rule] = {STRICT: StrictRule(), **(others or {})}
     rules |= {_name(*key): rule for key, rule in named.items()}
     decoded = decode(pair, tasks, rules, window_tokens=window_tokens, batch=batch, rounding=rounding, progress=progress)

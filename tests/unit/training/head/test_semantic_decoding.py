@@ -9,9 +9,10 @@ import torch
 from outrider.contracts.link import Csi
 from outrider.training.head.links import EVALUATED
 from outrider.training.head.pair import Asked, Models, ask, paged
-from outrider.training.head.rules import HeadRule, ProbabilityRule, RankRule, RoundFacts, Rule, StrictRule
+from outrider.training.head.rules import HeadRule, LinkedHead, ProbabilityRule, RankRule, RoundFacts, Rule, StrictRule
 from outrider.training.head.semantic_decoding import Counts, Decoded, decode
 from outrider.verification.decision_head import CSI_WIDTH, DecisionHead, HeadWeights, Standard
+from outrider.verification.semantic import Question
 from tests.unit.models.tiny_models import EOS
 from tests.unit.training.head.tiny_pairs import LIMIT, greedy, load, rows, tasks
 
@@ -28,7 +29,7 @@ def weights() -> HeadWeights:
 
 
 def head(threshold: float, link: Csi) -> HeadRule:
-    return HeadRule(DecisionHead(weights(), threshold), link)
+    return HeadRule(LinkedHead(weights(), link), threshold)
 
 
 RULES: Mapping[str, Rule] = {
@@ -63,6 +64,14 @@ def decoded(
     return found
 
 
+def passes(rule: Rule, facts: RoundFacts) -> bool:
+    """Of one mismatch; a head is asked as a verifier asks it."""
+    if isinstance(rule, HeadRule):
+        judge = DecisionHead(rule.linked.weights, rule.threshold)
+        return judge.accepts([Question(facts.drafter_hidden, facts.target_hidden, rule.linked.link)])[0][0]
+    return rule.accepts(facts)[0]
+
+
 def one_by_one(models: Models, asked: Asked, rule: Rule, window: int) -> tuple[list[int], Counts]:
     """A plain loop over whole forward passes."""
     start = list(asked.prompt_ids)
@@ -85,7 +94,7 @@ def one_by_one(models: Models, asked: Asked, rule: Rule, window: int) -> tuple[l
                     probs[token_id][None].numpy(), np.array([int((probs > probs[token_id]).sum())]),
                 )  # fmt: skip
                 judged += 1
-                if not rule.accepts(facts)[0]:
+                if not passes(rule, facts):
                     break
                 overrides += 1
             committed.append(token_id)
