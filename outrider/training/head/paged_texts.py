@@ -104,8 +104,8 @@ class PagedTexts:
         for text in texts:
             text.resident = len(text.token_ids)
         hidden = [result.hidden for result in results if result.hidden is not None]
-        logits = torch.cat([result.logits[:, : self._vocab_size] for result in results])
-        return Rows(logits, torch.cat(hidden) if hidden else None, [0, *accumulate(rows)])
+        logits = _together([result.logits[:, : self._vocab_size] for result in results])
+        return Rows(logits, _together(hidden) if hidden else None, [0, *accumulate(rows)])
 
     def _segment(self, text: PagedText, rows: int) -> Segment:
         length = len(text.token_ids)
@@ -128,6 +128,11 @@ class PagedTexts:
             if not self._users[block]:
                 self._free.append(block)
         del text.blocks[first:]
+
+
+def _together(parts: list[Tensor]) -> Tensor:
+    """Without a copy of what is one already: logits are large."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _parts(segments: Sequence[Segment]) -> list[list[Segment]]:
