@@ -20,6 +20,7 @@ _COMMANDS = {
     "config": "show or check the configuration",
     "models": "manage the embedded models",
     "distill": "make a drafter for a target from the target's own layers",
+    "train": "train what a pair of models is served with: the decision head of semantic verification",
     "profile": "measure what verification takes on this machine, for the scheduler to predict it",
     "simulate": "run scenarios on a virtual clock: a YAML file, or the WISP paper's capacity tables",
     "plan": "say what a deployment will do before it is bought: tokens/s, capacity, and whether drafting pays",
@@ -72,6 +73,8 @@ def _fill(parser: argparse.ArgumentParser, name: str) -> None:  # noqa: C901 (on
             from cluster.commands.models import add_options, run
         case "distill":
             from cluster.commands.distill import add_options, run
+        case "train":
+            from cluster.commands.train import add_options, run
         case "profile":
             from cluster.commands.profile import add_options, run
         case "simulate":

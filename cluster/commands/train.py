@@ -1,0 +1,88 @@
+"""Train what serving learns from a pair of models."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from outrider.training.head.division import Division
+
+_HEAD = """Train the decision head of semantic verification for a target and its drafter.
+
+The target answers each task. At every place where the drafter would have said something else, its token is put in and
+the target finishes the answer: if the score falls, such a mismatch must be rejected. The head learns to tell these from
+the others by both models' hidden states, and to let more pass on bad links. Stored with it is the largest threshold
+that is shown, on tasks it did not learn from, to cost less than --most-drop of the score. Labels are kept beside the
+head: a run that is stopped goes on from there. A report in JSON is written beside it as well."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Only what is given is passed on: the defaults are those of ``HeadConfig``."""
+    parser.description = __doc__
+    kinds = parser.add_subparsers(required=True, metavar="WHAT")
+    head = kinds.add_parser("head", help="the decision head of semantic verification", description=_HEAD)
+    head.formatter_class = argparse.RawDescriptionHelpFormatter
+    head.argument_default = argparse.SUPPRESS
+    add = head.add_argument
+    add("--target", required=True, help="the embedded target's name, or a directory in Hugging Face format")
+    add("--drafter", required=True, help="its drafter: a name, a file of `outrider distill`, or a directory")
+    add("--tasks", required=True, help="embedded (the built-in ones), a JSON Lines file, or a dataset's name")
+    add("--out", type=Path, required=True, help="file to write, ending in .safetensors")
+    add("--labels", type=Path, help="labels made before, or to be made there; without it, beside --out")
+    add("--max-new-tokens", type=int, help="length limit of an answer")
+    add("--mismatches-per-task", type=_count_or_all, help="tried at most, a seeded sample; all: every one")
+    add("--least-mismatches", type=int, help="without which there is no training")
+    add("--batch", type=int, help="texts written at once")
+    add("--relabelling", help="how importance is smoothed, sum or max; none: the same labels on every link")
+    add("--kappa", type=float, help="mismatches over which importance falls to 1 / e")
+    add("--least-repair-share", type=float, help="of the critical mismatches, that is repaired on the worst link")
+    add("--temperature", type=float, help="of the relabelling policy, in units of importance")
+    add("--links-per-answer", type=int, help="links that each answer is learnt under")
+    add("--hidden", type=int, help="units of the head")
+    add("--dropout", type=float, help="share of the units")
+    add("--learning-rate", type=float, help="of AdamW")
+    add("--weight-decay", type=float, help="of AdamW")
+    add("--epochs", type=int, help="at most")
+    add("--patience", type=int, help="epochs without a lower validation loss, after which it ends")
+    add("--window-tokens", type=int, help="drafted a round where thresholds are compared")
+    add("--thresholds", type=_numbers, help="to compare, ascending from 0, separated by commas")
+    add("--most-drop", type=float, help="of the mean score, that the chosen threshold may cost")
+    add("--seed", type=int, help="of samples, links, labels and training")
+    add("--dtype", help="of the target: float32, bfloat16, float16 or auto")
+    add("--drafter-dtype", help="of the drafter: int8 as well")
+    add("--device", help="cpu, cuda or another torch device")
+    add("--threads", type=int, help="of computation")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Train, write, and print what was found."""
+    from cluster.reports.head_training import show_head
+    from cluster.reports.json_file import write_json
+    from outrider.training.head.head_config import HeadConfig
+    from outrider.training.head.train import train_head
+
+    flags = vars(arguments)
+    del flags["run"]
+    source = flags.pop("tasks")
+    config = HeadConfig(**flags)
+    report = train_head(config, _division(source), on_stage=print)
+    show_head(config, report)
+    write_json(config.out.with_suffix(".report.json"), {"config": config.plain(), "tasks": source, "report": report})
+
+
+def _division(source: str) -> "Division":
+    from outrider.training.tasks.loading import load_tasks
+    from outrider.training.tasks.splits import split_tasks
+
+    from outrider.training.head.division import Division
+
+    splits = split_tasks(load_tasks(source))
+    return Division(splits.train, splits.calibration, splits.test)
+
+
+def _count_or_all(text: str) -> int | None:
+    return None if text == "all" else int(text)
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    return tuple(map(float, text.split(",")))

@@ -1,0 +1,115 @@
+"""All that a head's training can be told."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from outrider.contracts.errors import ParameterError
+from outrider.training.head.fitting import FitConfig
+from outrider.training.head.importance import Smoothing
+from outrider.training.head.pair import PairSpec
+from outrider.training.head.relabelling import Relabelling
+from outrider.training.head.replacing import Sampling
+
+UNRELABELLED = "none"
+_COUNTS = (
+    "max_new_tokens",
+    "mismatches_per_task",
+    "least_mismatches",
+    "batch",
+    "links_per_answer",
+    "hidden",
+    "epochs",
+    "patience",
+    "window_tokens",
+)
+_RANGES = (("least_repair_share", 0.01, 1.0), ("dropout", 0.0, 0.99), ("weight_decay", 0.0, 10.0))
+_THRESHOLDS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class HeadConfig:
+    """One training of a decision head."""
+
+    target: str  # name or path
+    drafter: str  # name, path, or a file made by ``outrider distill``
+    out: Path  # file to write, ``*.safetensors``. Labels and the report lie beside it under its name
+    labels: Path | None = None  # labels made before, or to be made there; None: beside ``out``
+    max_new_tokens: int = 192  # length limit of an answer
+    mismatches_per_task: int | None = 16  # tried at most, a seeded sample; None: all
+    least_mismatches: int = 200  # without which there is no training
+    batch: int = 96  # texts written at once
+    relabelling: str = Smoothing.SUM.value  # how importance is smoothed: ``sum``, ``max``, or ``none``: no relabelling
+    kappa: float = 2.0  # mismatches over which importance falls to 1 / e
+    least_repair_share: float = 0.5  # of the critical mismatches, on the worst link
+    temperature: float = 0.25  # of the relabelling policy, in units of importance
+    links_per_answer: int = 8  # links that each answer is learnt under
+    hidden: int = 64  # units of the head
+    dropout: float = 0.3
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.1
+    epochs: int = 60  # at most
+    patience: int = 6  # epochs without a lower validation loss
+    window_tokens: int = 24  # drafted a round where thresholds are compared
+    thresholds: tuple[float, ...] = _THRESHOLDS  # ascending from 0: compared on the calibration tasks
+    most_drop: float = 0.01  # of the mean score, that the chosen threshold may cost
+    seed: int = 0
+    dtype: str = "auto"  # of the target
+    drafter_dtype: str = "auto"
+    device: str = "cpu"  # a torch device
+    threads: int | None = None  # CPU threads of torch; None leaves them
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be run."""
+        for field in _COUNTS:
+            if (count := getattr(self, field)) is not None and count < 1:
+                raise ParameterError(field, "an integer >= 1", count)
+        for field in ("kappa", "temperature", "learning_rate", "most_drop"):
+            if not (value := getattr(self, field)) > 0:
+                raise ParameterError(field, "a number > 0", value)
+        for field, least, most in _RANGES:
+            if not least <= (value := getattr(self, field)) <= most:
+                raise ParameterError(field, f"a number in {least:g}..{most:g}", value)
+        rising = list(self.thresholds) == sorted(set(self.thresholds))
+        if not rising or not self.thresholds or self.thresholds[0] != 0.0 or self.thresholds[-1] > 1.0:
+            raise ParameterError("thresholds", "numbers that rise from 0 to at most 1", self.thresholds)
+        if self.relabelling not in (allowed := [*map(str, Smoothing), UNRELABELLED]):
+            raise ParameterError("relabelling", f"one of {', '.join(allowed)}", self.relabelling)
+        if self.out.suffix != ".safetensors":
+            raise ParameterError("out", "a file name ending in .safetensors", str(self.out))
+
+    @property
+    def pair(self) -> PairSpec:
+        """Which models."""
+        return PairSpec(self.target, self.drafter, self.dtype, self.drafter_dtype, self.device)
+
+    @property
+    def sampling(self) -> Sampling:
+        """Which mismatches are tried."""
+        return Sampling(self.mismatches_per_task, self.seed)
+
+    @property
+    def policy(self) -> Relabelling:
+        """Of relabelling."""
+        return Relabelling(self.least_repair_share, self.temperature)
+
+    @property
+    def fitting(self) -> FitConfig:
+        """How the head is fitted."""
+        return FitConfig(
+            hidden=self.hidden,
+            dropout=self.dropout,
+            learning_rate=self.learning_rate,
+            weight_decay=self.weight_decay,
+            epochs=self.epochs,
+            patience=self.patience,
+            seed=self.seed,
+        )
+
+    @property
+    def label_file(self) -> Path:
+        """Where labels are kept."""
+        return self.out.with_suffix(".labels.jsonl") if self.labels is None else self.labels
+
+    def plain(self) -> dict[str, object]:
+        """For reports."""
+        return {name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()}

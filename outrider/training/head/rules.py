@@ -1,0 +1,104 @@
+"""What may decide about mismatches: a head on a link, and rules that need none, to compare it with."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from outrider.contracts.exchanged import FloatRow
+from outrider.contracts.link import Csi
+from outrider.verification.decision_head import DecisionHead, HeadWeights, csi_features
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RoundFacts:
+    """What a drafter and its target make of one prefix; K tokens, M mismatches.
+
+    Attributes:
+        draft: K tokens.
+        choices: ``[K + 1]``, the target's argmax at each row.
+        found: ``[M]``, where they differ.
+        drafter_hidden: ``[M, d_drafter]``, as decoded from the link.
+        target_hidden: ``[M, d_target]``.
+        draft_probs: ``[M]``, of the draft token there by the target, at temperature 1.
+        draft_ranks: ``[M]``, how many tokens the target prefers to it.
+    """
+
+    draft: Sequence[int]
+    choices: Sequence[int]
+    found: Sequence[int]
+    drafter_hidden: FloatRow
+    target_hidden: FloatRow
+    draft_probs: npt.NDArray[np.float64]
+    draft_ranks: npt.NDArray[np.int64]
+
+
+class Rule(Protocol):
+    """Decides which mismatches of a block pass."""
+
+    def accepts(self, facts: RoundFacts) -> Sequence[bool]:
+        """``[M]``, M >= 1."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StrictRule:
+    """Greedy verification."""
+
+    def accepts(self, facts: RoundFacts) -> Sequence[bool]:
+        """None."""
+        return [False] * len(facts.found)
+
+
+@dataclass(slots=True, eq=False)
+class LinkedHead:
+    """A head over a link, whatever the threshold; keeps its last answer, as many thresholds ask the same."""
+
+    weights: HeadWeights
+    link: Csi
+    _last: tuple[RoundFacts, npt.NDArray[np.float64]] | None = None
+
+    def rejection_probs(self, facts: RoundFacts) -> npt.NDArray[np.float64]:
+        """``[M]``."""
+        if self._last is None or self._last[0] is not facts:
+            states = (facts.drafter_hidden.astype(np.float64), facts.target_hidden.astype(np.float64))
+            csi = np.repeat(csi_features(self.link)[None], len(facts.found), axis=0)
+            self._last = facts, DecisionHead(self.weights, 0.0).rejection_probs(*states, csi)
+        return self._last[1]
+
+
+@dataclass(frozen=True, slots=True)
+class HeadRule:
+    """A head over a link, at a threshold."""
+
+    linked: LinkedHead
+    threshold: float
+
+    def accepts(self, facts: RoundFacts) -> Sequence[bool]:
+        """What ``DecisionHead.accepts`` lets pass."""
+        passes = DecisionHead(self.linked.weights, self.threshold).passes(self.linked.rejection_probs(facts))
+        return [bool(one) for one in passes]
+
+
+@dataclass(frozen=True, slots=True)
+class ProbabilityRule:
+    """Lets pass what the target gives at least this probability."""
+
+    least_prob: float
+
+    def accepts(self, facts: RoundFacts) -> Sequence[bool]:
+        """By the draft token's probability."""
+        return [bool(prob >= self.least_prob) for prob in facts.draft_probs]
+
+
+@dataclass(frozen=True, slots=True)
+class RankRule:
+    """Lets pass what is among the target's first ``most`` tokens."""
+
+    most: int
+
+    def accepts(self, facts: RoundFacts) -> Sequence[bool]:
+        """By the draft token's rank."""
+        return [bool(rank < self.most) for rank in facts.draft_ranks]

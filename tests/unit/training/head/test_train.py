@@ -1,0 +1,167 @@
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from outrider.contracts.errors import ModelUnavailableError, ParameterError
+from outrider.models.head_file import check_pair, read_head
+from outrider.training.head.division import Division, is_validation
+from outrider.training.head.head_config import HeadConfig
+from outrider.training.head.links import EVALUATED
+from outrider.training.head.train import HeadReport, train_head, write_head
+from outrider.training.tasks.task import Task
+from outrider.verification.decision_head import CSI_WIDTH, HeadWeights, Standard
+from tests.unit.training.head.tiny_pairs import LIMIT, load, tasks
+
+
+@pytest.fixture(scope="module")
+def division(folders: tuple[str, str]) -> Division:
+    every = tuple(tasks(load(folders), 64))
+    return Division(every[:40], every[40:54], every[54:])
+
+
+@pytest.fixture
+def config(folders: tuple[str, str], tmp_path: Path) -> HeadConfig:
+    target, drafter = folders
+    return HeadConfig(
+        target=target,
+        drafter=drafter,
+        out=tmp_path / "head.safetensors",
+        max_new_tokens=LIMIT,
+        mismatches_per_task=6,
+        least_mismatches=40,
+        batch=64,
+        links_per_answer=4,
+        hidden=8,
+        epochs=8,
+        window_tokens=6,
+        thresholds=(0.0, 0.2, 0.5, 1.0),
+        dtype="float32",
+        drafter_dtype="float32",
+    )
+
+
+def run(config: HeadConfig, division: Division) -> HeadReport:
+    return train_head(config, division, progress=False)
+
+
+def test_a_head_is_trained_measured_and_written_for_its_pair(config: HeadConfig, division: Division) -> None:
+    report = run(config, division)
+    info, head = read_head(config.out)
+    models = load((config.target, config.drafter))
+    check_pair(info, config.out, target_hash=models.target.model_hash, drafter_hash=models.drafter.model_hash)
+    assert info.threshold == head.threshold == report.threshold
+    assert head.drafter_width == 32
+    assert {fit.relabelling for fit in report.fits} == {"sum", "max", "none"}
+    assert report.critical < report.mismatches
+    assert report.answers == len(division.training)
+
+    strict = next(row for row in report.calibration if row.rule == "strict")
+    heads = {(row.threshold, row.link): row for row in report.calibration if row.rule == "head"}
+    assert set(heads) == {(threshold, link) for threshold in config.thresholds for link in EVALUATED}
+    for link in EVALUATED:
+        first, last = heads[0.0, link], heads[1.0, link]
+        assert (first.score, first.aal, first.drop, first.drop_bound) == (strict.score, strict.aal, 0.0, 0.0)
+        assert (first.rejection_share, last.rejection_share) == (1.0, 0.0)
+        assert last.aal > first.aal
+        assert last.drop_bound >= last.drop
+    assert report.bounds[0] == 0.0
+    passing = [bound < config.most_drop for bound in report.bounds]
+    assert report.threshold == config.thresholds[passing.index(False) - 1 if False in passing else -1]
+    assert {row.threshold for row in report.test if row.rule == "head"} == {report.threshold}
+    own = [heads[report.threshold, link].rejection_share for link in EVALUATED]
+    assert info.rejection_share == pytest.approx(np.mean(own))
+    assert info.measured["test_score_strict"] == next(row.score for row in report.test if row.rule == "strict")
+
+
+def test_the_head_that_is_measured_is_the_one_in_the_file(config: HeadConfig) -> None:
+    rng = np.random.default_rng(0)
+    states, csi = (Standard(np.zeros(width), np.ones(width)) for width in (32, CSI_WIDTH))
+    weights = HeadWeights(
+        states, states, csi, rng.normal(size=(8, 64 + CSI_WIDTH)), rng.normal(size=8), rng.normal(size=8), 0.1
+    )
+    head = write_head(config, load((config.target, config.drafter)), weights, 0.3)
+    assert np.array_equal(head.weights.inner, weights.inner.astype(np.float16))
+    assert not np.array_equal(head.weights.inner, weights.inner)
+    assert (head.threshold, read_head(config.out)[0].threshold) == (0.3, 0.3)
+
+
+def test_training_again_gives_the_same_file(config: HeadConfig, division: Division, tmp_path: Path) -> None:
+    report = run(config, division)
+    other = replace(config, out=tmp_path / "other" / "head.safetensors")
+    assert run(other, division) == report
+    assert other.out.read_bytes() == config.out.read_bytes()
+    assert other.label_file.read_bytes() == config.label_file.read_bytes()
+    third = replace(config, out=tmp_path / "third.safetensors", labels=config.label_file, seed=0, relabelling="none")
+    assert run(third, division).fits == report.fits, "all are fitted, one is written"
+    assert third.out.read_bytes() != config.out.read_bytes()
+
+
+def test_relabelling_is_what_tells_links_apart(config: HeadConfig, division: Division) -> None:
+    fits = {fit.relabelling: fit for fit in run(replace(config, least_repair_share=0.2, epochs=30), division).fits}
+    assert fits["sum"].rejected_share < fits["none"].rejected_share
+    best, *_, worst = fits["sum"].mean_rejection.values()
+    assert best > worst
+
+
+def test_too_few_mismatches_are_counted(config: HeadConfig, division: Division) -> None:
+    with pytest.raises(ParameterError, match=r"at least 5000 mismatches in answers .* found '\d+ in \d+ answers'"):
+        run(replace(config, least_mismatches=5000), division)
+
+
+def test_a_kind_that_is_missing_is_counted(config: HeadConfig, division: Division) -> None:
+    lenient = replace(division, training=tuple(replace(task, parts=("w",)) for task in division.training))
+    with pytest.raises(ParameterError, match="at least 10 critical and as many harmless mismatches for"):
+        run(config, lenient)
+
+
+def test_labels_of_another_pair_are_refused_before_anything_is_computed(
+    config: HeadConfig, division: Division, tmp_path: Path
+) -> None:
+    run(config, division)
+    other = replace(config, drafter=config.target, labels=config.label_file, out=tmp_path / "b.safetensors")
+    with pytest.raises(ParameterError, match=r"labels needs labels of this pair.*drafter"):
+        run(other, division)
+    assert not other.out.exists()
+
+
+def test_models_that_are_not_there_are_named(config: HeadConfig, division: Division, tmp_path: Path) -> None:
+    for side in ("target", "drafter"):
+        with pytest.raises(ModelUnavailableError, match="nowhere"):
+            run(replace(config, **{side: str(tmp_path / "nowhere")}), division)  # type: ignore[arg-type]
+
+
+def test_a_prompt_without_room_for_its_answer_is_named(config: HeadConfig, division: Division) -> None:
+    long = replace(division.test[0], prompt="w1 " * 120)
+    with pytest.raises(ParameterError, match=rf"prompts of at most 114 tokens.*120 in task {long.key}"):
+        run(config, replace(division, test=(long,)))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"batch": 0}, "batch needs an integer >= 1, found 0"),
+        ({"thresholds": (0.1, 0.2)}, "thresholds needs numbers that rise from 0"),
+        ({"thresholds": (0.0, 0.5, 0.3)}, "thresholds needs numbers that rise from 0"),
+        ({"relabelling": "mean"}, "relabelling needs one of sum, max, none"),
+        ({"kappa": 0.0}, "kappa needs a number > 0"),
+        ({"least_repair_share": 0.0}, r"least_repair_share needs a number in 0\.01\.\.1"),
+        ({"out": Path("head.bin")}, r"out needs a file name ending in \.safetensors"),
+    ],
+)
+def test_settings_out_of_range_are_named(config: HeadConfig, change: dict[str, object], message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        replace(config, **change)  # type: ignore[arg-type]
+
+
+def test_some_tasks_are_validated_on(division: Division) -> None:
+    assert 0 < sum(map(is_validation, division.training)) < len(division.training) / 2
+
+
+def test_a_division_with_nothing_in_a_part_or_a_task_twice_is_refused(division: Division) -> None:
+    with pytest.raises(ParameterError, match="calibration got none"):
+        replace(division, calibration=())
+    task: Task = division.test[0]
+    with pytest.raises(ParameterError, match=f"{task.key} more than once"):
+        replace(division, training=(*division.training, task))
