@@ -71,10 +71,9 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _division(source: str) -> "Division":
+    from outrider.training.head.division import Division
     from outrider.training.tasks.loading import load_tasks
     from outrider.training.tasks.splits import split_tasks
-
-    from outrider.training.head.division import Division
 
     splits = split_tasks(load_tasks(source))
     return Division(splits.train, splits.calibration, splits.test)

@@ -259,7 +259,7 @@ def write_head(
         measured=_measured(report) if report else {},
     )
     save_head(config.out, weights, info)
-    return read_head(config.out)[1]
+    return read_head(config.out).decisions
 
 
 def _measured(report: HeadReport) -> dict[str, float]:

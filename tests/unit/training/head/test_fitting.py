@@ -86,7 +86,7 @@ def test_the_exported_head_is_the_torch_model_up_to_half_precision(tmp_path: Pat
     assert probs_of(DecisionHead(weights, 0.5), part) == pytest.approx(expected, abs=1e-5)
     file = tmp_path / "head.safetensors"
     save_head(file, weights, HeadInfo("t", "1", "d", "2", 0.5, 1.0))
-    _, head = read_head(file)
+    head = read_head(file).decisions
     assert probs_of(head, part) == pytest.approx(expected, abs=5e-3)
 
 

@@ -48,9 +48,10 @@ def run(config: HeadConfig, division: Division) -> HeadReport:
 
 def test_a_head_is_trained_measured_and_written_for_its_pair(config: HeadConfig, division: Division) -> None:
     report = run(config, division)
-    info, head = read_head(config.out)
+    read = read_head(config.out)
+    info, head = read.info, read.decisions
     models = load((config.target, config.drafter))
-    check_pair(info, config.out, target_hash=models.target.model_hash, drafter_hash=models.drafter.model_hash)
+    check_pair(info, target_hash=models.target.model_hash, drafter_hash=models.drafter.model_hash)
     assert info.threshold == head.threshold == report.threshold
     assert head.drafter_width == 32
     assert {fit.relabelling for fit in report.fits} == {"sum", "max", "none"}
@@ -84,7 +85,7 @@ def test_the_head_that_is_measured_is_the_one_in_the_file(config: HeadConfig) ->
     head = write_head(config, load((config.target, config.drafter)), weights, 0.3)
     assert np.array_equal(head.weights.inner, weights.inner.astype(np.float16))
     assert not np.array_equal(head.weights.inner, weights.inner)
-    assert (head.threshold, read_head(config.out)[0].threshold) == (0.3, 0.3)
+    assert (head.threshold, read_head(config.out).info.threshold) == (0.3, 0.3)
 
 
 def test_training_again_gives_the_same_file(config: HeadConfig, division: Division, tmp_path: Path) -> None:
