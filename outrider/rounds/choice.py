@@ -184,14 +184,26 @@ class RoundChooser:
         )
 
     def learn(
-        self, plan: DraftPlan | None, block: Block, outcome: Verified, equal_tokens: int = 0, wrong_tokens: int = 0
+        self,
+        plan: DraftPlan | None,
+        block: Block,
+        outcome: Verified,
+        equal_tokens: int = 0,
+        wrong_tokens: int = 0,
+        *,
+        judged: bool = True,
     ) -> None:
-        """A block was verified, behind so many tokens of its chain that were found right or wrong before."""
+        """A block was verified, behind so many tokens of its chain that were found right or wrong before.
+
+        If it was not ``judged``, its first mismatch was rejected whatever it was.
+        """
         if self._acceptance is None:
             return
         params, wire = self._generation.request.params, self._speculation.wire
         rule = target_rule(params) if plan is None else PROTOCOLS[plan.protocol].rule(params, wire)
-        if block.rule is AcceptanceRule.SEMANTIC:
+        if block.rule is AcceptanceRule.SEMANTIC and not judged:
+            self._acceptance.observe(AcceptanceRule.GREEDY, outcome.accepted_len, len(block.draft))
+        elif block.rule is AcceptanceRule.SEMANTIC:
             self._acceptance.observe_judged(len(block.draft), outcome.accepted_len, outcome.overrides)
         elif block.parents is None:
             drafted = equal_tokens + len(block.draft) + wrong_tokens

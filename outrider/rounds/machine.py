@@ -29,7 +29,7 @@ from outrider.contracts.stretches import alone, goes_on
 from outrider.contracts.verifying import AcceptanceRule, Block, Refused, Resolution, Stretch, Undecided, Verified
 from outrider.protocols.registry import CORRECTION_ALONE, PROTOCOLS
 from outrider.rounds.account import RoundAccount
-from outrider.rounds.blocks import judged_tokens, row_request
+from outrider.rounds.blocks import row_request
 from outrider.rounds.choice import RoundChooser
 from outrider.rounds.events import (
     Answered,
@@ -366,7 +366,8 @@ class RoundMachine:
         self._teller.explain_own(self._choice, outcome.own_draft, block.stretch)
         # A round beside a draft is no round without one, and one that was looked up tells nothing of devices.
         if not round_.by_lookup and self._ahead is None:
-            self._chooser.learn(plan, block, outcome, round_.equal_tokens, round_.wrong_tokens)
+            judged = not round_.unanswered
+            self._chooser.learn(plan, block, outcome, round_.equal_tokens, round_.wrong_tokens, judged=judged)
         committed = generation.commit(
             outcome,
             block.draft,
@@ -375,7 +376,7 @@ class RoundMachine:
             protocol=round_.protocol,
             draft_model=round_.draft_model,
             exact=self._is_exact(plan, block, outcome),
-            judged_tokens=judged_tokens(block, outcome),
+            judged_tokens=round_.judged_tokens(outcome),
             trimmed_tokens=round_.trimmed_tokens,
             wrong_tokens=round_.wrong_tokens,
         )
@@ -476,7 +477,7 @@ class RoundMachine:
 
     def _resolve(self, round_: OpenRound, sent: Resolution | None) -> list[Effect]:
         """Without what was asked for, all that it was asked about is rejected."""
-        round_.resolved_by_device = sent is not None
+        round_.resolved_by_device, round_.unanswered = sent is not None, sent is None
         return [Resolve(Resolution(self._generation.name, round_.number, None) if sent is None else sent)]
 
     def _verifier_lost(self, round_: OpenRound) -> list[Effect]:

@@ -36,6 +36,7 @@ class OpenRound:
         beside_s: of the exchange, while the verifier went on by itself.
         follows: the verifier makes it by itself.
         resolved_by_device: it has answered, and its answer is with the verifier.
+        unanswered: it was asked again and lost: all it was asked about was rejected, and nobody judged that.
         queue_s: the block waited, likewise ``verify_s``; over all its passes, and its resolution's.
     """
 
@@ -59,6 +60,7 @@ class OpenRound:
     follows: bool = False
     undecided: bool = False
     resolved_by_device: bool = False
+    unanswered: bool = False
     queue_s: float = 0.0
     verify_s: float = 0.0
 
@@ -113,6 +115,10 @@ class OpenRound:
         """The model of the device that drafted."""
         return self.exchanges[0].model if self.exchanges else None
 
+    def judged_tokens(self, outcome: Verified) -> int:
+        """How many of its mismatches were judged."""
+        return 0 if self.unanswered else judged_tokens(self.verified, outcome)
+
     def timing(self, outcome: Verified, committed_tokens: int, now_s: float, arm: Arm) -> RoundTiming:
         """Of the round, which was begun under an arm and ends now."""
         drafted, exchanges = len(self.verified.draft) + self.trimmed_tokens + self.wrong_tokens, self.exchanges
@@ -136,6 +142,6 @@ class OpenRound:
             arm=arm,
             trimmed_tokens=self.trimmed_tokens,
             beside_s=self.beside_s,
-            judged_tokens=judged_tokens(self.verified, outcome),
+            judged_tokens=self.judged_tokens(outcome),
             override_tokens=len(outcome.overrides),
         )

@@ -122,8 +122,11 @@ async def test_a_device_that_is_lost_costs_mismatches_alone(protocol: str, step:
     tokens = tokens_of(chunks)
     assert len(tokens) == LENGTH
     assert_told(tokens, overrides_of(chunks))
+    drift = served.book.acceptance(FIRST).drift
+    assert drift is not None
     if protocol == "wisv_selective" or step == "draft":
         assert tokens == truth_of(request_for())
+        assert (chunks[-1].stats.judged_tokens, drift.judged) == (0, 0), "what nobody judged tells nothing of a judge"
     await served.idle()
 
 
