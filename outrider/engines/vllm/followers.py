@@ -108,10 +108,11 @@ class Followers:
             raise VerifierLostError(f"needs an answer of every vLLM worker, found: {self._lost}; start the engine anew")
 
     def _watch(self) -> None:
-        connection.wait([process.sentinel for process in self._processes])
+        ended = connection.wait([process.sentinel for process in self._processes])
         if self._closing:
             return
-        process = next(process for process in self._processes if not process.is_alive())
+        process = next(process for process in self._processes if process.sentinel in ended)
+        process.join(_END_S)  # it may be seen to end before its exit code is there
         self._lost = self._lost or f"{process.name} has ended with exit code {process.exitcode}"
         time.sleep(GRACE_S)
         if self._called and not self._closing:
