@@ -12,7 +12,7 @@ from outrider.config.schema import Config, TargetDType
 from outrider.models.head_file import save_head
 from outrider.models.loading import LoadedModel, load_drafter, load_target, load_target_facts
 from tests.cluster.served import Service, started
-from tests.unit.engines.semantic_device import head_of
+from tests.unit.verification.random_head import head_of
 
 DRAFTERS = 3
 

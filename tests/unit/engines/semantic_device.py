@@ -11,9 +11,7 @@ from transformers import LlamaForCausalLM
 from outrider.contracts.exchanged import FloatRow
 from outrider.contracts.link import Csi
 from outrider.contracts.verifying import AcceptanceRule, Block, Resolution
-from outrider.models.head_file import Head, HeadInfo
 from outrider.verification.decision import BlockDecision
-from outrider.verification.decision_head import CSI_WIDTH, DecisionHead, HeadWeights, Standard
 from outrider.verification.semantic import Question
 from tests.unit.engines.conftest import VOCAB, tiny_llama
 from tests.unit.engines.reference import Client
@@ -116,17 +114,3 @@ def draft_with(client: Client, wrong: Sequence[bool], forced: Sequence[int] = ()
 def resolution(block: Block, hidden: FloatRow) -> Resolution:
     """The second step of a block."""
     return Resolution(block.generation, block.round, hidden)
-
-
-def head_of(
-    drafter_width: int, target_width: int, threshold: float = 0.5, *, seed: int = 0, rejection_share: float = 0.5
-) -> Head:
-    """A head with random weights, to which the link is all the same."""
-    rng = np.random.default_rng(seed)
-    widths = drafter_width, target_width, CSI_WIDTH
-    drafter, target, csi = (Standard(np.zeros(width), np.ones(width)) for width in widths)
-    inner = rng.normal(size=(8, drafter_width + target_width + CSI_WIDTH))
-    inner[:, -CSI_WIDTH:] = 0.0
-    weights = HeadWeights(drafter, target, csi, inner, rng.normal(size=8), rng.normal(size=8), 0.0)
-    info = HeadInfo("target", "t" * 64, "drafter", "d" * 64, threshold, rejection_share)
-    return Head(info, DecisionHead(weights, threshold))

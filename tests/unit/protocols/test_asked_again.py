@@ -25,7 +25,7 @@ from outrider.wire.bits import BitReader, BitWriter
 from tests.unit.engines.conftest import tiny_llama, torch_drafter, torch_verifier
 from tests.unit.engines.drafter_device import draft_of
 from tests.unit.engines.reference import Client
-from tests.unit.engines.semantic_device import ThresholdJudge, head_of, plain_semantic
+from tests.unit.engines.semantic_device import ThresholdJudge, plain_semantic
 from tests.unit.serve_app.api.in_memory_service import (
     LENGTH,
     Service,
@@ -36,6 +36,7 @@ from tests.unit.serve_app.api.in_memory_service import (
     truth_of,
 )
 from tests.unit.serve_app.coordination.in_memory import FIRST, GREEDY, PROMPT, WIRE
+from tests.unit.verification.random_head import head_of
 from tests.unit.virtual_clock import on_loop
 
 WIDTH = 48  # of the draft model's hidden states

@@ -10,9 +10,10 @@ from outrider.contracts.exchanged import FloatField
 from outrider.contracts.requests import GenerationChunk, GenerationRequest, TokenOrigin
 from outrider.contracts.verifying import AcceptanceRule
 from tests.unit.engines.conftest import tiny_llama
-from tests.unit.engines.semantic_device import head_of, plain_rows
+from tests.unit.engines.semantic_device import plain_rows
 from tests.unit.serve_app.api.in_memory_service import LENGTH, Service, drafter, request_for, tokens_of, truth_of
 from tests.unit.serve_app.coordination.in_memory import FIRST, PROMPT
+from tests.unit.verification.random_head import head_of
 from tests.unit.virtual_clock import on_loop
 
 DRAFTER, TARGET = 48, tiny_llama().config.hidden_size
