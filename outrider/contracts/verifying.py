@@ -93,7 +93,7 @@ class Block(ArrayData, Plain):
             full-hidden upload). None: they are asked for where they matter, in a second step.
         channel: semantic rule only: the link as the judge is to see it, whenever the hidden states come; None: not
             known.
-        judge: semantic rule only: whose answers hold, of those the engine was given: the drafter's model hash.
+        judge: semantic rule only: whose answers hold, of those the engine was given: the draft model, as configured.
         stretch: rounds that are to follow without being asked for. An engine makes none by itself: whoever steps it
             does (``engines.verifier.stepper``).
     """

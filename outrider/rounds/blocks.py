@@ -8,7 +8,7 @@ from outrider.contracts.drafting import Draft, DraftPlan
 from outrider.contracts.exchanged import Deferral, WireFormat
 from outrider.contracts.link import Csi
 from outrider.contracts.requests import SamplingParams
-from outrider.contracts.verifying import RATIO_RULES, AcceptanceRule, Block, Verified, target_rule
+from outrider.contracts.verifying import RATIO_RULES, AcceptanceRule, Block, target_rule
 from outrider.protocols.registry import PROTOCOLS
 from outrider.rounds.generation import Generation
 
@@ -74,13 +74,6 @@ def row_request(generation: Generation, number: int, wire: WireFormat) -> Block:
     """Ask for the target's distribution where a device is to draw the next token."""
     block = make_block(generation, number, None, None, wire, forced=(), deferral=None)
     return replace(block, bonus=False, rule=AcceptanceRule.RATIO, deferral=Deferral(wire.row_field))
-
-
-def judged_tokens(block: Block, outcome: Verified) -> int:
-    """How many mismatches of a block were judged: those that passed, and the one that did not."""
-    if block.rule is not AcceptanceRule.SEMANTIC:
-        return 0
-    return len(outcome.overrides) + (outcome.accepted_len < len(block.draft))
 
 
 def is_binding(plan: DraftPlan, params: SamplingParams, wire: WireFormat) -> bool:

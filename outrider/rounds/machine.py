@@ -26,8 +26,8 @@ from dataclasses import replace
 from outrider.contracts.drafting import Draft, DraftPlan, NeedsRow
 from outrider.contracts.errors import ContextTooLongError, GenerationFailedError
 from outrider.contracts.stretches import alone, goes_on
-from outrider.contracts.verifying import AcceptanceRule, Block, Refused, Resolution, Stretch, Undecided, Verified
-from outrider.protocols.registry import CORRECTION_ALONE, PROTOCOLS
+from outrider.contracts.verifying import Refused, Resolution, Stretch, Undecided, Verified
+from outrider.protocols.registry import CORRECTION_ALONE
 from outrider.rounds.account import RoundAccount
 from outrider.rounds.blocks import row_request
 from outrider.rounds.choice import RoundChooser
@@ -375,7 +375,7 @@ class RoundMachine:
             block.parents,
             protocol=round_.protocol,
             draft_model=round_.draft_model,
-            exact=self._is_exact(plan, block, outcome),
+            exact=round_.is_exact(outcome, self._rules.speculation.wire),
             judged_tokens=round_.judged_tokens(outcome),
             trimmed_tokens=round_.trimmed_tokens,
             wrong_tokens=round_.wrong_tokens,
@@ -396,12 +396,6 @@ class RoundMachine:
         self._over()
         behind = self._went_on(round_, outcome, event, now_s)
         return [Measured(timing), *behind[:-1], Send(chunk), *behind[-1:]]
-
-    def _is_exact(self, plan: DraftPlan | None, block: Block, outcome: Verified) -> bool:
-        """Whether what a round committed has the target's own law; of a judged one, whether nothing was let pass."""
-        if block.rule is AcceptanceRule.SEMANTIC:
-            return not outcome.overrides
-        return plan is None or PROTOCOLS[plan.protocol].lossless(self._rules.speculation.wire) or not block.draft
 
     def _went_on(self, round_: OpenRound, outcome: Verified, event: Decided, now_s: float) -> list[Effect]:
         """The verifier makes the next round by itself, if it may."""

@@ -3,11 +3,12 @@
 from dataclasses import dataclass, field, replace
 
 from outrider.contracts.drafting import Draft, DraftPlan
+from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.requests import ProtocolName
 from outrider.contracts.stretches import overtaken, still_open, survivals_behind
 from outrider.contracts.trimming import trimmed
-from outrider.contracts.verifying import Block, OwnDraft, Verified
-from outrider.rounds.blocks import judged_tokens
+from outrider.contracts.verifying import AcceptanceRule, Block, OwnDraft, Verified
+from outrider.protocols.registry import PROTOCOLS
 from outrider.rounds.events import Exchange
 from outrider.rounds.looked_up import LOOKUP, LookedUp
 from outrider.rounds.timing import RoundTiming
@@ -116,8 +117,18 @@ class OpenRound:
         return self.exchanges[0].model if self.exchanges else None
 
     def judged_tokens(self, outcome: Verified) -> int:
-        """How many of its mismatches were judged."""
-        return 0 if self.unanswered else judged_tokens(self.verified, outcome)
+        """How many of its mismatches were judged: those that passed, and the one that did not."""
+        block = self.verified
+        if self.unanswered or block.rule is not AcceptanceRule.SEMANTIC:
+            return 0
+        return len(outcome.overrides) + (outcome.accepted_len < len(block.draft))
+
+    def is_exact(self, outcome: Verified, wire: WireFormat) -> bool:
+        """Whether what it committed has the target's own law; of a judged draft, whether nothing was let pass."""
+        if self.plan is None:
+            return True
+        protocol = PROTOCOLS[self.plan.protocol]
+        return not outcome.overrides if protocol.judged else protocol.lossless(wire)
 
     def timing(self, outcome: Verified, committed_tokens: int, now_s: float, arm: Arm) -> RoundTiming:
         """Of the round, which was begun under an arm and ends now."""

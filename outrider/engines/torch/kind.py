@@ -1,10 +1,14 @@
 """Engines on torch. Free of torch until one is built."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from outrider.contracts.errors import ParameterError
 from outrider.engines.kinds import BuiltDrafter, BuiltVerifier, DrafterSpec, VerifierKind, VerifierSpec, cuda_dtype
 from outrider.engines.limits import EngineLimits, gpu_kv_bytes
+
+if TYPE_CHECKING:
+    from outrider.models.loading import LoadedModel
 
 INT8 = "int8"
 
@@ -35,6 +39,13 @@ def _settled_limits(spec: VerifierSpec) -> EngineLimits:
 def torch_drafter(spec: DrafterSpec) -> BuiltDrafter:
     """``TorchDrafter`` over a distilled drafter or any Hugging Face causal LM."""
     from outrider.engines.drafter.engine import TorchDrafter  # noqa: PLC0415
+
+    loaded = loaded_drafter(spec)
+    return BuiltDrafter(TorchDrafter(loaded, spec.limits), loaded)
+
+
+def loaded_drafter(spec: DrafterSpec) -> "LoadedModel":
+    """The draft model, in what it computes in; raises as ``drafter_dtype`` and ``load_drafter`` do."""
     from outrider.engines.torch.int8 import quantise_linears  # noqa: PLC0415
     from outrider.models.loading import load_drafter  # noqa: PLC0415
 
@@ -42,7 +53,7 @@ def torch_drafter(spec: DrafterSpec) -> BuiltDrafter:
     loaded = load_drafter(spec.model, spec.target, dtype="float32" if dtype == INT8 else dtype, device=spec.device)
     if dtype == INT8:
         quantise_linears(loaded.model)
-    return BuiltDrafter(TorchDrafter(loaded, spec.limits), loaded)
+    return loaded
 
 
 def drafter_dtype(spec: DrafterSpec) -> str:

@@ -69,13 +69,12 @@ def decide_open(
 ) -> list[BlockDecision]:
     """The decision of each, given what its device sent: every judge is asked once for all of its rounds."""
     answers: list[Sequence[bool] | None] = [None] * len(rounds)
-    by_judge: dict[str, list[int]] = {}
+    by_judge: dict[str, list[tuple[int, Question]]] = {}
     for index, (open_round, hidden) in enumerate(rounds):
         if hidden is not None:
-            by_judge.setdefault(open_round.block.judge, []).append(index)
-    for name, indices in by_judge.items():
-        asked = [(open_round, hidden) for index in indices for open_round, hidden in [rounds[index]]]
-        questions = [open_round.question(hidden) for open_round, hidden in asked if hidden is not None]
-        for index, answer in zip(indices, judged(judges[name], questions), strict=True):
+            by_judge.setdefault(open_round.block.judge, []).append((index, open_round.question(hidden)))
+    for name, asked in by_judge.items():
+        told = judged(judges[name], [question for _, question in asked])
+        for (index, _), answer in zip(asked, told, strict=True):
             answers[index] = answer
     return [open_round.decide(answer) for (open_round, _), answer in zip(rounds, answers, strict=True)]

@@ -7,10 +7,9 @@ import torch
 from outrider.contracts.errors import ParameterError
 from outrider.engines.kinds import DrafterSpec
 from outrider.engines.limits import EngineLimits
-from outrider.engines.torch.int8 import quantise_linears
-from outrider.engines.torch.kind import INT8, TORCH_VERIFIER, drafter_dtype
+from outrider.engines.torch.kind import TORCH_VERIFIER, drafter_dtype, loaded_drafter
 from outrider.engines.torch.served import draft_model, target_model
-from outrider.models.loading import LoadedModel, load_drafter, load_target
+from outrider.models.loading import LoadedModel, load_target
 from outrider.training.head.paged_texts import PagedTexts
 from outrider.training.tasks.task import Task
 from outrider.training.traces import prompt_ids
@@ -55,6 +54,11 @@ class Pair:
     target: PagedTexts
     drafter: PagedTexts
 
+    @property
+    def drafter_width(self) -> int:
+        """Numbers in a drafter's hidden state."""
+        return int(self.models.drafter.model.config.get_text_config(decoder=True).hidden_size)
+
     def ends(self, token_id: int) -> bool:
         """Whether a token ends an answer."""
         return token_id in self.models.target.eos_token_ids
@@ -76,12 +80,7 @@ def load_pair(spec: PairSpec) -> Models:
     asked = DrafterSpec("torch", spec.drafter, spec.target, spec.drafter_dtype, spec.device, 1, EngineLimits(None))
     settled = replace(spec, dtype=dtype, drafter_dtype=drafter_dtype(asked))
     target = load_target(spec.target, dtype=dtype, device=spec.device)
-    narrow = settled.drafter_dtype == INT8
-    loaded_as = "float32" if narrow else settled.drafter_dtype
-    drafter = load_drafter(spec.drafter, spec.target, dtype=loaded_as, device=spec.device)
-    if narrow:
-        quantise_linears(drafter.model)
-    return Models(settled, target, drafter)
+    return Models(settled, target, loaded_drafter(asked))
 
 
 def paged(models: Models, texts: int, tokens: int) -> Pair:

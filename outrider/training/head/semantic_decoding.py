@@ -156,8 +156,7 @@ def _drafted(pair: Pair, states: Sequence[_State]) -> tuple[list[list[int]], lis
             drafts[at].append(token_id)
             states[at].drafter.extend([token_id])
         going = [at for at in going if len(drafts[at]) < most[at] and not pair.ends(drafts[at][-1])]
-    width = int(pair.models.drafter.model.config.get_text_config(decoder=True).hidden_size)
-    nothing = np.empty((0, width), np.float32)
+    nothing = np.empty((0, pair.drafter_width), np.float32)
     return drafts, [np.concatenate(own) if own else nothing for own in hidden]
 
 

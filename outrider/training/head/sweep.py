@@ -63,11 +63,15 @@ def sweep(
     rules: dict[str, Rule] = {STRICT: StrictRule(), **(others or {})}
     rules |= {_name(*key): rule for key, rule in named.items()}
     decoded = decode(pair, tasks, rules, window_tokens=window_tokens, batch=batch, rounding=rounding, progress=progress)
-    width = int(pair.models.drafter.model.config.get_text_config(decoder=True).hidden_size)
     strict = decoded[STRICT]
     rows = [
         _row(
-            "head", link, threshold, decoded[_name(threshold, link)], strict, round_s(links[link], window_tokens, width)
+            "head",
+            link,
+            threshold,
+            decoded[_name(threshold, link)],
+            strict,
+            round_s(links[link], window_tokens, pair.drafter_width),
         )
         for threshold, link in named
     ]
