@@ -44,6 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--weight-decay", type=float, help="of AdamW")
     add("--epochs", type=int, help="at most")
     add("--patience", type=int, help="epochs without a lower validation loss, after which it ends")
+    add("--hidden-field", help="of drafters' hidden states on the link: fp32, fp16 or int8, as wire.hidden_field")
     add("--window-tokens", type=int, help="drafted a round where thresholds are compared")
     add("--thresholds", type=_numbers, help="to compare, ascending from 0, separated by commas")
     add("--most-drop", type=float, help="of the mean score, that the chosen threshold may cost")

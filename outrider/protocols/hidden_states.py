@@ -12,6 +12,7 @@ from outrider.sampling.rounding import round_floats
 from outrider.wire.bits import BitReader, BitWriter
 
 GROUP = 32
+STATE_FIELDS = (FloatField.FP32, FloatField.FP16, FloatField.INT8)
 _LARGEST = {FloatField.FP16: float(np.finfo(np.float16).max)}  # more would be infinite
 
 

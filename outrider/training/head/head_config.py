@@ -4,6 +4,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from outrider.contracts.errors import ParameterError
+from outrider.contracts.exchanged import FloatField
+from outrider.protocols.hidden_states import STATE_FIELDS
 from outrider.training.head.fitting import FitConfig
 from outrider.training.head.importance import Smoothing
 from outrider.training.head.pair import PairSpec
@@ -23,6 +25,10 @@ _COUNTS = (
     "window_tokens",
 )
 _RANGES = (("least_repair_share", 0.01, 1.0), ("dropout", 0.0, 0.99), ("weight_decay", 0.0, 10.0))
+_CHOICES = {
+    "relabelling": [*map(str, Smoothing), UNRELABELLED],
+    "hidden_field": [field.value for field in STATE_FIELDS],
+}
 _THRESHOLDS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
@@ -34,7 +40,7 @@ class HeadConfig:
     drafter: str  # name, path, or a file made by ``outrider distill``
     out: Path  # file to write, ``*.safetensors``. Labels and the report lie beside it under its name
     labels: Path | None = None  # labels made before, or to be made there; None: beside ``out``
-    max_new_tokens: int = 192  # length limit of an answer
+    max_new_tokens: int = 224  # length limit of an answer
     mismatches_per_task: int | None = 16  # tried at most, a seeded sample; None: all
     least_mismatches: int = 200  # without which there is no training
     batch: int = 96  # texts written at once
@@ -49,6 +55,7 @@ class HeadConfig:
     weight_decay: float = 0.1
     epochs: int = 60  # at most
     patience: int = 6  # epochs without a lower validation loss
+    hidden_field: str = FloatField.FP16.value  # of drafters' states as it learns them: ``wire.hidden_field`` in service
     window_tokens: int = 24  # drafted a round where thresholds are compared
     thresholds: tuple[float, ...] = _THRESHOLDS  # ascending from 0: compared on the calibration tasks
     most_drop: float = 0.01  # of the mean score, that the chosen threshold may cost
@@ -66,16 +73,20 @@ class HeadConfig:
         for field in ("kappa", "temperature", "learning_rate", "most_drop"):
             if not (value := getattr(self, field)) > 0:
                 raise ParameterError(field, "a number > 0", value)
-        for field, least, most in _RANGES:
-            if not least <= (value := getattr(self, field)) <= most:
-                raise ParameterError(field, f"a number in {least:g}..{most:g}", value)
+        self._check_ranges()
         rising = list(self.thresholds) == sorted(set(self.thresholds))
         if not rising or not self.thresholds or self.thresholds[0] != 0.0 or self.thresholds[-1] > 1.0:
             raise ParameterError("thresholds", "numbers that rise from 0 to at most 1", self.thresholds)
-        if self.relabelling not in (allowed := [*map(str, Smoothing), UNRELABELLED]):
-            raise ParameterError("relabelling", f"one of {', '.join(allowed)}", self.relabelling)
         if self.out.suffix != ".safetensors":
             raise ParameterError("out", "a file name ending in .safetensors", str(self.out))
+
+    def _check_ranges(self) -> None:
+        for field, least, most in _RANGES:
+            if not least <= (value := getattr(self, field)) <= most:
+                raise ParameterError(field, f"a number in {least:g}..{most:g}", value)
+        for field, allowed in _CHOICES.items():
+            if (name := getattr(self, field)) not in allowed:
+                raise ParameterError(field, f"one of {', '.join(allowed)}", name)
 
     @property
     def pair(self) -> PairSpec:

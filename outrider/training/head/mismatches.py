@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from outrider.contracts.exchanged import ArrayData, FloatRow
+from outrider.contracts.exchanged import ArrayData, FloatField, FloatRow, WireFormat
+from outrider.protocols.hidden_states import rounded_states
 from outrider.training.head.paged_texts import PagedText, PagedTexts, Rows
 from outrider.training.head.pair import Pair
 from outrider.verification.semantic import mismatches
@@ -20,6 +21,15 @@ Rounding = Callable[[FloatRow], FloatRow]  # [M, d] drafter states, as they are 
 def as_computed(hidden: FloatRow) -> FloatRow:
     """No rounding."""
     return hidden
+
+
+def as_sent(field: FloatField) -> Rounding:
+    """To a field, as in service."""
+
+    def rounded(hidden: FloatRow) -> FloatRow:
+        return rounded_states(hidden, WireFormat(vocab_size=2, hidden_field=field, hidden_width=hidden.shape[1]))
+
+    return rounded
 
 
 @dataclass(frozen=True, slots=True)

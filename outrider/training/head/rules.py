@@ -1,6 +1,6 @@
 """What may decide about mismatches: a head on a link, and rules that need none, to compare it with."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -102,3 +102,9 @@ class RankRule:
     def accepts(self, facts: RoundFacts) -> Sequence[bool]:
         """By the draft token's rank."""
         return [bool(rank < self.most) for rank in facts.draft_ranks]
+
+
+HEAD_FREE: Mapping[str, Rule] = {
+    **{f"probability >= {least}": ProbabilityRule(least) for least in (0.5, 0.4, 0.3, 0.2, 0.1, 0.05)},
+    **{f"rank <= {most}": RankRule(most) for most in (2, 3)},
+}

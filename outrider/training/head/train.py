@@ -12,6 +12,7 @@ from scipy.stats import rankdata
 from tqdm import tqdm
 
 from outrider.contracts.errors import ParameterError
+from outrider.contracts.exchanged import FloatField
 from outrider.models.head_file import HeadInfo, read_head, save_head
 from outrider.training.head.division import Division, is_validation
 from outrider.training.head.examples import Examples, Lesson, examples
@@ -20,19 +21,15 @@ from outrider.training.head.head_config import UNRELABELLED, HeadConfig
 from outrider.training.head.importance import Floats, Smoothing
 from outrider.training.head.label_file import header_of, make_labels, read_labels
 from outrider.training.head.links import EVALUATED, LinkRanges, LinkScale
-from outrider.training.head.mismatches import HiddenPair, Rounding, as_computed, hidden_at
+from outrider.training.head.mismatches import HiddenPair, as_sent, hidden_at
 from outrider.training.head.pair import Asked, Models, ask, load_pair, paged
 from outrider.training.head.replacing import LabelledAnswer, texts_needed
-from outrider.training.head.rules import ProbabilityRule, RankRule, Rule
+from outrider.training.head.rules import HEAD_FREE
 from outrider.training.head.sweep import STRICT, SweptRow, sweep, worst_bounds
 from outrider.training.head.threshold import choose_threshold
 from outrider.verification.decision_head import DecisionHead, HeadWeights, csi_features
 
 _LEAST_OF_A_KIND = 10  # critical, and harmless, mismatches among those validated on as well as among the others
-_BASELINES: dict[str, Rule] = {
-    **{f"probability >= {least}": ProbabilityRule(least) for least in (0.5, 0.4, 0.3, 0.2, 0.1, 0.05)},
-    **{f"rank <= {most}": RankRule(most) for most in (2, 3)},
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +85,6 @@ def train_head(
     config: HeadConfig,
     tasks: Division,
     *,
-    rounding: Rounding = as_computed,
     progress: bool = True,
     on_stage: Callable[[str], None] = lambda _stage: None,
 ) -> HeadReport:
@@ -97,7 +93,6 @@ def train_head(
     Args:
         config: how.
         tasks: to learn from, to choose the threshold on, and to report on.
-        rounding: what the link makes of a drafter's hidden states.
         progress: show progress bars on stderr.
         on_stage: told what begins.
 
@@ -108,7 +103,7 @@ def train_head(
     """
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    models = load_pair(config.pair)
+    models, rounding = load_pair(config.pair), as_sent(FloatField(config.hidden_field))
     training, calibration, test = (
         ask(models, list(part), config.max_new_tokens) for part in (tasks.training, tasks.calibration, tasks.test)
     )
@@ -141,7 +136,7 @@ def train_head(
             window_tokens=config.window_tokens,
             batch=config.batch,
             rounding=rounding,
-            others=_BASELINES,
+            others=HEAD_FREE,
             progress=progress,
         )
 

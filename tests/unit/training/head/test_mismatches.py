@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from outrider.training.head.mismatches import along, find_mismatches, hidden_at
+from outrider.contracts.exchanged import FloatField
+from outrider.training.head.mismatches import along, as_sent, find_mismatches, hidden_at
 from outrider.training.head.pair import Models, ask, paged
 from tests.unit.training.head.tiny_pairs import LIMIT, greedy, load, rows, tasks
 
@@ -47,7 +48,7 @@ def test_drafter_states_are_as_the_link_leaves_them(folders: tuple[str, str], mo
     found = find_mismatches(drafted, answer)
     assert found
     plain = hidden_at(pair, one.prompt_ids, answer, found)
-    rounded = hidden_at(pair, one.prompt_ids, answer, found, lambda hidden: hidden.astype(np.float16))
+    rounded = hidden_at(pair, one.prompt_ids, answer, found, as_sent(FloatField.FP16))
     assert np.array_equal(rounded.drafter, plain.drafter.astype(np.float16).astype(np.float32))
     assert rounded.drafter.dtype == np.float32
     assert not np.array_equal(rounded.drafter, plain.drafter)
