@@ -6,7 +6,9 @@ position of a small pair, from both models' distributions; link times follow fro
 without headers, and step times are the papers'.
 
 ``wisv``: Table I from its printed AALs and rounds, the acceptances behind it, each method at its own best window, what
-our own selection drafts there, and which of WISV's two uploads is the faster one. Arithmetic and simulation, no model.
+our own selection drafts there, and which of WISV's two uploads is the faster one: arithmetic and simulation, no model.
+``--parts frontier``: what the configured decision head, and rules without one, cost in score and bring in accepted
+length. ``--parts cluster``: the rows of Table I and Figure 7's links on a cluster of its own over emulated links.
 """
 
 import argparse
@@ -21,9 +23,11 @@ from bench.papers.tslt import reproduce_tslt
 from bench.papers.wisv.choices import METHODS
 from bench.papers.wisv.reproduce import reproduce_wisv
 from bench.papers.wisv.rounds import TABLE_1_POINT
-from cluster.options import add_output_options, check_plots
+from bench.papers.wisv_pair.command import add_options, cluster_part, frontier_part
+from cluster.options import add_config_options, add_output_options, check_plots
 
 _OF_PAIRS = {"tslt": reproduce_tslt, "dssd": reproduce_dssd}
+_OF_HEADS = {"frontier": frontier_part, "cluster": cluster_part}
 
 
 def main(argv: Sequence[str]) -> None:
@@ -34,7 +38,7 @@ def main(argv: Sequence[str]) -> None:
     papers = parser.add_subparsers(dest="paper", required=True, metavar="PAPER")
     for name in _OF_PAIRS:
         _add_pair_options(papers.add_parser(name, help="of a pair of models"))
-    _add_wisv_options(papers.add_parser("wisv", help="of Table I, without a model"))
+    _add_wisv_options(papers.add_parser("wisv", help="of Table I, and with a decision head"))
     args = parser.parse_args(argv)
     found = _wisv(args) if args.paper == "wisv" else _of_pair(args)
     if args.json is not None:
@@ -60,7 +64,12 @@ def _add_wisv_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"to show our own choice for, as far as they are registered (default: {' '.join(METHODS)})",
     )
-    add_output_options(parser, "draw latency and AAL over the window")
+    parser.add_argument(
+        "--parts", nargs="+", default=["printed"], choices=("printed", *_OF_HEADS), help="(default: printed)"
+    )
+    add_config_options(parser)
+    add_options(parser)
+    add_output_options(parser, "draw what is printed")
 
 
 def _of_pair(args: argparse.Namespace) -> dict[str, object]:
@@ -71,4 +80,5 @@ def _of_pair(args: argparse.Namespace) -> dict[str, object]:
 
 def _wisv(args: argparse.Namespace) -> dict[str, object]:
     check_plots(args.plots)
-    return reproduce_wisv(TABLE_1_POINT, args.protocols, args.plots)
+    found = reproduce_wisv(TABLE_1_POINT, args.protocols, args.plots) if "printed" in args.parts else {}
+    return found | {name: part(args) for name, part in _OF_HEADS.items() if name in args.parts}

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from tqdm import tqdm
 
 from bench.harness.prompts import PROMPTS
+from bench.harness.running import RunningService
 from bench.load.client import open_client
 from bench.protocols.plan import CHEAPEST, METHODS, NO_DRAFT, Cell, Turn, options, turns
 from bench.protocols.rounds import Response
-from bench.protocols.service import MeasuredService
+from bench.protocols.service import ask
 from outrider.config.schema import Config
 from outrider.contracts.drafting import DraftPlan
 
@@ -35,7 +36,7 @@ async def measure(
     """One request at a time; yields each cell's responses."""
     per_cell = len(METHODS) * amount.prompts * amount.repeats
     async with open_client(url, _TIMEOUT_S) as client:
-        service = MeasuredService(client, config)
+        service = RunningService(client, config)
         with tqdm(total=len(chosen) * per_cell, desc="warming up", disable=None) as bar:
             await _warm_up(service)
             link: tuple[float, float] | None = None
@@ -49,7 +50,7 @@ async def measure(
 
 
 async def _cell(
-    service: MeasuredService,
+    service: RunningService,
     cell: Cell,
     amount: Amount,
     plans: dict[str, DraftPlan | None],
@@ -58,31 +59,31 @@ async def _cell(
     found = []
     for turn in turns(amount.repeats, amount.prompts):
         asked = options(turn.method, plans[turn.method])
-        found.append(await service.ask(cell, turn, PROMPTS[turn.prompt], amount.tokens, asked))
+        found.append(await ask(service, cell, turn, PROMPTS[turn.prompt], amount.tokens, asked))
         on_response()
     return found
 
 
-async def _warm_up(service: MeasuredService) -> None:
+async def _warm_up(service: RunningService) -> None:
     """Code paths, and the acceptance statistics of all rules: what ``cheapest`` chooses by."""
     await service.emulate(_WARM.profile)
     for temperature in (0.0, 1.0):
         cell = Cell(_WARM.rate_mbps, _WARM.rtt_ms, temperature)
         for number, method in enumerate(METHODS):
             asked = options(method, DraftPlan("token_ids", 2))
-            await service.ask(cell, Turn(0, number, method), PROMPTS[-1 - number], _PILOT_TOKENS, asked)
+            await ask(service, cell, Turn(0, number, method), PROMPTS[-1 - number], _PILOT_TOKENS, asked)
 
 
-async def _settle(service: MeasuredService, cell: Cell) -> None:
+async def _settle(service: RunningService, cell: Cell) -> None:
     """Change the link, and send enough over it for the coordinator to know: rows up (dsd) and down (dssd)."""
     await service.emulate(cell.profile)
     sampled = Cell(cell.rate_mbps, cell.rtt_ms, 1.0)
     for protocol in ("dsd", "dssd"):
         asked = options(protocol, DraftPlan(protocol, 1))
-        await service.ask(sampled, Turn(0, 0, protocol), PROMPTS[-1], _SETTLING_TOKENS, asked)
+        await ask(service, sampled, Turn(0, 0, protocol), PROMPTS[-1], _SETTLING_TOKENS, asked)
 
 
-async def _pilot(service: MeasuredService, cell: Cell, method: str) -> DraftPlan | None:
+async def _pilot(service: RunningService, cell: Cell, method: str) -> DraftPlan | None:
     """The plan to hold a method to: what the service chose most often when the protocol was named and the window free.
 
     A draft of one token if it chose none; None for methods that are held to nothing.
@@ -90,7 +91,7 @@ async def _pilot(service: MeasuredService, cell: Cell, method: str) -> DraftPlan
     if method in (NO_DRAFT, CHEAPEST):
         return None
     protocol = method
-    answer = await service.ask(cell, Turn(0, 0, method), PROMPTS[-2], _PILOT_TOKENS, options(method))
+    answer = await ask(service, cell, Turn(0, 0, method), PROMPTS[-2], _PILOT_TOKENS, options(method))
     counts = Counter(choice.plan for choice in answer.choices if choice.plan is not None)
     single = DraftPlan(protocol, 1, (1,) if protocol == "tslt_tree" else ())
     return counts.most_common(1)[0][0] if counts else single

@@ -1,0 +1,107 @@
+"""What rules of acceptance cost in score and bring in accepted length (WISV's Figures 3 and 5), all on the same tasks.
+
+Both models run in this process; a link enters by what the head is told of it. See ``outrider.training.head.sweep``.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from outrider.contracts.exchanged import FloatField
+from outrider.models.head_file import Head
+from outrider.training.head.links import EVALUATED
+from outrider.training.head.mismatches import as_sent
+from outrider.training.head.pair import Asked, Pair
+from outrider.training.head.rules import HEAD_FREE
+from outrider.training.head.sweep import STRICT, SweptRow, sweep
+
+MOST_DROP, GOAL_AAL, GOAL_ROUNDS = 0.01, 0.30, 0.25  # of the mean score; of strict verification's figures
+HEAD, UNAWARE = "head", "head, not told of links"  # the second: learnt without relabelling
+FREE = "no head"
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """All rules at one window."""
+
+    window: int
+    tasks: int
+    rows: tuple[SweptRow, ...]  # ``rule`` is HEAD, UNAWARE, STRICT or a rule without a head
+
+    @property
+    def strict(self) -> SweptRow:
+        """Greedy verification."""
+        return next(row for row in self.rows if row.rule == STRICT)
+
+    @property
+    def gains(self) -> list["Gain"]:
+        """Of every rule but strict verification; of a head on each link."""
+        return [Gain.over(self.strict, row) for row in self.rows if row.rule != STRICT]
+
+    def best_within(self, kind: str) -> "Gain | None":
+        """The longest accepted length of HEAD, UNAWARE or FREE whose measured drop is under the limit, if any's is."""
+        own = [gain for gain in self.gains if (gain.row.rule if gain.row.link else FREE) == kind]
+        within = [gain for gain in own if gain.row.drop < MOST_DROP]
+        return max(within, key=lambda gain: gain.more_aal, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """Over strict verification, as shares of its figures."""
+
+    row: SweptRow
+    more_aal: float
+    fewer_rounds: float
+
+    @classmethod
+    def over(cls, strict: SweptRow, row: SweptRow) -> "Gain":
+        """What a rule brings."""
+        return cls(row, row.aal / strict.aal - 1.0, 1.0 - row.rounds / strict.rounds)
+
+    @property
+    def reached(self) -> bool:
+        """Whether it is what WISV aims at."""
+        return self.row.drop < MOST_DROP and self.more_aal >= GOAL_AAL and self.fewer_rounds >= GOAL_ROUNDS
+
+
+def frontier(
+    pair: Pair,
+    asked: Sequence[Asked],
+    heads: Mapping[str, Head],
+    window: int,
+    thresholds: Sequence[float],
+    *,
+    batch: int,
+    field: FloatField,
+) -> Frontier:
+    """Measure at one window.
+
+    Args:
+        pair: with room for ``batch`` texts of prompt, answer and window.
+        asked: tasks that nobody learnt from.
+        heads: by ``HEAD`` and perhaps ``UNAWARE``, of this pair.
+        window: tokens drafted a round.
+        thresholds: of rejection.
+        batch: texts computed at once.
+        field: of hidden states on the link.
+    """
+    rows: list[SweptRow] = []
+    for name, head in heads.items():
+        swept = sweep(
+            pair,
+            asked,
+            head.decisions.weights,
+            thresholds,
+            EVALUATED,
+            window_tokens=window,
+            batch=batch,
+            rounding=as_sent(field),
+            others=None if rows else HEAD_FREE,
+        )
+        rows += _named(name, swept, more=bool(rows))
+    return Frontier(window, len(asked), tuple(rows))
+
+
+def _named(name: str, swept: Sequence[SweptRow], *, more: bool) -> list[SweptRow]:
+    """Rows of one head under its name; strict verification and rules without a head are kept once."""
+    own = [replace(row, rule=name) for row in swept if row.rule == HEAD]
+    return own if more else own + [row for row in swept if row.rule != HEAD]

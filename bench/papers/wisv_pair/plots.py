@@ -1,0 +1,66 @@
+"""Frontiers of score and accepted length, and latency over the window by link (WISV's Figures 3, 4, 5 and 7)."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.papers.wisv_pair.figures import Row
+from bench.papers.wisv_pair.frontier import HEAD, UNAWARE, Frontier
+from cluster.reports.plots import COLOURS, describe, figure, save
+from outrider.training.head.links import EVALUATED
+
+
+def plot_thresholds(file: Path, found: Frontier) -> None:
+    """Score over the threshold on each link (Figure 3), with and without knowledge of links (Figure 5)."""
+    kinds = [kind for kind in (HEAD, UNAWARE) if any(row.rule == kind for row in found.rows)]
+    drawn = figure(5.5 * len(kinds), 4.2)
+    for axes, kind in zip(drawn.subplots(1, len(kinds), sharey=True, squeeze=False)[0], kinds, strict=True):
+        for link, colour in zip(EVALUATED, COLOURS, strict=False):
+            own = [row for row in found.rows if (row.rule, row.link) == (kind, link)]
+            axes.plot([row.threshold for row in own], [row.score for row in own], "o-", color=colour, label=link)
+        axes.axhline(found.strict.score, color="black", linestyle="--", label="strict")
+        describe(axes, f"{kind}, K = {found.window}", "threshold", "score")
+    drawn.legend(*drawn.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
+    save(drawn, file)
+
+
+def plot_frontier(file: Path, found: Frontier) -> None:
+    """Accepted length over score, of heads by link and of rules without a head."""
+    drawn = figure(7.0, 5.0)
+    axes = drawn.subplots()
+    for link, colour in zip(EVALUATED, COLOURS, strict=False):
+        own = [row for row in found.rows if (row.rule, row.link) == (HEAD, link)]
+        axes.plot([row.score for row in own], [row.aal for row in own], "o-", color=colour, label=f"head, {link}")
+    free = [row for row in found.rows if not row.link and row is not found.strict]
+    for kind, colour, marker in (("probability", COLOURS[4], "s-"), ("rank", COLOURS[5], "^-")):
+        own = [row for row in free if row.rule.startswith(kind)]
+        axes.plot([row.score for row in own], [row.aal for row in own], marker, color=colour, label=f"{kind} alone")
+    axes.scatter([found.strict.score], [found.strict.aal], 90, "black", marker="*", label="strict", zorder=3)
+    describe(axes, f"{found.tasks} tasks, K = {found.window}", "score", "tokens committed per round (AAL)")
+    axes.legend(fontsize=8)
+    save(drawn, file)
+
+
+def plot_latencies(file: Path, found: Sequence[Row]) -> None:
+    """Latency of an answer over the window (Figures 4 and 7)."""
+    links = list(dict.fromkeys(row.link for row in found))
+    methods = list(dict.fromkeys(row.method for row in found if row.window is not None))
+    across = min(3, len(links))
+    drawn = figure(4.2 * across, 3.6 * -(-len(links) // across))
+    panels = drawn.subplots(-(-len(links) // across), across, squeeze=False).flat
+    for axes, link in zip(panels, links, strict=False):
+        for method, colour in zip(methods, COLOURS, strict=False):
+            own = [row for row in found if (row.link, row.method) == (link, method) and row.window is not None]
+            own.sort(key=lambda row: row.window or 0)
+            seconds = [row.latency_s for row in own]
+            axes.plot([row.window for row in own], [one.mean for one in seconds], "o-", color=colour, label=method)
+            axes.fill_between(
+                [row.window or 0 for row in own],
+                [one.low for one in seconds],
+                [one.high for one in seconds],
+                color=colour,
+                alpha=0.15,
+            )
+        axes.set_yscale("log")
+        describe(axes, link, "window", "seconds of an answer")
+    drawn.legend(*drawn.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(methods))
+    save(drawn, file)
