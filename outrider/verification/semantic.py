@@ -58,13 +58,20 @@ class MismatchJudge(Protocol):
 def judged(judge: MismatchJudge, questions: Sequence[Question]) -> list[Sequence[bool]]:
     """A judge's answers; of a question that it fails at all mismatches are rejected, and of no other."""
     try:
-        answers = list(judge.accepts(questions)) if questions else []
+        answers = _checked(judge.accepts(questions), questions) if questions else []
     except Exception as error:  # noqa: BLE001 (whoever else is in the batch is not to suffer)
         if len(questions) == 1:
             event(_LOG, "judge_failed", logging.ERROR, reason=f"{type(error).__name__}: {error}")
             return [[False] * len(questions[0].drafter_hidden)]
         return [answer for question in questions for answer in judged(judge, [question])]
     return answers
+
+
+def _checked(answers: Sequence[Sequence[bool]], questions: Sequence[Question]) -> list[Sequence[bool]]:
+    needed, found = [len(one.drafter_hidden) for one in questions], [len(one) for one in answers]
+    if found != needed:
+        raise ShapeError(f"a judge needs to answer for blocks of {needed} mismatches, found {found} answers")
+    return list(answers)
 
 
 def mismatches(choices: Sequence[int], draft: Sequence[int]) -> tuple[int, ...]:

@@ -18,6 +18,10 @@ CANDIDATES = gate("candidates_and")
 LATE = ("tests/unit/serve_app/coordination/test_late_drafts.py", "-k", "does_not_change_the_law")
 STRETCHES = ("tests/unit/engines/verifier/test_stepper.py", "-k", "own_draft or drafts_itself")
 FUSED = ("tests/unit/engines/torch/test_fused.py", "-k", "what_transformers_say")
+JUDGED = ("tests/unit/verification/test_semantic.py",)
+HEADS = ("tests/unit/verification/test_decision_head.py",)
+TWO_STEPS = ("tests/unit/engines/verifier/test_two_steps.py",)
+SEMANTIC_ROUNDS = ("tests/unit/serve_app/coordination/test_semantic_rounds.py",)
 PRODUCTS = ("tests/unit/engines/torch/test_products.py",)
 
 FAULTS = (
@@ -318,5 +322,77 @@ FAULTS = (
         "generation.answered = (job.request, draft)",
         "generation.answered = None",
         ("tests/unit/engines/drafter",),
+    ),
+    Fault(
+        "a mismatch passes though one before it was rejected",
+        "tuple(at for at, _ in takewhile(itemgetter(1), zip(found, accepted, strict=True)))",
+        "tuple(at for at, passes in zip(found, accepted, strict=True) if passes)",
+        JUDGED,
+    ),
+    Fault(
+        "a rejected token stands, and not the target's",
+        "BlockDecision(tuple(range(rejected)), choices[rejected], overrides=passed)",
+        "BlockDecision(tuple(range(rejected)), draft[rejected], overrides=passed)",
+        JUDGED,
+    ),
+    Fault(
+        "of a block that is accepted whole nobody is told what passed",
+        "choices[len(draft)] if bonus else None, overrides=passed)",
+        "choices[len(draft)] if bonus else None)",
+        JUDGED,
+    ),
+    Fault(
+        "a judge that fails lets all mismatches pass",
+        "return [[False] * len(questions[0].drafter_hidden)]",
+        "return [[True] * len(questions[0].drafter_hidden)]",
+        JUDGED,
+    ),
+    Fault(
+        "a judge that fails at one block fails at those beside it",
+        "return [answer for question in questions for answer in judged(judge, [question])]",
+        "return [[False] * len(question.drafter_hidden) for question in questions]",
+        JUDGED,
+    ),
+    Fault(
+        "a mismatch whose probability is the threshold itself passes",
+        "(rejection_probs < self.threshold)",
+        "(rejection_probs <= self.threshold)",
+        HEADS,
+    ),
+    Fault(
+        "a head takes one model's state for the other's",
+        "[w.drafter(drafter_hidden), w.target(target_hidden), w.csi(csi)]",
+        "[w.drafter(target_hidden), w.target(drafter_hidden), w.csi(csi)]",
+        HEADS,
+    ),
+    Fault(
+        "all blocks are judged by the link of the first",
+        "[csi_features(one.channel) for one in questions]",
+        "[csi_features(questions[0].channel) for one in questions]",
+        HEADS,
+    ),
+    Fault(
+        "where a device does not answer its mismatches pass",
+        "answers = [False] * len(self.mismatches) if accepted is None else accepted",
+        "answers = [True] * len(self.mismatches) if accepted is None else accepted",
+        TWO_STEPS,
+    ),
+    Fault(
+        "a judge sees the target's states one row late",
+        "OpenRound(block, tuple(choices), tuple(found), hidden[found])",
+        "OpenRound(block, tuple(choices), tuple(found), hidden[[row - 1 for row in found]])",
+        TWO_STEPS,
+    ),
+    Fault(
+        "a round in which something passed is called exact",
+        "return not outcome.overrides if protocol.judged else",
+        "return True if protocol.judged else",
+        SEMANTIC_ROUNDS,
+    ),
+    Fault(
+        "mismatches are judged where nobody allowed it",
+        "if (judged and PROTOCOLS[name].judged) or",
+        "if PROTOCOLS[name].judged or",
+        SEMANTIC_ROUNDS,
     ),
 )

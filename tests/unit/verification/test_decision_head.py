@@ -69,10 +69,11 @@ def test_an_answer_does_not_depend_on_what_is_asked_beside_it() -> None:
     assert len({answer for answers in head.accepts(questions) for answer in answers}) == 2
 
 
-def test_the_ends_of_the_threshold_reject_all_and_none() -> None:
+def test_what_reaches_the_threshold_is_rejected_at_0_all_and_at_1_none() -> None:
     asked = [question(seed, 5) for seed in range(10)]
     assert not any(map(any, DecisionHead(weights(), 0.0).accepts(asked)))
     assert all(map(all, DecisionHead(weights(), 1.0).accepts(asked)))
+    assert DecisionHead(weights(), 0.25).passes(np.array([0.2, 0.25, 0.3])).tolist() == [True, False, False]
     for bad in (-0.1, 1.1, math.nan):
         with pytest.raises(ParameterError, match=r"threshold needs a number in 0\.\.1"):
             DecisionHead(weights(), bad)

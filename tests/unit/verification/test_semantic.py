@@ -1,5 +1,8 @@
 """The semantic rule against its definition, for any chain and any judge."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,7 +11,7 @@ from hypothesis import strategies as st
 from outrider.contracts.errors import ShapeError
 from outrider.verification.decision import BlockDecision
 from outrider.verification.matching import match
-from outrider.verification.semantic import hidden_fault, mismatches, semantic_decision
+from outrider.verification.semantic import Question, hidden_fault, judged, mismatches, semantic_decision
 
 tokens = st.integers(0, 2)
 
@@ -88,3 +91,35 @@ def test_what_a_device_sends_is_checked(
 ) -> None:
     found = hidden_fault(hidden, 2, 3)
     assert found is None if reason is None else reason in (found or "")
+
+
+def question(first: float, count: int) -> Question:
+    """Of so many mismatches; its first number tells it from others."""
+    return Question(np.full((count, 3), first, np.float32), np.zeros((count, 2), np.float32), None)
+
+
+@dataclass
+class Moody:
+    """Lets all pass; fails, or answers for one mismatch too few, where a question begins with that number."""
+
+    fails_at: float = -1.0
+    short_at: float = -1.0
+
+    drafter_width = 3
+
+    def accepts(self, questions: Sequence[Question]) -> list[list[bool]]:
+        firsts = [float(one.drafter_hidden[0, 0]) for one in questions]
+        if self.fails_at in firsts:
+            raise RuntimeError("a moody judge")
+        counts = [len(one.drafter_hidden) for one in questions]
+        return [[True] * (count - (first == self.short_at)) for count, first in zip(counts, firsts, strict=True)]
+
+
+@pytest.mark.parametrize("judge", [Moody(fails_at=2.0), Moody(short_at=2.0)])
+def test_a_judge_that_fails_at_a_block_rejects_its_mismatches_and_no_others(
+    judge: Moody, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = [question(1.0, 2), question(2.0, 3), question(3.0, 1)]
+    assert judged(judge, asked) == [[True, True], [False] * 3, [True]]
+    assert [record.getMessage() for record in caplog.records].count("judge_failed") == 1
+    assert judged(judge, []) == []
