@@ -10,6 +10,7 @@ from bench.papers.wisv_pair import reports
 from bench.papers.wisv_pair.agreement import agreements
 from bench.papers.wisv_pair.figures import Answer, best_windows, choices, rows
 from bench.papers.wisv_pair.frontier import HEAD, UNAWARE, frontier
+from bench.papers.wisv_pair.judging import BLOCKS, judging_times
 from bench.papers.wisv_pair.plan import LINKS, METHODS, WINDOWS, spread
 from bench.papers.wisv_pair.service import measured
 from cluster.local import running
@@ -52,19 +53,21 @@ def frontier_part(args: argparse.Namespace) -> dict[str, object]:
     tasks, windows = _tasks(args.tasks, args.most_tasks), args.windows or [24]
     asked = ask(models, tasks, args.max_new_tokens)
     longest = max(len(one.prompt_ids) for one in asked) + args.max_new_tokens + max(windows)
-    pair, field = paged(models, args.batch, longest), config.wire.format(2).hidden_field
+    pair, field = paged(models, max(args.batch, *BLOCKS), longest), config.wire.format(2).hidden_field
     thresholds = sorted({*args.thresholds, head.info.threshold})
     found = [frontier(pair, asked, heads, window, thresholds, batch=args.batch, field=field) for window in windows]
     for one in found:
         reports.show_frontier(one)
     alike = agreements(pair, asked, head.decisions, thresholds, window=windows[0], batch=args.batch)
     reports.show_agreements(alike)
+    times = judging_times(pair, asked, head.decisions)
+    reports.show_judging(times)
     if args.plots is not None:
         from bench.papers.wisv_pair.plots import plot_frontier, plot_thresholds  # noqa: PLC0415 (needs matplotlib)
 
         plot_thresholds(args.plots / "wisv-pair-thresholds.png", found[0])
         plot_frontier(args.plots / "wisv-pair-frontier.png", found[0])
-    return {"head": head.info, "frontiers": found, "agreements": alike}
+    return {"head": head.info, "frontiers": found, "agreements": alike, "judging": times}
 
 
 def cluster_part(args: argparse.Namespace) -> dict[str, object]:

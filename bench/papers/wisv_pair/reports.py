@@ -16,6 +16,7 @@ from bench.papers.wisv_pair.frontier import (
     Frontier,
     Gain,
 )
+from bench.papers.wisv_pair.judging import WINDOW, JudgingTime
 from bench.papers.wisv_pair.plan import LINKS
 from cluster.reports.tables import percent, show_table
 
@@ -62,6 +63,18 @@ def show_agreements(found: Sequence[FieldAgreement]) -> None:
         ("field", "threshold", "bits a state", "decisions", "alike", "largest shift of a probability"),
         [
             (one.field.value, one.threshold, f"{one.bits:,}", one.decisions, f"{one.alike:.2%}", one.largest_shift)
+            for one in found
+        ],
+    )
+
+
+def show_judging(found: Sequence[JudgingTime]) -> None:
+    """What judging takes of a verify step."""
+    show_table(
+        f"Judging half of the tokens of each block, {WINDOW} of them, in one call, beside the target's pass",
+        ("blocks", "mismatches", "pass ms", "judge ms", "share"),
+        [
+            (one.blocks, one.mismatches, f"{one.pass_s * 1e3:.1f}", f"{one.judge_s * 1e3:.3f}", f"{one.share:.2%}")
             for one in found
         ],
     )

@@ -21,7 +21,7 @@ from outrider.training.head.rules import RoundFacts, Rule
 from outrider.verification.decision import BlockDecision
 from outrider.verification.semantic import mismatches, semantic_decision
 
-_STRETCH = 6  # tokens of a block that are drafted and verified at once
+_STRETCH = 3  # tokens of a block that are drafted and verified at once
 _BEGUN = 2  # tasks begun beside the others in a pass: each grows into many texts
 
 

@@ -12,6 +12,7 @@ from bench.papers.wisv_pair import reports
 from bench.papers.wisv_pair.agreement import agreements
 from bench.papers.wisv_pair.figures import Answer, best_windows, choices, rows
 from bench.papers.wisv_pair.frontier import FREE, HEAD, UNAWARE, Frontier, frontier
+from bench.papers.wisv_pair.judging import judging_times
 from bench.papers.wisv_pair.plan import CHOSEN, FULL, FULL_FREE, METHODS, REJECT, SELECTIVE_FREE, STRICT, spread, turns
 from bench.papers.wisv_pair.plots import plot_frontier, plot_latencies, plot_thresholds
 from outrider.contracts.errors import ConfigError
@@ -138,6 +139,10 @@ def test_a_frontier_has_every_rule_once_and_fields_agree_with_themselves(
     assert half.alike > 0.9
     assert 0.0 < half.largest_shift < bytes_.largest_shift
     assert whole.bits > half.bits > bytes_.bits
+    times = judging_times(pair, asked, heads[HEAD].decisions)
+    assert [(one.blocks, one.mismatches) for one in times] == [(1, 4), (8, 32), (32, 128)]
+    assert all(one.share > 0.0 for one in times)
+    reports.show_judging(times)
     reports.show_frontier(found)
     reports.show_agreements(alike)
     plot_frontier(tmp_path / "frontier.png", found)
