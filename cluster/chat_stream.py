@@ -34,10 +34,11 @@ class ChatOptions:
     window: int | None = None
     protocol: str | None = None
     slo_class: str | None = None
+    verification: str | None = None
 
     def body(self, messages: Sequence[Message]) -> dict[str, object]:
         """The request."""
-        wished = {"window": self.window, "protocol": self.protocol, "slo_class": self.slo_class}
+        wished = {name: getattr(self, name) for name in ("window", "protocol", "slo_class", "verification")}
         outrider = {"spans": True, **{name: value for name, value in wished.items() if value is not None}}
         chosen = {"temperature": self.temperature, "seed": self.seed, "max_tokens": self.max_tokens}
         return {

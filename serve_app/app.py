@@ -86,7 +86,7 @@ def build_app(config: Config, *, ingress_listens: bool = False) -> Application:
     """
     limits = config.limits
     profiles = tuple(map(read_profile, config.scheduling.cost_profiles))
-    wanted = coordinator_settings(config, profiles, read_heads(config.drafters))
+    wanted = coordinator_settings(config, profiles, read_heads(config))
     # One more than it admits, so that an overload is refused by name rather than queued without bound; and two for each
     # ingress: the stream on which chunks leave, and a call that says what was read.
     most_calls = limits.max_concurrent_generations + limits.max_queued_generations + 1 + 2 * config.ingress.count

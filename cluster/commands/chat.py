@@ -52,6 +52,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--window", type=int, help="draft tokens per round (default: the service chooses)")
     add("--protocol", help="what crosses the link, such as token_ids or tslt (default: the service chooses)")
     add("--slo-class", help="whose token speed to be promised (default: the service's)")
+    add(
+        "--verification",
+        help="semantic, at temperature 0: a decision head may let a mismatch stand (default: lossless)",
+    )
     add("--system", metavar="TEXT", help="system message")
     add("prompt", nargs="?", metavar="PROMPT", help="ask this and exit (default: a conversation)")
 

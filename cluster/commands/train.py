@@ -32,6 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--max-new-tokens", type=int, help="length limit of an answer")
     add("--mismatches-per-task", type=_count_or_all, help="tried at most, a seeded sample; all: every one")
     add("--least-mismatches", type=int, help="without which there is no training")
+    add("--least-calibration-tasks", type=int, help="without which there is no threshold")
     add("--batch", type=int, help="texts written at once")
     add("--relabelling", help="how importance is smoothed, sum or max; none: the same labels on every link")
     add("--kappa", type=float, help="mismatches over which importance falls to 1 / e")

@@ -29,7 +29,9 @@ class HeadInfo:
     drafter: str
     drafter_hash: str
     threshold: float  # in 0..1: rejected is what is at least as probable
-    rejection_share: float  # of the mismatches it was calibrated on, at that threshold: what drift is measured against
+    rejection_low: float  # of the mismatches it was calibrated on at least such a share is rejected at that threshold,
+    rejection_high: float  # and at most such a one, whatever the link: what drift is measured against
+    hidden_field: str  # of drafters' states on the link in calibration
     measured: Mapping[str, float] = field(default_factory=dict)  # by training
 
 

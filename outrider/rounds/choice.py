@@ -14,6 +14,7 @@ from outrider.contracts.requests import ChoiceReport, PlanEstimate, ProtocolName
 from outrider.contracts.stretches import may_be_late
 from outrider.contracts.verifying import AcceptanceRule, Block, Verified, target_rule
 from outrider.protocols.registry import PROTOCOLS, reproducible_protocols
+from outrider.protocols.token_ids import TokenIds
 from outrider.rounds.blocks import Judging, tree_verdict
 from outrider.rounds.events import Turn
 from outrider.rounds.generation import Generation
@@ -85,7 +86,8 @@ class RoundChooser:
         self._speculation = speculation
         self._policy = policy
         self._protocols = allowed_protocols(generation, speculation)
-        self._unjudged = tuple(name for name in self._protocols if not PROTOCOLS[name].judged)
+        unjudged = tuple(name for name in self._protocols if not PROTOCOLS[name].judged)
+        self._unjudged = unjudged or (self._protocols and (TokenIds.name,))  # where nobody judges, greedy verification
         self._window = speculation.window if request.window is None else request.window
         self._expansion = request.expansion or (speculation.expansion if request.window is None else ())
         self._previous: RoundChoice | None = None
@@ -125,7 +127,7 @@ class RoundChooser:
     def choose(self, turn: Turn, promise: Promise | None) -> RoundChoice:
         """Decide the next round; ``promise`` is what it has to keep."""
         generation, speculation, drafter = self._generation, self._speculation, turn.drafter
-        if self._acceptance is None and drafter is not None:
+        if drafter is not None and (self._acceptance is None or self._acceptance.book is not drafter.acceptance):
             self._acceptance = drafter.acceptance.generation(teaches=not generation.request.params.edited)
         view = drafter.view if drafter is not None and self.may_draft else None
         drafts = view is not None and (self._window is not None or turn.arm.drafts)

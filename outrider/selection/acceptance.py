@@ -203,11 +203,15 @@ class AcceptanceBook:
 
 
 class GenerationAcceptance:
-    """What one generation has shown."""
+    """What one generation has shown.
+
+    Attributes:
+        book: of its pair.
+    """
 
     def __init__(self, book: AcceptanceBook, taught_tokens: int) -> None:
         """Begin with what the book says, which learns from so many of the generation's first tested tokens."""
-        self._book = book
+        self.book = book
         self._taught_tokens = taught_tokens  # left
         self._tokens = _Tally(_GENERATION_MEMORY_TOKENS)
         self._idle_rounds = np.zeros(len(_RULES), dtype=np.int64)
@@ -220,7 +224,7 @@ class GenerationAcceptance:
             ParameterError: more tokens accepted than drafted.
         """
         if self._teaches(min(accepted_len + 1, drafted)):
-            self._book.observe(rule, accepted_len, drafted)
+            self.book.observe(rule, accepted_len, drafted)
         self._tokens.observe(rule, accepted_len, drafted)
         self._count_round(rule, drafted, complete=accepted_len == drafted)
 
@@ -228,17 +232,17 @@ class GenerationAcceptance:
         """Learn from a chain under the semantic rule: ``overrides`` are the accepted tokens that a judge let pass."""
         rejected = int(accepted_len < draft_tokens)
         matches = [index not in overrides for index in range(accepted_len)] + [False] * rejected
-        if self._book.drift is not None:
-            self._book.drift.observe(rejected, len(overrides) + rejected)
         if self._teaches(len(matches)):
-            self._book.observe_judged(matches, rejected, len(overrides) + rejected)
+            if self.book.drift is not None:
+                self.book.drift.observe(rejected, len(overrides) + rejected)
+            self.book.observe_judged(matches, rejected, len(overrides) + rejected)
         self._tokens.observe_firsts(AcceptanceRule.GREEDY, matches)
         self._count_round(AcceptanceRule.SEMANTIC, draft_tokens, complete=not rejected)
 
     def observe_tree(self, rule: AcceptanceRule, siblings: Sequence[int], accepted: Sequence[int]) -> None:
         """Learn from a tree's verdict (as ``AcceptanceBook.observe_tree``)."""
         if self._teaches(len(siblings)):
-            self._book.observe_tree(rule, siblings, accepted)
+            self.book.observe_tree(rule, siblings, accepted)
         self._tokens.observe_firsts(rule, _first_siblings(siblings, accepted))
         self._count_round(rule, len(siblings), complete=len(siblings) == len(accepted))
 
@@ -248,7 +252,7 @@ class GenerationAcceptance:
         The pair's profile over draft positions, its odds multiplied by one factor: the generation's own acceptance
         over what the pair's profile foretold for the same rules and positions.
         """
-        pair = self._book.view()
+        pair = self.book.view()
         means = np.clip(pair.means, _LEAST, 1.0 - _LEAST)
         seen, accepted = float(self._tokens.seen.sum()), float(self._tokens.accepted.sum())
         foretold = float((self._tokens.seen * means).sum())

@@ -1,13 +1,13 @@
 """Whether a judge still rejects as often as where it was calibrated: a test that may be looked at after every mismatch.
 
-The share of rejected mismatches is known from calibration. Against it stands a mixture of all other shares (uniform),
-whose likelihood over the known share's is a martingale while nothing has changed: it ever reaches ``1 / false_alarms``
-with a probability of at most ``false_alarms``, however often it is looked at (Ville's inequality; Robbins 1970).
+Calibration says between which two shares of mismatches are rejected, whatever the link. Against the likeliest share
+between them stands a mixture of all shares (uniform). While mismatches are rejected independently and with one of the
+calibrated shares, the mixture's likelihood over that share's is a martingale, and over the likeliest's at most as much:
+it ever reaches ``1 / false_alarms`` with a probability of at most ``false_alarms``, however often it is looked at
+(Ville's inequality; Robbins 1970). Mismatches of one response resemble each other: few of each are to be shown to it.
 """
 
 from math import inf, lgamma, log
-
-_LEAST_SHARE = 1e-3  # a calibration of thousands cannot tell less
 
 
 class RejectionDrift:
@@ -17,15 +17,16 @@ class RejectionDrift:
         alarmed: it has drifted; it stays so.
     """
 
-    def __init__(self, expected_share: float, *, false_alarms: float = 0.01, least_judged: int = 200) -> None:
+    def __init__(self, low: float, high: float, *, false_alarms: float = 0.01, least_judged: int = 200) -> None:
         """Nothing is judged yet.
 
         Args:
-            expected_share: of mismatches that were rejected in calibration.
+            low: share of mismatches that are rejected, at least, where nothing has changed.
+            high: at most.
             false_alarms: probability that it ever says so although nothing has changed.
             least_judged: mismatches before which it says nothing.
         """
-        self._share = min(1.0 - _LEAST_SHARE, max(_LEAST_SHARE, expected_share))
+        self._low, self._high = low, high
         self._limit, self._least = -log(false_alarms), least_judged
         self.rejected = self.judged = 0
         self.alarmed = False
@@ -38,9 +39,17 @@ class RejectionDrift:
 
     @property
     def evidence(self) -> float:
-        """Natural logarithm of the mixture's likelihood over that of the expected share."""
+        """Natural logarithm of the mixture's likelihood over the largest of the shares calibrated."""
         k, n = self.rejected, self.judged
         if not n:
             return -inf
+        likeliest = min(self._high, max(self._low, k / n))
         mixture = lgamma(k + 1) + lgamma(n - k + 1) - lgamma(n + 2)
-        return mixture - k * log(self._share) - (n - k) * log(1.0 - self._share)
+        return mixture - _times_log(k, likeliest) - _times_log(n - k, 1.0 - likeliest)
+
+
+def _times_log(count: int, share: float) -> float:
+    """``count * log(share)``: 0 where there is nothing to explain, -inf where nothing can explain it."""
+    if not count:
+        return 0.0
+    return count * log(share) if share > 0.0 else -inf

@@ -6,6 +6,7 @@ reaches the threshold (eq. 27): at 0 all are, which is strict greedy verificatio
 
 Both states are final-norm outputs whose logits predict the position in question. Single numbers of them may be
 thousands of times larger than others, so each is taken on its own scale, and no further than eight of its deviations.
+A link is taken no further than two of them: beyond what training drew, for the nearest that it drew.
 Computed in float64, so that an answer does not depend on what else is asked beside it.
 """
 
@@ -23,7 +24,7 @@ from outrider.verification.semantic import Question
 Floats = npt.NDArray[np.float64]
 
 CSI_WIDTH = 5
-_FURTHEST = 8.0  # deviations
+_FURTHEST, _LINK_FURTHEST = 8.0, 2.0  # deviations; the ends of an even distribution are 1.73 from its mean
 _LEAST_RTT_S, _LEAST_RATE_BPS = 1e-4, 1.0
 
 
@@ -49,6 +50,11 @@ class Standard:
         """``[M, d]`` in deviations from the mean; NaN is the mean."""
         found = (numbers - self.mean) / self.deviation
         return np.clip(np.nan_to_num(found, nan=0.0, posinf=_FURTHEST, neginf=-_FURTHEST), -_FURTHEST, _FURTHEST)
+
+
+def link_inputs(standard: Standard, csi: Floats) -> Floats:
+    """``[M, 5]`` of ``csi_features`` as a head takes them."""
+    return np.clip(standard(csi), -_LINK_FURTHEST, _LINK_FURTHEST)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,7 +114,7 @@ class DecisionHead:
             csi: ``[M, 5]``, of ``csi_features``.
         """
         w = self.weights
-        x = np.concatenate([w.drafter(drafter_hidden), w.target(target_hidden), w.csi(csi)], axis=1)
+        x = np.concatenate([w.drafter(drafter_hidden), w.target(target_hidden), link_inputs(w.csi, csi)], axis=1)
         logits = np.maximum(x @ w.inner.T + w.inner_bias, 0.0) @ w.outer + w.outer_bias
         probs: Floats = 1.0 / (1.0 + np.exp(-np.clip(logits, -700.0, 700.0)))
         return probs

@@ -63,7 +63,7 @@ class DrafterBook:
         model = self.model(drafter)
         if model not in self._acceptance:
             head = self._heads.get(model)
-            drift = None if head is None else RejectionDrift(head.info.rejection_share)
+            drift = None if head is None else RejectionDrift(head.info.rejection_low, head.info.rejection_high)
             self._acceptance[model] = AcceptanceBook(drift)
         return self._acceptance[model]
 

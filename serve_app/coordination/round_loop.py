@@ -125,7 +125,12 @@ class RoundLoop:
             if generation.state is GenerationState.ACTIVE:
                 generation.happened(GenerationEvent.CLIENT_LEFT)
             stats = generation.stats
-            costs = {"rounds": stats.rounds, "drafted": stats.drafted_tokens, "accepted": stats.accepted_tokens}
+            costs: dict[str, object] = {
+                "rounds": stats.rounds,
+                "drafted": stats.drafted_tokens,
+                "accepted": stats.accepted_tokens,
+                **({"judged": stats.judged_tokens, "overrides": stats.overrides} if stats.judged_tokens else {}),
+            }
             self._log(f"generation_{generation.state}", tokens=len(generation.output_ids), reason=reason, **costs)
             self._services.sink.record(metrics.DRAFTER_LOSSES, self._link.losses)
             if self._ahead is not None:

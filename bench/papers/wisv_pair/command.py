@@ -78,7 +78,9 @@ def cluster_part(args: argparse.Namespace) -> dict[str, object]:
     windows = args.windows or WINDOWS
     tasks = spread(_tasks(args.tasks, None), args.most_tasks or 4)
     # As in the paper: no tokens that are looked up, and nothing verified while a device drafts.
-    speculation = replace(config.speculation, k_max=max(windows), lookup_window=0, drafts_ahead=False, arms=("draft",))
+    speculation = replace(
+        config.speculation, k_max=max(windows), lookup_window=0, drafts_ahead=False, arms=("draft",), policy="cheapest"
+    )
     answers = asyncio.run(_asked(replace(config, speculation=speculation), args, tasks, windows))
     found = rows(answers)
     best, compared = best_windows(found), choices(found, {name: link.rtt_s for name, link in LINKS.items()})
@@ -103,7 +105,7 @@ async def _asked(
 
 def _configured(args: argparse.Namespace) -> tuple[Config, Head]:
     config = read_config(args)
-    heads = read_heads(config.drafters)
+    heads = read_heads(config)
     if not config.drafters or config.drafters[0].model not in heads:
         raise ConfigError("drafters[0].head", "a decision head (see `outrider train head`)", None)
     return config, heads[config.drafters[0].model]

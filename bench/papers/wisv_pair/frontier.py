@@ -34,33 +34,54 @@ class Frontier:
 
     @property
     def gains(self) -> list["Gain"]:
-        """Of every rule but strict verification; of a head on each link."""
-        return [Gain.over(self.strict, row) for row in self.rows if row.rule != STRICT]
+        """Of every rule but strict verification, each threshold over all links."""
+        groups: dict[tuple[str, float], list[SweptRow]] = {}
+        for row in self.rows:
+            if row.rule != STRICT:
+                groups.setdefault((row.rule, row.threshold), []).append(row)
+        return [Gain.over(self.strict, rows) for rows in groups.values()]
 
     def best_within(self, kind: str) -> "Gain | None":
-        """The longest accepted length of HEAD, UNAWARE or FREE whose measured drop is under the limit, if any's is."""
-        own = [gain for gain in self.gains if (gain.row.rule if gain.row.link else FREE) == kind]
-        within = [gain for gain in own if gain.row.drop < MOST_DROP]
+        """The longest accepted length of HEAD, UNAWARE or FREE whose drop is shown to be small, if any's is."""
+        own = [gain for gain in self.gains if (gain.rule if gain.linked else FREE) == kind]
+        within = [gain for gain in own if gain.drop_bound < MOST_DROP]
         return max(within, key=lambda gain: gain.more_aal, default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """Over strict verification, as shares of its figures."""
+    """Over strict verification, as shares of its figures; of a head on the link where each is worst.
 
-    row: SweptRow
+    Attributes:
+        linked: it is a head's.
+        drop: of the score; ``drop_bound`` its one-sided 95 % upper bound.
+    """
+
+    rule: str
+    threshold: float
+    linked: bool
+    drop: float
+    drop_bound: float
     more_aal: float
     fewer_rounds: float
 
     @classmethod
-    def over(cls, strict: SweptRow, row: SweptRow) -> "Gain":
-        """What a rule brings."""
-        return cls(row, row.aal / strict.aal - 1.0, 1.0 - row.rounds / strict.rounds)
+    def over(cls, strict: SweptRow, rows: Sequence[SweptRow]) -> "Gain":
+        """What a rule brings, given its row on each link."""
+        return cls(
+            rule=rows[0].rule,
+            threshold=rows[0].threshold,
+            linked=bool(rows[0].link),
+            drop=max(row.drop for row in rows),
+            drop_bound=max(row.drop_bound for row in rows),
+            more_aal=min(row.aal for row in rows) / strict.aal - 1.0,
+            fewer_rounds=1.0 - max(row.rounds for row in rows) / strict.rounds,
+        )
 
     @property
     def reached(self) -> bool:
         """Whether it is what WISV aims at."""
-        return self.row.drop < MOST_DROP and self.more_aal >= GOAL_AAL and self.fewer_rounds >= GOAL_ROUNDS
+        return self.drop_bound < MOST_DROP and self.more_aal >= GOAL_AAL and self.fewer_rounds >= GOAL_ROUNDS
 
 
 def frontier(

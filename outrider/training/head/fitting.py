@@ -13,7 +13,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from outrider.contracts.exchanged import FloatRow
 from outrider.training.head.examples import Examples
-from outrider.verification.decision_head import HeadWeights, Standard
+from outrider.verification.decision_head import HeadWeights, Standard, link_inputs
 
 _LEAST_DEVIATION = 1e-3  # as a share of the mean deviation of its kind
 
@@ -93,7 +93,9 @@ class _Inputs:
     def __init__(self, part: Examples, standards: tuple[Standard, Standard, Standard]) -> None:
         drafter, target, csi = standards
         states = np.concatenate([drafter(_wide(part.hidden.drafter)), target(_wide(part.hidden.target))], 1)
-        self._states, self._links = (torch.from_numpy(each.astype(np.float32)) for each in (states, csi(part.links)))
+        self._states, self._links = (
+            torch.from_numpy(each.astype(np.float32)) for each in (states, link_inputs(csi, part.links))
+        )
         self._mismatch, self._link = torch.from_numpy(part.mismatch), torch.from_numpy(part.link)
         self._labels = torch.from_numpy(part.labels.astype(np.float32))
         share = float(self._labels.mean())

@@ -17,6 +17,7 @@ _COUNTS = (
     "max_new_tokens",
     "mismatches_per_task",
     "least_mismatches",
+    "least_calibration_tasks",
     "batch",
     "links_per_answer",
     "hidden",
@@ -43,6 +44,7 @@ class HeadConfig:
     max_new_tokens: int = 224  # length limit of an answer
     mismatches_per_task: int | None = 16  # tried at most, a seeded sample; None: all
     least_mismatches: int = 200  # without which there is no training
+    least_calibration_tasks: int = 80  # without which there is no threshold
     batch: int = 96  # texts written at once
     relabelling: str = Smoothing.SUM.value  # how importance is smoothed: ``sum``, ``max``, or ``none``: no relabelling
     kappa: float = 2.0  # mismatches over which importance falls to 1 / e

@@ -33,10 +33,10 @@ def make_labels(
     """
     header = {"header": header_of(pair.models, sampling, tasks)}
     labelled = read_labels(file, tasks, header["header"])
-    _rewrite(file, header, labelled)
     waiting = tasks[len(labelled) :]
     if not waiting:
-        return labelled
+        return labelled  # and leave those of further tasks in the file
+    _rewrite(file, header, labelled)
     bar = tqdm(total=len(tasks), initial=len(labelled), desc="replacing", unit="task", disable=not progress)
     written = passes = 0
 

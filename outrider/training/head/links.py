@@ -2,7 +2,8 @@
 
 A link is as good as a round over it is quick: full-hidden upload of a block (WISV eq. 5 and 6), on a logarithmic scale
 between a stated best link and a stated worst. So quality never falls when a rate rises
-or a loss or the round trip falls.
+or a loss or the round trip falls. What a service measures of a link is a rate without its losses and no loss
+(``outrider.link.state``): half of the links that are drawn are told in that way, the others as they are.
 """
 
 import math
@@ -21,18 +22,25 @@ SHORT_RTT_S, LONG_RTT_S = 0.005, 0.050
 class LinkRanges:
     """What links are drawn from, each number alone and evenly on a logarithmic scale."""
 
-    rate_bps: tuple[float, float] = (10e6, 1e9)  # both ways; 20 and 500 Mbit/s lie within
+    rate_bps: tuple[float, float] = (5e6, 1e9)  # each way
     packet_error_rate: tuple[float, float] = (1e-4, 0.1)
-    rtt_s: tuple[float, float] = (0.005, 0.05)
+    rtt_s: tuple[float, float] = (1e-3, 0.1)
 
     def draw(self, rng: np.random.Generator) -> Csi:
         """One link."""
         up, down = (_log_uniform(rng, self.rate_bps) for _ in range(2))
         per_up, per_down = (_log_uniform(rng, self.packet_error_rate) for _ in range(2))
-        return Csi(up, down, per_up, per_down, _log_uniform(rng, self.rtt_s))
+        link = Csi(up, down, per_up, per_down, _log_uniform(rng, self.rtt_s))
+        return as_measured(link) if rng.random() < 0.5 else link
 
 
-def symmetric_link(rate_bps: float, rtt_s: float, packet_error_rate: float = 1e-3) -> Csi:
+def as_measured(link: Csi) -> Csi:
+    """A link as a service knows it: lost packets look like a lower rate."""
+    rates = link.up_bps * (1.0 - link.per_up), link.down_bps * (1.0 - link.per_down)
+    return Csi(*rates, 0.0, 0.0, link.rtt_s)
+
+
+def symmetric_link(rate_bps: float, rtt_s: float, packet_error_rate: float = 0.0) -> Csi:
     """As links are in evaluations: the same both ways."""
     return Csi(rate_bps, rate_bps, packet_error_rate, packet_error_rate, rtt_s)
 
@@ -42,6 +50,12 @@ EVALUATED = {
     f"{rate_bps / 1e6:.0f} Mbit/s, {rtt_s * 1e3:.0f} ms": symmetric_link(rate_bps, rtt_s)
     for rate_bps in (GOOD_BPS, POOR_BPS)
     for rtt_s in (SHORT_RTT_S, LONG_RTT_S)
+}
+
+CALIBRATED = {  # and both ends of what links are drawn from: what is better or worse is taken for one of these
+    **EVALUATED,
+    "1 Gbit/s, 1 ms": symmetric_link(1e9, 1e-3),
+    "5 Mbit/s, 100 ms": symmetric_link(5e6, 0.1),
 }
 
 

@@ -9,7 +9,7 @@ from outrider.training.head.mismatches import Rounding
 from outrider.training.head.pair import Asked, Pair
 from outrider.training.head.rules import HeadRule, LinkedHead, Rule, StrictRule
 from outrider.training.head.semantic_decoding import Decoded, decode
-from outrider.training.head.threshold import drop_upper_bound, mean_interval
+from outrider.training.head.threshold import drop_upper_bound, mean_interval, ratio_interval
 from outrider.verification.decision_head import HeadWeights
 
 STRICT = "strict"
@@ -25,7 +25,8 @@ class SweptRow:
         aal: committed tokens a round, correction and bonus tokens included.
         rounds: mean of an answer.
         tokens: mean of an answer.
-        rejection_share: of the mismatches decided: those that passed, and rejections that ended a block.
+        rejection_share: of the mismatches decided: those that passed, and rejections that ended a block;
+            ``rejection_low`` and ``rejection_high`` its 99 % bootstrap interval, answers redrawn.
         link_s: mean time of an answer's rounds on the link with full-hidden upload (WISV eq. 6); 0 without a link.
     """
 
@@ -41,6 +42,8 @@ class SweptRow:
     rounds: float
     tokens: float
     rejection_share: float
+    rejection_low: float
+    rejection_high: float
     link_s: float
 
 
@@ -97,6 +100,9 @@ def _row(
     mean, rounds = sum(scores) / len(own), sum(one.counts.rounds for one in own)
     tokens, judged = sum(len(one.answer_ids) for one in own), sum(one.counts.judged for one in own)
     low, high = mean_interval(scores)
+    overrides = sum(one.counts.overrides for one in own)
+    rejections = [one.counts.judged - one.counts.overrides for one in own]
+    least, most = ratio_interval(rejections, [one.counts.judged for one in own], confidence=0.99)
     return SweptRow(
         rule=rule,
         link=link,
@@ -109,6 +115,8 @@ def _row(
         aal=tokens / rounds,
         rounds=rounds / len(own),
         tokens=tokens / len(own),
-        rejection_share=1.0 - sum(one.counts.overrides for one in own) / judged if judged else 1.0,
+        rejection_share=1.0 - overrides / judged if judged else 1.0,
+        rejection_low=least,
+        rejection_high=most,
         link_s=link_round_s * rounds / len(own),
     )

@@ -1,10 +1,13 @@
 """Train a decision head: label, relabel for links, fit, and choose the threshold that is shown to be harmless.
 
-The head that thresholds are compared with, and that is reported on, is the one read back from its file.
+The head that thresholds are compared with, and that is reported on, is the one read back from a file; where it is to be
+in the end there is one only when all is done.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
@@ -20,7 +23,7 @@ from outrider.training.head.fitting import Fit, fit
 from outrider.training.head.head_config import UNRELABELLED, HeadConfig
 from outrider.training.head.importance import Floats, Smoothing
 from outrider.training.head.label_file import header_of, make_labels, read_labels
-from outrider.training.head.links import EVALUATED, LinkRanges, LinkScale
+from outrider.training.head.links import CALIBRATED, LinkRanges, LinkScale
 from outrider.training.head.mismatches import HiddenPair, as_sent, hidden_at
 from outrider.training.head.pair import Asked, Models, ask, load_pair, paged
 from outrider.training.head.replacing import LabelledAnswer, texts_needed
@@ -44,7 +47,7 @@ class FitReport:
         validation_loss: class-balanced cross-entropy in nats, against the labels of this relabelling.
         validation_auc: of the probabilities on the best link against base labels: how well critical mismatches are told
             from harmless ones; None without both.
-        mean_rejection: mean probability of rejection on the validation mismatches, by evaluated link.
+        mean_rejection: mean probability of rejection on the validation mismatches, by link.
     """
 
     relabelling: str
@@ -103,6 +106,8 @@ def train_head(
     """
     if config.threads is not None:
         torch.set_num_threads(config.threads)
+    if (count := len(tasks.calibration)) < config.least_calibration_tasks:
+        raise ParameterError("tasks", f"at least {config.least_calibration_tasks} for calibration; give more", count)
     models, rounding = load_pair(config.pair), as_sent(FloatField(config.hidden_field))
     training, calibration, test = (
         ask(models, list(part), config.max_new_tokens) for part in (tasks.training, tasks.calibration, tasks.test)
@@ -123,7 +128,8 @@ def train_head(
     ]
     width = hidden[0].drafter.shape[1]
     fits = {kind: _fitted(config, taught, hidden, width, kind) for kind in (*map(str, Smoothing), UNRELABELLED)}
-    head = write_head(config, models, fits[config.relabelling][0].weights, 0.0)
+    weights = fits[config.relabelling][0].weights
+    head = _as_read_back(config, models, weights)
     on_stage("calibration")
 
     def swept(asked: Sequence[Asked], thresholds: Sequence[float]) -> list[SweptRow]:
@@ -132,7 +138,7 @@ def train_head(
             asked,
             head.weights,
             thresholds,
-            EVALUATED,
+            CALIBRATED,
             window_tokens=config.window_tokens,
             batch=config.batch,
             rounding=rounding,
@@ -157,7 +163,7 @@ def train_head(
         threshold=threshold,
         test=tuple(tested),
     )
-    write_head(config, models, fits[config.relabelling][0].weights, threshold, report)
+    save_head(config.out, weights, _info(config, models, report))
     return report
 
 
@@ -207,7 +213,7 @@ def _fit_report(
     kind: str, found: Fit, own: Examples, validation: Examples, held_out: Sequence[LabelledAnswer]
 ) -> FitReport:
     probs = {
-        name: rejection_probs(found.weights, validation.hidden, csi_features(link)) for name, link in EVALUATED.items()
+        name: rejection_probs(found.weights, validation.hidden, csi_features(link)) for name, link in CALIBRATED.items()
     }
     labels = [label for answer in held_out for label in answer.labels]
     return FitReport(
@@ -237,24 +243,30 @@ def area_under_curve(probs: Floats, labels: Sequence[int]) -> float | None:
     return float((rankdata(probs)[positive].sum() - ones * (ones + 1) / 2) / (ones * zeros))
 
 
-def write_head(
-    config: HeadConfig, models: Models, weights: HeadWeights, threshold: float, report: HeadReport | None = None
-) -> DecisionHead:
-    """Write the head, and read it back."""
-    at_threshold = [
-        row for row in (report.calibration if report else ()) if row.rule == "head" and row.threshold == threshold
-    ]
-    info = HeadInfo(
+def _as_read_back(config: HeadConfig, models: Models, weights: HeadWeights) -> DecisionHead:
+    """A head as it is once it was written: numbers are rounded."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / config.out.name
+        save_head(file, weights, _info(config, models))
+        return read_head(file).decisions
+
+
+def _info(config: HeadConfig, models: Models, report: HeadReport | None = None) -> HeadInfo:
+    """What a head says of itself; without a report, of one that rejects everything."""
+    threshold = 0.0 if report is None else report.threshold
+    compared = () if report is None else report.calibration
+    rows = [row for row in compared if row.rule == "head" and row.threshold == threshold]
+    return HeadInfo(
         target=models.target.name,
         target_hash=models.target.model_hash,
         drafter=models.drafter.name,
         drafter_hash=models.drafter.model_hash,
         threshold=threshold,
-        rejection_share=sum(row.rejection_share for row in at_threshold) / len(at_threshold) if at_threshold else 1.0,
-        measured=_measured(report) if report else {},
+        rejection_low=min((row.rejection_low for row in rows), default=1.0),
+        rejection_high=max((row.rejection_high for row in rows), default=1.0),
+        hidden_field=config.hidden_field,
+        measured={} if report is None else _measured(report),
     )
-    save_head(config.out, weights, info)
-    return read_head(config.out).decisions
 
 
 def _measured(report: HeadReport) -> dict[str, float]:

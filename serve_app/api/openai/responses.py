@@ -165,11 +165,15 @@ def usage_of(readers: Sequence[ChoiceReader]) -> dict[str, object]:
 
 
 def _verification(readers: Sequence[ChoiceReader], stats: RoundStats) -> dict[str, object]:
-    """Of responses that allowed it: how many mismatches were judged, and at which of a choice's tokens one passed."""
+    """Of responses that allowed it: how many mismatches were judged, and at which of a choice's tokens one passed.
+
+    What passes depends on windows, links and losses: the same request need not get the same answer again.
+    """
     if not any(reader.choice.request.semantic for reader in readers):
         return {"verification": "lossless"}
     overrides = [list(reader.stats.overrides) for reader in readers]
-    return {"verification": "semantic", "judged_tokens": stats.judged_tokens, "overrides": overrides}
+    told = {"judged_tokens": stats.judged_tokens, "overrides": overrides}
+    return {"verification": "semantic", "reproducible": False, **told}
 
 
 def _slo_usage(readers: Sequence[ChoiceReader], stats: RoundStats) -> dict[str, object]:

@@ -8,7 +8,7 @@ from outrider.contracts.errors import HeadMismatchError, ModelUnavailableError
 from outrider.models.head_file import HeadInfo, check_pair, read_head, save_head
 from tests.unit.verification.test_decision_head import question, weights
 
-INFO = HeadInfo("target", "a" * 64, "drafter", "b" * 64, 0.4, 0.3, {"accuracy": 0.9})
+INFO = HeadInfo("target", "a" * 64, "drafter", "b" * 64, 0.4, 0.2, 0.3, "fp16", {"accuracy": 0.9})
 
 
 def test_a_head_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -41,8 +41,8 @@ def question(seed: int, mismatches: int, channel: Csi | None = LINK) -> Question
 def by_hand(w: HeadWeights, drafter: list[float], target: list[float], csi: list[float]) -> float:
     """WISV eq. 23-25, number by number."""
     x = []
-    for numbers, kind in ((drafter, w.drafter), (target, w.target), (csi, w.csi)):
-        x += [min(8.0, max(-8.0, (n - m) / d)) for n, m, d in zip(numbers, kind.mean, kind.deviation, strict=True)]
+    for numbers, kind, most in ((drafter, w.drafter, 8.0), (target, w.target, 8.0), (csi, w.csi, 2.0)):
+        x += [min(most, max(-most, (n - m) / d)) for n, m, d in zip(numbers, kind.mean, kind.deviation, strict=True)]
     units = [
         max(0.0, sum(a * b for a, b in zip(row, x, strict=True)) + c)
         for row, c in zip(w.inner, w.inner_bias, strict=True)

@@ -47,7 +47,7 @@ def respond(path: str, _: int) -> Answer:
 
 def test_one_turn_asks_for_spans_and_prints_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--temperature", "0.5", "--seed", "7", "--max-tokens", "9", "--window", "3", "--system", "Be brief."]
-    options += ["--slo-class", "speed_8"]
+    options += ["--slo-class", "speed_8", "--verification", "lossless"]
     with serving(respond) as service:
         assert main(["chat", "--url", service.url, *options, "Tell me a story."]) == 0
     assert service.requests[1] == {
@@ -55,7 +55,7 @@ def test_one_turn_asks_for_spans_and_prints_the_answer(capsys: pytest.CaptureFix
         "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Tell me a story."}],
         "stream": True,
         "stream_options": {"include_usage": True},
-        "outrider": {"spans": True, "window": 3, "slo_class": "speed_8"},
+        "outrider": {"spans": True, "window": 3, "slo_class": "speed_8", "verification": "lossless"},
         "temperature": 0.5,
         "seed": 7,
         "max_tokens": 9,

@@ -20,8 +20,8 @@ DRAFTER, TARGET = 48, tiny_llama().config.hidden_size
 UPLOADS = ("wisv_full", "wisv_selective")
 
 
-def service(threshold: float = 0.5, seed: int = 0, share: float = 0.5) -> Service:
-    head = head_of(DRAFTER, TARGET, threshold, seed=seed, rejection_share=share)
+def service(threshold: float = 0.5, seed: int = 0, rejection: tuple[float, float] = (0.0, 1.0)) -> Service:
+    head = head_of(DRAFTER, TARGET, threshold, seed=seed, rejection=rejection)
     return Service(drafter(), judge=head.decisions, heads={FIRST.group: head})
 
 
@@ -133,7 +133,7 @@ async def test_a_device_that_is_lost_costs_mismatches_alone(protocol: str, step:
 
 @on_loop
 async def test_a_head_that_has_drifted_judges_nothing_more() -> None:
-    served = service(threshold=0.0, share=0.02)
+    served = service(threshold=0.0, rejection=(0.02, 0.04))
     count = 0
     while not served.book.acceptance(FIRST).drift.alarmed:  # type: ignore[union-attr]  # it has a head
         await served.response(semantic("wisv_full", window=2, name=f"g{count}"))
@@ -142,6 +142,8 @@ async def test_a_head_that_has_drifted_judges_nothing_more() -> None:
     assert served.book.acceptance(FIRST).drift.judged >= 200  # type: ignore[union-attr]
     chunks = await served.response(semantic("wisv_full", name="last"))
     assert chunks[-1].stats.judged_tokens == 0
+    assert tokens_of(chunks) == truth_of(request_for())
+    assert dict(chunks[-1].stats.protocols).keys() == {"token_ids"}, "verified strictly, and still drafted"
     assert not any(
         block.rule is AcceptanceRule.SEMANTIC for call in served.verifier.calls[-3:] for block in call.blocks
     )

@@ -12,7 +12,7 @@ from outrider.training.head.examples import Examples
 from outrider.training.head.fitting import FitConfig, HeadModule, fit, standard_of
 from outrider.training.head.mismatches import HiddenPair
 from outrider.training.head.train import area_under_curve, rejection_probs
-from outrider.verification.decision_head import DecisionHead
+from outrider.verification.decision_head import DecisionHead, link_inputs
 
 DRAFTER, TARGET = 6, 8
 CONFIG = FitConfig(hidden=16, learning_rate=1e-2, epochs=40, dropout=0.1, weight_decay=0.01)
@@ -79,13 +79,12 @@ def test_the_exported_head_is_the_torch_model_up_to_half_precision(tmp_path: Pat
         for parameter, value in zip(module.parameters(), values, strict=True):
             parameter.copy_(torch.from_numpy(value))
         hidden = [each[part.mismatch].astype(np.float64) for each in (part.hidden.drafter, part.hidden.target)]
-        states = (*hidden, part.links[part.link])
-        standards = (weights.drafter, weights.target, weights.csi)
-        x = np.concatenate([own(each) for own, each in zip(standards, states, strict=True)], 1)
+        kinds = [own(each) for own, each in zip((weights.drafter, weights.target), hidden, strict=True)]
+        x = np.concatenate([*kinds, link_inputs(weights.csi, part.links[part.link])], 1)
         expected = torch.sigmoid(module(torch.from_numpy(x.astype(np.float32)))).numpy()
     assert probs_of(DecisionHead(weights, 0.5), part) == pytest.approx(expected, abs=1e-5)
     file = tmp_path / "head.safetensors"
-    save_head(file, weights, HeadInfo("t", "1", "d", "2", 0.5, 1.0))
+    save_head(file, weights, HeadInfo("t", "1", "d", "2", 0.5, 1.0, 1.0, "fp16"))
     head = read_head(file).decisions
     assert probs_of(head, part) == pytest.approx(expected, abs=5e-3)
 

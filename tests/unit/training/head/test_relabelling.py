@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from outrider.contracts.link import Csi
 from outrider.training.head.importance import smoothed_importance
-from outrider.training.head.links import EVALUATED, LinkRanges, LinkScale, round_s, symmetric_link
+from outrider.training.head.links import EVALUATED, LinkRanges, LinkScale, as_measured, round_s, symmetric_link
 from outrider.training.head.relabelling import Relabelling, relabelled, repair_price, repair_probs
 
 SCALE = LinkScale(window_tokens=24, hidden_width=576)
@@ -78,11 +78,21 @@ def test_links_are_drawn_within_their_ranges_and_fill_them() -> None:
         ("per_up", ranges.packet_error_rate),
         ("rtt_s", ranges.rtt_s),
     ):
-        found = np.log([getattr(link, field) for link in links])
+        found = np.log([getattr(link, field) for link in links if link.per_up])
         assert np.log(low) <= found.min() <= found.max() <= np.log(high)
-        assert found.mean() == pytest.approx(np.log(low * high) / 2, abs=0.1)
+        assert found.mean() == pytest.approx(np.log(low * high) / 2, abs=0.2)
     assert ranges.draw(np.random.default_rng(5)) == ranges.draw(np.random.default_rng(5))
     assert all(ranges.rate_bps[0] < link.up_bps < ranges.rate_bps[1] for link in EVALUATED.values())
+
+
+def test_half_of_the_links_are_told_as_a_service_measures_them() -> None:
+    rng = np.random.default_rng(0)
+    measured = [link for link in (LinkRanges().draw(rng) for _ in range(2000)) if not link.per_up]
+    assert len(measured) == pytest.approx(1000, abs=100)
+    assert all(link.per_down == 0.0 for link in measured)
+    link = symmetric_link(20e6, 0.005, 0.25)
+    assert (as_measured(link).up_bps, as_measured(link).per_up) == (15e6, 0.0)
+    assert round_s(as_measured(link), 4, 10) == pytest.approx(round_s(link, 4, 10))
 
 
 def test_a_round_takes_what_the_equations_say() -> None:

@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -6,12 +7,15 @@ import pytest
 
 from outrider.contracts.errors import ModelUnavailableError, ParameterError
 from outrider.models.head_file import check_pair, read_head
+from outrider.training.head import train
 from outrider.training.head.division import Division, is_validation
 from outrider.training.head.head_config import HeadConfig
-from outrider.training.head.links import EVALUATED
-from outrider.training.head.train import HeadReport, train_head, write_head
+from outrider.training.head.links import CALIBRATED
+from outrider.training.head.pair import Asked, Pair
+from outrider.training.head.sweep import SweptRow, sweep
+from outrider.training.head.train import HeadReport, train_head
 from outrider.training.tasks.task import Task
-from outrider.verification.decision_head import CSI_WIDTH, HeadWeights, Standard
+from outrider.verification.decision_head import HeadWeights
 from tests.unit.training.head.tiny_pairs import LIMIT, load, tasks
 
 
@@ -31,6 +35,7 @@ def config(folders: tuple[str, str], tmp_path: Path) -> HeadConfig:
         max_new_tokens=LIMIT,
         mismatches_per_task=6,
         least_mismatches=40,
+        least_calibration_tasks=5,
         batch=64,
         links_per_answer=4,
         hidden=8,
@@ -60,8 +65,8 @@ def test_a_head_is_trained_measured_and_written_for_its_pair(config: HeadConfig,
 
     strict = next(row for row in report.calibration if row.rule == "strict")
     heads = {(row.threshold, row.link): row for row in report.calibration if row.rule == "head"}
-    assert set(heads) == {(threshold, link) for threshold in config.thresholds for link in EVALUATED}
-    for link in EVALUATED:
+    assert set(heads) == {(threshold, link) for threshold in config.thresholds for link in CALIBRATED}
+    for link in CALIBRATED:
         first, last = heads[0.0, link], heads[1.0, link]
         assert (first.score, first.aal, first.drop, first.drop_bound) == (strict.score, strict.aal, 0.0, 0.0)
         assert (first.rejection_share, last.rejection_share) == (1.0, 0.0)
@@ -71,21 +76,36 @@ def test_a_head_is_trained_measured_and_written_for_its_pair(config: HeadConfig,
     passing = [bound < config.most_drop for bound in report.bounds]
     assert report.threshold == config.thresholds[passing.index(False) - 1 if False in passing else -1]
     assert {row.threshold for row in report.test if row.rule == "head"} == {report.threshold}
-    own = [heads[report.threshold, link].rejection_share for link in EVALUATED]
-    assert info.rejection_share == pytest.approx(np.mean(own))
+    own = [heads[report.threshold, link].rejection_share for link in CALIBRATED]
+    assert info.rejection_low <= min(own) <= max(own) <= info.rejection_high
+    assert info.hidden_field == config.hidden_field
     assert info.measured["test_score_strict"] == next(row.score for row in report.test if row.rule == "strict")
 
 
-def test_the_head_that_is_measured_is_the_one_in_the_file(config: HeadConfig) -> None:
-    rng = np.random.default_rng(0)
-    states, csi = (Standard(np.zeros(width), np.ones(width)) for width in (32, CSI_WIDTH))
-    weights = HeadWeights(
-        states, states, csi, rng.normal(size=(8, 64 + CSI_WIDTH)), rng.normal(size=8), rng.normal(size=8), 0.1
-    )
-    head = write_head(config, load((config.target, config.drafter)), weights, 0.3)
-    assert np.array_equal(head.weights.inner, weights.inner.astype(np.float16))
-    assert not np.array_equal(head.weights.inner, weights.inner)
-    assert (head.threshold, read_head(config.out).info.threshold) == (0.3, 0.3)
+def test_the_head_that_is_measured_is_the_one_in_the_file(
+    config: HeadConfig, division: Division, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[HeadWeights] = []
+
+    def noted(
+        pair: Pair, asked: Sequence[Asked], weights: HeadWeights, *rest: object, **more: object
+    ) -> list[SweptRow]:
+        compared.append(weights)
+        assert not config.out.exists(), "nobody serves a head that is not done"
+        return sweep(pair, asked, weights, *rest, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(train, "sweep", noted)
+    run(config, division)
+    written = read_head(config.out).decisions.weights
+    assert len(compared) == 2
+    for own in compared:
+        assert np.array_equal(own.inner, written.inner)
+        assert np.array_equal(own.inner, own.inner.astype(np.float16)), "rounded"
+
+
+def test_too_few_tasks_for_a_threshold_are_refused(config: HeadConfig, division: Division) -> None:
+    with pytest.raises(ParameterError, match="tasks needs at least 500 for calibration"):
+        run(replace(config, least_calibration_tasks=500), division)
 
 
 def test_training_again_gives_the_same_file(config: HeadConfig, division: Division, tmp_path: Path) -> None:
@@ -100,10 +120,11 @@ def test_training_again_gives_the_same_file(config: HeadConfig, division: Divisi
 
 
 def test_relabelling_is_what_tells_links_apart(config: HeadConfig, division: Division) -> None:
-    fits = {fit.relabelling: fit for fit in run(replace(config, least_repair_share=0.2, epochs=30), division).fits}
+    many = replace(config, least_repair_share=0.2, links_per_answer=32, learning_rate=0.003, dropout=0.5)
+    fits = {fit.relabelling: fit for fit in run(many, division).fits}
     assert fits["sum"].rejected_share < fits["none"].rejected_share
-    best, *_, worst = fits["sum"].mean_rejection.values()
-    assert best > worst
+    *_, best, worst = fits["sum"].mean_rejection.values()
+    assert best > worst + 0.02, fits["sum"]
 
 
 def test_too_few_mismatches_are_counted(config: HeadConfig, division: Division) -> None:
