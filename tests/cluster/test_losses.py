@@ -14,6 +14,8 @@ from ray import serve
 
 from cluster.local import APP_NAME
 from outrider.config.reading import load_config
+from tests.cluster.conftest import judged
+from tests.cluster.judged_beside import judged_beside
 from tests.cluster.prompts import CHATS
 from tests.cluster.served import HEALERS, MODEL, PACE, Service, eventually, started
 from tests.cluster.streams import CLIENTS, Streamed, begins, streams, told
@@ -29,9 +31,9 @@ HEARD_WITHIN_S = 10.0  # coordinators beat every second
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[Service]:
-    """Two coordinators, each with its verifier, and three drafters, which draft in every round."""
-    config = load_config()
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """Two coordinators, each with its verifier, and three drafters, which draft in every round and have a head."""
+    config = judged(load_config(), tmp_path_factory.mktemp("head") / "head.safetensors")
     config = replace(
         config,
         verifiers=replace(config.verifiers, count=COORDINATORS),
@@ -45,8 +47,10 @@ def service() -> Iterator[Service]:
 @pytest.fixture(scope="module")
 def undisturbed(service: Service) -> list[Streamed]:
     """What the clients get when nothing happens."""
-    responses = streams(service.url)
+    with judged_beside(service) as beside:
+        responses = streams(service.url)
     assert sum(response.usage["outrider"]["accepted_tokens"] for response in responses) > 0
+    assert sum(len(response.result().overrides) for response in beside) > 0
     service.check_released()
     return responses
 
@@ -58,10 +62,16 @@ def check(
     loss: str,
     workers: Callable[[], list[dict[str, Any]]] | None = None,
 ) -> None:
-    """Nothing may differ, though the act cost somebody what this event tells of. ``workers`` as in ``at_work``."""
+    """Nothing may differ, though the act cost somebody what this event tells of. ``workers`` as in ``at_work``.
+
+    Of semantic responses beside, which need not be the same again, what they say of themselves has to be true.
+    """
     before = len(service.events(loss))
-    assert told(streams(service.url, at_work(workers or service.coordinators, act))) == told(undisturbed)
+    with judged_beside(service) as beside:
+        assert told(streams(service.url, at_work(workers or service.coordinators, act))) == told(undisturbed)
     assert len(service.events(loss)) > before, "nobody missed what was lost"
+    for response in beside:
+        response.result().check(service)
 
 
 def at_work(workers: Callable[[], list[dict[str, Any]]], act: Callable[[], object]) -> Callable[[], None]:
