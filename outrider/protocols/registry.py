@@ -73,4 +73,5 @@ for _protocol in (TokenIds(), Dsd(), Tslt(), TsltTree(), Dssd(), DssdCandidates(
     register(_protocol)
 
 NO_TOKENS = DraftPlan(TokenIds.name, 0)  # brings a drafter's KV up to date
+UNJUDGED = TokenIds.name  # verifies as the judged ones do where nobody judges
 CORRECTION_ALONE = DraftPlan(Dssd.name, 0)  # the token a device owes, and nothing behind it

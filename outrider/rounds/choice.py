@@ -13,8 +13,7 @@ from outrider.contracts.exchanged import Deferral, WireFormat
 from outrider.contracts.requests import ChoiceReport, PlanEstimate, ProtocolName
 from outrider.contracts.stretches import may_be_late
 from outrider.contracts.verifying import AcceptanceRule, Block, Verified, target_rule
-from outrider.protocols.registry import PROTOCOLS, reproducible_protocols
-from outrider.protocols.token_ids import TokenIds
+from outrider.protocols.registry import PROTOCOLS, UNJUDGED, reproducible_protocols
 from outrider.rounds.blocks import Judging, tree_verdict
 from outrider.rounds.events import Turn
 from outrider.rounds.generation import Generation
@@ -87,7 +86,7 @@ class RoundChooser:
         self._policy = policy
         self._protocols = allowed_protocols(generation, speculation)
         unjudged = tuple(name for name in self._protocols if not PROTOCOLS[name].judged)
-        self._unjudged = unjudged or (self._protocols and (TokenIds.name,))  # where nobody judges, greedy verification
+        self._unjudged = unjudged or (self._protocols and (UNJUDGED,))  # where nobody judges, greedy verification
         self._window = speculation.window if request.window is None else request.window
         self._expansion = request.expansion or (speculation.expansion if request.window is None else ())
         self._previous: RoundChoice | None = None

@@ -361,8 +361,8 @@ FAULTS = (
     ),
     Fault(
         "a head takes one model's state for the other's",
-        "[w.drafter(drafter_hidden), w.target(target_hidden), w.csi(csi)]",
-        "[w.drafter(target_hidden), w.target(drafter_hidden), w.csi(csi)]",
+        "[w.drafter(drafter_hidden), w.target(target_hidden), link_inputs(w.csi, csi)]",
+        "[w.drafter(target_hidden), w.target(drafter_hidden), link_inputs(w.csi, csi)]",
         HEADS,
     ),
     Fault(

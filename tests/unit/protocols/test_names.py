@@ -10,7 +10,11 @@ ROOT = Path(__file__).parents[3]
 ROOM = ROOT / "outrider" / "protocols"
 # Modules of the room for everybody: the others are of one protocol, or parts of several.
 DOORS = {"outrider.protocols.registry", "outrider.protocols.protocol", "outrider.protocols.payload"}
-SHARED = {"outrider.protocols.corrections", "outrider.protocols.fixed_point"}  # what devices draw corrections from
+SHARED = {
+    "outrider.protocols.corrections",  # what devices draw corrections from
+    "outrider.protocols.fixed_point",
+    "outrider.protocols.hidden_states",  # what heads learn from
+}
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
