@@ -49,7 +49,7 @@ def test_a_hundred_streams_complete_and_memory_stays_bounded(service: Service) -
 
 
 def test_what_cannot_be_queued_is_refused_at_once(service: Service) -> None:
-    request = {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 4, "ignore_eos": True}
+    request = {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 16, "ignore_eos": True}
 
     finished: list[int] = []
 
