@@ -1,0 +1,79 @@
+"""Who is asked and what is learned of whom, as a generation's drafter changes."""
+
+from dataclasses import replace
+
+from outrider.contracts.cost import DEFAULT_COST_MODEL
+from outrider.contracts.requests import GenerationRequest, SamplingParams
+from outrider.contracts.verifying import AcceptanceRule, Block, Verified
+from outrider.protocols.registry import judged_protocols
+from outrider.rounds.choice import RoundChooser, Speculation
+from outrider.rounds.events import Drafter, Turn
+from outrider.rounds.generation import Generation
+from outrider.rounds.load import PresentLoad
+from outrider.selection.acceptance import AcceptanceBook
+from outrider.selection.drift import RejectionDrift
+from outrider.selection.fixed import Fixed
+from outrider.selection.situation import DrafterView
+from tests.unit.serve_app.coordination.in_memory import PROMPT, WIRE
+
+VIEW = PresentLoad().view(DEFAULT_COST_MODEL)
+JUDGED = DrafterView(None, 0.02, 0.0, hidden_width=8)
+FULL = judged_protocols()[0]
+
+
+def chooser(params: SamplingParams | None = None) -> RoundChooser:
+    request = GenerationRequest(
+        "g", PROMPT, params or SamplingParams(temperature=0.0), 64, protocol=FULL, semantic=True
+    )
+    generation = Generation(request, eos_token_ids=(), max_context_tokens=128)
+    speculation = Speculation((FULL,), k_max=4, window=3, expansion=(), wire=WIRE, has_drafters=True)
+    return RoundChooser(generation, speculation, Fixed())
+
+
+def learn(choosing: RoundChooser) -> None:
+    """Of a draft of three, of which one passed that the target would not have said, and the last was rejected."""
+    block = Block("g", 1, 7, 0, draft=(1, 2, 3), rule=AcceptanceRule.SEMANTIC)
+    choosing.learn(None, block, Verified("g", 1, (0, 1), 9, overrides=(0,)))
+
+
+def test_what_is_judged_is_of_the_drafter_that_drafted() -> None:
+    books = {name: AcceptanceBook(RejectionDrift(0.2, 0.4)) for name in ("small", "other")}
+    choosing = chooser()
+    for name, judged in (("small", 2), ("small", 4), ("other", 2)):
+        choosing.choose(Turn(Drafter(name, books[name], JUDGED), VIEW), None)
+        assert choosing.judging.judge == name
+        learn(choosing)
+        drift = books[name].drift
+        assert drift is not None
+        assert (drift.judged, drift.rejected) == (judged, judged // 2)
+
+
+def test_of_a_request_with_edits_of_its_own_no_drift_is_learned() -> None:
+    book = AcceptanceBook(RejectionDrift(0.2, 0.4))
+    choosing = chooser(SamplingParams(temperature=0.0, logit_bias=((3, 5.0),)))
+    choosing.choose(Turn(Drafter("small", book, JUDGED), VIEW), None)
+    learn(choosing)
+    assert book.drift is not None
+    assert book.drift.judged == 0
+
+
+def test_one_response_shows_drift_only_its_first_mismatches() -> None:
+    book = AcceptanceBook(RejectionDrift(0.2, 0.4))
+    choosing = chooser()
+    choosing.choose(Turn(Drafter("small", book, JUDGED), VIEW), None)
+    for _ in range(1000):
+        learn(choosing)
+    assert book.drift is not None
+    assert 0 < book.drift.judged < 200, "or one response could raise the alarm"
+    assert not book.drift.alarmed
+
+
+def test_where_nobody_judges_drafts_go_on_verified_strictly() -> None:
+    choosing, book = chooser(), AcceptanceBook()
+    judged, unjudged = (
+        choosing.choose(Turn(Drafter("small", book, view), VIEW), None).chosen.plan
+        for view in (JUDGED, replace(JUDGED, hidden_width=0))
+    )
+    assert judged is not None
+    assert unjudged is not None
+    assert (judged.protocol, unjudged.protocol) == (FULL, "token_ids")
