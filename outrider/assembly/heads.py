@@ -4,24 +4,17 @@ from pathlib import Path
 
 from outrider.config.schema import Config, DrafterGroupConfig
 from outrider.contracts.errors import ConfigError
-from outrider.models.embedded import DRAFTER_NAME, TARGET_NAME, embedded_head_path
-from outrider.models.folders import EMBEDDED
 from outrider.models.head_file import Head, read_head
 
-_AUTO = "auto"
 
-
-def head_file(group: DrafterGroupConfig, target: str) -> Path | None:
-    """Where a group's head is, if it has one; ``auto`` is the one that comes with the embedded pair, for that pair."""
-    if group.head == _AUTO:
-        embedded = target in (EMBEDDED, TARGET_NAME) and group.model in (EMBEDDED, DRAFTER_NAME)
-        return embedded_head_path() if embedded else None
+def head_file(group: DrafterGroupConfig) -> Path | None:
+    """Where a group's head is, if it has one."""
     return None if group.head is None else Path(group.head).expanduser()
 
 
 def may_judge(config: Config) -> bool:
     """Whether any drafter has a head."""
-    return any(group.count > 0 and head_file(group, config.model.target) is not None for group in config.drafters)
+    return any(group.count > 0 and head_file(group) is not None for group in config.drafters)
 
 
 def read_heads(config: Config) -> dict[str, Head]:
@@ -36,7 +29,7 @@ def read_heads(config: Config) -> dict[str, Head]:
     for group in config.drafters:
         if not group.count:
             continue
-        file = head_file(group, config.model.target)
+        file = head_file(group)
         if (other := files.setdefault(group.model, file)) != file:
             raise ConfigError(
                 "drafters[].head", f"one head for draft model {group.model}", [other and str(other), file and str(file)]

@@ -1,38 +1,52 @@
-"""Which decision head a drafter group has."""
+"""Which decision heads a configuration has."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from outrider.assembly.heads import head_file, read_heads
-from outrider.config.schema import Config, DrafterGroupConfig
-from outrider.contracts.errors import ConfigError
-from outrider.models.embedded import DRAFTER_NAME, TARGET_NAME, embedded_head_path
+from outrider.assembly.heads import head_file, may_judge, read_heads
+from outrider.config.schema import Config, DrafterGroupConfig, WireConfig
+from outrider.contracts.errors import ConfigError, ModelUnavailableError
+from outrider.models.head_file import save_head
+from tests.unit.verification.random_head import head_of
 
 
-def group(head: str | None = "auto", model: str = DRAFTER_NAME, name: str = "a", count: int = 1) -> DrafterGroupConfig:
-    return DrafterGroupConfig(name=name, model=model, head=head, count=count)
+def group(head: str | None, name: str = "a", count: int = 1) -> DrafterGroupConfig:
+    return DrafterGroupConfig(name=name, model="small", head=head, count=count)
 
 
-@pytest.mark.parametrize(
-    ("own", "target", "file"),
-    [
-        (group(), TARGET_NAME, embedded_head_path()),
-        (group(model="embedded"), "embedded", embedded_head_path()),
-        (group(), "/models/another", None),
-        (group(model="other.safetensors"), TARGET_NAME, None),
-        (group(None), TARGET_NAME, None),
-        (group("~/own.safetensors"), "/models/another", Path("~/own.safetensors").expanduser()),
-    ],
-)
-def test_auto_is_the_head_of_the_embedded_pair_and_of_no_other(
-    own: DrafterGroupConfig, target: str, file: Path | None
-) -> None:
-    assert head_file(own, target) == file
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    head = head_of(4, 4)
+    save_head(tmp_path / "head.safetensors", head.decisions.weights, head.info)
+    return str(tmp_path / "head.safetensors")
 
 
-def test_one_draft_model_has_one_head() -> None:
-    config = replace(Config(), drafters=(group(), group("other.safetensors", name="b")))
-    with pytest.raises(ConfigError, match="one head for draft model"):
+def test_a_head_is_read_for_its_draft_model(file: str) -> None:
+    config = replace(Config(), drafters=(group(file), group(file, "b"), group(None, "c", count=0)))
+    (model,), (head,) = zip(*read_heads(config).items(), strict=True)
+    assert (model, head.info) == ("small", head_of(4, 4).info)
+    assert may_judge(config)
+    assert head_file(group("~/own.safetensors")) == Path("~/own.safetensors").expanduser()
+
+
+def test_without_a_head_or_a_drafter_nobody_judges(file: str) -> None:
+    config = replace(Config(), drafters=(group(file, count=0), group(None, "b")))
+    assert not may_judge(config)
+    assert not read_heads(config)
+    with pytest.raises(ModelUnavailableError, match="needs a decision head written by"):
+        read_heads(replace(config, drafters=(group(file + "x"),)))
+
+
+@pytest.mark.parametrize("other", [None, "other.safetensors"])
+def test_one_draft_model_has_one_head(file: str, other: str | None) -> None:
+    config = replace(Config(), drafters=(group(file), group(other, "b")))
+    with pytest.raises(ConfigError, match="one head for draft model small"):
+        read_heads(config)
+
+
+def test_states_that_cross_the_link_otherwise_than_in_calibration_are_refused(file: str) -> None:
+    config = replace(Config(), drafters=(group(file),), wire=WireConfig(hidden_field="int8"))
+    with pytest.raises(ConfigError, match=r"wire\.hidden_field needs fp16, as in the calibration of small's head"):
         read_heads(config)
