@@ -2,19 +2,9 @@
 
 from pathlib import Path
 
-from outrider.config.schema import Config, DrafterGroupConfig
+from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
 from outrider.models.head_file import Head, read_head
-
-
-def head_file(group: DrafterGroupConfig) -> Path | None:
-    """Where a group's head is, if it has one."""
-    return None if group.head is None else Path(group.head).expanduser()
-
-
-def may_judge(config: Config) -> bool:
-    """Whether any drafter has a head."""
-    return any(group.count > 0 and head_file(group) is not None for group in config.drafters)
 
 
 def read_heads(config: Config) -> dict[str, Head]:
@@ -25,16 +15,11 @@ def read_heads(config: Config) -> dict[str, Head]:
             a head saw them in calibration.
         ModelUnavailableError: a file is no head.
     """
-    files: dict[str, Path | None] = {}
+    files: dict[str, str | None] = {}
     for group in config.drafters:
-        if not group.count:
-            continue
-        file = head_file(group)
-        if (other := files.setdefault(group.model, file)) != file:
-            raise ConfigError(
-                "drafters[].head", f"one head for draft model {group.model}", [other and str(other), file and str(file)]
-            )
-    heads = {model: read_head(file) for model, file in files.items() if file is not None}
+        if group.count and (other := files.setdefault(group.model, group.head)) != group.head:
+            raise ConfigError("drafters[].head", f"one head for draft model {group.model}", [other, group.head])
+    heads = {model: read_head(Path(file).expanduser()) for model, file in files.items() if file is not None}
     for model, head in heads.items():
         if head.info.hidden_field != (field := config.wire.hidden_field):
             needed = (

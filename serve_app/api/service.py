@@ -6,7 +6,6 @@ from typing import Protocol
 
 from transformers import PreTrainedTokenizerBase
 
-from outrider.assembly.heads import may_judge
 from outrider.config.schema import Config
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from outrider.contracts.slo import BEST_EFFORT, SloClass
@@ -58,7 +57,7 @@ class ServiceSettings:
             next_chunk_deadline_s=config.limits.next_chunk_deadline_s,
             namespace=config.cluster.namespace,
             slo_classes=config.slo.slo_classes,
-            judges=may_judge(config),
+            judges=any(group.head is not None and group.count for group in config.drafters),
         )
 
 

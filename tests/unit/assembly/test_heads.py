@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from outrider.assembly.heads import head_file, may_judge, read_heads
+from outrider.assembly.heads import read_heads
 from outrider.config.schema import Config, DrafterGroupConfig, WireConfig
 from outrider.contracts.errors import ConfigError, ModelUnavailableError
 from outrider.models.head_file import save_head
+from serve_app.api.service import ServiceSettings
 from tests.unit.verification.random_head import head_of
 
 
@@ -23,17 +24,16 @@ def file(tmp_path: Path) -> str:
     return str(tmp_path / "head.safetensors")
 
 
-def test_a_head_is_read_for_its_draft_model(file: str) -> None:
+def test_a_head_is_read_for_its_draft_model(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(Path(file).parent))
+    assert read_heads(replace(Config(), drafters=(group("~/head.safetensors"),))).keys() == {"small"}
     config = replace(Config(), drafters=(group(file), group(file, "b"), group(None, "c", count=0)))
     (model,), (head,) = zip(*read_heads(config).items(), strict=True)
     assert (model, head.info) == ("small", head_of(4, 4).info)
-    assert may_judge(config)
-    assert head_file(group("~/own.safetensors")) == Path("~/own.safetensors").expanduser()
 
 
 def test_without_a_head_or_a_drafter_nobody_judges(file: str) -> None:
     config = replace(Config(), drafters=(group(file, count=0), group(None, "b")))
-    assert not may_judge(config)
     assert not read_heads(config)
     with pytest.raises(ModelUnavailableError, match="needs a decision head written by"):
         read_heads(replace(config, drafters=(group(file + "x"),)))
@@ -50,3 +50,9 @@ def test_states_that_cross_the_link_otherwise_than_in_calibration_are_refused(fi
     config = replace(Config(), drafters=(group(file),), wire=WireConfig(hidden_field="int8"))
     with pytest.raises(ConfigError, match=r"wire\.hidden_field needs fp16, as in the calibration of small's head"):
         read_heads(config)
+
+
+@pytest.mark.parametrize(("count", "head", "judges"), [(1, "x", True), (0, "x", False), (1, None, False)])
+def test_a_service_judges_where_a_drafter_has_a_head(count: int, head: str | None, judges: bool) -> None:
+    config = replace(Config(), drafters=(group(head, count=count),))
+    assert ServiceSettings.from_config(config).judges is judges
