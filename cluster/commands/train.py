@@ -26,7 +26,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = head.add_argument
     add("--target", required=True, help="the embedded target's name, or a directory in Hugging Face format")
     add("--drafter", required=True, help="its drafter: a name, a file of `outrider distill`, or a directory")
-    add("--tasks", required=True, help="embedded (the built-in ones), a JSON Lines file, or a dataset's name")
+    add(
+        "--tasks",
+        required=True,
+        help="embedded (the built-in ones; embedded:N, N of a kind), a file, or a dataset's name",
+    )
+    add("--most-training-tasks", type=int, help="of which labels are made; calibration and test keep theirs")
     add("--out", type=Path, required=True, help="file to write, ending in .safetensors")
     add("--labels", type=Path, help="labels made before, or to be made there; without it, beside --out")
     add("--max-new-tokens", type=int, help="length limit of an answer")
@@ -65,20 +70,22 @@ def run(arguments: argparse.Namespace) -> None:
 
     flags = vars(arguments)
     del flags["run"]
-    source = flags.pop("tasks")
+    source, most = flags.pop("tasks"), flags.pop("most_training_tasks", None)
     config = HeadConfig(**flags)
-    report = train_head(config, _division(source), on_stage=print)
+    report = train_head(config, division(source, most), on_stage=print)
     show_head(config, report)
-    write_json(config.out.with_suffix(".report.json"), {"config": config.plain(), "tasks": source, "report": report})
+    record = {"config": config.plain(), "tasks": source, "most_training_tasks": most, "report": report}
+    write_json(config.out.with_suffix(".report.json"), record)
 
 
-def _division(source: str) -> "Division":
+def division(source: str, most: int | None) -> "Division":
+    """Of tasks by name, with no more than so many to learn from."""
     from outrider.training.head.division import Division
     from outrider.training.tasks.loading import load_tasks
     from outrider.training.tasks.splits import split_tasks
 
     splits = split_tasks(load_tasks(source))
-    return Division(splits.train, splits.calibration, splits.test)
+    return Division(splits.train[:most], splits.calibration, splits.test)
 
 
 def _count_or_all(text: str) -> int | None:

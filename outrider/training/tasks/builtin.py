@@ -14,7 +14,7 @@ import yaml
 from outrider.training.tasks.task import Check, Task
 
 _PARTS = Path(__file__).with_name("builtin.yaml")
-_TASKS_PER_KIND = 44
+TASKS_PER_KIND = 44
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,23 +25,25 @@ class SolvedTask:
     answer: str
 
 
-def builtin_tasks() -> tuple[Task, ...]:
-    """Distinct tasks of several kinds, always the same ones."""
-    return tuple(solved.task for solved in solved_builtin_tasks())
+def builtin_tasks(per_kind: int = TASKS_PER_KIND) -> tuple[Task, ...]:
+    """Distinct tasks of several kinds, always the same ones: fewer of each kind are the first of more."""
+    return tuple(solved.task for solved in solved_builtin_tasks(per_kind))
 
 
-def solved_builtin_tasks() -> tuple[SolvedTask, ...]:
+def solved_builtin_tasks(per_kind: int = TASKS_PER_KIND) -> tuple[SolvedTask, ...]:
     """The same, each with a right answer."""
     source = yaml.safe_load(_PARTS.read_text(encoding="utf-8"))
-    solved: list[SolvedTask] = []
+    by_kind: list[list[SolvedTask]] = []
     for kind, templates in source["kinds"].items():
         rng = random.Random(kind)  # noqa: S311  prompts, not secrets
         prompts: dict[str, SolvedTask] = {}
-        while len(prompts) < _TASKS_PER_KIND:
+        while len(prompts) < per_kind:
             drawn = _solved(f"{kind}-{len(prompts)}", kind, templates, _rows(source, templates["rows"], rng))
             prompts.setdefault(drawn.task.prompt, drawn)
-        solved += prompts.values()
-    return tuple(solved)
+        by_kind.append(list(prompts.values()))
+    usual = (one for own in by_kind for one in own[:TASKS_PER_KIND])
+    further = (one for own in by_kind for one in own[TASKS_PER_KIND:])
+    return (*usual, *further)
 
 
 def _rows(source: dict[str, Any], count: int, rng: random.Random) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ from outrider.training.tasks.task import Check, Task
 
 _FIELD = "tasks"
 _BUILTIN = "embedded"
+_MOST_PER_KIND = 500  # of which every kind has as many different ones
 _ANSWER_FORMAT = 'Think step by step, and end with a line of the form "#### number".'
 
 
@@ -29,22 +30,30 @@ def load_tasks(source: str) -> tuple[Task, ...]:
     """The tasks of ``embedded`` (the built-in ones), of a JSON Lines file, or of a dataset.
 
     Args:
-        source: ``embedded``; a ``*.jsonl`` or ``*.json`` file, or any file that exists; else ``name``,
-            ``name:configuration`` or ``name:configuration:split`` of a dataset on the Hugging Face hub, or of a folder
-            that holds one. Without a split it is ``test``.
+        source: ``embedded``, or ``embedded:N`` for so many of each kind; a ``*.jsonl`` or ``*.json`` file, or any file
+            that exists; else ``name``, ``name:configuration`` or ``name:configuration:split`` of a dataset on the
+            Hugging Face hub, or of a folder that holds one. Without a split it is ``test``.
 
     Raises:
         ParameterError: it cannot be read, holds no task, a key comes twice, or something is wrong with a line or row,
             which the message names.
     """
-    if source == _BUILTIN:
-        return builtin_tasks()
+    name, _, per_kind = source.partition(":")
+    if name == _BUILTIN:
+        return builtin_tasks(_per_kind(per_kind)) if per_kind else builtin_tasks()
     path = Path(source).expanduser()
     if path.is_file() or path.suffix in {".jsonl", ".json"}:
         text = read_text(path, _FIELD, "JSON Lines")
         lines = [(f"{path}, line {at}", line) for at, line in enumerate(text.split("\n"), 1) if line.strip()]
         return _tasks(source, ((place, _record(place, line)) for place, line in lines))
     return _tasks(source, ((f"{source}, row {at}", row) for at, row in enumerate(_dataset(source), 1)))
+
+
+def _per_kind(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) <= _MOST_PER_KIND:
+        needed = f"1..{_MOST_PER_KIND} tasks of each kind behind {_BUILTIN}:"
+        raise ParameterError(_FIELD, needed, f"{_BUILTIN}:{text}")
+    return int(text)
 
 
 def _dataset(source: str) -> Iterable[Mapping[str, Any]]:

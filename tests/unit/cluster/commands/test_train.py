@@ -3,6 +3,7 @@ from dataclasses import fields
 import pytest
 
 from cluster.cli import main
+from cluster.commands.train import division
 from outrider.training.head.head_config import HeadConfig
 
 
@@ -29,3 +30,10 @@ def test_a_malformed_command_exits_with_status_2(arguments: list[str], capsys: p
         main(arguments)
     assert ended.value.code == 2
     assert "usage: outrider train" in capsys.readouterr().err
+
+
+def test_fewer_tasks_to_learn_from_leave_calibration_and_test_as_they_are() -> None:
+    every, few = division("embedded:2", None), division("embedded:2", 3)
+    assert len(every.training) > len(few.training) == 3
+    assert few.training == every.training[:3]
+    assert (few.calibration, few.test) == (every.calibration, every.test)

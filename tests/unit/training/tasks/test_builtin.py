@@ -14,6 +14,13 @@ def test_tasks_are_many_distinct_and_always_the_same() -> None:
     assert builtin_tasks() == tasks
 
 
+def test_more_of_a_kind_begin_with_the_usual_ones_and_stay_distinct() -> None:
+    usual, more = builtin_tasks(), builtin_tasks(60)
+    assert more[: len(usual)] == usual
+    assert set(Counter(task.kind for task in more).values()) == {60}
+    assert len({task.key for task in more}) == len({task.prompt for task in more}) == len(more)
+
+
 def test_prompts_are_complete() -> None:
     for task in builtin_tasks():
         assert not re.search(r"[{}]|None", task.prompt + "".join(task.parts))

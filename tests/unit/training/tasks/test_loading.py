@@ -28,6 +28,16 @@ def test_embedded_is_built_in() -> None:
     assert load_tasks("embedded") == builtin_tasks()
 
 
+def test_embedded_tasks_may_be_counted() -> None:
+    assert load_tasks("embedded:3") == builtin_tasks(3)
+
+
+@pytest.mark.parametrize("per_kind", ["0", "501", "-1", "many"])
+def test_a_count_of_embedded_tasks_that_cannot_be_had_is_refused(per_kind: str) -> None:
+    with pytest.raises(ParameterError, match=rf"1\.\.500 tasks of each kind.*found 'embedded:{per_kind}'"):
+        load_tasks(f"embedded:{per_kind}")
+
+
 def test_own_tasks(tmp_path: Path) -> None:
     full = OWN | {"key": "two", "kind": "color", "check": "anywhere", "comment": 1}
     first, second = load_tasks(written(tmp_path / "tasks.jsonl", OWN, "", full))
