@@ -10,16 +10,24 @@ from outrider.training.head.links import EVALUATED
 
 
 def plot_thresholds(file: Path, found: Frontier) -> None:
-    """Score over the threshold on each link (Figure 3), with and without knowledge of links (Figure 5)."""
+    """Score and accepted length over the threshold, by link: told of links (Figure 3) and not (Figure 5)."""
     kinds = [kind for kind in (HEAD, UNAWARE) if any(row.rule == kind for row in found.rows)]
-    drawn = figure(5.5 * len(kinds), 4.2)
-    for axes, kind in zip(drawn.subplots(1, len(kinds), sharey=True, squeeze=False)[0], kinds, strict=True):
+    drawn = figure(5.5 * len(kinds), 7.0)
+    panels = drawn.subplots(2, len(kinds), sharex=True, sharey="row", squeeze=False)
+    for kind, scores, lengths in zip(kinds, *panels, strict=True):
         for link, colour in zip(EVALUATED, COLOURS, strict=False):
             own = [row for row in found.rows if (row.rule, row.link) == (kind, link)]
-            axes.plot([row.threshold for row in own], [row.score for row in own], "o-", color=colour, label=link)
-        axes.axhline(found.strict.score, color="black", linestyle="--", label="strict")
-        describe(axes, f"{kind}, K = {found.window}", "threshold", "score")
-    drawn.legend(*drawn.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
+            thresholds = [row.threshold for row in own]
+            scores.plot(thresholds, [row.score for row in own], "o-", color=colour, label=link)
+            scores.fill_between(
+                thresholds, [row.score_low for row in own], [row.score_high for row in own], color=colour, alpha=0.1
+            )
+            lengths.plot(thresholds, [row.aal for row in own], "o-", color=colour)
+        scores.axhline(found.strict.score, color="black", linestyle="--", label="strict")
+        lengths.axhline(found.strict.aal, color="black", linestyle="--")
+        describe(scores, f"{kind}, K = {found.window}", "threshold", "score")
+        describe(lengths, "", "threshold", "tokens committed per round (AAL)")
+    drawn.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
     save(drawn, file)
 
 

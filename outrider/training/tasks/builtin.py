@@ -6,6 +6,7 @@ every wrong token costs a part; in others only the facts count, and their wordin
 
 import random
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ class SolvedTask:
 
 
 def builtin_tasks(per_kind: int = TASKS_PER_KIND) -> tuple[Task, ...]:
-    """Distinct tasks of several kinds, always the same ones: fewer of each kind are the first of more."""
+    """Distinct tasks, always the same ones: the usual, kind by kind, then further ones of all kinds in turn."""
     return tuple(solved.task for solved in solved_builtin_tasks(per_kind))
 
 
@@ -42,8 +43,8 @@ def solved_builtin_tasks(per_kind: int = TASKS_PER_KIND) -> tuple[SolvedTask, ..
             prompts.setdefault(drawn.task.prompt, drawn)
         by_kind.append(list(prompts.values()))
     usual = (one for own in by_kind for one in own[:TASKS_PER_KIND])
-    further = (one for own in by_kind for one in own[TASKS_PER_KIND:])
-    return (*usual, *further)
+    further = (one for together in zip(*by_kind, strict=True) for one in together)
+    return (*usual, *islice(further, len(by_kind) * TASKS_PER_KIND, None))
 
 
 def _rows(source: dict[str, Any], count: int, rng: random.Random) -> list[dict[str, Any]]:

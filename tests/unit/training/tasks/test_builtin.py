@@ -18,6 +18,12 @@ def test_more_of_a_kind_begin_with_the_usual_ones_and_stay_distinct() -> None:
     usual, more = builtin_tasks(), builtin_tasks(60)
     assert more[: len(usual)] == usual
     assert set(Counter(task.kind for task in more).values()) == {60}
+    further = more[len(usual) :]
+    kinds = len({task.kind for task in usual})
+    assert [len({task.kind for task in further[at : at + kinds]}) for at in range(0, len(further), kinds)] == [
+        kinds
+    ] * 16
+    assert builtin_tasks(2) == tuple(task for task in usual if task.key.rpartition("-")[2] in "01")
     assert len({task.key for task in more}) == len({task.prompt for task in more}) == len(more)
 
 
