@@ -23,11 +23,11 @@ class FitConfig:
     """How a head is fitted."""
 
     hidden: int = 64  # units
-    dropout: float = 0.3
-    learning_rate: float = 1e-3
+    dropout: float = 0.5
+    learning_rate: float = 1e-4
     weight_decay: float = 0.1
     batch: int = 256  # examples a step
-    epochs: int = 60  # at most
+    epochs: int = 100  # at most
     patience: int = 6  # epochs without a lower validation loss, after which it ends
     seed: int = 0
 

@@ -30,7 +30,7 @@ _CHOICES = {
     "relabelling": [*map(str, Smoothing), UNRELABELLED],
     "hidden_field": [field.value for field in STATE_FIELDS],
 }
-_THRESHOLDS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+_THRESHOLDS = (0.0, 0.03, 0.05, 0.07, 0.09, 0.12, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +48,14 @@ class HeadConfig:
     batch: int = 96  # texts written at once
     relabelling: str = Smoothing.SUM.value  # how importance is smoothed: ``sum``, ``max``, or ``none``: no relabelling
     kappa: float = 2.0  # mismatches over which importance falls to 1 / e
-    least_repair_share: float = 0.5  # of the critical mismatches, on the worst link
+    least_repair_share: float = 0.7  # of the critical mismatches, on the worst link
     temperature: float = 0.25  # of the relabelling policy, in units of importance
     links_per_answer: int = 8  # links that each answer is learnt under
     hidden: int = 64  # units of the head
-    dropout: float = 0.3
-    learning_rate: float = 1e-3
+    dropout: float = 0.5
+    learning_rate: float = 1e-4
     weight_decay: float = 0.1
-    epochs: int = 60  # at most
+    epochs: int = 100  # at most
     patience: int = 6  # epochs without a lower validation loss
     hidden_field: str = FloatField.FP16.value  # of drafters' states as it learns them: ``wire.hidden_field`` in service
     window_tokens: int = 24  # drafted a round where thresholds are compared

@@ -22,7 +22,7 @@ Labels = npt.NDArray[np.int64]
 class Relabelling:
     """The policy's parameters."""
 
-    least_share: float = 0.5  # of the critical mismatches that is still repaired on the worst link
+    least_share: float = 0.7  # of the critical mismatches that is still repaired on the worst link
     temperature: float = 0.25  # in units of importance
 
     def share(self, quality: float) -> float:
