@@ -84,20 +84,20 @@ FAULTS = (
     Fault("siblings are drawn with replacement whatever was agreed", "if distinct and drawn:", "if False:", TREES),
     Fault(
         "dsd draws from the row before rounding",
-        "siblings(softmax(row), numbers, distinct=False), logits=row) for row in rounded]",
-        "siblings(softmax(row), numbers, distinct=False), logits=told) for row, told in zip(rows, rounded)]",
+        "return DraftRow(rounded_logits(row, wire.logit_field))",
+        "return DraftRow(row)",
         CHAINS,
     ),
     Fault(
         "dssd draws from the row before rounding",
-        "siblings(fixed_point_probs(numerators, layer.wire), numbers",
-        "siblings(np.exp(row - row.max()), numbers",
+        "siblings(row.probs, numbers, distinct=False), numerators=row.numerators)",
+        "siblings(np.exp(row.logits - row.logits.max()), numbers, distinct=False), numerators=row.numerators)",
         CHAINS,
     ),
     Fault(
         "tslt truncates after sampling",
-        "ranks = siblings(softmax(logits), numbers",
-        "ranks = siblings(softmax(rows[len(drawn)][support]), numbers",
+        "return DraftRow(logits, support)",
+        "return DraftRow(row[support], support)",
         CHAINS,
     ),
     Fault(

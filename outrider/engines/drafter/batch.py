@@ -86,7 +86,8 @@ def _drawn_by_protocol(drawing: Sequence[Drawing], logits: Tensor, groups: Seque
             row = fixed_point_row(own[0], generation.terms.wire, generation.params)
             drawn.append([DrawnRow((), numerators=row)])
         else:
-            drawn.append(job.protocol.draw(own, generation.next_layer(job)))
+            layer = generation.next_layer(job)
+            drawn.append(job.protocol.draw(job.protocol.rows(own, layer), layer))
     return drawn
 
 
