@@ -63,7 +63,8 @@ class Draft(ArrayData):
     """One drafted block, tokens and what is known about them.
 
     Attributes:
-        token_ids: the chain's tokens, or a tree's nodes, parents first, children of one node side by side.
+        token_ids: the chain's tokens, or a tree's nodes, parents first, children of one node side by side. Fewer than
+            were ordered, at worst none, where the context is full or the device stops a chain.
         hidden: ``[K, d]`` float32, final-norm hidden state each token of a chain was drawn from, on request.
     """
 

@@ -15,6 +15,7 @@ CHAINS = gate("test_chains")
 ROUNDS = gate("rounds_after")
 GREEDY = gate("greedy")
 CANDIDATES = gate("candidates_and")
+STOPS = ("tests/unit/verification/test_stopped_drafts.py",)
 LATE = ("tests/unit/serve_app/coordination/test_late_drafts.py", "-k", "does_not_change_the_law")
 STRETCHES = ("tests/unit/engines/verifier/test_stepper.py", "-k", "own_draft or drafts_itself")
 FUSED = ("tests/unit/engines/torch/test_fused.py", "-k", "what_transformers_say")
@@ -316,6 +317,18 @@ FAULTS = (
         "kept = min(draft_tokens, len(block.draft))",
         "kept = min(draft_tokens, len(block.draft)) if block.draft[-1:] != (0,) else 0",
         gate("cut_whatever"),
+    ),
+    Fault(
+        "a draft stops before a token for what it is",
+        "step = _decide(rule, known[0]) if rule.asks and job.draws_chain else Step.DRAW",
+        "step = Step.STOP if rule.asks and job.protocol.draw(known, layer)[0].token_ids == (0,) else Step.DRAW",
+        STOPS,
+    ),
+    Fault(
+        "a draft that stops keeps the hidden state of the token it did not draw",
+        "if work.job.draws_chain and layer.rows",
+        "if work.job.draws_chain",
+        ("tests/unit/engines/drafter/test_engine_stops.py",),
     ),
     Fault(
         "an answer asked for again is drawn again",
