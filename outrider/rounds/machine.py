@@ -366,8 +366,15 @@ class RoundMachine:
         self._teller.explain_own(self._choice, outcome.own_draft, block.stretch)
         # A round beside a draft is no round without one, and one that was looked up tells nothing of devices.
         if not round_.by_lookup and self._ahead is None:
-            judged = not round_.unanswered
-            self._chooser.learn(plan, block, outcome, round_.equal_tokens, round_.wrong_tokens, judged=judged)
+            self._chooser.learn(
+                plan,
+                block,
+                outcome,
+                round_.equal_tokens,
+                round_.wrong_tokens,
+                judged=not round_.unanswered,
+                device_tokens=round_.device_tokens,
+            )
         committed = generation.commit(
             outcome,
             block.draft,

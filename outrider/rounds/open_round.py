@@ -116,6 +116,12 @@ class OpenRound:
         """The model of the device that drafted."""
         return self.exchanges[0].model if self.exchanges else None
 
+    @property
+    def device_tokens(self) -> int | None:
+        """Tokens that a device has drafted, verified or not; None where none was asked."""
+        answers = (exchange.answer for exchange in self.exchanges)
+        return next((len(answer.token_ids) for answer in answers if isinstance(answer, Draft)), None)
+
     def judged_tokens(self, outcome: Verified) -> int:
         """How many of its mismatches were judged: those that passed, and the one that did not."""
         block = self.verified
