@@ -1,6 +1,7 @@
 """Decisions on a clock that is driven by hand: what is a device's to draw, and the leave of a verifier."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -95,10 +96,10 @@ def test_a_row_that_is_not_known_is_asked_for_first() -> None:
 
 
 def ordering(
-    protocol: ProtocolName, params: SamplingParams, book: AcceptanceBook | None = None
+    protocol: ProtocolName, params: SamplingParams, book: AcceptanceBook | None = None, **more: Any
 ) -> tuple[Generation, RoundMachine, AskDrafter]:
-    """A response that has ordered its first block."""
-    request = GenerationRequest("g", PROMPT, params, 64, protocol=protocol, reproducible=False)
+    """A response that has ordered its first block; ``more`` of its request."""
+    request = GenerationRequest("g", PROMPT, params, 64, protocol=protocol, reproducible=False, **more)
     generation = Generation(request, eos_token_ids=(), max_context_tokens=128)
     generation.happened(GenerationEvent.STARTED)
     rounds = RoundMachine(generation, IncrementalText(TOKENIZER, (), (), 0), rules_of(protocol), 100.0)
