@@ -101,7 +101,8 @@ class DrafterEngine(Protocol):
     """Draft model and resident KV for the generations it holds. Not thread-safe: one caller at a time.
 
     What is drafted depends on the model, the committed tokens and the request alone: not on windows, on other
-    generations, on memory, or on the order in which blocks were asked for.
+    generations, on memory, or on the order in which blocks were asked for. Where an engine ends a chain early, that is
+    decided from what the next token would be drawn from, never from the token.
     """
 
     @property

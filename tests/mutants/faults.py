@@ -331,6 +331,12 @@ FAULTS = (
         ("tests/unit/engines/drafter/test_engine_stops.py",),
     ),
     Fault(
+        "how far devices draft is learned behind a rejection, too",
+        "[True] * (accepted_len == drafted < ordered)",
+        "[True] * (drafted < ordered)",
+        ("tests/unit/selection/test_drafted_shares.py", "-k", "behind_a_rejection"),
+    ),
+    Fault(
         "an answer asked for again is drawn again",
         "generation.answered = (job.request, draft)",
         "generation.answered = None",

@@ -1,5 +1,7 @@
 """How far chains are drafted under a rule: the front of what is drafted without one."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -13,6 +15,7 @@ from outrider.drafting.features import DraftFeatures
 from outrider.drafting.stops import NeverStop, SendAndStop, Step, StopBefore, StopRule
 from outrider.engines.drafter import batch
 from outrider.protocols.registry import PROTOCOLS
+from outrider.sampling.device_tensors import everywhere_at_once
 from outrider.sampling.distributions import softmax
 from tests.unit.engines.conftest import tiny_llama, torch_drafter
 from tests.unit.engines.drafter.test_frequent_head import proposing_some
@@ -56,9 +59,17 @@ def least_sure(confidences: list[float]) -> tuple[int, float]:
     return confidences.index(least), (least + second) / 2
 
 
+@pytest.mark.parametrize("on", [nullcontext, everywhere_at_once], ids=["cpu", "at once"])
 @pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys())
 @pytest.mark.parametrize("protocol", CHAINS)
-def test_a_draft_that_stops_is_the_front_of_the_whole_one(protocol: ProtocolName, params: SamplingParams) -> None:
+def test_a_draft_that_stops_is_the_front_of_the_whole_one(
+    protocol: ProtocolName, params: SamplingParams, on: Callable[[], AbstractContextManager[None]]
+) -> None:
+    with on():
+        _stops_in_front(protocol, params)
+
+
+def _stops_in_front(protocol: ProtocolName, params: SamplingParams) -> None:
     listening = Listening()
     whole = drafted(NeverStop(), protocol, params)
     assert drafted(listening, protocol, params) == whole
