@@ -4,7 +4,7 @@ The head that thresholds are compared with, and that is reported on, is the one 
 in the end there is one only when all is done.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,7 +27,7 @@ from outrider.training.head.links import CALIBRATED, LinkRanges, LinkScale
 from outrider.training.head.mismatches import HiddenPair, as_sent, hidden_at
 from outrider.training.head.pair import Asked, Models, ask, load_pair, paged
 from outrider.training.head.replacing import LabelledAnswer, texts_needed
-from outrider.training.head.rules import HEAD_FREE
+from outrider.training.head.rules import HEAD_FREE, Rule
 from outrider.training.head.sweep import STRICT, SweptRow, sweep, worst_bounds
 from outrider.training.head.threshold import choose_threshold
 from outrider.verification.decision_head import DecisionHead, HeadWeights, csi_features
@@ -68,7 +68,7 @@ class HeadReport:
         mismatches: tried, of which ``critical`` lower the score.
         fits: with sum, maximum and no relabelling, on the same mismatches.
         bounds: of the drop on the calibration tasks, of each threshold, over all links.
-        calibration: rows of each threshold and link, then of strict verification and rules without a head.
+        calibration: rows of each threshold and link, then of strict verification.
         threshold: chosen.
         test: at that threshold, beside strict verification and the rules without a head.
     """
@@ -132,7 +132,7 @@ def train_head(
     head = _as_read_back(config, models, weights)
     on_stage("calibration")
 
-    def swept(asked: Sequence[Asked], thresholds: Sequence[float]) -> list[SweptRow]:
+    def swept(asked: Sequence[Asked], thresholds: Sequence[float], others: Mapping[str, Rule]) -> list[SweptRow]:
         return sweep(
             pair,
             asked,
@@ -142,15 +142,15 @@ def train_head(
             window_tokens=config.window_tokens,
             batch=config.batch,
             rounding=rounding,
-            others=HEAD_FREE,
+            others=others,
             progress=progress,
         )
 
-    compared = swept(calibration, config.thresholds)
+    compared = swept(calibration, config.thresholds, {})
     bounds = worst_bounds(compared, config.thresholds)
     threshold = choose_threshold(config.thresholds, bounds, config.most_drop)
     on_stage(f"test at threshold {threshold}")
-    tested = swept(test, [threshold])
+    tested = swept(test, [threshold], HEAD_FREE)
     tried = [label for part in taught for one in part for label in one.labels]
     report = HeadReport(
         answers=len(answers),

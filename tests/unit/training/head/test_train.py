@@ -12,7 +12,8 @@ from outrider.training.head.division import Division, is_validation
 from outrider.training.head.head_config import HeadConfig
 from outrider.training.head.links import CALIBRATED
 from outrider.training.head.pair import Asked, Pair
-from outrider.training.head.sweep import SweptRow, sweep
+from outrider.training.head.rules import HEAD_FREE
+from outrider.training.head.sweep import STRICT, SweptRow, sweep
 from outrider.training.head.train import HeadReport, train_head
 from outrider.training.tasks.task import Task
 from outrider.verification.decision_head import HeadWeights
@@ -76,6 +77,8 @@ def test_a_head_is_trained_measured_and_written_for_its_pair(config: HeadConfig,
     passing = [bound < config.most_drop for bound in report.bounds]
     assert report.threshold == config.thresholds[passing.index(False) - 1 if False in passing else -1]
     assert {row.threshold for row in report.test if row.rule == "head"} == {report.threshold}
+    assert {row.rule for row in report.calibration} == {"head", STRICT}
+    assert {row.rule for row in report.test} == {"head", STRICT, *HEAD_FREE}
     own = [heads[report.threshold, link].rejection_share for link in CALIBRATED]
     assert info.rejection_low <= min(own) <= max(own) <= info.rejection_high
     assert info.hidden_field == config.hidden_field
