@@ -63,7 +63,8 @@ class Draft(ArrayData):
     """One drafted block, tokens and what is known about them.
 
     Attributes:
-        token_ids: the chain's tokens, or a tree's nodes, parents first, children of one node side by side.
+        token_ids: the chain's tokens, or a tree's nodes, parents first, children of one node side by side. Fewer than
+            were ordered, at worst none, where the context is full or the device stops a chain.
         hidden: ``[K, d]`` float32, final-norm hidden state each token of a chain was drawn from, on request.
     """
 
@@ -100,7 +101,8 @@ class DrafterEngine(Protocol):
     """Draft model and resident KV for the generations it holds. Not thread-safe: one caller at a time.
 
     What is drafted depends on the model, the committed tokens and the request alone: not on windows, on other
-    generations, on memory, or on the order in which blocks were asked for.
+    generations, on memory, or on the order in which blocks were asked for. Where an engine ends a chain early, that is
+    decided from what the next token would be drawn from, never from the token.
     """
 
     @property

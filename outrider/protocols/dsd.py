@@ -9,9 +9,8 @@ from outrider.contracts.errors import MessageError
 from outrider.contracts.exchanged import DenseDraft, DraftDistribution, FloatRow, WireFormat
 from outrider.contracts.requests import SamplingParams
 from outrider.protocols.drawing import siblings
-from outrider.protocols.protocol import DraftProtocol, DrawnRow, Layer, block, distribution_as
+from outrider.protocols.protocol import DraftProtocol, DraftRow, DrawnRow, Layer, block, distribution_as
 from outrider.protocols.rows import impossible_token
-from outrider.sampling.distributions import softmax
 from outrider.sampling.floats import CODE_BITS, header_bits, vector_bits
 from outrider.sampling.rounding import rounded_logits
 from outrider.wire.bits import BitReader, BitWriter, id_bits
@@ -62,11 +61,14 @@ class Dsd(DraftProtocol):
         logits[token_id] = 0.0
         return DrawnRow((token_id,), logits=logits)
 
-    def draw_sampled(self, rows: FloatRow, layer: Layer) -> list[DrawnRow]:
+    def rounded(self, row: FloatRow, wire: WireFormat, params: SamplingParams) -> DraftRow:  # noqa: ARG002 (one signature for all)
+        """To the field."""
+        return DraftRow(rounded_logits(row, wire.logit_field))
+
+    def draw_sampled(self, rows: Sequence[DraftRow], layer: Layer) -> list[DrawnRow]:
         """From rows rounded to the field."""
-        rounded = [rounded_logits(row, layer.wire.logit_field) for row in rows]
         numbers = layer.numbers()
-        return [DrawnRow(siblings(softmax(row), numbers, distinct=False), logits=row) for row in rounded]
+        return [DrawnRow(siblings(row.probs, numbers, distinct=False), logits=row.logits) for row in rows]
 
     def distribution(self, rows: Sequence[DrawnRow], wire: WireFormat, params: SamplingParams) -> DraftDistribution:  # noqa: ARG002 (one signature for all)
         """The rows."""

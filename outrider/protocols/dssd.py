@@ -16,9 +16,9 @@ from outrider.contracts.requests import SamplingParams
 from outrider.link.latency import down_s, up_s
 from outrider.protocols.corrections import expected_row_bits
 from outrider.protocols.drawing import siblings
-from outrider.protocols.fixed_point import fixed_point_probs, fixed_point_row
+from outrider.protocols.fixed_point import fixed_point_row
 from outrider.protocols.payload import expected_support
-from outrider.protocols.protocol import DraftProtocol, DrawnRow, Layer, RoundTerms, block, distribution_as
+from outrider.protocols.protocol import DraftProtocol, DraftRow, DrawnRow, Layer, RoundTerms, block, distribution_as
 from outrider.wire.bits import BitReader, BitWriter, id_bits
 from outrider.wire.shapes import read_shape, shape_bits, write_shape
 
@@ -60,14 +60,14 @@ class Dssd(DraftProtocol):
         """The likeliest token, with all the mass there is."""
         return DrawnRow((int(row.argmax()),), numerators=fixed_point_row(row, layer.wire, layer.params))
 
-    def draw_sampled(self, rows: FloatRow, layer: Layer) -> list[DrawnRow]:
+    def rounded(self, row: FloatRow, wire: WireFormat, params: SamplingParams) -> DraftRow:
+        """In fixed point."""
+        return DraftRow(row, numerators=fixed_point_row(row, wire, params))
+
+    def draw_sampled(self, rows: Sequence[DraftRow], layer: Layer) -> list[DrawnRow]:
         """From rows in fixed point."""
-        numbers, drawn = layer.numbers(), []
-        for row in rows:
-            numerators = fixed_point_row(row, layer.wire, layer.params)
-            token_ids = siblings(fixed_point_probs(numerators, layer.wire), numbers, distinct=False)
-            drawn.append(DrawnRow(token_ids, numerators=numerators))
-        return drawn
+        numbers = layer.numbers()
+        return [DrawnRow(siblings(row.probs, numbers, distinct=False), numerators=row.numerators) for row in rows]
 
     def distribution(self, rows: Sequence[DrawnRow], wire: WireFormat, params: SamplingParams) -> DraftDistribution:  # noqa: ARG002 (one signature for all)
         """The drawn tokens' own numerators."""

@@ -5,12 +5,14 @@ verified, and who draws the correction after a rejection. Nothing outside this r
 needs to know something that differs asks the object.
 
 "Quantise, then sample": a row of draft logits is first rounded to what the message can carry, and the tokens are drawn
-from the row as decoded, so that both ends of the link compute with the same numbers.
+from the row as decoded, so that both ends of the link compute with the same numbers. These are two calls, ``rows`` and
+``draw``: between them whoever decides how far to draft knows the distribution, and nobody knows a token.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, TypeVar
 
 from outrider.contracts.drafting import Draft, DraftPlan, DraftRequest
@@ -19,6 +21,7 @@ from outrider.contracts.exchanged import Deferral, DraftDistribution, FloatRow, 
 from outrider.contracts.link import Csi
 from outrider.contracts.requests import ProtocolName, SamplingParams
 from outrider.contracts.verifying import AcceptanceRule
+from outrider.sampling.distributions import Probs, softmax
 from outrider.sampling.noise import Purpose, uniforms
 from outrider.wire.bits import BitReader, BitWriter
 
@@ -48,6 +51,32 @@ class Layer:
         """
         numbers: list[float] = uniforms(self.params.seed, self.position, Purpose.DRAFT_TOKEN, self.children).tolist()
         return numbers
+
+
+@dataclass(frozen=True, eq=False)
+class DraftRow:
+    """What the next tokens behind one node are drawn from. None is drawn yet.
+
+    Attributes:
+        logits: ``[vocab]``, or ``[n]`` of a truncated row; float32, as decoded where a sampled request sends them.
+        support: ``[n]`` int64, ids of a truncated row.
+        numerators: ``[vocab]`` int64, the row in fixed point (``fixed_point``).
+    """
+
+    logits: FloatRow
+    support: IntRow | None = None
+    numerators: IntRow | None = None
+
+    @cached_property
+    def probs(self) -> Probs:
+        """``[vocab]`` or ``[n]`` float64, exactly what a sampled request's tokens are drawn from.
+
+        Of a greedy request, which takes the likeliest: what its model says at temperature 1.
+        """
+        if self.numerators is None:
+            return softmax(self.logits)
+        probs: Probs = self.numerators / self.numerators.sum()  # by a power of two: exact
+        return probs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,19 +180,29 @@ class DraftProtocol(ABC):
     def overhead_bits(self, wire: WireFormat, plan: DraftPlan) -> int:
         """Bits of a full block's body that the paper's formula leaves out. The sum of both is exact."""
 
-    def draw(self, logits: FloatRow, layer: Layer) -> list[DrawnRow]:
-        """Draw the next layer from adjusted logits, ``[n, vocab]`` float32, -inf where removed."""
+    def rows(self, logits: FloatRow, layer: Layer) -> list[DraftRow]:
+        """What the next layer is drawn from: adjusted logits, ``[n, vocab]`` float32, -inf where removed."""
         if layer.params.greedy:
-            return [self.draw_greedy(row, layer) for row in logits]
-        return self.draw_sampled(logits, layer)
+            return [DraftRow(row) for row in logits]
+        return [self.rounded(row, layer.wire, layer.params) for row in logits]
+
+    def draw(self, rows: Sequence[DraftRow], layer: Layer) -> list[DrawnRow]:
+        """Draw the next layer from what ``rows`` has made of its logits."""
+        if layer.params.greedy:
+            return [self.draw_greedy(row.logits, layer) for row in rows]
+        return self.draw_sampled(rows, layer)
+
+    def rounded(self, row: FloatRow, wire: WireFormat, params: SamplingParams) -> DraftRow:  # noqa: ARG002 (what others need)
+        """A sampled request's row, ``[vocab]``, as its message can carry it; where none is sent, as it is."""
+        return DraftRow(row)
 
     @abstractmethod
     def draw_greedy(self, row: FloatRow, layer: Layer) -> DrawnRow:
         """From one row, ``[vocab]``, for a greedy request. What is sent is one-hot, which any rounding keeps."""
 
     @abstractmethod
-    def draw_sampled(self, rows: FloatRow, layer: Layer) -> list[DrawnRow]:
-        """As ``draw``, for the others."""
+    def draw_sampled(self, rows: Sequence[DraftRow], layer: Layer) -> list[DrawnRow]:
+        """From rounded rows, for the others."""
 
     def distribution(self, rows: Sequence[DrawnRow], wire: WireFormat, params: SamplingParams) -> DraftDistribution:  # noqa: ARG002 (what others need)
         """What is sent of the rows of a block, in order; nothing unless a protocol says so."""

@@ -4,13 +4,17 @@ Exact for greedy requests, and by shared noise for sampled ones (Daliri, Musco, 
 drafter draws with the very noise the target draws with.
 """
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from outrider.contracts.drafting import Draft, DraftPlan, DraftRequest
 from outrider.contracts.errors import MessageError
 from outrider.contracts.exchanged import FloatRow, WireFormat
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import AcceptanceRule, target_rule
 from outrider.protocols.drawing import best
-from outrider.protocols.protocol import DraftProtocol, DrawnRow, Layer, block
+from outrider.protocols.protocol import DraftProtocol, DraftRow, DrawnRow, Layer, block
 from outrider.sampling.noise import noisy_scores
 from outrider.wire.bits import BitReader, BitWriter, id_bits
 from outrider.wire.shapes import read_shape, shape_bits, write_shape
@@ -48,9 +52,9 @@ class TokenIds(DraftProtocol):
         """The likeliest tokens."""
         return DrawnRow(best(row, layer.children))
 
-    def draw_sampled(self, rows: FloatRow, layer: Layer) -> list[DrawnRow]:
+    def draw_sampled(self, rows: Sequence[DraftRow], layer: Layer) -> list[DrawnRow]:
         """Those the target is likeliest to draw there, by its own noise."""
-        scores = noisy_scores(rows, layer.params.seed, layer.position)
+        scores = noisy_scores(np.stack([row.logits for row in rows]), layer.params.seed, layer.position)
         return [DrawnRow(best(row, layer.children)) for row in scores]
 
     def rule(self, params: SamplingParams, wire: WireFormat) -> AcceptanceRule:  # noqa: ARG002 (one signature for all)

@@ -8,7 +8,7 @@ from outrider.contracts.drafting import Draft, DraftPlan, DraftRequest
 from outrider.contracts.exchanged import DraftDistribution, FloatRow, SparseDraft, WireFormat
 from outrider.contracts.requests import SamplingParams
 from outrider.protocols.drawing import siblings
-from outrider.protocols.protocol import DraftProtocol, DrawnRow, Layer, block, distribution_as
+from outrider.protocols.protocol import DraftProtocol, DraftRow, DrawnRow, Layer, block, distribution_as
 from outrider.protocols.rows import (
     expected_row_bits,
     kept_tokens,
@@ -18,7 +18,6 @@ from outrider.protocols.rows import (
     unlikely_token,
     write_drawn,
 )
-from outrider.sampling.distributions import softmax
 from outrider.sampling.rounding import truncated
 from outrider.wire.bits import BitReader, BitWriter
 from outrider.wire.shapes import read_shape, shape_bits, write_shape
@@ -54,12 +53,18 @@ class Tslt(DraftProtocol):
         token_id = int(row.argmax())
         return DrawnRow((token_id,), np.array([token_id], dtype=np.int64), np.zeros(1, dtype=np.float32))
 
-    def draw_sampled(self, rows: FloatRow, layer: Layer) -> list[DrawnRow]:
+    def rounded(self, row: FloatRow, wire: WireFormat, params: SamplingParams) -> DraftRow:  # noqa: ARG002 (one signature for all)
+        """Truncated, what is kept of it to the field."""
+        support, logits = truncated(row, wire)
+        return DraftRow(logits, support)
+
+    def draw_sampled(self, rows: Sequence[DraftRow], layer: Layer) -> list[DrawnRow]:
         """From truncated rows."""
         numbers, drawn = layer.numbers(), []
-        for support, logits in (truncated(row, layer.wire) for row in rows):
-            ranks = siblings(softmax(logits), numbers, distinct=layer.wire.distinct_siblings)
-            drawn.append(DrawnRow(tuple(support[list(ranks)].tolist()), support, logits))
+        for row in rows:
+            assert row.support is not None
+            ranks = siblings(row.probs, numbers, distinct=layer.wire.distinct_siblings)
+            drawn.append(DrawnRow(tuple(row.support[list(ranks)].tolist()), row.support, row.logits))
         return drawn
 
     def distribution(self, rows: Sequence[DrawnRow], wire: WireFormat, params: SamplingParams) -> DraftDistribution:  # noqa: ARG002 (one signature for all)

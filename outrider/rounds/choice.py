@@ -193,10 +193,12 @@ class RoundChooser:
         wrong_tokens: int = 0,
         *,
         judged: bool = True,
+        device_tokens: int | None = None,
     ) -> None:
         """A block was verified, behind so many tokens of its chain that were found right or wrong before.
 
-        If it was not ``judged``, its first mismatch was rejected whatever it was.
+        If it was not ``judged``, its first mismatch was rejected whatever it was. A device has drafted
+        ``device_tokens``, of which fewer may be verified.
         """
         if self._acceptance is None:
             return
@@ -211,6 +213,9 @@ class RoundChooser:
             self._acceptance.observe(rule, equal_tokens + outcome.accepted_len, drafted)
         else:
             self._acceptance.observe_tree(rule, *tree_verdict(block.parents, outcome.accepted_path))
+        if plan is not None and not plan.expansion and device_tokens is not None:
+            accepted_len = equal_tokens + outcome.accepted_len
+            self._acceptance.observe_drafted(rule, accepted_len, device_tokens, plan.window)
 
 
 def report(choice: RoundChoice) -> ChoiceReport:

@@ -235,7 +235,7 @@ class RoundMachine:
             return [*self._over(), Report(Incident.CANDIDATES_REFUSED)]
         assert isinstance(answer, Draft), "only an undecided round is resolved"
         generation.round_happened(round_.number, RoundEvent.BLOCK_ARRIVED)
-        round_.draft = answer
+        round_.came(answer)
         sent = [] if answer.correction is None else self._owed.drawn(round_, answer.correction, now_s)
         return [*sent, self._verifier.block(round_)] if generation.state is GenerationState.ACTIVE else sent
 
@@ -249,7 +249,8 @@ class RoundMachine:
         assert isinstance(exchange.answer, Draft), "no correction is owed"
         generation.round_happened(ahead.number, RoundEvent.BLOCK_ARRIVED)
         ahead.exchanges.append(exchange)
-        ahead.draft, ahead.beside_s = exchange.answer, exchange.draft_s + exchange.link_s
+        ahead.came(exchange.answer)
+        ahead.beside_s = exchange.draft_s + exchange.link_s
         ahead.overtaken(tuple(generation.output_ids[exchange.answer.position - len(generation.request.prompt_ids) :]))
         if self._round is not None and self._round.looked_up is not None:
             return []  # held until that is decided
@@ -366,8 +367,15 @@ class RoundMachine:
         self._teller.explain_own(self._choice, outcome.own_draft, block.stretch)
         # A round beside a draft is no round without one, and one that was looked up tells nothing of devices.
         if not round_.by_lookup and self._ahead is None:
-            judged = not round_.unanswered
-            self._chooser.learn(plan, block, outcome, round_.equal_tokens, round_.wrong_tokens, judged=judged)
+            self._chooser.learn(
+                plan,
+                block,
+                outcome,
+                round_.equal_tokens,
+                round_.wrong_tokens,
+                judged=not round_.unanswered,
+                device_tokens=round_.device_tokens,
+            )
         committed = generation.commit(
             outcome,
             block.draft,

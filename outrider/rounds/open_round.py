@@ -23,13 +23,13 @@ class OpenRound:
         plan: None in a round without a drafter.
         looked_up: the draft, if it was looked up here.
         own_draft: what the verifier drafted itself.
-        expected_tokens: that it should commit, correction or bonus token included.
+        expected_tokens: that it should commit, correction or bonus token included; by its plan until its draft is here.
         allowed_s: that an exchange with the drafter may take beyond the usual deadline.
         exchanges: with the drafter, so far.
         uncommitted: a correction the device drew, which is committed with the block.
         sent_tokens: committed before the block: such a correction where nothing more is to be said of it.
         undecided: the device is asked again.
-        survivals: of a chain, as known when it was ordered; see ``VerifyTerms``.
+        survivals: of a chain, as known when it was ordered, as far as it is there; see ``VerifyTerms``.
         block: that is with the verifier; of a round that follows by itself, the one it follows.
         trimmed_tokens: drafted, and not verified.
         equal_tokens: of these, at the front, what was committed before the draft came.
@@ -70,6 +70,13 @@ class OpenRound:
         """The block, which is with the verifier."""
         assert self.block is not None
         return self.block
+
+    def came(self, draft: Draft) -> None:
+        """The draft is here. Of a chain that a device drafted less of no more is expected than what there is."""
+        self.draft = draft
+        if draft.parents is None and self.survivals:
+            self.survivals = self.survivals[: len(draft.token_ids)]
+            self.expected_tokens = 1.0 + sum(self.survivals)
 
     def only(self, draft_tokens: int) -> None:
         """So many tokens of the draft were verified: this is what the round has drafted, as far as verdicts go."""
@@ -115,6 +122,12 @@ class OpenRound:
     def draft_model(self) -> str | None:
         """The model of the device that drafted."""
         return self.exchanges[0].model if self.exchanges else None
+
+    @property
+    def device_tokens(self) -> int | None:
+        """Tokens that a device has drafted, verified or not; None where none was asked."""
+        answers = (exchange.answer for exchange in self.exchanges)
+        return next((len(answer.token_ids) for answer in answers if isinstance(answer, Draft)), None)
 
     def judged_tokens(self, outcome: Verified) -> int:
         """How many of its mismatches were judged: those that passed, and the one that did not."""

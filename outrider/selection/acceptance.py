@@ -6,6 +6,9 @@ rules and positions, learned from its own verdicts with the pair as the prior. B
 exponentially forgotten counts. What one generation teaches its pair's book is bounded, so that none speaks for all;
 one whose request edits logits (penalties, bias) teaches it nothing, as that is no property of the pair.
 
+Acceptance is that of tokens that were drafted. A device that stops early leaves out what it thinks would be rejected;
+how far devices draft is learned apart (``DraftedShares``), and a plan is expected to bring both together.
+
 Only what a verdict tells is observed: positions up to the first rejection. So a choice made from these statistics
 depends on committed tokens and past verdicts, never on the noise of uncommitted positions, and cannot change what a
 lossless protocol emits.
@@ -27,6 +30,7 @@ import numpy.typing as npt
 
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.verifying import AcceptanceRule
+from outrider.selection.drafted_shares import DraftedShares
 from outrider.selection.drift import RejectionDrift
 
 Floats = npt.NDArray[np.float64]
@@ -70,6 +74,8 @@ class AcceptanceView:
     Attributes:
         sibling_factors: ``[rules, SIBLINGS]``: acceptance of sibling j, given that those before it were rejected, over
             the first one's; the first column is 1.
+        drafted: ``[rules, DEPTHS]``: a token of a chain is drafted if it is ordered, given that those before it were,
+            and accepted; None: all are.
     """
 
     means: Floats  # ``[rules, DEPTHS]``: a single draft token is accepted, given that those before it were
@@ -80,9 +86,10 @@ class AcceptanceView:
     streak: int = 0  # its last rounds in a row whose draft was accepted to the end
     rejection: float = _PRIOR_REJECTION  # of a mismatch by a judge
     rejection_deviation: float = _PRIOR_REJECTION
+    drafted: Floats | None = None
 
     def token_acceptance(self, rule: AcceptanceRule, depth: int) -> float:
-        """Expected acceptance of a chain's token ``depth`` (from 0), given that those before it were accepted."""
+        """Expected acceptance of a chain's token ``depth`` (from 0) that is drafted, those before it being accepted."""
         return float(self.means[_ROW[rule], min(depth, DEPTHS - 1)])
 
     def optimistic(self, deviations: float) -> "AcceptanceView":
@@ -117,6 +124,7 @@ class AcceptanceBook:
         """Begin with nothing but the prior."""
         self.drift = drift
         self._tokens = _Tally(_PAIR_MEMORY_TOKENS)
+        self._drafted = DraftedShares(len(_RULES), DEPTHS, _PAIR_MEMORY_TOKENS)
         self._sibling_accepted = np.zeros((len(_RULES), SIBLINGS))
         self._sibling_expected = np.zeros((len(_RULES), SIBLINGS))
         self._judged = self._rejected = 0.0  # mismatches, forgetfully counted
@@ -140,6 +148,10 @@ class AcceptanceBook:
             ParameterError: more tokens accepted than drafted.
         """
         self._tokens.observe(rule, accepted_len, drafted)
+
+    def observe_drafted(self, rule: AcceptanceRule, accepted_len: int, drafted: int, ordered: int) -> None:
+        """Learn how far a chain was drafted of which so much was accepted (as ``DraftedShares.observe``)."""
+        self._drafted.observe(_ROW[rule], accepted_len, drafted, ordered)
 
     def observe_tree(self, rule: AcceptanceRule, siblings: Sequence[int], accepted: Sequence[int]) -> None:
         """Learn from a tree's verdict.
@@ -175,7 +187,8 @@ class AcceptanceBook:
         weight = _JUDGED_TOKENS + self._judged
         rejection = (_JUDGED_TOKENS * _PRIOR_REJECTION + self._rejected) / weight
         spread = float(np.sqrt(rejection * (1.0 - rejection) / (weight + 1.0)))
-        known = AcceptanceView(means, _deviations(means, weights), *self._sibling_factors(), idle_rounds)
+        deviations, drafted = _deviations(means, weights), self._drafted.shares()
+        known = AcceptanceView(means, deviations, *self._sibling_factors(), idle_rounds, drafted=drafted)
         return _with_judge(known, rejection, spread)
 
     def generation(self, *, teaches: bool = True) -> "GenerationAcceptance":
@@ -238,6 +251,11 @@ class GenerationAcceptance:
             self.book.observe_judged(matches, rejected, len(overrides) + rejected)
         self._tokens.observe_firsts(AcceptanceRule.GREEDY, matches)
         self._count_round(AcceptanceRule.SEMANTIC, draft_tokens, complete=not rejected)
+
+    def observe_drafted(self, rule: AcceptanceRule, accepted_len: int, drafted: int, ordered: int) -> None:
+        """Learn how far a chain was drafted (as ``AcceptanceBook.observe_drafted``), beside its verdict."""
+        if self._taught_tokens > 0:
+            self.book.observe_drafted(rule, accepted_len, drafted, ordered)
 
     def observe_tree(self, rule: AcceptanceRule, siblings: Sequence[int], accepted: Sequence[int]) -> None:
         """Learn from a tree's verdict (as ``AcceptanceBook.observe_tree``)."""

@@ -22,6 +22,9 @@ DSSD's corrections come one round later and cost no token: the round has the sam
 pays for a row (or candidates, and now and then one more exchange for the row) down and one more id up. A second step
 (WISV's selective upload) is paid for as often as the target would have said something else than one of the tokens.
 
+Where devices stop drafts early a plan brings what they draft of it (``DraftedShares``), and is charged as if it were
+drafted whole: how long drafts are that are rejected in the middle is nothing that a choice may know.
+
 Acceptance is per rule: tslt's loss to truncation (at most the mass cut off, TSLT eq. 20) is in the ratio rule's
 statistics as far as tslt was what was measured.
 """
@@ -41,7 +44,7 @@ from outrider.contracts.verifying import AcceptanceRule, target_rule
 from outrider.link.latency import down_s, up_s
 from outrider.protocols.payload import expected_support, order_bits
 from outrider.protocols.registry import PROTOCOLS, answer_bits
-from outrider.selection.acceptance import rule_row
+from outrider.selection.acceptance import AcceptanceView, rule_row
 from outrider.selection.load import verifier_load
 from outrider.selection.plans import PlanSet
 from outrider.selection.situation import DrafterView, Estimate, RoundSituation, round_terms
@@ -100,7 +103,9 @@ def estimate(situation: RoundSituation, plans: PlanSet, last_plan: DraftPlan | N
     support = expected_support(params, wire.vocab_size)
     table = _table(plans, params.greedy, wire, support)
     grid = situation.acceptance.grid(table.depths, table.siblings)
-    survivals: Floats = grid.ravel().take(table.cells).cumprod(axis=1)
+    each: Floats = grid.ravel().take(table.cells)
+    drafted = _drafted(situation.acceptance, table)
+    survivals: Floats = (each if drafted is None else each * drafted).cumprod(axis=1)
     tokens = 1.0 + survivals.sum(axis=1)
     verifier = situation.verifier
     batch_s: Floats = np.array([_batch_s(situation, rows) for rows in table.row_counts]).take(table.row_index)
@@ -110,7 +115,7 @@ def estimate(situation: RoundSituation, plans: PlanSet, last_plan: DraftPlan | N
     if table.drafts.any():
         if situation.drafter is None:
             raise ParameterError("plans", "no draft where there is no drafter", plans.plans)
-        rejected: Floats = 1.0 - survivals.ravel().take(table.last_cells)
+        rejected = _rejected(table, each, survivals, drafted)
         seconds = _draft_s(situation.drafter, table) + _link_s(situation, table, rejected) + _again_s(situation, plans)
         exchange_s = seconds * table.drafts
         round_s = round_s + exchange_s
@@ -162,6 +167,7 @@ class _Table:
     siblings: int
     rules: Ints  # [P]
     windows: Ints  # [P]
+    chains: Bools  # [P] whether a device may end it early
     drafts: Floats  # [P] 0 or 1
     steps: Floats  # [P] forward passes of the drafter
     further_nodes: Floats  # [P] beyond one in each of these
@@ -191,6 +197,7 @@ def _table(plans: PlanSet, greedy: bool, wire: WireFormat, support: int) -> _Tab
         siblings=siblings,
         rules=rules,
         windows=np.array([len(shape) for shape in shapes]),
+        chains=np.array([plan is not None and not plan.expansion for plan in plans.plans]),
         drafts=np.array([float(len(shape) > 0) for shape in shapes]),
         steps=np.array([float(len(shape)) for shape in shapes]),
         further_nodes=np.array([float(_further_nodes(shape)) for shape in shapes]),
@@ -203,6 +210,26 @@ def _table(plans: PlanSet, greedy: bool, wire: WireFormat, support: int) -> _Tab
             for protocol in dict.fromkeys(plan.protocol for plan in drafted)
         ),
     )
+
+
+def _drafted(acceptance: AcceptanceView, table: _Table) -> Floats | None:
+    """``[P, L]``: how often each token of a chain is drafted at all; None if always. Trees are drafted whole."""
+    if acceptance.drafted is None:
+        return None
+    shares = acceptance.drafted.take(range(table.depths), axis=1, mode="clip")[table.rules]
+    drafted: Floats = np.where(table.chains[:, None], shares, 1.0)
+    return drafted
+
+
+def _rejected(table: _Table, each: Floats, survivals: Floats, drafted: Floats | None) -> Floats:
+    """``[P]``: a token is rejected. A draft that a device stopped and that was accepted so far has none."""
+    if drafted is None:
+        rejected: Floats = 1.0 - survivals.ravel().take(table.last_cells)
+        return rejected
+    before = np.concatenate((np.ones((len(survivals), 1)), survivals[:, :-1]), axis=1)
+    met = (before * drafted * (1.0 - each)) * (np.arange(table.depths) < table.windows[:, None])
+    total: Floats = met.sum(axis=1)
+    return total
 
 
 def _again_s(situation: RoundSituation, plans: PlanSet) -> Floats | float:

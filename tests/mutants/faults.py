@@ -15,6 +15,7 @@ CHAINS = gate("test_chains")
 ROUNDS = gate("rounds_after")
 GREEDY = gate("greedy")
 CANDIDATES = gate("candidates_and")
+STOPS = ("tests/unit/verification/test_stopped_drafts.py",)
 LATE = ("tests/unit/serve_app/coordination/test_late_drafts.py", "-k", "does_not_change_the_law")
 STRETCHES = ("tests/unit/engines/verifier/test_stepper.py", "-k", "own_draft or drafts_itself")
 FUSED = ("tests/unit/engines/torch/test_fused.py", "-k", "what_transformers_say")
@@ -84,20 +85,20 @@ FAULTS = (
     Fault("siblings are drawn with replacement whatever was agreed", "if distinct and drawn:", "if False:", TREES),
     Fault(
         "dsd draws from the row before rounding",
-        "siblings(softmax(row), numbers, distinct=False), logits=row) for row in rounded]",
-        "siblings(softmax(row), numbers, distinct=False), logits=told) for row, told in zip(rows, rounded)]",
+        "return DraftRow(rounded_logits(row, wire.logit_field))",
+        "return DraftRow(row)",
         CHAINS,
     ),
     Fault(
         "dssd draws from the row before rounding",
-        "siblings(fixed_point_probs(numerators, layer.wire), numbers",
-        "siblings(np.exp(row - row.max()), numbers",
+        "siblings(row.probs, numbers, distinct=False), numerators=row.numerators)",
+        "siblings(np.exp(row.logits - row.logits.max()), numbers, distinct=False), numerators=row.numerators)",
         CHAINS,
     ),
     Fault(
         "tslt truncates after sampling",
-        "ranks = siblings(softmax(logits), numbers",
-        "ranks = siblings(softmax(rows[len(drawn)][support]), numbers",
+        "return DraftRow(logits, support)",
+        "return DraftRow(row[support], support)",
         CHAINS,
     ),
     Fault(
@@ -316,6 +317,24 @@ FAULTS = (
         "kept = min(draft_tokens, len(block.draft))",
         "kept = min(draft_tokens, len(block.draft)) if block.draft[-1:] != (0,) else 0",
         gate("cut_whatever"),
+    ),
+    Fault(
+        "a draft stops before a token for what it is",
+        "step = _decide(rule, known[0]) if rule.asks and job.draws_chain else Step.DRAW",
+        "step = Step.STOP if rule.asks and job.protocol.draw(known, layer)[0].token_ids == (0,) else Step.DRAW",
+        STOPS,
+    ),
+    Fault(
+        "a draft that stops keeps the hidden state of the token it did not draw",
+        "if work.job.draws_chain and layer.rows",
+        "if work.job.draws_chain",
+        ("tests/unit/engines/drafter/test_engine_stops.py",),
+    ),
+    Fault(
+        "how far devices draft is learned behind a rejection, too",
+        "[True] * (accepted_len == drafted < ordered)",
+        "[True] * (drafted < ordered)",
+        ("tests/unit/selection/test_drafted_shares.py", "-k", "behind_a_rejection"),
     ),
     Fault(
         "an answer asked for again is drawn again",

@@ -1,16 +1,23 @@
-"""Drawing the next layer of several blocks from the logits of one forward pass."""
+"""Drawing the next layer of several blocks from the logits of one forward pass.
+
+A chain is drawn as far as the device's rule goes on: each row is rounded, described and decided upon, and only then
+drawn from.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from outrider.drafting.features import DraftFeatures
+from outrider.drafting.stops import Step, StopRule
 from outrider.engines.drafter.job import DraftedGeneration, DraftingJob
 from outrider.protocols.fixed_point import fixed_point_row
-from outrider.protocols.protocol import DrawnRow
+from outrider.protocols.protocol import DraftRow, DrawnRow
 from outrider.sampling.choosing import TokenColumns, choose_tokens
 from outrider.sampling.logits import RowGroup, adjust_logits
 
@@ -44,50 +51,101 @@ class HeadRows:
         return spread
 
 
-def draw_batch(drawing: Sequence[Drawing], rows: HeadRows) -> list[list[DrawnRow]]:
-    """One row for each growing node of each block; that of a correction says its fixed-point row and no token.
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The next layer of one block.
+
+    Attributes:
+        rows: one for each growing node; that of a correction says its fixed-point row and no token. None of a block
+            that stops before them.
+        step: whether that was the last one.
+    """
+
+    rows: list[DrawnRow]
+    step: Step = Step.DRAW
+
+
+_STOPPED = Drawn([], Step.STOP)
+
+
+def draw_batch(drawing: Sequence[Drawing], rows: HeadRows, rule: StopRule) -> list[Drawn]:
+    """The next layer of each block.
 
     Args:
         drawing: blocks, each with as many rows as it has growing nodes, in order.
         rows: the draft model's own.
+        rule: how far chains are drawn.
     """
     groups = [_row_groups(generation, job) for generation, job in drawing]
     firsts = [0, *accumulate(map(len, groups))]
     plain = [i for i, (generation, job) in enumerate(drawing) if _is_plain(generation, job)]
     naming = [i for i in plain if any(group.names_tokens for group in groups[i])]
     others = [i for i in range(len(drawing)) if i not in plain]
-    drawn: dict[int, list[DrawnRow]] = {}
+    drawn: dict[int, Drawn] = {}
     for blocks in ([i for i in plain if i not in naming], naming, others):
         if not blocks:
             continue
         own = rows.of([row for i in blocks for row in range(firsts[i], firsts[i + 1])])
-        its_groups = [group for i in blocks for group in groups[i]]
-        if blocks is others:
-            found = _drawn_by_protocol([drawing[i] for i in blocks], own.whole(), its_groups)
-        else:
-            tokens = iter(_chosen(own, its_groups).tolist())
-            found = [[DrawnRow((next(tokens),)) for _ in groups[i]] for i in blocks]
-        drawn |= zip(blocks, found, strict=True)
+        its_blocks, its_groups = [drawing[i] for i in blocks], [groups[i] for i in blocks]
+        draw = _drawn_by_protocol if blocks is others else _drawn_as_target
+        drawn |= zip(blocks, draw(its_blocks, own, its_groups, rule), strict=True)
     return [drawn[i] for i in range(len(drawing))]
 
 
-def _drawn_by_protocol(drawing: Sequence[Drawing], logits: Tensor, groups: Sequence[RowGroup]) -> list[list[DrawnRow]]:
-    """Of blocks whose rows are drawn from as their protocols say; ``logits`` ``[R, vocab]``."""
-    rows = adjust_logits(logits, groups).detach().cpu().numpy()
-    removed = ~np.isfinite(rows.max(axis=-1, initial=-np.inf))
-    if removed.any():  # nothing is left that the drafter proposes: anything is as good
-        rows = np.where(removed[:, None], np.float32(0.0), rows)
-    drawn: list[list[DrawnRow]] = []
-    first = 0
+def _drawn_as_target(
+    drawing: Sequence[Drawing], rows: HeadRows, groups: Sequence[list[RowGroup]], rule: StopRule
+) -> list[Drawn]:
+    """Of blocks whose rows the target's own sampler draws one token from."""
+    starts = [0, *accumulate(map(len, groups))]
+    steps = [Step.DRAW] * len(drawing)
+    asking = [i for i, (_, job) in enumerate(drawing) if rule.asks and job.draws_chain]
+    if asking:
+        first_groups = [groups[i][0] for i in asking]
+        for i, row in zip(asking, _adjusted(rows.of([starts[i] for i in asking]), first_groups), strict=True):
+            steps[i] = _decide(rule, DraftRow(row))
+    going = [i for i, step in enumerate(steps) if step is not Step.STOP]
+    if not going:
+        return [_STOPPED] * len(drawing)
+    own = rows.of([row for i in going for row in range(starts[i], starts[i + 1])])
+    tokens = iter(_chosen(own, [group for i in going for group in groups[i]]).tolist())
+    drawn = {i: Drawn([DrawnRow((next(tokens),)) for _ in groups[i]], steps[i]) for i in going}
+    return [drawn.get(i, _STOPPED) for i in range(len(drawing))]
+
+
+def _drawn_by_protocol(
+    drawing: Sequence[Drawing], rows: HeadRows, groups: Sequence[list[RowGroup]], rule: StopRule
+) -> list[Drawn]:
+    """Of blocks whose rows are drawn from as their protocols say."""
+    whole = replace(rows, logits=rows.whole(), columns=None)
+    adjusted = _adjusted(whole, [group for its_groups in groups for group in its_groups])
+    drawn, first = list[Drawn](), 0
     for generation, job in drawing:
-        own = rows[first : first + len(generation.tree.growing)]
+        own = adjusted[first : first + len(generation.tree.growing)]
         first += len(own)
         if job.correcting:
             row = fixed_point_row(own[0], generation.terms.wire, generation.params)
-            drawn.append([DrawnRow((), numerators=row)])
-        else:
-            drawn.append(job.protocol.draw(own, generation.next_layer(job)))
+            drawn.append(Drawn([DrawnRow((), numerators=row)]))
+            continue
+        layer = generation.next_layer(job)
+        known = job.protocol.rows(own, layer)
+        step = _decide(rule, known[0]) if rule.asks and job.draws_chain else Step.DRAW
+        drawn.append(_STOPPED if step is Step.STOP else Drawn(job.protocol.draw(known, layer), step))
     return drawn
+
+
+def _decide(rule: StopRule, row: DraftRow) -> Step:
+    """Before anything is drawn from it."""
+    return rule.step(DraftFeatures(row.probs))
+
+
+def _adjusted(rows: HeadRows, groups: Sequence[RowGroup]) -> npt.NDArray[np.float32]:
+    """``[R, vocab]`` or ``[R, n]``, on the host, each with a finite largest logit."""
+    logits = rows.whole() if any(group.names_tokens for group in groups) else rows.logits
+    adjusted: npt.NDArray[np.float32] = adjust_logits(logits, groups).detach().cpu().numpy()
+    removed = ~np.isfinite(adjusted.max(axis=-1, initial=-np.inf))
+    if removed.any():  # nothing is left that the drafter proposes: anything is as good
+        adjusted = np.where(removed[:, None], np.float32(0.0), adjusted)
+    return adjusted
 
 
 def _is_plain(generation: DraftedGeneration, job: DraftingJob) -> bool:

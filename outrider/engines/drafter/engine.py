@@ -22,6 +22,7 @@ from outrider.contracts.errors import ContextTooLongError
 from outrider.contracts.exchanged import IntRow
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import KvUsage, OpenGeneration
+from outrider.drafting.stops import NeverStop, Step, StopRule
 from outrider.engines.drafter.batch import HeadRows, draw_batch
 from outrider.engines.drafter.job import DraftedGeneration, DraftingJob
 from outrider.engines.drafter.tree import shape_that_fits
@@ -53,10 +54,11 @@ class TorchDrafter:
     each token of the block.
     """
 
-    def __init__(self, drafter: LoadedModel, limits: EngineLimits) -> None:
-        """Take over the draft model and allocate its KV pool."""
+    def __init__(self, drafter: LoadedModel, limits: EngineLimits, rule: StopRule | None = None) -> None:
+        """Take over the draft model and allocate its KV pool; ``rule`` says how far chains are drafted, None: whole."""
         total_blocks = limits.total_blocks(kv_bytes_per_token(drafter.model))
         self._limits = limits
+        self._rule = NeverStop() if rule is None else rule
         self._vocab_size = drafter.vocab_size
         self._columns = _proposed_alone(drafter.model, drafter.vocab_size)
         self._store = KvStore(total_blocks, limits.block_tokens)
@@ -216,16 +218,23 @@ class TorchDrafter:
     def _draw(self, drawing: Sequence[_Work], result: PassResult) -> None:
         width = self._vocab_size if self._columns is None else len(self._columns.token_ids)
         head_rows = HeadRows(result.logits[:, :width], self._columns)
-        drawn = draw_batch([(work.generation, work.job) for work in drawing], head_rows)
-        firsts = accumulate((len(rows) for rows in drawn), initial=0)
-        chains = [(work.job, row) for work, row in zip(drawing, firsts, strict=False) if work.job.draws_chain]
+        drawn = draw_batch([(work.generation, work.job) for work in drawing], head_rows, self._rule)
+        firsts = accumulate((work.segment.logit_rows for work in drawing), initial=0)
+        chains = [
+            (work.job, row)
+            for work, layer, row in zip(drawing, drawn, firsts, strict=False)
+            if work.job.draws_chain and layer.rows
+        ]
         _keep_hidden(chains, result.hidden)
-        for work, rows in zip(drawing, drawn, strict=True):
+        for work, layer in zip(drawing, drawn, strict=True):
             if work.job.correcting:
-                assert rows[0].numerators is not None
-                self._correct(work.generation, work.job, rows[0].numerators)
-            else:
-                work.generation.grow(work.job, rows)
+                assert layer.rows[0].numerators is not None
+                self._correct(work.generation, work.job, layer.rows[0].numerators)
+                continue
+            if layer.step is not Step.STOP:
+                work.generation.grow(work.job, layer.rows)
+            if layer.step is not Step.DRAW:
+                work.job.stop()
 
     def _publish(self, generation: DraftedGeneration) -> None:
         # The last committed token's position stays private: a repeated request computes it again.

@@ -3,6 +3,7 @@
 Bookkeeping only: no model, no forward pass.
 """
 
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 
@@ -55,6 +56,10 @@ class DraftingJob:
     def wants_row(self) -> bool:
         """Whether there is anything left to draw."""
         return self.correcting or self.depth < len(self.shape)
+
+    def stop(self) -> None:
+        """Draft nothing behind what there is."""
+        self.shape = self.shape[: self.depth]
 
 
 class DraftedGeneration:
@@ -128,7 +133,7 @@ class DraftedGeneration:
         """How the next layer is drawn."""
         return Layer(self.terms.wire, self.params, len(self.token_ids) + job.depth, job.shape[job.depth])
 
-    def grow(self, job: DraftingJob, rows: list[DrawnRow]) -> None:
+    def grow(self, job: DraftingJob, rows: Sequence[DrawnRow]) -> None:
         """Add the next layer: one row for each node of the last."""
         for node, row in zip(self.tree.growing, rows, strict=True):
             if row.numerators is not None:

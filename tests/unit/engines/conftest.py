@@ -10,6 +10,7 @@ from _pytest.mark import ParameterSet
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from outrider.contracts.drafting import DrafterEngine
+from outrider.drafting.stops import StopRule
 from outrider.engines.drafter.engine import TorchDrafter
 from outrider.engines.forward_model import BlockCopy, BranchModel, Move, PassResult, Segment
 from outrider.engines.limits import EngineLimits, kept_rows_bytes
@@ -228,10 +229,12 @@ class MakesDrafter(Protocol):
     def __call__(self, model: Any, *, blocks: int = 200, prefill_chunk_tokens: int = 16) -> DrafterEngine: ...
 
 
-def torch_drafter(model: PreTrainedModel, *, blocks: int = 200, prefill_chunk_tokens: int = 16) -> TorchDrafter:
+def torch_drafter(
+    model: PreTrainedModel, *, blocks: int = 200, prefill_chunk_tokens: int = 16, rule: StopRule | None = None
+) -> TorchDrafter:
     """The torch drafter with room for ``blocks`` KV blocks."""
     budget = kv_bytes_per_token(model) * BLOCK_TOKENS * blocks
-    return TorchDrafter(loaded(model), EngineLimits(budget, BLOCK_TOKENS, prefill_chunk_tokens))
+    return TorchDrafter(loaded(model), EngineLimits(budget, BLOCK_TOKENS, prefill_chunk_tokens), rule)
 
 
 @dataclass(frozen=True)

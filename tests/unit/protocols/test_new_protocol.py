@@ -16,9 +16,8 @@ from outrider.contracts.exchanged import DraftDistribution, FloatRow, IntRow, Sp
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import GenerationChunk, GenerationRequest, SamplingParams
 from outrider.protocols.drawing import best, siblings
-from outrider.protocols.protocol import DraftProtocol, DrawnRow, Layer, block, distribution_as
+from outrider.protocols.protocol import DraftProtocol, DraftRow, DrawnRow, Layer, block, distribution_as
 from outrider.protocols.registry import PROTOCOLS, register, unregister
-from outrider.sampling.distributions import softmax
 from outrider.selection.acceptance import AcceptanceBook
 from outrider.selection.cheapest import Cheapest
 from outrider.session.session import CoordinatorSession, DrafterSession
@@ -76,13 +75,17 @@ class Pairs(DraftProtocol):
         support = np.array(best(row, 1))
         return DrawnRow((int(support[0]),), support, _even(support))
 
-    def draw_sampled(self, rows: FloatRow, layer: Layer) -> list[DrawnRow]:
-        supports = [np.array(sorted(best(row, 2))) for row in rows]
-        drawn = [siblings(softmax(_even(support)), layer.numbers(), distinct=False) for support in supports]
-        return [
-            DrawnRow((int(support[at[0]]),), support, _even(support))
-            for support, at in zip(supports, drawn, strict=True)
-        ]
+    def rounded(self, row: FloatRow, wire: WireFormat, params: SamplingParams) -> DraftRow:  # noqa: ARG002 (interface)
+        support = np.array(sorted(best(row, 2)))
+        return DraftRow(_even(support), support)
+
+    def draw_sampled(self, rows: Sequence[DraftRow], layer: Layer) -> list[DrawnRow]:
+        drawn = []
+        for row in rows:
+            assert row.support is not None
+            (at,) = siblings(row.probs, layer.numbers(), distinct=False)
+            drawn.append(DrawnRow((int(row.support[at]),), row.support, row.logits))
+        return drawn
 
     def distribution(self, rows: Sequence[DrawnRow], wire: WireFormat, params: SamplingParams) -> DraftDistribution:  # noqa: ARG002 (interface)
         supports = tuple(row.support for row in rows if row.support is not None)

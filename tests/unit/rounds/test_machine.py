@@ -1,6 +1,7 @@
 """Decisions on a clock that is driven by hand: what is a device's to draw, and the leave of a verifier."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,8 +68,8 @@ def rules_of(protocol: ProtocolName) -> RoundRules:
     return RoundRules(speculation, Fixed(), DeadlineRule.LEDGER, SpikeDetector(), correction_deadline_s=5.0)
 
 
-def drafter(model: str, view: DrafterView | None = READY) -> Drafter:
-    return Drafter(model, AcceptanceBook(), view)
+def drafter(model: str, view: DrafterView | None = READY, book: AcceptanceBook | None = None) -> Drafter:
+    return Drafter(model, book or AcceptanceBook(), view)
 
 
 def test_a_drafter_is_waited_for_until_the_deadline_of_the_first_wait_and_no_longer() -> None:
@@ -94,13 +95,15 @@ def test_a_row_that_is_not_known_is_asked_for_first() -> None:
     assert generation.correction.state is CorrectionState.ROW_ORDERED
 
 
-def ordering(protocol: ProtocolName, params: SamplingParams) -> tuple[Generation, RoundMachine, AskDrafter]:
-    """A response that has ordered its first block."""
-    request = GenerationRequest("g", PROMPT, params, 64, protocol=protocol, reproducible=False)
+def ordering(
+    protocol: ProtocolName, params: SamplingParams, book: AcceptanceBook | None = None, **more: Any
+) -> tuple[Generation, RoundMachine, AskDrafter]:
+    """A response that has ordered its first block; ``more`` of its request."""
+    request = GenerationRequest("g", PROMPT, params, 64, protocol=protocol, reproducible=False, **more)
     generation = Generation(request, eos_token_ids=(), max_context_tokens=128)
     generation.happened(GenerationEvent.STARTED)
     rounds = RoundMachine(generation, IncrementalText(TOKENIZER, (), (), 0), rules_of(protocol), 100.0)
-    (order,) = rounds.step(Turn(drafter("small"), VIEW), 100.0)
+    (order,) = rounds.step(Turn(drafter("small", book=book), VIEW), 100.0)
     assert isinstance(order, AskDrafter)
     return generation, rounds, order
 

@@ -3,7 +3,7 @@
 Coordinator's bookkeeping, both sessions, drafter and verifier engines are the real ones; so are the messages' bytes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from types import SimpleNamespace
@@ -18,6 +18,7 @@ from outrider.contracts.exchanged import Deferral, WireFormat
 from outrider.contracts.requests import GenerationRequest, ProtocolName, SamplingParams
 from outrider.contracts.trimming import trimmed
 from outrider.contracts.verifying import Block, Verified
+from outrider.drafting.stops import StopRule
 from outrider.engines.drafter import engine as drafter_engine
 from outrider.engines.limits import EngineLimits
 from outrider.engines.verifier.engine import PagedVerifier
@@ -78,6 +79,8 @@ class Case:
         end: the token that ends it, if any does.
         masks: the target takes trees by a mask, not path by path.
         cuts: of the first drafts so many tokens are verified.
+        cut: how many tokens of a draft of so many are verified.
+        rule: how far the device drafts chains.
     """
 
     models: Pair
@@ -91,6 +94,8 @@ class Case:
     end: int | None = None
     masks: bool = True
     cuts: Sequence[int] = ()
+    cut: Callable[[int], int] | None = None
+    rule: StopRule | None = None
 
     @property
     def request(self) -> GenerationRequest:
@@ -113,7 +118,7 @@ class Played:
         self.cuts = list(case.cuts)
         opening = self.generation.opening()
         terms = DraftTerms(case.wire, tuple(self.generation.end_ids), self.generation.last_position)
-        self.drafter, self.verifier = drafter_over(case.models), verifier_over(case.models, masks=case.masks)
+        self.drafter, self.verifier = drafter_over(case.models, case.rule), verifier_over(case.models, masks=case.masks)
         self.drafter.open(opening, terms)
         self.verifier.open(opening)
         self.up = DrafterSession(case.wire, "g", PROMPT)
@@ -156,6 +161,8 @@ class Played:
         block = make_block(generation, number, plan, draft, self.case.wire, forced=forced, deferral=deferral)
         if block.draft and self.cuts:
             block = trimmed(block, self.cuts.pop(0))
+        if block.draft and self.case.cut is not None:
+            block = trimmed(block, self.case.cut(len(block.draft)))
         outcome = self._verified(replace(block, bonus=self.case.bonus or not block.draft))
         generation.commit(outcome, block.draft, (), block.parents, draft_model="m")
 
@@ -209,7 +216,7 @@ def verifier_over(models: Pair, *, masks: bool) -> PagedVerifier:
     )
 
 
-def drafter_over(models: Pair) -> drafter_engine.TorchDrafter:
+def drafter_over(models: Pair, rule: StopRule | None = None) -> drafter_engine.TorchDrafter:
     """The engine over the draft model."""
     table = MaskedTable(models.draft_logits, models.vocab)
     with pytest.MonkeyPatch.context() as patch:
@@ -217,7 +224,8 @@ def drafter_over(models: Pair) -> drafter_engine.TorchDrafter:
         patch.setattr(drafter_engine, "kv_bytes_per_token", lambda _: 1)
         model = SimpleNamespace(get_output_embeddings=lambda: None)
         servable = SimpleNamespace(model=model, vocab_size=models.vocab, max_context_tokens=CONTEXT_TOKENS)
-        return drafter_engine.TorchDrafter(cast("Any", servable), EngineLimits(BLOCKS * BLOCK_TOKENS, BLOCK_TOKENS))
+        limits = EngineLimits(BLOCKS * BLOCK_TOKENS, BLOCK_TOKENS)
+        return drafter_engine.TorchDrafter(cast("Any", servable), limits, rule)
 
 
 Law = dict[tuple[int, ...], float]  # of a response's tokens

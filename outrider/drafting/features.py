@@ -1,0 +1,51 @@
+"""How sure a draft model is of its next token: the four features that WISP's rejection predictor sees.
+
+Of the distribution that is sampled from, with temperature, truncation and rounding, and before anything is drawn. A
+rule that is told no more than this cannot see the token.
+"""
+
+from functools import cached_property
+
+import numpy as np
+
+from outrider.sampling.distributions import Probs
+
+
+class DraftFeatures:
+    """Of one row. Each is computed when it is first asked for: over a vocabulary they take a good part of a step."""
+
+    def __init__(self, probs: Probs) -> None:
+        """``probs``: ``[n]`` float64 that sum to 1; 0 for tokens that cannot be drawn."""
+        self._probs = probs
+
+    @cached_property
+    def confidence(self) -> float:
+        """The largest probability."""
+        return float(self._probs.max())
+
+    @cached_property
+    def margin(self) -> float:
+        """The largest probability less the second largest."""
+        if self._probs.size < 2:
+            return self.confidence
+        return self.confidence - float(np.partition(self._probs, self._probs.size - 2)[-2])
+
+    @cached_property
+    def entropy_nats(self) -> float:
+        """Entropy."""
+        return max(0.0, -float(self._possible @ self._logits))
+
+    @cached_property
+    def logit_std(self) -> float:
+        """Standard deviation of the logits, as a whole population, of the tokens that can be drawn."""
+        return float(self._logits.std())
+
+    @cached_property
+    def _possible(self) -> Probs:
+        return self._probs[self._probs > 0.0]
+
+    @cached_property
+    def _logits(self) -> Probs:
+        """Up to a constant, which none of the features depends on."""
+        logits: Probs = np.log(self._possible)
+        return logits
