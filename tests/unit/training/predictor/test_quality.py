@@ -65,11 +65,12 @@ def test_waste_is_that_of_the_best_threshold_with_that_coverage(tokens: list[tup
     if len(set(labels)) < 2:
         assert found is None
         return
-    wastes = []
+    wastes = list[float]()
     for threshold in np.unique(scores):
         told = confusion(scores >= threshold, labels)
         assert told.recall_accepted is not None
         if told.recall_accepted >= 0.8 - 1e-12:
+            assert told.false_positive_rate is not None
             wastes.append(told.false_positive_rate)
     assert found == min(wastes)
 
