@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from outrider.drafting.acceptance import AcceptancePredictor, ConfidenceLogistic
+from outrider.drafting.acceptance import AcceptancePredictor, ConfidenceLogistic, confidence_logit
 from outrider.drafting.features import DraftFeatures
 from outrider.drafting.perceptron import Perceptron
 from outrider.training.predictor.drafted import DraftedTokens, Floats
@@ -94,14 +94,14 @@ def fit_confidence(train: DraftedTokens, validation: DraftedTokens, effort: Effo
     learnt = learn_online(train.features[:, 0], train.accepted)
 
     def scores(features: Floats) -> Floats:
-        return logits(features[:, 0]) * learnt.weight + learnt.bias
+        return _confidence_logits(features) * learnt.weight + learnt.bias
 
     return Fitted(scores, {"weight": learnt.weight, "bias": learnt.bias}, predictor=learnt)
 
 
 def fit_confidence_as_it_is(train: DraftedTokens, validation: DraftedTokens, effort: Effort) -> Fitted:  # noqa: ARG001 (one signature for all)
     """Nothing learnt: the confidence is taken for the probability."""
-    return Fitted(lambda features: logits(features[:, 0]), {}, predictor=ConfidenceLogistic())
+    return Fitted(_confidence_logits, {}, predictor=ConfidenceLogistic())
 
 
 def fit_regression(train: DraftedTokens, validation: DraftedTokens, effort: Effort) -> Fitted:  # noqa: ARG001 (one signature for all)
@@ -242,6 +242,10 @@ def _searched(
             best = area or 0.0, Fitted(scores, settings, effort.trials)
     assert best is not None, "at least one trial"
     return best[1]
+
+
+def _confidence_logits(features: Floats) -> Floats:
+    return np.array([confidence_logit(confidence) for confidence in features[:, 0].tolist()])
 
 
 def _log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
