@@ -189,15 +189,16 @@ def drafted_tokens(
 def _write_next(pair: Pair, live: Sequence[_Writing], rule: AcceptanceRule, window_tokens: int) -> None:
     """One token of each response: drafted and verified, but for the one behind a whole block, and the last."""
     logits = pair.target.run([one.target for one in live], [1] * len(live)).logits
-    choices = choose_tokens(logits, [one.group for one in live]).tolist()
+    chosen = choose_tokens(logits, [one.group for one in live])
+    choices = chosen.tolist()
     at = [index for index, one in enumerate(live) if one.depth < window_tokens and one.room > 1]
     drafting = [live[index] for index in at]
     drawn = _draw(pair, drafting)
-    own_choices = [choices[index] for index in at]
     if rule is AcceptanceRule.RATIO:
-        verdicts = _verify_ratio(logits[torch.tensor(at, dtype=torch.int64)], drafting, drawn, own_choices)
+        rows = torch.tensor(at, dtype=torch.int64, device=logits.device)
+        verdicts = _verify_ratio(logits[rows], drafting, drawn, chosen[rows])
     else:
-        verdicts = [match([choice], row.token_ids, bonus=False) for choice, row in zip(own_choices, drawn, strict=True)]
+        verdicts = [match([choices[index]], row.token_ids, bonus=False) for index, row in zip(at, drawn, strict=True)]
     for one, row, verdict in zip(drafting, drawn, verdicts, strict=True):
         one.verified(row.token_ids[0], verdict)
     for index in sorted(set(range(len(live))) - set(at)):
@@ -214,7 +215,7 @@ def _draw(pair: Pair, drafting: Sequence[_Writing]) -> list[DrawnRow]:
 
 
 def _verify_ratio(
-    logits: torch.Tensor, drafting: Sequence[_Writing], drawn: Sequence[DrawnRow], choices: Sequence[int]
+    logits: torch.Tensor, drafting: Sequence[_Writing], drawn: Sequence[DrawnRow], choices: torch.Tensor
 ) -> list[BlockDecision]:
     if not drafting:
         return []
