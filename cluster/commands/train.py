@@ -2,7 +2,8 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from outrider.training.head.division import Division
@@ -16,11 +17,26 @@ that is shown, on tasks it did not learn from, to cost less than --most-drop of 
 head: a run that is stopped goes on from there. A report in JSON is written beside it as well."""
 
 
+_PREDICTOR = """Train what tells a device how probable it is that its next draft token is accepted.
+
+Target and drafter write responses together, in this process, and each draft token that is verified becomes an example:
+four features of the distribution it was drawn from, and whether it was accepted. A small perceptron is fitted to them,
+calibrated and stored for this pair and this rule of acceptance; simpler models, and trees where the extra `train` is
+installed, are fitted beside it and reported. Examples are kept beside the file, and a report in JSON is written there
+as well."""
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Only what is given is passed on: the defaults are those of ``HeadConfig``."""
+    """Only what is given is passed on: the defaults are those of ``HeadConfig`` and ``PredictorConfig``."""
     parser.description = __doc__
     kinds = parser.add_subparsers(required=True, metavar="WHAT")
-    head = kinds.add_parser("head", help="the decision head of semantic verification", description=_HEAD)
+    _add_head(kinds.add_parser("head", help="the decision head of semantic verification", description=_HEAD))
+    told = "the probability that a draft token is accepted"
+    _add_predictor(kinds.add_parser("predictor", help=told, description=_PREDICTOR))
+
+
+def _add_head(head: argparse.ArgumentParser) -> None:
+    head.set_defaults(train=_train_head)
     head.formatter_class = argparse.RawDescriptionHelpFormatter
     head.argument_default = argparse.SUPPRESS
     add = head.add_argument
@@ -61,21 +77,65 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--threads", type=int, help="of computation")
 
 
+def _add_predictor(predictor: argparse.ArgumentParser) -> None:
+    predictor.set_defaults(train=_train_predictor)
+    predictor.formatter_class = argparse.RawDescriptionHelpFormatter
+    predictor.argument_default = argparse.SUPPRESS
+    add = predictor.add_argument
+    add("--target", required=True, help="the embedded target's name, or a directory in Hugging Face format")
+    add("--drafter", required=True, help="its drafter: a name, a file of `outrider distill`, or a directory")
+    add("--rule", required=True, help="by which tokens are accepted: greedy, shared_noise or ratio")
+    add("--out", type=Path, required=True, help="file to write, ending in .safetensors")
+    add("--rounds", type=Path, help="examples made before, or to be made there; without it, beside --out")
+    add("--prompts", type=Path, help="text file, one prompt a line; without it, built-in ones no drafter learned from")
+    add("--most-prompts", type=int, help="of these, the first")
+    add("--temperatures", type=_numbers, help="separated by commas; without it, 0 if greedy, else 0.7 and 1")
+    add("--max-new-tokens", type=int, help="length limit of a response")
+    add("--window-tokens", type=int, help="drafted a round")
+    add("--batch", type=int, help="responses written at once")
+    add("--least-tokens", type=int, help="verified, without which there is no training")
+    add("--trials", type=int, help="settings tried of each kind of model")
+    add("--epochs", type=int, help="of the perceptron, at most")
+    add("--patience", type=int, help="epochs without a lower validation loss, after which it ends")
+    add("--latency-calls", type=int, help="of each kind, timed one by one")
+    add("--seed", type=int, help="of responses, searches and fits")
+    add("--dtype", help="of the target: float32, bfloat16, float16 or auto")
+    add("--drafter-dtype", help="of the drafter: int8 as well")
+    add("--device", help="cpu, cuda or another torch device")
+    add("--threads", type=int, help="of computation")
+
+
 def run(arguments: argparse.Namespace) -> None:
     """Train, write, and print what was found."""
+    flags = vars(arguments)
+    del flags["run"]
+    flags.pop("train")(flags)
+
+
+def _train_head(flags: dict[str, Any]) -> None:
     from cluster.reports.head_training import show_head
     from cluster.reports.json_file import write_json
     from outrider.training.head.head_config import HeadConfig
     from outrider.training.head.train import train_head
 
-    flags = vars(arguments)
-    del flags["run"]
     source, most = flags.pop("tasks"), flags.pop("most_training_tasks", None)
     config = HeadConfig(**flags)
     report = train_head(config, division(source, most), on_stage=print)
     show_head(config, report)
     record = {"config": config.plain(), "tasks": source, "most_training_tasks": most, "report": report}
     write_json(config.out.with_suffix(".report.json"), record)
+
+
+def _train_predictor(flags: dict[str, Any]) -> None:
+    from cluster.reports.json_file import write_json
+    from cluster.reports.predictor_training import show_predictor
+    from outrider.training.predictor.predictor_config import PredictorConfig
+    from outrider.training.predictor.train import train_predictor
+
+    config = PredictorConfig(**flags)
+    report = train_predictor(config, clock=perf_counter, on_stage=print)
+    show_predictor(config, report)
+    write_json(config.out.with_suffix(".report.json"), {"config": config.plain(), "report": report})
 
 
 def division(source: str, most: int | None) -> "Division":

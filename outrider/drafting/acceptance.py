@@ -39,7 +39,16 @@ class ConfidenceLogistic:
 
     def probability(self, features: DraftFeatures) -> float:
         """See ``AcceptancePredictor``."""
-        confidence = min(max(features.confidence, _LEAST), 1.0 - _LEAST)
-        score = self.bias + self.weight * log(confidence / (1.0 - confidence))
-        weight = exp(-abs(score))
-        return (1.0 if score >= 0.0 else weight) / (1.0 + weight)
+        return sigmoid(self.bias + self.weight * confidence_logit(features.confidence))
+
+
+def confidence_logit(confidence: float) -> float:
+    """Of a probability; finite for 0 and 1 as well."""
+    inside = min(max(confidence, _LEAST), 1.0 - _LEAST)
+    return log(inside / (1.0 - inside))
+
+
+def sigmoid(score: float) -> float:
+    """``1 / (1 + exp(-score))``, for any number."""
+    weight = exp(-abs(score))
+    return (1.0 if score >= 0.0 else weight) / (1.0 + weight)

@@ -10,6 +10,8 @@ import numpy as np
 
 from outrider.sampling.distributions import Probs
 
+FEATURE_NAMES = ("confidence", "entropy_nats", "margin", "logit_std")  # in the order of ``DraftFeatures.vector``
+
 
 class DraftFeatures:
     """Of one row. Each is computed when it is first asked for: over a vocabulary they take a good part of a step."""
@@ -39,6 +41,11 @@ class DraftFeatures:
     def logit_std(self) -> float:
         """Standard deviation of the logits, as a whole population, of the tokens that can be drawn."""
         return float(self._logits.std())
+
+    @property
+    def vector(self) -> Probs:
+        """``[4]``: all of them, in the order of ``FEATURE_NAMES``."""
+        return np.array([self.confidence, self.entropy_nats, self.margin, self.logit_std])
 
     @cached_property
     def _possible(self) -> Probs:

@@ -24,6 +24,9 @@ HEADS = ("tests/unit/verification/test_decision_head.py",)
 TWO_STEPS = ("tests/unit/engines/verifier/test_two_steps.py",)
 SEMANTIC_ROUNDS = ("tests/unit/serve_app/coordination/test_semantic_rounds.py",)
 PRODUCTS = ("tests/unit/engines/torch/test_products.py",)
+PREDICTOR_ROUNDS = ("tests/unit/training/predictor/test_rounds.py", "-k", "whole_blocks")
+PREDICTOR_PARTS = ("tests/unit/training/predictor/test_drafted.py",)
+PREDICTOR_FIT = ("tests/unit/training/predictor/test_mlp.py",)
 
 FAULTS = (
     Fault(
@@ -413,5 +416,35 @@ FAULTS = (
         "if (judged and PROTOCOLS[name].judged) or",
         "if PROTOCOLS[name].judged or",
         SEMANTIC_ROUNDS,
+    ),
+    Fault(
+        "what a predictor learns of follows rejected tokens as if they were committed",
+        "self._commit(token_id if verdict.token_after is None else verdict.token_after)",
+        "self._commit(token_id)",
+        PREDICTOR_ROUNDS,
+    ),
+    Fault(
+        "what a predictor learns of was drafted where a round has its bonus token",
+        "if one.depth < window_tokens and one.room > 1",
+        "if one.room > 1",
+        PREDICTOR_ROUNDS,
+    ),
+    Fault(
+        "a predictor is tested on prompts it learned from",
+        "tokens.where(np.isin(tokens.prompt, of))",
+        "tokens.where(np.isin(np.arange(len(tokens)) % len(prompts), of))",
+        PREDICTOR_PARTS,
+    ),
+    Fault(
+        "a predictor's layers lose the means of batch normalisation",
+        "bias = (bias - _numbers(norm.running_mean)) * scale + _numbers(norm.bias)",
+        "bias = bias * scale + _numbers(norm.bias)",
+        PREDICTOR_FIT,
+    ),
+    Fault(
+        "a predictor's calibration leaves out that classes were balanced",
+        "bias.astype(np.float64) * platt.slope + platt.offset",
+        "bias.astype(np.float64) * platt.slope",
+        PREDICTOR_FIT,
     ),
 )

@@ -11,7 +11,6 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
-from scipy.stats import rankdata
 from tqdm import tqdm
 
 from outrider.contracts.errors import ParameterError
@@ -29,6 +28,7 @@ from outrider.training.head.pair import Asked, Models, ask, load_pair, paged
 from outrider.training.head.replacing import LabelledAnswer, texts_needed
 from outrider.training.head.sweep import STRICT, SweptRow, sweep, worst_bounds
 from outrider.training.head.threshold import choose_threshold
+from outrider.training.ranking import area_under_curve
 from outrider.verification.decision_head import DecisionHead, HeadWeights, csi_features
 
 _LEAST_OF_A_KIND = 10  # critical, and harmless, mismatches among those validated on as well as among the others
@@ -230,15 +230,6 @@ def rejection_probs(weights: HeadWeights, hidden: HiddenPair, csi: Floats) -> Fl
     links = np.repeat(csi[None], len(hidden.drafter), axis=0)
     head = DecisionHead(weights, 0.0)
     return head.rejection_probs(hidden.drafter.astype(np.float64), hidden.target.astype(np.float64), links)
-
-
-def area_under_curve(probs: Floats, labels: Sequence[int]) -> float | None:
-    """How probable it is that a mismatch of label 1 gets more than one of label 0; ties count half."""
-    positive = np.asarray(labels) == 1
-    ones, zeros = int(positive.sum()), int((~positive).sum())
-    if not ones or not zeros:
-        return None
-    return float((rankdata(probs)[positive].sum() - ones * (ones + 1) / 2) / (ones * zeros))
 
 
 def _as_read_back(config: HeadConfig, models: Models, weights: HeadWeights) -> DecisionHead:

@@ -11,7 +11,8 @@ from outrider.models.head_file import HeadInfo, read_head, save_head
 from outrider.training.head.examples import Examples
 from outrider.training.head.fitting import FitConfig, HeadModule, fit, standard_of
 from outrider.training.head.mismatches import HiddenPair
-from outrider.training.head.train import area_under_curve, rejection_probs
+from outrider.training.head.train import rejection_probs
+from outrider.training.ranking import area_under_curve
 from outrider.verification.decision_head import DecisionHead, link_inputs
 
 DRAFTER, TARGET = 6, 8
@@ -95,12 +96,6 @@ def test_deviations_are_floored() -> None:
     assert deviation[2] == deviation[3] == pytest.approx(1e-3 * numbers.std(0).mean())
     assert deviation[:2] == pytest.approx(numbers.std(0)[:2])
     assert (standard_of(np.ones((3, 2))).deviation > 0).all()
-
-
-def test_the_area_under_the_curve_counts_pairs_and_half_of_ties() -> None:
-    probs = np.array([0.1, 0.4, 0.4, 0.9])
-    assert area_under_curve(probs, [0, 0, 1, 1]) == pytest.approx((0.5 + 1 + 1 + 1) / 4)
-    assert area_under_curve(probs, [1, 1, 1, 1]) is None
 
 
 def test_a_link_that_is_worse_in_training_lets_more_pass() -> None:

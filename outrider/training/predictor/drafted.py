@@ -1,0 +1,106 @@
+"""Draft tokens that a verifier looked at: what was known of each before it was drawn, and what became of it.
+
+Of a round these are the accepted ones and the first that was rejected. Those behind it tell nothing: they follow a
+token that was never committed (WISP section 4.1 and appendix B).
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from outrider.contracts.errors import ParameterError
+from outrider.contracts.exchanged import ArrayData
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DraftedTokens(ArrayData):
+    """N tokens, in the order in which their requests and then they themselves came.
+
+    Attributes:
+        features: ``[N, 4]``, as ``DraftFeatures.vector``.
+        accepted: ``[N]``: 1, or 0 for the first rejection of a round.
+        temperature: ``[N]``, of the request.
+        prompt: ``[N]``, which prompt's request it was drafted for.
+    """
+
+    features: Floats
+    accepted: Ints
+    temperature: Floats
+    prompt: Ints
+
+    def __len__(self) -> int:
+        """N."""
+        return len(self.accepted)
+
+    def where(self, chosen: npt.NDArray[np.bool_]) -> "DraftedTokens":
+        """Some of them, in their order."""
+        return DraftedTokens(
+            self.features[chosen], self.accepted[chosen], self.temperature[chosen], self.prompt[chosen]
+        )
+
+
+def together(parts: Sequence[DraftedTokens]) -> DraftedTokens:
+    """All of them, in order."""
+    columns = ("features", "accepted", "temperature", "prompt")
+    return DraftedTokens(*(np.concatenate([getattr(part, name) for part in parts]) for name in columns))
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Disjoint in their prompts, so that no text is on both sides.
+
+    Attributes:
+        train: to fit.
+        validation: tells when to stop, and which of several fits is best.
+        calibration: what scores are made probabilities on.
+        test: to report on.
+    """
+
+    train: DraftedTokens
+    validation: DraftedTokens
+    calibration: DraftedTokens
+    test: DraftedTokens
+
+
+_SHARES = {"validation": 0.15, "calibration": 0.1, "test": 0.15}  # of the prompts; the rest is to fit
+_LEAST_OF_A_KIND = 10  # accepted, and rejected, tokens of a part
+
+
+def part_prompts(prompts: Sequence[Sequence[int]]) -> dict[str, list[int]]:
+    """Indices of prompts by part, in their order. Who goes where depends on the prompts' token ids, not on their order.
+
+    Raises:
+        ParameterError: too few prompts for each part to get one.
+    """
+    digests = [hashlib.sha256(np.asarray(ids, dtype="<i8").tobytes()).digest() for ids in prompts]
+    waiting = sorted(range(len(prompts)), key=lambda index: digests[index])
+    parts: dict[str, list[int]] = {}
+    for name, share in _SHARES.items():
+        count = max(1, round(share * len(prompts)))
+        parts[name], waiting = sorted(waiting[:count]), waiting[count:]
+    if not waiting:
+        raise ParameterError("prompts", f"at least {len(_SHARES) + 1}, one for each part", len(prompts))
+    return {"train": sorted(waiting), **parts}
+
+
+def split(tokens: DraftedTokens, prompts: Sequence[Sequence[int]], least_tokens: int) -> Parts:
+    """Into parts.
+
+    Raises:
+        ParameterError: fewer than ``least_tokens``, or a part with too few accepted or rejected ones.
+    """
+    if len(tokens) < least_tokens:
+        raise ParameterError("prompts", f"so many that at least {least_tokens} draft tokens are verified", len(tokens))
+    own = {name: tokens.where(np.isin(tokens.prompt, of)) for name, of in part_prompts(prompts).items()}
+    for name, part in own.items():
+        accepted = int(part.accepted.sum())
+        if min(accepted, len(part) - accepted) < _LEAST_OF_A_KIND:
+            needed = f"so many that at least {_LEAST_OF_A_KIND} tokens are accepted and as many rejected for {name}"
+            raise ParameterError("prompts", needed, f"{accepted} accepted of {len(part)}")
+    return Parts(**own)
