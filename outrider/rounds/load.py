@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from outrider.contracts.cost import LinearCostModel
 from outrider.selection.arms import DRAFT, Arm
 from outrider.selection.situation import VerifierView
+from outrider.selection.stop_prices import VerifierLoad
 
 _WEIGHT = 0.1  # of the newest round or batch
 
@@ -61,6 +62,11 @@ class PresentLoad:
             batch_blocks=averages.batch_blocks,
             fixed_s=averages.orchestration_s,
         )
+
+    def lately(self, arm: Arm = DRAFT) -> VerifierLoad:
+        """The same for who has a cost model of another kind."""
+        averages = self._of(arm)
+        return VerifierLoad(averages.queue_s, averages.batch_blocks, averages.orchestration_s)
 
     def _of(self, arm: Arm) -> _Averages:
         return self._arms.setdefault(arm, _Averages())
