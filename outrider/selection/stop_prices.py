@@ -1,16 +1,24 @@
 """What one more token of a draft costs now, in expected tokens: the price that travels in an order.
 
-The value of a second is what rounds bring in one lately. As in ``cost_aware`` it is the generation's own second on an
-idle verifier, and the verifier's on a saturated one:
+What a second is worth follows from what rounds bring in one. Of N generations that all draft alike, R seconds a round
+and E tokens,
 
-    cost of a round  C   = (1 - load) * (exchange + (1 + waited) * T + fixed) + load * T
-    value            v   = committed tokens of a round / C
-    a row            v * ((1 - load) * ((1 + waited) * dT + link) + load * dT)
-    a step           v * (1 - load) * step
+    N E = X R,   R = exchange + (1 + w) T + fixed,   T = c / (1 - u)
 
-``T`` is a batch of the present size whose blocks all have the rows they have had lately, and ``dT`` what one row more
-in each of them adds to it: all generations stop alike. What a device computes while others' blocks fill the batches
-costs nobody anything on a saturated verifier; there rows alone have a price.
+where X is everybody's tokens per second, w the batches a block waits for, and T a batch: its constant part c over what
+the verifier's work, a share u of its time, leaves of it (``outrider.selection.load``). A token that lengthens drafts by
+dE, exchanges by dx and batches of the present size by dT leaves X as it is where
+
+    dE / E * (R + a (T' - c)) = dx + a dT,   a = (1 + w) / (1 - u)
+
+T' is a batch without the prompts that are computed in it: no draft changes what they take, though they are load. So
+a second of an exchange costs ``E / (R + a (T' - c))`` tokens, and a second of batches ``a`` times that. On an idle
+verifier this is the generation's own speed. The busier it is, the less a step costs beside a row: what a device
+computes while others' blocks fill the batches hardly costs anybody anything.
+
+Two corrections, as in ``verifier_load``. Batches grow with what comes only as far as blocks wait for one another: a
+generation alone has no fewer blocks in its batch for having longer drafts. And where blocks wait for more than the
+batch that runs, batches are as large as they may be, and their constant part is paid as well.
 
 A token is sent for the price of its row. Behind it another one is drafted if that should bring a row and a step, and it
 brings its own acceptance times the survival of the token before it. Its acceptance is not known yet: that of drafted
@@ -28,6 +36,7 @@ from outrider.drafting.cost_aware import DraftPrice
 from outrider.selection.load import verifier_load
 
 _LEAST_ACCEPTANCE = 0.05  # so that a few rejections do not end drafting for good
+_MOST_LOAD = 0.999
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +45,7 @@ class VerifierLoad:
 
     queue_s: float  # a block waited before its batch began
     batch_blocks: float  # blocks per batch, >= 1
+    batch_s: float  # its passes took, prompts in them included; 0 if nobody measured
     fixed_s: float  # seconds per round beyond draft, link, queue and forward pass
 
 
@@ -75,12 +85,12 @@ def draft_price(
     batch_s, fewer_s, more_s = cost_model.predict_works_s(works).tolist()
     if batch_s <= 0.0:
         return DraftPrice()
-    row_s = max(0.0, more_s - fewer_s) / around
-    waited = load.queue_s / batch_s
-    share = verifier_load(waited, 1.0 - cost_model.predict_s(()) / batch_s)
-    own = 1.0 - share
-    cost_s = own * (lately.exchange_s + (1.0 + waited) * batch_s + load.fixed_s) + share * batch_s
-    value = lately.committed_tokens / cost_s
-    row = value * (own * ((1.0 + waited) * row_s + further.link_s) + share * row_s)
-    step = value * own * further.step_s
+    row_s, pass_s = max(0.0, more_s - fewer_s) / around, max(load.batch_s, batch_s)
+    constant_s, waited = cost_model.predict_s(()), load.queue_s / pass_s
+    free = 1.0 - min(verifier_load(waited, 1.0 - constant_s / pass_s), _MOST_LOAD)
+    dearer = (1.0 + waited) / free
+    round_s = lately.exchange_s + load.queue_s + pass_s + load.fixed_s
+    elastic_s = min(1.0, 2.0 * waited) * max(0.0, batch_s - constant_s / max(1.0, waited))
+    value = lately.committed_tokens / (round_s + dearer * elastic_s)
+    row, step = value * (dearer * row_s + further.link_s), value * further.step_s
     return DraftPrice(min(row, 1.0), min((row + step) / max(lately.acceptance, _LEAST_ACCEPTANCE), 1.0))

@@ -192,7 +192,7 @@ class EventLoop:
             self._at(step.entry.ends_at_s, _END, step)
 
     def _told(self, step: Step, now_s: float) -> None:
-        self._load.batch(len(step.members), self._arm)
+        self._load.batch(len(step.members), self._arm, step.entry.took_s)
         for device in self._server.told(step):
             self._commit(device, now_s, follows=device.number in step.going_on)
 

@@ -13,7 +13,7 @@ from outrider.selection.stop_prices import Further, RoundsLately, VerifierLoad, 
 from outrider.simulation.published import TABLE_12
 
 ROWS = LinearCostModel(0.01, 0.0, 0.0, 0.1)  # 10 ms a row
-IDLE = VerifierLoad(queue_s=0.0, batch_blocks=1.0, fixed_s=0.0)
+IDLE = VerifierLoad(queue_s=0.0, batch_blocks=1.0, batch_s=0.0, fixed_s=0.0)
 LATELY = RoundsLately(exchange_s=0.3, sent_tokens=4.0, committed_tokens=3.0, acceptance=0.8)
 FAST = Further(step_s=0.0)
 
@@ -46,7 +46,7 @@ def test_on_a_saturated_verifier_only_rows_cost() -> None:
 
 def test_rows_beside_a_long_prefix_are_nearly_free() -> None:
     """WISP Table 12: reading 600 positions takes what 50 rows do."""
-    load = VerifierLoad(queue_s=0.3, batch_blocks=80.0, fixed_s=0.002)
+    load = VerifierLoad(queue_s=0.3, batch_blocks=80.0, batch_s=0.0, fixed_s=0.002)
     lately = RoundsLately(exchange_s=0.23, sent_tokens=10.0, committed_tokens=6.2, acceptance=0.875)
     assert price(load, lately, model=TABLE_12, cached=600).send_above < 0.15
     assert price(load, lately, model=TABLE_12, cached=0).send_above > 0.25
@@ -64,7 +64,7 @@ def test_any_load_has_a_price(
     queue_s: float, blocks: float, exchange_s: float, sent: float, share: float, step_s: float
 ) -> None:
     lately = RoundsLately(exchange_s, sent, 1.0 + share * sent, share)
-    found = price(VerifierLoad(queue_s, blocks, 0.0), lately, Further(step_s), TABLE_12, 500)
+    found = price(VerifierLoad(queue_s, blocks, 0.0, 0.0), lately, Further(step_s), TABLE_12, 500)
     assert 0.0 <= found.send_above <= found.go_on_above <= 1.0
 
 
@@ -74,7 +74,7 @@ def test_the_best_draft_is_where_its_own_price_ends_it(step_s: float, blocks: fl
     """Against all lengths of a chain of known acceptance, by the cost that the price is made of."""
     each = 0.8
     survivals: list[float] = list(accumulate([each] * 12, mul))
-    load = VerifierLoad(queue_s, blocks, 0.0)
+    load = VerifierLoad(queue_s, blocks, 0.0, 0.0)
 
     def ended(tokens: int) -> int:
         """How long a draft is that goes by the price of drafts of that length."""
