@@ -36,7 +36,7 @@ from outrider.simulation.experiment import Case, Cell, CellResult, LoadResult, r
 from outrider.simulation.reading import ReadScenario, load_scenario
 from outrider.simulation.results import SimulationResults
 from outrider.simulation.run import simulate
-from outrider.simulation.stop_map import cost_cases, places, run_place
+from outrider.simulation.stop_map import COSTS, cost_cases, places, run_place
 
 _CAPACITY = "capacity"
 _STOPS = "stops"
@@ -57,6 +57,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--workers", type=int, default=1, help="processes")
     add_output_options(parser, "draw speeds or capacities, lateness and the queue-compute plane")
     add("--quick", action="store_true", help="no file: fewer cells, shorter runs: a look, no result")
+    add("--costs", nargs="+", choices=COSTS, default=COSTS, help=f"{_STOPS}: cost models (default: all)")
     add("--profile", type=Path, default=None, metavar="FILE", help="no file: of `outrider profile`, in place of ours")
 
 
@@ -146,7 +147,8 @@ def _run_capacity(arguments: argparse.Namespace) -> None:
 
 def _run_stops(arguments: argparse.Namespace) -> None:
     began_at_s = time.monotonic()
-    seed, chosen = arguments.seed or 0, cost_cases(arguments.profile)
+    seed = arguments.seed or 0
+    chosen = [case for case in cost_cases(arguments.profile) if case.name in arguments.costs]
     cells = tuple(places(chosen, seed, quick=arguments.quick))
     found = list(_each(run_place, cells, arguments.workers, "places"))
     show_stops(chosen, found)

@@ -164,6 +164,9 @@ class PlaceResult:
         return ours.goodput_tokens_per_s / max(one.goodput_tokens_per_s for one in others)
 
 
+COSTS = ("table 12", "flash", "embedded", "roofline")
+
+
 def cost_cases(profile: Path | None) -> tuple[CostCase, ...]:
     """The cost models put side by side. KV memory is free."""
     wisp = replace(preset("wisp_table_2"), kv_tokens=_WITHOUT_LIMIT)
@@ -182,10 +185,10 @@ def cost_cases(profile: Path | None) -> tuple[CostCase, ...]:
 def places(cases: Sequence[CostCase], seed: int, *, quick: bool) -> Iterator[Place]:
     """The map's cells, case by case. WISP's operating point is one of a signal whose AUC is 0.767."""
     acceptances: Sequence[float] = (0.6, 0.875) if quick else (0.5, 0.7, 0.875)
-    speeds: Sequence[float] = (10.0, 50.0) if quick else (10.0, 20.0, 50.0)
-    promises: Sequence[float] = (0.5,) if quick else (0.3, 0.7)
+    speeds: Sequence[float] = (15.0, 50.0) if quick else (10.0, 20.0, 50.0)
+    promises: Sequence[float] = (0.6,) if quick else (0.3, 0.7)
     aucs: Sequence[float] = (0.767,) if quick else (0.767, 0.9)
-    place = partial(Place, seed=seed, responses=0.5 if quick else 1.5, resolution=0.05 if quick else 0.015)
+    place = partial(Place, seed=seed, responses=0.5 if quick else 1.5, resolution=0.06 if quick else 0.015)
     for case, auc, promise, acceptance, speed in product(cases, aucs, promises, acceptances, speeds):
         settings = replace(case.settings, token_acceptance=acceptance, draft_tokens_per_s=speed)
         if quick:  # half as long: a quarter of the work
@@ -202,7 +205,7 @@ def run_place(place: Place) -> PlaceResult:
     for ending, search in searches.items():
         served = capacity(search.rate, settings.epsilon, _MOST_DEVICES, guess, place.resolution)
         found[ending] = served.devices, served.bounded
-        guess = max(served.devices, 1)
+        guess = served.devices or guess
     full = max(1, *(found[ending][0] for ending in FIXED))
     light = max(1, round(_LIGHT * full))
     return PlaceResult(

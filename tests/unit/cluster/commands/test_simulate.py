@@ -180,10 +180,28 @@ def test_stops_is_a_command(
     monkeypatch.setattr(simulate, "places", lambda cases, seed, *, quick: islice(places(cases, seed, quick=quick), 2))
     monkeypatch.setattr(simulate, "run_place", lambda place: replace(of_a_place(12, 900.0), auc=place.auc))
     figures = tmp_path / "stops.json"
-    assert main(["simulate", "stops", "--quick", "--seed", "4", "--json", str(figures), "--plots", str(tmp_path)]) == 0
+    assert (
+        main(
+            [
+                "simulate",
+                "stops",
+                "--quick",
+                "--costs",
+                "table 12",
+                "embedded",
+                "--seed",
+                "4",
+                "--json",
+                str(figures),
+                "--plots",
+                str(tmp_path),
+            ]
+        )
+        == 0
+    )
     written = json.loads(figures.read_text(encoding="utf-8"))
     assert (written["seed"], written["quick"], len(written["places"])) == (4, True, 2)
-    assert set(written["sources"]) == {"table 12", "flash", "embedded", "roofline"}
+    assert set(written["sources"]) == {"table 12", "embedded"}
     assert "devices that keep the promise" in capsys.readouterr().out
 
 
