@@ -1,4 +1,4 @@
-"""Run scenarios on a virtual clock: of a file, or ``capacity``, the WISP paper's tables beside ours.
+"""Run scenarios on a virtual clock: of a file; ``capacity``, the WISP paper's tables beside ours; or ``stops``.
 
 A scenario names devices, links, promised speeds, a server and the systems to compare on them. Time is virtual;
 policies, ledger and link are the product's own. What comes out is as good as the cost model that goes in: the header
@@ -8,6 +8,9 @@ says which one it was.
 leaves open were found on two columns of its Table 2 and are frozen; every system is run with exactly these. Beside
 WISP's coefficients stand a roofline and this machine's: multiples depend on the cost model more than on the system.
 Violations are counted per response unless said otherwise.
+
+``stops`` is a map of where it pays that devices stop drafting early: WISP's controller and others beside fixed windows,
+over cost models, acceptances and speeds of devices.
 """
 
 import argparse
@@ -24,6 +27,7 @@ from tqdm import tqdm
 from cluster.options import add_output_options, check_plots
 from cluster.reports.capacity import show_capacity
 from cluster.reports.json_file import write_json
+from cluster.reports.stop_map import show_stops
 from cluster.reports.tables import percent, show_table
 from cluster.scenarios import SCENARIOS, scenario_file
 from outrider.contracts.errors import ParameterError
@@ -32,8 +36,10 @@ from outrider.simulation.experiment import Case, Cell, CellResult, LoadResult, r
 from outrider.simulation.reading import ReadScenario, load_scenario
 from outrider.simulation.results import SimulationResults
 from outrider.simulation.run import simulate
+from outrider.simulation.stop_map import COSTS, cost_cases, places, run_place
 
 _CAPACITY = "capacity"
+_STOPS = "stops"
 _LOAD_STEPS = (0.5, 0.65, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 1.8)  # of what first come first served can take
 _HEADER = ("system", "class", "promised", "devices", "achieved", "late devices", "late responses", "late rounds")
 _TOTALS = ("system", "goodput", "rounds/s", "round p50", "p99", "queue p99", "first token p99", "blocks", "busy")
@@ -46,12 +52,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """What to simulate, and where figures go."""
     parser.description = __doc__
     add = parser.add_argument
-    add("file", metavar="SCENARIO", help=f"a YAML file, {', '.join(SCENARIOS)}; or {_CAPACITY}")
-    add("--seed", type=int, default=None, help="in place of the file's (capacity: of 0)")
+    add("file", metavar="SCENARIO", help=f"a YAML file, {', '.join(SCENARIOS)}; {_CAPACITY} or {_STOPS}")
+    add("--seed", type=int, default=None, help="in place of the file's (otherwise: of 0)")
     add("--workers", type=int, default=1, help="processes")
     add_output_options(parser, "draw speeds or capacities, lateness and the queue-compute plane")
-    add("--quick", action="store_true", help="capacity: the fastest speed only, shorter runs: a look, no result")
-    add("--profile", type=Path, default=None, metavar="FILE", help="capacity: of `outrider profile`, in place of ours")
+    add("--quick", action="store_true", help="no file: fewer cells, shorter runs: a look, no result")
+    add("--costs", nargs="+", choices=COSTS, default=COSTS, help=f"{_STOPS}: cost models (default: all)")
+    add("--profile", type=Path, default=None, metavar="FILE", help="no file: of `outrider profile`, in place of ours")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -60,8 +67,11 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.file == _CAPACITY:
         _run_capacity(arguments)
         return
+    if arguments.file == _STOPS:
+        _run_stops(arguments)
+        return
     if arguments.quick or arguments.profile is not None:
-        raise ParameterError("--quick and --profile", f"`outrider simulate {_CAPACITY}`", arguments.file)
+        raise ParameterError("--quick and --profile", f"`outrider simulate {_CAPACITY}` or `{_STOPS}`", arguments.file)
     scenario = load_scenario(scenario_file(arguments.file), arguments.seed)
     print(f"{scenario.name}: {sum(group.count for group in scenario.groups)} devices; costs: {scenario.cost_source}")
     results = list(_each(simulate, scenario.scenarios, arguments.workers, "systems"))
@@ -133,6 +143,25 @@ def _run_capacity(arguments: argparse.Namespace) -> None:
         from cluster.reports.simulation_plots import plot_capacity
 
         plot_capacity(arguments.plots, figures)
+
+
+def _run_stops(arguments: argparse.Namespace) -> None:
+    began_at_s = time.monotonic()
+    seed = arguments.seed or 0
+    chosen = [case for case in cost_cases(arguments.profile) if case.name in arguments.costs]
+    cells = tuple(places(chosen, seed, quick=arguments.quick))
+    found = list(_each(run_place, cells, arguments.workers, "places"))
+    show_stops(chosen, found)
+    print(f"\n{time.monotonic() - began_at_s:.0f} s with {arguments.workers} worker(s), seed {seed}")
+    if arguments.json is not None:
+        sources = {case.name: case.source for case in chosen}
+        settings = {cell.case.name: cell.case.settings for cell in cells}
+        content = {"seed": seed, "quick": arguments.quick, "sources": sources, "settings": settings, "places": found}
+        write_json(arguments.json, content)
+    if arguments.plots is not None:
+        from cluster.reports.simulation_plots import plot_stops
+
+        plot_stops(arguments.plots, found)
 
 
 def _mixed(

@@ -13,6 +13,7 @@ from outrider.simulation.experiment import LoadResult
 from outrider.simulation.published import CAPACITY_32B, SPEEDS_TOKENS_PER_S
 from outrider.simulation.results import PlanePoint, SimulationResults
 from outrider.simulation.settings import Variant
+from outrider.simulation.stop_map import FIXED, STOPPING, PlaceResult
 
 _MORE_COLOURS = ("#999999", "#332288", "#f0e442", "#882255")
 _NAMES = {
@@ -57,6 +58,33 @@ def plot_scenario(folder: Path, results: Sequence[SimulationResults]) -> None:
     for axes, one in zip(drawn.subplots(1, len(results), squeeze=False)[0], results, strict=True):
         plot_plane(axes, one.plane, one.system)
     save(drawn, folder / "plane.png")
+
+
+def plot_stops(folder: Path, found: Sequence[PlaceResult]) -> None:
+    """Of ``outrider simulate stops``: goodput and capacity of each rule over the better fixed window's."""
+    drawn = figure(10.0, 6.4)
+    panels = drawn.subplots(3, 1, sharex=True)
+    at = np.arange(len(found))
+    for ending, colour in zip(STOPPING, COLOURS, strict=False):
+        capacities = [place.over(ending, FIXED) or np.nan for place in found]
+        goodputs = ([place.goodput_over(ending, FIXED, full=full) for place in found] for full in (False, True))
+        for axes, shares in zip(panels, (capacities, *goodputs), strict=True):
+            axes.plot(at, shares, color=colour, marker="o", markersize=4, linewidth=0.8, label=ending.value)
+    titles = (
+        "Capacity over the better fixed window's",
+        "Tokens/s, a quarter of these devices",
+        "Tokens/s, all of them",
+    )
+    for axes, title in zip(panels, titles, strict=True):
+        axes.axhline(1.0, color="black", linewidth=0.8)
+        describe(axes, title, "", "times")
+    labels = [
+        f"{one.case}\n{one.acceptance:g}, {one.draft_tokens_per_s:g}/s\n{one.promise:g}, AUC {one.auc:g}"
+        for one in found
+    ]
+    panels[-1].set_xticks(at, labels, fontsize=6, rotation=90)
+    drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(STOPPING))
+    save(drawn, folder / "stops.png")
 
 
 def _capacities(file: Path, figures: CapacityFigures) -> None:

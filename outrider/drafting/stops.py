@@ -7,7 +7,7 @@ what it is makes the target's own choice stand in for just those tokens, and the
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, Self
 
 from outrider.contracts.errors import ParameterError
 from outrider.drafting.acceptance import AcceptancePredictor
@@ -35,6 +35,10 @@ class StopRule(Protocol):
         """What to do at a position whose token is to be drawn from a row with these features."""
         ...
 
+    def behind(self, features: DraftFeatures) -> "StopRule":
+        """The rule of the next position, if a token is drawn from such a row; of a new draft it is the first one's."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class NeverStop:
@@ -45,6 +49,10 @@ class NeverStop:
     def step(self, features: DraftFeatures) -> Step:  # noqa: ARG002 (as others)
         """Draw."""
         return Step.DRAW
+
+    def behind(self, features: DraftFeatures) -> "NeverStop":  # noqa: ARG002 (as others)
+        """The same."""
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +78,10 @@ class _Threshold:
     def flags(self, features: DraftFeatures) -> bool:
         """Whether a token is not worth drafting."""
         return self.predictor.probability(features) < self.least_acceptance
+
+    def behind(self, features: DraftFeatures) -> Self:  # noqa: ARG002 (as others)
+        """The same: each token is taken for itself."""
+        return self
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from outrider.contracts.cost import LinearCostModel
 from outrider.selection.arms import DRAFT, Arm
 from outrider.selection.situation import VerifierView
+from outrider.selection.stop_prices import VerifierLoad
 
 _WEIGHT = 0.1  # of the newest round or batch
 
@@ -19,6 +20,7 @@ class _Averages:
     queue_s: float = 0.0
     orchestration_s: float = 0.0
     batch_blocks: float = 1.0
+    batch_s: float = 0.0
     rounds: int = 0  # since the arm was last begun; likewise ``batches``
     batches: int = 0
 
@@ -42,7 +44,7 @@ class PresentLoad:
         averages.queue_s += weight * (queue_s - averages.queue_s)
         averages.orchestration_s += weight * (max(0.0, orchestration_s) - averages.orchestration_s)
 
-    def batch(self, blocks: int, arm: Arm = DRAFT) -> None:
+    def batch(self, blocks: int, arm: Arm = DRAFT, took_s: float = 0.0) -> None:
         """A batch of so many blocks came back from the verifier, under the arm in use."""
         averages = self._of(arm)
         if arm is not self._last:
@@ -51,6 +53,7 @@ class PresentLoad:
             averages.batches += 1
             weight = max(_WEIGHT, 1.0 / (averages.batches + 1))
             averages.batch_blocks += weight * (blocks - averages.batch_blocks)
+            averages.batch_s += weight * (took_s - averages.batch_s)
 
     def view(self, cost_model: LinearCostModel, arm: Arm = DRAFT) -> VerifierView:
         """Now."""
@@ -61,6 +64,11 @@ class PresentLoad:
             batch_blocks=averages.batch_blocks,
             fixed_s=averages.orchestration_s,
         )
+
+    def lately(self, arm: Arm = DRAFT) -> VerifierLoad:
+        """The same for who has a cost model of another kind."""
+        averages = self._of(arm)
+        return VerifierLoad(averages.queue_s, averages.batch_blocks, averages.batch_s, averages.orchestration_s)
 
     def _of(self, arm: Arm) -> _Averages:
         return self._arms.setdefault(arm, _Averages())

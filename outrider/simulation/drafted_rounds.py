@@ -18,11 +18,11 @@ from outrider.protocols.registry import PROTOCOLS, answer_bits
 from outrider.rounds.rules import Leave
 from outrider.selection.situation import Promise
 from outrider.selection.yields import expected_tokens
-from outrider.simulation.acceptance_models import Predictor, draft_shape
+from outrider.simulation.acceptance_models import draft_shape
 from outrider.simulation.chance import uniforms
 from outrider.simulation.scenario import WIRE, DeviceGroup
 
-_LENGTHS, _TOKENS, _FLAGS = 0, 1, 2  # purposes of chance
+_LENGTHS, _TOKENS = 0, 1  # purposes of chance
 _NORMAL = NormalDist()
 
 
@@ -109,9 +109,6 @@ class GroupDrafts:
         self.survivals = () if group.expansion else tuple(accumulate(self.shape.passes, mul))
         self.cut_as_ordered = PROTOCOLS[group.protocol].rule(SamplingParams(), WIRE) in RATIO_RULES
         self.link_s = [self.exchange_s(bits) for bits in self.bits]
-        self.expected_passed, self.expected_flagged = self.expected, self.expected
-        if group.predictor is not None:
-            self.expected_passed, self.expected_flagged = _seen_by(group.predictor, self.shape.passes)
 
     def exchange_s(self, bits: tuple[int, int]) -> float:
         """An exchange of such messages should take, drafting aside; a trace counts as it begins."""
@@ -133,8 +130,7 @@ class ModelledDevice:
         """
         group = drafts.group
         self._group, self._device, self._seed, self._responses = group, device, seed, responses
-        self._drafts, self._predictor = drafts, group.predictor
-        self._number = 0
+        self._drafts, self._number = drafts, 0
         stagger, speed = uniforms(seed, device, 0, _LENGTHS, 2)
         self._stagger_s = group.stagger_s * stagger
         spread = group.step_spread * _NORMAL.inv_cdf(max(speed, 1e-12)) if group.step_spread else 0.0
@@ -142,7 +138,6 @@ class ModelledDevice:
         self._bits: list[tuple[int, int] | None] = [*drafts.bits] if remote else [None] * len(drafts.bits)
         self._longest = len(drafts.shape.passes) if speculates else 0
         self.acceptance_draws: list[float] = []
-        self._flags: list[float] = []
 
     @property
     def follows_regime(self) -> bool:
@@ -164,36 +159,27 @@ class ModelledDevice:
         pause_s = self._stagger_s if self._number == 1 else -group.pause_s * log(1.0 - pause)
         response = Response(pause_s, group.prompt.at(prompt), group.output.at(output))
         self.acceptance_draws = uniforms(self._seed, self._device, self._number, _TOKENS, response.output_tokens)
-        if self._predictor is not None:
-            self._flags = uniforms(self._seed, self._device, self._number, _FLAGS, response.output_tokens)
         return response
 
     def draft(self, committed_tokens: int, remaining_tokens: int, promise: Promise | None) -> Draft:  # noqa: ARG002 (a choice's)
-        """The group's window, cut to what may still be committed, up to the first token a predictor flags."""
-        drafts, predictor = self._drafts, self._predictor
-        depth = min(self._longest, remaining_tokens - 1)
+        """The group's window, cut to what may still be committed."""
+        drafts, depth = self._drafts, min(self._longest, remaining_tokens - 1)
         if depth == 0:
             return NO_DRAFT
         shape = drafts.shape
-        if predictor is None:
-            accepted = accepted_of(self.acceptance_draws, committed_tokens, shape.passes, depth)
-            draft_s = shape.steps[depth - 1] * self.step_s
-            return Draft(
-                nodes=shape.nodes[depth - 1],
-                depth=depth,
-                accepted=accepted,
-                draft_s=draft_s,
-                expected_tokens=drafts.expected[depth],
-                bits=self._bits[depth],
-                survivals=drafts.survivals[:depth],
-                away_s=draft_s + drafts.link_s[depth],
-                cut_as_ordered=drafts.cut_as_ordered,
-            )
-        steps, flagged = self._until_flagged(predictor, committed_tokens, depth)
-        sent = steps if predictor.sends_flagged or not flagged else steps - 1
-        expected = drafts.expected_flagged if flagged and predictor.sends_flagged else drafts.expected_passed
-        accepted = accepted_of(self.acceptance_draws, committed_tokens, shape.passes, sent)
-        return Draft(sent, sent, accepted, shape.steps[steps - 1] * self.step_s, expected[sent], self._bits[sent])
+        accepted = accepted_of(self.acceptance_draws, committed_tokens, shape.passes, depth)
+        draft_s = shape.steps[depth - 1] * self.step_s
+        return Draft(
+            nodes=shape.nodes[depth - 1],
+            depth=depth,
+            accepted=accepted,
+            draft_s=draft_s,
+            expected_tokens=drafts.expected[depth],
+            bits=self._bits[depth],
+            survivals=drafts.survivals[:depth],
+            away_s=draft_s + drafts.link_s[depth],
+            cut_as_ordered=drafts.cut_as_ordered,
+        )
 
     def stays_alone(self, committed_tokens: int, remaining_tokens: int, promise: Promise | None) -> bool:  # noqa: ARG002 (a choice's)
         """One that drafts at all drafts whenever it can."""
@@ -201,15 +187,6 @@ class ModelledDevice:
 
     def cut(self, tokens: int) -> None:
         """Nothing is learned from drafts."""
-
-    def _until_flagged(self, predictor: Predictor, start: int, depth: int) -> tuple[int, bool]:
-        """Steps made, and whether the last one's token was flagged."""
-        draws, flags, passes = self.acceptance_draws, self._flags, self._drafts.shape.passes
-        for index in range(depth):
-            good = draws[start + index] < passes[index]
-            if flags[start + index] >= (predictor.recall if good else predictor.false_positive_rate):
-                return index + 1, True
-        return depth, False
 
 
 def accepted_of(draws: Sequence[float], start: int, passes: Sequence[float], depth: int) -> int:
@@ -223,22 +200,3 @@ def accepted_of(draws: Sequence[float], start: int, passes: Sequence[float], dep
 def message_sizes(plan: DraftPlan) -> tuple[int, int]:
     """Payload bits of an order and of its answer."""
     return order_bits(WIRE), answer_bits(plan, WIRE, WIRE.vocab_size)
-
-
-def _seen_by(predictor: Predictor, passes: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Expected tokens by depth of drafts a predictor has seen: all passed it; all but the last did."""
-    recall, false_rate = predictor.recall, predictor.false_positive_rate
-    passed = [_posterior(chance, recall, false_rate) for chance in passes]
-    flagged = [_posterior(chance, 1.0 - recall, 1.0 - false_rate) for chance in passes]
-    lengths = range(1, len(passes) + 1)
-    return (
-        [1.0, *(expected_tokens(passed[:length]) for length in lengths)],
-        [1.0, *(expected_tokens([*passed[: length - 1], flagged[length - 1]]) for length in lengths)],
-    )
-
-
-def _posterior(accepted: float, if_accepted: float, if_rejected: float) -> float:
-    """Chance of acceptance, given what was seen and how likely that is either way."""
-    joint = accepted * if_accepted
-    total = joint + (1.0 - accepted) * if_rejected
-    return joint / total if total > 0.0 else 0.0

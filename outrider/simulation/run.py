@@ -21,6 +21,8 @@ from outrider.simulation.drafted_rounds import NO_DRAFT, GroupDrafts, ModelledDe
 from outrider.simulation.results import DeviceResults, SimulationResults
 from outrider.simulation.scenario import Scenario
 from outrider.simulation.server import Given, SimulatedServer, Step
+from outrider.simulation.stopped_rounds import GroupPrices, StoppingDevice
+from outrider.simulation.stopping import flagging
 from outrider.simulation.systems import SystemRules, rules_of
 from outrider.simulation.tally import RunTally, percentiles
 from outrider.wire.envelope import MAX_NODES
@@ -62,14 +64,20 @@ def modelled_devices(
     seed, responses = scenario.seed, scenario.responses_per_device
     for group in scenario.groups:
         drafts, choices = GroupDrafts(group), None
+        stopping = group.stopping if group.predictor is None else flagging(group.predictor)
+        prices = GroupPrices(drafts, scenario.verifier.planner, load)
         if group.selection is not None and remote:
             choices = GroupChoices(drafts, group.selection, scenario.verifier.planner, load, regime)
         for number in range(len(devices), len(devices) + group.count):
             workload: Workload
-            if choices is None:
-                workload = ModelledDevice(drafts, number, seed, responses, speculates=rules.speculates, remote=remote)
-            else:
+            if choices is not None:
                 workload = ChoosingDevice(drafts, choices, number, seed, responses)
+            elif stopping is not None:
+                workload = StoppingDevice(
+                    drafts, stopping, prices, number, seed, responses, speculates=rules.speculates, remote=remote
+                )
+            else:
+                workload = ModelledDevice(drafts, number, seed, responses, speculates=rules.speculates, remote=remote)
             link = LinkEmulator(group.link, link_seed(seed, number)) if group.link and remote else None
             account = DeviceAccount(DeviceResults(device=number, group=group.name, slo=group.slo))
             span_s = group.from_s, group.until_s
@@ -184,7 +192,7 @@ class EventLoop:
             self._at(step.entry.ends_at_s, _END, step)
 
     def _told(self, step: Step, now_s: float) -> None:
-        self._load.batch(len(step.members), self._arm)
+        self._load.batch(len(step.members), self._arm, step.entry.took_s)
         for device in self._server.told(step):
             self._commit(device, now_s, follows=device.number in step.going_on)
 

@@ -31,6 +31,7 @@ from outrider.selection.regime import RegimeSettings
 from outrider.selection.situation import SelectionPolicy
 from outrider.simulation.acceptance_models import Predictor, Probability
 from outrider.simulation.lengths import Lengths, Spread
+from outrider.simulation.stopping import Stopping
 
 WIRE = WireFormat(151_936)  # Qwen3's vocabulary
 MODELLED_ARMS = tuple(name for name, arm in ARMS.items() if not arm.looks_up)  # there is no text to look anything up in
@@ -79,9 +80,10 @@ class DeviceGroup(Devices):
 
     Attributes:
         selection: chooses each round's window (or none, or tree) in place of the group's, at most ``window`` deep.
+        stopping: ends chains early, in place of a ``predictor``.
 
     Raises:
-        ParameterError: a selection beside a tree or a predictor.
+        ParameterError: a selection beside a tree or a predictor, or a ``stopping`` beside any of them.
     """
 
     step_s: float  # seconds to draft one token
@@ -91,11 +93,14 @@ class DeviceGroup(Devices):
     from_s: float = 0.0  # no response begins before; likewise none from ``until_s`` on
     until_s: float = inf
     selection: SelectionPolicy | None = None
+    stopping: Stopping | None = None
 
     def __post_init__(self) -> None:
         """Refuse two who decide on the same draft."""
         if self.selection is not None and (self.expansion or self.predictor is not None):
             raise ParameterError("selection", "neither expansion nor predictor: it chooses drafts itself", self.name)
+        if self.stopping is not None and (self.expansion or self.predictor is not None or self.selection is not None):
+            raise ParameterError("stopping", "neither expansion nor predictor nor selection", self.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -323,9 +323,27 @@ FAULTS = (
     ),
     Fault(
         "a draft stops before a token for what it is",
-        "step = _decide(rule, known[0]) if rule.asks and job.draws_chain else Step.DRAW",
+        "step = _decide(rule, job, known[0]) if rule.asks and job.draws_chain else Step.DRAW",
         "step = Step.STOP if rule.asks and job.protocol.draw(known, layer)[0].token_ids == (0,) else Step.DRAW",
         STOPS,
+    ),
+    Fault(
+        "a device forgets at each position what it drafted so far",
+        "job.rule = own.behind(features)",
+        "job.rule = rule",
+        ("tests/unit/engines/drafter/test_engine_stops.py", "-k", "count_what_was_drafted"),
+    ),
+    Fault(
+        "a token is worth sending that is not worth its row",
+        "if survival <= self.price.send_above:",
+        "if survival <= 0.0:",
+        ("tests/unit/drafting/test_cost_aware.py",),
+    ),
+    Fault(
+        "a step of the device costs as much as a row of a busy verifier",
+        "value * further.step_s",
+        "value * dearer * further.step_s",
+        ("tests/unit/selection/test_stop_prices.py",),
     ),
     Fault(
         "a draft that stops keeps the hidden state of the token it did not draw",

@@ -102,7 +102,7 @@ def _drawn_as_target(
     if asking:
         first_groups = [groups[i][0] for i in asking]
         for i, row in zip(asking, _adjusted(rows.of([starts[i] for i in asking]), first_groups), strict=True):
-            steps[i] = _decide(rule, DraftRow(row))
+            steps[i] = _decide(rule, drawing[i][1], DraftRow(row))
     going = [i for i, step in enumerate(steps) if step is not Step.STOP]
     if not going:
         return [_STOPPED] * len(drawing)
@@ -128,14 +128,16 @@ def _drawn_by_protocol(
             continue
         layer = generation.next_layer(job)
         known = job.protocol.rows(own, layer)
-        step = _decide(rule, known[0]) if rule.asks and job.draws_chain else Step.DRAW
+        step = _decide(rule, job, known[0]) if rule.asks and job.draws_chain else Step.DRAW
         drawn.append(_STOPPED if step is Step.STOP else Drawn(job.protocol.draw(known, layer), step))
     return drawn
 
 
-def _decide(rule: StopRule, row: DraftRow) -> Step:
-    """Before anything is drawn from it."""
-    return rule.step(DraftFeatures(row.probs))
+def _decide(rule: StopRule, job: DraftingJob, row: DraftRow) -> Step:
+    """Before anything is drawn from it; ``rule`` is that of a draft's first position."""
+    features, own = DraftFeatures(row.probs), job.rule or rule
+    job.rule = own.behind(features)
+    return own.step(features)
 
 
 def _adjusted(rows: HeadRows, groups: Sequence[RowGroup]) -> npt.NDArray[np.float32]:

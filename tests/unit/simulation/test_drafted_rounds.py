@@ -1,6 +1,5 @@
 import pytest
 
-from outrider.simulation.acceptance_models import Predictor
 from outrider.simulation.drafted_rounds import NO_DRAFT, Draft, GroupDrafts, ModelledDevice
 from outrider.simulation.lengths import Lengths
 from outrider.simulation.scenario import DeviceGroup
@@ -38,26 +37,6 @@ def test_positions_and_trees_commit_what_their_shape_expects() -> None:
         drafting = group(**({"acceptance": (0.7,), "output": Lengths(tokens=TOKENS)} | changes))
         expected = GroupDrafts(drafting).shape.expected_tokens
         assert mean_tokens(rounds(drafting)) == pytest.approx(expected, rel=0.02)
-
-
-@pytest.mark.parametrize("sends_flagged", [True, False])
-def test_a_predictor_stops_drafts_as_its_rates_say(*, sends_flagged: bool) -> None:
-    chance, recall, window = 0.8, 0.8, 6
-    predictor = Predictor(recall, 0.425, sends_flagged=sends_flagged)
-    made = rounds(group(acceptance=(chance,), predictor=predictor, window=window, output=Lengths(tokens=TOKENS)))
-    both = chance * recall  # good and let pass; the last good one may be flagged if it is sent
-    accepted = sum(both**k * (1.0 if not sends_flagged else chance / both) for k in range(1, window + 1))
-    assert mean_tokens(made) == pytest.approx(1.0 + accepted, rel=0.02)
-    assert mean_tokens(made) == pytest.approx(sum(draft.expected_tokens for draft in made) / len(made), rel=0.02)
-
-
-def test_a_withheld_token_was_drafted_all_the_same() -> None:
-    made = rounds(group(acceptance=(0.8,), predictor=Predictor(sends_flagged=False), window=4))
-    assert all(draft.draft_s >= 0.05 * draft.nodes for draft in made)
-    assert all(draft.bits is not None for draft in made if draft.draft_s > 0.0)
-    never = Predictor(recall=0.0, false_positive_rate=0.0, sends_flagged=False)
-    first = rounds(group(predictor=never))[0]
-    assert (first.nodes, first.draft_s) == (0, 0.05)
 
 
 def test_chance_belongs_to_the_position() -> None:

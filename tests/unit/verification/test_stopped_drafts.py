@@ -13,6 +13,7 @@ from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.exchanged import FloatField, WireFormat
 from outrider.contracts.requests import ProtocolName, SamplingParams
 from outrider.drafting.acceptance import ConfidenceLogistic
+from outrider.drafting.cost_aware import DraftPrice, WhileItPays
 from outrider.drafting.features import DraftFeatures
 from outrider.drafting.stops import NeverStop, SendAndStop, Step, StopBefore, StopRule
 from outrider.engines.drafter import engine as drafter_engine
@@ -31,7 +32,10 @@ WIRES = {
     "token_ids": WireFormat(3),
 }
 PLAIN, TWO_LEFT = SamplingParams(), SamplingParams(temperature=0.8, top_k=2, frequency_penalty=0.2)
-BEFORE, SENT = (rule(ConfidenceLogistic(weight=0.8, bias=0.1), 0.815) for rule in (StopBefore, SendAndStop))
+PREDICTOR = ConfidenceLogistic(weight=0.8, bias=0.1)
+BEFORE, SENT = (rule(PREDICTOR, 0.815) for rule in (StopBefore, SendAndStop))
+WORTH = WhileItPays(PREDICTOR, DraftPrice(0.6, 0.815))
+RULES = pytest.mark.parametrize("rule", [BEFORE, SENT, WORTH], ids=["stop before", "send and stop", "while it pays"])
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,9 @@ class Watched:
         self.said.add(step)
         return step
 
+    def behind(self, features: DraftFeatures) -> "Watched":
+        return replace(self, rule=self.rule.behind(features))
+
 
 def case(protocol: ProtocolName, *windows: int, rule: StopRule | None = None, seed: int = 5, length: int = 3) -> Case:
     plans = [DraftPlan(protocol, window) for window in windows]
@@ -55,7 +62,7 @@ def case(protocol: ProtocolName, *windows: int, rule: StopRule | None = None, se
     return Case(pair("random", seed), plans, params, WIRES[protocol], length, candidates=candidates, rule=rule)
 
 
-@pytest.mark.parametrize("rule", [BEFORE, SENT], ids=["stop before", "send and stop"])
+@RULES
 @pytest.mark.parametrize("protocol", [*RATIO, "token_ids"])
 def test_a_rule_that_sees_what_is_drawn_from_keeps_the_targets_law(protocol: ProtocolName, rule: StopRule) -> None:
     watched = Watched(rule)
@@ -123,7 +130,7 @@ def test_a_cut_must_not_go_by_the_length_that_came(protocol: ProtocolName) -> No
     assert distance(replace(stopped, cut=lambda drafted: drafted % 2)) > WRONG
 
 
-@pytest.mark.parametrize("rule", [BEFORE, SENT], ids=["stop before", "send and stop"])
+@RULES
 @pytest.mark.parametrize("protocol", list(PROTOCOLS))
 def test_greedy_output_is_the_targets_own(protocol: ProtocolName, rule: StopRule) -> None:
     if PROTOCOLS[protocol].judged or not PROTOCOLS[protocol].chains:

@@ -1,13 +1,16 @@
 import json
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cluster.cli import main
+from cluster.commands import simulate
 from cluster.reports.capacity import show_capacity
-from cluster.reports.simulation_plots import plot_capacity
+from cluster.reports.simulation_plots import plot_capacity, plot_stops
+from cluster.reports.stop_map import show_stops
 from outrider.contracts.slo import SloClass
 from outrider.scheduling.attribution import ViolationCause
 from outrider.simulation.cases import CapacityFigures, cases
@@ -15,6 +18,15 @@ from outrider.simulation.experiment import CellResult, LoadResult, Measure
 from outrider.simulation.published import SPEEDS_TOKENS_PER_S as SPEEDS
 from outrider.simulation.results import ClassResults, PlanePoint
 from outrider.simulation.settings import Variant
+from outrider.simulation.stop_map import (
+    FIXED,
+    STOPPING,
+    EndingResult,
+    LoadFigures,
+    PlaceResult,
+    cost_cases,
+    places,
+)
 
 SCENARIO = """
 name: two systems
@@ -67,7 +79,10 @@ def test_a_mistake_in_a_scenario_is_named(tmp_path: Path, capsys: pytest.Capture
 
 def test_options_of_capacity_are_not_for_scenarios(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "a100_mixed", "--quick"]) == 2
-    assert "--quick and --profile needs `outrider simulate capacity`, found 'a100_mixed'" in capsys.readouterr().err
+    assert (
+        "--quick and --profile needs `outrider simulate capacity` or `stops`, found 'a100_mixed'"
+        in capsys.readouterr().err
+    )
 
 
 def test_plots_of_a_scenario(tmp_path: Path) -> None:
@@ -134,6 +149,60 @@ def test_capacity_prints_ours_beside_the_published(capsys: pytest.CaptureFixture
 def test_capacity_draws_three_plots(tmp_path: Path) -> None:
     plot_capacity(tmp_path, figures())
     assert sorted(drawn.name for drawn in tmp_path.glob("*.png")) == ["capacity.png", "plane.png", "violations.png"]
+
+
+def of_a_place(devices: int, goodput: float) -> PlaceResult:
+    """Windows serve 10, and 1000 tokens/s; rules that stop the given."""
+    run = LoadFigures(10, 1000.0, 9.0, 0.05, 0.3, 0.6, 4.0, 0.7, 0.9)
+    endings = tuple(EndingResult(ending, 8, 10, False, run, run) for ending in FIXED)
+    stopped = replace(run, goodput_tokens_per_s=goodput)
+    endings += tuple(EndingResult(ending, 8, devices, False, stopped, stopped) for ending in STOPPING)
+    return PlaceResult("table 12", 0.5, 8.0, 0.875, 50.0, 0.767, 7, endings)
+
+
+def test_stops_prints_what_each_rule_wins_and_loses(capsys: pytest.CaptureFixture[str]) -> None:
+    show_stops(cost_cases(None), [of_a_place(12, 900.0), of_a_place(8, 1020.0)])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "table 12 0.767 0.5 0.875 50 8.00 7 10 10 (8) 12 12 12" in printed
+    assert "while it pays over the better fixed window capacity 0.80 1.00 1.20 1 0 1" in printed
+    assert "while it pays over the better fixed window tokens/s, full 0.90 0.96 1.02 0 1 1" in printed
+
+
+def test_stops_draws_a_plot(tmp_path: Path) -> None:
+    plot_stops(tmp_path, [of_a_place(12, 900.0), of_a_place(8, 1020.0)])
+    assert [drawn.name for drawn in tmp_path.glob("*.png")] == ["stops.png"]
+
+
+def test_stops_is_a_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over two places, which are not run."""
+    monkeypatch.setattr(simulate, "places", lambda cases, seed, *, quick: islice(places(cases, seed, quick=quick), 2))
+    monkeypatch.setattr(simulate, "run_place", lambda place: replace(of_a_place(12, 900.0), auc=place.auc))
+    figures = tmp_path / "stops.json"
+    assert (
+        main(
+            [
+                "simulate",
+                "stops",
+                "--quick",
+                "--costs",
+                "table 12",
+                "embedded",
+                "--seed",
+                "4",
+                "--json",
+                str(figures),
+                "--plots",
+                str(tmp_path),
+            ]
+        )
+        == 0
+    )
+    written = json.loads(figures.read_text(encoding="utf-8"))
+    assert (written["seed"], written["quick"], len(written["places"])) == (4, True, 2)
+    assert set(written["sources"]) == {"table 12", "embedded"}
+    assert "devices that keep the promise" in capsys.readouterr().out
 
 
 def test_no_base_no_multiple() -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import mul
 from typing import ClassVar
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 from outrider.contracts.drafting import Draft
 from outrider.contracts.requests import ProtocolName, SamplingParams
 from outrider.drafting.acceptance import ConfidenceLogistic
+from outrider.drafting.cost_aware import DraftPrice, WhileItPays
 from outrider.drafting.features import DraftFeatures
 from outrider.drafting.stops import NeverStop, SendAndStop, Step, StopBefore, StopRule
 from outrider.engines.drafter import batch
@@ -45,6 +48,9 @@ class Listening:
     def step(self, features: DraftFeatures) -> Step:
         self.confidences.append(features.confidence)
         return Step.DRAW
+
+    def behind(self, features: DraftFeatures) -> "Listening":  # noqa: ARG002 (interface)
+        return self
 
 
 def drafted(rule: StopRule, protocol: ProtocolName, params: SamplingParams) -> Draft:
@@ -83,6 +89,16 @@ def _stops_in_front(protocol: ProtocolName, params: SamplingParams) -> None:
         for draft in (before, sent):
             kept = np.zeros((0, whole.hidden.shape[1])) if draft.hidden is None else draft.hidden
             assert np.array_equal(kept, whole.hidden[: len(draft.token_ids)])
+
+
+@pytest.mark.parametrize("protocol", ["token_ids", "dsd"])
+def test_a_rule_may_count_what_was_drafted_so_far(protocol: ProtocolName) -> None:
+    listening = Listening()
+    drafted(listening, protocol, SAMPLED)
+    survivals = list(accumulate(listening.confidences, mul))
+    for at in range(1, WINDOW):
+        price = DraftPrice(between := (survivals[at - 1] + survivals[at]) / 2, between)
+        assert len(drafted(WhileItPays(ConfidenceLogistic(), price), protocol, SAMPLED).token_ids) == at
 
 
 @pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys())

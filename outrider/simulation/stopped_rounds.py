@@ -1,0 +1,121 @@
+"""A device that may end a draft early: at each position it is told something, decides, and only then draws."""
+
+from outrider.contracts.cost import CostModel
+from outrider.drafting.cost_aware import PRICE_BITS, DraftPrice, WhileItPays
+from outrider.drafting.stops import Step, StopRule
+from outrider.rounds.load import PresentLoad
+from outrider.selection.situation import Promise
+from outrider.selection.stop_prices import Further, RoundsLately, draft_price
+from outrider.selection.yields import expected_tokens
+from outrider.simulation.chance import uniforms
+from outrider.simulation.drafted_rounds import NO_DRAFT, Draft, GroupDrafts, ModelledDevice, Response, accepted_of
+from outrider.simulation.stopping import AS_TOLD, Stopping, ToldFeatures
+
+_FLAGS = 2  # purpose of chance
+_WEIGHT = 0.02  # of the newest round of a group, at least
+_PRIOR_ROUNDS = 2
+
+
+class GroupPrices:
+    """What a coordinator knows when it sets an order's price: running means of a group's rounds, and the load."""
+
+    def __init__(self, drafts: GroupDrafts, cost_model: CostModel, load: PresentLoad) -> None:
+        """Begin with whole windows, and the acceptance there is."""
+        self._cost_model, self._load = cost_model, load
+        shape, window = drafts.shape, len(drafts.shape.passes)
+        steps_s = shape.steps[-1] * drafts.group.step_s if window else 0.0
+        self._exchange_s, self._sent = steps_s + drafts.link_s[window], float(window)
+        self._committed = drafts.expected[window]
+        self._seen = self._committed
+        self._accepted = self._committed - 1.0
+        self._row_link_s = (drafts.link_s[window] - drafts.link_s[0]) / max(window, 1)
+        self._rounds = _PRIOR_ROUNDS
+
+    def price(self, cached_tokens: int, step_s: float) -> DraftPrice:
+        """Of an order now, as its message tells it."""
+        acceptance = self._accepted / self._seen if self._seen > 0.0 else 0.0
+        lately = RoundsLately(self._exchange_s, self._sent, self._committed, acceptance)
+        further = Further(step_s, self._row_link_s)
+        exact = draft_price(self._cost_model, self._load.lately(), lately, cached_tokens, further)
+        return DraftPrice.at_levels(*exact.levels)
+
+    def learn(self, exchange_s: float, sent: int, accepted: int) -> None:
+        """A round's verdict is known."""
+        self._rounds += 1
+        weight = max(_WEIGHT, 1.0 / self._rounds)
+        self._exchange_s += weight * (exchange_s - self._exchange_s)
+        self._sent += weight * (sent - self._sent)
+        self._committed += weight * (accepted + 1 - self._committed)
+        self._accepted += weight * (accepted - self._accepted)
+        self._seen += weight * (min(accepted + 1, sent) - self._seen)
+
+
+class StoppingDevice(ModelledDevice):
+    """A device with a stop rule."""
+
+    def __init__(
+        self,
+        drafts: GroupDrafts,
+        stopping: Stopping,
+        prices: GroupPrices,
+        device: int,
+        seed: int,
+        responses: int | None,
+        *,
+        speculates: bool,
+        remote: bool,
+    ) -> None:
+        """``prices`` are shared by its group; a rule of its own asks for none."""
+        super().__init__(drafts, device, seed, responses, speculates=speculates, remote=remote)
+        self._stopping, self._prices = stopping, prices
+        self._luck: list[float] = []
+        self._prompt_tokens = 0
+        self._unlearned: tuple[float, int, int] | None = None  # exchange, sent and accepted of the last round
+
+    def begin(self) -> Response | None:
+        """Draw what a predictor makes of each position, too."""
+        response = super().begin()
+        if response is not None:
+            self._luck = uniforms(self._seed, self._device, self._number, _FLAGS, response.output_tokens)
+            self._prompt_tokens = response.prompt_tokens
+        return response
+
+    def draft(self, committed_tokens: int, remaining_tokens: int, promise: Promise | None) -> Draft:  # noqa: ARG002 (a choice's)
+        """The group's window, cut to what may still be committed, as far as the rule goes on."""
+        self._learn()
+        drafts, depth = self._drafts, min(self._longest, remaining_tokens - 1)
+        if depth == 0:
+            return NO_DRAFT
+        rule = self._stopping.rule or WhileItPays(AS_TOLD, self._price(committed_tokens))
+        computed, sent, believed = self._until_stopped(rule, committed_tokens, depth)
+        accepted = accepted_of(self.acceptance_draws, committed_tokens, drafts.shape.passes, sent)
+        draft_s, bits = drafts.shape.steps[computed - 1] * self.step_s, self._bits[sent]
+        if bits is not None and self._stopping.rule is None:
+            bits = bits[0] + PRICE_BITS, bits[1]
+        self._unlearned = draft_s + drafts.link_s[sent], sent, accepted
+        return Draft(sent, sent, accepted, draft_s, expected_tokens(believed), bits)
+
+    def _price(self, committed_tokens: int) -> DraftPrice:
+        return self._prices.price(self._prompt_tokens + committed_tokens - 1, self.step_s)
+
+    def _until_stopped(self, rule: StopRule, start: int, depth: int) -> tuple[int, int, list[float]]:
+        """Rows computed, tokens sent, and how likely each of these is accepted."""
+        draws, luck, passes = self.acceptance_draws, self._luck, self._drafts.shape.passes
+        foreteller, believed = self._stopping.foreteller, list[float]()
+        for index in range(depth):
+            chance = passes[index]
+            told = foreteller.tells(chance, luck[start + index], accepted=draws[start + index] < chance)
+            features = ToldFeatures(told)
+            step = rule.step(features)
+            if step is Step.STOP:
+                return index + 1, index, believed
+            believed.append(foreteller.believed(chance, told))
+            if step is Step.DRAW_LAST:
+                return index + 1, index + 1, believed
+            rule = rule.behind(features)
+        return depth, depth, believed
+
+    def _learn(self) -> None:
+        if self._unlearned is not None:
+            self._prices.learn(*self._unlearned)
+            self._unlearned = None

@@ -1,0 +1,138 @@
+"""How the devices of a group stop drafting: what they are told of each token, and the rule that goes by it.
+
+The rules are the product's own (``outrider.drafting``). What is modelled is the predictor: not what a model says of a
+row, but how well one can tell. A row has one feature, the probability that the predictor tells.
+"""
+
+from dataclasses import dataclass, field
+from functools import cache
+from math import exp, log, sqrt
+from statistics import NormalDist
+from typing import Protocol
+
+import numpy as np
+
+from outrider.contracts.errors import ParameterError
+from outrider.drafting.acceptance import ConfidenceLogistic
+from outrider.drafting.features import DraftFeatures
+from outrider.drafting.stops import SendAndStop, StopBefore, StopRule
+from outrider.simulation.acceptance_models import Predictor
+
+_NORMAL = NormalDist()
+_LEAST_LUCK = 1e-12
+_EVEN = 0.5
+_NO_ROW = np.ones(1)
+
+AS_TOLD = ConfidenceLogistic()  # the product's predictor that takes confidence for acceptance
+
+
+class ToldFeatures(DraftFeatures):
+    """Of a simulated row: its confidence is what the device is told; nothing else is modelled."""
+
+    def __init__(self, acceptance: float) -> None:
+        """``acceptance``: a probability."""
+        super().__init__(_NO_ROW)
+        self.confidence = acceptance
+
+
+class Foreteller(Protocol):
+    """A modelled predictor."""
+
+    def tells(self, chance: float, luck: float, *, accepted: bool) -> float:
+        """What it tells of a token.
+
+        Args:
+            chance: that a token at its depth is accepted.
+            luck: uniform in [0, 1), the position's own.
+            accepted: whether this one is, if those before it are.
+        """
+        ...
+
+    def believed(self, chance: float, told: float) -> float:
+        """The probability of acceptance of a token of which it told that."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """One that says yes or no, at WISP's or another operating point; what it tells is 1 or 0."""
+
+    rates: Predictor
+
+    def tells(self, chance: float, luck: float, *, accepted: bool) -> float:  # noqa: ARG002 (as others)
+        """See ``Foreteller``."""
+        return float(luck < (self.rates.recall if accepted else self.rates.false_positive_rate))
+
+    def believed(self, chance: float, told: float) -> float:
+        """See ``Foreteller``."""
+        recall, false_rate = self.rates.recall, self.rates.false_positive_rate
+        if told == 0.0:
+            recall, false_rate = 1.0 - recall, 1.0 - false_rate
+        joint = chance * recall
+        total = joint + (1.0 - chance) * false_rate
+        return joint / total if total > 0.0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """One that tells a probability that is right, and as sharp as its AUC.
+
+    Its signal is normal with a deviation of 1, and has another mean for tokens that are accepted than for those that
+    are not. Then ``logit(told) = logit(chance) + d * signal`` is the probability of acceptance given the signal, and
+    ``AUC = Phi(d / sqrt(2))``. At 0.5 it knows nothing and tells the chance.
+
+    Raises:
+        ParameterError: an AUC outside [0.5, 1).
+    """
+
+    auc: float
+
+    def __post_init__(self) -> None:
+        """Refuse what no such signal has."""
+        if not _EVEN <= self.auc < 1.0:
+            raise ParameterError("auc", "a number in [0.5, 1)", self.auc)
+
+    def tells(self, chance: float, luck: float, *, accepted: bool) -> float:
+        """See ``Foreteller``."""
+        if not 0.0 < chance < 1.0:
+            return chance
+        apart = _apart(self.auc)
+        signal = _NORMAL.inv_cdf(max(luck, _LEAST_LUCK)) + (apart if accepted else -apart) / 2.0
+        return _probability(_logit(chance) + apart * signal)
+
+    def believed(self, chance: float, told: float) -> float:  # noqa: ARG002 (as others)
+        """See ``Foreteller``."""
+        return told
+
+    def threshold(self, chance: float, recall: float) -> float:
+        """Of what is told, where such a share of accepted tokens is above it; chance in (0, 1)."""
+        apart = _apart(self.auc)
+        return _probability(_logit(chance) + apart * (apart / 2.0 - _NORMAL.inv_cdf(recall)))
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """Attributes: ``rule`` of None drafts while it pays, at the price of each order."""
+
+    foreteller: Foreteller
+    rule: StopRule | None = field(default=None)
+
+
+def flagging(rates: Predictor) -> Stopping:
+    """As WISP's devices stop."""
+    rule = SendAndStop if rates.sends_flagged else StopBefore
+    return Stopping(Flags(rates), rule(AS_TOLD, _EVEN))
+
+
+@cache
+def _apart(auc: float) -> float:
+    return sqrt(2.0) * _NORMAL.inv_cdf(auc)
+
+
+def _logit(chance: float) -> float:
+    return log(chance / (1.0 - chance))
+
+
+def _probability(logit: float) -> float:
+    weight = exp(-abs(logit))
+    return (1.0 if logit >= 0.0 else weight) / (1.0 + weight)
