@@ -52,9 +52,11 @@ def plot_latencies(file: Path, found: Sequence[Row]) -> None:
     """Latency of an answer over the window (Figures 4 and 7)."""
     links = list(dict.fromkeys(row.link for row in found))
     methods = list(dict.fromkeys(row.method for row in found if row.window is not None))
-    across = min(3, len(links))
+    across = 2 if len(links) == 4 else min(3, len(links))
     drawn = figure(4.2 * across, 3.6 * -(-len(links) // across))
     panels = drawn.subplots(-(-len(links) // across), across, squeeze=False).flat
+    for axes in panels[len(links) :]:
+        axes.set_axis_off()
     for axes, link in zip(panels, links, strict=False):
         for method, colour in zip(methods, COLOURS, strict=False):
             own = [row for row in found if (row.link, row.method) == (link, method) and row.window is not None]
