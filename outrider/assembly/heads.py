@@ -1,9 +1,8 @@
 """The decision heads that drafter groups are configured with, read where the application is put together."""
 
-from pathlib import Path
-
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
+from outrider.models.folders import head_path
 from outrider.models.head_file import Head, read_head
 
 
@@ -15,11 +14,12 @@ def read_heads(config: Config) -> dict[str, Head]:
             a head saw them in calibration.
         ModelUnavailableError: a file is no head.
     """
-    files: dict[str, str | None] = {}
+    named: dict[str, str | None] = {}
     for group in config.drafters:
-        if group.count and (other := files.setdefault(group.model, group.head)) != group.head:
+        if group.count and (other := named.setdefault(group.model, group.head)) != group.head:
             raise ConfigError("drafters[].head", f"one head for draft model {group.model}", [other, group.head])
-    heads = {model: read_head(Path(file).expanduser()) for model, file in files.items() if file is not None}
+    files = {model: head_path(head, config.model.target, model) for model, head in named.items()}
+    heads = {model: read_head(file) for model, file in files.items() if file is not None}
     for model, head in heads.items():
         if head.info.hidden_field != (field := config.wire.hidden_field):
             needed = (

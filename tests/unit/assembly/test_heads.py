@@ -8,7 +8,16 @@ import pytest
 from outrider.assembly.heads import read_heads
 from outrider.config.schema import Config, DrafterGroupConfig, WireConfig
 from outrider.contracts.errors import ConfigError, ModelUnavailableError
-from outrider.models.head_file import save_head
+from outrider.models.embedded import (
+    DRAFTER_NAME,
+    TARGET_NAME,
+    embedded_drafter_path,
+    embedded_head_path,
+    ensure_embedded_target,
+)
+from outrider.models.folders import head_path
+from outrider.models.head_file import check_pair, save_head
+from outrider.models.target_folder import model_hash, sampled_hash
 from serve_app.api.service import ServiceSettings
 from tests.unit.verification.random_head import head_of
 
@@ -32,6 +41,23 @@ def test_a_head_is_read_for_its_draft_model(file: str, monkeypatch: pytest.Monke
     assert (model, head.info) == ("small", head_of(4, 4).info)
 
 
+@pytest.mark.parametrize(
+    ("head", "target", "drafter", "expected"),
+    [
+        ("auto", TARGET_NAME, DRAFTER_NAME, embedded_head_path()),
+        ("auto", "embedded", "embedded", embedded_head_path()),
+        ("auto", "/models/another", DRAFTER_NAME, None),
+        ("auto", TARGET_NAME, "other.safetensors", None),
+        (None, TARGET_NAME, DRAFTER_NAME, None),
+        ("~/own.safetensors", "/models/another", "small", Path("~/own.safetensors").expanduser()),
+    ],
+)
+def test_auto_is_the_head_of_the_embedded_pair_and_of_no_other(
+    head: str | None, target: str, drafter: str, expected: Path | None
+) -> None:
+    assert head_path(head, target, drafter) == expected
+
+
 def test_without_a_head_or_a_drafter_nobody_judges(file: str) -> None:
     config = replace(Config(), drafters=(group(file, count=0), group(None, "b")))
     assert not read_heads(config)
@@ -52,7 +78,21 @@ def test_states_that_cross_the_link_otherwise_than_in_calibration_are_refused(fi
         read_heads(config)
 
 
-@pytest.mark.parametrize(("count", "head", "judges"), [(1, "x", True), (0, "x", False), (1, None, False)])
+@pytest.mark.parametrize(
+    ("count", "head", "judges"),
+    [(1, "x", True), (0, "x", False), (1, None, False), (1, "auto", False)],
+)
 def test_a_service_judges_where_a_drafter_has_a_head(count: int, head: str | None, judges: bool) -> None:
     config = replace(Config(), drafters=(group(head, count=count),))
     assert ServiceSettings.from_config(config).judges is judges
+
+
+def test_the_default_configuration_has_the_shipped_head_for_the_shipped_pair() -> None:
+    head = read_heads(Config())[DRAFTER_NAME]
+    assert (head.info.target, head.info.drafter) == (TARGET_NAME, DRAFTER_NAME)
+    check_pair(
+        head.info,
+        target_hash=model_hash(ensure_embedded_target()),
+        drafter_hash=sampled_hash(embedded_drafter_path()),
+    )
+    assert ServiceSettings.from_config(Config()).judges
