@@ -28,11 +28,15 @@ def run(command: list[str], source: str, service: Service) -> str:
     return done.stdout
 
 
-def test_the_curl_example_answers_as_printed(service: Service) -> None:
-    source, promised = [s for s in snippets("sh") if s.startswith("curl")]
-    printed, slo = snippets("json")
+def test_the_curl_examples_answer_as_printed(service: Service) -> None:
+    source, semantic, promised = [s for s in snippets("sh") if s.startswith("curl")]
+    printed, judged, slo = snippets("json")
     (content,) = re.findall(r'"content": "(.*?)"', printed)
     assert f'"content":"{content}"' in run(["bash", "-e"], source, service)
+    usage = json.loads(run(["bash", "-e"], semantic, service))["usage"]["outrider"]
+    shown = json.loads(judged)["usage"]["outrider"]
+    assert shown.keys() <= usage.keys()
+    assert (usage["verification"], usage["reproducible"]) == (shown["verification"], shown["reproducible"])
     answered = json.loads(run(["bash", "-e"], promised, service))["usage"]["outrider"]["slo"]
     expected = json.loads(slo)["usage"]["outrider"]["slo"]
     assert answered.keys() == expected.keys()

@@ -60,3 +60,11 @@ def test_a_share_between_those_of_calibration_is_none_that_drifted(share: float)
         for seed in range(20)
     )
     assert alarms <= 1
+
+
+def test_a_head_that_rejects_more_than_in_calibration_harms_nobody_and_has_not_drifted() -> None:
+    drift = RejectionDrift(0.87, 1.0)
+    drift.observe(10_000, 10_000)
+    assert not drift.alarmed
+    drift.observe(0, 5_000)
+    assert drift.alarmed
