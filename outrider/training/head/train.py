@@ -252,7 +252,7 @@ def _info(config: HeadConfig, models: Models, report: HeadReport | None = None) 
         drafter_hash=models.drafter.model_hash,
         threshold=threshold,
         rejection_low=min((row.rejection_low for row in rows), default=1.0),
-        rejection_high=1.0,  # how much passes hangs on how far answers go: of short ones perhaps nothing, which is no drift
+        rejection_high=1.0,  # of short answers perhaps all are, which is no drift
         hidden_field=config.hidden_field,
         measured={} if report is None else _measured(report),
     )
