@@ -57,7 +57,9 @@ class VerifierPort:
             runtime_env={"env_vars": process_variables(settings.spec, Path(sys.prefix))},
             **placement,
         )
-        self._handle: ActorHandle[Any] = actor.remote(settings.spec, settings.lookup_store_tokens)
+        # Ray keeps a large argument that it puts away itself only until the actor is first created; a head is large.
+        self._spec = ray.put(settings.spec)
+        self._handle: ActorHandle[Any] = actor.remote(self._spec, settings.lookup_store_tokens)
         self._deadline_s, self._start_deadline_s = settings.deadline_s, settings.start_deadline_s
         self.is_up = False  # as far as is known
 

@@ -230,7 +230,7 @@ def test_clients_that_hang_up_leave_nothing_behind(service: Service) -> None:
 
 def test_taken_away_it_ends_what_is_under_way(service: Service, undisturbed: list[Streamed]) -> None:
     """Last, as it leaves no service behind. Serve itself knows of no request that the ingress took."""
-    responses = streams(service.url, at_work(service.coordinators, partial(serve.delete, APP_NAME)))
+    responses = streams(service.url, partial(serve.delete, APP_NAME))
     assert told(responses) == told(undisturbed)
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{service.url}/health")
