@@ -1,6 +1,7 @@
 """The drafter engine that a group's configuration describes."""
 
 from outrider.config.schema import DrafterGroupConfig
+from outrider.drafting.stopping import Stopping
 from outrider.engines.kinds import BuiltDrafter, DrafterSpec
 from outrider.engines.limits import EngineLimits
 from outrider.engines.registry import DRAFTERS
@@ -15,6 +16,7 @@ def drafter_spec(group: DrafterGroupConfig, target: str) -> DrafterSpec:
         dtype=group.dtype,
         device=group.device,
         threads=group.threads,
+        stopping=Stopping(group.stopping.rule, group.stopping.least_acceptance),
         limits=EngineLimits(kv_budget_bytes=group.kv_budget_mib * 2**20),
     )
 

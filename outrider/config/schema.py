@@ -21,6 +21,7 @@ from outrider.contracts.exchanged import FloatField, WireFormat
 from outrider.contracts.requests import DEFAULT_LOOKUP_TOKENS, MAX_LOOKUP_TOKENS, ProtocolName
 from outrider.contracts.slo import DEFAULT_CLASSES, SloClass
 from outrider.documents.names import NameIn
+from outrider.drafting.stopping import STOP_KINDS
 from outrider.engines.registry import DRAFTERS, VERIFIERS
 from outrider.link.profiles import PROFILES
 from outrider.protocols.registry import PROTOCOLS
@@ -48,6 +49,7 @@ Quantity = Annotated[float, Field(strict=True, gt=0, le=1_000_000)]
 Verification = Literal["lossless", "semantic"]
 TokensPerSecond = Annotated[float, Field(strict=True, ge=0, le=100_000)]
 Milliseconds = Annotated[float, Field(strict=True, ge=0, le=60_000)]
+Probability = Annotated[float, Field(strict=True, ge=0, le=1)]
 LossRate = Annotated[float, Field(strict=True, ge=0, le=0.99)]  # of packets
 
 DrafterDType = Literal["auto", "int8", "float32", "bfloat16", "float16"]
@@ -107,6 +109,15 @@ class LinkConfig:
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
+class StoppingConfig:
+    """When a group's devices end a draft before it is as long as it was ordered."""
+
+    rule: Annotated[str, NameIn(STOP_KINDS)] = "never"
+    least_acceptance: Probability = 0.5
+    predictor: Text | None = "auto"
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
 class DrafterGroupConfig:
     """Drafters of one kind of device."""
 
@@ -123,6 +134,7 @@ class DrafterGroupConfig:
     max_generations: PositiveNumber = 32
     kv_budget_mib: Mebibytes = 256
     head: Text | None = "auto"
+    stopping: StoppingConfig = field(default_factory=StoppingConfig)
     link: LinkConfig | None = None
 
     def __post_init__(self) -> None:

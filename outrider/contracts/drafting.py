@@ -6,6 +6,7 @@ from operator import mul
 from typing import Protocol
 
 from outrider.contracts.exchanged import ArrayData, CorrectionSource, DraftDistribution, FloatRow, WireFormat
+from outrider.contracts.price import DraftPrice
 from outrider.contracts.requests import GenerationId, ProtocolName
 from outrider.contracts.verifying import KvUsage, OpenGeneration
 
@@ -46,6 +47,7 @@ class DraftRequest(ArrayData):
     Attributes:
         correction: set if the token behind the committed ones is the device's to draw: it draws it from the residual
             of this and its own distribution there, sends it, and drafts behind it.
+        price: for a device that drafts a chain while it pays; None: tokens cost nothing.
     """
 
     generation: GenerationId
@@ -55,6 +57,7 @@ class DraftRequest(ArrayData):
     prefix_hash: int
     plan: DraftPlan
     correction: CorrectionSource | None = None
+    price: DraftPrice | None = None
     want_hidden: bool = False  # whether a chain's hidden states are wanted; they do not cross the link
 
 

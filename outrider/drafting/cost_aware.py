@@ -11,53 +11,12 @@ what is not worth it now is worth it no more later: looking one token ahead is e
 """
 
 from dataclasses import dataclass, replace
-from math import log2
 from typing import ClassVar
 
-from outrider.contracts.errors import ParameterError
+from outrider.contracts.price import DraftPrice
 from outrider.drafting.acceptance import AcceptancePredictor
 from outrider.drafting.features import DraftFeatures
 from outrider.drafting.stops import Step
-
-PRICE_LEVELS = 32  # of one price in a message: 2^0, 2^-(1/4), ... and the last stands for free
-PRICE_BITS = 10  # of both
-_LEVELS_PER_OCTAVE = 4
-
-
-@dataclass(frozen=True, slots=True)
-class DraftPrice:
-    """What a token of a draft has to bring at the present load, in expected tokens.
-
-    Attributes:
-        send_above: survival of a token above which its row at the verifier pays; at 1 none does, as nobody is surer.
-        go_on_above: survival of a token above which drafting another one behind it pays.
-
-    Raises:
-        ParameterError: a price that is no probability.
-    """
-
-    send_above: float = 0.0
-    go_on_above: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Refuse what no survival can be compared with."""
-        for name, value in (("send_above", self.send_above), ("go_on_above", self.go_on_above)):
-            if not 0.0 <= value <= 1.0:
-                raise ParameterError(name, "a probability in [0, 1]", value)
-
-    @property
-    def levels(self) -> tuple[int, int]:
-        """As a message carries them, each in ``0 .. PRICE_LEVELS - 1``."""
-        return _level(self.send_above), _level(self.go_on_above)
-
-    @classmethod
-    def at_levels(cls, send: int, go_on: int) -> "DraftPrice":
-        """What a message says.
-
-        Raises:
-            ParameterError: a level there is none of.
-        """
-        return cls(_price("send", send), _price("go_on", go_on))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +44,3 @@ class WhileItPays:
     def behind(self, features: DraftFeatures) -> "WhileItPays":
         """See ``StopRule``."""
         return replace(self, survival=self.survival * self.predictor.probability(features))
-
-
-def _level(price: float) -> int:
-    """The nearest, by ratio."""
-    least = 2.0 ** (-PRICE_LEVELS / _LEVELS_PER_OCTAVE)
-    return min(round(-_LEVELS_PER_OCTAVE * log2(max(price, least))), PRICE_LEVELS - 1)
-
-
-def _price(name: str, level: int) -> float:
-    if not 0 <= level < PRICE_LEVELS:
-        raise ParameterError(name, f"a level in [0, {PRICE_LEVELS - 1}]", level)
-    return 0.0 if level == PRICE_LEVELS - 1 else 2.0 ** (-level / _LEVELS_PER_OCTAVE)

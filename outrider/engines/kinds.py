@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from outrider.contracts.drafting import DrafterEngine
 from outrider.contracts.verifying import VerifierEngine
 from outrider.costs.profiles import ProfiledOn
+from outrider.drafting.stopping import Stopping
 from outrider.engines.limits import EngineLimits
 
 if TYPE_CHECKING:
@@ -123,6 +124,7 @@ class DrafterSpec:
     device: str  # a torch device
     threads: int  # of computation
     limits: EngineLimits  # KV memory and prefill
+    stopping: Stopping = field(default_factory=Stopping)  # how far it drafts chains
 
 
 @dataclass(frozen=True, slots=True)

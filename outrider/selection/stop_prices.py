@@ -32,7 +32,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from outrider.contracts.cost import CostModel
-from outrider.drafting.cost_aware import DraftPrice
+from outrider.contracts.price import DraftPrice
 from outrider.selection.load import verifier_load
 
 _LEAST_ACCEPTANCE = 0.05  # so that a few rejections do not end drafting for good

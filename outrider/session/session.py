@@ -133,7 +133,7 @@ class CoordinatorSession:
             verdict = Accepted(element, request.feedback[len(block.tokens_to(element)) :])
             if self._sent is not None and self._sent.request.plan == plan:
                 plan = None
-        return Order(verdict, plan, request.correction)
+        return Order(verdict, plan, request.correction, request.price)
 
 
 class DrafterSession:
@@ -203,6 +203,7 @@ class DrafterSession:
             prefix_hash=prefix_hash,
             plan=plan,
             correction=order.correction,
+            price=order.price,
             want_hidden=PROTOCOLS[plan.protocol].judged,
         )
         return self._request

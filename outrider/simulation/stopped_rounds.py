@@ -1,7 +1,8 @@
 """A device that may end a draft early: at each position it is told something, decides, and only then draws."""
 
 from outrider.contracts.cost import CostModel
-from outrider.drafting.cost_aware import PRICE_BITS, DraftPrice, WhileItPays
+from outrider.contracts.price import PRICE_BITS, DraftPrice
+from outrider.drafting.cost_aware import WhileItPays
 from outrider.drafting.stops import Step, StopRule
 from outrider.rounds.load import PresentLoad
 from outrider.selection.situation import Promise

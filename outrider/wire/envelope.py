@@ -13,7 +13,7 @@ from enum import IntEnum
 
 from outrider.contracts.errors import ChecksumError, MessageError
 
-VERSION = 1  # raised whenever the meaning of a bit changes
+VERSION = 2  # raised whenever the meaning of a bit changes
 MAX_MESSAGE_BYTES = 2**26
 MAX_NODES = 127  # of one block
 HEADER_BYTES = 2

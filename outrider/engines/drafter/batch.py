@@ -1,6 +1,6 @@
 """Drawing the next layer of several blocks from the logits of one forward pass.
 
-A chain is drawn as far as the device's rule goes on: each row is rounded, described and decided upon, and only then
+A chain is drawn as far as its rule goes on: each row is rounded, described and decided upon, and only then
 drawn from.
 """
 
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from outrider.drafting.features import DraftFeatures
-from outrider.drafting.stops import Step, StopRule
+from outrider.drafting.stops import Step
 from outrider.engines.drafter.job import DraftedGeneration, DraftingJob
 from outrider.protocols.fixed_point import fixed_point_row
 from outrider.protocols.protocol import DraftRow, DrawnRow
@@ -68,13 +68,12 @@ class Drawn:
 _STOPPED = Drawn([], Step.STOP)
 
 
-def draw_batch(drawing: Sequence[Drawing], rows: HeadRows, rule: StopRule) -> list[Drawn]:
+def draw_batch(drawing: Sequence[Drawing], rows: HeadRows) -> list[Drawn]:
     """The next layer of each block.
 
     Args:
         drawing: blocks, each with as many rows as it has growing nodes, in order.
         rows: the draft model's own.
-        rule: how far chains are drawn.
     """
     groups = [_row_groups(generation, job) for generation, job in drawing]
     firsts = [0, *accumulate(map(len, groups))]
@@ -88,21 +87,19 @@ def draw_batch(drawing: Sequence[Drawing], rows: HeadRows, rule: StopRule) -> li
         own = rows.of([row for i in blocks for row in range(firsts[i], firsts[i + 1])])
         its_blocks, its_groups = [drawing[i] for i in blocks], [groups[i] for i in blocks]
         draw = _drawn_by_protocol if blocks is others else _drawn_as_target
-        drawn |= zip(blocks, draw(its_blocks, own, its_groups, rule), strict=True)
+        drawn |= zip(blocks, draw(its_blocks, own, its_groups), strict=True)
     return [drawn[i] for i in range(len(drawing))]
 
 
-def _drawn_as_target(
-    drawing: Sequence[Drawing], rows: HeadRows, groups: Sequence[list[RowGroup]], rule: StopRule
-) -> list[Drawn]:
+def _drawn_as_target(drawing: Sequence[Drawing], rows: HeadRows, groups: Sequence[list[RowGroup]]) -> list[Drawn]:
     """Of blocks whose rows the target's own sampler draws one token from."""
     starts = [0, *accumulate(map(len, groups))]
     steps = [Step.DRAW] * len(drawing)
-    asking = [i for i, (_, job) in enumerate(drawing) if rule.asks and job.draws_chain]
+    asking = [i for i, (_, job) in enumerate(drawing) if job.rule.asks and job.draws_chain]
     if asking:
         first_groups = [groups[i][0] for i in asking]
         for i, row in zip(asking, _adjusted(rows.of([starts[i] for i in asking]), first_groups), strict=True):
-            steps[i] = _decide(rule, drawing[i][1], DraftRow(row))
+            steps[i] = _decide(drawing[i][1], DraftRow(row))
     going = [i for i, step in enumerate(steps) if step is not Step.STOP]
     if not going:
         return [_STOPPED] * len(drawing)
@@ -112,9 +109,7 @@ def _drawn_as_target(
     return [drawn.get(i, _STOPPED) for i in range(len(drawing))]
 
 
-def _drawn_by_protocol(
-    drawing: Sequence[Drawing], rows: HeadRows, groups: Sequence[list[RowGroup]], rule: StopRule
-) -> list[Drawn]:
+def _drawn_by_protocol(drawing: Sequence[Drawing], rows: HeadRows, groups: Sequence[list[RowGroup]]) -> list[Drawn]:
     """Of blocks whose rows are drawn from as their protocols say."""
     whole = replace(rows, logits=rows.whole(), columns=None)
     adjusted = _adjusted(whole, [group for its_groups in groups for group in its_groups])
@@ -128,16 +123,16 @@ def _drawn_by_protocol(
             continue
         layer = generation.next_layer(job)
         known = job.protocol.rows(own, layer)
-        step = _decide(rule, job, known[0]) if rule.asks and job.draws_chain else Step.DRAW
+        step = _decide(job, known[0]) if job.rule.asks and job.draws_chain else Step.DRAW
         drawn.append(_STOPPED if step is Step.STOP else Drawn(job.protocol.draw(known, layer), step))
     return drawn
 
 
-def _decide(rule: StopRule, job: DraftingJob, row: DraftRow) -> Step:
-    """Before anything is drawn from it; ``rule`` is that of a draft's first position."""
-    features, own = DraftFeatures(row.probs), job.rule or rule
-    job.rule = own.behind(features)
-    return own.step(features)
+def _decide(job: DraftingJob, row: DraftRow) -> Step:
+    """Before anything is drawn from it."""
+    features, rule = DraftFeatures(row.probs), job.rule
+    job.rule = rule.behind(features)
+    return rule.step(features)
 
 
 def _adjusted(rows: HeadRows, groups: Sequence[RowGroup]) -> npt.NDArray[np.float32]:

@@ -22,7 +22,8 @@ from outrider.contracts.errors import ContextTooLongError
 from outrider.contracts.exchanged import IntRow
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import KvUsage, OpenGeneration
-from outrider.drafting.stops import NeverStop, Step, StopRule
+from outrider.drafting.stopping import Stopping, Stops
+from outrider.drafting.stops import Step
 from outrider.engines.drafter.batch import HeadRows, draw_batch
 from outrider.engines.drafter.job import DraftedGeneration, DraftingJob
 from outrider.engines.drafter.tree import shape_that_fits
@@ -54,11 +55,11 @@ class TorchDrafter:
     each token of the block.
     """
 
-    def __init__(self, drafter: LoadedModel, limits: EngineLimits, rule: StopRule | None = None) -> None:
-        """Take over the draft model and allocate its KV pool; ``rule`` says how far chains are drafted, None: whole."""
+    def __init__(self, drafter: LoadedModel, limits: EngineLimits, stops: Stops | None = None) -> None:
+        """Take over the draft model and allocate its KV pool; ``stops`` says how far chains go, None: all the way."""
         total_blocks = limits.total_blocks(kv_bytes_per_token(drafter.model))
         self._limits = limits
-        self._rule = NeverStop() if rule is None else rule
+        self._stops = Stopping() if stops is None else stops
         self._vocab_size = drafter.vocab_size
         self._columns = _proposed_alone(drafter.model, drafter.vocab_size)
         self._store = KvStore(total_blocks, limits.block_tokens)
@@ -176,6 +177,9 @@ class TorchDrafter:
             return
         slots = self._store.capacity_tokens - len(generation.token_ids)
         job.shape = shape_that_fits(job.request.plan, room, slots)
+        if not job.is_tree:
+            acceptance = job.protocol.rule(generation.params, generation.terms.wire)
+            job.rule = self._stops.rule(acceptance, job.request.price)
         self._take_up(generation)
 
     def _take_up(self, generation: DraftedGeneration) -> None:
@@ -218,7 +222,7 @@ class TorchDrafter:
     def _draw(self, drawing: Sequence[_Work], result: PassResult) -> None:
         width = self._vocab_size if self._columns is None else len(self._columns.token_ids)
         head_rows = HeadRows(result.logits[:, :width], self._columns)
-        drawn = draw_batch([(work.generation, work.job) for work in drawing], head_rows, self._rule)
+        drawn = draw_batch([(work.generation, work.job) for work in drawing], head_rows)
         firsts = accumulate((work.segment.logit_rows for work in drawing), initial=0)
         chains = [
             (work.job, row)

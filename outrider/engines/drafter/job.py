@@ -14,7 +14,7 @@ from outrider.contracts.exchanged import FloatRow, IntRow
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import OpenGeneration
-from outrider.drafting.stops import StopRule
+from outrider.drafting.stops import NeverStop, StopRule
 from outrider.engines.drafter.tree import DraftTree
 from outrider.engines.forward_model import Move
 from outrider.engines.kv.store import SequenceKv
@@ -35,7 +35,7 @@ class DraftingJob:
     correcting: bool = False  # whether the next row is the one the correction is drawn from
     correction: int | None = None
     depth: int = 0  # layers drafted so far
-    rule: StopRule | None = None  # of the next position of a chain; None before the first
+    rule: StopRule = field(default_factory=NeverStop)  # of the next position of a chain
     rows: list[DrawnRow] = field(default_factory=list)  # of the nodes with children, the sequence first
     hidden: list[FloatRow] = field(default_factory=list)
 

@@ -41,7 +41,7 @@ def torch_drafter(spec: DrafterSpec) -> BuiltDrafter:
     from outrider.engines.drafter.engine import TorchDrafter  # noqa: PLC0415
 
     loaded = loaded_drafter(spec)
-    return BuiltDrafter(TorchDrafter(loaded, spec.limits), loaded)
+    return BuiltDrafter(TorchDrafter(loaded, spec.limits, spec.stopping), loaded)
 
 
 def loaded_drafter(spec: DrafterSpec) -> "LoadedModel":

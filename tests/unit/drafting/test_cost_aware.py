@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.contracts.errors import ParameterError
-from outrider.drafting.cost_aware import PRICE_BITS, PRICE_LEVELS, DraftPrice, WhileItPays
+from outrider.contracts.price import PRICE_BITS, PRICE_LEVELS, DraftPrice
+from outrider.drafting.cost_aware import WhileItPays
 from outrider.drafting.features import DraftFeatures
 from outrider.drafting.stops import Step, StopRule
 from tests.unit.drafting.test_stops import row

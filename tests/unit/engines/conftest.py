@@ -10,7 +10,7 @@ from _pytest.mark import ParameterSet
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from outrider.contracts.drafting import DrafterEngine
-from outrider.drafting.stops import StopRule
+from outrider.drafting.stops import NeverStop, StopRule
 from outrider.engines.drafter.engine import TorchDrafter
 from outrider.engines.forward_model import BlockCopy, BranchModel, Move, PassResult, Segment
 from outrider.engines.limits import EngineLimits, kept_rows_bytes
@@ -20,6 +20,7 @@ from outrider.engines.torch.verifier import TorchVerifier
 from outrider.engines.verifier.engine import PagedVerifier
 from outrider.models.loading import LoadedModel
 from outrider.verification.semantic import MismatchJudge
+from tests.unit.drafting.always import Always
 from tests.unit.engines.table_drafter import TableDrafter, TableModel
 from tests.unit.engines.vllm_models import VLLM_BLOCK_TOKENS, VLLM_MODELS, FirstBlocks
 
@@ -234,7 +235,9 @@ def torch_drafter(
 ) -> TorchDrafter:
     """The torch drafter with room for ``blocks`` KV blocks."""
     budget = kv_bytes_per_token(model) * BLOCK_TOKENS * blocks
-    return TorchDrafter(loaded(model), EngineLimits(budget, BLOCK_TOKENS, prefill_chunk_tokens), rule)
+    return TorchDrafter(
+        loaded(model), EngineLimits(budget, BLOCK_TOKENS, prefill_chunk_tokens), Always(rule or NeverStop())
+    )
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.contracts.cost import CostModel, LinearCostModel, VerifyCost
-from outrider.drafting.cost_aware import DraftPrice
+from outrider.contracts.price import DraftPrice
 from outrider.selection.stop_prices import Further, RoundsLately, VerifierLoad, draft_price
 from outrider.simulation.published import TABLE_12
 

@@ -6,6 +6,7 @@ from random import Random
 from outrider.contracts.drafting import Draft, DraftAnswer, DraftPlan, DraftRequest, NeedsPrefix, NeedsRow
 from outrider.contracts.exchanged import Candidates, TargetRow, WireFormat
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
+from outrider.contracts.price import PRICE_LEVELS, DraftPrice
 from outrider.protocols.registry import PROTOCOLS
 from outrider.session.session import CoordinatorSession, DrafterSession
 from tests.unit.session.random_rounds import random_correction, random_draft, random_plan
@@ -56,7 +57,14 @@ class Conversation:
             extend_prefix_hash(EMPTY_PREFIX_HASH, self.committed),
             self.plan,
             random_correction(self.rng, self.wire) if corrects else None,
+            self.price(),
         )
+
+    def price(self) -> DraftPrice | None:
+        """Of some orders, as a message can tell it."""
+        if self.rng.random() < 0.5:
+            return None
+        return DraftPrice.at_levels(self.rng.randrange(PRICE_LEVELS), self.rng.randrange(PRICE_LEVELS))
 
     def order(self, request: DraftRequest) -> tuple[bytes, DraftRequest]:
         """Told, and understood."""

@@ -78,7 +78,7 @@ def messages(rng: Random, vocab_size: int) -> Iterator[tuple[Conversation, Draft
 def test_damaged_orders(vocab_size: int) -> None:
     rng = Random(vocab_size)
     by_chance, by_intent = Tally(), Tally()
-    other = b"\x11" * 20
+    other = b"\x21" * 20
     for conversation, request in messages(rng, vocab_size):
         order = conversation.coordinator.encode_order(request)
         before = deepcopy(conversation.drafter)
@@ -109,7 +109,7 @@ def test_damaged_orders(vocab_size: int) -> None:
 def test_damaged_answers(vocab_size: int) -> None:
     rng = Random(vocab_size)
     by_chance, by_intent = Tally(), Tally()
-    other = b"\x12" * 20
+    other = b"\x22" * 20
     for conversation, request in messages(rng, vocab_size):
         _, heard = conversation.order(request)
         before = deepcopy(conversation.coordinator)

@@ -4,7 +4,8 @@ import pytest
 
 from outrider.contracts.cost import LinearCostModel
 from outrider.contracts.errors import ParameterError
-from outrider.drafting.cost_aware import PRICE_BITS, DraftPrice, WhileItPays
+from outrider.contracts.price import PRICE_BITS, DraftPrice
+from outrider.drafting.cost_aware import WhileItPays
 from outrider.drafting.stops import NeverStop, SendAndStop, StopBefore, StopRule
 from outrider.rounds.load import PresentLoad
 from outrider.selection.fixed import Fixed

@@ -18,7 +18,7 @@ from outrider.contracts.exchanged import Deferral, WireFormat
 from outrider.contracts.requests import GenerationRequest, ProtocolName, SamplingParams
 from outrider.contracts.trimming import trimmed
 from outrider.contracts.verifying import Block, Verified
-from outrider.drafting.stops import StopRule
+from outrider.drafting.stops import NeverStop, StopRule
 from outrider.engines.drafter import engine as drafter_engine
 from outrider.engines.limits import EngineLimits
 from outrider.engines.verifier.engine import PagedVerifier
@@ -29,6 +29,7 @@ from outrider.rounds.generation import Generation
 from outrider.rounds.states import CorrectionEvent, CorrectionState, GenerationEvent, RoundEvent
 from outrider.session.answers import draft_fault
 from outrider.session.session import CoordinatorSession, DrafterSession
+from tests.unit.drafting.always import Always
 from tests.unit.verification import oracle
 from tests.unit.verification.table_model import BLOCK_TOKENS, BLOCKS, BranchTable, Logits, MaskedTable
 from tests.unit.verification.tape import Tape
@@ -225,7 +226,7 @@ def drafter_over(models: Pair, rule: StopRule | None = None) -> drafter_engine.T
         model = SimpleNamespace(get_output_embeddings=lambda: None)
         servable = SimpleNamespace(model=model, vocab_size=models.vocab, max_context_tokens=CONTEXT_TOKENS)
         limits = EngineLimits(BLOCKS * BLOCK_TOKENS, BLOCK_TOKENS)
-        return drafter_engine.TorchDrafter(cast("Any", servable), limits, rule)
+        return drafter_engine.TorchDrafter(cast("Any", servable), limits, Always(rule or NeverStop()))
 
 
 Law = dict[tuple[int, ...], float]  # of a response's tokens

@@ -11,9 +11,10 @@ import pytest
 
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.exchanged import FloatField, WireFormat
+from outrider.contracts.price import DraftPrice
 from outrider.contracts.requests import ProtocolName, SamplingParams
 from outrider.drafting.acceptance import ConfidenceLogistic
-from outrider.drafting.cost_aware import DraftPrice, WhileItPays
+from outrider.drafting.cost_aware import WhileItPays
 from outrider.drafting.features import DraftFeatures
 from outrider.drafting.stops import NeverStop, SendAndStop, Step, StopBefore, StopRule
 from outrider.engines.drafter import engine as drafter_engine
@@ -88,14 +89,14 @@ def sends_and_stops_for(token_id: int) -> Sees:
     return lambda layer: Step.DRAW_LAST if layer.rows[0].token_ids == (token_id,) else Step.DRAW
 
 
-def drawn_first(sees: Sees) -> Callable[[Sequence[Drawing], HeadRows, StopRule], list[Drawn]]:
+def drawn_first(sees: Sees) -> Callable[[Sequence[Drawing], HeadRows], list[Drawn]]:
     """Draws before it decides."""
 
-    def drawn(drawing: Sequence[Drawing], rows: HeadRows, rule: StopRule) -> list[Drawn]:
-        assert isinstance(rule, NeverStop)
+    def drawn(drawing: Sequence[Drawing], rows: HeadRows) -> list[Drawn]:
+        assert all(isinstance(job.rule, NeverStop) for _, job in drawing)
         return [
             layer if job.correcting else Drawn([] if sees(layer) is Step.STOP else layer.rows, sees(layer))
-            for (_, job), layer in zip(drawing, draw_batch(drawing, rows, rule), strict=True)
+            for (_, job), layer in zip(drawing, draw_batch(drawing, rows), strict=True)
         ]
 
     return drawn

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from outrider.contracts.drafting import Draft
+from outrider.contracts.price import DraftPrice
 from outrider.contracts.requests import ProtocolName, SamplingParams
 from outrider.drafting.acceptance import ConfidenceLogistic
-from outrider.drafting.cost_aware import DraftPrice, WhileItPays
+from outrider.drafting.cost_aware import WhileItPays
 from outrider.drafting.features import DraftFeatures
 from outrider.drafting.stops import NeverStop, SendAndStop, Step, StopBefore, StopRule
 from outrider.engines.drafter import batch
