@@ -93,7 +93,9 @@ JUDGED_TOKENS = _counter("judged_tokens_total", "Mismatches that a decision head
 HEAD_DRIFT = _gauge(
     "decision_head_drifted", "1: a draft model's head rejects another share than where it was calibrated", "model"
 )
-WASTED_DRAFT_S = _counter("wasted_draft_seconds_total", "Drafters' seconds spent on rejected tokens")
+WASTED_DRAFT_S = _counter(
+    "wasted_draft_seconds_total", "Drafters' seconds spent on rejected tokens, and on drafts of none"
+)
 PHASE_S = _histogram(
     "round_phase_seconds",
     "Where rounds that are asked for spend time: draft, link, queue, verify, orchestration",

@@ -1,9 +1,12 @@
 """The drafter engine that a group's configuration describes."""
 
+from dataclasses import replace
+
 from outrider.config.schema import DrafterGroupConfig
 from outrider.drafting.stopping import Stopping
 from outrider.engines.kinds import BuiltDrafter, DrafterSpec
 from outrider.engines.limits import EngineLimits
+from outrider.engines.paced import Pace, PacedDrafter, Waiting
 from outrider.engines.registry import DRAFTERS
 
 
@@ -17,6 +20,7 @@ def drafter_spec(group: DrafterGroupConfig, target: str) -> DrafterSpec:
         device=group.device,
         threads=group.threads,
         stopping=Stopping(group.stopping.rule, group.stopping.least_acceptance),
+        pace=Pace(group.emulated_step_ms / 1e3),
         limits=EngineLimits(kv_budget_bytes=group.kv_budget_mib * 2**20),
     )
 
@@ -29,4 +33,5 @@ def build_drafter(spec: DrafterSpec) -> BuiltDrafter:
         ModelUnavailableError: either can neither be found nor loaded, or they do not fit each other.
         ParameterError: a value that engine or model cannot take.
     """
-    return DRAFTERS[spec.engine](spec)
+    built = DRAFTERS[spec.engine](spec)
+    return replace(built, engine=PacedDrafter(built.engine, Waiting(spec.pace))) if spec.pace else built

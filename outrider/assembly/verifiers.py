@@ -1,11 +1,13 @@
 """The verifier engine that the configuration describes."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from outrider.config.schema import ModelConfig, VerifierConfig
 from outrider.engines.kinds import BuiltVerifier, VerifierSpec
 from outrider.engines.limits import EngineLimits
+from outrider.engines.paced import Pace, PacedVerifier, Waiting
 from outrider.engines.registry import VERIFIERS
 from outrider.models.head_file import Head
 
@@ -33,6 +35,7 @@ def verifier_spec(
         tensor_parallel_size=verifiers.tensor_parallel_size,
         vllm_options=verifiers.vllm_options,
         heads=heads or {},
+        pace=Pace(verifiers.emulated_pass_ms / 1e3, verifiers.emulated_row_ms / 1e3),
     )
 
 
@@ -51,4 +54,5 @@ def build_verifier(spec: VerifierSpec) -> BuiltVerifier:
         UnsupportedModelError: the engine does not compute this model as it was made.
     """
     kind = VERIFIERS[spec.engine]
-    return kind.build(kind.settled(spec))
+    built = kind.build(kind.settled(spec))
+    return replace(built, engine=PacedVerifier(built.engine, Waiting(spec.pace))) if spec.pace else built

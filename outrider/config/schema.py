@@ -136,6 +136,7 @@ class DrafterGroupConfig:
     head: Text | None = "auto"
     stopping: StoppingConfig = field(default_factory=StoppingConfig)
     link: LinkConfig | None = None
+    emulated_step_ms: Milliseconds = 0.0
 
     def __post_init__(self) -> None:
         """Refuse a CUDA device without a GPU share: Ray would hide every GPU from the drafter."""
@@ -161,6 +162,8 @@ class VerifierConfig:
     max_batch_blocks: PositiveNumber | None = None
     tensor_parallel_size: Annotated[int, Field(strict=True, ge=1, le=64)] = 1
     vllm_options: Mapping[Text, Any] = field(default_factory=dict)  # of vLLM's EngineArgs, which checks them
+    emulated_pass_ms: Milliseconds = 0.0
+    emulated_row_ms: Milliseconds = 0.0
 
     def __post_init__(self) -> None:
         """Refuse what the engine or its device cannot do, and a chunk that no batch can hold."""

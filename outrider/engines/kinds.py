@@ -14,6 +14,7 @@ from outrider.contracts.verifying import VerifierEngine
 from outrider.costs.profiles import ProfiledOn
 from outrider.drafting.stopping import Stopping
 from outrider.engines.limits import EngineLimits
+from outrider.engines.paced import Pace
 
 if TYPE_CHECKING:
     from outrider.models.head_file import Head
@@ -36,6 +37,7 @@ class VerifierSpec:
     tensor_parallel_size: int = 1  # GPUs that vLLM spreads the model over
     vllm_options: Mapping[str, object] = field(default_factory=dict)  # more of vLLM's ``EngineArgs``
     heads: Mapping[str, "Head"] = field(default_factory=dict)  # who judges mismatches, by draft model
+    pace: Pace = field(default_factory=Pace)  # emulated
 
     def judges(self, target_hash: str) -> "dict[str, DecisionHead]":
         """Its heads, for this target; one of another is a ``HeadMismatchError``."""
@@ -125,6 +127,7 @@ class DrafterSpec:
     threads: int  # of computation
     limits: EngineLimits  # KV memory and prefill
     stopping: Stopping = field(default_factory=Stopping)  # how far it drafts chains
+    pace: Pace = field(default_factory=Pace)  # emulated
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,10 @@ from operator import mul
 
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.exchanged import Deferral, WireFormat
+from outrider.contracts.price import DraftPrice
 from outrider.contracts.requests import ChoiceReport, PlanEstimate, ProtocolName
 from outrider.contracts.stretches import may_be_late
-from outrider.contracts.verifying import AcceptanceRule, Block, Verified, target_rule
+from outrider.contracts.verifying import RATIO_RULES, AcceptanceRule, Block, Verified, target_rule
 from outrider.protocols.registry import PROTOCOLS, UNJUDGED, reproducible_protocols
 from outrider.rounds.blocks import Judging, tree_verdict
 from outrider.rounds.events import Turn
@@ -26,6 +27,7 @@ from outrider.selection.situation import (
     SelectionPolicy,
     round_terms,
 )
+from outrider.selection.stop_prices import order_price
 
 _NOTHING_KNOWN = AcceptanceBook().view()
 
@@ -150,6 +152,17 @@ class RoundChooser:
         )
         self._previous = self._policy.choose(self._situation, self._previous)
         return self._previous
+
+    def price(self, chosen: Estimate) -> DraftPrice | None:
+        """Of a token, for the order for what was chosen last; None for a device that goes by none."""
+        return None if self._situation is None else order_price(self._situation, chosen)
+
+    def must_stay_whole(self, plan: DraftPlan) -> bool:
+        """Whether nothing of a draft may be cut: its length tells what is in it, and its rule would mind."""
+        situation = self._situation
+        if situation is None or situation.drafter is None or not situation.drafter.stops:
+            return False
+        return PROTOCOLS[plan.protocol].rule(situation.params, situation.wire) in RATIO_RULES
 
     def survivals(self, plan: DraftPlan) -> tuple[float, ...]:
         """Of a chain's tokens, each with all before it, as the last choice saw it; () of a tree."""

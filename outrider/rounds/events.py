@@ -8,6 +8,7 @@ from outrider.contracts.cost import VerifyCost
 from outrider.contracts.drafting import Draft, DraftPlan, NeedsRow
 from outrider.contracts.errors import OutriderError
 from outrider.contracts.exchanged import CorrectionSource
+from outrider.contracts.price import DraftPrice
 from outrider.contracts.requests import GenerationChunk
 from outrider.contracts.verifying import Block, LookupLeave, OpenGeneration, Outcome, Resolution, Undecided
 from outrider.rounds.account import VerifyTerms
@@ -169,6 +170,7 @@ class AskDrafter:
         allowed_s: that the exchange may take beyond the usual deadline.
         binding: what the drafter draws has to be used: it is waited for as long as the drafter lives.
         expected_s: that the exchange should take.
+        price: of a token, for a device that drafts while it pays.
     """
 
     round: int
@@ -177,6 +179,7 @@ class AskDrafter:
     allowed_s: float
     binding: bool
     expected_s: float
+    price: DraftPrice | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,7 @@ class PresentLoad:
             queue_s=averages.queue_s,
             batch_blocks=averages.batch_blocks,
             fixed_s=averages.orchestration_s,
+            batch_s=averages.batch_s,
         )
 
     def lately(self, arm: Arm = DRAFT) -> VerifierLoad:

@@ -30,6 +30,7 @@ class OpenRound:
         sent_tokens: committed before the block: such a correction where nothing more is to be said of it.
         undecided: the device is asked again.
         survivals: of a chain, as known when it was ordered, as far as it is there; see ``VerifyTerms``.
+        stays_whole: nothing of the draft may be cut.
         block: that is with the verifier; of a round that follows by itself, the one it follows.
         trimmed_tokens: drafted, and not verified.
         equal_tokens: of these, at the front, what was committed before the draft came.
@@ -47,6 +48,7 @@ class OpenRound:
     expected_tokens: float = 1.0
     allowed_s: float = 0.0
     survivals: tuple[float, ...] = ()
+    stays_whole: bool = False
     exchanges: list[Exchange] = field(default_factory=list)
     draft: Draft | None = None
     looked_up: LookedUp | None = None
@@ -168,4 +170,5 @@ class OpenRound:
             beside_s=self.beside_s,
             judged_tokens=self.judged_tokens(outcome),
             override_tokens=len(outcome.overrides),
+            ordered_tokens=0 if self.plan is None else self.plan.nodes,
         )

@@ -15,6 +15,7 @@ class RoundTiming:
 
     Attributes:
         drafted_tokens: those that were not verified included.
+        ordered_tokens: of a device; it may have drafted fewer.
         follows: the verifier made it by itself, behind another one.
         judged_tokens: mismatches that a judge decided about.
         override_tokens: those it let pass.
@@ -46,12 +47,21 @@ class RoundTiming:
     beside_s: float = 0.0
     judged_tokens: int = 0
     override_tokens: int = 0
+    ordered_tokens: int = 0
 
     @property
     def orchestration_s(self) -> float:
         """Everything else."""
         exchange_s = self.draft_s + self.link_s - self.beside_s
         return self.total_s - exchange_s - self.queue_s - self.verify_s
+
+    @property
+    def wasted_draft_s(self) -> float:
+        """Of the device's seconds, those for tokens that were rejected; all, if it decided to send nothing."""
+        if not self.drafted_tokens:
+            return self.draft_s if self.ordered_tokens else 0.0
+        rejected = self.drafted_tokens - self.trimmed_tokens - self.accepted_tokens
+        return self.draft_s * rejected / self.drafted_tokens
 
     @property
     def phases_s(self) -> dict[str, float]:

@@ -81,7 +81,7 @@ class VerifierSide:
         new = block_tokens(block) if opening is not None else len(block.draft) + 1
         cost = VerifyCost(new, block_tokens(block) - new)
         terms = self._account.terms(round_.began_at_s, round_.expected_tokens)
-        survivals = round_.survivals[: len(block.draft)]
+        survivals = () if round_.stays_whole else round_.survivals[: len(block.draft)]
         return Verify(block, opening, cost, replace(terms, survivals=survivals, began_at_s=round_.began_at_s))
 
     def leave(self, number: int, choice: RoundChoice | None, before: int | None, drafted_tokens: int = 0) -> int:

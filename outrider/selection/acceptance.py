@@ -92,6 +92,12 @@ class AcceptanceView:
         """Expected acceptance of a chain's token ``depth`` (from 0) that is drafted, those before it being accepted."""
         return float(self.means[_ROW[rule], min(depth, DEPTHS - 1)])
 
+    def chain(self, rule: AcceptanceRule, tokens: int) -> tuple[Floats, Floats]:
+        """``[tokens]`` each: that a chain's token is accepted if it is drafted, and that it is drafted if ordered."""
+        depths, row = range(tokens), _ROW[rule]
+        each = self.means[row].take(depths, mode="clip")
+        return each, np.ones(tokens) if self.drafted is None else self.drafted[row].take(depths, mode="clip")
+
     def optimistic(self, deviations: float) -> "AcceptanceView":
         """The view with everything unsure raised by so many standard deviations."""
         return replace(

@@ -22,8 +22,9 @@ DSSD's corrections come one round later and cost no token: the round has the sam
 pays for a row (or candidates, and now and then one more exchange for the row) down and one more id up. A second step
 (WISV's selective upload) is paid for as often as the target would have said something else than one of the tokens.
 
-Where devices stop drafts early a plan brings what they draft of it (``DraftedShares``), and is charged as if it were
-drafted whole: how long drafts are that are rejected in the middle is nothing that a choice may know.
+Where devices stop drafts early a plan brings and costs what they draft of it (``DraftedShares``). Its length is that of
+drafts that are accepted to where they end: how long those are that are rejected before is nothing that a choice may
+know. A device is surer behind tokens that are accepted, so a plan is charged rather too much.
 
 Acceptance is per rule: tslt's loss to truncation (at most the mass cut off, TSLT eq. 20) is in the ratio rule's
 statistics as far as tslt was what was measured.
@@ -71,6 +72,7 @@ class Estimates:
     load: float  # of the verifier while the last round ran, 0 idle to 1 saturated (``outrider.selection.load``)
     rules: Ints  # rows of ``AcceptanceView``
     windows: Ints  # 0 without a draft
+    sent_tokens: Floats  # of a draft
     exchange_s: Floats  # drafting and the link, 0 without a draft
     alone_s: float  # a round without a draft
 
@@ -85,6 +87,7 @@ class Estimates:
             self.alone_s,
             self.load,
             float(self.verifier_s_per_token[index]),
+            float(self.sent_tokens[index]),
         )
 
 
@@ -107,8 +110,8 @@ def estimate(situation: RoundSituation, plans: PlanSet, last_plan: DraftPlan | N
     drafted = _drafted(situation.acceptance, table)
     survivals: Floats = (each if drafted is None else each * drafted).cumprod(axis=1)
     tokens = 1.0 + survivals.sum(axis=1)
-    verifier = situation.verifier
-    batch_s: Floats = np.array([_batch_s(situation, rows) for rows in table.row_counts]).take(table.row_index)
+    verifier, sent = situation.verifier, _sent_share(drafted, table)
+    batch_s = _batches_s(situation, table, sent)
     waited, load = _waited(situation, last_plan)
     round_s = (1.0 + waited) * batch_s + verifier.fixed_s
     exchange_s: Floats = np.zeros(len(round_s))
@@ -116,7 +119,8 @@ def estimate(situation: RoundSituation, plans: PlanSet, last_plan: DraftPlan | N
         if situation.drafter is None:
             raise ParameterError("plans", "no draft where there is no drafter", plans.plans)
         rejected = _rejected(table, each, survivals, drafted)
-        seconds = _draft_s(situation.drafter, table) + _link_s(situation, table, rejected) + _again_s(situation, plans)
+        seconds = _draft_s(situation.drafter, table, sent) + _link_s(situation, table, rejected, sent)
+        seconds = seconds + _again_s(situation, plans)
         exchange_s = seconds * table.drafts
         round_s = round_s + exchange_s
     return Estimates(
@@ -128,6 +132,7 @@ def estimate(situation: RoundSituation, plans: PlanSet, last_plan: DraftPlan | N
         load,
         table.rules,
         table.windows,
+        table.nodes if sent is None else table.nodes * sent,
         exchange_s,
         (1.0 + waited) * _batch_s(situation, 1) + verifier.fixed_s,
     )
@@ -171,9 +176,11 @@ class _Table:
     drafts: Floats  # [P] 0 or 1
     steps: Floats  # [P] forward passes of the drafter
     further_nodes: Floats  # [P] beyond one in each of these
+    nodes: Floats  # [P] draft tokens
     row_counts: tuple[int, ...]  # different numbers of rows of a block at the verifier
     row_index: Ints  # [P] into these
     up_bits: Floats
+    empty_bits: Floats  # [P] of a draft without tokens
     down_bits: float
     drafted_by: tuple[tuple[ProtocolName, Floats], ...]  # each protocol, and [P] 0 or 1: whose drafts are its
 
@@ -201,9 +208,11 @@ def _table(plans: PlanSet, greedy: bool, wire: WireFormat, support: int) -> _Tab
         drafts=np.array([float(len(shape) > 0) for shape in shapes]),
         steps=np.array([float(len(shape)) for shape in shapes]),
         further_nodes=np.array([float(_further_nodes(shape)) for shape in shapes]),
+        nodes=np.array(rows) - 1.0,
         row_counts=tuple(row_counts),
         row_index=np.array([row_counts.index(count) for count in rows]),
         up_bits=np.array([0.0 if plan is None else answer_bits(plan, wire, support) for plan in plans.plans]),
+        empty_bits=np.array([_empty_bits(plan, wire, support) for plan in plans.plans]),
         down_bits=order_bits(wire),
         drafted_by=tuple(
             (protocol, np.array([float(name == protocol) for name in names]))
@@ -219,6 +228,25 @@ def _drafted(acceptance: AcceptanceView, table: _Table) -> Floats | None:
     shares = acceptance.drafted.take(range(table.depths), axis=1, mode="clip")[table.rules]
     drafted: Floats = np.where(table.chains[:, None], shares, 1.0)
     return drafted
+
+
+def _sent_share(drafted: Floats | None, table: _Table) -> Floats | None:
+    """``[P]``: how much of each draft is sent; None if all of all is."""
+    if drafted is None:
+        return None
+    within: Bools = np.arange(table.depths) < table.windows[:, None]
+    sent: Floats = (drafted.cumprod(axis=1) * within).sum(axis=1) / np.maximum(table.windows, 1)
+    return sent
+
+
+def _batches_s(situation: RoundSituation, table: _Table, sent: Floats | None) -> Floats:
+    """``[P]``: a batch of blocks that are all of a plan's rows."""
+    if sent is None:
+        return np.array([_batch_s(situation, rows) for rows in table.row_counts]).take(table.row_index)
+    verifier, cached = situation.verifier, max(situation.position - 1, 0)
+    rows = 1.0 + table.nodes * sent
+    works = verifier.batch_blocks * np.stack([rows, rows * (rows + cached), np.full(len(rows), float(cached))], axis=1)
+    return verifier.cost_model.predict_works_s(works)
 
 
 def _rejected(table: _Table, each: Floats, survivals: Floats, drafted: Floats | None) -> Floats:
@@ -254,6 +282,10 @@ def _rule(plan: DraftPlan | None, params: SamplingParams, wire: WireFormat) -> A
     return target_rule(params) if plan is None else PROTOCOLS[plan.protocol].rule(params, wire)
 
 
+def _empty_bits(plan: DraftPlan | None, wire: WireFormat, support: int) -> float:
+    return 0.0 if plan is None else float(answer_bits(DraftPlan(plan.protocol, 0), wire, support))
+
+
 def _further_nodes(shape: tuple[int, ...]) -> int:
     """Nodes that share a drafter step with another: parents of a layer, the first aside."""
     parents, further = 1, 0
@@ -263,16 +295,18 @@ def _further_nodes(shape: tuple[int, ...]) -> int:
     return further
 
 
-def _draft_s(drafter: DrafterView, table: _Table) -> Floats:
-    seconds: Floats = drafter.step_s * (table.steps + drafter.node_share * table.further_nodes) + drafter.fixed_s
+def _draft_s(drafter: DrafterView, table: _Table, sent: Floats | None) -> Floats:
+    steps = table.steps if sent is None else table.steps * sent
+    seconds: Floats = drafter.step_s * (steps + drafter.node_share * table.further_nodes) + drafter.fixed_s
     return seconds
 
 
-def _link_s(situation: RoundSituation, table: _Table, rejected: Floats) -> Floats:
+def _link_s(situation: RoundSituation, table: _Table, rejected: Floats, sent: Floats | None) -> Floats:
     if situation.drafter is None or situation.drafter.csi is None:
         return np.zeros(len(rejected))
     csi = situation.drafter.csi
-    seconds: Floats = csi.rtt_s + table.up_bits * up_s(csi, 1.0) + table.down_bits * down_s(csi, 1.0)
+    up_bits = table.up_bits if sent is None else table.empty_bits + sent * (table.up_bits - table.empty_bits)
+    seconds: Floats = csi.rtt_s + up_bits * up_s(csi, 1.0) + table.down_bits * down_s(csi, 1.0)
     for protocol, drafted in table.drafted_by:
         rejection_s = PROTOCOLS[protocol].rejection_s(round_terms(protocol, situation))
         if rejection_s:

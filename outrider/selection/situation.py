@@ -28,6 +28,8 @@ class DrafterView:
     fixed_s: float  # seconds per exchange beyond link and steps
     node_share: float = 0.1  # what each further node of a tree's layer adds to the step that computes it, in steps
     hidden_width: int = 0  # of its model's hidden states, where somebody can judge them
+    stops: bool = False  # whether it may end a chain before it is as long as ordered
+    by_price: bool = False  # whether it does so by the price in an order
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class VerifierView:
     queue_s: float  # what a block waited lately before its batch began
     batch_blocks: float  # blocks per batch lately, >= 1
     fixed_s: float  # seconds per round beyond draft, link, queue and forward pass
+    batch_s: float = 0.0  # a batch took lately, prompts in it included; 0 if nobody measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,7 @@ class Estimate:
     alone_s: float = float("inf")  # a round without a draft would take now
     load: float = 0.0  # of the verifier, 0 idle to 1 saturated (``outrider.selection.load``)
     verifier_s_per_token: float = 0.0  # what a committed token takes of the verifier (``outrider.selection.estimates``)
+    sent_tokens: float = 0.0  # of a draft: as many as its plan has, unless its device may stop
 
 
 class ChoiceReason(StrEnum):

@@ -24,7 +24,8 @@ A token is sent for the price of its row. Behind it another one is drafted if th
 brings its own acceptance times the survival of the token before it. Its acceptance is not known yet: that of drafted
 tokens lately stands for it.
 
-Means of rounds that are over, so the price depends on no draft under way, and knows no token.
+Means of rounds that are over, so the price depends on no draft under way, and knows no token. A coordinator takes what
+it expects of the plan it has chosen (``order_price``), a simulation what it has counted.
 """
 
 from dataclasses import dataclass
@@ -32,8 +33,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from outrider.contracts.cost import CostModel
+from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.price import DraftPrice
+from outrider.link.latency import up_s
+from outrider.protocols.payload import expected_support
+from outrider.protocols.registry import PROTOCOLS, answer_bits
 from outrider.selection.load import verifier_load
+from outrider.selection.situation import Estimate, RoundSituation
 
 _LEAST_ACCEPTANCE = 0.05  # so that a few rejections do not end drafting for good
 _MOST_LOAD = 0.999
@@ -94,3 +100,29 @@ def draft_price(
     value = lately.committed_tokens / (round_s + dearer * elastic_s)
     row, step = value * (dearer * row_s + further.link_s), value * further.step_s
     return DraftPrice(min(row, 1.0), min((row + step) / max(lately.acceptance, _LEAST_ACCEPTANCE), 1.0))
+
+
+def order_price(situation: RoundSituation, chosen: Estimate) -> DraftPrice | None:
+    """Of the order for a plan, as its message tells it; None where nobody goes by it."""
+    plan, drafter = chosen.plan, situation.drafter
+    if plan is None or drafter is None or not drafter.by_price or plan.expansion or not plan.window:
+        return None
+    params, wire, verifier = situation.params, situation.wire, situation.verifier
+    each, drafted = situation.acceptance.chain(PROTOCOLS[plan.protocol].rule(params, wire), plan.window)
+    survivals = (each * drafted).cumprod()
+    reached = np.concatenate(([1.0], survivals[:-1])) * drafted
+    lately = RoundsLately(
+        exchange_s=chosen.exchange_s,
+        sent_tokens=chosen.sent_tokens,
+        committed_tokens=chosen.expected_tokens,
+        acceptance=float(survivals.sum() / max(reached.sum(), _LEAST_ACCEPTANCE)),
+    )
+    link_s = 0.0
+    if drafter.csi is not None:
+        support = expected_support(params, wire.vocab_size)
+        one, whole = (answer_bits(DraftPlan(plan.protocol, tokens), wire, support) for tokens in (1, plan.window + 1))
+        link_s = (whole - one) / plan.window * up_s(drafter.csi, 1.0)
+    load = VerifierLoad(verifier.queue_s, verifier.batch_blocks, verifier.batch_s, verifier.fixed_s)
+    cached_tokens = max(situation.position - 1, 0)
+    exact = draft_price(verifier.cost_model, load, lately, cached_tokens, Further(drafter.step_s, link_s))
+    return DraftPrice.at_levels(*exact.levels)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from actors.messages import DrafterId
 from outrider.contracts.link import Csi
+from outrider.drafting.stopping import StopKind
 from outrider.link.state import LinkEstimate, LinkSample, LinkState
 from outrider.models.head_file import Head
 from outrider.selection.acceptance import AcceptanceBook
@@ -48,9 +49,20 @@ class DrafterRecord:
 class DrafterBook:
     """All of one coordinator's drafters."""
 
-    def __init__(self, models: Mapping[str, str], heads: Mapping[str, Head] | None = None) -> None:
-        """``models``: the draft model of each drafter group; ``heads``: who judges a model's mismatches."""
-        self._models, self._heads = models, heads or {}
+    def __init__(
+        self,
+        models: Mapping[str, str],
+        heads: Mapping[str, Head] | None = None,
+        stopping: Mapping[str, StopKind] | None = None,
+    ) -> None:
+        """Begin with nothing measured.
+
+        Args:
+            models: the draft model of each drafter group.
+            heads: who judges a model's mismatches.
+            stopping: how the devices of each group stop; others never do.
+        """
+        self._models, self._heads, self._stopping = models, heads or {}, stopping or {}
         self._records: dict[DrafterId, DrafterRecord] = {}
         self._acceptance: dict[str, AcceptanceBook] = {}
 
@@ -75,6 +87,8 @@ class DrafterBook:
     def view(self, drafter: DrafterId, now_s: float) -> DrafterView:
         """A drafter as the choice of a round sees it. A head that has drifted judges nothing more."""
         view, drift = self.record(drafter).view(now_s), self.acceptance(drafter).drift
+        if (kind := self._stopping.get(drafter.group)) is not None:
+            view = replace(view, stops=kind.stops, by_price=kind.by_price)
         if drift is None or drift.alarmed:
             return view
         return replace(view, hidden_width=self.hidden_width(drafter))

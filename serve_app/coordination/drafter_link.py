@@ -25,6 +25,7 @@ from outrider.contracts.errors import (
     OutriderError,
 )
 from outrider.contracts.exchanged import CorrectionSource, WireFormat
+from outrider.contracts.price import DraftPrice
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import Resolution
 from outrider.events import event
@@ -153,7 +154,7 @@ class DrafterLink:
     async def draft(self, asked: AskDrafter) -> Answered:
         """Have one block drafted; without an answer a replacement is on its way."""
         assert self._port is not None, "draft() needs ready"
-        port, request = self._port, self._request(asked.round, asked.plan, asked.correction)
+        port, request = self._port, self._request(asked.round, asked.plan, asked.correction, asked.price)
         deadline_s = self._settings.draft_deadline_s + asked.allowed_s
         exchanged = self._exchange(port, request, deadline_s, binding=asked.binding)
         return await self._unless_lost(asked.round, port, exchanged)
@@ -284,7 +285,13 @@ class DrafterLink:
         csi = self._book.record(port.drafter).view(self._clock()).csi
         return 0.0 if csi is None else LINK_PATIENCE * down_s(csi, payload_bits(message))
 
-    def _request(self, number: int, plan: DraftPlan, correction: CorrectionSource | None) -> DraftRequest:
+    def _request(
+        self,
+        number: int,
+        plan: DraftPlan,
+        correction: CorrectionSource | None = None,
+        price: DraftPrice | None = None,
+    ) -> DraftRequest:
         generation = self._generation
         prompt_tokens = len(generation.request.prompt_ids)
         return DraftRequest(
@@ -295,6 +302,7 @@ class DrafterLink:
             prefix_hash=generation.prefix_hash,
             plan=plan,
             correction=correction,
+            price=price,
         )
 
     def _probe_if_due(self, port: DrafterPort) -> None:
@@ -353,7 +361,7 @@ class DrafterLink:
         self._session = CoordinatorSession(wire, generation.name)
         terms = DraftTerms(wire, self._end_ids, generation.last_position)
         await port.transport.open(generation.opening(), terms, settings.prefill_deadline_s)
-        request = self._request(_PREFILL_ROUND, NO_TOKENS, None)
+        request = self._request(_PREFILL_ROUND, NO_TOKENS)
         if await self._exchange(port, request, settings.prefill_deadline_s) is None:
             raise DrafterBrokenError(f"drafter {port.drafter.actor_name} does not hold what it was just given")
 

@@ -16,6 +16,7 @@ from actors.messages import DrafterId, ModelCard
 from outrider.contracts.errors import BusyError
 from outrider.contracts.link import Csi
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
+from outrider.drafting.stopping import STOP_KINDS
 from outrider.lookup.store import EarlierTexts
 from outrider.lookup.text import Experience
 from outrider.rounds.generation import Generation
@@ -86,7 +87,8 @@ class Generations:
         self._timings: deque[RoundTiming] = deque(maxlen=_KEPT_TIMINGS)
         self._load = PresentLoad()
         self.regime = Regime(settings.drafting.arms, RegimeSettings(), clock())
-        self._book = DrafterBook(settings.drafting.models, settings.drafting.heads)
+        stopping = {group: STOP_KINDS[name] for group, name in settings.drafting.stopping.items()}
+        self._book = DrafterBook(settings.drafting.models, settings.drafting.heads, stopping)
         self.admitted = 0
         self.running = 0
         estimator = cost_estimator(settings.profiles, target.card.machine)

@@ -40,6 +40,7 @@ class DraftingSettings:
         models: the draft model of each drafter group.
         has_drafters: whether any group has a drafter.
         heads: who judges mismatches, by draft model.
+        stopping: how the devices of each drafter group stop.
     """
 
     speculation: SpeculationConfig
@@ -47,6 +48,7 @@ class DraftingSettings:
     models: Mapping[str, str]
     has_drafters: bool
     heads: Mapping[str, Head] = field(default_factory=dict)
+    stopping: Mapping[str, str] = field(default_factory=dict)
 
     def choices(self, vocab_size: int) -> Speculation:
         """What there is to choose from; a fixed policy has one protocol, the first."""
@@ -156,6 +158,7 @@ def generations_settings(
             models={group.name: group.model for group in config.drafters},
             has_drafters=config.drafter_count > 0,
             heads=heads or {},
+            stopping={group.name: group.stopping.rule for group in config.drafters},
         ),
         profiles=tuple(profiles),
     )

@@ -79,7 +79,8 @@ class CoordinatorStats:
                 rejected = drafted - timing.trimmed_tokens - accepted
                 sink.record(metrics.LOOKED_UP_TOKENS, accepted, outcome="accepted")
                 sink.record(metrics.LOOKED_UP_TOKENS, rejected, outcome="rejected")
-            sink.record(metrics.WASTED_DRAFT_S, timing.draft_s * (drafted - timing.trimmed_tokens - accepted) / drafted)
+        if timing.draft_s:
+            sink.record(metrics.WASTED_DRAFT_S, timing.wasted_draft_s)
         self._slo_round(timing)
         if timing.follows:
             self._took(timing)

@@ -117,14 +117,27 @@ def test_a_draft_that_stops_is_not_one_that_is_rejected(device: Device) -> None:
     """Each rejection costs a row; the seconds tell how many are expected."""
     known, situation = told(device, AcceptanceRule.RATIO).view(), asked(SamplingParams())
     plans = PlanSet((DraftPlan("dssd", WINDOW),))
-    views = [
-        known,
-        replace(known, means=np.ones_like(known.means), drafted=None),
-        replace(known, means=np.zeros_like(known.means), drafted=None),
-    ]
+    views = [known, *(replace(known, means=np.full_like(known.means, mean)) for mean in (1.0, 0.0))]
     found, least, most = (float(estimate(replace(situation, acceptance=view), plans).exchange_s[0]) for view in views)
     rejected = sum(prob for prob, drafted, accepted in chances(device) if accepted < drafted)
-    assert (found - least) / (most - least) == pytest.approx(rejected, abs=0.04)
+    begun = known.chain(AcceptanceRule.RATIO, 1)[1][0]  # drafts, each of them rejected if any token is
+    assert begun * (found - least) / (most - least) == pytest.approx(rejected, abs=0.04)
+
+
+@pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES.keys())
+def test_a_plan_is_charged_for_what_is_drafted_of_it(device: Device) -> None:
+    """Of drafts that are accepted as far as they go; what is drafted behind a rejection may not be known."""
+    situation = replace(asked(GREEDY_REQUEST), acceptance=told(device).view())
+    plan = DraftPlan("token_ids", WINDOW)
+    found = estimate(situation, PlanSet((plan,))).at(0)
+    alike = truth(device)[1]
+    assert found.sent_tokens == pytest.approx(float(np.cumprod(alike).sum()), rel=0.04)
+    shorter, longer = (
+        estimate(replace(situation, acceptance=AcceptanceBook().view()), PlanSet((replace(plan, window=window),))).at(0)
+        for window in (int(found.sent_tokens), int(found.sent_tokens) + 1)
+    )
+    assert shorter.exchange_s <= found.exchange_s <= longer.exchange_s
+    assert shorter.verifier_s_per_token * shorter.expected_tokens <= found.verifier_s_per_token * found.expected_tokens
 
 
 def test_what_stands_behind_a_rejection_is_not_counted() -> None:

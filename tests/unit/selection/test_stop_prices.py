@@ -8,9 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.contracts.cost import CostModel, LinearCostModel, VerifyCost
+from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.price import DraftPrice
-from outrider.selection.stop_prices import Further, RoundsLately, VerifierLoad, draft_price
+from outrider.contracts.verifying import AcceptanceRule
+from outrider.selection.acceptance import AcceptanceBook
+from outrider.selection.estimates import estimate
+from outrider.selection.plans import PlanSet
+from outrider.selection.situation import DrafterView, Estimate, RoundSituation
+from outrider.selection.stop_prices import Further, RoundsLately, VerifierLoad, draft_price, order_price
 from outrider.simulation.published import TABLE_12
+from tests.unit.selection.simulated_rounds import World, link
 
 ROWS = LinearCostModel(0.01, 0.0, 0.0, 0.1)  # 10 ms a row
 IDLE = VerifierLoad(queue_s=0.0, batch_blocks=1.0, batch_s=0.0, fixed_s=0.0)
@@ -89,3 +96,47 @@ def test_the_best_draft_is_where_its_own_price_ends_it(step_s: float, blocks: fl
 
     best = max(range(13), key=brings)
     assert abs(ended(best) - best) <= 1
+
+
+PRICED = DrafterView(None, 0.05, 0.0, stops=True, by_price=True)
+
+
+def chosen(drafter: DrafterView) -> tuple[RoundSituation, Estimate]:
+    """A round with that drafter, for which four tokens are ordered."""
+    world = World(link(10.0, 20.0), 0.8)
+    situation = replace(world.situation(AcceptanceBook().generation()), drafter=replace(drafter, csi=world.csi))
+    return situation, estimate(situation, PlanSet((DraftPlan("token_ids", 4),))).at(0)
+
+
+def test_an_order_tells_the_price_to_a_device_that_goes_by_it() -> None:
+    found = order_price(*chosen(PRICED))
+    assert found is not None
+    assert found == DraftPrice.at_levels(*found.levels)
+    assert 0.0 < found.send_above < found.go_on_above < 1.0
+    dearer = order_price(*chosen(replace(PRICED, step_s=0.2)))
+    assert dearer is not None
+    assert dearer.go_on_above > found.go_on_above
+
+
+def test_others_are_told_none() -> None:
+    situation, estimated = chosen(PRICED)
+    tree = estimate(situation, PlanSet((DraftPlan("token_ids", 2, (2, 1)),))).at(0)
+    assert order_price(situation, tree) is None
+    assert order_price(situation, replace(estimated, plan=None)) is None
+    assert order_price(*chosen(replace(PRICED, by_price=False))) is None
+
+
+def test_a_device_that_always_goes_on_at_its_price_is_ordered_as_much_as_pays() -> None:
+    """A price of drafts of another length than pays moves them there."""
+    situation, _ = chosen(PRICED)
+    each, _ = situation.acceptance.chain(AcceptanceRule.SHARED_NOISE, 12)
+    best = min(range(1, 13), key=lambda window: seconds_per_token(situation, window))
+    for window in (1, best, 12):
+        price = order_price(situation, estimate(situation, PlanSet((DraftPlan("token_ids", window),))).at(0))
+        assert price is not None
+        ended = 1 + int((each.cumprod()[:-1] > price.go_on_above).argmin())
+        assert abs(ended - best) <= (1 if window == best else abs(window - best))
+
+
+def seconds_per_token(situation: RoundSituation, window: int) -> float:
+    return estimate(situation, PlanSet((DraftPlan("token_ids", window),))).at(0).seconds_per_token

@@ -81,6 +81,15 @@ def test_rounds_add_up_in_report_and_metrics() -> None:
     assert sink.of(metrics.PAYLOAD_BITS, "none", "up") == []
 
 
+def test_a_draft_that_was_ordered_and_not_sent_is_waste() -> None:
+    stats, sink, _ = made()
+    stopped = replace(DRAFTED, protocol=None, drafted_tokens=0, accepted_tokens=0, ordered_tokens=4)
+    stats.round(stopped)
+    stats.round(replace(stopped, ordered_tokens=0))  # for a correction alone
+    assert sink.of(metrics.WASTED_DRAFT_S) == [2.0, 0.0]
+    assert sink.of(metrics.DRAFTS) == []
+
+
 def test_what_nobody_judged_is_told_apart() -> None:
     stats, sink, _ = made()
     stats.round(replace(DRAFTED, trimmed_tokens=1))
