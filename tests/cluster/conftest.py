@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from outrider.config.reading import load_config
-from outrider.config.schema import Config, TargetDType
+from outrider.config.schema import Config, StoppingConfig, TargetDType
 from outrider.models.head_file import save_head
 from outrider.models.loading import LoadedModel, load_drafter, load_target, load_target_facts
 from tests.cluster.served import Service, started
@@ -23,11 +23,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def crowded(config: Config, dtype: TargetDType, kv_budget_mib: int) -> Config:
-    """Several drafters, and KV memory for a few generations."""
+    """Several drafters, which draft while it pays, and KV memory for a few generations."""
+    stopping = StoppingConfig("while_it_pays")
     return replace(
         config,
         model=replace(config.model, dtype=dtype),
-        drafters=(replace(config.drafters[0], count=DRAFTERS),),
+        drafters=(replace(config.drafters[0], count=DRAFTERS, stopping=stopping),),
         verifiers=replace(config.verifiers, kv_budget_mib=kv_budget_mib),
     )
 

@@ -1,0 +1,87 @@
+"""``outrider bench stops``: ways to end a draft on a real cluster: tokens per second, and what drafting was wasted.
+
+Starts a service for each stop rule, with emulated devices and passes (``drafters[].emulated_step_ms`` and others of the
+configuration, which ``--set`` gives), and asks it by so many clients at once, one after another: fixed windows, 0 among
+them, the service's own choice, and each rule. WISP's ablations (Tables 5 and 6, Figure 1) are of this kind. Beside the
+measured waste stands the bound of its Theorem 1.
+"""
+
+import argparse
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.harness.options import positive, positive_int
+from bench.harness.record import write_record
+from bench.stops.arms import Arm, arms, served_by
+from bench.stops.measure import Asking, Figures, measure
+from bench.stops.tables import show
+from cluster.local import running
+from cluster.options import add_config_options, read_config
+from outrider.config.schema import Config
+from outrider.contracts.errors import ConfigError
+from outrider.protocols.registry import PROTOCOLS
+
+
+def main(argv: Sequence[str]) -> None:
+    """Run the bench; print its tables, and write figures."""
+    args = _parser().parse_args(argv)
+    config = read_config(args)
+    if config.drafter_count == 0:
+        raise ConfigError("drafters", "at least one", config.drafters)
+    if 0 not in args.windows:
+        raise ConfigError("--windows", "0 among them", args.windows)
+    asking = Asking(config.model.public_name, args.protocol, args.temperature, args.tokens)
+    chosen = [arm for arm in arms(args.windows, args.longest) if not args.arms or arm.name in args.arms]
+    found: list[Figures] = []
+    for repeat in range(args.repeats):
+        for rule in dict.fromkeys(arm.rule for arm in chosen):
+            with running(served_by(config, rule)) as url:
+                own = [arm for arm in chosen if arm.rule == rule]
+                found += asyncio.run(_measured(url, own, asking, args, repeat))
+    show(found)
+    if args.json is not None:
+        write_record(args.json, args, {"figures": found, "emulated": _emulated(config)})
+
+
+async def _measured(
+    url: str, chosen: Sequence[Arm], asking: Asking, args: argparse.Namespace, repeat: int
+) -> list[Figures]:
+    return [
+        await measure(url, arm, asking, clients, repeat, args.seconds) for clients in args.clients for arm in chosen
+    ]
+
+
+def _emulated(config: Config) -> dict[str, object]:
+    """What was."""
+    verifiers, groups = config.verifiers, config.drafters
+    return {
+        "step_ms": [group.emulated_step_ms for group in groups],
+        "models": [group.model for group in groups],
+        "devices": config.drafter_count,
+        "pass_ms": verifiers.emulated_pass_ms,
+        "row_ms": verifiers.emulated_row_ms,
+    }
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="outrider bench stops", description=__doc__)
+    add_config_options(parser)
+    add = parser.add_argument
+    add("--clients", type=positive_int, nargs="+", default=[1, 6], help="at once (default: %(default)s)")
+    add("--windows", type=int, nargs="+", default=[0, 2, 4, 8], help="that are fixed (default: %(default)s)")
+    add("--longest", type=positive_int, default=8, help="draft that a rule may end (default: %(default)s)")
+    add("--arms", nargs="*", default=[], metavar="NAME", help="some of them, as the table calls them (default: all)")
+    chains = [name for name, protocol in PROTOCOLS.items() if protocol.chains and not protocol.trees]
+    add(
+        "--protocol",
+        choices=chains,
+        default="dssd",
+        help="of chains: trees are drafted whole (default: %(default)s)",
+    )
+    add("--temperature", type=float, default=0.0, help="of all requests (default: %(default)s)")
+    add("--tokens", type=positive_int, default=160, help="of a response, at most (default: %(default)s)")
+    add("--seconds", type=positive, default=40.0, help="measured of each cell, behind a quarter of that")
+    add("--repeats", type=positive_int, default=1, help="of all (default: %(default)s)")
+    add("--json", type=Path, default=None, metavar="FILE", help="write every figure")
+    return parser

@@ -1,0 +1,130 @@
+"""A cell: so many clients that ask one thing after another, for so many seconds, of which the first do not count."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import httpx
+from ray import serve
+
+from bench.harness.mix import mixed
+from bench.load.client import ServiceUnusableError
+from bench.stops.arms import Arm
+from cluster.local import APP_NAME
+from outrider.rounds.timing import RoundTiming
+
+_DEADLINE_S = 300.0
+_SHARES = {"chat": 0.5, "lists": 0.25, "code": 0.25}
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What every client asks for.
+
+    Attributes:
+        protocol: by which drafts are made.
+        tokens: of a response, at most.
+    """
+
+    model: str
+    protocol: str
+    temperature: float
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One arm in one cell. Seconds of drafting are those of all devices together."""
+
+    arm: str
+    clients: int
+    repeat: int
+    tokens_per_s: float
+    rounds: int
+    tokens_per_round: float
+    sent_tokens: float  # of a round with a draft, mean
+    ordered_tokens: float
+    accepted_fraction: float  # of verified draft tokens
+    drafting_s_per_s: float
+    wasted_s_per_s: float  # drafting seconds for tokens that were rejected, per second of the cell
+    wasted_s_per_token: float  # per committed token
+    round_p50_s: float
+
+
+async def measure(url: str, arm: Arm, asking: Asking, clients: int, repeat: int, seconds: float) -> Figures:
+    """Run one arm with so many clients.
+
+    Raises:
+        ServiceUnusableError: a request was refused.
+    """
+    coordinator = serve.get_deployment_handle("Coordinator", APP_NAME)
+    async with _under_load(url, arm, asking, clients):
+        await asyncio.sleep(0.25 * seconds)
+        await coordinator.recent_timings.remote()
+        began_at_s = asyncio.get_running_loop().time()
+        await asyncio.sleep(seconds)
+        timings: list[RoundTiming] = await coordinator.recent_timings.remote()
+        took_s = asyncio.get_running_loop().time() - began_at_s
+    return figures(arm.name, clients, repeat, timings, took_s)
+
+
+def figures(arm: str, clients: int, repeat: int, timings: Sequence[RoundTiming], took_s: float) -> Figures:
+    """Of the rounds that were committed in so many seconds."""
+    committed = sum(timing.committed_tokens for timing in timings)
+    drafted = [timing for timing in timings if timing.ordered_tokens]
+    sent = sum(timing.drafted_tokens for timing in drafted)
+    verified = sum(timing.drafted_tokens - timing.trimmed_tokens for timing in drafted)
+    wasted_s = sum(timing.wasted_draft_s for timing in drafted)
+    rounds_s = sorted(timing.total_s for timing in timings)
+    return Figures(
+        arm=arm,
+        clients=clients,
+        repeat=repeat,
+        tokens_per_s=committed / took_s,
+        rounds=len(timings),
+        tokens_per_round=committed / max(len(timings), 1),
+        sent_tokens=sent / max(len(drafted), 1),
+        ordered_tokens=sum(timing.ordered_tokens for timing in drafted) / max(len(drafted), 1),
+        accepted_fraction=sum(timing.accepted_tokens for timing in drafted) / max(verified, 1),
+        drafting_s_per_s=sum(timing.draft_s for timing in drafted) / took_s,
+        wasted_s_per_s=wasted_s / took_s,
+        wasted_s_per_token=wasted_s / max(committed, 1),
+        round_p50_s=rounds_s[len(rounds_s) // 2] if rounds_s else 0.0,
+    )
+
+
+@asynccontextmanager
+async def _under_load(url: str, arm: Arm, asking: Asking, clients: int) -> AsyncIterator[None]:
+    """As long as the block is open all clients ask; then their requests are broken off."""
+    prompts = [prompt.text for prompt in mixed(64, _SHARES)]
+    async with httpx.AsyncClient(base_url=url, timeout=_DEADLINE_S) as http:
+        asked = [asyncio.create_task(_ask_on(http, arm, asking, prompts[client::clients])) for client in range(clients)]
+        try:
+            yield
+        finally:
+            for task in asked:
+                task.cancel()
+            ended = await asyncio.gather(*asked, return_exceptions=True)
+        for one in ended:
+            if isinstance(one, Exception):
+                raise one
+
+
+async def _ask_on(http: httpx.AsyncClient, arm: Arm, asking: Asking, prompts: Sequence[str]) -> None:
+    """One client, for ever."""
+    while True:
+        for prompt in prompts:
+            options = {"protocol": asking.protocol, "lookup": 0, **arm.options}
+            answer = await http.post(
+                "/v1/chat/completions",
+                json={
+                    "model": asking.model,
+                    "messages": [{"role": "user", "content": prompt}],
+                    "max_tokens": asking.tokens,
+                    "temperature": asking.temperature,
+                    "outrider": options,
+                },
+            )
+            if not answer.is_success:
+                raise ServiceUnusableError(f"needs an answer by {options}, found {answer.text[:500]}; see its log")

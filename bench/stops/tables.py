@@ -1,0 +1,44 @@
+"""What was measured, as tables."""
+
+from collections.abc import Sequence
+from statistics import mean
+
+from bench.stops.measure import Figures
+from cluster.reports.tables import percent, show_table
+
+_HEADER = (
+    *("clients, arm", "tokens/s", "over best window", "tokens a round", "ordered", "sent", "accepted"),
+    *("drafting s/s", "wasted s/s", "wasted ms/token", "round p50 s"),
+)
+
+
+def show(found: Sequence[Figures]) -> None:
+    """Means over repeats, beside the best fixed window of the same number of clients."""
+    rows = []
+    for clients in dict.fromkeys(one.clients for one in found):
+        mine = [one for one in found if one.clients == clients]
+        by_arm = {arm: [one for one in mine if one.arm == arm] for arm in dict.fromkeys(one.arm for one in mine)}
+        fixed = [mean(one.tokens_per_s for one in runs) for arm, runs in by_arm.items() if is_fixed(arm)]
+        for arm, runs in by_arm.items():
+            speed = mean(one.tokens_per_s for one in runs)
+            rows.append(
+                (
+                    f"{clients}, {arm}",
+                    f"{speed:.2f}",
+                    f"{speed / max(fixed):.3f}" if fixed else "",
+                    f"{mean(one.tokens_per_round for one in runs):.2f}",
+                    f"{mean(one.ordered_tokens for one in runs):.2f}",
+                    f"{mean(one.sent_tokens for one in runs):.2f}",
+                    percent(mean(one.accepted_fraction for one in runs)),
+                    f"{mean(one.drafting_s_per_s for one in runs):.3f}",
+                    f"{mean(one.wasted_s_per_s for one in runs):.3f}",
+                    f"{1e3 * mean(one.wasted_s_per_token for one in runs):.1f}",
+                    f"{mean(one.round_p50_s for one in runs):.3f}",
+                )
+            )
+    show_table("Ways to end a draft", _HEADER, rows)
+
+
+def is_fixed(arm: str) -> bool:
+    """Whether it is one of the fixed windows."""
+    return arm == "target alone" or arm.startswith("window ")
