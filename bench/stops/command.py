@@ -2,8 +2,8 @@
 
 Starts a service for each stop rule, with emulated devices and passes (``drafters[].emulated_step_ms`` and others of the
 configuration, which ``--set`` gives), and asks it by so many clients at once, one after another: fixed windows, 0 among
-them, the service's own choice, and each rule. WISP's ablations (Tables 5 and 6, Figure 1) are of this kind. Beside the
-measured waste stands the bound of its Theorem 1.
+them, the service's own choice, and each rule. WISP's ablations (Tables 5 and 6, Figure 1) are of this kind. ``--bound``
+counts instead, without a cluster, what its Theorem 1 bounds.
 """
 
 import argparse
@@ -13,13 +13,16 @@ from pathlib import Path
 
 from bench.harness.options import positive, positive_int
 from bench.harness.record import write_record
+from bench.harness.recorded_drafts import RecordSettings
 from bench.stops.arms import Arm, arms, served_by
+from bench.stops.bound import drafted_rounds, waste
 from bench.stops.measure import Asking, Figures, measure
-from bench.stops.tables import show
+from bench.stops.tables import show, show_bound
 from cluster.local import running
 from cluster.options import add_config_options, read_config
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
+from outrider.drafting.acceptance import ConfidenceLogistic
 from outrider.protocols.registry import PROTOCOLS
 
 
@@ -27,6 +30,9 @@ def main(argv: Sequence[str]) -> None:
     """Run the bench; print its tables, and write figures."""
     args = _parser().parse_args(argv)
     config = read_config(args)
+    if args.bound:
+        _bound(config, args)
+        return
     if config.drafter_count == 0:
         raise ConfigError("drafters", "at least one", config.drafters)
     if 0 not in args.windows:
@@ -50,6 +56,15 @@ async def _measured(
     return [
         await measure(url, arm, asking, clients, repeat, args.seconds) for clients in args.clients for arm in chosen
     ]
+
+
+def _bound(config: Config, args: argparse.Namespace) -> None:
+    settings = RecordSettings(config.model.target, config.drafters[0].model, prompts=args.prompts, k_max=args.longest)
+    rounds = drafted_rounds(settings, ConfidenceLogistic())
+    found = [waste(rounds, threshold) for threshold in args.thresholds]
+    show_bound(found, len(rounds), args.longest)
+    if args.json is not None:
+        write_record(args.json, args, {"bound": found, "rounds": len(rounds)})
 
 
 def _emulated(config: Config) -> dict[str, object]:
@@ -83,5 +98,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--tokens", type=positive_int, default=160, help="of a response, at most (default: %(default)s)")
     add("--seconds", type=positive, default=40.0, help="measured of each cell, behind a quarter of that")
     add("--repeats", type=positive_int, default=1, help="of all (default: %(default)s)")
+    add("--bound", action="store_true", help="count what WISP's Theorem 1 bounds, by the draft model's confidence")
+    add("--thresholds", type=float, nargs="+", default=[0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 1.0], help="of that")
+    add("--prompts", type=positive_int, default=64, help="of that (default: %(default)s)")
     add("--json", type=Path, default=None, metavar="FILE", help="write every figure")
     return parser

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from statistics import mean
 
+from bench.stops.bound import Waste
 from bench.stops.measure import Figures
 from cluster.reports.tables import percent, show_table
 
@@ -37,6 +38,22 @@ def show(found: Sequence[Figures]) -> None:
                 )
             )
     show_table("Ways to end a draft", _HEADER, rows)
+
+
+def show_bound(found: Sequence[Waste], rounds: int, window: int) -> None:
+    """Threshold by threshold."""
+    rows = [
+        (
+            f"{one.threshold:g}",
+            percent(one.false_alarms),
+            f"{one.bound:.3f}",
+            f"{one.wasted:.3f}",
+            f"{one.accepted:.3f}",
+        )
+        for one in found
+    ]
+    header = ("flagged below", "first rejections not flagged", "bound of waste", "wasted", "accepted")
+    show_table(f"Tokens a round, of drafts of {window}", header, rows, note=f"{rounds} rounds; WISP eq. 31 and 26")
 
 
 def is_fixed(arm: str) -> bool:
