@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.harness.options import positive, positive_int
+from bench.harness.options import positive_int
 from bench.harness.record import write_record
 from bench.harness.recorded_drafts import RecordSettings
 from bench.stops.arms import Arm, arms, served_by
@@ -37,7 +37,7 @@ def main(argv: Sequence[str]) -> None:
         raise ConfigError("drafters", "at least one", config.drafters)
     if 0 not in args.windows:
         raise ConfigError("--windows", "0 among them", args.windows)
-    asking = Asking(config.model.public_name, args.protocol, args.temperature, args.tokens)
+    asking = Asking(config.model.public_name, args.protocol, args.temperature, args.tokens, args.responses)
     chosen = [arm for arm in arms(args.windows, args.longest) if not args.arms or arm.name in args.arms]
     found: list[Figures] = []
     for repeat in range(args.repeats):
@@ -53,9 +53,7 @@ def main(argv: Sequence[str]) -> None:
 async def _measured(
     url: str, chosen: Sequence[Arm], asking: Asking, args: argparse.Namespace, repeat: int
 ) -> list[Figures]:
-    return [
-        await measure(url, arm, asking, clients, repeat, args.seconds) for clients in args.clients for arm in chosen
-    ]
+    return [await measure(url, arm, asking, clients, repeat) for clients in args.clients for arm in chosen]
 
 
 def _bound(config: Config, args: argparse.Namespace) -> None:
@@ -95,8 +93,8 @@ def _parser() -> argparse.ArgumentParser:
         help="of chains: trees are drafted whole (default: %(default)s)",
     )
     add("--temperature", type=float, default=0.0, help="of all requests (default: %(default)s)")
-    add("--tokens", type=positive_int, default=160, help="of a response, at most (default: %(default)s)")
-    add("--seconds", type=positive, default=40.0, help="measured of each cell, behind a quarter of that")
+    add("--tokens", type=positive_int, default=100, help="of a response, at most (default: %(default)s)")
+    add("--responses", type=positive_int, default=2, help="of each client (default: %(default)s)")
     add("--repeats", type=positive_int, default=1, help="of all (default: %(default)s)")
     add("--bound", action="store_true", help="count what WISP's Theorem 1 bounds, by the draft model's confidence")
     add("--thresholds", type=float, nargs="+", default=[0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 1.0], help="of that")

@@ -1,8 +1,8 @@
-"""A cell: so many clients that ask one thing after another, for so many seconds, of which the first do not count."""
+"""A cell: so many clients that ask one thing after another, the same under every arm."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import httpx
@@ -16,6 +16,7 @@ from outrider.rounds.timing import RoundTiming
 
 _DEADLINE_S = 300.0
 _SHARES = {"chat": 0.5, "lists": 0.25, "code": 0.25}
+_HELLO, _SHORT = "Say hello to number", 8  # of a first request, which gets a drafter ready
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +26,14 @@ class Asking:
     Attributes:
         protocol: by which drafts are made.
         tokens: of a response, at most.
+        responses: of each client.
     """
 
     model: str
     protocol: str
     temperature: float
     tokens: int
+    responses: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +55,27 @@ class Figures:
     round_p50_s: float
 
 
-async def measure(url: str, arm: Arm, asking: Asking, clients: int, repeat: int, seconds: float) -> Figures:
-    """Run one arm with so many clients.
+async def measure(url: str, arm: Arm, asking: Asking, clients: int, repeat: int) -> Figures:
+    """Run one arm with so many clients, until the first of them has all its answers.
 
     Raises:
         ServiceUnusableError: a request was refused.
     """
     coordinator = serve.get_deployment_handle("Coordinator", APP_NAME)
-    async with _under_load(url, arm, asking, clients):
-        await asyncio.sleep(0.25 * seconds)
+    prompts = [prompt.text for prompt in mixed(clients * asking.responses, _SHARES)]
+    async with httpx.AsyncClient(base_url=url, timeout=_DEADLINE_S) as http:
+        await asyncio.gather(*(_ask(http, arm, asking, f"{_HELLO} {number}", _SHORT) for number in range(clients)))
         await coordinator.recent_timings.remote()
-        began_at_s = asyncio.get_running_loop().time()
-        await asyncio.sleep(seconds)
+        began_at_s = time.perf_counter()
+        asked = [asyncio.create_task(_ask_all(http, arm, asking, prompts[at::clients])) for at in range(clients)]
+        done, _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+        took_s = time.perf_counter() - began_at_s
         timings: list[RoundTiming] = await coordinator.recent_timings.remote()
-        took_s = asyncio.get_running_loop().time() - began_at_s
+        for task in asked:
+            task.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+        for task in done:
+            task.result()
     return figures(arm.name, clients, repeat, timings, took_s)
 
 
@@ -94,37 +104,23 @@ def figures(arm: str, clients: int, repeat: int, timings: Sequence[RoundTiming],
     )
 
 
-@asynccontextmanager
-async def _under_load(url: str, arm: Arm, asking: Asking, clients: int) -> AsyncIterator[None]:
-    """As long as the block is open all clients ask; then their requests are broken off."""
-    prompts = [prompt.text for prompt in mixed(64, _SHARES)]
-    async with httpx.AsyncClient(base_url=url, timeout=_DEADLINE_S) as http:
-        asked = [asyncio.create_task(_ask_on(http, arm, asking, prompts[client::clients])) for client in range(clients)]
-        try:
-            yield
-        finally:
-            for task in asked:
-                task.cancel()
-            ended = await asyncio.gather(*asked, return_exceptions=True)
-        for one in ended:
-            if isinstance(one, Exception):
-                raise one
+async def _ask_all(http: httpx.AsyncClient, arm: Arm, asking: Asking, prompts: Sequence[str]) -> None:
+    """One client."""
+    for prompt in prompts:
+        await _ask(http, arm, asking, prompt, asking.tokens)
 
 
-async def _ask_on(http: httpx.AsyncClient, arm: Arm, asking: Asking, prompts: Sequence[str]) -> None:
-    """One client, for ever."""
-    while True:
-        for prompt in prompts:
-            options = {"protocol": asking.protocol, "lookup": 0, **arm.options}
-            answer = await http.post(
-                "/v1/chat/completions",
-                json={
-                    "model": asking.model,
-                    "messages": [{"role": "user", "content": prompt}],
-                    "max_tokens": asking.tokens,
-                    "temperature": asking.temperature,
-                    "outrider": options,
-                },
-            )
-            if not answer.is_success:
-                raise ServiceUnusableError(f"needs an answer by {options}, found {answer.text[:500]}; see its log")
+async def _ask(http: httpx.AsyncClient, arm: Arm, asking: Asking, prompt: str, tokens: int) -> None:
+    options = {"protocol": asking.protocol, "lookup": 0, **arm.options}
+    answer = await http.post(
+        "/v1/chat/completions",
+        json={
+            "model": asking.model,
+            "messages": [{"role": "user", "content": prompt}],
+            "max_tokens": tokens,
+            "temperature": asking.temperature,
+            "outrider": options,
+        },
+    )
+    if not answer.is_success:
+        raise ServiceUnusableError(f"needs an answer by {options}, found {answer.text[:500]}; see its log")
