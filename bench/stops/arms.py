@@ -32,8 +32,8 @@ def arms(windows: Sequence[int], longest: int) -> tuple[Arm, ...]:
 
 
 def served_by(config: Config, rule: str) -> Config:
-    """The service for the arms of a rule."""
+    """The service for the arms of a rule. It looks nothing up: a request that says so is no evidence to a regime."""
     groups = tuple(
         replace(group, stopping=replace(group.stopping or StoppingConfig(), rule=rule)) for group in config.drafters
     )
-    return replace(config, drafters=groups)
+    return replace(config, drafters=groups, speculation=replace(config.speculation, lookup_window=0))

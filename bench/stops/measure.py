@@ -111,7 +111,7 @@ async def _ask_all(http: httpx.AsyncClient, arm: Arm, asking: Asking, prompts: S
 
 
 async def _ask(http: httpx.AsyncClient, arm: Arm, asking: Asking, prompt: str, tokens: int) -> None:
-    options = {"protocol": asking.protocol, "lookup": 0, **arm.options}
+    options = {"protocol": asking.protocol, **arm.options}
     answer = await http.post(
         "/v1/chat/completions",
         json={
