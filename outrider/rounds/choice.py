@@ -111,9 +111,9 @@ class RoundChooser:
     def follows_regime(self) -> bool:
         """Whether what is drafted is up to the verifier's regime, and so tells of it."""
         request = self._generation.request
-        if request.window is not None or request.lookup is not None:
+        if request.window is not None:
             return False
-        return self.drafting_follows_regime or self._looks_up
+        return self.drafting_follows_regime or (self._looks_up and request.lookup is None)
 
     @property
     def drafting_follows_regime(self) -> bool:

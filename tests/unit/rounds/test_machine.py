@@ -155,9 +155,9 @@ def test_a_correction_is_drawn_again_and_the_block_behind_it_is_not(room: int, i
     assert (generation.correction.state, generation.stats.inexact_rounds) == (CorrectionState.OWED, inexact)
 
 
-def fresh(window: int | None = None) -> RoundMachine:
+def fresh(window: int | None = None, lookup: int | None = None) -> RoundMachine:
     """A response at its first round, whose drafts are the policy's choice unless it names a window."""
-    request = GenerationRequest("g", PROMPT, SamplingParams(), 64, window=window)
+    request = GenerationRequest("g", PROMPT, SamplingParams(), 64, window=window, lookup=lookup)
     generation = Generation(request, eos_token_ids=(), max_context_tokens=128)
     generation.happened(GenerationEvent.STARTED)
     speculation = Speculation(("token_ids",), k_max=4, window=None, expansion=(), wire=WIRE, has_drafters=True)
@@ -187,6 +187,7 @@ def test_a_leave_while_a_drafter_may_be_of_use_is_short() -> None:
 
 def test_what_is_drafted_is_up_to_the_regime_unless_the_request_says_it() -> None:
     assert fresh().follows_regime
+    assert fresh(lookup=0).follows_regime, "devices draft for it under some arms only"
     assert not fresh(window=0).follows_regime
     assert not fresh(window=3).follows_regime
 
