@@ -55,7 +55,7 @@ def test_a_report_shows_every_model_and_what_is_left_out(capsys: pytest.CaptureF
         left_out={"XGBoost": "No module named 'xgboost'"},
         threshold=0.625,
     )
-    config = PredictorConfig("target", "drafter", "ratio", tmp_path / "p.safetensors")
+    config = PredictorConfig(target="target", drafter="drafter", rule="ratio", out=tmp_path / "p.safetensors")
     show_predictor(config, report)
     printed = capsys.readouterr().out
     for expected in (

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from scipy.special import expit
 
-from outrider.contracts.errors import ModelUnavailableError, ParameterError
+from outrider.contracts.errors import ModelUnavailableError, PairMismatchError, ParameterError
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.models.predictor_file import check_use, read_predictor
 from outrider.training.builtin_prompts import builtin_prompts
@@ -60,7 +60,7 @@ def test_a_predictor_is_trained_compared_and_written_for_its_pair(config: Predic
     models = load((config.target, config.drafter))
     own, other = models.drafter.model_hash, models.target.model_hash
     check_use(read.info, target_hash=other, drafter_hash=own, rule=AcceptanceRule.RATIO)
-    with pytest.raises(ParameterError, match=rf"hash {own}.* found '{other}'"):
+    with pytest.raises(PairMismatchError, match=rf"hash {own}.* found hash {other}"):
         check_use(read.info, drafter_hash=other)
 
     assert {one.family for one in report.families} | set(report.left_out) == set(FAMILIES)
