@@ -95,6 +95,7 @@ def _add_predictor(predictor: argparse.ArgumentParser) -> None:
     add("--least-tokens", type=int, help="verified, without which there is no training")
     add("--trials", type=int, help="settings tried of each kind of model")
     add("--latency-calls", type=int, help="of each kind, timed one by one")
+    add("--plots", type=Path, help="folder for plots of features and models")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -124,9 +125,14 @@ def _train_predictor(flags: dict[str, Any]) -> None:
     from outrider.training.predictor.predictor_config import PredictorConfig
     from outrider.training.predictor.train import train_predictor
 
+    plots = flags.pop("plots", None)
     config = PredictorConfig(**flags)
     report = train_predictor(config, clock=perf_counter, on_stage=print)
     show_predictor(config, report)
+    if plots is not None:
+        from cluster.reports.predictor_plots import plot_predictor
+
+        plot_predictor(plots / f"predictor_{config.rule}.png", report)
     write_json(config.out.with_suffix(".report.json"), {"config": config.plain(), "report": report})
 
 

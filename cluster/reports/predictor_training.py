@@ -8,7 +8,7 @@ from outrider.training.predictor.quality import Quality
 from outrider.training.predictor.train import PredictorReport
 
 _QUALITY = ("accuracy", "AUC", "recall accepted", "specificity", "FPR", "balanced", "FPR at 80 %")
-_TRUTH = ("TN", "FP", "FN", "TP", "error as fitted", "calibrated", "log loss")
+_TRUTH = ("TN", "FP", "FN", "TP", "error as fitted", "calibrated", "loss as fitted", "log loss")
 _LATENCY = ("mean", "median", "std", "min", "max", "p95", "p99")
 
 
@@ -79,6 +79,7 @@ def _cells(found: Quality) -> Sequence[object]:
         told.true_accepted,
         _told(found.raw_error),
         _told(found.error),
+        _told(found.raw_loss),
         _told(found.loss),
     )
 

@@ -7,7 +7,7 @@ something else.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -39,10 +39,11 @@ class Predictor:
 
 
 def save_predictor(file: Path, perceptron: Perceptron, info: PredictorInfo) -> None:
-    """Write a predictor; the file appears complete or not at all."""
-    arrays: dict[str, npt.NDArray[np.float32]] = {}
+    """Write a predictor, weights as float16 if nothing is lost by that; the file appears complete or not at all."""
+    arrays: dict[str, npt.NDArray[Any]] = {}
     for index, (weights, bias) in enumerate(perceptron.layers):
-        arrays |= {f"{index}.weights": weights, f"{index}.bias": bias}
+        halves = weights.astype(np.float16)
+        arrays |= {f"{index}.weights": halves if np.array_equal(halves, weights) else weights, f"{index}.bias": bias}
     save_arrays(file, arrays, info, features=FEATURE_NAMES)
 
 

@@ -8,7 +8,9 @@ import pytest
 from cluster.cli import main
 from cluster.commands.train import division
 from cluster.reports.json_file import write_json
+from cluster.reports.predictor_plots import plot_predictor
 from cluster.reports.predictor_training import show_predictor
+from outrider.drafting.features import FEATURE_NAMES
 from outrider.training.head.head_config import HeadConfig
 from outrider.training.predictor.logistic import Platt
 from outrider.training.predictor.predictor_config import PredictorConfig
@@ -95,3 +97,12 @@ def test_fewer_tasks_to_learn_from_leave_calibration_and_test_as_they_are() -> N
     assert len(every.training) > len(few.training) == 3
     assert few.training == every.training[:3]
     assert (few.calibration, few.test) == (every.calibration, every.test)
+
+
+def test_a_plot_has_every_feature_and_every_model(tmp_path: Path) -> None:
+    told = quality(np.array([0.2, 0.5, 0.9]), np.array([0.3, 0.6, 0.8]), [0, 1, 1])
+    one = FamilyReport("MLP", {}, 3, Platt(1.0, 0.0), told, {}, latency([0.001]))
+    trends = tuple(feature_trend(name, np.linspace(0.0, 1.0, 20), [0, 1] * 10) for name in FEATURE_NAMES)
+    file = tmp_path / "plots" / "predictor_ratio.png"
+    plot_predictor(file, PredictorReport({}, trends, (one, one), {}, 0.5))
+    assert file.read_bytes().startswith(b"\x89PNG")
