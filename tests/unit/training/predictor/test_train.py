@@ -71,6 +71,11 @@ def test_a_predictor_is_trained_compared_and_written_for_its_pair(config: Predic
         assert one.test.tokens == test.tokens == sum(part.tokens for part in one.by_temperature.values())
         assert one.latency.mean_ms == pytest.approx(1.0)
         assert 0.1 < one.test.accepted_share < 0.9
+    for replays in report.replays.values():
+        assert {name: one.tokens for name, one in replays.items()} == {
+            "all": test.tokens,
+            **{name: part.tokens for name, part in report.families[0].by_temperature.items()},
+        }
     assert [trend.feature for trend in report.trends] == ["confidence", "entropy_nats", "margin", "logit_std"]
     assert read.info.temperatures == (0.7, 1.0)
     assert read.info.threshold == report.threshold
