@@ -60,10 +60,7 @@ class Calibration:
         determinant = both * alone - shared * shared
         scale, bias = (alone * x - shared) * gap / determinant, (both - shared * x) * gap / determinant
         shrunk = min(1.0, _MOST_STEP / max(abs(scale * x + bias), _MOST_STEP))
-        wanted = before.scale + shrunk * scale
-        possible = _within(wanted, *_SCALES)
-        best = before.bias + shrunk * bias + (wanted - possible) * shared / alone  # given that scale
-        return Calibration(possible, _within(best, *_BIASES), (both, shared, alone))
+        return _bounded(before.scale + shrunk * scale, before.bias + shrunk * bias, (both, shared, alone))
 
     def relaxed(self, kept: float) -> "Calibration":
         """With so much of what is known; the rest is what it began with."""
@@ -74,11 +71,8 @@ class Calibration:
         of_bias = shared * self.scale + alone * self.bias
         both, alone = both + new * _PRIOR_SCALE, alone + new * _PRIOR_BIAS
         determinant = both * alone - shared * shared
-        return Calibration(
-            (alone * of_scale - shared * of_bias) / determinant,
-            (both * of_bias - shared * of_scale) / determinant,
-            (both, shared, alone),
-        )
+        scale, bias = alone * of_scale - shared * of_bias, both * of_bias - shared * of_scale
+        return _bounded(scale / determinant, bias / determinant, (both, shared, alone))
 
 
 AS_TOLD = Calibration()
@@ -177,17 +171,32 @@ def verdict_on(
 
 
 class Recalibration:
-    """All that one device has learned of its predictors."""
+    """All that a device has learned of its predictors, or that one of its generations goes by.
 
-    def __init__(self, predictors: Mapping[AcceptanceRule, AcceptancePredictor], begin: Calibration = AS_TOLD) -> None:
-        """Begin with nothing learned.
+    A generation goes by a copy, made when it is opened, that learns from its own verdicts alone. Which verdicts of
+    others a device has heard by now hangs on when messages come, and that on how long drafts are, those behind a
+    rejection included.
+    """
+
+    def __init__(
+        self,
+        predictors: Mapping[AcceptanceRule, AcceptancePredictor],
+        begin: Calibration = AS_TOLD,
+        known: Mapping[tuple[AcceptanceRule, int], Calibration] | None = None,
+    ) -> None:
+        """Begin with what is known.
 
         Args:
             predictors: by what verifies a chain; the model's own confidence where there is none.
-            begin: of each.
+            begin: of each band of which nothing is known.
+            known: by rule and band of temperatures; None: nothing.
         """
         self._predictors, self._begin = predictors, begin
-        self._calibrations: dict[tuple[AcceptanceRule, int], Calibration] = {}
+        self._calibrations = dict(known or {})
+
+    def copy(self) -> "Recalibration":
+        """What is known now, to be learned on apart."""
+        return Recalibration(self._predictors, self._begin, self._calibrations)
 
     def calibration(self, rule: AcceptanceRule, temperature: float) -> Calibration:
         """As it is now."""
@@ -214,6 +223,13 @@ class Recalibration:
 
 def _band(rule: AcceptanceRule, temperature: float) -> tuple[AcceptanceRule, int]:
     return rule, round(temperature / _BAND)
+
+
+def _bounded(scale: float, bias: float, information: tuple[float, float, float]) -> Calibration:
+    """Within the bounds, the bias as it is best with such a scale."""
+    _, shared, alone = information
+    possible = _within(scale, *_SCALES)
+    return Calibration(possible, _within(bias + (scale - possible) * shared / alone, *_BIASES), information)
 
 
 def _within(value: float, least: float, most: float) -> float:

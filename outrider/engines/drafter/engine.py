@@ -78,7 +78,9 @@ class TorchDrafter:
                 "model context and KV budget); raise the drafter group's KV budget"
             )
         kv = self._store.open(request.generation)
-        self._generations[request.generation] = DraftedGeneration(request, terms, kv, self._vocab_size)
+        self._generations[request.generation] = DraftedGeneration(
+            request, terms, kv, self._vocab_size, self._recalibration.copy()
+        )
 
     def submit(self, request: DraftRequest) -> None:
         """Start a block; see ``DrafterEngine.submit``. What needs no forward pass is answered by the next ``step``."""
@@ -98,6 +100,7 @@ class TorchDrafter:
             return
         generation.told = None
         if verdict is not None:
+            generation.recalibration.learn(verdict)
             self._recalibration.learn(verdict)
         if moves:
             self._model.move(moves)
@@ -184,7 +187,7 @@ class TorchDrafter:
         job.shape = shape_that_fits(job.request.plan, room, slots)
         if not job.is_tree:
             acceptance = job.protocol.rule(generation.params, generation.terms.wire)
-            job.predictor = self._recalibration.chain(acceptance, generation.params.temperature)
+            job.predictor = generation.recalibration.chain(acceptance, generation.params.temperature)
             job.rule = self._stops.rule(job.predictor, job.request.price)
         self._take_up(generation)
 

@@ -14,7 +14,7 @@ from outrider.contracts.exchanged import FloatRow, IntRow
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import OpenGeneration
-from outrider.drafting.recalibration import ChainPredictor, ToldChain, Verdict, verdict_on
+from outrider.drafting.recalibration import ChainPredictor, Recalibration, ToldChain, Verdict, verdict_on
 from outrider.drafting.stops import NeverStop, StopRule
 from outrider.engines.drafter.tree import DraftTree
 from outrider.engines.forward_model import Move
@@ -69,8 +69,15 @@ class DraftingJob:
 class DraftedGeneration:
     """One generation as its drafter knows it."""
 
-    def __init__(self, request: OpenGeneration, terms: DraftTerms, kv: SequenceKv, vocab_size: int) -> None:
-        """Start with the tokens committed so far."""
+    def __init__(
+        self,
+        request: OpenGeneration,
+        terms: DraftTerms,
+        kv: SequenceKv,
+        vocab_size: int,
+        recalibration: Recalibration,
+    ) -> None:
+        """Start with the tokens committed so far, and what was learned of others."""
         self.params: SamplingParams = request.params
         self.terms = terms
         self.kv = kv
@@ -79,6 +86,7 @@ class DraftedGeneration:
         self.tree = DraftTree()  # drafted behind them; its KV may still serve
         self.job: DraftingJob | None = None
         self.answered: tuple[DraftRequest, Draft] | None = None  # the last block: asked again, it is not drawn again
+        self.recalibration = recalibration
         self.told: ToldChain | None = None  # of its tokens, until it is known what became of them
         # Rows in fixed point a correction may be drawn from: those of the last block, and the last correction's.
         self.rows: dict[RowKey, IntRow] = {}

@@ -103,6 +103,21 @@ def test_a_chain_that_stopped_was_told_of_no_further_token() -> None:
     assert drafting.learned == [(1, 1, False), (1, 0, True)]
 
 
+def test_a_generation_goes_by_its_own_verdicts_and_by_those_before_it_was_opened() -> None:
+    drafting = Drafting(SAMPLED)
+    drafting.engine.open(Device("b", SAMPLED).opening(), TERMS)
+    for _ in range(20):
+        drafting.draft = draft_of(drafting.engine, drafting.device.request(1)).token_ids
+        drafting.committed(other(drafting.draft[0]))
+    drafting.engine.open(Device("c", SAMPLED).opening(), TERMS)
+    biases = {
+        name: generation.recalibration.calibration(AcceptanceRule.SHARED_NOISE, SAMPLED.temperature).bias
+        for name, generation in drafting.engine._generations.items()  # noqa: SLF001
+    }
+    assert biases["b"] == 0.0
+    assert biases["a"] == biases["c"] < -0.2
+
+
 def test_a_rule_that_asks_twice_of_a_row_is_told_once() -> None:
     kept = Kept()
     engine = torch_drafter(
