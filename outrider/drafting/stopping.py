@@ -79,6 +79,11 @@ class Stopping:
         if not 0.0 <= self.least_acceptance <= 1.0:
             raise ParameterError("least_acceptance", "a probability in [0, 1]", self.least_acceptance)
 
+    @property
+    def stops(self) -> bool:
+        """Whether a draft may be shorter than ordered."""
+        return STOP_KINDS[self.kind].stops
+
     def recalibration(self) -> Recalibration:
         """See ``Stops``."""
         return Recalibration(self.predictors)

@@ -127,6 +127,7 @@ class DrafterSpec:
     threads: int  # of computation
     limits: EngineLimits  # KV memory and prefill
     stopping: Stopping = field(default_factory=Stopping)  # how far it drafts chains
+    predictor: str | None = None  # of acceptance, for that: see ``models.predictors.load_predictors``
     pace: Pace = field(default_factory=Pace)  # emulated
 
 
