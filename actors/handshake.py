@@ -1,7 +1,8 @@
 """May a drafter draft for this target? Decided when it joins; one that may not is refused with the reason."""
 
 from actors.messages import PROTOCOL_VERSION, ModelCard
-from outrider.models.head_file import HeadInfo, pair_fault
+from outrider.models.head_file import HeadInfo
+from outrider.models.pair_file import pair_fault
 from outrider.sampling.noise import NOISE_VERSION
 
 

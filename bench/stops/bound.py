@@ -12,9 +12,9 @@ import torch
 
 from bench.harness.recorded_drafts import RecordSettings, greedy_drafts, recorded_drafts
 from outrider.contracts.price import DraftPrice
-from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.acceptance import AcceptancePredictor
 from outrider.drafting.features import DraftFeatures
+from outrider.drafting.recalibration import Recalibration
 from outrider.drafting.stops import Step, StopRule
 from outrider.engines.drafter.engine import TorchDrafter
 from outrider.engines.limits import EngineLimits
@@ -74,7 +74,10 @@ class _Listening:
     predictor: AcceptancePredictor
     chains: list[_Telling] = field(default_factory=list)
 
-    def rule(self, acceptance: AcceptanceRule, price: DraftPrice | None) -> StopRule:  # noqa: ARG002 (as others)
+    def recalibration(self) -> Recalibration:
+        return Recalibration({})
+
+    def rule(self, predictor: AcceptancePredictor, price: DraftPrice | None) -> StopRule:  # noqa: ARG002 (as others)
         self.chains.append(_Telling(self.predictor))
         return self.chains[-1]
 

@@ -35,26 +35,39 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     _add_predictor(kinds.add_parser("predictor", help=told, description=_PREDICTOR))
 
 
-def _add_head(head: argparse.ArgumentParser) -> None:
-    head.set_defaults(train=_train_head)
-    head.formatter_class = argparse.RawDescriptionHelpFormatter
-    head.argument_default = argparse.SUPPRESS
-    add = head.add_argument
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.argument_default = argparse.SUPPRESS
+    add = parser.add_argument
     add("--target", required=True, help="the embedded target's name, or a directory in Hugging Face format")
     add("--drafter", required=True, help="its drafter: a name, a file of `outrider distill`, or a directory")
+    add("--out", type=Path, required=True, help="file to write, ending in .safetensors")
+    add("--batch", type=int, help="texts written at once")
+    add("--window-tokens", type=int, help="drafted a round")
+    add("--epochs", type=int, help="of a fit, at most")
+    add("--patience", type=int, help="epochs without a lower validation loss, after which it ends")
+    add("--seed", type=int, help="of all that is drawn")
+    add("--dtype", help="of the target: float32, bfloat16, float16 or auto")
+    add("--drafter-dtype", help="of the drafter: int8 as well")
+    add("--device", help="cpu, cuda or another torch device")
+    add("--threads", type=int, help="of computation")
+
+
+def _add_head(head: argparse.ArgumentParser) -> None:
+    _add_common(head)
+    head.set_defaults(train=_train_head)
+    add = head.add_argument
     add(
         "--tasks",
         required=True,
         help="embedded (the built-in ones; embedded:N, N of a kind), a file, or a dataset's name",
     )
     add("--most-training-tasks", type=int, help="of which labels are made; calibration and test keep theirs")
-    add("--out", type=Path, required=True, help="file to write, ending in .safetensors")
     add("--labels", type=Path, help="labels made before, or to be made there; without it, beside --out")
     add("--max-new-tokens", type=int, help="length limit of an answer")
     add("--mismatches-per-task", type=_count_or_all, help="tried at most, a seeded sample; all: every one")
     add("--least-mismatches", type=int, help="without which there is no training")
     add("--least-calibration-tasks", type=int, help="without which there is no threshold")
-    add("--batch", type=int, help="texts written at once")
     add("--relabelling", help="how importance is smoothed, sum or max; none: the same labels on every link")
     add("--kappa", type=float, help="mismatches over which importance falls to 1 / e")
     add("--least-repair-share", type=float, help="of the critical mismatches, that is repaired on the worst link")
@@ -64,45 +77,25 @@ def _add_head(head: argparse.ArgumentParser) -> None:
     add("--dropout", type=float, help="share of the units")
     add("--learning-rate", type=float, help="of AdamW")
     add("--weight-decay", type=float, help="of AdamW")
-    add("--epochs", type=int, help="at most")
-    add("--patience", type=int, help="epochs without a lower validation loss, after which it ends")
     add("--hidden-field", help="of drafters' hidden states on the link: fp32, fp16 or int8, as wire.hidden_field")
-    add("--window-tokens", type=int, help="drafted a round where thresholds are compared")
     add("--thresholds", type=_numbers, help="to compare, ascending from 0, separated by commas")
     add("--most-drop", type=float, help="of the mean score, that the chosen threshold may cost")
-    add("--seed", type=int, help="of samples, links, labels and training")
-    add("--dtype", help="of the target: float32, bfloat16, float16 or auto")
-    add("--drafter-dtype", help="of the drafter: int8 as well")
-    add("--device", help="cpu, cuda or another torch device")
-    add("--threads", type=int, help="of computation")
 
 
 def _add_predictor(predictor: argparse.ArgumentParser) -> None:
+    _add_common(predictor)
     predictor.set_defaults(train=_train_predictor)
-    predictor.formatter_class = argparse.RawDescriptionHelpFormatter
-    predictor.argument_default = argparse.SUPPRESS
     add = predictor.add_argument
-    add("--target", required=True, help="the embedded target's name, or a directory in Hugging Face format")
-    add("--drafter", required=True, help="its drafter: a name, a file of `outrider distill`, or a directory")
     add("--rule", required=True, help="by which tokens are accepted: greedy, shared_noise or ratio")
-    add("--out", type=Path, required=True, help="file to write, ending in .safetensors")
     add("--rounds", type=Path, help="examples made before, or to be made there; without it, beside --out")
     add("--prompts", type=Path, help="text file, one prompt a line; without it, built-in ones no drafter learned from")
     add("--most-prompts", type=int, help="of these, the first")
     add("--temperatures", type=_numbers, help="separated by commas; without it, 0 if greedy, else 0.7 and 1")
     add("--max-new-tokens", type=int, help="length limit of a response")
-    add("--window-tokens", type=int, help="drafted a round")
-    add("--batch", type=int, help="responses written at once")
     add("--least-tokens", type=int, help="verified, without which there is no training")
     add("--trials", type=int, help="settings tried of each kind of model")
-    add("--epochs", type=int, help="of the perceptron, at most")
-    add("--patience", type=int, help="epochs without a lower validation loss, after which it ends")
     add("--latency-calls", type=int, help="of each kind, timed one by one")
-    add("--seed", type=int, help="of responses, searches and fits")
-    add("--dtype", help="of the target: float32, bfloat16, float16 or auto")
-    add("--drafter-dtype", help="of the drafter: int8 as well")
-    add("--device", help="cpu, cuda or another torch device")
-    add("--threads", type=int, help="of computation")
+    add("--plots", type=Path, help="folder for plots of features and models")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -132,9 +125,14 @@ def _train_predictor(flags: dict[str, Any]) -> None:
     from outrider.training.predictor.predictor_config import PredictorConfig
     from outrider.training.predictor.train import train_predictor
 
+    plots = flags.pop("plots", None)
     config = PredictorConfig(**flags)
     report = train_predictor(config, clock=perf_counter, on_stage=print)
     show_predictor(config, report)
+    if plots is not None:
+        from cluster.reports.predictor_plots import plot_predictor
+
+        plot_predictor(plots / f"predictor_{config.rule}.png", report)
     write_json(config.out.with_suffix(".report.json"), {"config": config.plain(), "report": report})
 
 

@@ -8,7 +8,7 @@ from outrider.training.predictor.quality import Quality
 from outrider.training.predictor.train import PredictorReport
 
 _QUALITY = ("accuracy", "AUC", "recall accepted", "specificity", "FPR", "balanced", "FPR at 80 %")
-_TRUTH = ("TN", "FP", "FN", "TP", "error as fitted", "calibrated", "log loss")
+_TRUTH = ("TN", "FP", "FN", "TP", "error as fitted", "calibrated", "loss as fitted", "log loss")
 _LATENCY = ("mean", "median", "std", "min", "max", "p95", "p99")
 
 
@@ -45,6 +45,21 @@ def show_predictor(config: PredictorConfig, report: PredictorReport) -> None:
         "at a half of what each says; FPR at 80 %: where it tells 80 % of the accepted rightly; error: of calibration",
     )
     show_table(
+        "recalibrated while these tokens come, as a device does",
+        ("model", "temperature", "tokens", "error before", "error", "log loss before", "log loss"),
+        (
+            (
+                name,
+                temperature,
+                told.tokens,
+                *map(_told, (told.error_before, told.error, told.loss_before, told.loss)),
+            )
+            for name, replays in report.replays.items()
+            for temperature, told in replays.items()
+        ),
+        "MLP: calibrated before; confidence: as it is",
+    )
+    show_table(
         "milliseconds of a call for one row, its features known",
         ("model", *_LATENCY),
         ((one.family, *(f"{getattr(one.latency, f'{name}_ms'):.4f}" for name in _LATENCY)) for one in report.families),
@@ -79,6 +94,7 @@ def _cells(found: Quality) -> Sequence[object]:
         told.true_accepted,
         _told(found.raw_error),
         _told(found.error),
+        _told(found.raw_loss),
         _told(found.loss),
     )
 

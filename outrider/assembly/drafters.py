@@ -20,6 +20,7 @@ def drafter_spec(group: DrafterGroupConfig, target: str) -> DrafterSpec:
         device=group.device,
         threads=group.threads,
         stopping=Stopping(group.stopping.rule, group.stopping.least_acceptance),
+        predictor=group.stopping.predictor,
         pace=Pace(group.emulated_step_ms / 1e3),
         limits=EngineLimits(kv_budget_bytes=group.kv_budget_mib * 2**20),
     )
@@ -30,7 +31,8 @@ def build_drafter(spec: DrafterSpec) -> BuiltDrafter:
 
     Raises:
         VocabularyMismatchError: target and drafter disagree on a token id.
-        ModelUnavailableError: either can neither be found nor loaded, or they do not fit each other.
+        ModelUnavailableError: either can neither be found nor loaded, or they do not fit each other; or a predictor.
+        PairMismatchError: a predictor of acceptance is named that is another pair's.
         ParameterError: a value that engine or model cannot take.
     """
     built = DRAFTERS[spec.engine](spec)

@@ -105,7 +105,8 @@ class DrafterEngine(Protocol):
 
     What is drafted depends on the model, the committed tokens and the request alone: not on windows, on other
     generations, on memory, or on the order in which blocks were asked for. Where an engine ends a chain early, that is
-    decided from what the next token would be drawn from, never from the token.
+    decided from what the next token would be drawn from, never from the token; beside that from what verdicts told of
+    its generation, and of others before it was opened.
     """
 
     @property

@@ -28,8 +28,8 @@ class ShapeError(OutriderError, ValueError):
     """Two arrays that must agree on a dimension do not."""
 
 
-class HeadMismatchError(OutriderError):
-    """A decision head was trained for another pair of models."""
+class PairMismatchError(OutriderError):
+    """What was learned for one pair of models is to be used with another."""
 
 
 class VocabularyMismatchError(OutriderError):

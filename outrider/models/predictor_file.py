@@ -4,33 +4,26 @@ What one learned holds for one target, one drafter and one rule of acceptance; e
 something else.
 """
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
-from outrider.contracts.errors import ModelUnavailableError, ParameterError, ShapeError
+from outrider.contracts.errors import ModelUnavailableError, PairMismatchError, ShapeError
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.features import FEATURE_NAMES
 from outrider.drafting.perceptron import Perceptron
-
-FORMAT_VERSION = 1
-_METADATA_KEY = "outrider_predictor"
+from outrider.models.pair_file import FileKind, PairInfo, check_pair, incomplete, read_arrays, save_arrays
 
 
 @dataclass(frozen=True, slots=True)
-class PredictorInfo:
+class PredictorInfo(PairInfo):
     """What a predictor says of itself."""
 
-    target: str  # name of the target
-    target_hash: str  # its ``ModelFacts.model_hash``
-    drafter: str
-    drafter_hash: str
+    kind: ClassVar[FileKind] = FileKind("predictor", "outrider_predictor", "outrider train predictor")
     rule: AcceptanceRule  # by which its tokens were verified
     temperatures: tuple[float, ...]  # of the requests it learned from
     threshold: float  # probability below which it takes a token for rejected: where both classes weigh the same
@@ -46,44 +39,32 @@ class Predictor:
 
 
 def save_predictor(file: Path, perceptron: Perceptron, info: PredictorInfo) -> None:
-    """Write a predictor; the file appears complete or not at all."""
-    tensors: dict[str, npt.NDArray[np.float32]] = {}
+    """Write a predictor, weights as float16 if nothing is lost by that; the file appears complete or not at all."""
+    arrays: dict[str, npt.NDArray[Any]] = {}
     for index, (weights, bias) in enumerate(perceptron.layers):
-        tensors |= {f"{index}.weights": weights, f"{index}.bias": bias}
-    described = {"format": FORMAT_VERSION, "features": FEATURE_NAMES, **asdict(info)}
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_name(f".{file.name}.partial")
-    save_file(tensors, partial, metadata={_METADATA_KEY: json.dumps(described)})
-    partial.chmod(0o644)
-    partial.replace(file)
+        halves = weights.astype(np.float16)
+        arrays |= {f"{index}.weights": halves if np.array_equal(halves, weights) else weights, f"{index}.bias": bias}
+    save_arrays(file, arrays, info, features=FEATURE_NAMES)
 
 
 def read_predictor(file: Path) -> Predictor:
     """A predictor; anything else than a predictor's file is a ``ModelUnavailableError``."""
-    try:
-        with safe_open(file, framework="np") as opened:
-            described = json.loads((opened.metadata() or {}).get(_METADATA_KEY, "{}"))
-            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
+    arrays, described = read_arrays(file, PredictorInfo.kind)
+    if (features := tuple(described.pop("features", ()))) != FEATURE_NAMES:
         raise ModelUnavailableError(
-            f"needs a predictor written by `outrider train predictor` at {file}, found: {error}; train one for the pair"
-        ) from error
-    found = described.pop("format", None), tuple(described.pop("features", ()))
-    if found != (FORMAT_VERSION, FEATURE_NAMES):
-        raise ModelUnavailableError(
-            f"needs predictor format {FORMAT_VERSION} of {', '.join(FEATURE_NAMES)} in {file}, found {found[0]} of "
-            f"{', '.join(found[1]) or 'nothing'}; train it again"
+            f"needs a predictor by {', '.join(FEATURE_NAMES)} in {file}, found one by "
+            f"{', '.join(features) or 'nothing'}; train it again"
         )
     try:
         layers = [
-            (np.asarray(tensors[f"{index}.weights"], np.float32), np.asarray(tensors[f"{index}.bias"], np.float32))
-            for index in range(len(tensors) // 2)
+            (np.asarray(arrays[f"{index}.weights"], np.float32), np.asarray(arrays[f"{index}.bias"], np.float32))
+            for index in range(len(arrays) // 2)
         ]
         perceptron = Perceptron(layers)
         rule, temperatures = AcceptanceRule(described.pop("rule")), tuple(described.pop("temperatures"))
         info = PredictorInfo(rule=rule, temperatures=temperatures, **described)
     except (KeyError, TypeError, ValueError, ShapeError) as error:
-        raise ModelUnavailableError(f"needs a whole predictor in {file}, found: {error}; train it again") from error
+        raise incomplete(file, PredictorInfo.kind, error) from error
     return Predictor(info, perceptron)
 
 
@@ -97,18 +78,11 @@ def check_use(
     """Refuse another pair, with both hashes, or another rule; what is not given is not compared.
 
     Raises:
-        ParameterError: it is not for these.
+        PairMismatchError: it is not for these.
     """
-    for kind, name, made_for, found in (
-        ("target", info.target, info.target_hash, target_hash),
-        ("drafter", info.drafter, info.drafter_hash, drafter_hash),
-    ):
-        if found is not None and found != made_for:
-            raise ParameterError(
-                "predictor",
-                f"the {kind} it was trained for ({name}, hash {made_for}), or one for this pair (`outrider train "
-                "predictor`)",
-                found,
-            )
+    check_pair(info, target_hash=target_hash, drafter_hash=drafter_hash)
     if rule is not None and rule is not info.rule:
-        raise ParameterError("predictor", f"blocks verified by the rule it was trained for, {info.rule}", str(rule))
+        raise PairMismatchError(
+            f"a predictor needs blocks verified by the rule it was trained for, {info.rule}, found {rule}; train one "
+            "for this rule, or configure none"
+        )

@@ -18,7 +18,8 @@ from cluster.options import read_config
 from outrider.assembly.heads import read_heads
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
-from outrider.models.head_file import Head, check_pair, read_head
+from outrider.models.head_file import Head, read_head
+from outrider.models.pair_file import check_pair
 from outrider.training.head.pair import PairSpec, ask, load_pair, paged
 from outrider.training.tasks.loading import load_tasks
 from outrider.training.tasks.splits import split_tasks

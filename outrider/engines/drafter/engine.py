@@ -60,6 +60,7 @@ class TorchDrafter:
         total_blocks = limits.total_blocks(kv_bytes_per_token(drafter.model))
         self._limits = limits
         self._stops = Stopping() if stops is None else stops
+        self._recalibration = self._stops.recalibration()
         self._vocab_size = drafter.vocab_size
         self._columns = _proposed_alone(drafter.model, drafter.vocab_size)
         self._store = KvStore(total_blocks, limits.block_tokens)
@@ -77,7 +78,9 @@ class TorchDrafter:
                 "model context and KV budget); raise the drafter group's KV budget"
             )
         kv = self._store.open(request.generation)
-        self._generations[request.generation] = DraftedGeneration(request, terms, kv, self._vocab_size)
+        self._generations[request.generation] = DraftedGeneration(
+            request, terms, kv, self._vocab_size, self._recalibration.copy()
+        )
 
     def submit(self, request: DraftRequest) -> None:
         """Start a block; see ``DrafterEngine.submit``. What needs no forward pass is answered by the next ``step``."""
@@ -90,10 +93,15 @@ class TorchDrafter:
         if generation.answered is not None and generation.answered[0] == request:
             self._ready_answers.append(generation.answered[1])
             return
+        verdict = generation.verdict(request)
         moves = generation.synchronise(request)
         if moves is None:
             self._ready_answers.append(NeedsPrefix(request.generation, request.round))
             return
+        generation.told = None
+        if verdict is not None:
+            generation.recalibration.learn(verdict)
+            self._recalibration.learn(verdict)
         if moves:
             self._model.move(moves)
         self._start(generation, request)
@@ -179,7 +187,8 @@ class TorchDrafter:
         job.shape = shape_that_fits(job.request.plan, room, slots)
         if not job.is_tree:
             acceptance = job.protocol.rule(generation.params, generation.terms.wire)
-            job.rule = self._stops.rule(acceptance, job.request.price)
+            job.predictor = generation.recalibration.chain(acceptance, generation.params.temperature)
+            job.rule = self._stops.rule(job.predictor, job.request.price)
         self._take_up(generation)
 
     def _take_up(self, generation: DraftedGeneration) -> None:
@@ -254,6 +263,7 @@ class TorchDrafter:
     def _answer(self, generation: DraftedGeneration, job: DraftingJob) -> None:
         draft: Draft = generation.draft(job)
         generation.answered = (job.request, draft)
+        generation.told = None if job.predictor is None else job.predictor.told(len(draft.token_ids))
         self._ready_answers.append(draft)
         self._release(generation)
 

@@ -14,6 +14,7 @@ from outrider.contracts.exchanged import FloatRow, IntRow
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import OpenGeneration
+from outrider.drafting.recalibration import ChainPredictor, Recalibration, ToldChain, Verdict, verdict_on
 from outrider.drafting.stops import NeverStop, StopRule
 from outrider.engines.drafter.tree import DraftTree
 from outrider.engines.forward_model import Move
@@ -36,6 +37,7 @@ class DraftingJob:
     correction: int | None = None
     depth: int = 0  # layers drafted so far
     rule: StopRule = field(default_factory=NeverStop)  # of the next position of a chain
+    predictor: ChainPredictor | None = None  # whom the rule of a chain asks
     rows: list[DrawnRow] = field(default_factory=list)  # of the nodes with children, the sequence first
     hidden: list[FloatRow] = field(default_factory=list)
 
@@ -67,8 +69,15 @@ class DraftingJob:
 class DraftedGeneration:
     """One generation as its drafter knows it."""
 
-    def __init__(self, request: OpenGeneration, terms: DraftTerms, kv: SequenceKv, vocab_size: int) -> None:
-        """Start with the tokens committed so far."""
+    def __init__(
+        self,
+        request: OpenGeneration,
+        terms: DraftTerms,
+        kv: SequenceKv,
+        vocab_size: int,
+        recalibration: Recalibration,
+    ) -> None:
+        """Start with the tokens committed so far, and what was learned of others."""
         self.params: SamplingParams = request.params
         self.terms = terms
         self.kv = kv
@@ -77,6 +86,8 @@ class DraftedGeneration:
         self.tree = DraftTree()  # drafted behind them; its KV may still serve
         self.job: DraftingJob | None = None
         self.answered: tuple[DraftRequest, Draft] | None = None  # the last block: asked again, it is not drawn again
+        self.recalibration = recalibration
+        self.told: ToldChain | None = None  # of its tokens, until it is known what became of them
         # Rows in fixed point a correction may be drawn from: those of the last block, and the last correction's.
         self.rows: dict[RowKey, IntRow] = {}
         self._prompt_tokens = len(request.prompt_ids)
@@ -113,6 +124,22 @@ class DraftedGeneration:
         self._counts = None
         self.kv.rollback(at + common + kept)
         return moves
+
+    def verdict(self, request: DraftRequest) -> Verdict | None:
+        """What a request says of the last block, if it fits; to be asked before its feedback is taken over."""
+        if self.told is None or self.answered is None:
+            return None
+        last, draft = self.answered
+        known = tuple(self.token_ids[request.feedback_position :])
+        if request.feedback[: len(known)] != known:
+            return None  # it was drafted behind tokens that were not committed
+        return verdict_on(
+            self.told,
+            draft.token_ids,
+            request.feedback[len(known) :],
+            correction_owed=request.correction is not None,
+            next_round=request.round == last.round + 1,
+        )
 
     def commit_correction(self, token_id: int) -> None:
         """Append the token drawn in place of a rejected one."""

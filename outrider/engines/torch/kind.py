@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from outrider.contracts.errors import ParameterError
+from outrider.drafting.stopping import Stopping
 from outrider.engines.kinds import BuiltDrafter, BuiltVerifier, DrafterSpec, VerifierKind, VerifierSpec, cuda_dtype
 from outrider.engines.limits import EngineLimits, gpu_kv_bytes
 
@@ -41,7 +42,20 @@ def torch_drafter(spec: DrafterSpec) -> BuiltDrafter:
     from outrider.engines.drafter.engine import TorchDrafter  # noqa: PLC0415
 
     loaded = loaded_drafter(spec)
-    return BuiltDrafter(TorchDrafter(loaded, spec.limits, spec.stopping), loaded)
+    return BuiltDrafter(TorchDrafter(loaded, spec.limits, stopping_of(spec, loaded.model_hash)), loaded)
+
+
+def stopping_of(spec: DrafterSpec, drafter_hash: str) -> Stopping:
+    """How it drafts, with the pair's predictors if its rule asks any; raises as ``load_predictors`` does."""
+    from outrider.models.folders import resolve_folder  # noqa: PLC0415
+    from outrider.models.predictors import load_predictors  # noqa: PLC0415
+    from outrider.models.target_folder import model_hash  # noqa: PLC0415
+
+    if spec.predictor is None or not spec.stopping.stops:
+        return spec.stopping
+    target_hash = model_hash(resolve_folder(spec.target))
+    predictors = load_predictors(spec.predictor, target_hash=target_hash, drafter_hash=drafter_hash)
+    return replace(spec.stopping, predictors=predictors)
 
 
 def loaded_drafter(spec: DrafterSpec) -> "LoadedModel":

@@ -1,30 +1,19 @@
 """All that a head's training can be told."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.exchanged import FloatField
 from outrider.protocols.hidden_states import STATE_FIELDS
 from outrider.training.head.fitting import FitConfig
 from outrider.training.head.importance import Smoothing
-from outrider.training.head.pair import PairSpec
 from outrider.training.head.relabelling import Relabelling
 from outrider.training.head.replacing import Sampling
+from outrider.training.pair_config import PairConfig
 
 UNRELABELLED = "none"
-_COUNTS = (
-    "max_new_tokens",
-    "mismatches_per_task",
-    "least_mismatches",
-    "least_calibration_tasks",
-    "batch",
-    "links_per_answer",
-    "hidden",
-    "epochs",
-    "patience",
-    "window_tokens",
-)
 _RANGES = (("least_repair_share", 0.01, 1.0), ("dropout", 0.0, 0.99), ("weight_decay", 0.0, 10.0))
 _CHOICES = {
     "relabelling": [*map(str, Smoothing), UNRELABELLED],
@@ -33,13 +22,22 @@ _CHOICES = {
 _THRESHOLDS = (0.0, 0.03, 0.05, 0.07, 0.09, 0.12, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class HeadConfig:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadConfig(PairConfig):
     """One training of a decision head."""
 
-    target: str  # name or path
-    drafter: str  # name, path, or a file made by ``outrider distill``
-    out: Path  # file to write, ``*.safetensors``. Labels and the report lie beside it under its name
+    counts: ClassVar[tuple[str, ...]] = (
+        "max_new_tokens",
+        "mismatches_per_task",
+        "least_mismatches",
+        "least_calibration_tasks",
+        "batch",
+        "links_per_answer",
+        "hidden",
+        "epochs",
+        "patience",
+        "window_tokens",
+    )
     labels: Path | None = None  # labels made before, or to be made there; None: beside ``out``
     max_new_tokens: int = 224  # length limit of an answer
     mismatches_per_task: int | None = 16  # tried at most, a seeded sample; None: all
@@ -61,17 +59,10 @@ class HeadConfig:
     window_tokens: int = 24  # drafted a round where thresholds are compared
     thresholds: tuple[float, ...] = _THRESHOLDS  # ascending from 0: compared on the calibration tasks
     most_drop: float = 0.01  # of the mean score, that the chosen threshold may cost
-    seed: int = 0
-    dtype: str = "auto"  # of the target
-    drafter_dtype: str = "auto"
-    device: str = "cpu"  # a torch device
-    threads: int | None = None  # CPU threads of torch; None leaves them
 
     def __post_init__(self) -> None:
         """Refuse what cannot be run."""
-        for field in _COUNTS:
-            if (count := getattr(self, field)) is not None and count < 1:
-                raise ParameterError(field, "an integer >= 1", count)
+        PairConfig.__post_init__(self)
         for field in ("kappa", "temperature", "learning_rate", "most_drop"):
             if not (value := getattr(self, field)) > 0:
                 raise ParameterError(field, "a number > 0", value)
@@ -79,8 +70,6 @@ class HeadConfig:
         rising = list(self.thresholds) == sorted(set(self.thresholds))
         if not rising or not self.thresholds or self.thresholds[0] != 0.0 or self.thresholds[-1] > 1.0:
             raise ParameterError("thresholds", "numbers that rise from 0 to at most 1", self.thresholds)
-        if self.out.suffix != ".safetensors":
-            raise ParameterError("out", "a file name ending in .safetensors", str(self.out))
 
     def _check_ranges(self) -> None:
         for field, least, most in _RANGES:
@@ -89,11 +78,6 @@ class HeadConfig:
         for field, allowed in _CHOICES.items():
             if (name := getattr(self, field)) not in allowed:
                 raise ParameterError(field, f"one of {', '.join(allowed)}", name)
-
-    @property
-    def pair(self) -> PairSpec:
-        """Which models."""
-        return PairSpec(self.target, self.drafter, self.dtype, self.drafter_dtype, self.device)
 
     @property
     def sampling(self) -> Sampling:
@@ -122,7 +106,3 @@ class HeadConfig:
     def label_file(self) -> Path:
         """Where labels are kept."""
         return self.out.with_suffix(".labels.jsonl") if self.labels is None else self.labels
-
-    def plain(self) -> dict[str, object]:
-        """For reports."""
-        return {name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()}

@@ -22,7 +22,7 @@ from outrider.training.predictor.logistic import fit_logistic, learn_online, log
 from outrider.training.predictor.mlp import Patience, search_mlp
 from outrider.training.ranking import area_under_curve
 
-MLP = "MLP"
+MLP, AS_IT_IS = "MLP", "confidence"
 _EARLY_STOPPING_ROUNDS = 20
 
 
@@ -199,7 +199,7 @@ def fit_lightgbm(train: DraftedTokens, validation: DraftedTokens, effort: Effort
 
 FAMILIES: Mapping[str, Fit] = {
     MLP: fit_perceptron,
-    "confidence": fit_confidence_as_it_is,
+    AS_IT_IS: fit_confidence_as_it_is,
     "online confidence": fit_confidence,
     "logistic regression": fit_regression,
     "random forest": fit_forest,

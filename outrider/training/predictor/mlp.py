@@ -132,7 +132,10 @@ class _Module(nn.Module):
         return logits[:, 0]
 
     def layers(self, mean: Floats, deviation: Floats) -> list[PerceptronLayer]:
-        """The same of raw features, without normalisation: both are linear."""
+        """The same of raw features, without normalisation: both are linear.
+
+        Weights between units are rounded to the float16 that a file keeps them in.
+        """
         found: list[tuple[Floats, Floats]] = []
         for linear, norm in zip(self._linears, self._norms, strict=True):
             weights, bias = _numbers(linear.weight), _numbers(linear.bias)
@@ -143,6 +146,7 @@ class _Module(nn.Module):
             found.append((weights, bias))
         first, bias = found[0]
         found[0] = first / deviation, bias - (first / deviation) @ mean
+        found = [(weights.astype(np.float16).astype(np.float64), bias) for weights, bias in found]
         found.append((_numbers(self._outer.weight), _numbers(self._outer.bias)))
         return [(weights.astype(np.float32), bias.astype(np.float32)) for weights, bias in found]
 

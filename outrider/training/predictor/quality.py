@@ -111,7 +111,8 @@ class Quality:
         waste_at_80: false positive rate where 80 % of the accepted are told rightly (what the paper's MLP has).
         raw_error: calibration error of what the model says.
         error: the same once it was calibrated.
-        loss: log loss of calibrated probabilities.
+        raw_loss: log loss of what the model says.
+        loss: the same once it was calibrated.
     """
 
     tokens: int
@@ -121,6 +122,7 @@ class Quality:
     waste_at_80: float | None
     raw_error: float | None
     error: float | None
+    raw_loss: float
     loss: float
 
 
@@ -135,6 +137,7 @@ def quality(raw: Floats, calibrated: Floats, accepted: Labels, threshold: float 
         waste_at_80=waste_at_coverage(raw, labels, 0.8),
         raw_error=calibration_error(raw, labels),
         error=calibration_error(calibrated, labels),
+        raw_loss=log_loss(raw, labels),
         loss=log_loss(calibrated, labels),
     )
 

@@ -18,11 +18,12 @@ from outrider.models.predictor_file import PredictorInfo, save_predictor
 from outrider.training.builtin_prompts import builtin_prompts
 from outrider.training.head.pair import Models, load_pair, paged
 from outrider.training.predictor.drafted import DraftedTokens, Parts, split
-from outrider.training.predictor.families import MLP, Fitted, fit_families
+from outrider.training.predictor.families import AS_IT_IS, MLP, Fitted, fit_families
 from outrider.training.predictor.logistic import Platt, fit_platt
 from outrider.training.predictor.mlp import calibrated
 from outrider.training.predictor.predictor_config import PredictorConfig
 from outrider.training.predictor.quality import FeatureTrend, Latency, Quality, feature_trend, latency, quality
+from outrider.training.predictor.replay import Replay, replay
 from outrider.training.predictor.rounds import drafted_tokens, requests_of
 from outrider.training.predictor.rounds_file import header_of, read_rounds, save_rounds
 from outrider.training.traces import is_held_out, prompt_ids
@@ -71,6 +72,8 @@ class PredictorReport:
         trends: of each feature, over all tokens.
         families: compared.
         left_out: kinds that could not be tried, and why.
+        replays: on the test part, recalibrated while its tokens come: by kind (the perceptron, and the confidence as it
+            is) and temperature.
         threshold: probability at which the perceptron's classes weigh the same: its operating point.
     """
 
@@ -78,6 +81,7 @@ class PredictorReport:
     trends: tuple[FeatureTrend, ...]
     families: tuple[FamilyReport, ...]
     left_out: Mapping[str, str]
+    replays: Mapping[str, Mapping[str, Replay]]
     threshold: float
 
 
@@ -114,6 +118,9 @@ def train_predictor(
     on_stage("test")
     reports = [_report(name, fitted, parts, config, clock) for name, fitted in families.items()]
     (own,) = (one for one in reports if one.family == MLP)
+    perceptron = families[MLP].perceptron
+    assert perceptron is not None, "it is one"
+    kept = calibrated(perceptron, own.platt)
     report = PredictorReport(
         parts={name: _part_report(getattr(parts, name)) for name in ("train", "validation", "calibration", "test")},
         trends=tuple(
@@ -121,11 +128,13 @@ def train_predictor(
         ),
         families=tuple(reports),
         left_out=left_out,
+        replays={
+            name: replay(scores(parts.test.features), parts.test, config.acceptance_rule, config.window_tokens)
+            for name, scores in ((MLP, kept.scores), (AS_IT_IS, families[AS_IT_IS].scores))
+        },
         threshold=float(expit(own.platt.offset)),
     )
-    perceptron = families[MLP].perceptron
-    assert perceptron is not None, "it is one"
-    save_predictor(config.out, calibrated(perceptron, own.platt), _info(config, models, report, own))
+    save_predictor(config.out, kept, _info(config, models, report, own))
     return report
 
 

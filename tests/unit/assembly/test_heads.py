@@ -16,7 +16,8 @@ from outrider.models.embedded import (
     ensure_embedded_target,
 )
 from outrider.models.folders import head_path
-from outrider.models.head_file import check_pair, save_head
+from outrider.models.head_file import save_head
+from outrider.models.pair_file import check_pair
 from outrider.models.target_folder import model_hash, sampled_hash
 from serve_app.api.service import ServiceSettings
 from tests.unit.verification.random_head import head_of

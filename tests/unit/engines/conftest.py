@@ -10,6 +10,7 @@ from _pytest.mark import ParameterSet
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from outrider.contracts.drafting import DrafterEngine
+from outrider.drafting.stopping import Stops
 from outrider.drafting.stops import NeverStop, StopRule
 from outrider.engines.drafter.engine import TorchDrafter
 from outrider.engines.forward_model import BlockCopy, BranchModel, Move, PassResult, Segment
@@ -231,13 +232,17 @@ class MakesDrafter(Protocol):
 
 
 def torch_drafter(
-    model: PreTrainedModel, *, blocks: int = 200, prefill_chunk_tokens: int = 16, rule: StopRule | None = None
+    model: PreTrainedModel,
+    *,
+    blocks: int = 200,
+    prefill_chunk_tokens: int = 16,
+    rule: StopRule | None = None,
+    stops: Stops | None = None,
 ) -> TorchDrafter:
     """The torch drafter with room for ``blocks`` KV blocks."""
     budget = kv_bytes_per_token(model) * BLOCK_TOKENS * blocks
-    return TorchDrafter(
-        loaded(model), EngineLimits(budget, BLOCK_TOKENS, prefill_chunk_tokens), Always(rule or NeverStop())
-    )
+    limits = EngineLimits(budget, BLOCK_TOKENS, prefill_chunk_tokens)
+    return TorchDrafter(loaded(model), limits, stops or Always(rule or NeverStop()))
 
 
 @dataclass(frozen=True)

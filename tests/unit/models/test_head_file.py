@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from outrider.contracts.errors import HeadMismatchError, ModelUnavailableError
-from outrider.models.head_file import HeadInfo, check_pair, read_head, save_head
+from outrider.contracts.errors import ModelUnavailableError, PairMismatchError
+from outrider.models.head_file import HeadInfo, read_head, save_head
+from outrider.models.pair_file import check_pair
 from tests.unit.verification.test_decision_head import question, weights
 
 INFO = HeadInfo("target", "a" * 64, "drafter", "b" * 64, 0.4, 0.2, 0.3, "fp16", {"accuracy": 0.9})
@@ -29,10 +30,10 @@ def test_what_is_no_head_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelUnavailableError, match="needs a decision head written by"):
         read_head(file)
     save_file({"x": np.zeros(2)}, file)
-    with pytest.raises(ModelUnavailableError, match=r"needs head format 1 in .*, found None"):
+    with pytest.raises(ModelUnavailableError, match=r"needs decision head format 1 in .*, found None"):
         read_head(file)
     save_file({"x": np.zeros(2)}, file, metadata={"outrider_head": '{"format": 1}'})
-    with pytest.raises(ModelUnavailableError, match="needs a whole head"):
+    with pytest.raises(ModelUnavailableError, match="needs a whole decision head"):
         read_head(file)
 
 
@@ -40,5 +41,5 @@ def test_a_head_of_another_pair_is_refused_with_both_hashes() -> None:
     check_pair(INFO, target_hash="a" * 64, drafter_hash="b" * 64)
     check_pair(INFO)
     for change in ({"target_hash": "c" * 64}, {"drafter_hash": "c" * 64}):
-        with pytest.raises(HeadMismatchError, match=r"(target, hash a{64}|drafter, hash b{64})\), found hash c{64}"):
+        with pytest.raises(PairMismatchError, match=r"(target, hash a{64}|drafter, hash b{64})\), found hash c{64}"):
             check_pair(INFO, **change)

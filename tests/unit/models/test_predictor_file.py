@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from outrider.contracts.errors import ModelUnavailableError, ParameterError
+from outrider.contracts.errors import ModelUnavailableError, PairMismatchError
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.features import DraftFeatures
 from outrider.drafting.perceptron import Perceptron
@@ -32,7 +32,10 @@ def test_what_is_no_predictor_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelUnavailableError, match="needs a predictor written by `outrider train predictor`"):
         read_predictor(file)
     save_file({"x": np.zeros(2)}, file)
-    with pytest.raises(ModelUnavailableError, match=r"needs predictor format 1 of confidence, .*found None of nothing"):
+    with pytest.raises(ModelUnavailableError, match=r"needs predictor format 1 in .*found None"):
+        read_predictor(file)
+    save_file({"x": np.zeros(2)}, file, metadata={"outrider_predictor": '{"format": 1}'})
+    with pytest.raises(ModelUnavailableError, match=r"needs a predictor by confidence, .*found one by nothing"):
         read_predictor(file)
     fields = '"format": 1, "features": ["confidence", "entropy_nats", "margin", "logit_std"]'
     for rest in ("", ', "rule": "ratio"', ', "rule": "new", "temperatures": []'):
@@ -50,17 +53,21 @@ def test_features_in_another_order_are_refused(tmp_path: Path, monkeypatch: pyte
     with monkeypatch.context() as patched:
         patched.setattr("outrider.models.predictor_file.FEATURE_NAMES", ("margin", "confidence"))
         save_predictor(file, Perceptron(LAYERS), INFO)
-    with pytest.raises(ModelUnavailableError, match="found 1 of margin, confidence"):
+    with pytest.raises(ModelUnavailableError, match="found one by margin, confidence"):
         read_predictor(file)
 
 
 def test_another_pair_or_rule_is_refused() -> None:
     check_use(INFO, target_hash="a" * 64, drafter_hash="b" * 64, rule=RATIO)
     check_use(INFO)
-    with pytest.raises(ParameterError, match=r"the target it was trained for \(target, hash a{64}\).*found 'c{64}'"):
+    with pytest.raises(
+        PairMismatchError, match=r"the target it was trained for \(target, hash a{64}\).*found hash c{64}"
+    ):
         check_use(INFO, target_hash="c" * 64)
-    with pytest.raises(ParameterError, match=r"the drafter it was trained for \(drafter, hash b{64}\).*found 'c{64}'"):
+    with pytest.raises(
+        PairMismatchError, match=r"the drafter it was trained for \(drafter, hash b{64}\).*found hash c{64}"
+    ):
         check_use(INFO, drafter_hash="c" * 64)
     greedy = replace(INFO, rule=AcceptanceRule.GREEDY)
-    with pytest.raises(ParameterError, match="the rule it was trained for, greedy, found 'ratio'"):
+    with pytest.raises(PairMismatchError, match="the rule it was trained for, greedy, found ratio"):
         check_use(greedy, rule=RATIO)

@@ -18,7 +18,8 @@ from outrider.contracts.exchanged import Deferral, WireFormat
 from outrider.contracts.requests import GenerationRequest, ProtocolName, SamplingParams
 from outrider.contracts.trimming import trimmed
 from outrider.contracts.verifying import Block, Verified
-from outrider.drafting.stops import NeverStop, StopRule
+from outrider.drafting.stopping import Stops
+from outrider.drafting.stops import StopRule
 from outrider.engines.drafter import engine as drafter_engine
 from outrider.engines.limits import EngineLimits
 from outrider.engines.verifier.engine import PagedVerifier
@@ -36,6 +37,7 @@ from tests.unit.verification.tape import Tape
 
 PROMPT = (0, 1)
 CONTEXT_TOKENS = 64
+WHOLE = Always()
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ class Case:
         cuts: of the first drafts so many tokens are verified.
         cut: how many tokens of a draft of so many are verified.
         rule: how far the device drafts chains.
+        stops: the same, where it is not one rule for all.
     """
 
     models: Pair
@@ -97,6 +100,7 @@ class Case:
     cuts: Sequence[int] = ()
     cut: Callable[[int], int] | None = None
     rule: StopRule | None = None
+    stops: Stops | None = None
 
     @property
     def request(self) -> GenerationRequest:
@@ -119,7 +123,8 @@ class Played:
         self.cuts = list(case.cuts)
         opening = self.generation.opening()
         terms = DraftTerms(case.wire, tuple(self.generation.end_ids), self.generation.last_position)
-        self.drafter, self.verifier = drafter_over(case.models, case.rule), verifier_over(case.models, masks=case.masks)
+        self.drafter = drafter_over(case.models, case.stops or (WHOLE if case.rule is None else Always(case.rule)))
+        self.verifier = verifier_over(case.models, masks=case.masks)
         self.drafter.open(opening, terms)
         self.verifier.open(opening)
         self.up = DrafterSession(case.wire, "g", PROMPT)
@@ -217,7 +222,7 @@ def verifier_over(models: Pair, *, masks: bool) -> PagedVerifier:
     )
 
 
-def drafter_over(models: Pair, rule: StopRule | None = None) -> drafter_engine.TorchDrafter:
+def drafter_over(models: Pair, stops: Stops = WHOLE) -> drafter_engine.TorchDrafter:
     """The engine over the draft model."""
     table = MaskedTable(models.draft_logits, models.vocab)
     with pytest.MonkeyPatch.context() as patch:
@@ -226,7 +231,7 @@ def drafter_over(models: Pair, rule: StopRule | None = None) -> drafter_engine.T
         model = SimpleNamespace(get_output_embeddings=lambda: None)
         servable = SimpleNamespace(model=model, vocab_size=models.vocab, max_context_tokens=CONTEXT_TOKENS)
         limits = EngineLimits(BLOCKS * BLOCK_TOKENS, BLOCK_TOKENS)
-        return drafter_engine.TorchDrafter(cast("Any", servable), limits, Always(rule or NeverStop()))
+        return drafter_engine.TorchDrafter(cast("Any", servable), limits, stops)
 
 
 Law = dict[tuple[int, ...], float]  # of a response's tokens

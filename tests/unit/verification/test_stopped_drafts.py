@@ -5,7 +5,8 @@ Computed as in ``test_exactness``, over all ways the noise can fall.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar
 
 import pytest
 
@@ -13,17 +14,20 @@ from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.exchanged import FloatField, WireFormat
 from outrider.contracts.price import DraftPrice
 from outrider.contracts.requests import ProtocolName, SamplingParams
-from outrider.drafting.acceptance import ConfidenceLogistic
+from outrider.drafting.acceptance import AcceptancePredictor, ConfidenceLogistic
 from outrider.drafting.cost_aware import WhileItPays
 from outrider.drafting.features import DraftFeatures
+from outrider.drafting.recalibration import Calibration, Recalibration, ToldChain, Verdict, verdict_on
 from outrider.drafting.stops import NeverStop, SendAndStop, Step, StopBefore, StopRule
 from outrider.engines.drafter import engine as drafter_engine
+from outrider.engines.drafter import job
 from outrider.engines.drafter.batch import Drawing, Drawn, HeadRows, draw_batch
 from outrider.protocols.registry import PROTOCOLS
+from tests.unit.drafting.always import Learning
 from tests.unit.verification.played import Case, Played, distance, pair, target_law
 
 BOUND = 3e-7  # as in ``test_exactness``
-WRONG = 0.02  # found are 0.04 and 0.07
+WRONG = 0.02  # found are 0.03, 0.04 and 0.07
 RATIO: list[ProtocolName] = ["dsd", "tslt", "dssd", "dssd_candidates"]
 WIRES = {
     "dsd": WireFormat(3, FloatField.BF16),
@@ -121,6 +125,61 @@ def test_behind_a_token_that_is_sent_it_may_be_looked_at(
     """It belongs to what the next position is drawn behind."""
     monkeypatch.setattr(drafter_engine, "draw_batch", drawn_first(sends_and_stops_for(0)))
     assert distance(case(protocol, 2, 1)) <= BOUND
+
+
+@dataclass
+class Said:
+    """A predictor and what was made of it, row by row."""
+
+    told: dict[float, set[Step]] = field(default_factory=dict)
+
+    def rule(self, predictor: AcceptancePredictor) -> StopRule:
+        return _Heard(StopBefore(predictor, 0.75), self.told)
+
+
+@dataclass(frozen=True)
+class _Heard:
+    rule: StopRule
+    told: dict[float, set[Step]]
+    asks: ClassVar[bool] = True
+
+    def step(self, features: DraftFeatures) -> Step:
+        step = self.rule.step(features)
+        self.told.setdefault(features.confidence, set()).add(step)
+        return step
+
+    def behind(self, features: DraftFeatures) -> "_Heard":  # noqa: ARG002 (interface)
+        return self
+
+
+def learning(protocol: ProtocolName, said: Said) -> Case:
+    """A device that learns much from little: what one round tells decides how far the next draft goes."""
+    begun = Calibration(0.8, 0.1, (1.0, 0.0, 0.1))
+    stops = Learning(said.rule, partial(Recalibration, {}, begun))
+    return replace(case(protocol, 2, 2), stops=stops)
+
+
+@pytest.mark.parametrize("protocol", ["dsd", "dssd", "token_ids"])
+def test_a_rule_may_learn_from_what_was_tested(protocol: ProtocolName) -> None:
+    said = Said()
+    assert distance(learning(protocol, said)) <= BOUND
+    assert any(len(steps) == 2 for steps in said.told.values()), "of the same row it says now this, now that"
+
+
+def peeking(told: ToldChain, token_ids: Sequence[int], *known: Any, **more: Any) -> Verdict | None:
+    """Learns what stands behind a rejection, which nobody tested."""
+    found = verdict_on(told, token_ids, *known, **more)
+    if found is None or not found.rejected or token_ids[found.accepted + 1 :] != (0,):
+        return found
+    return Verdict(told, len(token_ids), rejected=False)
+
+
+@pytest.mark.parametrize("protocol", ["dsd", "dssd"])
+def test_a_rule_that_learns_from_behind_a_rejection_is_found_out(
+    protocol: ProtocolName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "verdict_on", peeking)
+    assert distance(learning(protocol, Said())) > WRONG
 
 
 @pytest.mark.parametrize("protocol", ["dsd", "dssd"])

@@ -8,11 +8,14 @@ import pytest
 from cluster.cli import main
 from cluster.commands.train import division
 from cluster.reports.json_file import write_json
+from cluster.reports.predictor_plots import plot_predictor
 from cluster.reports.predictor_training import show_predictor
+from outrider.drafting.features import FEATURE_NAMES
 from outrider.training.head.head_config import HeadConfig
 from outrider.training.predictor.logistic import Platt
 from outrider.training.predictor.predictor_config import PredictorConfig
 from outrider.training.predictor.quality import feature_trend, latency, quality
+from outrider.training.predictor.replay import Replay
 from outrider.training.predictor.train import FamilyReport, PartReport, PredictorReport
 
 
@@ -53,9 +56,10 @@ def test_a_report_shows_every_model_and_what_is_left_out(capsys: pytest.CaptureF
         trends=(feature_trend("margin", np.linspace(0.0, 1.0, 20), [0, 1] * 10),),
         families=(one, other),
         left_out={"XGBoost": "No module named 'xgboost'"},
+        replays={"MLP": {"all": Replay(345, 0.7, 0.6, 0.05, 0.0321)}},
         threshold=0.625,
     )
-    config = PredictorConfig("target", "drafter", "ratio", tmp_path / "p.safetensors")
+    config = PredictorConfig(target="target", drafter="drafter", rule="ratio", out=tmp_path / "p.safetensors")
     show_predictor(config, report)
     printed = capsys.readouterr().out
     for expected in (
@@ -67,6 +71,8 @@ def test_a_report_shows_every_model_and_what_is_left_out(capsys: pytest.CaptureF
         "0.7",
         "left out: XGBoost (No module",
         "at 0.625",
+        "345",
+        "0.0321",
     ):
         assert expected in printed
     write_json(tmp_path / "report.json", {"config": config.plain(), "report": report})
@@ -95,3 +101,12 @@ def test_fewer_tasks_to_learn_from_leave_calibration_and_test_as_they_are() -> N
     assert len(every.training) > len(few.training) == 3
     assert few.training == every.training[:3]
     assert (few.calibration, few.test) == (every.calibration, every.test)
+
+
+def test_a_plot_has_every_feature_and_every_model(tmp_path: Path) -> None:
+    told = quality(np.array([0.2, 0.5, 0.9]), np.array([0.3, 0.6, 0.8]), [0, 1, 1])
+    one = FamilyReport("MLP", {}, 3, Platt(1.0, 0.0), told, {}, latency([0.001]))
+    trends = tuple(feature_trend(name, np.linspace(0.0, 1.0, 20), [0, 1] * 10) for name in FEATURE_NAMES)
+    file = tmp_path / "plots" / "predictor_ratio.png"
+    plot_predictor(file, PredictorReport({}, trends, (one, one), {}, {}, 0.5))
+    assert file.read_bytes().startswith(b"\x89PNG")

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from outrider.contracts.errors import ModelUnavailableError, ParameterError
-from outrider.models.head_file import check_pair, read_head
+from outrider.models.head_file import read_head
+from outrider.models.pair_file import check_pair
 from outrider.training.head import train
 from outrider.training.head.division import Division, is_validation
 from outrider.training.head.head_config import HeadConfig

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from scipy.special import expit
 
-from outrider.contracts.errors import ModelUnavailableError, ParameterError
+from outrider.contracts.errors import ModelUnavailableError, PairMismatchError, ParameterError
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.models.predictor_file import check_use, read_predictor
 from outrider.training.builtin_prompts import builtin_prompts
@@ -60,7 +60,7 @@ def test_a_predictor_is_trained_compared_and_written_for_its_pair(config: Predic
     models = load((config.target, config.drafter))
     own, other = models.drafter.model_hash, models.target.model_hash
     check_use(read.info, target_hash=other, drafter_hash=own, rule=AcceptanceRule.RATIO)
-    with pytest.raises(ParameterError, match=rf"hash {own}.* found '{other}'"):
+    with pytest.raises(PairMismatchError, match=rf"hash {own}.* found hash {other}"):
         check_use(read.info, drafter_hash=other)
 
     assert {one.family for one in report.families} | set(report.left_out) == set(FAMILIES)
@@ -71,6 +71,11 @@ def test_a_predictor_is_trained_compared_and_written_for_its_pair(config: Predic
         assert one.test.tokens == test.tokens == sum(part.tokens for part in one.by_temperature.values())
         assert one.latency.mean_ms == pytest.approx(1.0)
         assert 0.1 < one.test.accepted_share < 0.9
+    for replays in report.replays.values():
+        assert {name: one.tokens for name, one in replays.items()} == {
+            "all": test.tokens,
+            **{name: part.tokens for name, part in report.families[0].by_temperature.items()},
+        }
     assert [trend.feature for trend in report.trends] == ["confidence", "entropy_nats", "margin", "logit_std"]
     assert read.info.temperatures == (0.7, 1.0)
     assert read.info.threshold == report.threshold

@@ -1,0 +1,67 @@
+"""The predictors of acceptance that belong to a pair: those that come with the package, or somebody's own."""
+
+from pathlib import Path
+
+from outrider.contracts.errors import ModelUnavailableError
+from outrider.contracts.verifying import AcceptanceRule
+from outrider.drafting.acceptance import AcceptancePredictor
+from outrider.models.embedded import embedded_predictor_paths
+from outrider.models.pair_file import pair_fault
+from outrider.models.predictor_file import Predictor, PredictorInfo, check_use, read_predictor
+
+AUTO = "auto"
+
+
+def load_predictors(
+    named: str | None, *, target_hash: str, drafter_hash: str
+) -> dict[AcceptanceRule, AcceptancePredictor]:
+    """A pair's predictors, by what verifies a chain.
+
+    Args:
+        named: a file of ``outrider train predictor``, or a folder of such; ``auto``: what the package has for this
+            pair, which may be none; None: none.
+        target_hash: the target's ``ModelFacts.model_hash``.
+        drafter_hash: the drafter's.
+
+    Raises:
+        ModelUnavailableError: a file that is no predictor's, or there is none; two of one rule.
+        PairMismatchError: one is for another pair.
+    """
+    if named is None:
+        return {}
+    if named == AUTO:
+        found = shipped_predictors(target_hash, drafter_hash)
+    else:
+        found = _by_rule([read_predictor(file) for file in _files(Path(named).expanduser())])
+        for predictor in found.values():
+            check_use(predictor.info, target_hash=target_hash, drafter_hash=drafter_hash)
+    return {rule: predictor.perceptron for rule, predictor in found.items()}
+
+
+def shipped_predictors(target_hash: str, drafter_hash: str) -> dict[AcceptanceRule, Predictor]:
+    """Those of the package that are for a pair."""
+    every = [read_predictor(file) for file in embedded_predictor_paths()]
+    hashes = {"target_hash": target_hash, "drafter_hash": drafter_hash}
+    return _by_rule([predictor for predictor in every if pair_fault(predictor.info, **hashes) is None])
+
+
+def _files(place: Path) -> list[Path]:
+    """That file, or those of a folder."""
+    if not place.is_dir():
+        return [place]
+    files = sorted(place.glob("*.safetensors"))
+    if not files:
+        raise ModelUnavailableError(
+            f"needs predictors written by `{PredictorInfo.kind.command}` in {place}, found no *.safetensors"
+        )
+    return files
+
+
+def _by_rule(predictors: list[Predictor]) -> dict[AcceptanceRule, Predictor]:
+    found: dict[AcceptanceRule, Predictor] = {}
+    for predictor in predictors:
+        if found.setdefault(predictor.info.rule, predictor) is not predictor:
+            raise ModelUnavailableError(
+                f"needs one predictor for each rule, found two for {predictor.info.rule}; name the file of one"
+            )
+    return found
