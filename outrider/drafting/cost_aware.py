@@ -10,7 +10,7 @@ the verifier's row alone; to go on behind it costs the device's next step as wel
 what is not worth it now is worth it no more later: looking one token ahead is enough.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import log2
 from typing import ClassVar
 
@@ -84,7 +84,7 @@ class WhileItPays:
 
     def behind(self, features: DraftFeatures) -> "WhileItPays":
         """See ``StopRule``."""
-        return replace(self, survival=self.survival * self.predictor.probability(features))
+        return WhileItPays(self.predictor, self.price, self.survival * self.predictor.probability(features))
 
 
 def _level(price: float) -> int:
