@@ -36,7 +36,7 @@ from outrider.simulation.experiment import Case, Cell, CellResult, LoadResult, r
 from outrider.simulation.reading import ReadScenario, load_scenario
 from outrider.simulation.results import SimulationResults
 from outrider.simulation.run import simulate
-from outrider.simulation.stop_map import COSTS, cost_cases, places, run_place
+from outrider.simulation.stop_map import COSTS, QUICK, Grid, PlaceResult, cost_cases, places, run_place
 
 _CAPACITY = "capacity"
 _STOPS = "stops"
@@ -58,6 +58,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_output_options(parser, "draw speeds or capacities, lateness and the queue-compute plane")
     add("--quick", action="store_true", help="no file: fewer cells, shorter runs: a look, no result")
     add("--costs", nargs="+", choices=COSTS, default=COSTS, help=f"{_STOPS}: cost models (default: all)")
+    add("--promises", nargs="+", type=float, help=f"{_STOPS}: shares of what one device gets alone with its best chain")
+    add("--acceptances", nargs="+", type=float, help=f"{_STOPS}: of a draft token, given that those before it are")
+    add("--draft-speeds", nargs="+", type=float, help=f"{_STOPS}: of a device, tokens/s")
+    add("--auc", type=float, help=f"{_STOPS}: of the predictor (default: {Grid().auc:g}, WISP's)")
     add("--profile", type=Path, default=None, metavar="FILE", help="no file: of `outrider profile`, in place of ours")
 
 
@@ -149,15 +153,19 @@ def _run_stops(arguments: argparse.Namespace) -> None:
     began_at_s = time.monotonic()
     seed = arguments.seed or 0
     chosen = [case for case in cost_cases(arguments.profile) if case.name in arguments.costs]
-    cells = tuple(places(chosen, seed, quick=arguments.quick))
-    found = list(_each(run_place, cells, arguments.workers, "places"))
+    axes = {name: getattr(arguments, name) for name in ("promises", "acceptances", "draft_speeds", "auc")}
+    grid = replace(QUICK if arguments.quick else Grid(), **{name: axis for name, axis in axes.items() if axis})
+    cells = tuple(places(chosen, grid, seed))
+    sources = {case.name: case.source for case in chosen}
+    settings = {cell.case.name: cell.case.settings for cell in cells}
+    found = list[PlaceResult]()
+    for one in _each(run_place, cells, arguments.workers, "places"):
+        found.append(one)
+        if arguments.json is not None:  # after each place: a map takes an hour
+            content = {"seed": seed, "grid": grid, "sources": sources, "settings": settings, "places": found}
+            write_json(arguments.json, content)
     show_stops(chosen, found)
     print(f"\n{time.monotonic() - began_at_s:.0f} s with {arguments.workers} worker(s), seed {seed}")
-    if arguments.json is not None:
-        sources = {case.name: case.source for case in chosen}
-        settings = {cell.case.name: cell.case.settings for cell in cells}
-        content = {"seed": seed, "quick": arguments.quick, "sources": sources, "settings": settings, "places": found}
-        write_json(arguments.json, content)
     if arguments.plots is not None:
         from cluster.reports.simulation_plots import plot_stops
 

@@ -1,10 +1,12 @@
 """Plots of the simulator: capacities (WISP Table 2), violations over devices (Figure 7), the plane (Figure 8)."""
 
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.image import AxesImage
 
 from cluster.reports.plots import COLOURS, describe, figure, save
 from outrider.scheduling.attribution import ViolationCause
@@ -13,7 +15,7 @@ from outrider.simulation.experiment import LoadResult
 from outrider.simulation.published import CAPACITY_32B, SPEEDS_TOKENS_PER_S
 from outrider.simulation.results import PlanePoint, SimulationResults
 from outrider.simulation.settings import Variant
-from outrider.simulation.stop_map import FIXED, STOPPING, PlaceResult
+from outrider.simulation.stop_map import STOPPING, Ending, PlaceResult
 
 _MORE_COLOURS = ("#999999", "#332288", "#f0e442", "#882255")
 _NAMES = {
@@ -22,6 +24,7 @@ _NAMES = {
     Variant.SCHEDULER: "slo_aware",
     Variant.CHAINS: "slo_aware + window",
 }
+_SPREAD = 0.4  # of ratios, to either side of 1, that colours tell apart
 _CAUSES = {None: "in time", ViolationCause.QUEUE: "late, queue", ViolationCause.COMPUTE: "late, compute"}
 
 
@@ -61,30 +64,46 @@ def plot_scenario(folder: Path, results: Sequence[SimulationResults]) -> None:
 
 
 def plot_stops(folder: Path, found: Sequence[PlaceResult]) -> None:
-    """Of ``outrider simulate stops``: goodput and capacity of each rule over the better fixed window's."""
-    drawn = figure(10.0, 6.4)
-    panels = drawn.subplots(3, 1, sharex=True)
-    at = np.arange(len(found))
-    for ending, colour in zip(STOPPING, COLOURS, strict=False):
-        capacities = [place.over(ending, FIXED) or np.nan for place in found]
-        goodputs = ([place.goodput_over(ending, FIXED, full=full) for place in found] for full in (False, True))
-        for axes, shares in zip(panels, (capacities, *goodputs), strict=True):
-            axes.plot(at, shares, color=colour, marker="o", markersize=4, linewidth=0.8, label=ending.value)
-    titles = (
-        "Capacity over the better fixed window's",
-        "Tokens/s, a quarter of these devices",
-        "Tokens/s, all of them",
-    )
-    for axes, title in zip(panels, titles, strict=True):
-        axes.axhline(1.0, color="black", linewidth=0.8)
-        describe(axes, title, "", "times")
-    labels = [
-        f"{one.case}\n{one.acceptance:g}, {one.draft_tokens_per_s:g}/s\n{one.promise:g}, AUC {one.auc:g}"
-        for one in found
-    ]
-    panels[-1].set_xticks(at, labels, fontsize=6, rotation=90)
-    drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(STOPPING))
+    """Of ``outrider simulate stops``: capacity of each rule over the best window's, by acceptance and draft speed."""
+    cases, promises = list(dict.fromkeys(one.case for one in found)), list(dict.fromkeys(one.promise for one in found))
+    columns = [(promise, ending) for promise in promises for ending in STOPPING]
+    drawn = figure(2.1 * len(columns) + 1.2, 1.75 * len(cases) + 1.1)
+    panels = drawn.subplots(len(cases), len(columns), squeeze=False)
+    image = None
+    for (row, case), (column, (promise, ending)) in product(enumerate(cases), enumerate(columns)):
+        cells = [one for one in found if (one.case, one.promise) == (case, promise)]
+        axes = panels[row][column]
+        image = _shares(axes, cells, ending) or image
+        if row == 0:
+            axes.set_title(f"{ending}\npromise {promise:g}", fontsize=9)
+        if column == 0:
+            axes.set_ylabel(f"{case}\nacceptance", fontsize=9)
+        if row == len(cases) - 1:
+            axes.set_xlabel("draft tokens/s", fontsize=9)
+    if image is not None:
+        drawn.colorbar(image, ax=panels, shrink=0.6, extend="both", label="capacity over the best window's")
+    drawn.supxlabel("* the target alone serves more devices than the rule   - no window serves anybody", fontsize=8)
     save(drawn, folder / "stops.png")
+
+
+def _shares(axes: Axes, cells: Sequence[PlaceResult], ending: Ending) -> AxesImage | None:
+    """One rule's, with one cost model and promise."""
+    acceptances = sorted({one.acceptance for one in cells})
+    speeds = sorted({one.draft_tokens_per_s for one in cells})
+    axes.set_xticks(range(len(speeds)), [f"{speed:g}" for speed in speeds], fontsize=8)
+    axes.set_yticks(range(len(acceptances)), [f"{acceptance:g}" for acceptance in acceptances], fontsize=8)
+    if not cells:
+        return None
+    shares = np.full((len(acceptances), len(speeds)), np.nan)
+    for one in cells:
+        at = acceptances.index(one.acceptance), speeds.index(one.draft_tokens_per_s)
+        share = one.over(ending, (Ending.BEST,))
+        shares[at] = np.nan if share is None else share
+        more_alone = one.of(Ending.ALONE).devices > one.of(ending).devices
+        text = "-" if share is None else f"{share:.2f}{'*' if more_alone else ''}"
+        dark = share is not None and abs(share - 1.0) > 0.6 * _SPREAD
+        axes.text(at[1], at[0], text, ha="center", va="center", fontsize=8, color="white" if dark else "black")
+    return axes.imshow(shares, cmap="RdBu", vmin=1.0 - _SPREAD, vmax=1.0 + _SPREAD, origin="lower", aspect="auto")
 
 
 def _capacities(file: Path, figures: CapacityFigures) -> None:

@@ -1,7 +1,6 @@
 """The tables of ``outrider simulate stops``."""
 
 from collections.abc import Sequence
-from itertools import product
 from statistics import median
 
 from cluster.reports.tables import percent, show_table
@@ -9,6 +8,11 @@ from outrider.simulation.stop_map import FIXED, STOPPING, CostCase, Ending, Plac
 
 _NOISE = 0.03  # of a capacity or a goodput
 _PLACE = ("costs", "AUC", "promise", "acceptance", "draft/s")
+_BASES: tuple[tuple[str, Sequence[Ending]], ...] = (
+    ("the best window", (Ending.BEST,)),
+    ("the best window or none", FIXED),
+    ("the whole window", (Ending.WINDOW,)),
+)
 
 
 def show_stops(cases: Sequence[CostCase], found: Sequence[PlaceResult]) -> None:
@@ -28,57 +32,52 @@ def _place(one: PlaceResult) -> tuple[str, ...]:
 def _show_capacities(found: Sequence[PlaceResult]) -> None:
     rows = []
     for one in found:
-        counts = [f"{of.devices}{'+' if of.bounded else ''}" for of in one.endings]
-        best = one.of(Ending.BEST)
-        counts[1] += f" ({best.window})"
-        rows.append((*_place(one), f"{one.tokens_per_s:.2f}", one.alone, *counts))
+        counts = {of.ending: f"{of.devices}{'+' if of.bounded else ''}" for of in one.endings}
+        counts[Ending.BEST] += f" ({one.of(Ending.BEST).window}, {one.closed_form})"
+        rows.append((*_place(one), f"{one.tokens_per_s:.2f}", *counts.values()))
     header = (
         *_PLACE,
         "tokens/s",
-        "target alone",
-        *(f"{ending} (its)" if ending is Ending.BEST else ending for ending in Ending),
+        *(f"{ending} (its, a closed form's)" if ending is Ending.BEST else ending for ending in Ending),
     )
-    note = "Promise: share of the speed of one device alone with its best chain. Target alone: a closed form."
+    note = "Promise: share of the speed of one device alone with its best chain. Best window: of those above 0."
     show_table("devices that keep the promise", header, rows, note)
 
 
 def _show_load(found: Sequence[PlaceResult], *, full: bool) -> None:
     rows = []
     for one in found:
-        runs = [of.full if full else of.light for of in one.endings]
+        runs = [one.load(ending, full=full) for ending in Ending]
         rows.append(
             (
                 *_place(one),
                 runs[0].devices,
                 *(
                     f"{run.goodput_tokens_per_s:.0f} {percent(run.late_share)} {1e3 * run.round_p50_s:.0f}"
-                    f" {run.sent_tokens:.1f} {run.accepted_fraction:.2f}"
+                    f" {1e3 * run.round_p99_s:.0f} {run.sent_tokens:.1f} {run.accepted_fraction:.2f}"
                     for run in runs
                 ),
             )
         )
-    devices = "all that the better fixed window serves" if full else "a quarter of that"
-    title = f"{devices}: tokens/s, late responses, median round in ms, tokens sent, accepted fraction"
+    devices = "all that the best window serves" if full else "a quarter of that"
+    title = f"{devices}: tokens/s, late responses, round p50 and p99 in ms, tokens sent, accepted fraction"
     show_table(title, (*_PLACE, "devices", *Ending), rows)
 
 
 def _show_balance(found: Sequence[PlaceResult]) -> None:
-    """Each rule over the better of both fixed windows, and over the whole one."""
+    """Each rule over fixed windows."""
     rows = []
-    bases: tuple[tuple[str, Sequence[Ending]], ...] = (
-        ("the better fixed window", FIXED),
-        ("the whole window", (Ending.WINDOW,)),
-    )
-    for (name, base), ending in product(bases, STOPPING):
-        measures: dict[str, Sequence[float | None]] = {
-            "capacity": [one.over(ending, base) for one in found],
-            "tokens/s, light": [one.goodput_over(ending, base, full=False) for one in found],
-            "tokens/s, full": [one.goodput_over(ending, base, full=True) for one in found],
-        }
-        for measure, ratios in measures.items():
-            shares = [share for share in ratios if share is not None]
-            if shares:
-                rows.append((f"{ending} over {name}", measure, *_balance(shares)))
+    for name, base in _BASES:
+        for ending in STOPPING:
+            measures: dict[str, Sequence[float | None]] = {
+                "capacity": [one.over(ending, base) for one in found],
+                "tokens/s, light": [one.goodput_over(ending, base, full=False) for one in found],
+                "tokens/s, full": [one.goodput_over(ending, base, full=True) for one in found],
+            }
+            for measure, ratios in measures.items():
+                shares = [share for share in ratios if share is not None]
+                if shares:
+                    rows.append((f"{ending} over {name}", measure, *_balance(shares)))
     header = ("", "of", "least", "median", "most", "better", "as good", "worse")
     show_table(f"over all places; within {percent(_NOISE)} is as good", header, rows)
 

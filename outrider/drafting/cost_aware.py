@@ -10,7 +10,7 @@ the verifier's row alone; to go on behind it costs the device's next step as wel
 what is not worth it now is worth it no more later: looking one token ahead is enough.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from outrider.contracts.price import DraftPrice
@@ -43,4 +43,4 @@ class WhileItPays:
 
     def behind(self, features: DraftFeatures) -> "WhileItPays":
         """See ``StopRule``."""
-        return replace(self, survival=self.survival * self.predictor.probability(features))
+        return WhileItPays(self.predictor, self.price, self.survival * self.predictor.probability(features))

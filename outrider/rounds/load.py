@@ -3,22 +3,34 @@
 Kept for each arm of the verifier's regime: what drafts cost under one tells nothing of another.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from outrider.contracts.cost import LinearCostModel
 from outrider.selection.arms import DRAFT, Arm
+from outrider.selection.load import VerifierLoad
 from outrider.selection.situation import VerifierView
-from outrider.selection.stop_prices import VerifierLoad
 
 _WEIGHT = 0.1  # of the newest round or batch
+
+
+@dataclass(slots=True, eq=False)
+class _Rounds:
+    """Averages over rounds."""
+
+    queue_s: float = 0.0
+    orchestration_s: float = 0.0
+
+    def count(self, queue_s: float, orchestration_s: float, weight: float) -> None:
+        self.queue_s += weight * (queue_s - self.queue_s)
+        self.orchestration_s += weight * (max(0.0, orchestration_s) - self.orchestration_s)
 
 
 @dataclass(slots=True, eq=False)
 class _Averages:
     """Of one arm."""
 
-    queue_s: float = 0.0
-    orchestration_s: float = 0.0
+    last_rounds: _Rounds = field(default_factory=_Rounds)
+    last_batches: _Rounds = field(default_factory=_Rounds)  # of rounds, each of which counts as its part of a batch
     batch_blocks: float = 1.0
     batch_s: float = 0.0
     rounds: int = 0  # since the arm was last begun; likewise ``batches``
@@ -40,9 +52,9 @@ class PresentLoad:
         """A round begun under an arm was committed: what it waited, and took beyond draft, link, queue and pass."""
         averages = self._of(arm)
         averages.rounds += 1
-        weight = max(_WEIGHT, 1.0 / (averages.rounds + 1))
-        averages.queue_s += weight * (queue_s - averages.queue_s)
-        averages.orchestration_s += weight * (max(0.0, orchestration_s) - averages.orchestration_s)
+        first = 1.0 / (averages.rounds + 1)
+        averages.last_rounds.count(queue_s, orchestration_s, max(_WEIGHT, first))
+        averages.last_batches.count(queue_s, orchestration_s, max(_WEIGHT / averages.batch_blocks, first))
 
     def batch(self, blocks: int, arm: Arm = DRAFT, took_s: float = 0.0) -> None:
         """A batch of so many blocks came back from the verifier, under the arm in use."""
@@ -60,16 +72,20 @@ class PresentLoad:
         averages = self._of(arm)
         return VerifierView(
             cost_model=cost_model,
-            queue_s=averages.queue_s,
+            queue_s=averages.last_rounds.queue_s,
             batch_blocks=averages.batch_blocks,
-            fixed_s=averages.orchestration_s,
-            batch_s=averages.batch_s,
+            fixed_s=averages.last_rounds.orchestration_s,
+            steady=self.lately(arm),
         )
 
     def lately(self, arm: Arm = DRAFT) -> VerifierLoad:
-        """The same for who has a cost model of another kind."""
+        """The same over the last batches with all of their rounds.
+
+        Ten rounds of a large batch waited alike: of what everybody is told at once they say too little.
+        """
         averages = self._of(arm)
-        return VerifierLoad(averages.queue_s, averages.batch_blocks, averages.batch_s, averages.orchestration_s)
+        rounds = averages.last_batches
+        return VerifierLoad(rounds.queue_s, averages.batch_blocks, averages.batch_s, rounds.orchestration_s)
 
     def _of(self, arm: Arm) -> _Averages:
         return self._arms.setdefault(arm, _Averages())

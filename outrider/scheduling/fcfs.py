@@ -1,6 +1,7 @@
 """First come, first served: blocks in order of arrival until the batch is full (the papers' SLED baseline)."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 import numpy as np
 
@@ -8,6 +9,8 @@ from outrider.contracts.cost import CostModel
 from outrider.scheduling.admission import GrowingBatch
 from outrider.scheduling.policy import BatchLimits, BatchPlan, PendingVerification, StopReason
 from outrider.scheduling.waiting_arrays import waiting_arrays
+
+_by_arrival = attrgetter("arrived_at_s", "generation", "round")
 
 
 class Fcfs:
@@ -23,7 +26,19 @@ class Fcfs:
         """Fill the batch in order of arrival, up to the first that does not fit; the oldest always goes."""
         if not pending:
             return BatchPlan((), (), StopReason.QUEUE_EMPTY)
+        if _all_fit(pending, limits):
+            return BatchPlan(tuple(sorted(pending, key=_by_arrival)), (), StopReason.QUEUE_EMPTY)
         batch = GrowingBatch(waiting_arrays(pending, limits), np.full(len(pending), np.inf), limits, cost_model)
         batch.force(0)
         batch.admit(np.arange(1, len(pending)), stop_at_first=True)
         return batch.plan()
+
+
+def _all_fit(pending: Sequence[PendingVerification], limits: BatchLimits) -> bool:
+    """Whether one pass holds all of them, as it mostly does: then there is nothing to look for."""
+    chunk, most_memory_blocks = limits.prefill_chunk_tokens, limits.max_memory_blocks
+    return (
+        len(pending) <= limits.max_blocks
+        and sum(min(block.cost.new_tokens, chunk) for block in pending) <= limits.max_new_tokens
+        and (most_memory_blocks is None or sum(block.memory_blocks for block in pending) <= most_memory_blocks)
+    )

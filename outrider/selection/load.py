@@ -15,6 +15,18 @@ for more than the batch that runs, w of them: then w batches would have to be sa
     load = 1 - (1 - min(1, 2 w) (1 - c / T)) / max(1, w)
 """
 
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierLoad:
+    """The verifier as it was lately."""
+
+    queue_s: float  # a block waited before its batch began
+    batch_blocks: float  # blocks per batch, >= 1
+    batch_s: float  # its passes took, prompts in them included; 0 if nobody measured
+    fixed_s: float  # seconds per round beyond draft, link, queue and forward pass
+
 
 def verifier_load(waited_batches: float, work_share: float) -> float:
     """Load in 0..1: 0 is idle, 1 is saturated.

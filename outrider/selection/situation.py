@@ -17,6 +17,7 @@ from outrider.protocols.protocol import RoundTerms
 from outrider.protocols.registry import PROTOCOLS
 from outrider.selection.acceptance import AcceptanceView
 from outrider.selection.arms import DRAFT, Arm
+from outrider.selection.load import VerifierLoad
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class VerifierView:
     queue_s: float  # what a block waited lately before its batch began
     batch_blocks: float  # blocks per batch lately, >= 1
     fixed_s: float  # seconds per round beyond draft, link, queue and forward pass
-    batch_s: float = 0.0  # a batch took lately, prompts in it included; 0 if nobody measured
+    steady: VerifierLoad | None = None  # the same over whole batches, for what everybody is told at once
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,21 +38,11 @@ from outrider.contracts.price import DraftPrice
 from outrider.link.latency import up_s
 from outrider.protocols.payload import expected_support
 from outrider.protocols.registry import PROTOCOLS, answer_bits
-from outrider.selection.load import verifier_load
+from outrider.selection.load import VerifierLoad, verifier_load
 from outrider.selection.situation import Estimate, RoundSituation
 
 _LEAST_ACCEPTANCE = 0.05  # so that a few rejections do not end drafting for good
 _MOST_LOAD = 0.999
-
-
-@dataclass(frozen=True, slots=True)
-class VerifierLoad:
-    """The verifier as it was lately."""
-
-    queue_s: float  # a block waited before its batch began
-    batch_blocks: float  # blocks per batch, >= 1
-    batch_s: float  # its passes took, prompts in them included; 0 if nobody measured
-    fixed_s: float  # seconds per round beyond draft, link, queue and forward pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +112,7 @@ def order_price(situation: RoundSituation, chosen: Estimate) -> DraftPrice | Non
         support = expected_support(params, wire.vocab_size)
         one, whole = (answer_bits(DraftPlan(plan.protocol, tokens), wire, support) for tokens in (1, plan.window + 1))
         link_s = (whole - one) / plan.window * up_s(drafter.csi, 1.0)
-    load = VerifierLoad(verifier.queue_s, verifier.batch_blocks, verifier.batch_s, verifier.fixed_s)
+    load = verifier.steady or VerifierLoad(verifier.queue_s, verifier.batch_blocks, 0.0, verifier.fixed_s)
     cached_tokens = max(situation.position - 1, 0)
     exact = draft_price(verifier.cost_model, load, lately, cached_tokens, Further(drafter.step_s, link_s))
     return DraftPrice.at_levels(*exact.levels)

@@ -29,6 +29,7 @@ class SimulatedDevice:
     round: int = 0  # counts over all its responses
     done: bool = True  # no response is under way
     draft: Draft = NO_DRAFT  # of the present round
+    name: str = field(init=False)  # by which policies and records know it
     promised: RoundAccount = field(init=False)
     prompt_tokens: int = 0
     output_tokens: int = 0
@@ -47,15 +48,14 @@ class SimulatedDevice:
     arm: Arm = DRAFT  # in use when the round was begun
     worth_above: float | None = None  # of its draft, where its cut was fixed when it was ordered
 
+    def __post_init__(self) -> None:
+        """Name it."""
+        self.name = device_name(self.number)
+
     @property
     def number(self) -> int:
         """Over all groups."""
         return self.account.results.device
-
-    @property
-    def name(self) -> str:
-        """By which policies and records name it."""
-        return device_name(self.number)
 
     def pending(self) -> PendingVerification:
         """Its block, as the scheduling policy sees it."""
@@ -94,7 +94,8 @@ class SimulatedDevice:
     @property
     def prefix_tokens(self) -> int:
         """Positions still to compute that go in chunks."""
-        return max(0, self.pending().cost.new_tokens - self.own_rows)
+        assert self.verification is not None
+        return max(0, self.verification.cost.new_tokens - self.draft.nodes - 1)
 
     @property
     def goes_on(self) -> bool:

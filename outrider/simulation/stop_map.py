@@ -6,13 +6,13 @@ the draft that suits it best, so that it can be kept everywhere: a *slow* one lo
 that counts, a *fast* one leaves it to few devices, for whom every second of a round counts.
 
 Each rule is asked for its capacity (WISP eq. 20), and run with two numbers of devices that are the same for all: a
-quarter, and all of what the better fixed window can serve.
+quarter, and all of what the best window that drafts can serve. What a rule is compared with is the fixed window that is
+best in these runs, for each of the three by itself, and the target alone.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -21,14 +21,14 @@ from outrider.contracts.slo import SloClass
 from outrider.costs.profiles import read_profile
 from outrider.drafting.stops import SendAndStop, StopBefore
 from outrider.simulation.acceptance_models import Predictor
-from outrider.simulation.capacity import capacity
+from outrider.simulation.best_window import Promise, Runs, Windows
 from outrider.simulation.experiment import Measure, worst_rate
-from outrider.simulation.planning import Draft, best_draft, chains, fastest_draft, target_alone
+from outrider.simulation.planning import Draft, Outlook, best_draft, chains, fastest_draft, target_alone
 from outrider.simulation.published import TABLE_12
 from outrider.simulation.results import SimulationResults
 from outrider.simulation.roofline import HARDWARE, MEMORY_SHARE, MODELS, RooflineCostModel
 from outrider.simulation.run import simulate
-from outrider.simulation.scenario import DeviceGroup, Scenario, VerifierModel
+from outrider.simulation.scenario import DeviceGroup, VerifierModel
 from outrider.simulation.settings import Costs, Settings, Variant, group_of, preset, scenario_of, verifier_of
 from outrider.simulation.stopping import AS_TOLD, Calibrated, Stopping
 
@@ -37,7 +37,6 @@ _WITHOUT_LIMIT = 100_000_000
 _A100, _MODEL = HARDWARE["a100-80gb"], MODELS["qwen3-32b"]
 _LIGHT = 0.25
 _EMBEDDED_WINDOW = 8
-_LEAST_RESPONSES = 150  # of a run: with fewer a rate of violations says little
 
 # Table 12, but for what its authors' engine takes to read a cached token: here the card's own bandwidth.
 FLASH = replace(TABLE_12, seconds_per_cached_token=_MODEL.kv_bytes_per_token / (MEMORY_SHARE * _A100.bytes_per_s))
@@ -46,14 +45,15 @@ FLASH = replace(TABLE_12, seconds_per_cached_token=_MODEL.kv_bytes_per_token / (
 class Ending(StrEnum):
     """What ends a draft."""
 
+    ALONE = "target alone"  # a window of 0
     WINDOW = "whole window"
-    BEST = "best window"  # the closed form's choice for that promise
+    BEST = "best window"  # above 0; of each figure the one that is best in it
     BEFORE = "stop before"  # WISP eq. 25, at its own recall
     SENT = "send and stop"
     PRICED = "while it pays"
 
 
-FIXED = (Ending.WINDOW, Ending.BEST)
+FIXED = (Ending.ALONE, Ending.BEST)
 STOPPING = (Ending.BEFORE, Ending.SENT, Ending.PRICED)
 
 
@@ -75,8 +75,9 @@ class Place:
     promise: float  # share of the speed of one device alone
     auc: float  # of the predictor
     seed: int = 0
-    responses: float = 1.0
-    resolution: float = 0.02
+    responses: float = 0.5  # of each device, behind the warm-up, and no fewer than so many in all
+    least_responses: int = 150
+    resolution: float = 0.03
 
     @property
     def tokens_per_s(self) -> float:
@@ -95,18 +96,13 @@ class Place:
     def _group(self, tokens_per_s: float) -> DeviceGroup:
         return group_of(self.case.settings, SloClass("promised", tokens_per_s), 1)
 
-    def best_window(self, tokens_per_s: float) -> int:
-        """The chain with which most devices keep a speed, by the closed form."""
-        return best_draft(self._group(tokens_per_s), self.verifier, tokens_per_s, self._chains).draft.window
+    def best_chain(self, tokens_per_s: float) -> Outlook:
+        """With which most devices keep a speed, by the closed form."""
+        return best_draft(self._group(tokens_per_s), self.verifier, tokens_per_s, self._chains)
 
     def alone(self, tokens_per_s: float) -> int:
         """Responses that keep a speed without any drafts, by the closed form."""
         return int(target_alone(self._group(tokens_per_s), self.verifier, tokens_per_s).devices)
-
-    def guess(self, tokens_per_s: float) -> int:
-        """Where to begin looking for a capacity."""
-        best = best_draft(self._group(tokens_per_s), self.verifier, tokens_per_s, self._chains)
-        return max(1, min(int(best.devices), _MOST_DEVICES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +110,7 @@ class LoadFigures:
     """One run."""
 
     devices: int
+    window: int  # at most drafted
     goodput_tokens_per_s: float
     tokens_per_s: float  # of a response, mean
     late_share: float  # of responses
@@ -129,7 +126,7 @@ class EndingResult:
     """One rule in one place."""
 
     ending: Ending
-    window: int  # at most drafted
+    window: int  # at most drafted, by the devices of that capacity
     devices: int  # capacity
     bounded: bool  # as many as were tried: there may be more
     light: LoadFigures
@@ -146,7 +143,7 @@ class PlaceResult:
     acceptance: float
     draft_tokens_per_s: float
     auc: float
-    alone: int  # responses kept without drafts
+    closed_form: int  # the window above 0 that should serve most
     endings: tuple[EndingResult, ...]
 
     def of(self, ending: Ending) -> EndingResult:
@@ -160,8 +157,12 @@ class PlaceResult:
 
     def goodput_over(self, ending: Ending, base: Sequence[Ending], *, full: bool) -> float:
         """The same of goodput, with equally many devices."""
-        ours, *others = ((one.full if full else one.light) for one in map(self.of, (ending, *base)))
+        ours, *others = (self.load(one, full=full) for one in (ending, *base))
         return ours.goodput_tokens_per_s / max(one.goodput_tokens_per_s for one in others)
+
+    def load(self, ending: Ending, *, full: bool) -> LoadFigures:
+        """One rule's run with as many devices as the best window serves (``full``), or a quarter of these."""
+        return self.of(ending).full if full else self.of(ending).light
 
 
 COSTS = ("table 12", "flash", "embedded", "roofline")
@@ -182,32 +183,48 @@ def cost_cases(profile: Path | None) -> tuple[CostCase, ...]:
     )
 
 
-def places(cases: Sequence[CostCase], seed: int, *, quick: bool) -> Iterator[Place]:
-    """The map's cells, case by case. WISP's operating point is one of a signal whose AUC is 0.767."""
-    acceptances: Sequence[float] = (0.6, 0.875) if quick else (0.5, 0.7, 0.875)
-    speeds: Sequence[float] = (15.0, 50.0) if quick else (10.0, 20.0, 50.0)
-    promises: Sequence[float] = (0.6,) if quick else (0.3, 0.7)
-    aucs: Sequence[float] = (0.767,) if quick else (0.767, 0.9)
-    place = partial(Place, seed=seed, responses=0.5 if quick else 1.5, resolution=0.06 if quick else 0.015)
-    for case, auc, promise, acceptance, speed in product(cases, aucs, promises, acceptances, speeds):
-        settings = replace(case.settings, token_acceptance=acceptance, draft_tokens_per_s=speed)
-        if quick:  # half as long: a quarter of the work
-            halves = (settings.prompt_tokens // 2, settings.output_tokens // 2)
-            settings = replace(settings, prompt_tokens=halves[0], output_tokens=halves[1])
-        yield place(replace(case, settings=settings), promise, auc)
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """What the map's cells are laid out over, beside cost models."""
+
+    promises: Sequence[float] = (0.6, 0.3)
+    acceptances: Sequence[float] = (0.5, 0.7, 0.875)
+    draft_speeds: Sequence[float] = (10.0, 20.0, 50.0)  # tokens/s
+    auc: float = 0.767  # of a signal of which WISP's operating point is one
+    resolution: float = 0.03
+
+
+QUICK = Grid(promises=(0.6,), acceptances=(0.6, 0.875), draft_speeds=(15.0, 50.0), resolution=0.06)
+
+
+def places(cases: Sequence[CostCase], grid: Grid, seed: int) -> Iterator[Place]:
+    """The map's cells, case by case; responses are half as long as the settings say, which is a quarter of the work."""
+    for case, promise, acceptance, speed in product(cases, grid.promises, grid.acceptances, grid.draft_speeds):
+        settings = replace(
+            case.settings,
+            token_acceptance=acceptance,
+            draft_tokens_per_s=speed,
+            prompt_tokens=case.settings.prompt_tokens // 2,
+            output_tokens=case.settings.output_tokens // 2,
+        )
+        yield Place(replace(case, settings=settings), promise, grid.auc, seed, resolution=grid.resolution)
 
 
 def run_place(place: Place) -> PlaceResult:
     """All rules; a pure function of the place."""
-    speed, settings = place.tokens_per_s, place.case.settings
-    searches = {ending: _Search(place, ending, speed) for ending in Ending}
-    guess, found = place.guess(speed), dict[Ending, tuple[int, bool]]()
-    for ending, search in searches.items():
-        served = capacity(search.rate, settings.epsilon, _MOST_DEVICES, guess, place.resolution)
-        found[ending] = served.devices, served.bounded
-        guess = served.devices or guess
-    full = max(1, *(found[ending][0] for ending in FIXED))
-    light = max(1, round(_LIGHT * full))
+    speed, settings, chain = place.tokens_per_s, place.case.settings, place.best_chain(place.tokens_per_s)
+    closed_form, longest, guess = chain.draft.window, settings.window, int(chain.devices)
+    windows = windows_of(place, speed)
+    best = windows.serving_most(closed_form, guess)
+    full = best.capacity(guess).devices
+    whole = windows[longest]
+    if whole.capacity(full).devices > full:
+        best, full = whole, whole.capacity(full).devices
+    loads = max(1, round(_LIGHT * full)), max(1, full)
+    most_brought = [windows.bringing_most(best.window, devices) for devices in loads]
+    ways = {Ending.ALONE: (windows[0],) * 3, Ending.WINDOW: (whole,) * 3, Ending.BEST: (best, *most_brought)}
+    ways |= {ending: (_runs(place, speed, longest, ending),) * 3 for ending in STOPPING}
+    alone = place.alone(speed)
     return PlaceResult(
         case=place.case.name,
         promise=place.promise,
@@ -215,71 +232,69 @@ def run_place(place: Place) -> PlaceResult:
         acceptance=settings.token_acceptance,
         draft_tokens_per_s=settings.draft_tokens_per_s,
         auc=place.auc,
-        alone=place.alone(speed),
+        closed_form=closed_form,
         endings=tuple(
-            EndingResult(ending, search.group.window, *found[ending], search.figures(light), search.figures(full))
-            for ending, search in searches.items()
+            _result(ending, way, loads, alone if ending is Ending.ALONE else full) for ending, way in ways.items()
         ),
     )
 
 
-class _Search:
-    """Runs of one rule in one place, each made once."""
+def windows_of(place: Place, tokens_per_s: float) -> Windows:
+    """Runs of every fixed window, where so much is promised."""
+    return Windows(place.case.settings.window, lambda window: _runs(place, tokens_per_s, window))
 
-    def __init__(self, place: Place, ending: Ending, tokens_per_s: float) -> None:
-        self._place, self._ending, self._speed = place, ending, tokens_per_s
-        self._best = place.best_window(tokens_per_s) if ending is Ending.BEST else 0
-        self._runs: dict[int, SimulationResults] = {}
 
-    @property
-    def group(self) -> DeviceGroup:
-        """The devices."""
-        return self._scenario(1).groups[0]
+def _runs(place: Place, tokens_per_s: float, window: int, ending: Ending = Ending.WINDOW) -> Runs:
+    """Of a window at most, with what ends drafts in it."""
+    case = place.case
+    first_token_s, stopping = case.settings.first_token_s, _stopping(place, ending)
 
-    def rate(self, devices: int) -> float:
-        """Of violations: 1 where a first token takes too long."""
-        found = self._run(devices)
-        slow_start = found.first_token_times.p99_s > self._place.case.settings.first_token_s
+    def violation_rate(found: SimulationResults) -> float:
+        slow_start = found.first_token_times.p99_s > first_token_s
         return 1.0 if slow_start else worst_rate(found, Measure.RESPONSE)
 
-    def figures(self, devices: int) -> LoadFigures:
-        """Of a run with so many."""
-        found = self._run(devices)
-        promised, rounds = found.promised, max(found.promised.rounds, 1)
-        return LoadFigures(
-            devices=devices,
-            goodput_tokens_per_s=found.goodput_tokens_per_s,
-            tokens_per_s=promised.achieved_tokens_per_s or 0.0,
-            late_share=promised.response_violation_rate,
-            round_p50_s=found.round_times.p50_s,
-            round_p99_s=found.round_times.p99_s,
-            sent_tokens=promised.drafted_tokens / rounds,
-            accepted_fraction=promised.accepted_tokens / max(promised.drafted_tokens, 1),
-            busy_share=found.busy_share,
-        )
+    def simulated(devices: int) -> SimulationResults:
+        responses = max(place.responses, place.least_responses / devices)
+        made = scenario_of(case.settings, case.costs, Variant.KV, (tokens_per_s,), devices, place.seed, responses)
+        groups = tuple(replace(group, window=window, stopping=stopping) for group in made.groups)
+        return simulate(replace(made, groups=groups))
 
-    def _run(self, devices: int) -> SimulationResults:
-        if devices not in self._runs:
-            self._runs[devices] = simulate(self._scenario(devices))
-        return self._runs[devices]
+    return Runs(window, Promise(violation_rate, case.settings.epsilon, _MOST_DEVICES, place.resolution), simulated)
 
-    def _scenario(self, devices: int) -> Scenario:
-        case, place = self._place.case, self._place
-        responses = max(place.responses, _LEAST_RESPONSES / devices)
-        made = scenario_of(case.settings, case.costs, Variant.KV, (self._speed,), devices, place.seed, responses)
-        return replace(made, groups=tuple(self._ended(group) for group in made.groups))
 
-    def _ended(self, group: DeviceGroup) -> DeviceGroup:
-        ending, predictor = self._ending, Calibrated(self._place.auc)
-        if ending is Ending.WINDOW:
-            return group
-        if ending is Ending.BEST:
-            return replace(group, window=self._best)
-        if ending is Ending.PRICED:
-            return replace(group, stopping=Stopping(predictor))
-        rule = StopBefore if ending is Ending.BEFORE else SendAndStop
-        threshold = predictor.threshold(self._place.case.settings.token_acceptance, Predictor().recall)
-        return replace(group, stopping=Stopping(predictor, rule(AS_TOLD, threshold)))
+def _stopping(place: Place, ending: Ending) -> Stopping | None:
+    if ending not in STOPPING:
+        return None
+    predictor = Calibrated(place.auc)
+    if ending is Ending.PRICED:
+        return Stopping(predictor)
+    rule = StopBefore if ending is Ending.BEFORE else SendAndStop
+    threshold = predictor.threshold(place.case.settings.token_acceptance, Predictor().recall)
+    return Stopping(predictor, rule(AS_TOLD, threshold))
+
+
+def _result(ending: Ending, ways: tuple[Runs, ...], loads: tuple[int, int], guess: int) -> EndingResult:
+    """``ways`` of drafting: for capacity and for each load."""
+    served = ways[0].capacity(guess)
+    light, full = (_figures(way, devices) for way, devices in zip(ways[1:], loads, strict=True))
+    return EndingResult(ending, ways[0].window, served.devices, served.bounded, light, full)
+
+
+def _figures(runs: Runs, devices: int) -> LoadFigures:
+    found = runs[devices]
+    promised, rounds = found.promised, max(found.promised.rounds, 1)
+    return LoadFigures(
+        devices=devices,
+        window=runs.window,
+        goodput_tokens_per_s=found.goodput_tokens_per_s,
+        tokens_per_s=promised.achieved_tokens_per_s or 0.0,
+        late_share=promised.response_violation_rate,
+        round_p50_s=found.round_times.p50_s,
+        round_p99_s=found.round_times.p99_s,
+        sent_tokens=promised.drafted_tokens / rounds,
+        accepted_fraction=promised.accepted_tokens / max(promised.drafted_tokens, 1),
+        busy_share=found.busy_share,
+    )
 
 
 def _alike(model: LinearCostModel) -> Costs:

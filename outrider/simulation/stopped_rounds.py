@@ -13,7 +13,7 @@ from outrider.simulation.drafted_rounds import NO_DRAFT, Draft, GroupDrafts, Mod
 from outrider.simulation.stopping import AS_TOLD, Stopping, ToldFeatures
 
 _FLAGS = 2  # purpose of chance
-_WEIGHT = 0.02  # of the newest round of a group, at least
+_WEIGHT = 0.02  # of the newest rounds of a group, as many as a batch has
 _PRIOR_ROUNDS = 2
 
 
@@ -43,7 +43,7 @@ class GroupPrices:
     def learn(self, exchange_s: float, sent: int, accepted: int) -> None:
         """A round's verdict is known."""
         self._rounds += 1
-        weight = max(_WEIGHT, 1.0 / self._rounds)
+        weight = max(_WEIGHT / self._load.lately().batch_blocks, 1.0 / self._rounds)
         self._exchange_s += weight * (exchange_s - self._exchange_s)
         self._sent += weight * (sent - self._sent)
         self._committed += weight * (accepted + 1 - self._committed)

@@ -34,3 +34,16 @@ def test_an_arm_that_is_begun_anew_soon_forgets_what_it_was() -> None:
 def test_a_new_service_is_idle() -> None:
     view = PresentLoad().view(DEFAULT_COST_MODEL, NONE)
     assert (view.queue_s, view.fixed_s, view.batch_blocks) == (0.0, 0.0, 1.0)
+
+
+def test_what_everybody_is_told_is_of_all_rounds_of_some_batches() -> None:
+    """Ten blocks that waited alike are one batch: they say less than the three before it."""
+    load = PresentLoad()
+    for waited_s in (0.2, 0.2, 0.2, 0.8):
+        load.batch(10, DRAFT, 0.4)
+        for _ in range(10):
+            load.round(waited_s, 0.0, DRAFT)
+    ours, last_rounds = load.lately(DRAFT), load.view(DEFAULT_COST_MODEL, DRAFT)
+    assert ours.queue_s < 0.4
+    assert last_rounds.queue_s > 0.55
+    assert (ours.batch_s, ours.batch_blocks) == pytest.approx((0.4, 10.0), rel=0.3)

@@ -3,6 +3,7 @@ import pytest
 from outrider.simulation.drafted_rounds import NO_DRAFT, Draft, GroupDrafts, ModelledDevice
 from outrider.simulation.lengths import Lengths
 from outrider.simulation.scenario import DeviceGroup
+from tests.unit.simulation.long_response import mean_tokens, rounds_of
 from tests.unit.simulation.scenarios import group
 
 TOKENS = 60_000
@@ -10,19 +11,7 @@ TOKENS = 60_000
 
 def rounds(drafting: DeviceGroup, seed: int = 1) -> list[Draft]:
     """Every round of one long response."""
-    device = ModelledDevice(GroupDrafts(drafting), 0, seed, None, speculates=True, remote=True)
-    response = device.begin()
-    assert response is not None
-    made, committed = [], 1
-    while committed < response.output_tokens:
-        made.append(device.draft(committed, response.output_tokens - committed, None))
-        committed += made[-1].accepted + 1
-    assert committed == response.output_tokens  # a draft never runs past the end
-    return made
-
-
-def mean_tokens(made: list[Draft]) -> float:
-    return sum(draft.accepted + 1 for draft in made) / len(made)
+    return rounds_of(ModelledDevice(GroupDrafts(drafting), 0, seed, None, speculates=True, remote=True))
 
 
 @pytest.mark.parametrize(("chance", "window"), [(0.5, 2), (0.8, 4), (0.95, 8)])

@@ -16,6 +16,7 @@ from outrider.simulation.run import simulate
 from outrider.simulation.scenario import DeviceGroup
 from outrider.simulation.stopped_rounds import GroupPrices, StoppingDevice
 from outrider.simulation.stopping import AS_TOLD, Calibrated, Stopping, flagging
+from tests.unit.simulation.long_response import mean_tokens, rounds_of
 from tests.unit.simulation.scenarios import TABLE_12, TENTH, crowd, group, scenario, verifier
 
 TOKENS = 40_000
@@ -29,19 +30,7 @@ def rounds(drafting: DeviceGroup, stopping: Stopping | None = None, costs: Linea
         assert drafting.predictor is not None
         stopping = flagging(drafting.predictor)
     prices = GroupPrices(drafts, costs, PresentLoad())
-    device = StoppingDevice(drafts, stopping, prices, 0, 1, None, speculates=True, remote=True)
-    response = device.begin()
-    assert response is not None
-    made, committed = [], 1
-    while committed < response.output_tokens:
-        made.append(device.draft(committed, response.output_tokens - committed, None))
-        committed += made[-1].accepted + 1
-    assert committed == response.output_tokens  # a draft never runs past the end
-    return made
-
-
-def mean_tokens(made: list[Draft]) -> float:
-    return sum(draft.accepted + 1 for draft in made) / len(made)
+    return rounds_of(StoppingDevice(drafts, stopping, prices, 0, 1, None, speculates=True, remote=True))
 
 
 def long(**changes: object) -> DeviceGroup:

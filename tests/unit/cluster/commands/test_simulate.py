@@ -1,6 +1,5 @@
 import json
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,12 @@ from outrider.simulation.published import SPEEDS_TOKENS_PER_S as SPEEDS
 from outrider.simulation.results import ClassResults, PlanePoint
 from outrider.simulation.settings import Variant
 from outrider.simulation.stop_map import (
-    FIXED,
     STOPPING,
+    Ending,
     EndingResult,
     LoadFigures,
     PlaceResult,
     cost_cases,
-    places,
 )
 
 SCENARIO = """
@@ -152,32 +150,35 @@ def test_capacity_draws_three_plots(tmp_path: Path) -> None:
 
 
 def of_a_place(devices: int, goodput: float) -> PlaceResult:
-    """Windows serve 10, and 1000 tokens/s; rules that stop the given."""
-    run = LoadFigures(10, 1000.0, 9.0, 0.05, 0.3, 0.6, 4.0, 0.7, 0.9)
-    endings = tuple(EndingResult(ending, 8, 10, False, run, run) for ending in FIXED)
+    """The target alone serves 7, windows 10, and 1000 tokens/s; rules that stop the given."""
+    run = LoadFigures(10, 8, 1000.0, 9.0, 0.05, 0.3, 0.6, 4.0, 0.7, 0.9)
+    kept = {Ending.ALONE: 7, Ending.WINDOW: 10, Ending.BEST: 10}
+    endings = tuple(EndingResult(ending, 8, count, False, run, run) for ending, count in kept.items())
     stopped = replace(run, goodput_tokens_per_s=goodput)
     endings += tuple(EndingResult(ending, 8, devices, False, stopped, stopped) for ending in STOPPING)
-    return PlaceResult("table 12", 0.5, 8.0, 0.875, 50.0, 0.767, 7, endings)
+    return PlaceResult("table 12", 0.5, 8.0, 0.875, 50.0, 0.767, 6, endings)
 
 
 def test_stops_prints_what_each_rule_wins_and_loses(capsys: pytest.CaptureFixture[str]) -> None:
     show_stops(cost_cases(None), [of_a_place(12, 900.0), of_a_place(8, 1020.0)])
     printed = " ".join(capsys.readouterr().out.split())
-    assert "table 12 0.767 0.5 0.875 50 8.00 7 10 10 (8) 12 12 12" in printed
-    assert "while it pays over the better fixed window capacity 0.80 1.00 1.20 1 0 1" in printed
-    assert "while it pays over the better fixed window tokens/s, full 0.90 0.96 1.02 0 1 1" in printed
+    assert "table 12 0.767 0.5 0.875 50 8.00 7 10 10 (8, 6) 12 12 12" in printed
+    assert "while it pays over the best window capacity 0.80 1.00 1.20 1 0 1" in printed
+    assert "while it pays over the best window or none tokens/s, full 0.90 0.96 1.02 0 1 1" in printed
+    assert "900 5.0 % 300 600 4.0 0.70" in printed
 
 
 def test_stops_draws_a_plot(tmp_path: Path) -> None:
-    plot_stops(tmp_path, [of_a_place(12, 900.0), of_a_place(8, 1020.0)])
+    other = replace(of_a_place(8, 1020.0), case="flash", acceptance=0.5)
+    nobody = tuple(replace(one, devices=0) for one in other.endings)
+    plot_stops(tmp_path, [of_a_place(12, 900.0), other, replace(other, draft_tokens_per_s=15.0, endings=nobody)])
     assert [drawn.name for drawn in tmp_path.glob("*.png")] == ["stops.png"]
 
 
 def test_stops_is_a_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Over two places, which are not run."""
-    monkeypatch.setattr(simulate, "places", lambda cases, seed, *, quick: islice(places(cases, seed, quick=quick), 2))
+    """Over two places with either cost model, which are not run."""
     monkeypatch.setattr(simulate, "run_place", lambda place: replace(of_a_place(12, 900.0), auc=place.auc))
     figures = tmp_path / "stops.json"
     assert (
@@ -191,6 +192,10 @@ def test_stops_is_a_command(
                 "embedded",
                 "--seed",
                 "4",
+                "--acceptances",
+                "0.7",
+                "--auc",
+                "0.9",
                 "--json",
                 str(figures),
                 "--plots",
@@ -200,8 +205,10 @@ def test_stops_is_a_command(
         == 0
     )
     written = json.loads(figures.read_text(encoding="utf-8"))
-    assert (written["seed"], written["quick"], len(written["places"])) == (4, True, 2)
+    assert (written["seed"], len(written["places"])) == (4, 4)
+    assert written["grid"]["acceptances"] == [0.7]
     assert set(written["sources"]) == {"table 12", "embedded"}
+    assert [one["auc"] for one in written["places"]] == [0.9] * 4
     assert "devices that keep the promise" in capsys.readouterr().out
 
 
