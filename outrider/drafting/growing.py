@@ -20,10 +20,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import fsum
 
+from outrider.contracts.drafting import Child
 from outrider.contracts.errors import ParameterError
 from outrider.drafting.cost_aware import DraftPrice
-
-Child = tuple[int, float]  # a token, and the probability that it is the target's choice behind its parent
 
 
 @dataclass(frozen=True, slots=True)

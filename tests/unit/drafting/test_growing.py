@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from outrider.contracts.drafting import Child
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.tree import node_depths, node_paths
 from outrider.drafting.cost_aware import DraftPrice
-from outrider.drafting.growing import Child, GrowingTree
+from outrider.drafting.growing import GrowingTree
 
 Table = Callable[[tuple[int, ...]], list[Child]]
 SEEDS, ROWS, VOCAB, DEPTH = st.integers(0, 2**32), st.integers(1, 12), 3, 5
