@@ -22,7 +22,7 @@ from math import fsum
 
 from outrider.contracts.drafting import Child
 from outrider.contracts.errors import ParameterError
-from outrider.drafting.cost_aware import DraftPrice
+from outrider.contracts.price import DraftPrice
 
 
 @dataclass(frozen=True, slots=True)

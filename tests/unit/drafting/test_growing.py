@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from outrider.contracts.drafting import Child
 from outrider.contracts.errors import ParameterError
+from outrider.contracts.price import DraftPrice
 from outrider.contracts.tree import node_depths, node_paths
-from outrider.drafting.cost_aware import DraftPrice
 from outrider.drafting.growing import GrowingTree
 
 Table = Callable[[tuple[int, ...]], list[Child]]
