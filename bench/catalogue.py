@@ -14,6 +14,7 @@ _MODULES = {
     "paper": "bench.papers.command",
     "protocols": "bench.protocols.command",
     "regime": "bench.regime.command",
+    "trees": "bench.trees.command",
 }
 BENCHES = tuple(_MODULES)
 
