@@ -15,6 +15,7 @@ _MODULES = {
     "protocols": "bench.protocols.command",
     "regime": "bench.regime.command",
     "stops": "bench.stops.command",
+    "trees": "bench.trees.command",
 }
 BENCHES = tuple(_MODULES)
 

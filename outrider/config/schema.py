@@ -24,7 +24,7 @@ from outrider.documents.names import NameIn
 from outrider.drafting.stopping import STOP_KINDS
 from outrider.engines.registry import DRAFTERS, VERIFIERS
 from outrider.link.profiles import PROFILES
-from outrider.protocols.registry import PROTOCOLS
+from outrider.protocols.registry import PROTOCOLS, growing_protocols
 from outrider.scheduling.registry import SCHEDULING
 from outrider.selection.arms import ARMS, USUAL_ARMS
 from outrider.selection.registry import SELECTION
@@ -214,6 +214,7 @@ class SpeculationConfig:
     k_max: Annotated[int, Field(strict=True, ge=1, le=64)] = 16
     window: Window | None = None
     expansion: tuple[Siblings, ...] = ()
+    rows: Annotated[int, Field(strict=True, ge=0, le=64)] = 0
     drafts_ahead: bool = True
     lookup_window: Annotated[int, Field(strict=True, ge=0, le=MAX_LOOKUP_TOKENS)] = DEFAULT_LOOKUP_TOKENS
     lookup_store_tokens: Annotated[int, Field(strict=True, ge=0, le=2**24)] = 0
@@ -228,6 +229,17 @@ class SpeculationConfig:
             raise ConfigError("expansion", f"as many numbers as window ({self.window})", list(self.expansion))
         if sum(accumulate(self.expansion, mul)) > self.k_max:
             raise ConfigError("expansion", f"a tree of at most k_max ({self.k_max}) tokens", list(self.expansion))
+        if self.rows:
+            self._check_grown()
+
+    def _check_grown(self) -> None:
+        """Refuse a tree that cannot grow."""
+        if not PROTOCOLS[self.protocols[0]].grows:
+            needed = f"0, or {' or '.join(growing_protocols())} as the first of protocols"
+            raise ConfigError("rows", needed, self.rows)
+        if self.expansion or not 1 <= (self.window or 0) <= self.rows <= self.k_max:
+            needed = f"a number of window ({self.window}) to k_max ({self.k_max}) and no expansion, or 0"
+            raise ConfigError("rows", needed, self.rows)
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)

@@ -10,6 +10,10 @@ from outrider.contracts.price import DraftPrice
 from outrider.contracts.requests import GenerationId, ProtocolName
 from outrider.contracts.verifying import KvUsage, OpenGeneration
 
+Child = tuple[
+    int, float
+]  # a token, and the probability that it is the target's choice behind what it is drafted behind
+
 
 @dataclass(frozen=True, slots=True)
 class DraftPlan:
@@ -18,10 +22,18 @@ class DraftPlan:
     protocol: ProtocolName  # decides what the tokens are drawn from and what crosses the link
     window: int  # tokens on the longest path, 0..K_max; 0 only brings the drafter's KV up to date
     expansion: tuple[int, ...] = ()  # children by depth, ``window`` numbers (TSLT definition 4.5); () is a chain
+    rows: int = 0  # if any: nodes, at most, of a tree that the device grows where it is sure (``drafting.growing``)
+
+    @property
+    def is_tree(self) -> bool:
+        """Whether a block says its nodes' parents."""
+        return bool(self.expansion or self.rows)
 
     @property
     def nodes(self) -> int:
         """Tokens in a full block."""
+        if self.rows:
+            return self.rows
         return sum(accumulate(self.expansion, mul)) if self.expansion else self.window
 
 

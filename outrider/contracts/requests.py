@@ -188,6 +188,7 @@ class PlanEstimate:
     expansion: tuple[int, ...]
     seconds_per_token: float
     expected_tokens: float
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +228,7 @@ class GenerationRequest:
     window: int | None = None  # fixed draft window for this request; None: the coordinator chooses
     protocol: ProtocolName | None = None  # fixed for this request; None: the coordinator chooses in every round
     expansion: tuple[int, ...] = ()  # fixed tree shape, ``window`` numbers; () leaves it to the coordinator
+    rows: int = 0  # if any: nodes, at most, of trees that grow where the drafter is sure, ``window`` deep
     lookup: int | None = None  # most tokens looked up in the text itself, 0: none; None: the coordinator chooses
     tenant: str = ""  # whose earlier responses may be looked through, and this one by; "": nobody's
     reproducible: bool = True

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, TypeVar
 
-from outrider.contracts.drafting import Draft, DraftPlan, DraftRequest
-from outrider.contracts.errors import MessageError
+from outrider.contracts.drafting import Child, Draft, DraftPlan, DraftRequest
+from outrider.contracts.errors import MessageError, UnsupportedBlockError
 from outrider.contracts.exchanged import Deferral, DraftDistribution, FloatRow, IntRow, WireFormat
 from outrider.contracts.link import Csi
 from outrider.contracts.requests import ProtocolName, SamplingParams
@@ -145,6 +145,8 @@ class DraftProtocol(ABC):
         code: on the wire; never given to another protocol.
         chains: its messages carry chains; one that does not drafts a chain as a tree of single children.
         trees: its messages carry token trees.
+        grows: which of a tree's nodes are sent may be decided once they are known, as its output is the target's own
+            choice whatever is drafted.
         reproducible: the output is, token for token, what the target alone makes of a request's seed.
         draws_as_target: an only child is drawn as the target itself would draw it, so that an engine may draw it with
             the target's sampler, and nothing of the row is sent.
@@ -156,6 +158,7 @@ class DraftProtocol(ABC):
     code: ClassVar[int]
     chains: ClassVar[bool] = True
     trees: ClassVar[bool] = False
+    grows: ClassVar[bool] = False
     reproducible: ClassVar[bool] = False
     draws_as_target: ClassVar[bool] = False
     judged: ClassVar[bool] = False
@@ -203,6 +206,14 @@ class DraftProtocol(ABC):
     @abstractmethod
     def draw_sampled(self, rows: Sequence[DraftRow], layer: Layer) -> list[DrawnRow]:
         """From rounded rows, for the others."""
+
+    def children(self, rows: Sequence[DraftRow], layer: Layer) -> list[list[Child]]:  # noqa: ARG002 (what others need)
+        """The children that nodes of a growing tree may have, from the rows behind them.
+
+        Of a row the ``layer.children`` likeliest to be the target's choice, best first, each with that probability. An
+        ``UnsupportedBlockError`` of a protocol that grows none.
+        """
+        raise UnsupportedBlockError(f"{self.name} grows no trees: what it draws is to be sent")
 
     def distribution(self, rows: Sequence[DrawnRow], wire: WireFormat, params: SamplingParams) -> DraftDistribution:  # noqa: ARG002 (what others need)
         """What is sent of the rows of a block, in order; nothing unless a protocol says so."""

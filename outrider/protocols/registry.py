@@ -59,6 +59,11 @@ def tree_protocols() -> tuple[ProtocolName, ...]:
     return tuple(name for name, protocol in _PROTOCOLS.items() if protocol.trees)
 
 
+def growing_protocols() -> tuple[ProtocolName, ...]:
+    """Those whose trees may grow where the drafter is sure."""
+    return tuple(name for name, protocol in _PROTOCOLS.items() if protocol.grows)
+
+
 def judged_protocols() -> tuple[ProtocolName, ...]:
     """Those whose mismatches are judged."""
     return tuple(name for name, protocol in _PROTOCOLS.items() if protocol.judged)

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from outrider.contracts.drafting import Draft, DraftPlan, DraftRequest
+from outrider.contracts.drafting import Child, Draft, DraftPlan, DraftRequest
 from outrider.contracts.errors import MessageError
 from outrider.contracts.exchanged import FloatRow, WireFormat
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import AcceptanceRule, target_rule
 from outrider.protocols.drawing import best
 from outrider.protocols.protocol import DraftProtocol, DraftRow, DrawnRow, Layer, block
+from outrider.sampling.distributions import softmax
 from outrider.sampling.noise import noisy_scores
 from outrider.wire.bits import BitReader, BitWriter, id_bits
 from outrider.wire.shapes import read_shape, shape_bits, write_shape
@@ -25,7 +26,7 @@ class TokenIds(DraftProtocol):
 
     name = "token_ids"
     code = 0
-    trees = reproducible = draws_as_target = True
+    trees = grows = reproducible = draws_as_target = True
 
     def encode(self, writer: BitWriter, draft: Draft, plan: DraftPlan, wire: WireFormat) -> None:
         """Shape and ids."""
@@ -56,6 +57,19 @@ class TokenIds(DraftProtocol):
         """Those the target is likeliest to draw there, by its own noise."""
         scores = noisy_scores(np.stack([row.logits for row in rows]), layer.params.seed, layer.position)
         return [DrawnRow(best(row, layer.children)) for row in scores]
+
+    def children(self, rows: Sequence[DraftRow], layer: Layer) -> list[list[Child]]:
+        """By a softmax of what the target chooses by: logits, or with shared noise the noisy scores.
+
+        If the target's scores are the drafter's with independent standard Gumbel errors, that is the probability of
+        its choice.
+        """
+        scores = np.stack([row.logits for row in rows])
+        if not layer.params.greedy:
+            scores = noisy_scores(scores, layer.params.seed, layer.position)
+        probs = softmax(scores)
+        tokens = [best(row, layer.children) for row in scores]
+        return [[(token, float(own[token])) for token in of_row] for of_row, own in zip(tokens, probs, strict=True)]
 
     def rule(self, params: SamplingParams, wire: WireFormat) -> AcceptanceRule:  # noqa: ARG002 (one signature for all)
         """The target's own choice."""

@@ -19,7 +19,7 @@ from outrider.wire.bits import BitReader, BitWriter
 class Judged(TokenIds):
     """What both uploads have in common: a chain of the drafter's own choices, and a judge of its mismatches."""
 
-    trees = reproducible = draws_as_target = False
+    trees = grows = reproducible = draws_as_target = False
     judged = True
 
     def rule(self, params: SamplingParams, wire: WireFormat) -> AcceptanceRule:

@@ -45,6 +45,7 @@ class Speculation:
         has_drafters: whether there are any.
         drafts_ahead: whether stretches may go on while a device drafts.
         lookup_window: tokens looked up in the text itself, at most; 0: nothing is unless a request asks for it.
+        rows: if any, nodes of trees that grow where the drafter is sure, for all requests that name no window.
     """
 
     protocols: tuple[ProtocolName, ...]
@@ -55,6 +56,7 @@ class Speculation:
     has_drafters: bool
     drafts_ahead: bool = True
     lookup_window: int = 0
+    rows: int = 0
 
 
 def allowed_protocols(generation: Generation, speculation: Speculation) -> tuple[ProtocolName, ...]:
@@ -91,6 +93,7 @@ class RoundChooser:
         self._unjudged = unjudged or (self._protocols and (UNJUDGED,))  # where nobody judges, greedy verification
         self._window = speculation.window if request.window is None else request.window
         self._expansion = request.expansion or (speculation.expansion if request.window is None else ())
+        self._rows = request.rows or (speculation.rows if request.window is None else 0)
         self._previous: RoundChoice | None = None
         self._acceptance: GenerationAcceptance | None = None
         self._situation: RoundSituation | None = None
@@ -147,6 +150,7 @@ class RoundChooser:
             protocols=self._protocols if hidden_width else self._unjudged,
             window=self._window,
             expansion=self._expansion,
+            rows=self._rows,
             promise=promise,
             arm=turn.arm,
         )
@@ -166,7 +170,7 @@ class RoundChooser:
 
     def survivals(self, plan: DraftPlan) -> tuple[float, ...]:
         """Of a chain's tokens, each with all before it, as the last choice saw it; () of a tree."""
-        if self._situation is None or plan.expansion:
+        if self._situation is None or plan.is_tree:
             return ()
         situation = self._situation
         rule = PROTOCOLS[plan.protocol].rule(situation.params, situation.wire)
@@ -189,7 +193,7 @@ class RoundChooser:
         plan = estimate.plan
         if plan is None or not self._speculation.drafts_ahead:
             return False
-        if not plan.window or plan.expansion or self.deferral(plan) is not None:
+        if not plan.window or plan.is_tree or self.deferral(plan) is not None:
             return False
         rule = PROTOCOLS[plan.protocol].rule(self._generation.request.params, self._speculation.wire)
         return (
@@ -224,9 +228,11 @@ class RoundChooser:
         elif block.parents is None:
             drafted = equal_tokens + len(block.draft) + wrong_tokens
             self._acceptance.observe(rule, equal_tokens + outcome.accepted_len, drafted)
+        elif plan is not None and plan.rows:
+            self._acceptance.observe_grown(rule, plan.rows, outcome.accepted_len, plan.window)
         else:
             self._acceptance.observe_tree(rule, *tree_verdict(block.parents, outcome.accepted_path))
-        if plan is not None and not plan.expansion and device_tokens is not None:
+        if plan is not None and not plan.is_tree and device_tokens is not None:
             accepted_len = equal_tokens + outcome.accepted_len
             self._acceptance.observe_drafted(rule, accepted_len, device_tokens, plan.window)
 
@@ -245,4 +251,5 @@ def _estimated(estimate: Estimate) -> PlanEstimate:
         expansion=() if plan is None else plan.expansion,
         seconds_per_token=estimate.seconds_per_token,
         expected_tokens=estimate.expected_tokens,
+        rows=0 if plan is None else plan.rows,
     )

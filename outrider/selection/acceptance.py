@@ -22,8 +22,8 @@ Under the semantic rule a token is rejected if it is not the target's choice, as
 not let it pass. The two are learned apart: the one from greedy rounds as well, the other whatever draft it befell.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -76,6 +76,8 @@ class AcceptanceView:
             the first one's; the first column is 1.
         drafted: ``[rules, DEPTHS]``: a token of a chain is drafted if it is ordered, given that those before it were,
             and accepted; None: all are.
+        grown: by the rows of trees that grow where the drafter is sure, ``[rules, DEPTHS]``: one of a depth's nodes is
+            accepted, given that one of the depth before it was. Of rows that nobody saw there is nothing.
     """
 
     means: Floats  # ``[rules, DEPTHS]``: a single draft token is accepted, given that those before it were
@@ -87,6 +89,7 @@ class AcceptanceView:
     rejection: float = _PRIOR_REJECTION  # of a mismatch by a judge
     rejection_deviation: float = _PRIOR_REJECTION
     drafted: Floats | None = None
+    grown: Mapping[int, Floats] = field(default_factory=dict)
 
     def token_acceptance(self, rule: AcceptanceRule, depth: int) -> float:
         """Expected acceptance of a chain's token ``depth`` (from 0) that is drafted, those before it being accepted."""
@@ -131,6 +134,7 @@ class AcceptanceBook:
         self.drift = drift
         self._tokens = _Tally(_PAIR_MEMORY_TOKENS)
         self._drafted = DraftedShares(len(_RULES), DEPTHS, _PAIR_MEMORY_TOKENS)
+        self._grown: dict[int, _Tally] = {}  # by rows
         self._sibling_accepted = np.zeros((len(_RULES), SIBLINGS))
         self._sibling_expected = np.zeros((len(_RULES), SIBLINGS))
         self._judged = self._rejected = 0.0  # mismatches, forgetfully counted
@@ -158,6 +162,16 @@ class AcceptanceBook:
     def observe_drafted(self, rule: AcceptanceRule, accepted_len: int, drafted: int, ordered: int) -> None:
         """Learn how far a chain was drafted of which so much was accepted (as ``DraftedShares.observe``)."""
         self._drafted.observe(_ROW[rule], accepted_len, drafted, ordered)
+
+    def observe_grown(self, rule: AcceptanceRule, rows: int, accepted_len: int, window: int) -> None:
+        """Learn from the verdict on a tree of at most so many nodes, ``window`` deep, that grew where it was sure.
+
+        Only how far it went: its nodes are the likelier ones, which tells nothing of those that others draft.
+
+        Raises:
+            ParameterError: more tokens accepted than it may be deep.
+        """
+        self._grown.setdefault(rows, _Tally(_PAIR_MEMORY_TOKENS)).observe(rule, accepted_len, window)
 
     def observe_tree(self, rule: AcceptanceRule, siblings: Sequence[int], accepted: Sequence[int]) -> None:
         """Learn from a tree's verdict.
@@ -194,7 +208,8 @@ class AcceptanceBook:
         rejection = (_JUDGED_TOKENS * _PRIOR_REJECTION + self._rejected) / weight
         spread = float(np.sqrt(rejection * (1.0 - rejection) / (weight + 1.0)))
         deviations, drafted = _deviations(means, weights), self._drafted.shares()
-        known = AcceptanceView(means, deviations, *self._sibling_factors(), idle_rounds, drafted=drafted)
+        grown = {rows: _as_far(tally, means) for rows, tally in self._grown.items()}
+        known = AcceptanceView(means, deviations, *self._sibling_factors(), idle_rounds, drafted=drafted, grown=grown)
         return _with_judge(known, rejection, spread)
 
     def generation(self, *, teaches: bool = True) -> "GenerationAcceptance":
@@ -263,6 +278,12 @@ class GenerationAcceptance:
         if self._taught_tokens > 0:
             self.book.observe_drafted(rule, accepted_len, drafted, ordered)
 
+    def observe_grown(self, rule: AcceptanceRule, rows: int, accepted_len: int, window: int) -> None:
+        """Learn from a grown tree's verdict (as ``AcceptanceBook.observe_grown``)."""
+        if self._teaches(min(accepted_len + 1, window)):
+            self.book.observe_grown(rule, rows, accepted_len, window)
+        self._count_round(rule, window, complete=accepted_len == window)
+
     def observe_tree(self, rule: AcceptanceRule, siblings: Sequence[int], accepted: Sequence[int]) -> None:
         """Learn from a tree's verdict (as ``AcceptanceBook.observe_tree``)."""
         if self._teaches(len(siblings)):
@@ -327,6 +348,13 @@ class _Tally:
         for depth, one in enumerate(accepted):
             self.seen[row, min(depth, DEPTHS - 1)] += 1.0
             self.accepted[row, min(depth, DEPTHS - 1)] += one
+
+
+def _as_far(tally: _Tally, means: Floats) -> Floats:
+    """``[rules, DEPTHS]``: how grown trees go on; a chain is what they are taken for before anything is known."""
+    accepted, seen = tally.accepted[_TOKEN_ROW], tally.seen[_TOKEN_ROW]
+    passes: Floats = (_DEPTH_TOKENS * means + accepted) / (_DEPTH_TOKENS + seen)
+    return passes
 
 
 def _with_judge(view: AcceptanceView, rejection: float, spread: float) -> AcceptanceView:

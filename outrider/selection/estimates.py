@@ -107,6 +107,9 @@ def estimate(situation: RoundSituation, plans: PlanSet, last_plan: DraftPlan | N
     table = _table(plans, params.greedy, wire, support)
     grid = situation.acceptance.grid(table.depths, table.siblings)
     each: Floats = grid.ravel().take(table.cells)
+    for index, rows, window in table.grown:
+        if (passes := situation.acceptance.grown.get(rows)) is not None:
+            each[index, :window] = passes[table.rules[index]].take(range(window), mode="clip")
     drafted = _drafted(situation.acceptance, table)
     survivals: Floats = (each if drafted is None else each * drafted).cumprod(axis=1)
     tokens = 1.0 + survivals.sum(axis=1)
@@ -173,6 +176,7 @@ class _Table:
     rules: Ints  # [P]
     windows: Ints  # [P]
     chains: Bools  # [P] whether a device may end it early
+    grown: tuple[tuple[int, int, int], ...]  # of plans whose trees grow: their index, rows and window
     drafts: Floats  # [P] 0 or 1
     steps: Floats  # [P] forward passes of the drafter
     further_nodes: Floats  # [P] beyond one in each of these
@@ -204,10 +208,13 @@ def _table(plans: PlanSet, greedy: bool, wire: WireFormat, support: int) -> _Tab
         siblings=siblings,
         rules=rules,
         windows=np.array([len(shape) for shape in shapes]),
-        chains=np.array([plan is not None and not plan.expansion for plan in plans.plans]),
+        chains=np.array([plan is not None and not plan.is_tree for plan in plans.plans]),
+        grown=tuple(
+            (i, plan.rows, plan.window) for i, plan in enumerate(plans.plans) if plan is not None and plan.rows
+        ),
         drafts=np.array([float(len(shape) > 0) for shape in shapes]),
         steps=np.array([float(len(shape)) for shape in shapes]),
-        further_nodes=np.array([float(_further_nodes(shape)) for shape in shapes]),
+        further_nodes=np.array([float(_further_nodes(*each)) for each in zip(plans.plans, shapes, strict=True)]),
         nodes=np.array(rows) - 1.0,
         row_counts=tuple(row_counts),
         row_index=np.array([row_counts.index(count) for count in rows]),
@@ -286,8 +293,13 @@ def _empty_bits(plan: DraftPlan | None, wire: WireFormat, support: int) -> float
     return 0.0 if plan is None else float(answer_bits(DraftPlan(plan.protocol, 0), wire, support))
 
 
-def _further_nodes(shape: tuple[int, ...]) -> int:
-    """Nodes that share a drafter step with another: parents of a layer, the first aside."""
+def _further_nodes(plan: DraftPlan | None, shape: tuple[int, ...]) -> int:
+    """Nodes that share a drafter step with another: parents of a layer, the first aside.
+
+    Of a tree that grows where it is sure all but one of each layer are taken for parents.
+    """
+    if plan is not None and plan.rows:
+        return plan.rows - plan.window
     parents, further = 1, 0
     for children in shape:
         further += parents - 1

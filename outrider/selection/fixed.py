@@ -20,5 +20,6 @@ class Fixed:
         reason = no_draft_reason(situation)
         if reason is not None:
             return RoundChoice(estimate_alone(situation, last_plan), None, reason)
-        plans = fixed_plan(situation.protocols[0], longest_window(situation), situation.expansion)
+        protocol, longest = situation.protocols[0], longest_window(situation)
+        plans = fixed_plan(protocol, longest, situation.expansion, situation.grown_rows)
         return RoundChoice(estimate(situation, plans, last_plan).at(0), None, ChoiceReason.FIXED)

@@ -41,16 +41,21 @@ NO_DRAFT = PlanSet((None,))
 
 
 @lru_cache(maxsize=256)
-def fixed_plan(protocol: ProtocolName, window: int, expansion: tuple[int, ...] = ()) -> PlanSet:
-    """A protocol's plan of a given depth >= 1; a fixed shape is cut to it, and lengthened by single children."""
+def fixed_plan(protocol: ProtocolName, window: int, expansion: tuple[int, ...] = (), rows: int = 0) -> PlanSet:
+    """A protocol's plan of a given depth >= 1; a fixed shape is cut to it, and lengthened by single children.
+
+    With ``rows`` it is a tree of so many nodes that grows where the drafter is sure, by a protocol whose trees may.
+    """
     found = PROTOCOLS[protocol]
+    if rows and found.grows:
+        return PlanSet((DraftPlan(protocol, min(window, rows), rows=rows),))
     shaped = found.trees and (expansion or not found.chains)
     return PlanSet((DraftPlan(protocol, window, _fitted(expansion, window) if shaped else ()),))
 
 
 @lru_cache(maxsize=256)
 def candidate_plans(
-    protocols: tuple[ProtocolName, ...], longest: int, fixed_window: bool, expansion: tuple[int, ...]
+    protocols: tuple[ProtocolName, ...], longest: int, fixed_window: bool, expansion: tuple[int, ...], rows: int = 0
 ) -> PlanSet:
     """Every plan a choice is made from, without repetition.
 
@@ -59,10 +64,14 @@ def candidate_plans(
         longest: longest path of a draft, >= 1.
         fixed_window: every draft is to have it; then there is no plan without a draft either.
         expansion: the only tree shape allowed; () allows ``TREE_SHAPES``.
+        rows: of trees that grow where the drafter is sure; 0: none do.
     """
     plans: list[DraftPlan | None] = [] if fixed_window else [None]
     windows = (longest,) if fixed_window else range(1, longest + 1)
     for protocol in protocols:
+        if rows and PROTOCOLS[protocol].grows:
+            plans += fixed_plan(protocol, longest, rows=rows).plans
+            continue
         trees = _trees(protocol, longest, fixed_window=fixed_window, expansion=expansion)
         if not PROTOCOLS[protocol].chains:
             plans += trees or fixed_plan(protocol, longest).plans

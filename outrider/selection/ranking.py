@@ -59,7 +59,11 @@ def choose_by(cost: Cost, situation: RoundSituation, previous: RoundChoice | Non
     if reason is not None:
         return RoundChoice(estimate_alone(situation, last_plan), None, reason)
     plans = candidate_plans(
-        situation.protocols, longest_window(situation), situation.window is not None, situation.expansion
+        situation.protocols,
+        longest_window(situation),
+        situation.window is not None,
+        situation.expansion,
+        situation.grown_rows,
     )
     estimates = estimate(situation, plans, last_plan)
     costs = cost(situation, estimates)

@@ -72,8 +72,19 @@ class RoundSituation:
     protocols: tuple[ProtocolName, ...]
     window: int | None  # fixed by the request or the configuration; None: the policy's choice
     expansion: tuple[int, ...] = ()  # fixed tree shape; () leaves it to the policy
+    rows: int = 0  # if any: nodes, fixed, of trees that grow where the drafter is sure
     promise: Promise | None = None  # what the response is owed; None is best effort
     arm: Arm = DRAFT
+
+    @property
+    def grown_rows(self) -> int:
+        """``rows`` where trees may grow.
+
+        Which nodes a sampled request's tree has hangs on the noise of positions that are not committed yet. That is
+        nothing to rules by which the output is the target's own choice, but a later round by a ratio rule would mind.
+        """
+        alone = self.params.greedy or all(PROTOCOLS[name].grows for name in self.protocols)
+        return self.rows if alone else 0
 
 
 @dataclass(frozen=True, slots=True)

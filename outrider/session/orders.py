@@ -114,7 +114,12 @@ def _write_plan(writer: BitWriter, plan: DraftPlan) -> None:
     if code >= _FURTHER_PROTOCOLS:
         writer.count(code - _FURTHER_PROTOCOLS)
     writer.count(plan.window)
-    writer.flag(value=bool(plan.expansion))
+    writer.flag(value=plan.is_tree)
+    if not plan.is_tree:
+        return
+    writer.flag(value=plan.rows > 0)
+    if plan.rows:
+        writer.count(plan.rows - 1)
     for children in plan.expansion:
         writer.count(children - 1)
 
@@ -128,11 +133,14 @@ def _read_plan(reader: BitReader) -> DraftPlan:
         raise MessageError(f"needs a window of 0..{MAX_NODES}, found {window}")
     if protocol is None:
         raise MessageError(f"needs the code of a protocol that is known here, found {code}")
-    expansion: tuple[int, ...] = ()
+    expansion, rows = tuple[int, ...](), 0
     if reader.flag():
-        reader.need(window)
-        expansion = tuple(reader.count() + 1 for _ in range(window))
-    plan = DraftPlan(protocol.name, window, expansion)
+        if reader.flag():
+            rows = reader.count() + 1
+        else:
+            reader.need(window)
+            expansion = tuple(reader.count() + 1 for _ in range(window))
+    plan = DraftPlan(protocol.name, window, expansion, rows)
     _check_plan(plan)
     return plan
 
@@ -142,6 +150,12 @@ def _check_plan(plan: DraftPlan) -> None:
     if tree and (not PROTOCOLS[plan.protocol].trees or len(tree) != plan.window or min(tree) < 1):
         raise MessageError(
             f"needs a tree protocol and {plan.window} numbers of children >= 1, found {plan.protocol} with {tree}"
+        )
+    grows, grown = PROTOCOLS[plan.protocol].grows, plan.rows
+    if grown and (not grows or tree or not 1 <= plan.window <= grown):
+        raise MessageError(
+            f"needs a protocol whose trees may grow, no other shape and a window of 1..{grown}, found "
+            f"{plan.protocol} with window {plan.window} and {tree}"
         )
     if not 0 <= plan.window <= MAX_NODES or plan.nodes > MAX_NODES:
         raise MessageError(f"needs a plan of 0..{MAX_NODES} tokens, found window {plan.window} with {tree}")

@@ -3,6 +3,10 @@
 Both ends know the plan, so a chain costs ``ceil(log2(window + 1))`` bits and a full tree one. Nodes go breadth first,
 the children of one node side by side; a tree that is not full (siblings without replacement ran out, the context is
 nearly full) tells each node's number of children in ``ceil(log2(k + 1))`` bits.
+
+Of a tree that a device grew only the number of nodes is bounded. It tells each node's number of children in unary, a 1
+for each child and a 0: ``2 n + 1`` bits for n nodes (Jacobson 1989's level-order unary degree sequence). There are some
+``4^n / n^1.5`` such trees, so no code takes much less.
 """
 
 from collections.abc import Callable
@@ -16,12 +20,17 @@ Parents = tuple[int, ...]
 
 def shape_bits(plan: DraftPlan) -> int:
     """Bits that the shape of a full block takes."""
+    if plan.rows:
+        return 2 * plan.rows + 1
     return 1 if plan.expansion else plan.window.bit_length()
 
 
 def write_shape(writer: BitWriter, draft: Draft, plan: DraftPlan) -> None:
     """Tell length or shape of a block; one that is not of this plan, breadth first, is a ``MessageError``."""
     nodes, parents = len(draft.token_ids), draft.parents
+    if plan.rows:
+        _write_grown(writer, parents, nodes, plan)
+        return
     if not plan.expansion:
         if parents is not None or nodes > plan.window:
             raise MessageError(f"needs a chain of at most {plan.window} tokens, found {nodes} with parents {parents}")
@@ -39,7 +48,7 @@ def write_shape(writer: BitWriter, draft: Draft, plan: DraftPlan) -> None:
             writer.uint(children, most.bit_length())
         return children
 
-    if _grown(plan.expansion, count) != known or len(known) != nodes:
+    if _tree_of(plan.expansion, count) != known or len(known) != nodes:
         raise MessageError(
             f"needs a tree of expansion {plan.expansion} breadth first, found {nodes} nodes with parents {parents}"
         )
@@ -47,6 +56,9 @@ def write_shape(writer: BitWriter, draft: Draft, plan: DraftPlan) -> None:
 
 def read_shape(reader: BitReader, plan: DraftPlan) -> tuple[int, Parents | None]:
     """Nodes of a block and their parents (None for a chain)."""
+    if plan.rows:
+        parents = _read_grown(reader, plan)
+        return len(parents), parents
     if not plan.expansion:
         nodes = reader.uint(plan.window.bit_length())
         if nodes > plan.window:
@@ -60,7 +72,7 @@ def read_shape(reader: BitReader, plan: DraftPlan) -> tuple[int, Parents | None]
             raise MessageError(f"needs at most {most} children of node {node}, found {children}")
         return children
 
-    parents = _grown(plan.expansion, count)
+    parents = _tree_of(plan.expansion, count)
     if not full and len(parents) == plan.nodes:
         raise MessageError("a full tree needs to be sent as one; the message is damaged")
     return len(parents), parents
@@ -76,8 +88,50 @@ def children_of(parents: Parents | None, nodes: int) -> list[list[int]]:
     return list(groups.values())
 
 
-def _grown(expansion: tuple[int, ...], children: Callable[[int, int], int]) -> Parents:
-    """Parents of a tree's nodes, grown from what ``children(node, most)`` says."""
+def _write_grown(writer: BitWriter, parents: Parents | None, nodes: int, plan: DraftPlan) -> None:
+    known: Parents = parents or ()
+
+    def count(node: int, most: int) -> int:
+        children = known.count(node)
+        if children > most:
+            raise MessageError(f"needs at most {most} children of node {node}, found {children}")
+        for _ in range(children):
+            writer.flag(value=True)
+        writer.flag(value=False)
+        return children
+
+    if nodes > plan.rows or len(known) != nodes or _tree_of(_room(plan), count) != known:
+        raise MessageError(
+            f"needs a tree of at most {plan.rows} nodes, breadth first and {plan.window} deep, found {nodes} nodes "
+            f"with parents {parents}"
+        )
+
+
+def _read_grown(reader: BitReader, plan: DraftPlan) -> Parents:
+    left = plan.rows
+
+    def count(node: int, most: int) -> int:
+        nonlocal left
+        children = 0
+        while reader.flag():
+            children += 1
+            if children > min(most, left):
+                raise MessageError(
+                    f"needs a tree of at most {plan.rows} nodes, {plan.window} deep, found more behind node {node}"
+                )
+        left -= children
+        return children
+
+    return _tree_of(_room(plan), count)
+
+
+def _room(plan: DraftPlan) -> tuple[int, ...]:
+    """Children that a node may have, by its depth; that those of the last layer have none is told as well."""
+    return (*(plan.rows,) * plan.window, 0)
+
+
+def _tree_of(expansion: tuple[int, ...], children: Callable[[int, int], int]) -> Parents:
+    """Parents of a tree's nodes, by what ``children(node, most)`` says."""
     parents: list[int] = []
     depths: list[int] = []
     node, depth = -1, 0

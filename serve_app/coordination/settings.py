@@ -63,6 +63,7 @@ class DraftingSettings:
             has_drafters=self.has_drafters,
             drafts_ahead=speculation.drafts_ahead,
             lookup_window=speculation.lookup_window,
+            rows=speculation.rows,
         )
 
     @property

@@ -35,15 +35,18 @@ class Asked:
     protocol: ProtocolName
     window: int
     expansion: tuple[int, ...] = ()
+    rows: int | None = None
 
     @property
     def options(self) -> dict[str, object]:
         """As the request's ``outrider``."""
-        return {"protocol": self.protocol, "window": self.window, "expansion": list(self.expansion)}
+        shape = {"expansion": list(self.expansion), "rows": self.rows}
+        return {"protocol": self.protocol, "window": self.window} | shape
 
 
 CHAINS = tuple(Asked(name, 4) for name in PROTOCOLS if name != "tslt_tree" and not PROTOCOLS[name].judged)
-PLANS = (*CHAINS, Asked("token_ids", 3, (2, 2, 1)), Asked("tslt_tree", 3, (3, 2, 1)))
+TREES = (Asked("token_ids", 3, (2, 2, 1)), Asked("token_ids", 3, rows=6), Asked("tslt_tree", 3, (3, 2, 1)))
+PLANS = (*CHAINS, *TREES)
 
 
 def under_each(service: Service, prompt: list[int], plans: tuple[Asked, ...], **extra: object) -> dict[Asked, Any]:

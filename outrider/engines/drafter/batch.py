@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from outrider.contracts.drafting import Child
 from outrider.drafting.features import DraftFeatures
 from outrider.drafting.stops import Step
 from outrider.engines.drafter.job import DraftedGeneration, DraftingJob
@@ -59,10 +60,12 @@ class Drawn:
         rows: one for each growing node; that of a correction says its fixed-point row and no token. None of a block
             that stops before them.
         step: whether that was the last one.
+        children: in place of rows, of a tree that grows where it is sure: those that each growing node may have.
     """
 
     rows: list[DrawnRow]
     step: Step = Step.DRAW
+    children: Sequence[Sequence[Child]] = ()
 
 
 _STOPPED = Drawn([], Step.STOP)
@@ -123,6 +126,9 @@ def _drawn_by_protocol(drawing: Sequence[Drawing], rows: HeadRows, groups: Seque
             continue
         layer = generation.next_layer(job)
         known = job.protocol.rows(own, layer)
+        if job.growing is not None:
+            drawn.append(Drawn([], children=job.protocol.children(known, layer)))
+            continue
         step = _decide(job, known[0]) if job.rule.asks and job.draws_chain else Step.DRAW
         drawn.append(_STOPPED if step is Step.STOP else Drawn(job.protocol.draw(known, layer), step))
     return drawn
@@ -147,7 +153,9 @@ def _adjusted(rows: HeadRows, groups: Sequence[RowGroup]) -> npt.NDArray[np.floa
 
 def _is_plain(generation: DraftedGeneration, job: DraftingJob) -> bool:
     """Whether the target's own sampler draws one token from each row."""
-    return job.protocol.draws_as_target and not job.correcting and generation.next_layer(job).children == 1
+    if job.correcting or job.growing is not None:
+        return False
+    return job.protocol.draws_as_target and generation.next_layer(job).children == 1
 
 
 def _row_groups(generation: DraftedGeneration, job: DraftingJob) -> list[RowGroup]:

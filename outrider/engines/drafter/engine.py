@@ -5,7 +5,8 @@ prefix and a warm one draws its next layer: the next token of a chain, all nodes
 leave between steps, so nobody waits for a longer window.
 
 A node's KV takes the slot behind the nodes before it. Once the verdict is known, the accepted path's is moved to
-consecutive slots and serves the next block; leaves are never computed.
+consecutive slots and serves the next block; leaves are never computed. Of a tree that grows where it is sure the nodes
+are those that were given children, sent or not.
 """
 
 from collections.abc import Sequence
@@ -18,10 +19,12 @@ from torch import Tensor
 
 from outrider.contracts.chunks import chunk_of
 from outrider.contracts.drafting import Draft, DraftAnswer, DraftRequest, DraftTerms, NeedsPrefix, NeedsRow
-from outrider.contracts.errors import ContextTooLongError
+from outrider.contracts.errors import ContextTooLongError, UnsupportedBlockError
 from outrider.contracts.exchanged import IntRow
+from outrider.contracts.price import DraftPrice
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import KvUsage, OpenGeneration
+from outrider.drafting.growing import GrowingTree
 from outrider.drafting.stopping import Stopping, Stops
 from outrider.drafting.stops import Step
 from outrider.engines.drafter.batch import HeadRows, draw_batch
@@ -35,6 +38,7 @@ from outrider.engines.torch.served import draft_model
 from outrider.models.drafter_model import FrequentHead
 from outrider.models.loading import LoadedModel
 from outrider.protocols.fixed_point import fixed_point_probs
+from outrider.protocols.registry import PROTOCOLS, growing_protocols
 from outrider.sampling.choosing import TokenColumns
 from outrider.verification.correction import draw_correction
 
@@ -84,6 +88,12 @@ class TorchDrafter:
 
     def submit(self, request: DraftRequest) -> None:
         """Start a block; see ``DrafterEngine.submit``. What needs no forward pass is answered by the next ``step``."""
+        plan = request.plan
+        if plan.rows and not PROTOCOLS[plan.protocol].grows:
+            raise UnsupportedBlockError(
+                f"needs a protocol whose trees may grow ({', '.join(growing_protocols())}), found {plan.protocol}: "
+                "under its rule what is drawn is to be sent"
+            )
         generation = self._generations.get(request.generation)
         if generation is None:
             self._ready_answers.append(NeedsPrefix(request.generation, request.round))
@@ -184,8 +194,11 @@ class TorchDrafter:
             self._answer(generation, job)
             return
         slots = self._store.capacity_tokens - len(generation.token_ids)
-        job.shape = shape_that_fits(job.request.plan, room, slots)
-        if not job.is_tree:
+        plan = job.request.plan
+        job.shape = shape_that_fits(plan, room, slots)
+        if plan.rows:
+            job.growing = GrowingTree(plan.rows, job.request.price or DraftPrice())
+        elif not job.is_tree:
             acceptance = job.protocol.rule(generation.params, generation.terms.wire)
             job.predictor = generation.recalibration.chain(acceptance, generation.params.temperature)
             job.rule = self._stops.rule(job.predictor, job.request.price)
@@ -244,7 +257,9 @@ class TorchDrafter:
                 assert layer.rows[0].numerators is not None
                 self._correct(work.generation, work.job, layer.rows[0].numerators)
                 continue
-            if layer.step is not Step.STOP:
+            if work.job.growing is not None:
+                work.generation.grow_best(work.job, layer.children)
+            elif layer.step is not Step.STOP:
                 work.generation.grow(work.job, layer.rows)
             if layer.step is not Step.DRAW:
                 work.job.stop()

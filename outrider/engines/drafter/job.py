@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from outrider.contracts.drafting import Draft, DraftRequest, DraftTerms
+from outrider.contracts.drafting import Child, Draft, DraftRequest, DraftTerms
 from outrider.contracts.exchanged import FloatRow, IntRow
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import OpenGeneration
+from outrider.drafting.growing import GrowingTree
 from outrider.drafting.recalibration import ChainPredictor, Recalibration, ToldChain, Verdict, verdict_on
 from outrider.drafting.stops import NeverStop, StopRule
 from outrider.engines.drafter.tree import DraftTree
@@ -38,6 +39,7 @@ class DraftingJob:
     depth: int = 0  # layers drafted so far
     rule: StopRule = field(default_factory=NeverStop)  # of the next position of a chain
     predictor: ChainPredictor | None = None  # whom the rule of a chain asks
+    growing: GrowingTree | None = None  # what is known so far of a tree that grows where it is sure
     rows: list[DrawnRow] = field(default_factory=list)  # of the nodes with children, the sequence first
     hidden: list[FloatRow] = field(default_factory=list)
 
@@ -49,7 +51,7 @@ class DraftingJob:
     @property
     def is_tree(self) -> bool:
         """Whether the plan wants a tree."""
-        return bool(self.request.plan.expansion)
+        return self.request.plan.is_tree
 
     @property
     def draws_chain(self) -> bool:
@@ -173,15 +175,28 @@ class DraftedGeneration:
         job.depth += 1
         self.tree.add_layer([row.token_ids for row in rows])
 
+    def grow_best(self, job: DraftingJob, children: Sequence[Sequence[Child]]) -> None:
+        """Note the next layer of a tree that grows where it is sure; only what has children next is computed."""
+        assert job.growing is not None
+        parents, job.growing = job.growing.growing, job.growing.grown(children)
+        job.depth += 1
+        paths = [branch.token_ids for branch in job.growing.growing]
+        self.tree.add_layer([[path[-1] for path in paths if path[:-1] == parent.token_ids] for parent in parents])
+        if not paths:
+            job.stop()
+
     def draft(self, job: DraftingJob) -> Draft:
         """The block as it stands."""
+        token_ids, parents = tuple(self.tree.token_ids), tuple(self.tree.parents)
+        if job.growing is not None:
+            token_ids, parents = job.growing.block()
         return Draft(
             generation=job.request.generation,
             round=job.request.round,
             position=job.position,
-            token_ids=tuple(self.tree.token_ids),
+            token_ids=token_ids,
             correction=job.correction,
-            parents=tuple(self.tree.parents) if job.is_tree else None,
+            parents=parents if job.is_tree else None,
             distribution=job.protocol.distribution(job.rows, self.terms.wire, self.params),
             hidden=np.stack(job.hidden) if job.hidden else None,
         )

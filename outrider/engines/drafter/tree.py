@@ -59,11 +59,16 @@ class DraftTree:
 def shape_that_fits(plan: DraftPlan, positions: int, slots: int) -> tuple[int, ...]:
     """Children of every node by depth, with as many layers of the plan as there is room for.
 
+    Those of a tree that grows are the most it may have.
+
     Args:
         plan: a chain's or a tree's.
         positions: the model can give to the longest path.
         slots: KV positions for the nodes that have children; the last layer needs none.
     """
+    if plan.rows:  # any but the last of its nodes may have children; that all of a layer's have is more than can be
+        passes = min(plan.window, positions, 1 + slots // max(1, plan.rows - 1))
+        return (plan.rows,) * passes
     shape = plan.expansion or (1,) * plan.window
     fitting, nodes, inner = 0, 1, 0
     for children in shape[: max(0, positions)]:

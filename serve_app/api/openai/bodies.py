@@ -34,12 +34,14 @@ class OutriderOptions(BaseModel):
 
     Attributes:
         expansion: fixes the shape of token trees, children per node by depth, ``window`` numbers.
+        rows: or their number of nodes: they grow where the drafter is sure, ``window`` deep at most.
     """
 
     model_config = _STRICT
     window: int | None = None  # fixes the draft tokens per round; 0 drafts nothing
     protocol: str | None = None  # fixes what crosses the link in every round with a draft
     expansion: Annotated[list[int], Field(fail_fast=True, max_length=64)] = []
+    rows: int | None = None
     lookup: bool | int | None = None  # whether what the text repeats is looked up in it, or how many tokens at most
     slo_class: str | None = None  # whose speed the response is promised
     verification: Literal["lossless", "semantic"] | None = (

@@ -20,7 +20,13 @@ from outrider.contracts.requests import (
     SamplingParams,
 )
 from outrider.contracts.slo import SloClass, slo_class_named
-from outrider.protocols.registry import PROTOCOLS, judged_protocols, reproducible_protocols, tree_protocols
+from outrider.protocols.registry import (
+    PROTOCOLS,
+    growing_protocols,
+    judged_protocols,
+    reproducible_protocols,
+    tree_protocols,
+)
 from serve_app.api.http_errors import PromptTooLongError
 from serve_app.api.openai.bodies import LOOKUP_NEEDED, ChatBody, CompletionBody
 from serve_app.api.openai.prompts import Prompt
@@ -101,6 +107,7 @@ def _request(
         protocol=_protocol(body, params, semantic=semantic),
         semantic=semantic,
         expansion=_expansion(body, limits),
+        rows=_rows(body, limits),
         lookup=_lookup(body),
         tenant=_tenant(body),
         reproducible=body.seed is not None,
@@ -191,6 +198,20 @@ def _expansion(body: CompletionBody | ChatBody, limits: RequestLimits) -> tuple[
     if (nodes := sum(accumulate(options.expansion, mul))) > limits.k_max:
         raise ParameterError("outrider.expansion", f"a tree of at most {limits.k_max} tokens", nodes)
     return tuple(options.expansion)
+
+
+def _rows(body: CompletionBody | ChatBody, limits: RequestLimits) -> int:
+    options = body.outrider
+    if options.rows is None:
+        return 0
+    if options.protocol not in growing_protocols():
+        raise ParameterError("outrider.rows", f"outrider.protocol {' or '.join(growing_protocols())}", options.protocol)
+    if options.expansion:
+        raise ParameterError("outrider.rows", "no outrider.expansion beside it", options.expansion)
+    if not 1 <= (options.window or 0) <= options.rows <= limits.k_max:
+        needed = f"an integer of outrider.window ({options.window}, at least 1) to {limits.k_max}"
+        raise ParameterError("outrider.rows", needed, options.rows)
+    return options.rows
 
 
 def _slo_class(body: CompletionBody | ChatBody, limits: RequestLimits) -> SloClass:

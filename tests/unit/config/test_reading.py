@@ -294,6 +294,12 @@ MISTAKES = [
         "speculation.expansion needs as many numbers as window (2), found [2]",
     ),
     ("speculation: {window: 2, expansion: [4, 4]}", "speculation.expansion needs a tree of at most k_max (16) tokens"),
+    (
+        "speculation: {window: 2, rows: 1}",
+        "speculation.rows needs a number of window (2) to k_max (16) and no expansion",
+    ),
+    ("speculation: {rows: 8}", "speculation.rows needs a number of window (None) to k_max (16) and no expansion"),
+    ("speculation: {window: 2, rows: 8, protocols: [dsd]}", "speculation.rows needs 0, or token_ids as the first of"),
     ("wire: {row_field: int8}", "wire.row_field needs one of fp32, fp16, bf16, found 'int8'"),
     ("wire: {scalar_bits: 64}", "wire.scalar_bits needs an integer in [8, 32], found 64"),
     ("http:", "http needs a mapping of host, port, found None"),

@@ -51,6 +51,7 @@ class Device:
         *,
         correction: CorrectionSource | None = None,
         want_hidden: bool = False,
+        rows: int = 0,
     ) -> DraftRequest:
         self.round += 1
         request = DraftRequest(
@@ -59,7 +60,7 @@ class Device:
             feedback_position=self.known,
             feedback=tuple(self.tokens[self.known :]),
             prefix_hash=extend_prefix_hash(EMPTY_PREFIX_HASH, self.tokens),
-            plan=DraftPlan(self.protocol, len(expansion) or window, expansion),
+            plan=DraftPlan(self.protocol, len(expansion) or window, expansion, rows),
             correction=correction,
             want_hidden=want_hidden,
         )

@@ -2,7 +2,10 @@
 
 from dataclasses import replace
 
+import pytest
+
 from outrider.contracts.cost import DEFAULT_COST_MODEL
+from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.requests import GenerationRequest, SamplingParams
 from outrider.contracts.verifying import AcceptanceRule, Block, Verified
 from outrider.protocols.registry import judged_protocols
@@ -28,6 +31,28 @@ def chooser(params: SamplingParams | None = None) -> RoundChooser:
     generation = Generation(request, eos_token_ids=(), max_context_tokens=128)
     speculation = Speculation((FULL,), k_max=4, window=3, expansion=(), wire=WIRE, has_drafters=True)
     return RoundChooser(generation, speculation, Fixed())
+
+
+def test_of_a_tree_that_grew_no_more_is_learned_than_how_far_it_went() -> None:
+    request = GenerationRequest(
+        "g", PROMPT, SamplingParams(temperature=0.0), 64, protocol="token_ids", window=3, rows=6
+    )
+    generation = Generation(request, eos_token_ids=(), max_context_tokens=128)
+    speculation = Speculation(("token_ids",), k_max=6, window=None, expansion=(), wire=WIRE, has_drafters=True)
+    choosing, book = RoundChooser(generation, speculation, Fixed()), AcceptanceBook()
+    drafter = Turn(Drafter("small", book, DrafterView(None, 0.02, 0.0)), VIEW)
+    first = choosing.choose(drafter, None).chosen
+    assert first.plan == DraftPlan("token_ids", 3, rows=6)
+    assert (choosing.survivals(first.plan), choosing.goes_on_beside(first)) == ((), False)
+    before = book.view()
+    for _ in range(60):
+        block = Block("g", 1, 7, 0, draft=(1, 2, 3, 4), parents=(-1, -1, 0, 2))
+        choosing.learn(first.plan, block, Verified("g", 1, (0, 2), 9))
+    after, last = book.view(), choosing.choose(drafter, None).chosen
+    assert (after.means == before.means).all()
+    assert (after.sibling_factors == before.sibling_factors).all()
+    assert first.expected_tokens == pytest.approx(1 + 0.8 + 0.8**2 + 0.8**3)
+    assert last.expected_tokens == pytest.approx(3.0, abs=0.25), "one more than the two of each round"
 
 
 def learn(choosing: RoundChooser) -> None:

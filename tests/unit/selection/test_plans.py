@@ -8,9 +8,11 @@ from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.requests import ProtocolName, SamplingParams
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.protocols.registry import PROTOCOLS, judged_protocols, tree_protocols
+from outrider.selection.acceptance import AcceptanceBook
+from outrider.selection.fixed import Fixed
 from outrider.selection.plans import candidate_plans, fixed_plan
 from outrider.wire.envelope import MAX_NODES
-from tests.unit.selection.simulated_rounds import WIRE
+from tests.unit.selection.simulated_rounds import WIRE, World, link
 
 GREEDY, SAMPLED = SamplingParams(temperature=0.0), SamplingParams()
 
@@ -56,6 +58,24 @@ def test_every_window_of_a_chain_and_a_fixed_tree_alone() -> None:
 )
 def test_a_fixed_plan(protocol: ProtocolName, window: int, expansion: tuple[int, ...], plan: DraftPlan) -> None:
     assert fixed_plan(protocol, window, expansion).plans == (plan,)
+
+
+def test_a_tree_that_grows_takes_the_place_of_a_protocols_other_plans() -> None:
+    grown = DraftPlan("token_ids", 3, rows=8)
+    assert fixed_plan("token_ids", 3, (), 8).plans == (grown,)
+    assert fixed_plan("token_ids", 9, (), 8).plans == (DraftPlan("token_ids", 8, rows=8),)
+    assert fixed_plan("dsd", 3, (), 8).plans == (DraftPlan("dsd", 3),)
+    assert candidate_plans(("token_ids", "dsd"), 3, True, (), 8).plans == (grown, DraftPlan("dsd", 3))
+
+
+def test_none_grows_where_a_ratio_rule_may_have_a_part_in_the_response() -> None:
+    mixed, alone = ("token_ids", "dsd"), ("token_ids",)
+    for params, protocols, rows in ((GREEDY, mixed, 8), (SAMPLED, mixed, 0), (SAMPLED, alone, 8)):
+        world = World(link(100, 5), 0.8, params=params)
+        told = world.situation(AcceptanceBook().generation(), protocols=protocols, window=3, rows=8)
+        assert told.grown_rows == rows
+        plan = Fixed().choose(told, None).chosen.plan
+        assert plan == DraftPlan("token_ids", 3, rows=rows)
 
 
 def test_rules() -> None:

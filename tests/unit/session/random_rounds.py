@@ -42,6 +42,8 @@ def random_wire(rng: Random, vocab_size: int) -> WireFormat:
 
 def random_plan(rng: Random, protocol: ProtocolName, window: int | None = None) -> DraftPlan:
     window = rng.randint(0, 4) if window is None else window
+    if protocol == "token_ids" and window and rng.random() < 0.4:
+        return DraftPlan(protocol, window, rows=rng.randint(window, 9))
     if protocol in TREES and window and rng.random() < 0.6:
         return DraftPlan(protocol, window, tuple(rng.randint(1, 3) for _ in range(window)))
     return DraftPlan(protocol, window)
@@ -61,6 +63,8 @@ def random_parents(rng: Random, plan: DraftPlan) -> tuple[int, ...]:
     """A tree of the plan, often with fewer children than it allows."""
     parents: list[int] = []
     layer, full = [-1], rng.random() < 0.5
+    if plan.rows:
+        return grown_parents(rng, plan, plan.rows if full else rng.randint(0, plan.rows))
     for most in plan.expansion:
         following: list[int] = []
         for node in layer:
@@ -71,10 +75,20 @@ def random_parents(rng: Random, plan: DraftPlan) -> tuple[int, ...]:
     return tuple(parents)
 
 
+def grown_parents(rng: Random, plan: DraftPlan, nodes: int) -> tuple[int, ...]:
+    """A tree of so many nodes, breadth first."""
+    parents, depths = list[int](), {-1: 0}
+    for node in range(nodes):
+        least = parents[-1] if parents else -1
+        parents.append(rng.choice([other for other in range(least, node) if depths[other] < plan.window]))
+        depths[node] = depths[parents[-1]] + 1
+    return tuple(parents)
+
+
 def random_draft(rng: Random, request: DraftRequest, wire: WireFormat) -> Draft:
     """An answer to a request, drawn from rows that are rounded as a drafter rounds them."""
     plan, vocab = request.plan, wire.vocab_size
-    parents = random_parents(rng, plan) if plan.expansion else None
+    parents = random_parents(rng, plan) if plan.is_tree else None
     nodes = rng.choice([plan.window, rng.randint(0, plan.window)]) if parents is None else len(parents)
     token_ids = [rng.randrange(vocab) for _ in range(nodes)]
     distribution: DraftDistribution = None

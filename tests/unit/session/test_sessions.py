@@ -225,6 +225,10 @@ def test_what_answers_nothing_is_refused() -> None:
         ({"plan": DraftPlan("tslt_tree", 2, (2, 2, 2))}, "2 numbers of children"),
         ({"plan": DraftPlan("tslt_tree", 1, (0,))}, "children >= 1"),
         ({"plan": DraftPlan("tslt", 2, (2, 2))}, "tree protocol"),
+        ({"plan": DraftPlan("tslt_tree", 2, rows=4)}, "a protocol whose trees may grow"),
+        ({"plan": DraftPlan("token_ids", 2, (2, 1), rows=4)}, "no other shape"),
+        ({"plan": DraftPlan("token_ids", 5, rows=4)}, r"a window of 1\.\.4"),
+        ({"plan": DraftPlan("token_ids", 5, rows=128)}, r"0\.\.127 tokens"),
         ({"correction": Candidates(np.array([49152]), np.array([0.5], dtype=np.float32))}, r"0\.\.49151"),
     ],
 )

@@ -7,7 +7,7 @@ The bound is what float32 promises: each target row is a softmax of float32 logi
 2**-24 of themselves, and a response is a few rows. Found are 2e-8 to 1e-7.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,11 +16,17 @@ import pytest
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.exchanged import FloatField, WireFormat
 from outrider.contracts.requests import ProtocolName, SamplingParams
+from outrider.engines.drafter import batch as blocks
+from outrider.engines.drafter import engine as drafter_engine
+from outrider.protocols.protocol import DrawnRow
 from outrider.protocols.registry import PROTOCOLS
+from outrider.sampling.distributions import softmax
 from tests.unit.verification import oracle
 from tests.unit.verification.played import Case, Played, distance, pair, target_law
 
 BOUND = 3e-7
+WRONG = 0.02
+SURE = 0.7  # of some rows
 CHAINS = ["dsd", "tslt", "dssd", "dssd_candidates", "token_ids"]
 KINDS = ["random", "flat", "peaked", "apart", "equal"]
 PARAMS = {
@@ -47,6 +53,10 @@ def chain(protocol: ProtocolName, window: int) -> DraftPlan:
 
 def tree(*expansion: int, protocol: ProtocolName = "tslt_tree") -> DraftPlan:
     return DraftPlan(protocol, len(expansion), expansion)
+
+
+def grown(window: int, rows: int) -> DraftPlan:
+    return DraftPlan("token_ids", window, rows=rows)
 
 
 def assert_exact(case: Case) -> None:
@@ -92,6 +102,55 @@ def test_trees_drawn_with_the_targets_noise() -> None:
     assert_exact(Case(pair("random", 5), [tree(2, protocol="token_ids")], PARAMS["counted"], WIRES[0]))
 
 
+@pytest.mark.parametrize("masks", [True, False])
+def test_trees_grown_with_the_targets_noise(*, masks: bool) -> None:
+    plans = [grown(2, 3), grown(1, 2)] if masks else [grown(2, 3)]
+    assert_exact(Case(pair("random", 5), plans, TWO_TOKENS, WIRES[0], length=3, masks=masks))
+
+
+Drawing = Callable[[Sequence[blocks.Drawing], blocks.HeadRows], list[blocks.Drawn]]
+
+
+def left_out(which: Callable[[DrawnRow], int | None]) -> Drawing:
+    """Draws trees, and leaves a sibling out."""
+
+    def drawn(drawing: Sequence[blocks.Drawing], rows: blocks.HeadRows) -> list[blocks.Drawn]:
+        layers = blocks.draw_batch(drawing, rows)
+        return [replace(layer, rows=[_without(row, which) for row in layer.rows]) for layer in layers]
+
+    return drawn
+
+
+def _without(row: DrawnRow, which: Callable[[DrawnRow], int | None]) -> DrawnRow:
+    left_out = which(row) if len(row.token_ids) > 1 else None
+    return replace(row, token_ids=tuple(token for i, token in enumerate(row.token_ids) if i != left_out))
+
+
+def least_likely(row: DrawnRow) -> int:
+    """The drawn node that a ranking by the draft's own probability drops, as EAGLE-2's last step does."""
+    assert row.support is not None
+    assert row.logits is not None
+    probs = dict(zip(row.support.tolist(), row.logits.tolist(), strict=True))
+    return min(range(len(row.token_ids)), key=lambda i: probs[row.token_ids[i]])
+
+
+def second_of_a_sure_row(row: DrawnRow) -> int | None:
+    """Decided from the row: as if it had not been drawn."""
+    assert row.logits is not None
+    return 1 if softmax(row.logits).max() > SURE else None
+
+
+@pytest.mark.parametrize("distinct", [True, False])
+def test_a_drawn_node_that_is_left_out_for_what_it_is_is_found_out(
+    monkeypatch: pytest.MonkeyPatch, *, distinct: bool
+) -> None:
+    case = Case(pair("random", 5), [tree(2, 1)], PARAMS["plain"], WireFormat(3, distinct_siblings=distinct), length=3)
+    monkeypatch.setattr(drafter_engine, "draw_batch", left_out(least_likely))
+    assert distance(case) > WRONG
+    monkeypatch.setattr(drafter_engine, "draw_batch", left_out(second_of_a_sure_row))
+    assert distance(case) <= BOUND
+
+
 ROUNDS: dict[str, Sequence[DraftPlan | None]] = {
     "dsd": [chain("dsd", 1)] * 2,
     "dsd, shortened": [chain("dsd", 2), chain("dsd", 1)],
@@ -127,7 +186,12 @@ def test_ends_are_withheld_up_to_their_position(protocol: ProtocolName | None, m
 
 @pytest.mark.parametrize(
     "plan",
-    [*(chain(p, 2) for p in PROTOCOLS if not PROTOCOLS[p].judged), tree(2, 2), tree(3, 1, protocol="token_ids")],
+    [
+        *(chain(p, 2) for p in PROTOCOLS if not PROTOCOLS[p].judged),
+        tree(2, 2),
+        tree(3, 1, protocol="token_ids"),
+        grown(3, 5),
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("params", [PARAMS["plain"], PARAMS["repeated"], PARAMS["counted"]])

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from outrider.contracts.drafting import Draft
+from outrider.contracts.drafting import Draft, DraftPlan
 from outrider.contracts.exchanged import TargetRow
-from outrider.contracts.requests import ProtocolName, SamplingParams
+from outrider.contracts.requests import SamplingParams
 from outrider.protocols.hidden_states import rounded_states
 from outrider.protocols.registry import PROTOCOLS
 from outrider.sampling.rounding import round_floats
@@ -19,18 +19,18 @@ pytestmark = WHOLE_DRAFTERS
 
 SCALARS = ("dssd", "dssd_candidates")
 WIDTH = 48  # of the draft model's hidden states
-PLANS: list[tuple[ProtocolName, int, tuple[int, ...]]] = [
-    *((protocol, 3, ()) for protocol in PROTOCOLS),
-    ("tslt_tree", 0, (2, 3)),
-    ("token_ids", 0, (3, 1)),
+PLANS = [
+    *(DraftPlan(protocol, 3) for protocol in PROTOCOLS),
+    DraftPlan("tslt_tree", 2, (2, 3)),
+    DraftPlan("token_ids", 2, (3, 1)),
+    DraftPlan("token_ids", 3, rows=6),
 ]
 
 
 @pytest.mark.parametrize("params", [SAMPLED, GREEDY], ids=["sampled", "greedy"])
-@pytest.mark.parametrize(("protocol", "window", "expansion"), PLANS, ids=str)
-def test_answers_survive_their_messages(
-    make_drafter: MakeDrafter, protocol: ProtocolName, window: int, expansion: tuple[int, ...], params: SamplingParams
-) -> None:
+@pytest.mark.parametrize("plan", PLANS, ids=str)
+def test_answers_survive_their_messages(make_drafter: MakeDrafter, plan: DraftPlan, params: SamplingParams) -> None:
+    protocol = plan.protocol
     engine, device = make_drafter(), Device("a", params, protocol=protocol)
     wire = replace(TERMS.wire, hidden_width=WIDTH)
     engine.open(device.opening(), replace(TERMS, wire=wire))
@@ -38,7 +38,7 @@ def test_answers_survive_their_messages(
     drafter = DrafterSession(wire, "a", device.tokens)
     deferred = None
     for _ in range(4):
-        request = device.request(window, expansion, correction=deferred)
+        request = device.request(plan.window, plan.expansion, rows=plan.rows, correction=deferred)
         draft = draft_of(engine, drafter.decode_order(coordinator.encode_order(request)))
         decoded = coordinator.decode_answer(drafter.encode_answer(draft), request)
         sent = draft.hidden if protocol == "wisv_full" else None  # others' stay behind, if there are any

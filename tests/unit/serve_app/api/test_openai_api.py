@@ -96,7 +96,7 @@ def test_values_that_ask_for_nothing_change_nothing(neutral: dict[str, Any]) -> 
         (
             {"outrider": {"k": 1}},
             UnknownFieldError,
-            "^outrider.k is no known field; known here: window, protocol, expansion, lookup, slo_class, verification",
+            "^outrider.k is no known field; known here: window, protocol, expansion, rows, lookup, slo_class",
         ),
         (
             {"messages": [{"role": "user", "content": [{"type": "text", "text": "a", "tone": 1}]}]},

@@ -97,11 +97,24 @@ def test_who_names_no_class_has_the_first_one() -> None:
         ({"protocol": "tslt_tree", "expansion": [2, 2]}, r"as many numbers >= 1 as outrider.window \(None\)"),
         ({"protocol": "tslt_tree", "expansion": [2, 0], "window": 2}, r"as many numbers >= 1 .* found \[2, 0\]"),
         ({"protocol": "tslt_tree", "expansion": [4, 4], "window": 2}, r"a tree of at most 16 tokens, found 20"),
+        ({"protocol": "tslt_tree", "rows": 4, "window": 2}, r"outrider.rows needs outrider.protocol token_ids, found"),
+        (
+            {"protocol": "token_ids", "rows": 4},
+            r"outrider.rows needs an integer of outrider.window \(None, at least 1\)",
+        ),
+        ({"protocol": "token_ids", "rows": 17, "window": 2}, r"\(2, at least 1\) to 16, found 17"),
+        ({"protocol": "token_ids", "rows": 1, "window": 2}, r"\(2, at least 1\) to 16, found 1"),
+        ({"protocol": "token_ids", "rows": 2, "window": 1, "expansion": [2]}, r"no outrider.expansion beside it"),
     ],
 )
 def test_what_cannot_be_drafted_is_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         generation(outrider=options)
+
+
+def test_trees_may_be_left_to_grow() -> None:
+    asked = generation(outrider={"protocol": "token_ids", "window": 4, "rows": 8})
+    assert asked == replace(generation(), protocol="token_ids", window=4, rows=8)
 
 
 @pytest.mark.parametrize(("asked", "tokens"), [(None, None), (True, 8), (False, 0), (0, 0), (1, 1), (64, 64)])

@@ -64,6 +64,20 @@ async def test_greedy_output_is_the_targets_own_by_every_protocol(protocol: Prot
     await service.idle()
 
 
+@pytest.mark.parametrize("params", [SamplingParams(temperature=0.0), FREE], ids=["greedy", "seeded"])
+@on_loop
+async def test_a_response_of_grown_trees_is_the_targets_own(params: SamplingParams) -> None:
+    service = Service(drafter())
+    request = replace(request_for(params=params, window=3), protocol="token_ids", rows=6)
+    chunks = await service.response(request)
+    assert tokens_of(chunks) == truth_of(request)
+    stats = chunks[-1].stats
+    assert dict(stats.protocols) == {"token_ids": stats.speculative_rounds}
+    assert 3 * stats.speculative_rounds < stats.drafted_tokens <= 6 * stats.speculative_rounds
+    assert stats.accepted_tokens > 0
+    await service.idle()
+
+
 @pytest.mark.parametrize("protocol", LOSSLESS)
 @on_loop
 async def test_a_sampled_response_is_whole_by_every_protocol(protocol: ProtocolName) -> None:
