@@ -23,12 +23,20 @@ class Arm:
     options: Mapping[str, object] = field(default_factory=dict)
 
 
+# Each by protocol token_ids; nobody's chain is among them.
+_TREES = (
+    Arm("tree 2,2,1", NEVER, {"protocol": "token_ids", "window": 3, "expansion": (2, 2, 1)}),
+    Arm("tree grown to 8", NEVER, {"protocol": "token_ids", "window": 4, "rows": 8}),
+    Arm("tree grown, priced", "while_it_pays", {"protocol": "token_ids", "window": 6, "rows": 16}),
+)
+
+
 def arms(windows: Sequence[int], longest: int) -> tuple[Arm, ...]:
-    """Fixed windows, the service's own choice, each rule at the longest window; and the last of them by own choice."""
+    """Fixed windows, the service's own choice, trees, each rule at the longest window; and what goes by price."""
     fixed = [Arm("target alone" if not window else f"window {window}", NEVER, {"window": window}) for window in windows]
     stopping = [Arm(rule.replace("_", " "), rule, {"window": longest}) for rule in STOP_KINDS if rule != NEVER]
     own = [Arm("own choice" if rule == NEVER else "own choice, priced", rule) for rule in (NEVER, "while_it_pays")]
-    return (*fixed, own[0], *stopping, own[1])
+    return (*fixed, own[0], *_TREES[:2], *stopping, own[1], *_TREES[2:])
 
 
 def served_by(config: Config, rule: str) -> Config:
