@@ -45,10 +45,10 @@ def test_another_prefix_does_not_fit(one: int, burst: int, shift: int, *, long: 
 
 def test_what_is_no_message_is_named() -> None:
     data = seal(Kind.BLOCK, 7, b"abc", 5)
-    with pytest.raises(MessageError, match="version 1, found 2"):
-        unseal(bytes([0x20 | Kind.BLOCK]) + data[1:])
+    with pytest.raises(MessageError, match="version 2, found 1"):
+        unseal(bytes([0x10 | Kind.BLOCK]) + data[1:])
     with pytest.raises(MessageError, match="kind in"):
-        unseal(bytes([0x1F]) + data[1:])
+        unseal(bytes([0x2F]) + data[1:])
     with pytest.raises(MessageError, match="truncated or oversized"):
         unseal(data[:3])
     with pytest.raises(MessageError, match="truncated or oversized"):
