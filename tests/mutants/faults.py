@@ -323,15 +323,27 @@ FAULTS = (
     ),
     Fault(
         "a draft stops before a token for what it is",
-        "step = _decide(rule, job, known[0]) if rule.asks and job.draws_chain else Step.DRAW",
-        "step = Step.STOP if rule.asks and job.protocol.draw(known, layer)[0].token_ids == (0,) else Step.DRAW",
+        "step = _decide(job, known[0]) if job.rule.asks and job.draws_chain else Step.DRAW",
+        "step = Step.STOP if job.rule.asks and job.protocol.draw(known, layer)[0].token_ids == (0,) else Step.DRAW",
         STOPS,
     ),
     Fault(
         "a device forgets at each position what it drafted so far",
-        "job.rule = own.behind(features)",
+        "job.rule = rule.behind(features)",
         "job.rule = rule",
         ("tests/unit/engines/drafter/test_engine_stops.py", "-k", "count_what_was_drafted"),
+    ),
+    Fault(
+        "a chain is cut by a length that tells what is in it",
+        "return PROTOCOLS[plan.protocol].rule(situation.params, situation.wire) in RATIO_RULES",
+        "return False",
+        ("tests/unit/rounds/test_stopping_devices.py",),
+    ),
+    Fault(
+        "a device is told no price",
+        "binding, price = self._owed.is_binding(plan), self._chooser.price(estimate)",
+        "binding, price = self._owed.is_binding(plan), None",
+        ("tests/unit/rounds/test_stopping_devices.py",),
     ),
     Fault(
         "a token is worth sending that is not worth its row",
