@@ -36,6 +36,7 @@ from outrider.training.traces import is_held_out, prompt_ids
 _BLOCK_TOKENS = 16
 _PRICED_ROWS = 64  # at most, of a tree that a price ends
 _DEEPEST = 12  # layers of a fixed shape
+_RANKS = 4  # whose shares are told
 _ROUNDING = 0.1  # of a row
 _NODE_SLOTS = 768  # of KV, for the nodes of a text's trees
 _HEADER = ("draft", "rows", "layers", "tokens per round", "over the best chain")
@@ -52,7 +53,8 @@ def main(argv: Sequence[str]) -> None:
     lines = [line for rows in args.rows for line in _of_rows(bench, rows, chains, args)]
     tokens = sum(len(text.token_ids) for text in texts)
     pair = f"{args.target} and {args.drafter}, temperature {args.temperature:g}"
-    show_table(f"{pair}: {len(texts)} responses, {tokens} tokens", _HEADER, lines)
+    note = "tokens that the drafter ranks first, second, ...: " + ", ".join(f"{share:.3f}" for share in bench.shares)
+    show_table(f"{pair}: {len(texts)} responses, {tokens} tokens", _HEADER, lines, note)
     if args.prices:
         priced = [_priced(bench, price, chains, args) for price in args.prices]
         show_table("what is worth more than a price", _HEADER, priced, "beside the best chain of no more rows")
@@ -71,6 +73,12 @@ class _Bench:
         self.found: list[dict[str, object]] = []  # of every tree that grew
         with tqdm(desc="ranks", unit="token", disable=None, leave=False) as bar:
             self._ranks = ranks(self._engine, texts, self._vocab_size, bar.update)
+
+    @property
+    def shares(self) -> list[float]:
+        """Of all tokens, those of the first ranks."""
+        every = [rank for own in self._ranks for rank in own]
+        return [every.count(rank) / len(every) for rank in range(_RANKS)]
 
     def shaped(self, shape: tuple[int, ...]) -> float:
         """Tokens per round of a fixed shape."""

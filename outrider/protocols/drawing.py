@@ -24,8 +24,11 @@ def best(scores: FloatRow, count: int) -> tuple[int, ...]:
     """The tokens with the largest scores, best first, lowest id first on ties; none that was removed."""
     if count == 1:
         return (int(scores.argmax()),)
-    count = min(count, scores.size)
-    least = np.partition(scores, scores.size - count)[scores.size - count]
-    candidates = np.flatnonzero((scores >= least) & (scores > -np.inf))
-    order = np.argsort(-scores[candidates], kind="stable")[:count]
-    return tuple(candidates[order].tolist())
+    possible = np.flatnonzero(
+        scores > -np.inf
+    )  # a drafter may propose few of all tokens; so many equals are sorted slowly
+    own = scores[possible]
+    if count < own.size:
+        among = own >= np.partition(own, own.size - count)[own.size - count]
+        possible, own = possible[among], own[among]
+    return tuple(possible[np.argsort(-own, kind="stable")[:count]].tolist())
