@@ -17,6 +17,7 @@ from bench.harness.recorded_drafts import RecordSettings
 from bench.stops.arms import Arm, arms, served_by
 from bench.stops.bound import drafted_rounds, waste
 from bench.stops.measure import Asking, Figures, measure
+from bench.stops.plots import plot_waste
 from bench.stops.tables import show, show_bound
 from cluster.local import running
 from cluster.options import add_config_options, read_config
@@ -46,6 +47,8 @@ def main(argv: Sequence[str]) -> None:
                 own = [arm for arm in chosen if arm.rule == rule]
                 found += asyncio.run(_measured(url, own, asking, args, repeat))
     show(found)
+    if args.plot is not None:
+        plot_waste(args.plot, found)
     if args.json is not None:
         write_record(args.json, args, {"figures": found, "emulated": _emulated(config)})
 
@@ -99,5 +102,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--bound", action="store_true", help="count what WISP's Theorem 1 bounds, by the draft model's confidence")
     add("--thresholds", type=float, nargs="+", default=[0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 1.0], help="of that")
     add("--prompts", type=positive_int, default=64, help="of that (default: %(default)s)")
+    add("--plot", type=Path, default=None, metavar="FILE", help="draw tokens per second over waste (WISP Figure 1)")
     add("--json", type=Path, default=None, metavar="FILE", help="write every figure")
     return parser

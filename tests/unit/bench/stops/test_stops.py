@@ -1,9 +1,11 @@
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from bench.stops.arms import arms, served_by
 from bench.stops.measure import figures
+from bench.stops.plots import plot_waste
 from bench.stops.tables import is_fixed, show
 from outrider.config.reading import load_config
 from outrider.drafting.stopping import STOP_KINDS
@@ -23,7 +25,9 @@ def test_each_rule_has_an_arm_and_each_arm_a_service() -> None:
         assert group.stopping.rule == arm.rule
 
 
-def test_figures_are_of_all_rounds_and_of_those_with_a_draft(capsys: pytest.CaptureFixture[str]) -> None:
+def test_figures_are_of_all_rounds_and_of_those_with_a_draft(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     found = figures("window 4", 1, 0, [DRAFTED, ALONE, STOPPED], took_s=2.0)
     assert found.tokens_per_s == 2.0
     assert found.tokens_per_round == pytest.approx(4 / 3)
@@ -32,4 +36,6 @@ def test_figures_are_of_all_rounds_and_of_those_with_a_draft(capsys: pytest.Capt
     assert found.drafting_s_per_s == pytest.approx(0.3)
     assert found.wasted_s_per_s == pytest.approx((0.3 * 2 / 3 + 0.3) / 2.0)
     show([found, replace(found, arm="while it pays", tokens_per_s=3.0)])
+    plot_waste(tmp_path / "waste.png", [found, replace(found, arm="while it pays")])
+    assert (tmp_path / "waste.png").stat().st_size > 0
     assert "1.500" in capsys.readouterr().out, "times the best fixed window's"
