@@ -46,11 +46,11 @@ def main(argv: Sequence[str]) -> None:
             with running(served_by(config, rule)) as url:
                 own = [arm for arm in chosen if arm.rule == rule]
                 found += asyncio.run(_measured(url, own, asking, args, repeat))
+            if args.json is not None:  # service by service: a long run that breaks off has not been for nothing
+                write_record(args.json, args, {"figures": found, "emulated": _emulated(config)})
     show(found)
     if args.plot is not None:
         plot_waste(args.plot, found)
-    if args.json is not None:
-        write_record(args.json, args, {"figures": found, "emulated": _emulated(config)})
 
 
 async def _measured(
