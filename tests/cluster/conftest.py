@@ -23,8 +23,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def crowded(config: Config, dtype: TargetDType, kv_budget_mib: int) -> Config:
-    """Several drafters, which draft while it pays, and KV memory for a few generations."""
-    stopping = StoppingConfig("while_it_pays")
+    """Several drafters, which stop behind a token that is likely to be rejected, and KV for a few generations."""
+    stopping = StoppingConfig("send_and_stop")
     return replace(
         config,
         model=replace(config.model, dtype=dtype),
