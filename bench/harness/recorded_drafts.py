@@ -24,6 +24,7 @@ from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.verifying import OpenGeneration, VerifierEngine
 from outrider.costs.driver import GREEDY, GenerationDriver
+from outrider.drafting.stopping import Stops
 from outrider.engines.drafter.engine import TorchDrafter
 from outrider.engines.limits import EngineLimits
 from outrider.engines.torch.verifier import TorchVerifier
@@ -118,7 +119,7 @@ def _drafter_hash(name: str) -> str:
 def _made(settings: RecordSettings, prompts: Sequence[tuple[int, ...]]) -> list[RecordedResponse]:
     target = load_target(settings.target, dtype="float32", device="cpu")
     verifier = TorchVerifier(target, _LIMITS)
-    drafter = TorchDrafter(load_drafter(settings.drafter, settings.target, dtype="bfloat16", device="cpu"), _LIMITS)
+    drafter = recording_drafter(settings)
     responses: list[RecordedResponse] = []
     with tqdm(total=len(prompts), desc="responses and drafts", disable=None) as bar:
         for start in range(0, len(prompts), _AT_ONCE):
@@ -128,6 +129,12 @@ def _made(settings: RecordSettings, prompts: Sequence[tuple[int, ...]]) -> list[
             responses += map(RecordedResponse, some, outputs, drafts)
             bar.update(len(some))
     return responses
+
+
+def recording_drafter(settings: RecordSettings, stops: Stops | None = None) -> TorchDrafter:
+    """The engine that drafts are recorded of; ``stops`` as it takes them."""
+    loaded = load_drafter(settings.drafter, settings.target, dtype="bfloat16", device="cpu")
+    return TorchDrafter(loaded, _LIMITS, stops)
 
 
 def greedy_responses(

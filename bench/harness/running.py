@@ -60,19 +60,8 @@ class RunningService:
         """
         await self._timings()  # of whatever was before
         began_at_s = time.perf_counter()
-        answer = await self._client.post(
-            "/v1/chat/completions",
-            json={
-                "model": self._config.model.public_name,
-                "messages": [{"role": "user", "content": prompt}],
-                **parameters,
-                "outrider": options,
-            },
-        )
+        said = await answered(self._client, self._config.model.public_name, prompt, options, **parameters)
         elapsed_s = time.perf_counter() - began_at_s
-        if not answer.is_success:
-            raise ServiceUnusableError(f"needs an answer by {options}, found {answer.text[:500]}; see its log")
-        said = answer.json()
         return Answered(
             text=said["choices"][0]["message"]["content"],
             tokens=said["usage"]["completion_tokens"],
@@ -84,3 +73,21 @@ class RunningService:
     async def _timings(self) -> list[RoundTiming]:
         timings: list[RoundTiming] = await self._coordinator.recent_timings.remote()
         return timings
+
+
+async def answered(
+    client: httpx.AsyncClient, model: str, prompt: str, options: Mapping[str, object], **parameters: object
+) -> dict[str, Any]:
+    """The body of one chat completion; arguments as of ``RunningService.ask``, raises as it does."""
+    answer = await client.post(
+        "/v1/chat/completions",
+        json={
+            "model": model,
+            "messages": [{"role": "user", "content": prompt}],
+            **parameters,
+            "outrider": options,
+        },
+    )
+    if not answer.is_success:
+        raise ServiceUnusableError(f"needs an answer by {options}, found {answer.text[:500]}; see its log")
+    return dict(answer.json())

@@ -10,17 +10,13 @@ from typing import ClassVar
 
 import torch
 
-from bench.harness.recorded_drafts import RecordSettings, greedy_drafts, recorded_drafts
+from bench.harness.recorded_drafts import RecordSettings, greedy_drafts, recorded_drafts, recording_drafter
 from outrider.contracts.price import DraftPrice
 from outrider.drafting.acceptance import AcceptancePredictor
 from outrider.drafting.features import DraftFeatures
 from outrider.drafting.recalibration import Recalibration
 from outrider.drafting.stops import Step, StopRule
-from outrider.engines.drafter.engine import TorchDrafter
-from outrider.engines.limits import EngineLimits
-from outrider.models.loading import load_drafter
-
-_LIMITS = EngineLimits(kv_budget_bytes=2**28, prefill_chunk_tokens=512)
+from outrider.models.loading import load_target_facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +82,9 @@ def drafted_rounds(settings: RecordSettings, predictor: AcceptancePredictor) -> 
     """Rounds of whole drafts along the target's responses."""
     torch.set_num_threads(1)
     responses, listening = recorded_drafts(settings), _Listening(predictor)
-    loaded = load_drafter(settings.drafter, settings.target, dtype="bfloat16", device="cpu")
     prompts, outputs = ([getattr(one, name) for one in responses] for name in ("prompt_ids", "output_ids"))
-    drafts = greedy_drafts(
-        TorchDrafter(loaded, _LIMITS, listening), prompts, outputs, settings.k_max, loaded.vocab_size
-    )
+    vocab_size = load_target_facts(settings.target).vocab_size
+    drafts = greedy_drafts(recording_drafter(settings, listening), prompts, outputs, settings.k_max, vocab_size)
     told = iter(listening.chains)  # in the order in which they were asked for: position by position
     chains = {
         (index, committed): next(told).told

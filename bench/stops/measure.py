@@ -9,7 +9,7 @@ import httpx
 from ray import serve
 
 from bench.harness.mix import mixed
-from bench.load.client import ServiceUnusableError
+from bench.harness.running import answered
 from bench.stops.arms import Arm
 from cluster.local import APP_NAME
 from outrider.rounds.timing import RoundTiming
@@ -112,15 +112,4 @@ async def _ask_all(http: httpx.AsyncClient, arm: Arm, asking: Asking, prompts: S
 
 async def _ask(http: httpx.AsyncClient, arm: Arm, asking: Asking, prompt: str, tokens: int) -> None:
     options = {"protocol": asking.protocol, **arm.options}
-    answer = await http.post(
-        "/v1/chat/completions",
-        json={
-            "model": asking.model,
-            "messages": [{"role": "user", "content": prompt}],
-            "max_tokens": tokens,
-            "temperature": asking.temperature,
-            "outrider": options,
-        },
-    )
-    if not answer.is_success:
-        raise ServiceUnusableError(f"needs an answer by {options}, found {answer.text[:500]}; see its log")
+    await answered(http, asking.model, prompt, options, max_tokens=tokens, temperature=asking.temperature)

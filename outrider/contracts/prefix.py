@@ -1,4 +1,4 @@
-"""Names for token sequences: a rolling hash for rounds, a chained digest for shared KV blocks."""
+"""Beginnings of token sequences: a rolling hash for rounds, a chained digest for shared KV blocks, what two share."""
 
 import hashlib
 from array import array
@@ -18,6 +18,16 @@ def extend_prefix_hash(prefix_hash: int, token_ids: Iterable[int]) -> int:
     for token_id in token_ids:
         prefix_hash = (prefix_hash * _BASE + token_id + 1) % _MODULUS
     return prefix_hash
+
+
+def common_prefix(ones: Sequence[int], others: Sequence[int]) -> int:
+    """How many leading tokens are the same."""
+    length = 0
+    for one, other in zip(ones, others, strict=False):
+        if one != other:
+            break
+        length += 1
+    return length
 
 
 def block_digest(parent: bytes, token_ids: Sequence[int]) -> bytes:

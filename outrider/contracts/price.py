@@ -6,7 +6,8 @@ from math import log2
 from outrider.contracts.errors import ParameterError
 
 PRICE_LEVELS = 32  # of one price in a message: 2^0, 2^-(1/4), ... and the last stands for free
-PRICE_BITS = 10  # of both
+LEVEL_BITS = (PRICE_LEVELS - 1).bit_length()
+PRICE_BITS = 2 * LEVEL_BITS  # of both
 _LEVELS_PER_OCTAVE = 4
 
 

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
 
+from outrider.contracts.prefix import common_prefix
+from outrider.contracts.stretches import may_be_late
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.acceptance import AcceptancePredictor, ConfidenceLogistic, confidence_logit, sigmoid
 from outrider.drafting.features import DraftFeatures
@@ -24,7 +26,6 @@ _KEPT = 1.0 - 1.0 / 500  # of what is known, behind each token learned from
 _KEPT_EMPTY = 1.0 - 1.0 / 64  # and behind a chain without tokens, of which nothing can be learned
 _MOST_STEP = 1.0  # that one token moves its own logit by
 _BAND = 0.25  # of temperatures that are learned together
-_EQUAL_TOKENS_TELL = frozenset({AcceptanceRule.GREEDY, AcceptanceRule.SHARED_NOISE})
 _AS_CONFIDENT = ConfidenceLogistic()
 
 
@@ -159,13 +160,9 @@ def verdict_on(
     Returns:
         None if nothing is known.
     """
-    if not next_round and told.rule not in _EQUAL_TOKENS_TELL:
+    if not next_round and not may_be_late(told.rule):
         return None
-    accepted = 0
-    for drafted, stands in zip(token_ids, committed, strict=False):
-        if drafted != stands:
-            break
-        accepted += 1
+    accepted = common_prefix(token_ids, committed)
     replaced = accepted < len(committed) or correction_owed
     return Verdict(told, accepted, replaced and accepted < len(token_ids))
 

@@ -9,7 +9,7 @@ from outrider.contracts.errors import ModelUnavailableError
 from outrider.models.embedded import DRAFTER_NAME, TARGET_NAME, embedded_head_path, ensure_embedded_target
 
 EMBEDDED = "embedded"
-_AUTO = "auto"
+AUTO = "auto"  # of what belongs to a pair: what the package has for it
 _HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
 
 
@@ -35,7 +35,7 @@ def resolve_folder(name_or_path: str) -> Path:
 
 def head_path(head: str | None, target: str, drafter: str) -> Path | None:
     """Where a drafter's decision head is, if it has one; ``auto`` is the embedded pair's own, none for others."""
-    if head == _AUTO:
+    if head == AUTO:
         own = target in (EMBEDDED, TARGET_NAME) and drafter in (EMBEDDED, DRAFTER_NAME)
         return embedded_head_path() if own else None
     return None if head is None else Path(head).expanduser()

@@ -6,10 +6,9 @@ from outrider.contracts.errors import ModelUnavailableError
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.acceptance import AcceptancePredictor
 from outrider.models.embedded import embedded_predictor_paths
+from outrider.models.folders import AUTO
 from outrider.models.pair_file import pair_fault
 from outrider.models.predictor_file import Predictor, PredictorInfo, check_use, read_predictor
-
-AUTO = "auto"
 
 
 def load_predictors(

@@ -5,8 +5,6 @@ this is what keeps every mixture of protocols exact.
 """
 
 from dataclasses import dataclass, replace
-from itertools import accumulate
-from operator import mul
 
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.exchanged import Deferral, WireFormat
@@ -174,8 +172,8 @@ class RoundChooser:
             return ()
         situation = self._situation
         rule = PROTOCOLS[plan.protocol].rule(situation.params, situation.wire)
-        each = (situation.acceptance.token_acceptance(rule, depth) for depth in range(plan.window))
-        return tuple(accumulate(each, mul))
+        each, _ = situation.acceptance.chain(rule, plan.window)
+        return tuple(each.cumprod().tolist())
 
     def deferral(self, plan: DraftPlan | None) -> Deferral | None:
         """What the verifier is to leave to the device after a rejection."""

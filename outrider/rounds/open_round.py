@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from outrider.contracts.drafting import Draft, DraftPlan
 from outrider.contracts.exchanged import WireFormat
+from outrider.contracts.prefix import common_prefix
 from outrider.contracts.requests import ProtocolName
 from outrider.contracts.stretches import overtaken, still_open, survivals_behind
 from outrider.contracts.trimming import trimmed
@@ -93,8 +94,7 @@ class OpenRound:
             return
         draft = self.draft.token_ids if self.block is None else self.block.draft
         left = still_open(draft, committed)
-        equal = next((i for i, (one, two) in enumerate(zip(draft, committed, strict=False)) if one != two), len(draft))
-        equal = min(equal, len(committed))
+        equal = common_prefix(draft, committed)
         self.equal_tokens += equal
         self.trimmed_tokens += equal
         self.wrong_tokens += len(draft) - equal - len(left)

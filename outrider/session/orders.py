@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.errors import ChecksumError, MessageError
 from outrider.contracts.exchanged import ArrayData, CorrectionSource, WireFormat
-from outrider.contracts.price import PRICE_LEVELS, DraftPrice
+from outrider.contracts.price import LEVEL_BITS, DraftPrice
 from outrider.protocols.corrections import read_source, write_source
 from outrider.protocols.registry import PROTOCOLS, protocol_coded
 from outrider.wire.bits import BitReader, BitWriter
 from outrider.wire.envelope import MAX_NODES
 
 _PROTOCOL_BITS = 3
-_LEVEL_BITS = (PRICE_LEVELS - 1).bit_length()
 _FURTHER_PROTOCOLS = 2**_PROTOCOL_BITS - 1  # codes from here on take this number, then a count of what is left
 
 
@@ -71,7 +70,7 @@ def write_order(writer: BitWriter, order: Order, wire: WireFormat, elements: int
     writer.flag(value=order.price is not None)
     if order.price is not None:
         for level in order.price.levels:
-            writer.uint(level, _LEVEL_BITS)
+            writer.uint(level, LEVEL_BITS)
 
 
 def read_order(reader: BitReader, wire: WireFormat, elements: int | None) -> Order:
@@ -102,7 +101,7 @@ def read_order(reader: BitReader, wire: WireFormat, elements: int | None) -> Ord
     correction = read_source(reader, wire) if reader.flag() else None
     price = None
     if reader.flag():
-        price = DraftPrice.at_levels(reader.uint(_LEVEL_BITS), reader.uint(_LEVEL_BITS))
+        price = DraftPrice.at_levels(reader.uint(LEVEL_BITS), reader.uint(LEVEL_BITS))
     reader.finish()
     return Order(verdict, plan, correction, price)
 

@@ -15,7 +15,7 @@ from outrider.link.trace import profile_at
 from outrider.protocols.registry import PROTOCOLS
 from outrider.rounds.load import PresentLoad
 from outrider.rounds.rules import Leave
-from outrider.selection.acceptance import AcceptanceBook, GenerationAcceptance, rule_row
+from outrider.selection.acceptance import AcceptanceBook, GenerationAcceptance
 from outrider.selection.arms import DRAFT, Arm
 from outrider.selection.regime import Regime
 from outrider.selection.situation import (
@@ -130,8 +130,8 @@ class ChoosingDevice(ModelledDevice):
         shape, bits = choices.shape(plan)
         accepted = accepted_of(self.acceptance_draws, committed_tokens, shape.passes, plan.window)
         self._unlearned = plan, committed_tokens, accepted
-        draft_s, each = shape.steps[-1] * self.step_s, self._acceptance.view().means[rule_row(choices.rule)]
-        chain = each.take(range(0 if plan.expansion else plan.window), mode="clip")
+        draft_s = shape.steps[-1] * self.step_s
+        chain, _ = self._acceptance.view().chain(choices.rule, 0 if plan.expansion else plan.window)
         return Draft(
             nodes=shape.nodes[-1],
             depth=plan.window,

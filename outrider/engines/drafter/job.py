@@ -11,7 +11,7 @@ import numpy as np
 
 from outrider.contracts.drafting import Child, Draft, DraftRequest, DraftTerms
 from outrider.contracts.exchanged import FloatRow, IntRow
-from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
+from outrider.contracts.prefix import EMPTY_PREFIX_HASH, common_prefix, extend_prefix_hash
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import OpenGeneration
 from outrider.drafting.growing import GrowingTree
@@ -118,7 +118,7 @@ class DraftedGeneration:
             prefix_hash = extend_prefix_hash(self.prefix_hash, feedback)
         if prefix_hash != request.prefix_hash:
             return None
-        common = _common_prefix(known, feedback)
+        common = common_prefix(known, feedback)
         moves, kept = self._accept(feedback[common:]) if common == len(known) else ([], 0)
         self.token_ids[at:] = feedback
         self.prefix_hash = prefix_hash
@@ -208,13 +208,3 @@ class DraftedGeneration:
         sources, targets = [base + node for node in path], list(range(base, base + len(path)))
         moves = [Move(list(self.kv.blocks), sources, targets)] if sources != targets else []
         return moves, len(path)
-
-
-def _common_prefix(ones: list[int], others: tuple[int, ...]) -> int:
-    """How many leading tokens are the same."""
-    length = 0
-    for one, other in zip(ones, others, strict=False):
-        if one != other:
-            break
-        length += 1
-    return length
