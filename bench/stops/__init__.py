@@ -1,1 +1,1 @@
-"""The noise of a device beside that of numpy: equal to the last bit, and how long it takes."""
+"""Ways to end a draft, side by side on a cluster; and what WISP's Theorem 1 bounds."""

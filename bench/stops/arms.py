@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from outrider.config.schema import Config, StoppingConfig
+from outrider.config.schema import Config
 from outrider.drafting.stopping import STOP_KINDS
 
 NEVER = "never"
@@ -41,7 +41,5 @@ def arms(windows: Sequence[int], longest: int) -> tuple[Arm, ...]:
 
 def served_by(config: Config, rule: str) -> Config:
     """The service for the arms of a rule. It looks nothing up: a request that says so is no evidence to a regime."""
-    groups = tuple(
-        replace(group, stopping=replace(group.stopping or StoppingConfig(), rule=rule)) for group in config.drafters
-    )
+    groups = tuple(replace(group, stopping=replace(group.stopping, rule=rule)) for group in config.drafters)
     return replace(config, drafters=groups, speculation=replace(config.speculation, lookup_window=0))

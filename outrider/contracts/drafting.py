@@ -10,9 +10,8 @@ from outrider.contracts.price import DraftPrice
 from outrider.contracts.requests import GenerationId, ProtocolName
 from outrider.contracts.verifying import KvUsage, OpenGeneration
 
-Child = tuple[
-    int, float
-]  # a token, and the probability that it is the target's choice behind what it is drafted behind
+# A token, and the probability that it is the target's choice behind what it is drafted behind.
+Child = tuple[int, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ class DraftRequest(ArrayData):
     Attributes:
         correction: set if the token behind the committed ones is the device's to draw: it draws it from the residual
             of this and its own distribution there, sends it, and drafts behind it.
-        price: for a device that drafts a chain while it pays; None: tokens cost nothing.
+        price: for a device that drafts while it pays, a chain or a tree that grows; None: tokens cost nothing.
     """
 
     generation: GenerationId

@@ -31,9 +31,8 @@ class DraftFeatures:
         if self._probs.size < 2:
             return self.confidence
         best = int(self._probs.argmax())  # a fifth of what a partition takes
-        return self.confidence - float(
-            max(self._probs[:best].max(initial=0.0), self._probs[best + 1 :].max(initial=0.0))
-        )
+        before, behind = self._probs[:best], self._probs[best + 1 :]
+        return self.confidence - float(max(before.max(initial=0.0), behind.max(initial=0.0)))
 
     @cached_property
     def entropy_nats(self) -> float:

@@ -61,11 +61,6 @@ class GrowingTree:
         if self.rows < 1:
             raise ParameterError("rows", "at least 1", self.rows)
 
-    @property
-    def expected_tokens(self) -> float:
-        """Of it that should be accepted, if the probabilities are right."""
-        return fsum(branch.survival for branch in self.branches)
-
     def grown(self, children: Sequence[Sequence[Child]]) -> "GrowingTree":
         """One layer on.
 

@@ -24,9 +24,8 @@ def best(scores: FloatRow, count: int) -> tuple[int, ...]:
     """The tokens with the largest scores, best first, lowest id first on ties; none that was removed."""
     if count == 1:
         return (int(scores.argmax()),)
-    possible = np.flatnonzero(
-        scores > -np.inf
-    )  # a drafter may propose few of all tokens; so many equals are sorted slowly
+    # A drafter may propose few of all tokens; so many equals are sorted slowly.
+    possible = np.flatnonzero(scores > -np.inf)
     own = scores[possible]
     if count < own.size:
         among = own >= np.partition(own, own.size - count)[own.size - count]

@@ -196,8 +196,8 @@ class RoundMachine:
     ) -> tuple[OpenRound, AskDrafter]:
         """A round with a draft, and what is asked of the device."""
         allowed_s, survivals = LINK_PATIENCE * estimate.round_s, self._chooser.survivals(plan)
-        round_ = OpenRound(number, began_at_s, plan, estimate.expected_tokens, allowed_s, survivals)
-        round_.stays_whole = self._chooser.must_stay_whole(plan)
+        whole = self._chooser.must_stay_whole(plan)
+        round_ = OpenRound(number, began_at_s, plan, estimate.expected_tokens, allowed_s, survivals, whole)
         binding, price = self._owed.is_binding(plan), self._chooser.price(estimate)
         return round_, AskDrafter(number, plan, None, allowed_s, binding, estimate.exchange_s, price)
 
