@@ -7,7 +7,7 @@ TORCH_INDEX_URL ?= # where torch comes from, if not from pip's own index: a CPU-
 SERVE_ARGS ?= # such as --config my.yaml
 UNIT_ARGS ?= -n 2 --dist loadgroup # of pytest for the unit tests: side by side, all of vLLM in one process
 PYTEST_ARGS ?= # of pytest for one run of your own in place of all tests, such as tests/unit -k noise
-PYTEST = RAY_USAGE_STATS_ENABLED=0 HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+PYTEST = PYTHONFAULTHANDLER=1 RAY_USAGE_STATS_ENABLED=0 HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 BENCHES ?= engine overhead
 MUTANTS ?= # parts of the names of the faults to plant; --whole meets them with more tests
 

@@ -1,5 +1,7 @@
 """One embedded cluster for all tests that can share it: real Ray, real Serve, real models, real HTTP."""
 
+import os
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +17,31 @@ from tests.cluster.served import Service, started
 from tests.unit.verification.random_head import head_of
 
 DRAFTERS = 3
+_STATUS = pytest.StashKey[int]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Modules with a cluster of their own come first and end it: no two clusters run beside each other."""
     items.sort(key=lambda item: not hasattr(getattr(item, "module", None), "service"))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Leave at once, after all that pytest does and reports: clusters have ended, their fixtures saw to that.
+
+    A driver that had several clusters, one after the other, may crash while its interpreter is taken down: threads of
+    Ray's that outlived a cluster find nothing there any more. What the tests found would be lost by it.
+    """
+    status = config.stash.get(_STATUS, None)
+    if status is not None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Keep what the tests' end is to say."""
+    session.config.stash[_STATUS] = int(exitstatus)
 
 
 def crowded(config: Config, dtype: TargetDType, kv_budget_mib: int) -> Config:
