@@ -9,8 +9,10 @@ counts instead, without a cluster, what its Theorem 1 bounds.
 import argparse
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from bench.harness.fewer_layers import without_layers
 from bench.harness.options import positive_int
 from bench.harness.record import write_record
 from bench.harness.recorded_drafts import RecordSettings
@@ -31,6 +33,8 @@ def main(argv: Sequence[str]) -> None:
     """Run the bench; print its tables, and write figures."""
     args = _parser().parse_args(argv)
     config = read_config(args)
+    if args.skip_layers:
+        config = _drafting_without(config, args.skip_layers)
     if args.bound:
         _bound(config, args)
         return
@@ -68,6 +72,12 @@ def _bound(config: Config, args: argparse.Namespace) -> None:
         write_record(args.json, args, {"bound": found, "rounds": len(rounds)})
 
 
+def _drafting_without(config: Config, layers: Sequence[int]) -> Config:
+    """The same devices, whose draft model is the target without these layers; what is made for a pair is not its."""
+    model = str(without_layers(config.model.target, layers))
+    return replace(config, drafters=tuple(replace(group, model=model, head=None) for group in config.drafters))
+
+
 def _emulated(config: Config) -> dict[str, object]:
     """What was."""
     verifiers, groups = config.verifiers, config.drafters
@@ -88,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--windows", type=int, nargs="+", default=[0, 2, 4, 8], help="that are fixed (default: %(default)s)")
     add("--longest", type=positive_int, default=8, help="draft that a rule may end (default: %(default)s)")
     add("--arms", nargs="*", default=[], metavar="NAME", help="some of them, as the table calls them (default: all)")
+    add("--skip-layers", type=int, nargs="*", default=[], metavar="N", help="draft with the target without these")
     chains = [name for name, protocol in PROTOCOLS.items() if protocol.chains and not protocol.trees]
     add(
         "--protocol",

@@ -1,0 +1,46 @@
+"""A draft model of chosen quality without any training: the target without some of its layers.
+
+As in draft-and-verify decoding (Zhang et al., 2023), but as a model of its own: a device has no target to skip layers
+of. The fewer are left out, the more of its tokens are accepted.
+"""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from outrider.contracts.errors import ParameterError
+from outrider.models.embedded import outrider_home
+from outrider.models.loading import load_target
+
+
+def without_layers(target: str, skipped: Collection[int]) -> Path:
+    """The folder of such a model, in the user's cache; made if it is not there.
+
+    Args:
+        target: name or path.
+        skipped: layers, counted from 0.
+
+    Raises:
+        ParameterError: the target has no such layer, or none would be left.
+    """
+    loaded = load_target(target, dtype="bfloat16", device="cpu")
+    left_out = sorted(set(skipped))
+    folder = outrider_home() / "bench" / f"{loaded.name}-{loaded.model_hash[:8]}-without-{'-'.join(map(str, left_out))}"
+    if folder.is_dir():
+        return folder
+    model: Any = loaded.model
+    layers = list(model.model.layers)
+    if not left_out or not set(left_out) < set(range(len(layers))):
+        raise ParameterError("skipped layers", f"some, not all, of 0..{len(layers) - 1}", left_out)
+    kept = [layer for index, layer in enumerate(layers) if index not in left_out]
+    model.model.layers = torch.nn.ModuleList(kept)
+    model.config.num_hidden_layers = len(kept)
+    if getattr(model.config, "layer_types", None):
+        model.config.layer_types = [kind for i, kind in enumerate(model.config.layer_types) if i not in left_out]
+    partial = folder.with_name(f"partial-{folder.name}")  # so that it is there whole or not at all
+    model.save_pretrained(partial)
+    loaded.tokenizer.save_pretrained(partial)
+    partial.rename(folder)
+    return folder
