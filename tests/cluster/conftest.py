@@ -29,8 +29,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Leave at once, after all that pytest does and reports: clusters have ended, their fixtures saw to that.
 
-    A driver that had several clusters, one after the other, may crash while its interpreter is taken down: threads of
-    Ray's that outlived a cluster find nothing there any more. What the tests found would be lost by it.
+    Threads of Ray's GCS client and of its gRPC live on behind ``ray.shutdown``, and may crash on what the end of a
+    process destroys before them. What the tests found would be lost by it.
     """
     status = config.stash.get(_STATUS, None)
     if status is not None:
