@@ -87,11 +87,13 @@ class ToldChain:
         rule: by which it is verified.
         temperature: of its request.
         logits: the predictor's own, a token each; none of a chain that stopped before its first.
+        features: of the row each was drawn from, as ``DraftFeatures.vector``, if they are kept; else none.
     """
 
     rule: AcceptanceRule
     temperature: float
     logits: tuple[float, ...]
+    features: tuple[tuple[float, ...], ...] = ()
 
 
 class ChainPredictor:
@@ -101,24 +103,41 @@ class ChainPredictor:
     """
 
     def __init__(
-        self, predictor: AcceptancePredictor, calibration: Calibration, rule: AcceptanceRule, temperature: float
+        self,
+        predictor: AcceptancePredictor,
+        calibration: Calibration,
+        rule: AcceptanceRule,
+        temperature: float,
+        *,
+        keeps_features: bool = False,
     ) -> None:
         """Begin a chain."""
         self._predictor, self._calibration = predictor, calibration
         self._rule, self._temperature = rule, temperature
         self._asked: DraftFeatures | None = None
         self._logits: list[float] = []
+        self._features: list[tuple[float, ...]] | None = [] if keeps_features else None
+
+    @property
+    def keeps_features(self) -> bool:
+        """Whether it remembers what it was asked of, too, and so wants to be asked of each row."""
+        return self._features is not None
 
     def probability(self, features: DraftFeatures) -> float:
         """See ``AcceptancePredictor``."""
         if features is not self._asked:
             self._asked = features
             self._logits.append(confidence_logit(self._predictor.probability(features)))
+            if self._features is not None:
+                self._features.append(tuple(features.vector.tolist()))
         return self._calibration.probability(self._logits[-1])
 
     def told(self, tokens: int) -> ToldChain | None:
         """What it said of the tokens that were sent, the first so many it was asked of; None if it never was."""
-        return ToldChain(self._rule, self._temperature, tuple(self._logits[:tokens])) if self._logits else None
+        if not self._logits:
+            return None
+        logits, features = tuple(self._logits[:tokens]), tuple((self._features or [])[:tokens])
+        return ToldChain(self._rule, self._temperature, logits, features)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,10 +218,10 @@ class Recalibration:
         """As it is now."""
         return self._calibrations.get(_band(rule, temperature), self._begin)
 
-    def chain(self, rule: AcceptanceRule, temperature: float) -> ChainPredictor:
+    def chain(self, rule: AcceptanceRule, temperature: float, *, keeps_features: bool = False) -> ChainPredictor:
         """Whom the rule of a new chain asks."""
-        predictor = self._predictors.get(rule, _AS_CONFIDENT)
-        return ChainPredictor(predictor, self.calibration(rule, temperature), rule, temperature)
+        predictor, known = self._predictors.get(rule, _AS_CONFIDENT), self.calibration(rule, temperature)
+        return ChainPredictor(predictor, known, rule, temperature, keeps_features=keeps_features)
 
     def learn(self, verdict: Verdict) -> None:
         """Once of each chain."""

@@ -30,6 +30,7 @@ class DrafterView:
     node_share: float = 0.1  # what each further node of a tree's layer adds to the step that computes it, in steps
     hidden_width: int = 0  # of its model's hidden states, where somebody can judge them
     stops: bool = False  # whether it may end a chain before it is as long as ordered
+    logs: bool = False  # whether it logs what became of its chains
     by_price: bool = False  # whether it does so by the price in an order
 
 

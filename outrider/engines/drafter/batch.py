@@ -98,7 +98,7 @@ def _drawn_as_target(drawing: Sequence[Drawing], rows: HeadRows, groups: Sequenc
     """Of blocks whose rows the target's own sampler draws one token from."""
     starts = [0, *accumulate(map(len, groups))]
     steps = [Step.DRAW] * len(drawing)
-    asking = [i for i, (_, job) in enumerate(drawing) if job.rule.asks and job.draws_chain]
+    asking = [i for i, (_, job) in enumerate(drawing) if job.looks]
     if asking:
         first_groups = [groups[i][0] for i in asking]
         for i, row in zip(asking, _adjusted(rows.of([starts[i] for i in asking]), first_groups), strict=True):
@@ -129,7 +129,7 @@ def _drawn_by_protocol(drawing: Sequence[Drawing], rows: HeadRows, groups: Seque
         if job.growing is not None:
             drawn.append(Drawn([], children=job.protocol.children(known, layer)))
             continue
-        step = _decide(job, known[0]) if job.rule.asks and job.draws_chain else Step.DRAW
+        step = _decide(job, known[0]) if job.looks else Step.DRAW
         drawn.append(_STOPPED if step is Step.STOP else Drawn(job.protocol.draw(known, layer), step))
     return drawn
 
@@ -137,6 +137,8 @@ def _drawn_by_protocol(drawing: Sequence[Drawing], rows: HeadRows, groups: Seque
 def _decide(job: DraftingJob, row: DraftRow) -> Step:
     """Before anything is drawn from it."""
     features, rule = DraftFeatures(row.probs), job.rule
+    if job.keeps_features and job.predictor is not None:
+        job.predictor.probability(features)
     job.rule = rule.behind(features)
     return rule.step(features)
 

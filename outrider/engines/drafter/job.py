@@ -59,6 +59,16 @@ class DraftingJob:
         return not self.correcting and not self.is_tree
 
     @property
+    def looks(self) -> bool:
+        """Whether the features of a chain's next row are looked at before its token is drawn."""
+        return self.draws_chain and (self.rule.asks or self.keeps_features)
+
+    @property
+    def keeps_features(self) -> bool:
+        """Whether those of each row are kept, whatever the rule goes by."""
+        return self.predictor is not None and self.predictor.keeps_features
+
+    @property
     def wants_row(self) -> bool:
         """Whether there is anything left to draw."""
         return self.correcting or self.depth < len(self.shape)

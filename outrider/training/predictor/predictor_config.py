@@ -7,10 +7,10 @@ from typing import ClassVar
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.requests import SAMPLING_RANGES
 from outrider.contracts.verifying import AcceptanceRule
+from outrider.drafting.acceptance import PREDICTED_RULES
 from outrider.training.pair_config import PairConfig
 from outrider.training.predictor.families import Effort
 from outrider.training.predictor.mlp import Patience
-from outrider.training.predictor.rounds import RULES
 
 _GREEDY, _SAMPLED = (0.0,), (0.7, 1.0)
 
@@ -47,8 +47,8 @@ class PredictorConfig(PairConfig):
     def __post_init__(self) -> None:
         """Refuse what cannot be run."""
         PairConfig.__post_init__(self)
-        if self.rule not in RULES:
-            raise ParameterError("rule", f"one of {', '.join(RULES)}", self.rule)
+        if self.rule not in PREDICTED_RULES:
+            raise ParameterError("rule", f"one of {', '.join(PREDICTED_RULES)}", self.rule)
         asked = self.asked_temperatures
         if not asked or len(set(asked)) < len(asked):
             raise ParameterError("temperatures", "at least one, and each once", asked)
