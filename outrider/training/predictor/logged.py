@@ -1,0 +1,130 @@
+"""Rounds that devices logged while they served, as tokens to learn from; what they leave out: ``drafting.round_log``.
+
+Of several devices' folders, or copies of them. What is in two files is taken once; a request that moved from one device
+to another stays one.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+
+from outrider.contracts.errors import ParameterError
+from outrider.contracts.verifying import AcceptanceRule
+from outrider.drafting.features import FEATURE_NAMES
+from outrider.drafting.round_log import SUFFIX, LoggedRound, RoundLog, read_log
+from outrider.models.pair_names import PairNames
+from outrider.training.predictor.drafted import LEAST_PROMPTS, DraftedTokens
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRounds:
+    """What was found of one pair and rule.
+
+    Attributes:
+        tokens: theirs; ``prompt`` is an index of ``requests``.
+        requests: a number of each, as a sequence of one.
+        rounds: how many.
+        repeated: rounds left out, as they were read already.
+        files: read.
+        unread_bytes: of files that end within a record, or are damaged there.
+        stops: rounds by the rule that ended their devices' drafts.
+    """
+
+    tokens: DraftedTokens
+    requests: tuple[tuple[int], ...]
+    rounds: int
+    repeated: int
+    files: int
+    unread_bytes: int
+    stops: Mapping[str, int]
+
+    def check_enough(self, least_tokens: int) -> None:
+        """Refuse too few, with how many rounds are needed; a ``ParameterError``."""
+        each = len(self.tokens) / self.rounds
+        if len(self.tokens) < least_tokens:
+            needed = (
+                f"at least {least_tokens} tested draft tokens, some {round(least_tokens / each)} rounds of {each:.1f} "
+                "(log on, or lower --least-tokens)"
+            )
+            raise ParameterError("rounds", needed, f"{len(self.tokens)} tokens in {self.rounds} rounds")
+        if len(self.requests) < LEAST_PROMPTS:
+            needed = f"rounds of at least {LEAST_PROMPTS} requests, one for each part"
+            raise ParameterError("rounds", needed, f"{self.rounds} rounds of {len(self.requests)}")
+
+
+def read_logs(folders: Sequence[Path], pair: PairNames, rule: AcceptanceRule) -> LoggedRounds:
+    """All rounds of a pair and a rule, at any temperature.
+
+    Args:
+        folders: of devices, searched with all that is in them.
+        pair: whose rounds.
+        rule: by which they were verified.
+
+    Raises:
+        ParameterError: no folder, no log in it, none of this pair and rule (with those that there are), or a file that
+            is none.
+    """
+    logs = [log for folder in folders for log in _logs(folder)]
+    own = [log for _, log in logs if log is not None and _is_of(log, pair, rule)]
+    rounds, repeated, stops = list[LoggedRound](), 0, Counter[str]()
+    seen = set[tuple[int, int]]()
+    for log in own:
+        for each in log.rounds:
+            key = each.generation, crc32(each.features.tobytes())
+            if key in seen:
+                repeated += 1
+                continue
+            seen.add(key)
+            rounds.append(each)
+            stops[log.header.stops] += 1
+    if not rounds:
+        needed = f"rounds of rule {rule}, drafter {pair.drafter} ({pair.drafter_hash}) and target {pair.target} "
+        raise ParameterError("rounds", f"{needed}({pair.target_hash})", _found(folders, logs))
+    numbers = tuple(dict.fromkeys(each.generation for each in rounds))
+    unread = sum(log.unread_bytes for log in own)
+    requests = tuple((number,) for number in numbers)
+    return LoggedRounds(_tokens(rounds, numbers), requests, len(rounds), repeated, len(own), unread, stops)
+
+
+def _logs(folder: Path) -> Iterator[tuple[Path, RoundLog | None]]:
+    """Those in a folder, None for one of which nothing was written."""
+    if not folder.is_dir():
+        raise ParameterError("rounds", "folders that devices logged rounds to, or one *.safetensors file", str(folder))
+    for file in sorted(folder.rglob(f"*{SUFFIX}")):
+        try:
+            yield file, read_log(file.read_bytes())
+        except ParameterError as error:
+            raise ParameterError("rounds", error.needed, f"{error.found} in {file}") from error
+
+
+def _is_of(log: RoundLog, pair: PairNames, rule: AcceptanceRule) -> bool:
+    told = log.header
+    return (told.drafter_hash, told.target_hash, told.rule) == (pair.drafter_hash, pair.target_hash, rule)
+
+
+def _found(folders: Sequence[Path], logs: Sequence[tuple[Path, RoundLog | None]]) -> str:
+    """What there is instead."""
+    others = Counter[str]()
+    for _, log in logs:
+        if log is not None:
+            others[str(log.header)] += len(log.rounds)
+    if others:
+        return "; ".join(f"{count} of {header}" for header, count in others.items())
+    return f"{len(logs)} *{SUFFIX} files, all without any, in {', '.join(map(str, folders))}"
+
+
+def _tokens(rounds: Sequence[LoggedRound], numbers: Sequence[int]) -> DraftedTokens:
+    index = {number: at for at, number in enumerate(numbers)}
+    lengths = [len(each.features) for each in rounds]
+    accepted = np.ones(sum(lengths), np.int64)
+    accepted[(np.cumsum(lengths) - 1)[[each.rejected for each in rounds]]] = 0
+    return DraftedTokens(
+        features=np.concatenate([each.features for each in rounds]).astype(np.float64).reshape(-1, len(FEATURE_NAMES)),
+        accepted=accepted,
+        temperature=np.repeat([each.temperature for each in rounds], lengths).astype(np.float64),
+        prompt=np.repeat([index[each.generation] for each in rounds], lengths).astype(np.int64),
+    )

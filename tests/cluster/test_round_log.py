@@ -1,0 +1,59 @@
+"""Devices of a service log their rounds; what training reads of them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from outrider.contracts.errors import ParameterError
+from outrider.contracts.verifying import AcceptanceRule
+from outrider.models.pair_names import pair_names
+from outrider.training.predictor.logged import LoggedRounds, read_logs
+from tests.cluster.served import Service, eventually
+
+REQUESTS = 4
+_LOGGED_WITHIN_S = 60.0
+
+
+def logged(service: Service, rule: AcceptanceRule) -> LoggedRounds | None:
+    """All rounds of a rule that are in the devices' folders now."""
+    place = service.config.drafters[0].round_log
+    assert place is not None
+    try:
+        return read_logs([Path(place.folder)], pair_names("embedded", "embedded"), rule)
+    except ParameterError:
+        return None  # none yet
+
+
+def requests_of(rounds: LoggedRounds | None) -> set[int]:
+    return set() if rounds is None else {number for (number,) in rounds.requests}
+
+
+@pytest.mark.parametrize(
+    ("rule", "protocol", "temperature"),
+    [(AcceptanceRule.GREEDY, "token_ids", 0.0), (AcceptanceRule.RATIO, "dsd", 0.8)],
+)
+def test_what_became_of_drafts_is_on_the_devices_that_made_them(
+    service: Service, rule: AcceptanceRule, protocol: str, temperature: float
+) -> None:
+    before = requests_of(logged(service, rule))
+    choice = {"window": 4, "protocol": protocol}
+    answers = [
+        service.complete(f"Tell me of the number {number}.", outrider=choice, temperature=temperature, seed=number)
+        for number in range(REQUESTS)
+    ]
+    eventually(lambda: len(requests_of(logged(service, rule)) - before) == REQUESTS, _LOGGED_WITHIN_S)
+
+    found = logged(service, rule)
+    assert found is not None
+    assert set(found.stops) == {"send_and_stop"}
+    new = np.isin([found.requests[at][0] for at in found.tokens.prompt], list(requests_of(found) - before))
+    tokens = found.tokens.where(new)
+    details = [answer["usage"]["completion_tokens_details"] for answer in answers]
+    drafted_well = sum(each["accepted_prediction_tokens"] for each in details)
+    drafted_in_vain = sum(each["rejected_prediction_tokens"] for each in details)
+    assert 0 < tokens.accepted.sum() <= drafted_well
+    assert 0 < len(tokens) - tokens.accepted.sum() <= drafted_in_vain
+    assert set(tokens.temperature) == {temperature}
+    confidence, entropy_nats, margin, _ = tokens.features.T
+    assert ((confidence > 0.0) & (confidence <= 1.0 + 1e-6) & (margin <= confidence) & (entropy_nats >= 0.0)).all()
