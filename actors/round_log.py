@@ -1,10 +1,12 @@
 """A device's log of its rounds: files of a bounded size in a folder of its own, written by a thread of its own.
 
-Drafting comes first. Whoever drafts hands over a verdict and goes on; where the disk is slower than the verdicts come,
-what does not fit the queue is left out. If the disk refuses, that is told once, and tried again later.
+Drafting comes first. Whoever drafts hands over a verdict and goes on; what its rows were like is worked out here, too,
+unless a stop rule has asked for it already. Where verdicts come faster than they are written, what does not fit the
+queue is left out. If the disk refuses, that is told once, and tried again later.
 """
 
 import logging
+import secrets
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,7 +23,7 @@ from outrider.events import event
 
 _LOG = logging.getLogger(__name__)
 _FILES = 16  # that one drafter's share of the disk is kept in: the oldest is what goes
-_QUEUED = 1024  # verdicts that wait for the disk, at most
+_QUEUED = 64  # verdicts that wait to be written, at most: they hold rows
 _TRIED_AGAIN_BEHIND = 512  # records that were lost to a refusing disk
 
 
@@ -85,7 +87,7 @@ class RoundFiles:
         self._number += 1
         self._folder.mkdir(parents=True, exist_ok=True)
         file = self._open[rule] = _OpenFile(path, path.open("xb"))
-        self._append(file, write_header(replace(self._header, rule=rule)))
+        self._append(file, write_header(replace(self._header, rule=rule, file=secrets.token_hex(8))))
         return file
 
     def _found(self) -> dict[Path, int]:

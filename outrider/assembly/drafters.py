@@ -47,7 +47,7 @@ def build_drafter(spec: DrafterSpec, on_verdict: OnVerdict | None = None) -> Bui
 
 
 def log_header(spec: DrafterSpec, built: BuiltDrafter) -> LogHeader:
-    """Of the rounds that such a drafter logs; their rule is still to be put in."""
+    """Of the rounds that such a drafter logs; a file's own name and rule are still to be put in."""
     from outrider.models.folders import resolve_folder, short_name  # noqa: PLC0415
     from outrider.models.target_folder import model_hash  # noqa: PLC0415
 

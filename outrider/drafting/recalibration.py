@@ -87,13 +87,13 @@ class ToldChain:
         rule: by which it is verified.
         temperature: of its request.
         logits: the predictor's own, a token each; none of a chain that stopped before its first.
-        features: of the row each was drawn from, as ``DraftFeatures.vector``, if they are kept; else none.
+        features: of the row each was drawn from, if they are kept; else none. They may be worked out late.
     """
 
     rule: AcceptanceRule
     temperature: float
     logits: tuple[float, ...]
-    features: tuple[tuple[float, ...], ...] = ()
+    features: tuple[DraftFeatures, ...] = ()
 
 
 class ChainPredictor:
@@ -108,35 +108,30 @@ class ChainPredictor:
         calibration: Calibration,
         rule: AcceptanceRule,
         temperature: float,
-        *,
-        keeps_features: bool = False,
     ) -> None:
         """Begin a chain."""
         self._predictor, self._calibration = predictor, calibration
         self._rule, self._temperature = rule, temperature
         self._asked: DraftFeatures | None = None
         self._logits: list[float] = []
-        self._features: list[tuple[float, ...]] | None = [] if keeps_features else None
-
-    @property
-    def keeps_features(self) -> bool:
-        """Whether it remembers what it was asked of, too, and so wants to be asked of each row."""
-        return self._features is not None
+        self._features: list[DraftFeatures] = []
 
     def probability(self, features: DraftFeatures) -> float:
         """See ``AcceptancePredictor``."""
         if features is not self._asked:
             self._asked = features
             self._logits.append(confidence_logit(self._predictor.probability(features)))
-            if self._features is not None:
-                self._features.append(tuple(features.vector.tolist()))
         return self._calibration.probability(self._logits[-1])
 
+    def keep(self, features: DraftFeatures) -> None:
+        """Remember those of the next row, whether or not anybody asks of it."""
+        self._features.append(features)
+
     def told(self, tokens: int) -> ToldChain | None:
-        """What it said of the tokens that were sent, the first so many it was asked of; None if it never was."""
-        if not self._logits:
+        """Of the tokens that were sent, the first so many; None if it was asked of none and keeps none."""
+        if not self._logits and not self._features:
             return None
-        logits, features = tuple(self._logits[:tokens]), tuple((self._features or [])[:tokens])
+        logits, features = tuple(self._logits[:tokens]), tuple(self._features[:tokens])
         return ToldChain(self._rule, self._temperature, logits, features)
 
 
@@ -218,10 +213,10 @@ class Recalibration:
         """As it is now."""
         return self._calibrations.get(_band(rule, temperature), self._begin)
 
-    def chain(self, rule: AcceptanceRule, temperature: float, *, keeps_features: bool = False) -> ChainPredictor:
+    def chain(self, rule: AcceptanceRule, temperature: float) -> ChainPredictor:
         """Whom the rule of a new chain asks."""
-        predictor, known = self._predictors.get(rule, _AS_CONFIDENT), self.calibration(rule, temperature)
-        return ChainPredictor(predictor, known, rule, temperature, keeps_features=keeps_features)
+        predictor = self._predictors.get(rule, _AS_CONFIDENT)
+        return ChainPredictor(predictor, self.calibration(rule, temperature), rule, temperature)
 
     def learn(self, verdict: Verdict) -> None:
         """Once of each chain."""

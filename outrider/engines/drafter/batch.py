@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from outrider.contracts.drafting import Child
-from outrider.drafting.features import DraftFeatures
+from outrider.drafting.features import DraftFeatures, LateFeatures
 from outrider.drafting.stops import Step
 from outrider.engines.drafter.job import DraftedGeneration, DraftingJob
 from outrider.protocols.fixed_point import fixed_point_row
@@ -98,11 +98,14 @@ def _drawn_as_target(drawing: Sequence[Drawing], rows: HeadRows, groups: Sequenc
     """Of blocks whose rows the target's own sampler draws one token from."""
     starts = [0, *accumulate(map(len, groups))]
     steps = [Step.DRAW] * len(drawing)
-    asking = [i for i, (_, job) in enumerate(drawing) if job.looks]
+    asking = [i for i, (_, job) in enumerate(drawing) if job.rule.asks and job.draws_chain]
     if asking:
         first_groups = [groups[i][0] for i in asking]
         for i, row in zip(asking, _adjusted(rows.of([starts[i] for i in asking]), first_groups), strict=True):
             steps[i] = _decide(drawing[i][1], DraftRow(row))
+    for i, (_, job) in enumerate(drawing):
+        if job.keeps_features and job.draws_chain and not job.rule.asks:
+            job.keep(_described_late(rows.of([starts[i]]), groups[i][0]))
     going = [i for i, step in enumerate(steps) if step is not Step.STOP]
     if not going:
         return [_STOPPED] * len(drawing)
@@ -129,18 +132,32 @@ def _drawn_by_protocol(drawing: Sequence[Drawing], rows: HeadRows, groups: Seque
         if job.growing is not None:
             drawn.append(Drawn([], children=job.protocol.children(known, layer)))
             continue
-        step = _decide(job, known[0]) if job.looks else Step.DRAW
+        step = _looked_at(job, known[0]) if job.draws_chain else Step.DRAW
         drawn.append(_STOPPED if step is Step.STOP else Drawn(job.protocol.draw(known, layer), step))
     return drawn
+
+
+def _looked_at(job: DraftingJob, row: DraftRow) -> Step:
+    """As far as anybody wants to know what it is like."""
+    if job.rule.asks:
+        return _decide(job, row)
+    if job.keeps_features:
+        job.keep(LateFeatures(lambda: row.probs))
+    return Step.DRAW
 
 
 def _decide(job: DraftingJob, row: DraftRow) -> Step:
     """Before anything is drawn from it."""
     features, rule = DraftFeatures(row.probs), job.rule
-    if job.keeps_features and job.predictor is not None:
-        job.predictor.probability(features)
+    job.keep(features)
     job.rule = rule.behind(features)
     return rule.step(features)
+
+
+def _described_late(row: HeadRows, group: RowGroup) -> DraftFeatures:
+    """Of one row that nobody asks of now: a copy of it, on the host, is all that this takes."""
+    own = replace(row, logits=row.logits.detach().to("cpu", copy=True))
+    return LateFeatures(lambda: DraftRow(_adjusted(own, [group])[0]).probs)
 
 
 def _adjusted(rows: HeadRows, groups: Sequence[RowGroup]) -> npt.NDArray[np.float32]:

@@ -74,6 +74,7 @@ class TorchDrafter:
             limits: of memory and prefill.
             stops: says how far chains go; None: all the way.
             on_verdict: told what became of each chain, with the features of its rows; returns at once and never raises.
+                Until then rows are kept: 4 bytes * the tokens that the model proposes, or 8 * vocabulary, a token.
         """
         total_blocks = limits.total_blocks(kv_bytes_per_token(drafter.model))
         self._limits = limits
@@ -217,9 +218,8 @@ class TorchDrafter:
             job.growing = GrowingTree(plan.rows, job.request.price or DraftPrice())
         elif not job.is_tree:
             acceptance = job.protocol.rule(generation.params, generation.terms.wire)
-            job.predictor = generation.recalibration.chain(
-                acceptance, generation.params.temperature, keeps_features=self._on_verdict is not None
-            )
+            job.predictor = generation.recalibration.chain(acceptance, generation.params.temperature)
+            job.keeps_features = self._on_verdict is not None
             job.rule = self._stops.rule(job.predictor, job.request.price)
         self._take_up(generation)
 

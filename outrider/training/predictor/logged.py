@@ -1,14 +1,13 @@
 """Rounds that devices logged while they served, as tokens to learn from; what they leave out: ``drafting.round_log``.
 
-Of several devices' folders, or copies of them. What is in two files is taken once; a request that moved from one device
-to another stays one.
+Of several devices' folders, or copies of them. Of copies of one file the longest is taken; a request that moved from
+one device to another stays one.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from zlib import crc32
 
 import numpy as np
 
@@ -28,8 +27,8 @@ class LoggedRounds:
         tokens: theirs; ``prompt`` is an index of ``requests``.
         requests: a number of each, as a sequence of one.
         rounds: how many.
-        repeated: rounds left out, as they were read already.
         files: read.
+        copies: files left out, as they are copies of others.
         unread_bytes: of files that end within a record, or are damaged there.
         stops: rounds by the rule that ended their devices' drafts.
     """
@@ -37,8 +36,8 @@ class LoggedRounds:
     tokens: DraftedTokens
     requests: tuple[tuple[int], ...]
     rounds: int
-    repeated: int
     files: int
+    copies: int
     unread_bytes: int
     stops: Mapping[str, int]
 
@@ -69,25 +68,25 @@ def read_logs(folders: Sequence[Path], pair: PairNames, rule: AcceptanceRule) ->
             is none.
     """
     logs = [log for folder in folders for log in _logs(folder)]
-    own = [log for _, log in logs if log is not None and _is_of(log, pair, rule)]
-    rounds, repeated, stops = list[LoggedRound](), 0, Counter[str]()
-    seen = set[tuple[int, int]]()
-    for log in own:
-        for each in log.rounds:
-            key = each.generation, crc32(each.features.tobytes())
-            if key in seen:
-                repeated += 1
-                continue
-            seen.add(key)
-            rounds.append(each)
-            stops[log.header.stops] += 1
+    every = [log for _, log in logs if log is not None and _is_of(log, pair, rule)]
+    own = _without_copies(every)
+    rounds = [each for log in own for each in log.rounds]
     if not rounds:
         needed = f"rounds of rule {rule}, drafter {pair.drafter} ({pair.drafter_hash}) and target {pair.target} "
         raise ParameterError("rounds", f"{needed}({pair.target_hash})", _found(folders, logs))
     numbers = tuple(dict.fromkeys(each.generation for each in rounds))
-    unread = sum(log.unread_bytes for log in own)
-    requests = tuple((number,) for number in numbers)
-    return LoggedRounds(_tokens(rounds, numbers), requests, len(rounds), repeated, len(own), unread, stops)
+    stops = Counter[str]()
+    for log in own:
+        stops[log.header.stops] += len(log.rounds)
+    return LoggedRounds(
+        tokens=_tokens(rounds, numbers),
+        requests=tuple((number,) for number in numbers),
+        rounds=len(rounds),
+        files=len(own),
+        copies=len(every) - len(own),
+        unread_bytes=sum(log.unread_bytes for log in own),
+        stops=stops,
+    )
 
 
 def _logs(folder: Path) -> Iterator[tuple[Path, RoundLog | None]]:
@@ -104,6 +103,15 @@ def _logs(folder: Path) -> Iterator[tuple[Path, RoundLog | None]]:
 def _is_of(log: RoundLog, pair: PairNames, rule: AcceptanceRule) -> bool:
     told = log.header
     return (told.drafter_hash, told.target_hash, told.rule) == (pair.drafter_hash, pair.target_hash, rule)
+
+
+def _without_copies(logs: Sequence[RoundLog]) -> list[RoundLog]:
+    """Of each file its longest copy, in the order in which they come first."""
+    longest: dict[str, RoundLog] = {}
+    for log in logs:
+        if len(log.rounds) >= len(longest.get(log.header.file, log).rounds):
+            longest[log.header.file] = log
+    return list(longest.values())
 
 
 def _found(folders: Sequence[Path], logs: Sequence[tuple[Path, RoundLog | None]]) -> str:

@@ -76,8 +76,8 @@ def _logged(config: PredictorConfig, on_stage: Callable[[str], None]) -> Materia
     found.check_enough(config.least_tokens)
     stops = ", ".join(f"{count} of devices that stop by {rule}" for rule, count in found.stops.items())
     on_stage(f"{found.rounds} rounds of {len(found.requests)} requests in {found.files} files: {stops}")
-    if found.repeated or found.unread_bytes:
-        on_stage(f"left out: {found.repeated} rounds read before, {found.unread_bytes} bytes of damaged ends")
+    if found.copies or found.unread_bytes:
+        on_stage(f"left out: {found.copies} copies of files, {found.unread_bytes} bytes of damaged ends")
     parts = split(found.tokens, found.requests, config.least_tokens, "rounds")
     return Material(pair, found.tokens, parts, _temperatures(found.tokens))
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from actors.round_log import RoundFiles, RoundLog
 from outrider.contracts.verifying import AcceptanceRule
+from outrider.drafting.features import DraftFeatures
 from outrider.drafting.recalibration import ToldChain, Verdict
 from outrider.drafting.round_log import LoggedRound, LogHeader, read_log, request_number, write_round
 
@@ -25,12 +26,14 @@ def record(number: int, tokens: int = 4) -> bytes:
 
 def held(folder: Path) -> dict[AcceptanceRule, list[int]]:
     """Generations in a folder's files by rule, as they were written."""
-    found: dict[AcceptanceRule, list[int]] = {}
+    found, names = dict[AcceptanceRule, list[int]](), set[str]()
     for file in sorted(folder.glob("*.rounds")):
         log = read_log(file.read_bytes())
         assert log is not None
         assert log.unread_bytes == 0
-        assert log.header == replace(HEADER, rule=log.header.rule)
+        assert log.header == replace(HEADER, rule=log.header.rule, file=log.header.file)
+        assert log.header.file not in names
+        names.add(log.header.file)
         found.setdefault(log.header.rule, []).extend(each.generation for each in log.rounds)
     return found
 
@@ -40,7 +43,7 @@ def size_of(folder: Path) -> int:
 
 
 def verdict(accepted: int = 1, rule: AcceptanceRule = GREEDY) -> Verdict:
-    return Verdict(ToldChain(rule, 0.0, (0.0, 0.0), ((0.5, 1.0, 0.2, 3.0),) * 2), accepted, rejected=True)
+    return Verdict(ToldChain(rule, 0.0, (), (DraftFeatures(np.full(4, 0.25)),) * 2), accepted, rejected=True)
 
 
 @settings(max_examples=25)
@@ -128,4 +131,4 @@ def test_whoever_notes_never_waits_for_a_disk_that_is_too_slow(tmp_path: Path) -
     files = RoundFiles(tmp_path, 2**20, HEADER)
     log.write_waiting(files)
     files.close()
-    assert held(tmp_path)[GREEDY] == [request_number(f"g{number}") for number in range(1024)], "the rest is left out"
+    assert held(tmp_path)[GREEDY] == [request_number(f"g{number}") for number in range(64)], "the rest is left out"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.verifying import AcceptanceRule
-from outrider.drafting.features import FEATURE_NAMES
+from outrider.drafting.features import FEATURE_NAMES, DraftFeatures, LateFeatures
 from outrider.drafting.recalibration import ToldChain, Verdict
 from outrider.drafting.round_log import (
     LoggedRound,
@@ -94,6 +94,7 @@ def test_a_token_takes_sixteen_bytes_and_nothing_of_its_text() -> None:
         "target_hash",
         "rule",
         "stops",
+        "file",
     }
 
 
@@ -114,7 +115,8 @@ def test_other_files_are_named_as_such(line: bytes, message: str) -> None:
         read_log(line)
 
 
-FEATURES = tuple((0.9 - depth / 10, float(depth), 0.5, 3.0) for depth in range(4))
+ROWS = [np.array([0.9 - depth / 10, 0.1, depth / 10]) for depth in range(4)]
+FEATURES = tuple(map(DraftFeatures, ROWS))
 TOLD = ToldChain(AcceptanceRule.RATIO, 0.7, (1.0, 0.5, 0.0, -0.5), FEATURES)
 
 
@@ -129,8 +131,21 @@ def test_the_accepted_and_the_first_rejection_are_logged_and_nothing_behind(
     found = logged_round("g", Verdict(TOLD, accepted, rejected))
     assert found is not None
     assert found.features.shape == (tokens, len(FEATURE_NAMES))
-    assert np.array_equal(found.features, np.array(FEATURES[:tokens], np.float32))
+    assert np.array_equal(found.features, np.array([each.vector for each in FEATURES[:tokens]], np.float32))
     assert (found.rejected, found.temperature) == (rejected, 0.7)
+
+
+def test_only_rows_of_tested_tokens_are_worked_out() -> None:
+    worked_out = []
+
+    def late(row: int) -> LateFeatures:
+        return LateFeatures(lambda: worked_out.append(row) or ROWS[row])  # type: ignore[func-returns-value]
+
+    verdict = Verdict(replace(TOLD, features=tuple(map(late, range(4)))), 1, rejected=True)
+    assert worked_out == []
+    found = logged_round("g", verdict)
+    assert worked_out == [0, 1], "each once"
+    assert found == logged_round("g", Verdict(TOLD, 1, rejected=True))
 
 
 def test_what_tells_nothing_is_not_logged() -> None:

@@ -29,8 +29,9 @@ def header(rule: AcceptanceRule = RATIO, pair: PairNames = PAIR, stops: str = "n
     return LogHeader(pair.drafter, pair.drafter_hash, pair.target, pair.target_hash, rule, stops)
 
 
-def log(file: Path, rounds: Sequence[LoggedRound], told: LogHeader) -> Path:
+def log(file: Path, rounds: Sequence[LoggedRound], told: LogHeader, name: str = "") -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
+    told = replace(told, file=name or str(file))
     file.write_bytes(b"".join([write_header(told), *map(write_round, rounds)]))
     return file
 
@@ -61,15 +62,25 @@ def test_tokens_are_those_that_were_logged_with_their_requests_and_temperatures(
     assert found.tokens.temperature.tolist() == [0.7, 0.7, 0.7, 1.0, 0.7, 0.7]
     assert found.tokens.prompt.tolist() == [0, 0, 0, 1, 0, 0], "a request that moved to another device is one"
     assert found.requests == ((7,), (2**64 - 1,))
-    assert (found.rounds, found.repeated, found.files, found.unread_bytes) == (3, 0, 2, 0)
+    assert (found.rounds, found.copies, found.files, found.unread_bytes) == (3, 0, 2, 0)
 
 
-def test_what_was_copied_twice_is_taken_once(tmp_path: Path) -> None:
-    rounds = rounds_of(range(3), 5)
-    log(tmp_path / "a" / "00000000-ratio.rounds", rounds, header())
-    log(tmp_path / "b" / "00000000-ratio.rounds", rounds[:7], header(stops="while_it_pays"))
+def test_of_copies_of_a_file_the_longest_is_taken(tmp_path: Path) -> None:
+    rounds, others = rounds_of(range(3), 5), rounds_of(range(2), 4)
+    for index, length in enumerate((7, 15, 11)):
+        log(tmp_path / f"copied-{index}" / "00000000-ratio.rounds", rounds[:length], header(), name="first")
+    log(tmp_path / "00000001-ratio.rounds", others, header(stops="while_it_pays"), name="second")
     found = read_logs([tmp_path], PAIR, RATIO)
-    assert (found.rounds, found.repeated, dict(found.stops)) == (15, 7, {"never": 15})
+    assert (found.rounds, found.files, found.copies) == (15 + 8, 2, 2)
+    assert dict(found.stops) == {"while_it_pays": 8, "never": 15}
+
+
+def test_rounds_that_look_alike_are_not_taken_for_copies(tmp_path: Path) -> None:
+    """Of a row that truncation left one token the features are the same each time."""
+    alike = LoggedRound(1, 0.7, np.array([[1.0, 0.0, 1.0, 0.0]], np.float32), rejected=True)
+    log(tmp_path / "a.rounds", [alike] * 5, header())
+    log(tmp_path / "b.rounds", [alike] * 2, header())
+    assert read_logs([tmp_path], PAIR, RATIO).rounds == 7
 
 
 def test_of_files_that_a_power_cut_ended_the_whole_rounds_are_read(tmp_path: Path) -> None:
