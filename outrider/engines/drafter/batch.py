@@ -6,6 +6,7 @@ drawn from.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 
 import numpy as np
@@ -20,6 +21,7 @@ from outrider.engines.drafter.job import DraftedGeneration, DraftingJob
 from outrider.protocols.fixed_point import fixed_point_row
 from outrider.protocols.protocol import DraftRow, DrawnRow
 from outrider.sampling.choosing import TokenColumns, choose_tokens
+from outrider.sampling.distributions import Probs
 from outrider.sampling.logits import RowGroup, adjust_logits
 
 Drawing = tuple[DraftedGeneration, DraftingJob]
@@ -132,18 +134,11 @@ def _drawn_by_protocol(drawing: Sequence[Drawing], rows: HeadRows, groups: Seque
         if job.growing is not None:
             drawn.append(Drawn([], children=job.protocol.children(known, layer)))
             continue
-        step = _looked_at(job, known[0]) if job.draws_chain else Step.DRAW
+        if job.keeps_features and job.draws_chain and not job.rule.asks:
+            job.keep(LateFeatures(partial(_probs_of, known[0])))
+        step = _decide(job, known[0]) if job.rule.asks and job.draws_chain else Step.DRAW
         drawn.append(_STOPPED if step is Step.STOP else Drawn(job.protocol.draw(known, layer), step))
     return drawn
-
-
-def _looked_at(job: DraftingJob, row: DraftRow) -> Step:
-    """As far as anybody wants to know what it is like."""
-    if job.rule.asks:
-        return _decide(job, row)
-    if job.keeps_features:
-        job.keep(LateFeatures(lambda: row.probs))
-    return Step.DRAW
 
 
 def _decide(job: DraftingJob, row: DraftRow) -> Step:
@@ -157,7 +152,11 @@ def _decide(job: DraftingJob, row: DraftRow) -> Step:
 def _described_late(row: HeadRows, group: RowGroup) -> DraftFeatures:
     """Of one row that nobody asks of now: a copy of it, on the host, is all that this takes."""
     own = replace(row, logits=row.logits.detach().to("cpu", copy=True))
-    return LateFeatures(lambda: DraftRow(_adjusted(own, [group])[0]).probs)
+    return LateFeatures(lambda: _probs_of(DraftRow(_adjusted(own, [group])[0])))
+
+
+def _probs_of(row: DraftRow) -> Probs:
+    return row.probs
 
 
 def _adjusted(rows: HeadRows, groups: Sequence[RowGroup]) -> npt.NDArray[np.float32]:

@@ -1,5 +1,6 @@
 """Engines on torch. Free of torch until one is built."""
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,11 +16,13 @@ from outrider.engines.kinds import (
     cuda_dtype,
 )
 from outrider.engines.limits import EngineLimits, gpu_kv_bytes
+from outrider.events import event
 
 if TYPE_CHECKING:
     from outrider.models.loading import LoadedModel
 
 INT8 = "int8"
+_LOG = logging.getLogger(__name__)
 
 
 def torch_verifier(spec: VerifierSpec) -> BuiltVerifier:
@@ -51,6 +54,8 @@ def torch_drafter(spec: DrafterSpec, on_verdict: OnVerdict | None = None) -> Bui
 
     loaded = loaded_drafter(spec)
     stopping = stopping_of(spec, loaded.model_hash)
+    if stopping.predictors:
+        event(_LOG, "predictors_loaded", predictor=spec.predictor, rules=sorted(stopping.predictors))
     return BuiltDrafter(TorchDrafter(loaded, spec.limits, stopping, on_verdict), loaded)
 
 
