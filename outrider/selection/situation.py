@@ -15,7 +15,7 @@ from outrider.contracts.link import Csi
 from outrider.contracts.requests import ProtocolName, SamplingParams
 from outrider.protocols.protocol import RoundTerms
 from outrider.protocols.registry import PROTOCOLS
-from outrider.selection.acceptance import AcceptanceView
+from outrider.selection.acceptance_view import AcceptanceView
 from outrider.selection.arms import DRAFT, Arm
 from outrider.selection.load import VerifierLoad
 
