@@ -58,7 +58,7 @@ def show_predictor(config: PredictorConfig, report: PredictorReport) -> None:
             for name, replays in report.replays.items()
             for temperature, told in replays.items()
         ),
-        "MLP: calibrated before; confidence: as it is",
+        "MLP: calibrated before; others: as they are",
     )
     show_table(
         "milliseconds of a call for one row, its features known",

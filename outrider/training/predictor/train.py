@@ -14,7 +14,7 @@ from scipy.special import expit
 from outrider.drafting.features import FEATURE_NAMES
 from outrider.models.predictor_file import PredictorInfo, save_predictor
 from outrider.models.predictors import shipped_predictors
-from outrider.training.predictor.drafted import DraftedTokens
+from outrider.training.predictor.drafted import DraftedTokens, Floats
 from outrider.training.predictor.families import AS_IT_IS, MLP, Fitted, fit_families
 from outrider.training.predictor.logistic import Platt, fit_platt
 from outrider.training.predictor.material import Material, gather
@@ -68,8 +68,8 @@ class PredictorReport:
         trends: of each feature, over all tokens.
         families: compared.
         left_out: kinds that could not be tried, and why.
-        replays: on the test part, recalibrated while its tokens come: by kind (the perceptron, and the confidence as it
-            is) and temperature.
+        replays: on the test part, recalibrated while its tokens come: by kind (the perceptron, the confidence as it is,
+            and the package's predictor) and temperature.
         threshold: probability at which the perceptron's classes weigh the same: its operating point.
     """
 
@@ -125,12 +125,16 @@ def train_predictor(
         left_out=left_out,
         replays={
             name: replay(scores(parts.test.features), parts.test, config.acceptance_rule, config.window_tokens)
-            for name, scores in ((MLP, kept.scores), (AS_IT_IS, families[AS_IT_IS].scores))
+            for name, scores in ({MLP: kept.scores} | _as_they_are(families)).items()
         },
         threshold=float(expit(own.platt.offset)),
     )
     save_predictor(config.out, kept, _info(config, material, report, own))
     return report
+
+
+def _as_they_are(families: Mapping[str, Fitted]) -> dict[str, Callable[[Floats], Floats]]:
+    return {name: families[name].scores for name in (AS_IT_IS, SHIPPED) if name in families}
 
 
 def _shipped(material: Material, config: PredictorConfig) -> dict[str, Fitted]:

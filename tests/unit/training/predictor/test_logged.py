@@ -183,6 +183,8 @@ def test_beside_it_stands_the_one_that_comes_with_the_package(
     assert quality[SHIPPED].auc == pytest.approx(quality[MLP].auc, abs=1e-9), "here it is the same"
     assert quality[SHIPPED].raw_loss == pytest.approx(quality[MLP].loss, abs=1e-3), "as calibrated as it says"
     assert quality[AS_IT_IS].raw_loss > quality[MLP].loss
+    assert set(report.replays) == {MLP, AS_IT_IS, SHIPPED}
+    assert report.replays[SHIPPED]["all"].loss == pytest.approx(report.replays[MLP]["all"].loss, abs=1e-3)
 
 
 def test_logs_of_another_pair_are_no_logs_of_this_one(config: PredictorConfig) -> None:
