@@ -14,7 +14,7 @@ _LATENCY = ("mean", "median", "std", "min", "max", "p95", "p99")
 
 def show_predictor(config: PredictorConfig, report: PredictorReport) -> None:
     """Tokens, trends, models and their latencies."""
-    split_by = "requests" if config.logged else "prompts"
+    split_by = "texts" if config.logged else "prompts"
     show_table(
         f"verified draft tokens, rule {config.rule}",
         ("part", split_by, "tokens", "accepted", "rejected", "share accepted"),

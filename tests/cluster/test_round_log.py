@@ -26,7 +26,8 @@ def logged(service: Service, rule: AcceptanceRule) -> LoggedRounds | None:
 
 
 def requests_of(rounds: LoggedRounds | None) -> set[int]:
-    return set() if rounds is None else {number for (number,) in rounds.requests}
+    """No two of these tests ask for the same, so each is a text of its own."""
+    return set() if rounds is None else {number for (number,) in rounds.texts}
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,7 @@ def test_what_became_of_drafts_is_on_the_devices_that_made_them(
     found = logged(service, rule)
     assert found is not None
     assert set(found.stops) == {"send_and_stop"}
-    new = np.isin([found.requests[at][0] for at in found.tokens.prompt], list(requests_of(found) - before))
+    new = np.isin([found.texts[at][0] for at in found.tokens.prompt], list(requests_of(found) - before))
     tokens = found.tokens.where(new)
     details = [answer["usage"]["completion_tokens_details"] for answer in answers]
     drafted_well = sum(each["accepted_prediction_tokens"] for each in details)

@@ -1,12 +1,13 @@
 """Rounds that devices logged while they served, as tokens to learn from; what they leave out: ``drafting.round_log``.
 
 Of several devices' folders, or copies of them. Of copies of one file the longest is taken; a request that moved from
-one device to another stays one.
+one device to another stays one. The same prompt asked greedily twice gives the same text and so the same rows, to the
+bit: requests that share a row are kept on one side of a split, or what is tested on was learned by heart.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,9 @@ from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.features import FEATURE_NAMES
 from outrider.drafting.round_log import SUFFIX, LoggedRound, RoundLog, read_log
 from outrider.models.pair_names import PairNames
-from outrider.training.predictor.drafted import LEAST_PROMPTS, DraftedTokens
+from outrider.training.predictor.drafted import LEAST_PROMPTS, DraftedTokens, Ints
+
+_TELLING = 0.999  # confidence below which no two rows are the same by chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +27,9 @@ class LoggedRounds:
     """What was found of one pair and rule.
 
     Attributes:
-        tokens: theirs; ``prompt`` is an index of ``requests``.
-        requests: a number of each, as a sequence of one.
+        tokens: theirs; ``prompt`` is an index of ``texts``.
+        texts: requests that share no row with any other of them; each a number, as a sequence of one.
+        requests: how many.
         rounds: how many.
         files: read.
         copies: files left out, as they are copies of others.
@@ -34,7 +38,8 @@ class LoggedRounds:
     """
 
     tokens: DraftedTokens
-    requests: tuple[tuple[int], ...]
+    texts: tuple[tuple[int], ...]
+    requests: int
     rounds: int
     files: int
     copies: int
@@ -50,9 +55,9 @@ class LoggedRounds:
                 "(log on, or lower --least-tokens)"
             )
             raise ParameterError("rounds", needed, f"{len(self.tokens)} tokens in {self.rounds} rounds")
-        if len(self.requests) < LEAST_PROMPTS:
-            needed = f"rounds of at least {LEAST_PROMPTS} requests, one for each part"
-            raise ParameterError("rounds", needed, f"{self.rounds} rounds of {len(self.requests)}")
+        if len(self.texts) < LEAST_PROMPTS:
+            needed = f"rounds of at least {LEAST_PROMPTS} requests that differ, one for each part"
+            raise ParameterError("rounds", needed, f"{self.rounds} rounds of {len(self.texts)}")
 
 
 def read_logs(folders: Sequence[Path], pair: PairNames, rule: AcceptanceRule) -> LoggedRounds:
@@ -78,9 +83,12 @@ def read_logs(folders: Sequence[Path], pair: PairNames, rule: AcceptanceRule) ->
     stops = Counter[str]()
     for log in own:
         stops[log.header.stops] += len(log.rounds)
+    tokens = _tokens(rounds, numbers)
+    firsts, text = np.unique(_texts(tokens, len(numbers)), return_inverse=True)
     return LoggedRounds(
-        tokens=_tokens(rounds, numbers),
-        requests=tuple((number,) for number in numbers),
+        tokens=replace(tokens, prompt=text[tokens.prompt].astype(np.int64)),
+        texts=tuple((numbers[first],) for first in firsts),
+        requests=len(numbers),
         rounds=len(rounds),
         files=len(own),
         copies=len(every) - len(own),
@@ -136,3 +144,20 @@ def _tokens(rounds: Sequence[LoggedRound], numbers: Sequence[int]) -> DraftedTok
         temperature=np.repeat([each.temperature for each in rounds], lengths).astype(np.float64),
         prompt=np.repeat([index[each.generation] for each in rounds], lengths).astype(np.int64),
     )
+
+
+def _texts(tokens: DraftedTokens, requests: int) -> Ints:
+    """``[requests]``: of each the first one that it shares a row with, whether itself or through others."""
+    first = list(range(requests))
+
+    def root(request: int) -> int:
+        while first[request] != request:
+            first[request] = request = first[first[request]]
+        return request
+
+    owner: dict[bytes, int] = {}
+    for row, request in zip(tokens.features, tokens.prompt.tolist(), strict=True):
+        if row[0] < _TELLING:
+            one, other = root(request), root(owner.setdefault(row.tobytes(), request))
+            first[max(one, other)] = min(one, other)
+    return np.array([root(request) for request in range(requests)], np.int64)

@@ -75,10 +75,12 @@ def _logged(config: PredictorConfig, on_stage: Callable[[str], None]) -> Materia
     found = read_logs(config.rounds, pair, config.acceptance_rule)
     found.check_enough(config.least_tokens)
     stops = ", ".join(f"{count} of devices that stop by {rule}" for rule, count in found.stops.items())
-    on_stage(f"{found.rounds} rounds of {len(found.requests)} requests in {found.files} files: {stops}")
+    on_stage(f"{found.rounds} rounds of {found.requests} requests in {found.files} files: {stops}")
+    if len(found.texts) < found.requests:
+        on_stage(f"{len(found.texts)} texts: what shares a row is kept on one side")
     if found.copies or found.unread_bytes:
         on_stage(f"left out: {found.copies} copies of files, {found.unread_bytes} bytes of damaged ends")
-    parts = split(found.tokens, found.requests, config.least_tokens, "rounds")
+    parts = split(found.tokens, found.texts, config.least_tokens, "rounds")
     return Material(pair, found.tokens, parts, _temperatures(found.tokens))
 
 

@@ -61,7 +61,7 @@ def test_tokens_are_those_that_were_logged_with_their_requests_and_temperatures(
     assert found.tokens.accepted.tolist() == [1, 1, 0, 1, 1, 1]
     assert found.tokens.temperature.tolist() == [0.7, 0.7, 0.7, 1.0, 0.7, 0.7]
     assert found.tokens.prompt.tolist() == [0, 0, 0, 1, 0, 0], "a request that moved to another device is one"
-    assert found.requests == ((7,), (2**64 - 1,))
+    assert (found.texts, found.requests) == (((7,), (2**64 - 1,)), 2)
     assert (found.rounds, found.copies, found.files, found.unread_bytes) == (3, 0, 2, 0)
 
 
@@ -81,6 +81,18 @@ def test_rounds_that_look_alike_are_not_taken_for_copies(tmp_path: Path) -> None
     log(tmp_path / "a.rounds", [alike] * 5, header())
     log(tmp_path / "b.rounds", [alike] * 2, header())
     assert read_logs([tmp_path], PAIR, RATIO).rounds == 7
+
+
+def test_requests_that_say_the_same_are_one_text(tmp_path: Path) -> None:
+    """Asked greedily for the same, devices draft from the same rows."""
+    rows = np.random.default_rng(0).uniform(0.1, 0.9, (6, 4)).astype(np.float32)
+    sure = np.array([[1.0, 0.0, 1.0, 0.0]], np.float32)
+    drafted = {1: rows[:2], 2: rows[2:3], 3: rows[1:3], 4: rows[3:5], 5: sure, 6: sure, 7: rows[5:]}
+    rounds = [LoggedRound(number, 0.0, own, rejected=True) for number, own in drafted.items()]
+    log(tmp_path / "a.rounds", rounds, header())
+    found = read_logs([tmp_path], PAIR, RATIO)
+    assert (found.texts, found.requests) == (((1,), (4,), (5,), (6,), (7,)), 7), "1 and 2 by what 3 has of both"
+    assert found.tokens.prompt.tolist() == [0, 0, 0, 0, 0, 1, 1, 2, 3, 4]
 
 
 def test_of_files_that_a_power_cut_ended_the_whole_rounds_are_read(tmp_path: Path) -> None:
@@ -118,7 +130,9 @@ def test_too_few_rounds_are_told_with_how_many_it_takes(tmp_path: Path) -> None:
     needed = r"rounds needs at least 2000 tested draft tokens, some 500 rounds of 4.0 .*found '200 tokens in 50 rounds'"
     with pytest.raises(ParameterError, match=needed):
         found.check_enough(2000)
-    with pytest.raises(ParameterError, match=r"rounds of at least 4 requests, one for each part.* '50 rounds of 3'"):
+    with pytest.raises(
+        ParameterError, match=r"rounds of at least 4 requests that differ, one for each part.* '50 rounds of 3'"
+    ):
         found.check_enough(200)
 
 
