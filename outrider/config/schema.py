@@ -118,6 +118,19 @@ class StoppingConfig:
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
+class RoundLogConfig:
+    """Where a group's devices log their rounds, for training; ``outrider.drafting.round_log``."""
+
+    folder: Text
+    most_mib: Annotated[int, Field(strict=True, ge=1, le=1_048_576)] = 64
+
+    def __post_init__(self) -> None:
+        """Refuse a folder that would be another one wherever a process is started."""
+        if not PurePath(self.folder).is_absolute() and not self.folder.startswith("~"):
+            raise ConfigError("folder", "an absolute path, or one that begins with ~", self.folder)
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
 class DrafterGroupConfig:
     """Drafters of one kind of device."""
 
@@ -135,6 +148,7 @@ class DrafterGroupConfig:
     kv_budget_mib: Mebibytes = 256
     head: Text | None = "auto"
     stopping: StoppingConfig = field(default_factory=StoppingConfig)
+    round_log: RoundLogConfig | None = None
     link: LinkConfig | None = None
     emulated_step_ms: Milliseconds = 0.0
 

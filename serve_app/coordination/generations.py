@@ -88,7 +88,7 @@ class Generations:
         self._load = PresentLoad()
         self.regime = Regime(settings.drafting.arms, RegimeSettings(), clock())
         stopping = {group: STOP_KINDS[name] for group, name in settings.drafting.stopping.items()}
-        self._book = DrafterBook(settings.drafting.models, settings.drafting.heads, stopping)
+        self._book = DrafterBook(settings.drafting.models, settings.drafting.heads, stopping, settings.drafting.logging)
         self.admitted = 0
         self.running = 0
         estimator = cost_estimator(settings.profiles, target.card.machine)

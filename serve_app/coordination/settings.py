@@ -41,6 +41,7 @@ class DraftingSettings:
         has_drafters: whether any group has a drafter.
         heads: who judges mismatches, by draft model.
         stopping: how the devices of each drafter group stop.
+        logging: groups whose devices log their rounds.
     """
 
     speculation: SpeculationConfig
@@ -49,6 +50,7 @@ class DraftingSettings:
     has_drafters: bool
     heads: Mapping[str, Head] = field(default_factory=dict)
     stopping: Mapping[str, str] = field(default_factory=dict)
+    logging: frozenset[str] = frozenset()
 
     def choices(self, vocab_size: int) -> Speculation:
         """What there is to choose from; a fixed policy has one protocol, the first."""
@@ -160,6 +162,7 @@ def generations_settings(
             has_drafters=config.drafter_count > 0,
             heads=heads or {},
             stopping={group.name: group.stopping.rule for group in config.drafters},
+            logging=frozenset(group.name for group in config.drafters if group.round_log is not None),
         ),
         profiles=tuple(profiles),
     )

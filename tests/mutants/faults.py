@@ -26,6 +26,8 @@ SEMANTIC_ROUNDS = ("tests/unit/serve_app/coordination/test_semantic_rounds.py",)
 PRODUCTS = ("tests/unit/engines/torch/test_products.py",)
 PREDICTOR_ROUNDS = ("tests/unit/training/predictor/test_rounds.py", "-k", "whole_blocks")
 PREDICTOR_PARTS = ("tests/unit/training/predictor/test_drafted.py",)
+ROUND_LOG = ("tests/unit/drafting/test_round_log.py",)
+LOGGED_ROUNDS = ("tests/unit/training/predictor/test_logged.py", "-k", "not trained")
 PREDICTOR_FIT = ("tests/unit/training/predictor/test_mlp.py",)
 
 FAULTS = (
@@ -338,6 +340,36 @@ FAULTS = (
         "return PROTOCOLS[plan.protocol].rule(situation.params, situation.wire) in RATIO_RULES",
         "return False",
         ("tests/unit/rounds/test_stopping_devices.py",),
+    ),
+    Fault(
+        "a chain is cut of which a device logs what became",
+        "not (device.stops or device.logs)",
+        "not device.stops",
+        ("tests/unit/rounds/test_stopping_devices.py",),
+    ),
+    Fault(
+        "what stands behind a rejection is logged",
+        "tested = verdict.told.features[: verdict.accepted + verdict.rejected]",
+        "tested = verdict.told.features",
+        ROUND_LOG,
+    ),
+    Fault(
+        "the last token of each logged round is taken for rejected",
+        "accepted[(np.cumsum(lengths) - 1)[[each.rejected for each in rounds]]] = 0",
+        "accepted[np.cumsum(lengths) - 1] = 0",
+        LOGGED_ROUNDS,
+    ),
+    Fault(
+        "a damaged record of a log is read",
+        "if _CHECKSUM.unpack_from(body, last)[0] != crc32(body[at:last]):",
+        "if False:",
+        ROUND_LOG,
+    ),
+    Fault(
+        "a copy of a log is learned from again",
+        "longest[log.header.file] = log",
+        "longest[str(id(log))] = log",
+        LOGGED_ROUNDS,
     ),
     Fault(
         "a device is told no price",
