@@ -25,6 +25,7 @@ from outrider.link.trace import LinkSource
 from outrider.protocols.registry import NO_TOKENS, PROTOCOLS
 from outrider.scheduling.policy import BatchLimits
 from outrider.scheduling.registry import Scheduling
+from outrider.scheduling.residency import SwapPrices
 from outrider.scheduling.steps import StepRules
 from outrider.selection.arms import ARMS
 from outrider.selection.regime import RegimeSettings
@@ -104,6 +105,14 @@ class DeviceGroup(Devices):
 
 
 @dataclass(frozen=True, slots=True)
+class HostMemory:
+    """Where KV that is given up may be copied."""
+
+    blocks: int  # it holds
+    prices: SwapPrices
+
+
+@dataclass(frozen=True, slots=True)
 class VerifierModel:
     """The server."""
 
@@ -115,6 +124,7 @@ class VerifierModel:
     noise: float = 0.0  # standard deviation of the logarithm of a pass's time; the median is the cost model's
     dispatch_s: float = 0.002  # from the decision on who is in its steps until the verifier knows
     reply_s: float = 0.0  # from a step's end until its tokens are committed
+    host: HostMemory | None = None  # for KV that is given up; None: it is computed again
 
     @property
     def planner(self) -> CostModel:

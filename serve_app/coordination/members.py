@@ -138,6 +138,12 @@ class Member:
         cost = self.cost
         self.cost = VerifyCost(tokens, max(0, cost.new_tokens + cost.cached_tokens - tokens))
 
+    def is_cold(self, resident_tokens: int) -> None:
+        """Of its positions so many need no computing; the others do, if they do not anyway."""
+        total, own = self.cost.new_tokens + self.cost.cached_tokens, len(self.block.draft) + 1
+        resident = min(resident_tokens, self.cost.cached_tokens, total - own)
+        self.cost = VerifyCost(total - resident, resident)
+
     @property
     def goes_on(self) -> bool:
         """Whether another round follows by itself, as far as can be known before this one."""
