@@ -97,7 +97,7 @@ def test_a_block_is_copied_out_once_and_back_as_often_as_it_is_needed() -> None:
         memory.hold(1, 8, [1])
         assert memory.resident_tokens(0) == 4  # of the last block nothing can be had again
         memory.hold(0, 7, [0])
-    assert memory.taken_swapped() == Swapped(out_blocks=3, in_blocks=5)
+    assert memory.taken_swapped() == Swapped(out_blocks=3, in_blocks=7)
     memory.drop(0)
     memory.drop(1)
     memory.hold(2, 8, [2])
