@@ -251,6 +251,7 @@ class KvUsage:
     cached_blocks: int  # held by nobody, content kept for sharing; reclaimed least recently used first
     generations: int
     evictions: int  # times a generation lost KV to make room, since start; likewise what follows
+    unowed_evictions: int = 0  # of these, of generations to which nothing was owed
     evicted_blocks: int = 0
     recomputed_tokens: int = 0  # positions computed again because of that
     host_blocks: int = 0  # of host memory, for what is given up; ``host_used_blocks`` of them in use

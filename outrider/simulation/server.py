@@ -115,6 +115,7 @@ class SimulatedServer:
             before_s=0.0 if device.first_at_s is None else now_s - device.began_at_s,
             survivals=device.draft.survivals,
             worth_above=device.worth_above,
+            prefix_tokens=max(0, total - resident - device.own_rows),
         )
 
     def let_in(self, now_s: float) -> Given | None:
@@ -232,7 +233,8 @@ class SimulatedServer:
 
     def _set_cost(self, device: SimulatedDevice, cost: VerifyCost) -> None:
         assert device.verification is not None
-        device.verification = replace(device.verification, cost=cost)
+        prefix = max(0, cost.new_tokens - device.own_rows)
+        device.verification = replace(device.verification, cost=cost, prefix_tokens=prefix)
 
     def _drafting_s(self, members: Sequence[SimulatedDevice]) -> float:
         """Passes of the draft model in the batch's own time: one for each depth, over all that draft so deep."""

@@ -123,6 +123,7 @@ class Member:
             before_s=max(0.0, self.since_s - self.terms.began_at_s),
             survivals=() if self.given else self.terms.survivals,
             worth_above=self.worth_above,
+            prefix_tokens=self.prefix_tokens,
         )
 
     def cut(self, draft_tokens: int) -> None:

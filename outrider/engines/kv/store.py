@@ -204,7 +204,7 @@ class KvStore:
         self._evicted: set[SequenceKv] = set()
         self._opened = 0
         self._clock = 0
-        self._evictions = self._evicted_blocks = self._recomputed_tokens = 0
+        self._evictions = self._unowed_evictions = self._evicted_blocks = self._recomputed_tokens = 0
 
     @property
     def capacity_tokens(self) -> int:
@@ -298,6 +298,7 @@ class KvStore:
             cached_blocks=self._pool.cached,
             generations=len(self._sequences),
             evictions=self._evictions,
+            unowed_evictions=self._unowed_evictions,
             evicted_blocks=self._evicted_blocks,
             recomputed_tokens=self._recomputed_tokens,
             host_blocks=self._pool.shelf.slots,
@@ -329,4 +330,5 @@ class KvStore:
         while victim.blocks and missing > self._pool.available:  # others may hold what it gives up, too
             victim.give_up(missing - self._pool.available)
         self._evictions += 1
+        self._unowed_evictions += victim.due_at_s == inf
         self._evicted_blocks += held - len(victim.blocks)
