@@ -15,7 +15,7 @@ import pydantic.dataclasses
 from pydantic import ConfigDict, Field
 
 from outrider.config.schema import Name, PositiveNumber, Siblings, Window
-from outrider.contracts.cost import CostModel
+from outrider.contracts.cost import BatchWork, CostModel
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.requests import ProtocolName
@@ -110,6 +110,16 @@ class HostMemory:
 
     blocks: int  # it holds
     prices: SwapPrices
+
+
+def host_memory(
+    cost_model: CostModel, tokens: int, block_tokens: int, bytes_per_token: int, bytes_per_s: float
+) -> HostMemory:
+    """Of so many positions, each with so many bytes of KV, copied at this rate; computing it by the cost model."""
+    copied_s = block_tokens * bytes_per_token / bytes_per_s
+    alone_s = cost_model.predict_work_s(BatchWork())
+    computed_s = cost_model.predict_work_s(BatchWork(block_tokens, block_tokens**2)) - alone_s
+    return HostMemory(tokens // block_tokens, SwapPrices(copied_s, copied_s, computed_s))
 
 
 @dataclass(frozen=True, slots=True)
