@@ -10,7 +10,7 @@ from outrider.link.emulator import LinkEmulator
 from outrider.rounds.account import RoundAccount
 from outrider.rounds.load import PresentLoad
 from outrider.scheduling.attribution import round_is_late
-from outrider.scheduling.ledger import Ledger
+from outrider.scheduling.ledger import FIRST_TOKEN_S, Ledger
 from outrider.selection.arms import ARMS, DRAFT, Arm
 from outrider.selection.regime import Regime
 from outrider.simulation.chance import link_seed
@@ -27,7 +27,8 @@ from outrider.simulation.systems import SystemRules, rules_of
 from outrider.simulation.tally import RunTally, percentiles
 from outrider.wire.envelope import MAX_NODES
 
-_ASK, _ARRIVE, _GIVE, _END, _TOLD = range(5)
+_ASK, _ARRIVE, _GIVE, _END, _TOLD, _PLAN = range(6)
+_JUST_BEFORE_S = 1e-6  # what reaches the verifier with a step's end is too late for the next
 _Subject = SimulatedDevice | Given | Step
 _FIRST_TOKEN_GRACE_S = 5.0  # a device that waits longer for a first token is late from then on
 
@@ -50,6 +51,8 @@ def simulate(scenario: Scenario) -> SimulationResults:
         regime,
         duration_s=scenario.duration_s,
         max_active_responses=scenario.max_active_responses,
+        first_token_s=scenario.first_token_s,
+        plans_late=scenario.plans_late,
     )
     loop.run()
     return loop.results(scenario.name, scenario.system, scenario.seed)
@@ -98,6 +101,8 @@ class EventLoop:
         *,
         duration_s: float = inf,
         max_active_responses: int | None = None,
+        first_token_s: float = FIRST_TOKEN_S,
+        plans_late: bool = False,
     ) -> None:
         """Everybody is about to ask for a first response; nobody measures a ``load`` or ``regime`` of None."""
         self._devices, self._server, self._tally, self._load = devices, server, tally, load or PresentLoad()
@@ -106,6 +111,8 @@ class EventLoop:
         self._events: list[tuple[float, int, int, _Subject]] = []
         self._queued: deque[SimulatedDevice] = deque()
         self._active, self._max_active = 0, max_active_responses or len(devices)
+        self._first_token_s = first_token_s
+        self._plans_late, self._plan_at_s = plans_late, 0.0  # until then the next plan is put off
         self._sequence = 0
         self._end_s = 0.0
 
@@ -135,7 +142,8 @@ class EventLoop:
                 self._told(subject, now_s)
             elif kind == _ASK:
                 assert isinstance(subject, SimulatedDevice)
-                ledger = Ledger(subject.account.tokens_per_s)
+                promised = subject.account.tokens_per_s
+                ledger = Ledger(promised, now_s + self._first_token_s if promised else inf)
                 subject.ask(now_s, RoundAccount(ledger, self._server.deadlines, self._tally.spikes))
                 self._queued.append(subject)
                 self._admit(now_s)
@@ -177,6 +185,8 @@ class EventLoop:
         """Have the verifier step if there is anything to do, and tell it who joins."""
         if self._server.dispatch_s > 0.0:
             self._step(now_s)
+        if now_s < self._plan_at_s:
+            return
         given = self._server.let_in(now_s)
         if given is not None:
             later_s = given.hold_s or self._server.dispatch_s
@@ -191,7 +201,11 @@ class EventLoop:
         step = self._server.step(now_s)
         if step is not None:
             self._tally.step(step)
-            self._at(step.entry.ends_at_s, _END, step)
+            ends_at_s = step.entry.ends_at_s
+            self._at(ends_at_s, _END, step)
+            if self._plans_late:
+                self._plan_at_s = max(now_s, ends_at_s - self._server.dispatch_s - _JUST_BEFORE_S)
+                self._at(self._plan_at_s, _PLAN, step)
 
     def _told(self, step: Step, now_s: float) -> None:
         self._load.batch(len(step.members), self._arm, step.entry.took_s)
@@ -228,7 +242,7 @@ class EventLoop:
         if self._regime is not None:
             self._regime.ended(device.name, now_s)
         device.account.end_response(measured=measured)
-        self._server.memory.drop(device.number)
+        self._server.over(device)
         self._active -= 1
         self._admit(now_s)
         self._ask_next(device, now_s)

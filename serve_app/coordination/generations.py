@@ -99,6 +99,7 @@ class Generations:
             policy=settings.drafting.policy,
             deadline_rule=settings.deadline_rule,
             spikes=SpikeDetector(),
+            first_token_s=settings.first_token_s,
             correction_deadline_s=limits.drafter_open_deadline_s,
             leave=settings.leave,
             experience=Experience(earlier=EarlierTexts(settings.drafting.speculation.lookup_store_tokens)),
@@ -175,4 +176,5 @@ class Generations:
 
     def _note_batch(self, record: BatchRecord) -> None:
         self._stats.batch(record)
+        self._rules.spikes.batch(record.engine_s)
         self._load.batch(record.blocks, self.regime.arm)

@@ -93,6 +93,7 @@ class GenerationsSettings:
     limits: LimitsConfig
     planning: Planning
     deadline_rule: DeadlineRule
+    first_token_s: float
     drafting: DraftingSettings
     profiles: tuple[CostProfile, ...] = ()
     leave: Leave = field(default_factory=Leave)
@@ -153,6 +154,7 @@ def generations_settings(
         limits=config.limits,
         planning=Planning(scheduling.policy, limits, verifiers.block_tokens, config.limits.verifier_deadline_s),
         deadline_rule=scheduling.deadlines,
+        first_token_s=config.scheduling.first_token_s,
         drafting=DraftingSettings(
             speculation=config.speculation,
             wire=config.wire,
