@@ -251,6 +251,20 @@ def test_what_was_evicted_is_shared_again_copied_back_or_computed_in_turn() -> N
     assert store.taken_copies() == []
 
 
+def test_what_was_forced_and_refused_does_not_come_back() -> None:
+    """A block of committed and forced tokens is computed, published, evicted; then the forced ones are not committed."""
+    store = KvStore(4, BLOCK)
+    sequence = store.open("a")
+    store.begin_pass([sequence])
+    assert store.reserve(sequence, 8, set())
+    sequence.computed_tokens = 8
+    sequence.publish([1] * 6 + [2] * 2, 8)
+    sequence.give_up(1)
+    assert sequence.restorable_blocks() == 1
+    sequence.rollback(6)
+    assert (sequence.share_lost(8), sequence.computed_tokens) == (0, 4)
+
+
 def test_a_full_shelf_gives_up_the_least_recently_used_but_not_what_is_awaited() -> None:
     shelf = Shelf(2)
     assert (shelf.put(b"1"), shelf.put(b"2"), shelf.put(b"1")) == (0, 1, None)
