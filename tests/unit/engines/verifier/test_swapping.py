@@ -46,12 +46,10 @@ def swapping(model: PreTrainedModel, blocks: int, host_blocks: int, chunk_tokens
 
 def kv_of(model: FusedModel | PagedModel, block: int) -> list[np.ndarray]:
     """All that a block holds."""
-    size, found = model.block_tokens, []
+    positions, found = slice(block * model.block_tokens, (block + 1) * model.block_tokens), []
     for pool in model.pools:
-        if pool.ndim == 4:  # the fused model's keys: [kv_heads, blocks, ..]
-            found.append(np.array(pool[:, block]))
-        else:
-            found.append(np.array(torch.as_tensor(pool)[:, block * size : (block + 1) * size].float()))
+        held = pool if isinstance(pool, np.ndarray) else pool.numpy()
+        found.append((held[:, block] if held.ndim == 4 else held[:, positions]).copy())  # the fused model's keys: 4
     return found
 
 
