@@ -111,7 +111,15 @@ VERIFIER_IDLE_S = _counter("verifier_idle_seconds_total", "The verifier had noth
 GENERATIONS = _gauge("generations", "Generations at a coordinator: running, queued", "state")
 QUEUED_BLOCKS = _gauge("queued_blocks", "Blocks that wait for a step")
 KV_BLOCKS = _gauge("kv_blocks", "The verifier's KV memory: used, cached, free", "state")
-KV_EVICTIONS = _counter("kv_evictions_total", "Generations whose KV was dropped to make room")
+KV_EVICTIONS = _counter(
+    "kv_evictions_total", "Times a generation lost KV to make room, by whether its response was owed a deadline", "owed"
+)
+KV_EVICTED_BLOCKS = _counter("kv_evicted_blocks_total", "KV blocks that were so lost")
+KV_RECOMPUTED_TOKENS = _counter("kv_recomputed_tokens_total", "Positions computed again because of that")
+KV_SWAPPED_BLOCKS = _counter(
+    "kv_swapped_blocks_total", "KV blocks copied to host memory (out), or back from there (in)", "direction"
+)
+KV_HOST_BLOCKS = _gauge("kv_host_blocks", "Host memory for KV that had to make room, in blocks: used, free", "state")
 VERIFIER_LOSSES = _counter("verifier_losses_total", "Rounds lost because the verifier died or hung")
 SLO_ROUNDS = _counter("slo_rounds_total", "Rounds of responses that were promised a speed", "slo_class")
 SLO_LATE_ROUNDS = _counter(

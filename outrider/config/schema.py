@@ -171,6 +171,7 @@ class VerifierConfig:
     threads: Threads = 1
     parts: Threads = 2
     kv_budget_mib: Mebibytes | None = None
+    swap_mib: Annotated[int, Field(strict=True, ge=0, le=2**24)] = 0
     kv_block_tokens: PositiveNumber | None = None
     prefill_chunk_tokens: PositiveNumber | None = None
     max_batch_tokens: PositiveNumber | None = None
@@ -210,6 +211,8 @@ class VerifierConfig:
         kind, size, options = VERIFIERS[self.engine], self.tensor_parallel_size, self.vllm_options
         if size > 1 and not kind.takes_options:
             raise ConfigError("tensor_parallel_size", f"1 where engine is {self.engine}", size)
+        if self.swap_mib and not kind.swaps:
+            raise ConfigError("swap_mib", f"0 where engine is {self.engine}: only torch copies KV out", self.swap_mib)
         if options and not kind.takes_options:
             raise ConfigError("vllm_options", f"to be left out where engine is {self.engine}", dict(options))
         if self.device == "cuda" and size > 1 and self.num_gpus < size:

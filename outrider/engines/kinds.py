@@ -94,6 +94,7 @@ class VerifierKind:
     block_tokens: Mapping[str, int]  # positions per KV block where none are configured, by device
     takes_multiples: bool = False  # of these alone
     takes_options: bool = False  # ``tensor_parallel_size`` above 1, and ``vllm_options``
+    swaps: bool = False  # KV that is given up to host memory
     check_installed: Callable[[], object] = lambda: None
     process_variables: Callable[[VerifierSpec, Path], Mapping[str, str]] = lambda _spec, _prefix: {}
     cpu_dtype: Callable[[str], str] = lambda _target: "float32"

@@ -201,7 +201,8 @@ class RoundMachine:
         whole = self._chooser.must_stay_whole(plan)
         round_ = OpenRound(number, began_at_s, plan, estimate.expected_tokens, allowed_s, survivals, whole)
         binding, price = self._owed.is_binding(plan), self._chooser.price(estimate)
-        return round_, AskDrafter(number, plan, None, allowed_s, binding, estimate.exchange_s, price)
+        due_at_s = self._account.terms(began_at_s, estimate.expected_tokens).deadline_at_s
+        return round_, AskDrafter(number, plan, None, allowed_s, binding, estimate.exchange_s, price, due_at_s)
 
     def _goes_on_beside(self, estimate: Estimate) -> bool:
         """Whether this is ordered ahead."""

@@ -25,6 +25,7 @@ class PendingVerification:
     before_s: float = 0.0  # seconds its round had taken when it arrived
     survivals: tuple[float, ...] = ()  # of a chain that may be cut: each token is accepted with all before it
     worth_above: float | None = None  # survival above which its tokens are verified, if that is fixed already
+    prefix_tokens: int = 0  # of the positions to compute, those that go in chunks, which a pass has one of for all
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,12 +175,14 @@ class SimulationResults(RunResults):
     batches: int  # begun after the warm-up
     busy_s: float  # the verifier computed in that time
     predicted_s: float  # what its passes were predicted to take
-    evictions: int  # resident sequences dropped for want of memory
+    evictions: int  # times a sequence lost KV for want of memory
     recomputed_tokens: int  # positions computed again because of that, or because no KV is kept
     plane: tuple[PlanePoint, ...]  # a sample, evenly spread over the run
     batch_log: tuple[BatchEntry, ...]  # every batch of the whole run, if the scenario asks for it
     simulated_rounds: int
     regime: RegimeReport | None = None  # at the end
+    swapped_out_blocks: int = 0  # of KV copied to host memory for want of memory; ``swapped_in_blocks`` back
+    swapped_in_blocks: int = 0
 
     @property
     def goodput_tokens_per_s(self) -> float:

@@ -173,6 +173,8 @@ class EventLoop:
             first_token_times=percentiles(tally.first_token_s),
             evictions=tally.evictions,
             recomputed_tokens=tally.recomputed_tokens,
+            swapped_out_blocks=tally.swapped_out_blocks,
+            swapped_in_blocks=tally.swapped_in_blocks,
             plane=tuple(tally.plane),
             batch_log=tuple(tally.log),
             simulated_rounds=tally.rounds,

@@ -15,7 +15,7 @@ import pydantic.dataclasses
 from pydantic import ConfigDict, Field
 
 from outrider.config.schema import Name, PositiveNumber, Siblings, Window
-from outrider.contracts.cost import CostModel
+from outrider.contracts.cost import BatchWork, CostModel
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.requests import ProtocolName
@@ -26,6 +26,7 @@ from outrider.protocols.registry import NO_TOKENS, PROTOCOLS
 from outrider.scheduling.ledger import FIRST_TOKEN_S
 from outrider.scheduling.policy import BatchLimits
 from outrider.scheduling.registry import Scheduling
+from outrider.scheduling.residency import SwapPrices
 from outrider.scheduling.steps import StepRules
 from outrider.selection.arms import ARMS
 from outrider.selection.regime import RegimeSettings
@@ -106,6 +107,24 @@ class DeviceGroup(Devices):
 
 
 @dataclass(frozen=True, slots=True)
+class HostMemory:
+    """Where KV that is given up may be copied."""
+
+    blocks: int  # it holds
+    prices: SwapPrices
+
+
+def host_memory(
+    cost_model: CostModel, tokens: int, block_tokens: int, bytes_per_token: int, bytes_per_s: float
+) -> HostMemory:
+    """Of so many positions, each with so many bytes of KV, copied at this rate; computing it by the cost model."""
+    copied_s = block_tokens * bytes_per_token / bytes_per_s
+    alone_s = cost_model.predict_work_s(BatchWork())
+    computed_s = cost_model.predict_work_s(BatchWork(block_tokens, block_tokens**2)) - alone_s
+    return HostMemory(tokens // block_tokens, SwapPrices(copied_s, copied_s, computed_s))
+
+
+@dataclass(frozen=True, slots=True)
 class VerifierModel:
     """The server."""
 
@@ -117,6 +136,7 @@ class VerifierModel:
     noise: float = 0.0  # standard deviation of the logarithm of a pass's time; the median is the cost model's
     dispatch_s: float = 0.002  # from the decision on who is in its steps until the verifier knows
     reply_s: float = 0.0  # from a step's end until its tokens are committed
+    host: HostMemory | None = None  # for KV that is given up; None: it is computed again
 
     @property
     def planner(self) -> CostModel:

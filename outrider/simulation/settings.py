@@ -22,7 +22,7 @@ from outrider.selection.yields import expected_tokens
 from outrider.simulation.acceptance_models import Predictor
 from outrider.simulation.lengths import Lengths
 from outrider.simulation.planning import Draft, best_draft, chains, trees
-from outrider.simulation.scenario import DeviceGroup, Scenario, System, VerifierModel
+from outrider.simulation.scenario import DeviceGroup, Scenario, System, VerifierModel, host_memory
 
 _KV_BLOCK_TOKENS = 16
 _SPARE_DEVIATIONS = 1.0
@@ -54,6 +54,9 @@ class Settings:
     max_blocks: int = 512  # of a batch; ``max_new_tokens`` positions it computes, ``prefill_chunk_tokens`` of prompts
     max_new_tokens: int = 8192
     prefill_chunk_tokens: int = 1024
+    host_kv_tokens: int = 0  # positions whose KV the server's host memory holds, ``kv_bytes_per_token`` each
+    kv_bytes_per_token: int = 262_144  # of Qwen3-32B in bfloat16
+    host_bytes_per_s: float = 25e9  # copied each way: a PCIe 4 link of 16 lanes
     overhead_s: float = 0.002  # from a decision on a batch to its begin on an idle verifier
     first_token_s: float = 5.0
 
@@ -114,12 +117,15 @@ def verifier_of(settings: Settings, costs: Costs) -> VerifierModel:
     """The server of an experiment."""
     blocks = max(1, settings.kv_tokens // _KV_BLOCK_TOKENS)
     limits = BatchLimits(settings.max_blocks, settings.max_new_tokens, settings.prefill_chunk_tokens, blocks)
+    host_bytes = settings.kv_bytes_per_token, settings.host_bytes_per_s
+    host = host_memory(costs.target, settings.host_kv_tokens, _KV_BLOCK_TOKENS, *host_bytes)
     return VerifierModel(
         cost_model=costs.target,
         limits=limits,
         kv_block_tokens=_KV_BLOCK_TOKENS,
         draft_cost_model=costs.drafter,
         dispatch_s=settings.overhead_s,
+        host=host if host.blocks else None,
     )
 
 

@@ -29,8 +29,28 @@ PREDICTOR_PARTS = ("tests/unit/training/predictor/test_drafted.py",)
 ROUND_LOG = ("tests/unit/drafting/test_round_log.py",)
 LOGGED_ROUNDS = ("tests/unit/training/predictor/test_logged.py", "-k", "not trained")
 PREDICTOR_FIT = ("tests/unit/training/predictor/test_mlp.py",)
+KV_STORE = ("tests/unit/engines/kv/test_blocks.py",)
+RESIDENCY = ("tests/unit/scheduling/test_residency.py",)
 
 FAULTS = (
+    Fault(
+        "whoever is due first makes room",
+        "return holder.due_at_s, -holder.last_used",
+        "return -holder.due_at_s, -holder.last_used",
+        RESIDENCY,
+    ),
+    Fault(
+        "what is copied back is another block's content",
+        "self._pool.copy_back(self.blocks[len(self._digests)], self._lost[0])",
+        "self._pool.copy_back(self.blocks[len(self._digests)], self._lost[-1])",
+        KV_STORE,
+    ),
+    Fault(
+        "tokens that were forced and refused are shared as if they had been committed",
+        "del self._lost[max(0, length // self._block_tokens - len(self._digests)) :]",
+        "pass",
+        KV_STORE,
+    ),
     Fault(
         "of rows that do not fill a block the last are not multiplied",
         "rows = (count - first + blocks - block - 1) // (blocks - block)",

@@ -222,6 +222,11 @@ MISTAKES = [
         "verifiers.num_gpus needs at least tensor_parallel_size (2) where device is cuda, found 1.0",
     ),
     (
+        "verifiers: {engine: vllm, swap_mib: 64}",
+        "verifiers.swap_mib needs 0 where engine is vllm: only torch copies KV out, found 64",
+    ),
+    ("verifiers: {swap_mib: -1}", "verifiers.swap_mib needs an integer in [0, 16777216], found -1"),
+    (
         "verifiers: {vllm_options: {quantization: fp8}}",
         "verifiers.vllm_options needs to be left out where engine is torch, found {'quantization': 'fp8'}",
     ),

@@ -65,11 +65,13 @@ class HandDrivenVerifier:
         computed: tuple[VerifyCost, ...] | None = None,
         failure: str | None = None,
         session: int | None = None,
+        evicted: tuple[tuple[str, int], ...] = (),
     ) -> None:
         """A step."""
         session = self.session if session is None else session
         done = (VerifyCost(3, 10),) * len(outcomes) if computed is None else computed
-        self._brought.put_nowait(StepReply(outcomes, refused or {}, 0.5, 0.0, USAGE, done, failure, session))
+        reply = StepReply(outcomes, refused or {}, 0.5, 0.0, USAGE, done, failure, session, evicted)
+        self._brought.put_nowait(reply)
 
     def dies(self) -> None:
         """Its steps end."""

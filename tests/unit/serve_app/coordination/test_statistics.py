@@ -182,22 +182,29 @@ def test_a_report_of_few_rounds_is_made_of_numbers(timings: list[RoundTiming]) -
 
 def test_batches_tell_idleness_prediction_and_evictions() -> None:
     stats, sink, _ = made()
-    for evictions in (2, 2, 5, 1):  # then it restarted
-        stats.batch(replace(BATCH, usage=replace(USAGE, evictions=evictions)))
-    assert sink.of(metrics.KV_EVICTIONS) == [2, 0, 3, 0]
+    for number in (2, 2, 5, 1):  # then it restarted
+        usage = replace(USAGE, evictions=number, unowed_evictions=number // 2, evicted_blocks=10 * number)
+        usage = replace(usage, recomputed_tokens=number + 1, swapped_out_blocks=3 * number, swapped_in_blocks=number)
+        stats.batch(replace(BATCH, usage=usage))
+    assert sink.of(metrics.KV_EVICTIONS, "yes") == [1, 2, 1]
+    assert sink.of(metrics.KV_EVICTIONS, "no") == [1, 1, 0]
+    assert sink.of(metrics.KV_EVICTED_BLOCKS) == [20, 30, 10]
+    assert sink.of(metrics.KV_RECOMPUTED_TOKENS) == [3, 3, 2]
+    assert sink.of(metrics.KV_SWAPPED_BLOCKS, "out") == [6, 9, 3]
+    assert sink.of(metrics.KV_SWAPPED_BLOCKS, "in") == [2, 3, 1]
     assert sink.of(metrics.VERIFIER_IDLE_S) == [0.5] * 4
     assert stats.idle_s == 2.0
     assert sink.of(metrics.BATCHES, "max_blocks") == [1] * 4
     assert sink.of(metrics.BATCH_BLOCKS) == [3] * 4
     assert sink.of(metrics.COST_ERROR) == pytest.approx([0.25] * 4)
-    assert stats.usage == replace(USAGE, evictions=1)
+    assert stats.usage == usage
     assert stats.report(verifier="ready", admitted=0, running=0, queued_blocks=0).verifier_idle_s == 2.0
 
 
 def test_a_call_without_blocks_is_no_batch() -> None:
     stats, sink, _ = made()
     stats.batch(replace(BATCH, blocks=0, engine_s=0.0))
-    told = {metrics.VERIFIER_IDLE_S.name, metrics.KV_EVICTIONS.name}
+    told = {metrics.VERIFIER_IDLE_S.name}
     assert {key[0] for key in sink.values} == told
     stats.batch(replace(BATCH, engine_s=0.0))
     assert sink.of(metrics.COST_ERROR) == [1e6], "an engine that took no time divides nothing by zero"
