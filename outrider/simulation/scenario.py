@@ -14,6 +14,7 @@ from typing import Annotated
 import pydantic.dataclasses
 from pydantic import ConfigDict, Field
 
+from outrider.admission.rules import AdmissionRules
 from outrider.config.schema import Name, PositiveNumber, Siblings, Window
 from outrider.contracts.cost import CostModel
 from outrider.contracts.errors import ParameterError
@@ -127,8 +128,7 @@ class Scenario:
     """One run.
 
     Attributes:
-        max_active_responses: made at once; who asks beyond that waits for its turn, first come first served, as the
-            service queues requests. None is no limit.
+        admission: who is let in, who waits and who is refused, as in the service; None begins whatever is asked for.
 
     Raises:
         ParameterError: a seed below 0.
@@ -144,7 +144,7 @@ class Scenario:
     responses_per_device: int | None = None  # after so many a device is done; None goes on
     scheduling: Scheduling | None = None  # in place of the system's
     steps: StepRules | None = None  # in place of the system's: whether drafts are cut and passes held
-    max_active_responses: int | None = None
+    admission: AdmissionRules | None = None
     keep_batch_log: bool = False  # whether results hold every batch
     regime: RegimeSettings | None = None  # of groups with a selection; None lets each of their rounds be chosen
     arms: tuple[str, ...] = MODELLED_ARMS  # of the regime
