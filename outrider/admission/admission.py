@@ -323,7 +323,8 @@ class Admission:
             places=rules.max_active,
             floor_places=rules.floor_places if wanted else 0,
             floor_share=floor_share,
-            max_load=min(rules.max_load, rules.max_load * self._trust.share),
+            max_load=rules.max_load * self._trust.share,
+            weighs=rules.weighs,
             verifier=verifier,
         )
         promised, best_effort = (

@@ -70,12 +70,13 @@ class Bounds:
     floor_places: int
     floor_share: float  # of KV
     max_load: float
+    weighs: bool
     verifier: VerifierNow
 
     @property
     def kv_tokens(self) -> float:
         """Positions there are."""
-        return inf if self.verifier.kv_tokens is None else float(self.verifier.kv_tokens)
+        return inf if self.verifier.kv_tokens is None or not self.weighs else float(self.verifier.kv_tokens)
 
     def load(self, fastest_tokens_per_s: float) -> float:
         """What promises may need."""
@@ -91,7 +92,7 @@ def promised_shortage(needs: Needs, promised: Sums, bounds: Bounds, *, resumed: 
     places = bounds.places - bounds.floor_places
     if promised.places >= places:
         return Shortage(Lack.PLACES, 1.0, promised.places, places)
-    if resumed or not promised.places:
+    if resumed or not promised.places or not bounds.weighs:
         return None
     allowed = bounds.load(max(promised.fastest_tokens_per_s, needs.tokens_per_s))
     if promised.load + needs.load > allowed:
@@ -112,7 +113,7 @@ def best_effort_shortage(
     together = promised.beside(best_effort)
     if together.places >= bounds.places or (pressed and best_effort.places >= bounds.floor_places):
         return Shortage(Lack.PLACES, 1.0, together.places, bounds.places)
-    if resumed or not best_effort.places:
+    if resumed or not best_effort.places or not bounds.weighs:
         return None
     if together.plus(needs).kv_nearly_always > bounds.kv_tokens:
         return Shortage(Lack.MEMORY, needs.kv_tokens, together.kv_nearly_always, bounds.kv_tokens)

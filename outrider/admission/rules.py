@@ -10,6 +10,7 @@ class AdmissionRules:
     """Of one verifier.
 
     Attributes:
+        weighs: whether load and KV are looked at; False lets in whatever has a place.
         max_load: verifier seconds per second that promises may need, where passes cost nothing beside their blocks.
         best_effort_floor: share of places, KV and time that promises leave to best effort where it wants them.
         max_active: responses made at once; ``max_waiting``: that wait to be begun.
@@ -17,6 +18,7 @@ class AdmissionRules:
         best_effort_max_wait_s: that it waits to be begun without one.
     """
 
+    weighs: bool = True
     max_load: float = 0.75
     best_effort_floor: float = 0.05
     max_active: int = 32
