@@ -4,9 +4,9 @@ Whoever drives it tells of what happened (``ask``, ``leaves``, ``ends``) and the
 ``due_at_s``, when somebody has waited for long enough. The order:
 
 1. resumed responses, whose clients have been answered: they need a place, no more;
-2. responses that would be promised a speed, by arrival. One that has no room may be passed by others that need less
-   for half of the time it may wait; from then on what becomes free is kept for it, so refusals fall on the classes
-   alike, as far as what they need lets them;
+2. responses that would be promised a speed: those of classes that refusals fell on more than on others, then by
+   arrival. One that has no room may be passed by others that need less for half of the time it may wait; from then on,
+   or if it is of such a class, what becomes free is kept for it. So refusals fall on the classes alike;
 3. best effort: those suspended first, then by arrival.
 
 Best effort takes whatever places are free, and never delays a promise: if that needs a place or KV, the youngest best
@@ -32,6 +32,7 @@ from outrider.admission.decisions import (
     Refused,
     Shortage,
 )
+from outrider.admission.fairness import RefusalShares
 from outrider.admission.history import Histories
 from outrider.admission.price import VerifierNow, response_load
 from outrider.admission.room import Bounds, Needs, Sums, best_effort_shortage, promised_shortage, sums_of
@@ -98,7 +99,7 @@ class Admission:
         self._waiting: dict[GenerationId, _Response] = {}
         self._active: dict[GenerationId, _Response] = {}
         self._suspended: dict[GenerationId, _Response] = {}
-        self._histories, self._trust = Histories(), Trust()
+        self._histories, self._trust, self._refusals = Histories(), Trust(), RefusalShares()
         self._counts: dict[str, Counter[str]] = {}
         self._pressure = self._limit = 0.0
 
@@ -183,7 +184,8 @@ class Admission:
                 self._begin(one, made)
                 continue
             made.shortages[one.asked.name] = shortage
-            keeps = keeps or made.now_s - one.since_s >= _PASSED_SHARE * self._wait_s(one)
+            waited_s = made.now_s - one.since_s
+            keeps = keeps or self._behind(one) or waited_s >= _PASSED_SHARE * self._wait_s(one)
 
     def _begin_best_effort(self, made: _Round) -> None:
         scarce = (Lack.PLACES, Lack.MEMORY)
@@ -234,6 +236,8 @@ class Admission:
         one.begun_at_s = made.now_s
         made.admitted.append(Admitted(name, one.slo, made.now_s - one.asked.asked_at_s))
         self._count(one.slo, "admitted")
+        if one.promised:
+            self._refusals.decided(one.slo.name, refused=False)
         if one.turn:
             self._count(one.asked.classes[0], "lowered")
 
@@ -271,6 +275,8 @@ class Admission:
             retry_after_s = self._retry_after_s(one, shortage, made)
             made.refused.append(Refused(name, one.slo, shortage, waited_s, retry_after_s))
             self._count(one.asked.classes[0], "refused")
+            if one.promised:
+                self._refusals.decided(one.slo.name, refused=True)
         for one in refused:
             del self._waiting[one.asked.name]
 
@@ -303,9 +309,12 @@ class Admission:
         return max(1, ceil(min(seconds, _LONGEST_RETRY_S)))
 
     def _promised_waiting(self) -> list[_Response]:
-        """Resumed ones first, then by arrival."""
+        """Resumed ones first, then those of classes that were refused too often, then by arrival."""
         waiting = [one for one in self._waiting.values() if one.promised]
-        return sorted(waiting, key=lambda one: (not one.asked.resumed, one.asked.asked_at_s))
+        return sorted(waiting, key=lambda one: (not one.asked.resumed, not self._behind(one), one.asked.asked_at_s))
+
+    def _behind(self, one: _Response) -> bool:
+        return self._refusals.behind(one.slo.name)
 
     def _best_effort_waiting(self) -> Iterator[_Response]:
         """Suspended ones first, then resumed ones, then by arrival."""
