@@ -10,9 +10,9 @@ Of each request that was completed:
 
 Sending late is the client's own fault and is reported as client lag, not as latency.
 
-A promise is *kept* if the service says so in ``usage.outrider.slo``: the response's tokens behind its first ones came at
-the promised speed. What was promised nothing is kept by being completed. A refusal is *told* if it names a time to come
-back (Retry-After) and says why. What is neither completed nor refused is *lost*.
+A promise is *kept* if the service says so in ``usage.outrider.slo``: the response's tokens behind its first ones came
+at the promised speed. What was promised nothing is kept by being completed. A refusal is *told* if it names a time to
+come back (Retry-After) and says why. What is neither completed nor refused is *lost*.
 """
 
 from collections import Counter
@@ -289,10 +289,8 @@ def as_text(summary: Summary) -> str:
 def _class_rows(summary: Summary) -> list[str]:
     if not summary.classes:
         return []
-    rows = [
-        f"  kept {summary.kept_per_s:.3f} responses/s",
-        f"  {'class':<14} offered  kept  late  refused (untold)  lost",
-    ]
+    head = f"  {'class':<14} offered  kept  late  refused (untold)  lost"
+    rows = [f"  kept {summary.kept_per_s:.3f} responses/s", head]
     for name, one in summary.classes.items():
         counts = f"{one.offered:>7} {one.kept:>5} {one.late:>5} {one.refused:>8} {f'({one.untold})':>8} {one.lost:>5}"
         rows.append(f"  {name:<14} {counts}  TTFT p50/p99 {_pair_ms(one.ttft_s)}")
