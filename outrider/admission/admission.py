@@ -255,9 +255,12 @@ class Admission:
         one.turn, one.since_s, one.needs = one.turn + 1, now_s, None
 
     def _refuse_beyond_bound(self, made: _Round) -> None:
-        """Of more than may wait the last are refused, best effort before promises; or they have their lower class."""
+        """Of more than may wait the last are refused, best effort before promises; or they have their lower class.
+
+        Those suspended wait as well, but have been begun: no one of them is refused.
+        """
         most = self._rules.max_waiting
-        while len(self._waiting) > most:
+        while self._waiting and len(self._waiting) + len(self._suspended) > most:
             last = max(self._waiting.values(), key=lambda one: (not one.promised, one.asked.asked_at_s, one.asked.name))
             if last.turn + 1 < len(last.asked.classes):
                 self._lower(last, made.now_s)
