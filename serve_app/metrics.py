@@ -120,7 +120,7 @@ NOT_ADMITTED = _counter(
     "Responses that were not begun, by the last class they could have had and what there was too little of: load, "
     "memory, places, queue",
     "slo_class",
-    "lack",
+    "reason",
 )
 SUSPENDED = _counter("suspended_total", "Times that a best-effort response had to make room for a promise")
 ADMITTED = _counter("admitted_total", "Responses that were begun, by the class they were given", "slo_class")
@@ -128,7 +128,7 @@ LOWERED = _counter("lowered_total", "Of these, responses that would have preferr
 ENDED_KEPT = _counter(
     "ended_responses_total", "Responses that ended by themselves, by whether they came as promised", "slo_class", "kept"
 )
-PROMISED_LOAD = _gauge("promised_load", "Verifier seconds per second: needed by promises, allowed to them", "of")
+PROMISED_LOAD = _gauge("promised_load", "Verifier seconds per second, of promises: needed, allowed", "state")
 QUEUED_RESPONSES = _gauge("queued_responses", "Responses that wait to be begun", "slo_class")
 VERIFIER_LOSSES = _counter("verifier_losses_total", "Rounds lost because the verifier died or hung")
 SLO_ROUNDS = _counter("slo_rounds_total", "Rounds of responses that were promised a speed", "slo_class")

@@ -108,7 +108,7 @@ class Admitting:
                 waiting.set_result(admitted)
         for refused in decisions.refused:
             waiting = self._waiting.pop(refused.name)
-            self._sink.record(metrics.NOT_ADMITTED, slo_class=refused.slo.name, lack=refused.shortage.lack)
+            self._sink.record(metrics.NOT_ADMITTED, slo_class=refused.slo.name, reason=refused.shortage.lack)
             if not waiting.done():
                 waiting.set_exception(NotAdmittedError(refused.message, refused.retry_after_s))
         for name in decisions.suspended:

@@ -195,8 +195,8 @@ class CoordinatorStats:
 
     def _admission_stands(self, admission: AdmissionReport) -> None:
         sink, before = self.sink, self._admission
-        sink.record(metrics.PROMISED_LOAD, admission.load, of="needed")
-        sink.record(metrics.PROMISED_LOAD, admission.limit, of="allowed")
+        sink.record(metrics.PROMISED_LOAD, admission.load, state="needed")
+        sink.record(metrics.PROMISED_LOAD, admission.limit, state="allowed")
         for name, now in admission.classes.items():
             then = before.classes.get(name, ClassAdmission())
             sink.record(metrics.QUEUED_RESPONSES, now.waiting, slo_class=name)
