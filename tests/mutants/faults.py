@@ -28,8 +28,6 @@ PREDICTOR_ROUNDS = ("tests/unit/training/predictor/test_rounds.py", "-k", "whole
 PREDICTOR_PARTS = ("tests/unit/training/predictor/test_drafted.py",)
 PREDICTOR_FIT = ("tests/unit/training/predictor/test_mlp.py",)
 ADMISSION = ("tests/unit/admission",)
-ADMITTING = ("tests/unit/serve_app/coordination/test_admitting.py",)
-PROMISES = ("tests/unit/serve_app/api/test_http_admission.py",)
 
 FAULTS = (
     Fault(
@@ -527,23 +525,5 @@ FAULTS = (
         "if one is None or output_tokens is None:",
         "output_tokens = output_tokens or 0\n        if one is None:",
         ADMISSION,
-    ),
-    Fault(
-        "who leaves while it waits keeps its place in the queue",
-        "self._admission.leaves(name)",
-        "pass",
-        ADMITTING,
-    ),
-    Fault(
-        "suspended best effort goes on",
-        "if self._told - self._read < self._most and not self._suspended:",
-        "if self._told - self._read < self._most:",
-        ADMITTING,
-    ),
-    Fault(
-        "a header gets more than its class promises",
-        "if slo.tokens_per_s >= speed:",
-        "if slo.tokens_per_s:",
-        PROMISES,
     ),
 )
