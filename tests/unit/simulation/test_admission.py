@@ -13,7 +13,8 @@ from outrider.simulation.run import simulate
 from outrider.simulation.scenario import DeviceGroup, Scenario, System, VerifierModel
 from tests.unit.simulation.scenarios import TABLE_12, WIDE, crowd
 
-SLOW = LinearCostModel(*(20.0 * slope for slope in TABLE_12.slopes[:3]), 0.02)
+TOKEN_S, INTERACTION_S, READ_S, _ = TABLE_12.slopes
+SLOW = LinearCostModel(20.0 * TOKEN_S, 20.0 * INTERACTION_S, 20.0 * READ_S, 0.02)
 RULES = AdmissionRules(max_active=64, max_waiting=16, max_wait_s=4.0)
 
 
