@@ -1,8 +1,8 @@
 """The promised load: verifier seconds per second that promises need. Pure.
 
-A response promised s tokens/s whose rounds commit E tokens needs s / E rounds a second, each of which takes what it adds
-to a pass; beside them its prompt, spread over its output. What a pass costs whatever is in it belongs to nobody: in
-passes of length L it takes c / L of the time, so loads up to 1 - c / L can be served (``batch_length``).
+A response promised s tokens/s whose rounds commit E tokens needs s / E rounds a second, each of which takes what it
+adds to a pass; beside them its prompt, spread over its output. What a pass costs whatever is in it belongs to nobody:
+in passes of length L it takes c / L of the time, so loads up to 1 - c / L can be served (``batch_length``).
 """
 
 from collections.abc import Iterable
