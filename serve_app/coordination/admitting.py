@@ -56,7 +56,7 @@ class Admitting:
         self._admission = Admission(rules)
         self._look, self._sink, self._clock = look, sink, clock
         self._waiting: dict[GenerationId, asyncio.Future[Admitted]] = {}
-        self._credits: dict[GenerationId, Credit] = {}  # of responses that are made, suspended ones included
+        self._credits: dict[GenerationId, Credit] = {}  # of all, as one that was let in may be suspended before it runs
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -67,7 +67,7 @@ class Admitting:
     @property
     def admitted(self) -> int:
         """All there are: those that wait, and those suspended, too."""
-        return len(self._waiting) + len(self._credits)
+        return len(self._credits)
 
     def report(self) -> AdmissionReport:
         """How it stands."""
@@ -83,12 +83,12 @@ class Admitting:
         name = request.generation
         waiting = self._waiting[name] = asyncio.get_running_loop().create_future()
         place: Place | None = None
+        self._credits[name] = credit
         self._admission.ask(_asked(request, self._clock()))
         try:
             self._decide()
             admitted = await waiting
             place = Place(request, admitted.slo)
-            self._credits[name] = credit
             self._sink.record(metrics.ADMISSION_WAIT_S, admitted.waited_s, slo_class=admitted.slo.name)
             yield place
         finally:
@@ -112,15 +112,11 @@ class Admitting:
             if not waiting.done():
                 waiting.set_exception(NotAdmittedError(refused.message, refused.retry_after_s))
         for name in decisions.suspended:
-            self._suspend(name)
+            self._credits[name].suspended()
+            self._sink.record(metrics.SUSPENDED)
         for name in decisions.continued:
             self._credits[name].continues()
         self._decide_later()
-
-    def _suspend(self, name: GenerationId) -> None:
-        if (credit := self._credits.get(name)) is not None:
-            credit.suspended()
-            self._sink.record(metrics.SUSPENDED)
 
     def _decide_later(self) -> None:
         if self._timer is not None:

@@ -124,6 +124,19 @@ async def test_best_effort_begins_nothing_while_a_promise_needs_its_place() -> N
 
 
 @on_loop
+async def test_one_suspended_before_it_runs_does_not_run() -> None:
+    to = admitting(max_active=1)
+    slow, fast = Making(to, request("slow")), Making(to, request("fast", TWO))
+    await settled()
+    assert fast.place is not None
+    assert not slow.credit.left
+    await fast.end()
+    assert slow.credit.left
+    await slow.end()
+    assert to.admitted == 0
+
+
+@on_loop
 async def test_a_lower_class_is_told_with_the_first_chunk_only() -> None:
     to = admitting(max_wait_s=3.0)
     first, second = Making(to, request("a", EIGHT)), Making(to, request("b", EIGHT, BEST_EFFORT))
