@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from outrider.admission.decisions import AdmissionReport
 from outrider.config.schema import DrafterGroupConfig
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.requests import GenerationId
@@ -239,6 +240,7 @@ class CoordinatorReport:
     phase_seconds: Mapping[str, float] = field(default_factory=dict)
     slo: Mapping[str, SloRounds] = field(default_factory=dict)  # by class
     regime: RegimeReport | None = None
+    admission: AdmissionReport | None = None
     machine: ProfiledOn | None = None  # what its verifier computes with
 
 

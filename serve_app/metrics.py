@@ -120,6 +120,24 @@ KV_SWAPPED_BLOCKS = _counter(
     "kv_swapped_blocks_total", "KV blocks copied to host memory (out), or back from there (in)", "direction"
 )
 KV_HOST_BLOCKS = _gauge("kv_host_blocks", "Host memory for KV that had to make room, in blocks: used, free", "state")
+ADMISSION_WAIT_S = _histogram(
+    "admission_wait_seconds", "That responses which were begun had waited for it", _LATENCY_S, "slo_class"
+)
+NOT_ADMITTED = _counter(
+    "not_admitted_total",
+    "Responses that were not begun, by the last class they could have had and what there was too little of: load, "
+    "memory, places, queue",
+    "slo_class",
+    "reason",
+)
+SUSPENDED = _counter("suspended_total", "Times that a best-effort response had to make room for a promise")
+ADMITTED = _counter("admitted_total", "Responses that were begun, by the class they were given", "slo_class")
+LOWERED = _counter("lowered_total", "Of these, responses that would have preferred this class", "slo_class")
+ENDED_KEPT = _counter(
+    "ended_responses_total", "Responses that ended by themselves, by whether they came as promised", "slo_class", "kept"
+)
+PROMISED_LOAD = _gauge("promised_load", "Verifier seconds per second, of promises: needed, allowed", "state")
+QUEUED_RESPONSES = _gauge("queued_responses", "Responses that wait to be begun", "slo_class")
 VERIFIER_LOSSES = _counter("verifier_losses_total", "Rounds lost because the verifier died or hung")
 SLO_ROUNDS = _counter("slo_rounds_total", "Rounds of responses that were promised a speed", "slo_class")
 SLO_LATE_ROUNDS = _counter(

@@ -148,6 +148,7 @@ async def run_cell(
     policy = NotedPolicy(settings.planning.policy)
     leave = Leave() if setting.keeps_kv else Leave(0, 0)  # a round without kept KV begins with all of its prefix
     settings = replace(settings, planning=replace(settings.planning, policy=policy), leave=leave)
+    settings = replace(settings, admission=replace(settings.admission, weighs=False))  # of policies alone
     generations = Generations(settings, server.target, verifier, fleet, _Stats(cell, clock), clock)
     made: list[_Response] = []
     asking = [asyncio.create_task(_use(generations, cell, plan, made, clock)) for plan in users]

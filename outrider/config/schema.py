@@ -295,6 +295,7 @@ class SloConfig:
         SloClassConfig(known.name, known.tokens_per_s) for known in DEFAULT_CLASSES
     )
     default: Name = DEFAULT_CLASSES[-1].name
+    least_first_token_ms: Milliseconds = 100.0
 
     def __post_init__(self) -> None:
         """Refuse two classes of one name, and a default that is none of them."""
@@ -322,6 +323,17 @@ class SchedulingConfig:
     policy: SchedulingName = "slo_aware"
     first_token_s: Seconds = FIRST_TOKEN_S
     cost_profiles: tuple[Text, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class AdmissionConfig:
+    """Which responses are begun where there is no room for all; ``outrider.admission.rules.AdmissionRules``."""
+
+    enabled: bool = True
+    max_load: Annotated[float, Field(strict=True, gt=0, le=1)] = 0.8
+    best_effort_floor: Annotated[float, Field(strict=True, ge=0, le=0.5)] = 0.05
+    max_wait_s: Seconds = 10.0
+    best_effort_max_wait_s: Seconds = 300.0
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
@@ -385,6 +397,7 @@ class Config:
     wire: WireConfig = field(default_factory=WireConfig)
     slo: SloConfig = field(default_factory=SloConfig)
     scheduling: SchedulingConfig = field(default_factory=SchedulingConfig)
+    admission: AdmissionConfig = field(default_factory=AdmissionConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     ingress: IngressConfig = field(default_factory=IngressConfig)
     http: HttpConfig = field(default_factory=HttpConfig)
@@ -395,6 +408,16 @@ class Config:
         names = [group.name for group in self.drafters]
         if len(set(names)) < len(names):
             raise ConfigError("drafters", "a different name for each group", names)
+        self._check_waits()
+
+    def _check_waits(self) -> None:
+        """Refuse to have a response wait for longer than its client is answered."""
+        longest_s = self.limits.first_chunk_deadline_s
+        for name in ("max_wait_s", "best_effort_max_wait_s"):
+            found_s = getattr(self.admission, name)
+            if found_s >= longest_s:
+                needed = f"less than limits.first_chunk_deadline_s ({longest_s:g})"
+                raise ConfigError(f"admission.{name}", needed, found_s)
 
     @property
     def drafter_count(self) -> int:

@@ -48,6 +48,11 @@ class RoundAccount:
         """For the resume record; None before the first commit."""
         return self._ledger.record()
 
+    @property
+    def kept(self) -> bool:
+        """Whether the response as a whole came at its promised speed, so far."""
+        return self._ledger.kept
+
     def promise(self, now_s: float) -> Promise | None:
         """What the next round's choice has to keep; None if nothing is promised, or not yet due."""
         return Promise(self._ledger.tokens_per_s, self._ledger.credit_s(now_s)) if self._due else None

@@ -23,7 +23,7 @@ from outrider.simulation.planning import (
 from outrider.simulation.results import ClassResults, summary
 from outrider.simulation.run import simulate
 from outrider.simulation.scenario import DeviceGroup, Scenario, System, VerifierModel
-from outrider.simulation.settings import admitted
+from outrider.simulation.settings import admission_of
 
 _MOST_DEVICES = 512
 _RESPONSES = 1.0
@@ -129,7 +129,7 @@ def _scenario(groups: tuple[DeviceGroup, ...], verifier: VerifierModel, seed: in
         system=System.OUTRIDER,
         groups=staggered,
         verifier=verifier,
-        max_active_responses=admitted(groups, verifier),
+        admission=admission_of(verifier),
         duration_s=warmup_s + _RESPONSES * response_s,
         warmup_s=warmup_s,
         seed=seed,

@@ -14,6 +14,7 @@ from typing import Annotated
 import pydantic.dataclasses
 from pydantic import ConfigDict, Field
 
+from outrider.admission.rules import AdmissionRules
 from outrider.config.schema import Name, PositiveNumber, Siblings, Window
 from outrider.contracts.cost import BatchWork, CostModel
 from outrider.contracts.errors import ParameterError
@@ -149,8 +150,7 @@ class Scenario:
     """One run.
 
     Attributes:
-        max_active_responses: made at once; who asks beyond that waits for its turn, first come first served, as the
-            service queues requests. None is no limit.
+        admission: who is let in, who waits and who is refused, as in the service; None begins whatever is asked for.
         plans_late: once for each step, as late as it still counts, in place of at every arrival as the service does:
             the same batches and many times as fast, but that drafts are cut by all who are in a step, not by those who
             came before.
@@ -170,9 +170,9 @@ class Scenario:
     responses_per_device: int | None = None  # after so many a device is done; None goes on
     scheduling: Scheduling | None = None  # in place of the system's
     steps: StepRules | None = None  # in place of the system's: whether drafts are cut and passes held
-    max_active_responses: int | None = None
     first_token_s: float = FIRST_TOKEN_S
     plans_late: bool = False
+    admission: AdmissionRules | None = None
     keep_batch_log: bool = False  # whether results hold every batch
     regime: RegimeSettings | None = None  # of groups with a selection; None lets each of their rounds be chosen
     arms: tuple[str, ...] = MODELLED_ARMS  # of the regime

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import exp
 
+from outrider.admission.price import VerifierNow
+from outrider.admission.rounds import RoundShape
 from outrider.contracts.chunks import chunk_of, pass_costs
 from outrider.contracts.cost import BatchWork, VerifyCost
 from outrider.scheduling.ledger import DeadlineRule
@@ -77,6 +79,11 @@ class SimulatedServer:
     def deadlines(self) -> DeadlineRule:
         """What blocks' deadlines come from."""
         return self._rules.scheduling.deadlines
+
+    def now(self, shape: RoundShape) -> VerifierNow:
+        """As admission sees it, where rounds are of such a shape."""
+        blocks, size = self._model.limits.max_memory_blocks, self._model.kv_block_tokens
+        return VerifierNow(self._model.planner, shape, None if blocks is None else blocks * size, size)
 
     def expects(self, device: SimulatedDevice, now_s: float) -> None:
         """A draft is ordered."""

@@ -8,12 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from importlib.resources import files
-from math import sqrt
-from statistics import fmean, pvariance
 from types import MappingProxyType
 
 import yaml
 
+from outrider.admission.rules import AdmissionRules
 from outrider.contracts.cost import CostModel
 from outrider.contracts.slo import SloClass
 from outrider.link.profiles import LinkProfile
@@ -25,8 +24,6 @@ from outrider.simulation.planning import Draft, best_draft, chains, trees
 from outrider.simulation.scenario import DeviceGroup, Scenario, System, VerifierModel, host_memory
 
 _KV_BLOCK_TOKENS = 16
-_SPARE_DEVIATIONS = 1.0
-_QUANTILES = 100
 _PRESETS = files("outrider.simulation").joinpath("presets")
 
 
@@ -190,33 +187,13 @@ def scenario_of(
         seed=seed,
         warmup_s=warmup_s,
         plans_late=True,
-        max_active_responses=admitted(groups, verifier) if variant in _ADMITTING else None,
+        admission=admission_of(verifier) if variant in _ADMITTING else None,
     )
 
 
-def admitted(groups: Sequence[DeviceGroup], verifier: VerifierModel) -> int | None:
-    """Responses to make at once: as many as fit into KV memory nearly always; None without a limit.
-
-    The KV of n of them is taken as normal: n means and ``_SPARE_DEVIATIONS`` times sqrt(n) deviations are to fit, with
-    half a block each for what rounding up takes. Uniform lengths; a response is at any point of its output.
-    """
-    blocks = verifier.limits.max_memory_blocks
-    if blocks is None:
-        return None
-    each = [(group.count, *_context(group)) for group in groups]
-    devices = sum(count for count, _, _ in each)
-    mean = sum(count * tokens for count, tokens, _ in each) / devices + verifier.kv_block_tokens / 2
-    deviation = sqrt(sum(count * variance for count, _, variance in each) / devices)
-    root = sqrt((_SPARE_DEVIATIONS * deviation) ** 2 + 4.0 * mean * blocks * verifier.kv_block_tokens)
-    return max(1, int(((root - _SPARE_DEVIATIONS * deviation) / (2.0 * mean)) ** 2))
-
-
-def _context(group: DeviceGroup) -> tuple[float, float]:
-    """Mean and variance of a response's positions at a random moment, by quantiles."""
-    at = [(index + 0.5) / _QUANTILES for index in range(_QUANTILES)]
-    prompts = [group.prompt.at(share) for share in at]
-    outputs = [group.output.at(share) * moment for share in at for moment in at[:: _QUANTILES // 10]]
-    return fmean(prompts) + fmean(outputs), pvariance(prompts) + pvariance(outputs)
+def admission_of(verifier: VerifierModel) -> AdmissionRules:
+    """The service's own rules, but for its places: a batch's size is the limit of them here."""
+    return AdmissionRules(max_active=verifier.limits.max_blocks)
 
 
 def preset(name: str) -> Settings:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from outrider.admission.rules import AdmissionRules
 from outrider.assembly.verifiers import verifier_spec
 from outrider.config.schema import Config, DrafterGroupConfig, LimitsConfig, SpeculationConfig, WireConfig
 from outrider.costs.profiles import CostProfile
@@ -98,6 +99,7 @@ class GenerationsSettings:
     first_token_s: float
     drafting: DraftingSettings
     profiles: tuple[CostProfile, ...] = ()
+    admission: AdmissionRules = field(default_factory=AdmissionRules)
     leave: Leave = field(default_factory=Leave)
 
 
@@ -167,4 +169,19 @@ def generations_settings(
             logging=frozenset(group.name for group in config.drafters if group.round_log is not None),
         ),
         profiles=tuple(profiles),
+        admission=admission_rules(config),
+    )
+
+
+def admission_rules(config: Config) -> AdmissionRules:
+    """Who is let in: what is set of admission, within the limits."""
+    admission, limits = config.admission, config.limits
+    return AdmissionRules(
+        weighs=admission.enabled,
+        max_load=admission.max_load,
+        best_effort_floor=admission.best_effort_floor,
+        max_active=limits.max_concurrent_generations,
+        max_waiting=limits.max_queued_generations,
+        max_wait_s=admission.max_wait_s,
+        best_effort_max_wait_s=admission.best_effort_max_wait_s,
     )

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from actors.messages import CoordinatorReport, DrafterId, FleetStatus, SloRounds
+from outrider.admission.decisions import AdmissionReport, ClassAdmission
 from outrider.contracts.link import Csi
 from outrider.contracts.verifying import KvUsage
 from outrider.costs.profiles import ProfiledOn
@@ -54,6 +55,7 @@ class CoordinatorStats:
         self._followed = 0  # rounds that followed by themselves and were not exported yet
         self._slo: dict[str, SloRounds] = {}
         self._regime: RegimeReport | None = None  # as last told
+        self._admission = AdmissionReport()  # likewise
         self._gauged: set[tuple[str, str]] = set()
         self._last_reply_at_s = self._started_at_s
         self.idle_s = 0.0
@@ -173,6 +175,7 @@ class CoordinatorStats:
         queued_blocks: int,
         idle: bool = False,
         regime: RegimeReport | None = None,
+        admission: AdmissionReport | None = None,
         machine: ProfiledOn | None = None,
     ) -> CoordinatorReport:
         """The present state, told to the fleet and set in the gauges.
@@ -192,6 +195,8 @@ class CoordinatorStats:
             sink.record(metrics.KV_HOST_BLOCKS, usage.host_blocks - usage.host_used_blocks, state="free")
         if regime is not None:
             self._regime_stands(regime)
+        if admission is not None:
+            self._admission_stands(admission)
         counts = self._counts
         return CoordinatorReport(
             id=self._id,
@@ -211,8 +216,22 @@ class CoordinatorStats:
             phase_seconds=dict(self._phase_s),
             slo=dict(self._slo),
             regime=regime,
+            admission=admission,
             machine=machine,
         )
+
+    def _admission_stands(self, admission: AdmissionReport) -> None:
+        sink, before = self.sink, self._admission
+        sink.record(metrics.PROMISED_LOAD, admission.load, state="needed")
+        sink.record(metrics.PROMISED_LOAD, admission.limit, state="allowed")
+        for name, now in admission.classes.items():
+            then = before.classes.get(name, ClassAdmission())
+            sink.record(metrics.QUEUED_RESPONSES, now.waiting, slo_class=name)
+            sink.record(metrics.ADMITTED, now.admitted - then.admitted, slo_class=name)
+            sink.record(metrics.LOWERED, now.lowered - then.lowered, slo_class=name)
+            sink.record(metrics.ENDED_KEPT, now.kept - then.kept, slo_class=name, kept="yes")
+            sink.record(metrics.ENDED_KEPT, now.late - then.late, slo_class=name, kept="no")
+        self._admission = admission
 
     def _regime_stands(self, regime: RegimeReport) -> None:
         sink, before = self.sink, self._regime

@@ -51,11 +51,12 @@ def logging(config: Config, folder: Path) -> Config:
 
 
 def crowded(config: Config, dtype: TargetDType, kv_budget_mib: int) -> Config:
-    """Several drafters, which stop behind a token that is likely to be rejected, and KV for a few generations."""
+    """Several drafters, which stop behind a token that is likely to be rejected, and KV for few generations of many."""
     stopping = StoppingConfig("send_and_stop")
     return replace(
         config,
         model=replace(config.model, dtype=dtype),
+        admission=replace(config.admission, enabled=False),  # who would not fit into KV waits for it elsewhere
         drafters=(replace(config.drafters[0], count=DRAFTERS, stopping=stopping),),
         verifiers=replace(config.verifiers, kv_budget_mib=kv_budget_mib),
     )

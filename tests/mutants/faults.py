@@ -31,6 +31,7 @@ LOGGED_ROUNDS = ("tests/unit/training/predictor/test_logged.py", "-k", "not trai
 PREDICTOR_FIT = ("tests/unit/training/predictor/test_mlp.py",)
 KV_STORE = ("tests/unit/engines/kv/test_blocks.py",)
 RESIDENCY = ("tests/unit/scheduling/test_residency.py",)
+ADMISSION = ("tests/unit/admission",)
 
 FAULTS = (
     Fault(
@@ -528,5 +529,53 @@ FAULTS = (
         "bias.astype(np.float64) * platt.slope + platt.offset",
         "bias.astype(np.float64) * platt.slope",
         PREDICTOR_FIT,
+    ),
+    Fault(
+        "a promise waits while best effort holds the places",
+        "if together.places < made.bounds.places and fits:",
+        "if True:",
+        ADMISSION,
+    ),
+    Fault(
+        "promises take best effort's floor",
+        "places = bounds.places - bounds.floor_places",
+        "places = bounds.places",
+        ADMISSION,
+    ),
+    Fault(
+        "a resumed response is asked for load",
+        "if resumed or not promised.places or not bounds.weighs:",
+        "if not promised.places or not bounds.weighs:",
+        ADMISSION,
+    ),
+    Fault(
+        "room is kept for nobody",
+        "keeps = keeps or self._behind(one) or waited_s >= _PASSED_SHARE * self._wait_s(one)",
+        "keeps = False",
+        ADMISSION,
+    ),
+    Fault(
+        "who was refused too often does not go first",
+        "return self._refusals.behind(one.slo.name)",
+        "return False",
+        ADMISSION,
+    ),
+    Fault(
+        "a promise is priced in another regime",
+        "return self._shapes.get(arm.name, _ALONE)",
+        "return next(iter(self._shapes.values()), _ALONE)",
+        ADMISSION,
+    ),
+    Fault(
+        "somebody waits for longer than it may",
+        "if made.now_s >= self._until_s(one)",
+        "if made.now_s > self._until_s(one)",
+        ADMISSION,
+    ),
+    Fault(
+        "what was cancelled tells of lengths and promises",
+        "if one is None or output_tokens is None:",
+        "output_tokens = output_tokens or 0\n        if one is None:",
+        ADMISSION,
     ),
 )

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.messages import DrafterId, DrafterState, DrafterStatus, FleetStatus, SloRounds
+from outrider.admission.decisions import AdmissionReport, ClassAdmission
 from outrider.contracts.link import Csi
 from outrider.contracts.verifying import KvUsage
 from outrider.rounds.timing import RoundTiming
@@ -272,3 +273,21 @@ def test_a_regime_sets_its_gauges_and_counts_what_came_since_the_last_report() -
     assert sink.of(metrics.REGIME_PROBES_LOST_S) == [0.5, 0.25, 0.0]
     assert sink.of(metrics.REGIME_ACTIVE_S) == [10.0, 0.0, 0.0]
     assert sink.of(metrics.REGIME_CHANGES) == [0, 1, 0]
+
+
+def test_admission_is_reported_and_its_counters_move_by_what_is_new() -> None:
+    stats, sink, _ = made()
+
+    def tell(**counts: int) -> None:
+        classes = {"fast": ClassAdmission(**counts)}
+        report = AdmissionReport(load=0.5, limit=0.7, classes=classes)
+        told = stats.report(verifier="ready", admitted=0, running=0, queued_blocks=0, admission=report)
+        assert told.admission == report
+
+    tell(asked=5, admitted=3, lowered=1, kept=2, late=1, waiting=2)
+    tell(asked=8, admitted=7, lowered=1, kept=4, late=1, waiting=0)
+    assert sink.of(metrics.ADMITTED, "fast") == [3, 4]
+    assert sink.of(metrics.LOWERED, "fast") == [1, 0]
+    assert (sink.of(metrics.ENDED_KEPT, "fast", "yes"), sink.of(metrics.ENDED_KEPT, "fast", "no")) == ([2, 2], [1, 0])
+    assert sink.of(metrics.QUEUED_RESPONSES, "fast") == [2, 0]
+    assert (sink.of(metrics.PROMISED_LOAD, "needed")[-1], sink.of(metrics.PROMISED_LOAD, "allowed")[-1]) == (0.5, 0.7)
