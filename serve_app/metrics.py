@@ -135,7 +135,7 @@ SLO_ROUNDS = _counter("slo_rounds_total", "Rounds of responses that were promise
 SLO_LATE_ROUNDS = _counter(
     "slo_late_rounds_total", "Of these, rounds slower than promised, by cause: queue, compute", "slo_class", "cause"
 )
-SLO_BEHIND = _counter("slo_behind_total", "Rounds with which a response fell behind its promised speed", "slo_class")
+SLO_BEHIND = _counter("slo_behind_total", "Rounds behind which a response was slower than promised", "slo_class")
 DRAFTER_LOSSES = _counter("drafter_losses_total", "Generations that had to part with a drafter that failed")
 PAYLOAD_BITS = _counter(
     "payload_bits_total", "Bits of messages of rounds, by protocol and direction: up, down", "protocol", "direction"

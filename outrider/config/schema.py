@@ -25,6 +25,7 @@ from outrider.drafting.stopping import STOP_KINDS
 from outrider.engines.registry import DRAFTERS, VERIFIERS
 from outrider.link.profiles import PROFILES
 from outrider.protocols.registry import PROTOCOLS, growing_protocols
+from outrider.scheduling.ledger import FIRST_TOKEN_S
 from outrider.scheduling.registry import SCHEDULING
 from outrider.selection.arms import ARMS, USUAL_ARMS
 from outrider.selection.registry import SELECTION
@@ -296,9 +297,14 @@ class SloConfig:
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class SchedulingConfig:
-    """Which pending blocks form the next verification batch, and what is known of its time beforehand."""
+    """Which pending blocks form the next verification batch, and what is known of its time beforehand.
+
+    Attributes:
+        first_token_s: from a request to its first token, where a speed is promised: a deadline among others.
+    """
 
     policy: SchedulingName = "slo_aware"
+    first_token_s: Seconds = FIRST_TOKEN_S
     cost_profiles: tuple[Text, ...] = ()
 
 

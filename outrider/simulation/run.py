@@ -13,7 +13,7 @@ from outrider.link.emulator import LinkEmulator
 from outrider.rounds.account import RoundAccount
 from outrider.rounds.load import PresentLoad
 from outrider.scheduling.attribution import round_is_late
-from outrider.scheduling.ledger import Ledger
+from outrider.scheduling.ledger import FIRST_TOKEN_S, Ledger
 from outrider.selection.arms import ARMS, DRAFT, Arm
 from outrider.selection.regime import Regime
 from outrider.simulation.chance import link_seed, uniforms
@@ -30,7 +30,8 @@ from outrider.simulation.systems import SystemRules, rules_of
 from outrider.simulation.tally import RunTally, percentiles
 from outrider.wire.envelope import MAX_NODES
 
-_ASK, _ARRIVE, _GIVE, _END, _TOLD, _DECIDE = range(6)
+_ASK, _ARRIVE, _GIVE, _END, _TOLD, _PLAN, _DECIDE = range(7)
+_JUST_BEFORE_S = 1e-6  # what reaches the verifier with a step's end is too late for the next
 _Subject = SimulatedDevice | Given | Step | None
 _FIRST_TOKEN_GRACE_S = 5.0  # a device that waits longer for a first token is late from then on
 _DECIDED_EVERY_S = 1.0  # while anybody waits, as a coordinator's beat
@@ -57,6 +58,8 @@ def simulate(scenario: Scenario) -> SimulationResults:
         duration_s=scenario.duration_s,
         admission=scenario.admission,
         seed=scenario.seed,
+        first_token_s=scenario.first_token_s,
+        plans_late=scenario.plans_late,
     )
     loop.run()
     return loop.results(scenario.name, scenario.system, scenario.seed)
@@ -106,6 +109,8 @@ class EventLoop:
         duration_s: float = inf,
         admission: AdmissionRules | None = None,
         seed: int = 0,
+        first_token_s: float = FIRST_TOKEN_S,
+        plans_late: bool = False,
     ) -> None:
         """Everybody is about to ask for a first response; nobody measures a ``load`` or ``regime`` of None.
 
@@ -121,6 +126,8 @@ class EventLoop:
         self._suspended: dict[str, SimulatedDevice] = {}
         self._halted: set[str] = set()  # of these, who would have begun a round
         self._decides_at_s = inf
+        self._first_token_s = first_token_s
+        self._plans_late, self._plan_at_s = plans_late, 0.0  # until then the next plan is put off
         self._sequence = 0
         self._end_s = 0.0
 
@@ -146,8 +153,6 @@ class EventLoop:
                 self._told(subject, now_s)
             elif kind == _ASK:
                 assert isinstance(subject, SimulatedDevice)
-                ledger = Ledger(subject.account.tokens_per_s)
-                subject.ask(now_s, RoundAccount(ledger, self._server.deadlines, self._tally.spikes))
                 self._ask(subject, now_s)
             elif kind == _DECIDE:
                 self._decide(now_s)
@@ -188,6 +193,8 @@ class EventLoop:
         """Have the verifier step if there is anything to do, and tell it who joins."""
         if self._server.dispatch_s > 0.0:
             self._step(now_s)
+        if now_s < self._plan_at_s:
+            return
         given = self._server.let_in(now_s)
         if given is not None:
             later_s = given.hold_s or self._server.dispatch_s
@@ -202,7 +209,11 @@ class EventLoop:
         step = self._server.step(now_s)
         if step is not None:
             self._tally.step(step)
-            self._at(step.entry.ends_at_s, _END, step)
+            ends_at_s = step.entry.ends_at_s
+            self._at(ends_at_s, _END, step)
+            if self._plans_late:
+                self._plan_at_s = max(now_s, ends_at_s - self._server.dispatch_s - _JUST_BEFORE_S)
+                self._at(self._plan_at_s, _PLAN, step)
 
     def _ended(self, step: Step, now_s: float) -> None:
         self._server.ended(step)
@@ -248,7 +259,7 @@ class EventLoop:
         if self._regime is not None:
             self._regime.ended(device.name, now_s)
         device.account.end_response(measured=measured)
-        self._server.memory.drop(device.number)
+        self._server.over(device)
         if self._admission is not None:
             kept = device.promised.kept
             self._suspended.pop(device.name, None)
@@ -274,6 +285,7 @@ class EventLoop:
 
     def _ask(self, device: SimulatedDevice, now_s: float) -> None:
         """A response is asked for. How long it will be, admission is not told."""
+        device.ask(now_s, self._account_of(device, now_s))
         if self._admission is None:
             self._begin(device, now_s)
             return
@@ -285,9 +297,15 @@ class EventLoop:
     def _begin(self, device: SimulatedDevice, now_s: float) -> None:
         device.done = False
         device.arrived_at_s = now_s
+        device.promised = self._account_of(device, now_s)  # a first token is due behind the wait to be begun
         if self._regime is not None:
             self._regime.asked(device.name)
         self._server.enqueue(device, now_s)
+
+    def _account_of(self, device: SimulatedDevice, now_s: float) -> RoundAccount:
+        promised = device.account.tokens_per_s
+        ledger = Ledger(promised, now_s + self._first_token_s if promised else inf)
+        return RoundAccount(ledger, self._server.deadlines, self._tally.spikes)
 
     def _decide(self, now_s: float) -> None:
         """Have admission decide, and see to it that it does again while anybody waits."""

@@ -24,6 +24,7 @@ from outrider.contracts.slo import BEST_EFFORT, SloClass
 from outrider.documents.names import NameIn
 from outrider.link.trace import LinkSource
 from outrider.protocols.registry import NO_TOKENS, PROTOCOLS
+from outrider.scheduling.ledger import FIRST_TOKEN_S
 from outrider.scheduling.policy import BatchLimits
 from outrider.scheduling.registry import Scheduling
 from outrider.scheduling.steps import StepRules
@@ -47,7 +48,8 @@ class System(StrEnum):
     SLED_KV = "sled_kv"  # the same with resident KV
     CENTRALIZED = "centralized"  # no drafts: continuous batching on the server
     COLOCATED = "colocated"  # draft and target model both on the server
-    WISP = "wisp"  # Algorithm 1, a deadline for each round
+    WISP = "wisp"  # Algorithm 1 as printed, a deadline for each round
+    WISP_FAIR = "wisp_fair"  # the same with doomed blocks as best effort and marginal utilities
     OUTRIDER = "outrider"  # slo_aware, deadlines from the ledger
 
 
@@ -129,6 +131,10 @@ class Scenario:
 
     Attributes:
         admission: who is let in, who waits and who is refused, as in the service; None begins whatever is asked for.
+        plans_late: once for each step, as late as it still counts, in place of at every arrival as the service does:
+            the same batches and many times as fast, but that drafts are cut by all who are in a step, not by those who
+            came before.
+        first_token_s: by when a first token is due, where a speed is promised.
 
     Raises:
         ParameterError: a seed below 0.
@@ -145,6 +151,8 @@ class Scenario:
     scheduling: Scheduling | None = None  # in place of the system's
     steps: StepRules | None = None  # in place of the system's: whether drafts are cut and passes held
     admission: AdmissionRules | None = None
+    first_token_s: float = FIRST_TOKEN_S
+    plans_late: bool = False
     keep_batch_log: bool = False  # whether results hold every batch
     regime: RegimeSettings | None = None  # of groups with a selection; None lets each of their rounds be chosen
     arms: tuple[str, ...] = MODELLED_ARMS  # of the regime

@@ -100,6 +100,11 @@ class SimulatedServer:
         if device.name not in self._within:
             device.alone_rounds = rounds_left
 
+    def over(self, device: SimulatedDevice) -> None:
+        """Its response is."""
+        self.memory.drop(device.number)
+        self._planner.over(device.name)
+
     def _asks(self, device: SimulatedDevice, now_s: float) -> None:
         terms = device.promised.terms(device.began_at_s, device.draft.expected_tokens)
         total = device.total_tokens

@@ -69,7 +69,8 @@ class Variant(StrEnum):
     ADMISSION = "+ admission"
     CHAINS = "+ window"
     TREES = "+ trees"
-    WISP = "wisp"
+    WISP = "wisp"  # Algorithm 1 as printed; the flagged token is sent
+    WISP_FAIR = "wisp, fair"  # doomed blocks best effort, marginal utilities; the flagged token is withheld (eq. 25)
     PREDICTOR = "fcfs, predictor"
     CENTRALIZED = "centralized"
     COLOCATED = "colocated"
@@ -87,6 +88,7 @@ _SYSTEMS: Mapping[Variant, System] = MappingProxyType(
         Variant.CHAINS: System.OUTRIDER,
         Variant.TREES: System.OUTRIDER,
         Variant.WISP: System.WISP,
+        Variant.WISP_FAIR: System.WISP_FAIR,
         Variant.PREDICTOR: System.SLED_KV,
         Variant.CENTRALIZED: System.CENTRALIZED,
         Variant.COLOCATED: System.COLOCATED,
@@ -138,6 +140,8 @@ def group_of(settings: Settings, slo: SloClass, count: int) -> DeviceGroup:
 
 def drafted_by(variant: Variant, group: DeviceGroup, verifier: VerifierModel) -> DeviceGroup:
     """The group with what a system lets its devices draft: WISP's predictor, or the draft that serves most of them."""
+    if variant is Variant.WISP_FAIR:
+        return replace(group, predictor=Predictor(sends_flagged=False))
     if variant in {Variant.WISP, Variant.PREDICTOR}:
         return replace(group, predictor=Predictor())
     if variant not in _CANDIDATES:
@@ -176,6 +180,7 @@ def scenario_of(
         duration_s=warmup_s + responses * response_s,
         seed=seed,
         warmup_s=warmup_s,
+        plans_late=True,
         admission=admission_of(verifier) if variant in _ADMITTING else None,
     )
 

@@ -40,6 +40,7 @@ class RunTally:
         if self._keep_batch_log:
             self.log.append(entry)
         self._spans.append((entry.starts_at_s, entry.ends_at_s))
+        self.spikes.batch(entry.took_s)
         if entry.starts_at_s >= self.warmup_s:
             self.sizes[len(entry.members)] += 1
             self.reasons[entry.reason] += 1

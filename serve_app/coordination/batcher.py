@@ -219,6 +219,7 @@ class Batcher:
     def close(self, generation: GenerationId, *, keep_cache: bool) -> None:
         """Have the verifier forget a generation, with the next call or soon."""
         self._forget(generation)
+        self._planner.over(generation)
         of_it = (self._told, self._resolutions, self._resolving)
         for held in of_it:
             held.pop(generation, None)

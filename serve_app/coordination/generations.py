@@ -101,6 +101,7 @@ class Generations:
             policy=settings.drafting.policy,
             deadline_rule=settings.deadline_rule,
             spikes=SpikeDetector(),
+            first_token_s=settings.first_token_s,
             correction_deadline_s=limits.drafter_open_deadline_s,
             leave=settings.leave,
             experience=Experience(earlier=EarlierTexts(settings.drafting.speculation.lookup_store_tokens)),
@@ -134,7 +135,8 @@ class Generations:
         asked_at_s = self._clock()  # waiting for a place counts against a resumed response's promise
         async with self._admitting.place(request, credit) as place:
             granted = replace(request, slo=place.slo)
-            loop = self._round_loop(granted, asked_at_s, lambda chunk: put(place.told(chunk)), credit)
+            since_s = asked_at_s if request.ledger is not None else self._clock()
+            loop = self._round_loop(granted, since_s, lambda chunk: put(place.told(chunk)), credit)
             await loop.run()
 
     def _verifier_now(self) -> VerifierNow:
@@ -196,4 +198,5 @@ class Generations:
     def _note_batch(self, record: BatchRecord) -> None:
         self._stats.batch(record)
         self._usage = record.usage
+        self._rules.spikes.batch(record.engine_s)
         self._load.batch(record.blocks, self.regime.arm)

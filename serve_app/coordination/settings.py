@@ -94,6 +94,7 @@ class GenerationsSettings:
     limits: LimitsConfig
     planning: Planning
     deadline_rule: DeadlineRule
+    first_token_s: float
     drafting: DraftingSettings
     profiles: tuple[CostProfile, ...] = ()
     admission: AdmissionRules = field(default_factory=AdmissionRules)
@@ -155,6 +156,7 @@ def generations_settings(
         limits=config.limits,
         planning=Planning(scheduling.policy, limits, verifiers.block_tokens, config.limits.verifier_deadline_s),
         deadline_rule=scheduling.deadlines,
+        first_token_s=config.scheduling.first_token_s,
         drafting=DraftingSettings(
             speculation=config.speculation,
             wire=config.wire,

@@ -67,6 +67,7 @@ def test_the_policy_decides_who_of_those_within_makes_room() -> None:
     assert rows == {
         "fcfs": (set(), set()),
         "wisp": (set(), {"leisurely"}),
+        "wisp_fair": (set(), set()),
         "slo_aware": ({"pressed"}, {"leisurely"}),
     }
 

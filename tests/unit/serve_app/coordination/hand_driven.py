@@ -19,7 +19,14 @@ from outrider.costs.estimator import OnlineEstimator
 from outrider.rounds.events import VerifyResult
 from outrider.rounds.states import RoundEvent
 from outrider.scheduling.fcfs import Fcfs
-from outrider.scheduling.policy import BatchLimits, BatchPlan, PendingVerification, SchedulingPolicy
+from outrider.scheduling.policy import (
+    NOTHING_PROMISED,
+    BatchLimits,
+    BatchPlan,
+    PendingVerification,
+    Promised,
+    SchedulingPolicy,
+)
 from serve_app.coordination.batcher import Batcher, Planning
 from serve_app.coordination.statistics import BatchRecord
 from tests.unit.virtual_clock import now_s
@@ -133,9 +140,14 @@ class Picky:
         self.unwanted = set[str]()
 
     def plan(
-        self, pending: Sequence[PendingVerification], now_s: float, limits: BatchLimits, cost_model: CostModel
+        self,
+        pending: Sequence[PendingVerification],
+        now_s: float,
+        limits: BatchLimits,
+        cost_model: CostModel,
+        promised: Promised = NOTHING_PROMISED,
     ) -> BatchPlan:
         """Let all others in."""
-        plan = Fcfs().plan([one for one in pending if one.generation not in self.unwanted], now_s, limits, cost_model)
+        plan = Fcfs().plan([one for one in pending if one.generation not in self.unwanted], now_s, limits, cost_model, promised)
         waiting = (*plan.waiting, *(one for one in pending if one.generation in self.unwanted))
         return BatchPlan(plan.batch, waiting, plan.reason)
