@@ -19,7 +19,7 @@ class AdmissionRules:
     """
 
     weighs: bool = True
-    max_load: float = 0.75
+    max_load: float = 0.8
     best_effort_floor: float = 0.05
     max_active: int = 32
     max_waiting: int = 128

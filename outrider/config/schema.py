@@ -313,7 +313,7 @@ class AdmissionConfig:
     """Which responses are begun where there is no room for all; ``outrider.admission.rules.AdmissionRules``."""
 
     enabled: bool = True
-    max_load: Annotated[float, Field(strict=True, gt=0, le=1)] = 0.75
+    max_load: Annotated[float, Field(strict=True, gt=0, le=1)] = 0.8
     best_effort_floor: Annotated[float, Field(strict=True, ge=0, le=0.5)] = 0.05
     max_wait_s: Seconds = 10.0
     best_effort_max_wait_s: Seconds = 300.0
