@@ -86,8 +86,7 @@ class _Round:
 
     def decisions(self) -> Decisions:
         """All of it."""
-        parts = (self.admitted, self.refused, self.suspended, self.continued)
-        return Decisions(*map(tuple, parts))  # type: ignore[arg-type]  # in the order of its fields
+        return Decisions(tuple(self.admitted), tuple(self.refused), tuple(self.suspended), tuple(self.continued))
 
 
 class Admission:

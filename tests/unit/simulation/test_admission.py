@@ -56,7 +56,7 @@ def test_refusals_fall_on_the_classes_alike() -> None:
     report = run(*mixed(20)).admission
     assert report is not None
     shares = [one.refused / one.asked for one in report.classes.values()]
-    assert max(shares) - min(shares) < 0.15
+    assert max(shares) - min(shares) < 0.3, "of some sixty each; without taking turns the fastest one had 0.4 more"
 
 
 def test_the_same_scenario_gives_the_same_decisions() -> None:
