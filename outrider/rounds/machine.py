@@ -80,7 +80,7 @@ class RoundMachine:
         request = generation.request
         self._generation, self._rules = generation, rules
         self._chooser = RoundChooser(generation, rules.speculation, rules.policy)
-        first_due_at_s = now_s + rules.first_token_s if request.slo.tokens_per_s else inf
+        first_due_at_s = now_s + (request.first_token_s or rules.first_token_s) if request.slo.tokens_per_s else inf
         ledger = resumed_ledger(request.slo.tokens_per_s, request.ledger, now_s, first_due_at_s)
         self._account = RoundAccount(ledger, rules.deadline_rule, rules.spikes)
         self._teller = Teller(generation, text, self._account)

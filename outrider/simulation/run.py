@@ -153,9 +153,6 @@ class EventLoop:
                 self._told(subject, now_s)
             elif kind == _ASK:
                 assert isinstance(subject, SimulatedDevice)
-                promised = subject.account.tokens_per_s
-                ledger = Ledger(promised, now_s + self._first_token_s if promised else inf)
-                subject.ask(now_s, RoundAccount(ledger, self._server.deadlines, self._tally.spikes))
                 self._ask(subject, now_s)
             elif kind == _DECIDE:
                 self._decide(now_s)
@@ -290,6 +287,7 @@ class EventLoop:
 
     def _ask(self, device: SimulatedDevice, now_s: float) -> None:
         """A response is asked for. How long it will be, admission is not told."""
+        device.ask(now_s, self._account_of(device, now_s))
         if self._admission is None:
             self._begin(device, now_s)
             return
@@ -301,9 +299,15 @@ class EventLoop:
     def _begin(self, device: SimulatedDevice, now_s: float) -> None:
         device.done = False
         device.arrived_at_s = now_s
+        device.promised = self._account_of(device, now_s)  # a first token is due behind the wait to be begun
         if self._regime is not None:
             self._regime.asked(device.name)
         self._server.enqueue(device, now_s)
+
+    def _account_of(self, device: SimulatedDevice, now_s: float) -> RoundAccount:
+        promised = device.account.tokens_per_s
+        ledger = Ledger(promised, now_s + self._first_token_s if promised else inf)
+        return RoundAccount(ledger, self._server.deadlines, self._tally.spikes)
 
     def _decide(self, now_s: float) -> None:
         """Have admission decide, and see to it that it does again while anybody waits."""

@@ -135,7 +135,8 @@ class Generations:
         asked_at_s = self._clock()  # waiting for a place counts against a resumed response's promise
         async with self._admitting.place(request, credit) as place:
             granted = replace(request, slo=place.slo)
-            loop = self._round_loop(granted, asked_at_s, lambda chunk: put(place.told(chunk)), credit)
+            since_s = asked_at_s if request.ledger is not None else self._clock()
+            loop = self._round_loop(granted, since_s, lambda chunk: put(place.told(chunk)), credit)
             await loop.run()
 
     def _verifier_now(self) -> VerifierNow:

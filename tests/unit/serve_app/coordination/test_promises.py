@@ -12,7 +12,7 @@ from outrider.contracts.requests import GenerationChunk, GenerationRequest, Samp
 from outrider.contracts.slo import BEST_EFFORT, LedgerRecord, SloClass
 from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.fcfs import Fcfs
-from outrider.scheduling.ledger import CREDIT_CAP_S, DeadlineRule
+from outrider.scheduling.ledger import CREDIT_CAP_S, FIRST_TOKEN_S, DeadlineRule
 from outrider.scheduling.policy import (
     NOTHING_PROMISED,
     BatchLimits,
@@ -126,7 +126,7 @@ async def test_an_easy_promise_is_kept_in_every_round(request_: GenerationReques
         assert any(timing.drafted_tokens and not timing.committed_tokens for timing in judged), "or this tests nothing"
     stats, ledger = chunks[-1].stats, last_ledger(chunks)
     assert (stats.late_queue_rounds, stats.late_compute_rounds, ledger.times_behind) == (0, 0, 0)
-    assert ledger.credit_s == pytest.approx(1.0), "however early it all came"
+    assert ledger.credit_s == pytest.approx(CREDIT_CAP_S), "however early it all came"
 
 
 @on_loop
@@ -172,7 +172,10 @@ async def rounds_of(request: GenerationRequest, rule: DeadlineRule) -> list[Pend
 @on_loop
 async def test_the_policy_learns_what_each_round_is_owed_and_needs(slo: SloClass, rule: DeadlineRule) -> None:
     first, *others = await rounds_of(replace(request_for(window=5), slo=slo), rule)
-    assert first.deadline_at_s == inf, "nothing is owed before the first token"
+    if slo.tokens_per_s and rule is DeadlineRule.LEDGER:
+        assert first.arrived_at_s < first.deadline_at_s <= first.arrived_at_s + FIRST_TOKEN_S, "from the request on"
+    else:
+        assert first.deadline_at_s == inf, "nothing is owed before the first token"
     assert {pending.tokens_per_s for pending in (first, *others)} == {slo.tokens_per_s}
     assert all((pending.deadline_at_s < inf) is (slo.tokens_per_s > 0) for pending in others)
     assert all(1.0 <= pending.expected_tokens <= 6.0 for pending in (first, *others))
@@ -205,10 +208,10 @@ async def test_a_ledgers_deadline_counts_from_the_last_commit_and_its_credit() -
 
 
 @on_loop
-async def test_who_is_behind_is_owed_the_next_tokens_from_now_on() -> None:
-    first, *others = await rounds_of(replace(request_for(window=3), slo=HOPELESS), DeadlineRule.LEDGER)
-    for before, pending in pairwise((first, *others)):
-        assert before.arrived_at_s < pending.deadline_at_s <= pending.arrived_at_s + 1e-6
+async def test_who_is_behind_is_owed_all_since_the_first_token() -> None:
+    first, second, *others = await rounds_of(replace(request_for(window=3), slo=HOPELESS), DeadlineRule.LEDGER)
+    for pending in (second, *others):
+        assert first.arrived_at_s < pending.deadline_at_s <= second.arrived_at_s + 1e-6
 
 
 @on_loop
