@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from outrider.contracts.chunks import pass_costs
-from outrider.contracts.cost import CostModel, VerifyCost, work_of
+from outrider.contracts.cost import CostModel, work_of
 from outrider.contracts.requests import GenerationId
 from outrider.scheduling.active_promises import ActivePromises
 from outrider.scheduling.holding import hold_s

@@ -54,7 +54,15 @@ class CapacityFigures:
 def cases(profile: Path | None, *, quick: bool) -> list[Case]:
     """All of them, WISP's published coefficients first."""
     settings = preset("wisp_table_2")
-    compared = (Variant.SLED, Variant.KV, Variant.CHAINS, Variant.TREES, Variant.WISP, Variant.WISP_FAIR, Variant.CENTRALIZED)
+    compared = (
+        Variant.SLED,
+        Variant.KV,
+        Variant.CHAINS,
+        Variant.TREES,
+        Variant.WISP,
+        Variant.WISP_FAIR,
+        Variant.CENTRALIZED,
+    )
     roofline = RooflineCostModel(MODELS["qwen3-32b"], _A100)
     own, source = DEFAULT_COST_MODEL, "the built-in model of the embedded pair on one CPU core; no profile was given"
     if profile is not None:

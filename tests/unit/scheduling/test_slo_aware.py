@@ -68,7 +68,7 @@ def test_a_batch_is_in_one_order_and_of_its_length(
 def test_what_time_it_is_does_not_matter(
     queue: list[PendingVerification], limits: BatchLimits, load: float, later_s: float
 ) -> None:
-    """As long as there is time for all, deadlines order and never cut: a queue that is late is served as one in time."""
+    """While there is time for all, deadlines order and never cut: a queue that is late is served as one in time."""
     plans = [SloAware().plan(queue, NOW_S + by_s, limits, GUARDED_COSTS, Promised(load)) for by_s in (0.0, later_s)]
     assert plans[0] == plans[1]
 
@@ -138,9 +138,7 @@ def test_the_load_can_be_served_in_batches_of_that_length(load: float, constant_
         assert load + constant_s / length_s <= 1.0 - (1.0 - load) / 2.0 + 1e-9
 
 
-@pytest.mark.parametrize(
-    ("round_s", "expected_s"), [(INFINITY, 1.0), (8.0, 1.0), (0.4, 0.1), (0.1, 2.0 * CONSTANT_S)]
-)
+@pytest.mark.parametrize(("round_s", "expected_s"), [(INFINITY, 1.0), (8.0, 1.0), (0.4, 0.1), (0.1, 2.0 * CONSTANT_S)])
 def test_best_effort_makes_batches_longer_as_far_as_promised_rounds_need_not_mind(
     round_s: float, expected_s: float
 ) -> None:

@@ -42,7 +42,9 @@ def log(*responses: ResponseEntry, users: int = 1, warmup_s: float = 0.0, ended_
     batch = BatchEntry(
         1.0, 2.0, (("0/0/fcfs-1-0", 0, VerifyCost(5, 8)), ("1/0/fcfs-1-0", 0, VerifyCost(5, 8))), 0.5, 0.0
     )
-    decision = DecisionEntry(1.0, (), BatchLimits(8, 64, 64), NOTHING_PROMISED, DEFAULT_COST_MODEL, (), StopReason.QUEUE_EMPTY)
+    decision = DecisionEntry(
+        1.0, (), BatchLimits(8, 64, 64), NOTHING_PROMISED, DEFAULT_COST_MODEL, (), StopReason.QUEUE_EMPTY
+    )
     return CellLog(cell, warmup_s, ended_at_s, responses, (batch,), (decision,), 0, ())
 
 

@@ -150,6 +150,8 @@ class Picky:
         promised: Promised = NOTHING_PROMISED,
     ) -> BatchPlan:
         """Let all others in."""
-        plan = Fcfs().plan([one for one in pending if one.generation not in self.unwanted], now_s, limits, cost_model, promised)
+        plan = Fcfs().plan(
+            [one for one in pending if one.generation not in self.unwanted], now_s, limits, cost_model, promised
+        )
         waiting = (*plan.waiting, *(one for one in pending if one.generation in self.unwanted))
         return BatchPlan(plan.batch, waiting, plan.reason)
