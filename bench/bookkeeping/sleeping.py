@@ -50,7 +50,7 @@ class SleepingEngine:
         """A token of each."""
         return self._computed
 
-    def due(self, generation: GenerationId, at_s: float) -> None:  # noqa: ARG002
+    def due(self, generation: GenerationId, at_s: float) -> None:
         """Is not looked at."""
 
     def evicted(self) -> tuple[tuple[GenerationId, int], ...]:

@@ -114,7 +114,11 @@ class GrowingBatch:
 
     def _broken(self, run: Indexes, length_s: float, *, together: bool) -> npt.NDArray[np.bool_]:
         """``[4, run]`` which limit breaks with each: behind those before it (``together``), or behind the members."""
-        works, memory, slack_s = self._works(run, together=together), self._waiting.memory_blocks[run], self._slack_s[run]
+        works, memory, slack_s = (
+            self._works(run, together=together),
+            self._waiting.memory_blocks[run],
+            self._slack_s[run],
+        )
         no_chunk = (works[:, 0] == 0.0) & (self._waiting.prefix_tokens[run] > 0.0)
         if together:
             works, memory, slack_s = works.cumsum(axis=0), memory.cumsum(), np.minimum.accumulate(slack_s)

@@ -1,4 +1,4 @@
-"""The verifier's KV memory, and the host's behind it: who has how much of it, by the engines' own rule. Pure bookkeeping.
+"""The verifier's KV memory and the host's behind it: who has how much, by the engines' own rule. Pure bookkeeping.
 
 Sequences give up whole blocks, from their ends (``outrider.scheduling.residency``). With host memory, what is given up
 is copied there, each full block once, and copied back as far as it continues what is resident.
@@ -34,7 +34,7 @@ class KvMemory:
     """How many leading positions of each sequence are resident. Sequences are numbers."""
 
     def __init__(self, blocks: int | None, block_tokens: int, host_blocks: int = 0) -> None:
-        """``blocks`` of ``block_tokens`` positions each; None is no limit. ``host_blocks`` of them are in host memory."""
+        """``blocks`` of ``block_tokens`` positions each; None is no limit. ``host_blocks`` are in host memory."""
         self._free, self._block_tokens, self._host_free = blocks, block_tokens, host_blocks
         self._held: dict[int, Held] = {}
         self._evicted: dict[int, None] = {}
@@ -127,7 +127,7 @@ class KvMemory:
         return lacking <= self._free
 
     def _give_up(self, held: Held, blocks: int) -> None:
-        """Take so many blocks from a sequence's end, or all it has; full ones are copied to the host as far as it holds them."""
+        """Take so many blocks from its end, or all it has; full ones are copied to the host if it has room."""
         full = held.tokens // self._block_tokens
         kept = max(0, self._blocks(held.tokens) - blocks)
         leaving = ((1 << full) - 1) >> kept << kept & ~held.on_host

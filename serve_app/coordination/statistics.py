@@ -18,7 +18,6 @@ from outrider.selection.regime import RegimeReport
 from serve_app import metrics
 from serve_app.metrics import Sink
 
-
 _COUNTED_OF_KV = (
     "evictions",
     "unowed_evictions",

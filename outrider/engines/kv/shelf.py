@@ -1,7 +1,7 @@
 """Blocks of host memory, for the content of KV blocks that were reclaimed. Bookkeeping only, no tensors.
 
-Content is named by its digest (``contracts.prefix.block_digest``) and never changes, so a block is copied out once: what
-was copied back stays on the shelf, and is free to be given up again.
+Content is named by its digest (``contracts.prefix.block_digest``) and never changes, so a block is copied out once:
+what was copied back stays on the shelf, and is free to be given up again.
 """
 
 from collections import OrderedDict

@@ -1,6 +1,6 @@
 """The KV of many sequences in one block pool: prefix sharing, rollback, eviction. Bookkeeping only, no tensors.
 
-Eviction takes blocks from an idle sequence's end, as many as are lacking: whose, ``outrider.scheduling.residency`` says.
+Eviction takes blocks from an idle sequence's end, as many as are lacking: whose, says ``scheduling.residency``.
 Published ones stay findable until they are reclaimed, and behind that in host memory if there is any, so the sequence
 is restored from there where possible and recomputed where not. Who is in the pass (``begin_pass``) is taken from only
 where nobody else is left, and in the middle of a block (``busy``) only by one opened before it, so the oldest always

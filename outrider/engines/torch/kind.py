@@ -120,6 +120,4 @@ def cpu_dtype() -> str:
     return "bfloat16" if narrow else "float32"
 
 
-TORCH_VERIFIER = VerifierKind(
-    torch_verifier, block_tokens={"cpu": 16, "cuda": 16}, swaps=True, cpu_dtype=target_dtype
-)
+TORCH_VERIFIER = VerifierKind(torch_verifier, block_tokens={"cpu": 16, "cuda": 16}, swaps=True, cpu_dtype=target_dtype)

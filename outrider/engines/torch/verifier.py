@@ -44,7 +44,9 @@ def _given_host_blocks(model: SwappingModel, blocks: int, chunk_tokens: int) -> 
     model.give_host_memory(blocks)
     prices = swap_prices(model, blocks, chunk_tokens)
     pays = prices.copying_pays
-    event(log, "kv_swap", blocks=blocks, pays=pays, out_s=prices.out_s, in_s=prices.in_s, recompute_s=prices.recompute_s)
+    event(
+        log, "kv_swap", blocks=blocks, pays=pays, out_s=prices.out_s, in_s=prices.in_s, recompute_s=prices.recompute_s
+    )
     if pays:
         return blocks
     model.give_host_memory(0)

@@ -2,16 +2,18 @@ from pathlib import Path
 
 import pytest
 
+from outrider.contracts.cost import BatchWork
 from outrider.contracts.errors import ConfigError, ParameterError
 from outrider.scheduling.ledger import DeadlineRule
 from outrider.scheduling.registry import SCHEDULING, Scheduling
+from outrider.scheduling.residency import SwapPrices
 from outrider.scheduling.slo_aware import SloAware
 from outrider.simulation.acceptance_models import Predictor
 from outrider.simulation.lengths import Lengths
 from outrider.simulation.published import TABLE_12
 from outrider.simulation.reading import load_scenario, parse_scenario
 from outrider.simulation.roofline import HARDWARE, MODELS, RooflineCostModel
-from outrider.simulation.scenario import System
+from outrider.simulation.scenario import HostMemory, System
 from outrider.simulation.systems import rules_of
 
 DEVICE = """
@@ -92,6 +94,17 @@ def test_costs_come_from_a_profile_or_a_roofline() -> None:
     assert "roofline" in roofline.cost_source
     fits = roofline.verifier.cost_model.kv_tokens() // 16
     assert roofline.verifier.limits.max_memory_blocks == fits
+
+
+def test_host_memory_copies_at_its_rate_and_computing_is_the_cost_models() -> None:
+    """2,048 bytes a position in blocks of 16, a million bytes a second each way."""
+    told = "server:\n  host: {tokens: 1000, kv_bytes_per_token: 2048, bytes_per_s: 1000000}"
+    verifier = parse_scenario(FILE.replace("server:", told), "test").verifier
+    assert verifier.host is not None
+    alone_s, model = verifier.cost_model.predict_work_s(BatchWork()), verifier.cost_model
+    computed_s = model.predict_work_s(BatchWork(16, 256)) - alone_s
+    assert verifier.host == HostMemory(62, SwapPrices(0.032768, 0.032768, computed_s))
+    assert parse_scenario(FILE, "test").verifier.host is None
 
 
 @pytest.mark.parametrize(

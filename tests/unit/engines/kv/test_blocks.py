@@ -252,7 +252,7 @@ def test_what_was_evicted_is_shared_again_copied_back_or_computed_in_turn() -> N
 
 
 def test_what_was_forced_and_refused_does_not_come_back() -> None:
-    """A block of committed and forced tokens is computed, published, evicted; then the forced ones are not committed."""
+    """A block of committed and forced tokens is published and evicted; then the forced ones are not committed."""
     store = KvStore(4, BLOCK)
     sequence = store.open("a")
     store.begin_pass([sequence])
