@@ -270,7 +270,7 @@ def test_what_active_promises_need_reaches_the_policy_until_they_are_over() -> N
     class Seen(Fcfs):
         """First come, first served; keeps what it was told of promises."""
 
-        def plan(self, *arguments: object) -> BatchPlan:  # type: ignore[override]
+        def plan(self, *arguments: object) -> BatchPlan:
             """Keep and plan."""
             told.append(arguments[4])
             return super().plan(*arguments)  # type: ignore[arg-type]
