@@ -1,7 +1,8 @@
 """What the promises of active responses need, kept as their blocks arrive. No clock: time is an argument.
 
 Each response counts with its last block: between two of its blocks it needs as much. A draft that may be cut counts as
-it is cheapest for each of its tokens, which is how it is verified where time is short. Prompts count as they have come
+it was ordered and, beside that, as it is cheapest for each of its tokens. Whether there is time for all depends on the
+second; how long batches are to be on the first, as in short ones drafts are not cut. Prompts count as they have come
 lately, as nobody knows how many tokens a response will have: seconds of prefixes per second, forgotten over
 ``_MEMORY_S``.
 """
@@ -23,6 +24,7 @@ class _Need:
     """Of one response."""
 
     load: float
+    least_load: float
     round_s: float
 
 
@@ -43,8 +45,8 @@ class ActivePromises:
             prefix_s = added_s(VerifyCost(prefix_tokens, block.cost.cached_tokens), cost_model)
             self._prefix_load += prefix_s / _MEMORY_S
             return
-        load = min(load_of(pace, cost_model) for pace in _paces(block))
-        self._needs[block.generation] = _Need(load, block.expected_tokens / block.tokens_per_s)
+        load, *cut = (load_of(pace, cost_model) for pace in _paces(block))
+        self._needs[block.generation] = _Need(load, min((load, *cut)), block.expected_tokens / block.tokens_per_s)
 
     def over(self, generation: GenerationId) -> None:
         """It needs nothing any more."""
@@ -54,8 +56,9 @@ class ActivePromises:
         """Of all of them together."""
         self._forget(now_s)
         needs = self._needs.values()
-        load = sum(need.load for need in needs) + self._prefix_load
-        return Promised(load, min((need.round_s for need in needs), default=inf))
+        prefix_load, round_s = self._prefix_load, min((need.round_s for need in needs), default=inf)
+        load, least_load = sum(need.load for need in needs), sum(need.least_load for need in needs)
+        return Promised(load + prefix_load, round_s, least_load + prefix_load)
 
     def _forget(self, now_s: float) -> None:
         self._prefix_load *= exp((self._counted_at_s - now_s) / _MEMORY_S)

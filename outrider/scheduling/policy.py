@@ -32,8 +32,9 @@ class PendingVerification:
 class Promised:
     """What the promises of all active responses need, of those too that are not pending now."""
 
-    load: float = 0.0  # verifier seconds per second
+    load: float = 0.0  # verifier seconds per second, with drafts as they were ordered
     round_s: float = inf  # the shortest time that a round of one of them may take in the long run
+    least_load: float = 0.0  # with drafts cut where that makes tokens cheapest: above 1 not all can be kept
 
 
 NOTHING_PROMISED = Promised()

@@ -4,8 +4,8 @@ One order holds for all. What a response was promised and given decides its bloc
 token has one of its own. What has none - best effort, and responses that owe too much to end in time - is due
 ``best_effort_s`` after it arrived: behind whatever is urgent, and never for ever.
 
-While more is promised than can be kept (``Promised.load`` above 1) somebody has to be late, and by deadline alone all
-would be. So a response that owes more than ``forgiven_s`` even with this block is best effort as well, until it has
+While more is promised than can be kept (``Promised.least_load`` above 1) somebody has to be late, and by deadline alone
+all would be. So a response that owes more than ``forgiven_s`` even with this block is best effort as well, until it has
 caught up or there is time for all again: the others keep their promises.
 
 Blocks enter in that order as long as the batch has room and is not longer than ``batch_length`` says. One that does not
@@ -59,7 +59,7 @@ class SloAware:
             return BatchPlan((), (), StopReason.QUEUE_EMPTY)
         waiting = waiting_arrays(pending, limits)
         owed = np.isfinite(waiting.deadline_at_s)
-        if promised.load > 1.0:
+        if promised.least_load > 1.0:
             owed &= waiting.deadline_at_s >= now_s - self.forgiven_s
         due_at_s = np.where(owed, waiting.deadline_at_s, waiting.arrived_at_s + self.best_effort_s)
         order = np.argsort(due_at_s, kind="stable")  # of equals the first to arrive

@@ -243,7 +243,10 @@ MISTAKES = [
     ("verifiers: {resources: {fpga: 0}}", "verifiers.resources.fpga needs a number in (0, 1000000], found 0"),
     ("verifiers: {resources: {1: 1}}", "verifiers.resources needs keys that are non-empty text, found 1"),
     ("verifiers: {resources: 2}", "verifiers.resources needs a mapping, found 2"),
-    ("scheduling: {policy: lottery}", "scheduling.policy needs one of slo_aware, wisp, wisp_fair, fcfs, found 'lottery'"),
+    (
+        "scheduling: {policy: lottery}",
+        "scheduling.policy needs one of slo_aware, wisp, wisp_fair, fcfs, found 'lottery'",
+    ),
     ("scheduling: {cost_profiles: [1]}", "scheduling.cost_profiles[0] needs non-empty text, found 1"),
     (
         "admission: {max_wait_s: 400.0}",

@@ -52,7 +52,7 @@ loads = st.one_of(possible_loads, st.just(1.7))
 def test_a_batch_is_in_one_order_and_of_its_length(
     queue: list[PendingVerification], limits: BatchLimits, load: float
 ) -> None:
-    plan = SloAware().plan(queue, NOW_S, limits, COSTS, Promised(load))
+    plan = SloAware().plan(queue, NOW_S, limits, COSTS, Promised(load, least_load=load))
     due = [due_at_s(p, load) for p in plan.batch]
     assert due == sorted(due)
     if not queue:
@@ -90,9 +90,10 @@ def test_classes_first_tokens_and_best_effort_are_in_one_order() -> None:
 
 def test_where_not_all_can_be_kept_who_owes_most_makes_room_for_who_owes_little() -> None:
     queue = [block("a", slack_s=-0.51), block("b", slack_s=-0.49), block("c", slack_s=2.5), block("d", waited_s=0.4)]
-    assert names(SloAware().plan(queue, NOW_S, ROOMY, COSTS, Promised(1.0)).batch) == "abcd"
-    assert names(SloAware().plan(queue, NOW_S, ROOMY, COSTS, Promised(1.01)).batch) == "bcda"
-    assert names(SloAware(forgiven_s=0.52).plan(queue, NOW_S, ROOMY, COSTS, Promised(1.01)).batch) == "abcd"
+    assert names(SloAware().plan(queue, NOW_S, ROOMY, COSTS, Promised(9.0, least_load=1.0)).batch) == "abcd"
+    over = Promised(1.01, least_load=1.01)
+    assert names(SloAware().plan(queue, NOW_S, ROOMY, COSTS, over).batch) == "bcda"
+    assert names(SloAware(forgiven_s=0.52).plan(queue, NOW_S, ROOMY, COSTS, over).batch) == "abcd"
 
 
 def test_a_block_that_does_not_fit_holds_nobody_back() -> None:

@@ -270,7 +270,7 @@ def test_what_active_promises_need_reaches_the_policy_until_they_are_over() -> N
     class Seen(Fcfs):
         """First come, first served; keeps what it was told of promises."""
 
-        def plan(self, *arguments: object) -> BatchPlan:  # type: ignore[override]
+        def plan(self, *arguments: object) -> BatchPlan:
             """Keep and plan."""
             told.append(arguments[4])
             return super().plan(*arguments)  # type: ignore[arg-type]
@@ -285,8 +285,8 @@ def test_what_active_promises_need_reaches_the_policy_until_they_are_over() -> N
     steps.over("a")
     steps.arrives("none", Asking(block("none")))
     steps.plan(NOW_S + 2.0, COSTS)
-    one = Promised(load_of(PromisedPace(4.0, 2.0, VerifyCost(6, 500)), COSTS), 0.5)
-    assert told == [one, Promised(2.0 * one.load, 0.5), one]
+    one = load_of(PromisedPace(4.0, 2.0, VerifyCost(6, 500)), COSTS)
+    assert told == [Promised(loads * one, 0.5, loads * one) for loads in (1.0, 2.0, 1.0)]
 
 
 def test_a_prefix_in_the_step_is_no_reason_to_verify_more() -> None:
