@@ -9,11 +9,13 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from actors.emulated_link import EmulatedLink
 from actors.messages import Answer, ModelCard
-from outrider.assembly.drafters import build_drafter
+from actors.round_log import RoundFiles, RoundLog
+from outrider.assembly.drafters import build_drafter, log_header
 from outrider.assembly.links import link_source
 from outrider.config.schema import LinkConfig
 from outrider.contracts.drafting import DraftAnswer, DraftRequest, DraftTerms
@@ -47,7 +49,11 @@ class DrafterActor:
         self._index = index
         self._link = EmulatedLink(link_source(link), index)
         self._thread = engine_thread(spec.threads)
-        built = self._thread.submit(build_drafter, spec).result()
+        log = None if spec.log is None else RoundLog()
+        built = self._thread.submit(build_drafter, spec, None if log is None else log.note).result()
+        if log is not None and spec.log is not None:
+            folder = Path(spec.log.folder).expanduser() / f"{spec.log.group}-{index}"
+            log.begin(RoundFiles(folder, spec.log.most_bytes, log_header(spec, built)))
         self._engine = built.engine
         self._card = model_card(built.facts, built.engine.max_context_tokens)
         self._sessions: dict[GenerationId, DrafterSession] = {}

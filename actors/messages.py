@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from outrider.admission.decisions import AdmissionReport
 from outrider.config.schema import DrafterGroupConfig
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.requests import GenerationId
@@ -41,6 +42,8 @@ class VerifyCall:
         number: of the call within its session: calls may overtake one another on their way.
         leaves: how far generations that are under way may go from now on: the last round they may make.
         lookups: what they may draft by themselves.
+        dues: of generations that are open: seconds from now until their responses fall behind what they are promised,
+            infinity where nothing is. Durations, as no two machines' clocks agree.
     """
 
     closings: tuple[Closing, ...] = ()
@@ -49,6 +52,7 @@ class VerifyCall:
     resolutions: tuple[Resolution, ...] = ()
     leaves: tuple[tuple[GenerationId, int], ...] = ()
     lookups: tuple[tuple[GenerationId, LookupLeave | None], ...] = ()
+    dues: tuple[tuple[GenerationId, float], ...] = ()
     session: int = 0
     number: int = 0
 
@@ -63,6 +67,7 @@ class StepReply:
         engine_s: forward pass and acceptance.
         idle_s: the engine had nothing to do before.
         computed: by the pass, of each block that computed something.
+        evicted: who lost KV to make room, and how many leading positions of it need no computing still.
     """
 
     outcomes: tuple[Outcome, ...]
@@ -73,10 +78,19 @@ class StepReply:
     computed: tuple[VerifyCost, ...]
     failure: str | None = None  # the pass went wrong, and nothing of what was under way is decided
     session: int = 0  # of the calls that were taken in last
+    evicted: tuple[tuple[GenerationId, int], ...] = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """In columns: most outcomes are one token of a generation that decodes alone."""
-        rest = self.refused_openings, self.engine_s, self.idle_s, self.usage, self.failure, self.session
+        rest = (
+            self.refused_openings,
+            self.engine_s,
+            self.idle_s,
+            self.usage,
+            self.failure,
+            self.session,
+            self.evicted,
+        )
         return _reply_from, (*_columns(self.outcomes), _flat(self.computed), *rest)
 
 
@@ -107,6 +121,7 @@ def _reply_from(
     usage: KvUsage,
     failure: str | None,
     session: int,
+    evicted: tuple[tuple[GenerationId, int], ...],
 ) -> StepReply:
     rounds_and_tokens, costs = array("q", numbers), array("q", computed)
     outcomes: list[Outcome] = [
@@ -116,7 +131,7 @@ def _reply_from(
     for place, outcome in others:  # in order
         outcomes.insert(place, outcome)
     done = tuple(map(VerifyCost, costs[::2], costs[1::2]))
-    return StepReply(tuple(outcomes), refused_openings, engine_s, idle_s, usage, done, failure, session)
+    return StepReply(tuple(outcomes), refused_openings, engine_s, idle_s, usage, done, failure, session, evicted)
 
 
 PROTOCOL_VERSION = 2  # of the messages between coordinators and drafters; raised when one of them changes
@@ -225,6 +240,7 @@ class CoordinatorReport:
     phase_seconds: Mapping[str, float] = field(default_factory=dict)
     slo: Mapping[str, SloRounds] = field(default_factory=dict)  # by class
     regime: RegimeReport | None = None
+    admission: AdmissionReport | None = None
     machine: ProfiledOn | None = None  # what its verifier computes with
 
 

@@ -128,7 +128,7 @@ class SteppedEngine:
         try:
             for call in calls:
                 self._session = call.session
-                refused |= take_in(self._stepper, call)
+                refused |= take_in(self._stepper, call, started_at_s)
             outcomes = self._stepper.step()
         except VerifierLostError:  # of the engine itself: nothing can be asked of it any more
             raise
@@ -138,12 +138,13 @@ class SteppedEngine:
             failure = str(error)
         ended_at_s, self.usage = time.monotonic(), self._engine.usage()
         engine_s, self._idle_since_s = ended_at_s - started_at_s, ended_at_s if self.idle else None
-        computed = self._engine.last_pass()
-        return StepReply(tuple(outcomes), refused, engine_s, idle_s, self.usage, computed, failure, self._session)
+        computed, evicted = self._engine.last_pass(), self._engine.evicted()
+        rest = computed, failure, self._session, evicted
+        return StepReply(tuple(outcomes), refused, engine_s, idle_s, self.usage, *rest)
 
 
-def take_in(stepper: Stepper, call: VerifyCall) -> dict[GenerationId, str]:
-    """Forget, open, give, and let go on; returns why generations were refused.
+def take_in(stepper: Stepper, call: VerifyCall, now_s: float) -> dict[GenerationId, str]:
+    """Forget, open, give, and let go on; returns why generations were refused. ``now_s`` is on this machine's clock.
 
     The first call of a session ends all there was: whoever made it has lost sight of that and opens what it needs.
     """
@@ -162,4 +163,6 @@ def take_in(stepper: Stepper, call: VerifyCall) -> dict[GenerationId, str]:
         stepper.leave(generation, until_round)
     for generation, lookup in call.lookups:
         stepper.look_up(generation, lookup)
+    for generation, within_s in call.dues:
+        stepper.due(generation, now_s + within_s)
     return refused

@@ -167,6 +167,7 @@ def _load(settings: ServiceSettings, verifier: ModelCard) -> tuple[RequestLimits
         vocab_size=verifier.vocab_size,
         k_max=settings.k_max,
         slo_classes=settings.slo_classes,
+        least_first_token_ms=settings.least_first_token_ms,
         judges=settings.judges,
         max_prompt_chars=context * max(map(len, backend.get_vocab())),  # more would fit only if most were dropped
     )

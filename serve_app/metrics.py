@@ -111,13 +111,39 @@ VERIFIER_IDLE_S = _counter("verifier_idle_seconds_total", "The verifier had noth
 GENERATIONS = _gauge("generations", "Generations at a coordinator: running, queued", "state")
 QUEUED_BLOCKS = _gauge("queued_blocks", "Blocks that wait for a step")
 KV_BLOCKS = _gauge("kv_blocks", "The verifier's KV memory: used, cached, free", "state")
-KV_EVICTIONS = _counter("kv_evictions_total", "Generations whose KV was dropped to make room")
+KV_EVICTIONS = _counter(
+    "kv_evictions_total", "Times a generation lost KV to make room, by whether its response was owed a deadline", "owed"
+)
+KV_EVICTED_BLOCKS = _counter("kv_evicted_blocks_total", "KV blocks that were so lost")
+KV_RECOMPUTED_TOKENS = _counter("kv_recomputed_tokens_total", "Positions computed again because of that")
+KV_SWAPPED_BLOCKS = _counter(
+    "kv_swapped_blocks_total", "KV blocks copied to host memory (out), or back from there (in)", "direction"
+)
+KV_HOST_BLOCKS = _gauge("kv_host_blocks", "Host memory for KV that had to make room, in blocks: used, free", "state")
+ADMISSION_WAIT_S = _histogram(
+    "admission_wait_seconds", "That responses which were begun had waited for it", _LATENCY_S, "slo_class"
+)
+NOT_ADMITTED = _counter(
+    "not_admitted_total",
+    "Responses that were not begun, by the last class they could have had and what there was too little of: load, "
+    "memory, places, queue",
+    "slo_class",
+    "reason",
+)
+SUSPENDED = _counter("suspended_total", "Times that a best-effort response had to make room for a promise")
+ADMITTED = _counter("admitted_total", "Responses that were begun, by the class they were given", "slo_class")
+LOWERED = _counter("lowered_total", "Of these, responses that would have preferred this class", "slo_class")
+ENDED_KEPT = _counter(
+    "ended_responses_total", "Responses that ended by themselves, by whether they came as promised", "slo_class", "kept"
+)
+PROMISED_LOAD = _gauge("promised_load", "Verifier seconds per second, of promises: needed, allowed", "state")
+QUEUED_RESPONSES = _gauge("queued_responses", "Responses that wait to be begun", "slo_class")
 VERIFIER_LOSSES = _counter("verifier_losses_total", "Rounds lost because the verifier died or hung")
 SLO_ROUNDS = _counter("slo_rounds_total", "Rounds of responses that were promised a speed", "slo_class")
 SLO_LATE_ROUNDS = _counter(
     "slo_late_rounds_total", "Of these, rounds slower than promised, by cause: queue, compute", "slo_class", "cause"
 )
-SLO_BEHIND = _counter("slo_behind_total", "Rounds with which a response fell behind its promised speed", "slo_class")
+SLO_BEHIND = _counter("slo_behind_total", "Rounds behind which a response was slower than promised", "slo_class")
 DRAFTER_LOSSES = _counter("drafter_losses_total", "Generations that had to part with a drafter that failed")
 PAYLOAD_BITS = _counter(
     "payload_bits_total", "Bits of messages of rounds, by protocol and direction: up, down", "protocol", "direction"

@@ -50,6 +50,13 @@ class SleepingEngine:
         """A token of each."""
         return self._computed
 
+    def due(self, generation: GenerationId, at_s: float) -> None:  # noqa: ARG002
+        """Is not looked at."""
+
+    def evicted(self) -> tuple[tuple[GenerationId, int], ...]:
+        """Nobody."""
+        return ()
+
     def usage(self) -> KvUsage:
         """Room for everybody."""
         return KvUsage(16, 1 << 20, 0, 0, 0, 0)

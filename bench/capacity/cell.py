@@ -21,7 +21,14 @@ from outrider.contracts.cost import CostModel, LinearCostModel
 from outrider.contracts.requests import GenerationChunk, GenerationRequest, SamplingParams
 from outrider.rounds.rules import Leave
 from outrider.rounds.timing import RoundTiming
-from outrider.scheduling.policy import BatchLimits, BatchPlan, PendingVerification, SchedulingPolicy
+from outrider.scheduling.policy import (
+    NOTHING_PROMISED,
+    BatchLimits,
+    BatchPlan,
+    PendingVerification,
+    Promised,
+    SchedulingPolicy,
+)
 from serve_app.coordination.generations import Generations, Target, VerifierAccess
 from serve_app.coordination.settings import generations_settings
 from serve_app.coordination.statistics import CoordinatorStats
@@ -104,13 +111,18 @@ class NotedPolicy:
         self.decisions: list[DecisionEntry] = []
 
     def plan(
-        self, pending: Sequence[PendingVerification], now_s: float, limits: BatchLimits, cost_model: CostModel
+        self,
+        pending: Sequence[PendingVerification],
+        now_s: float,
+        limits: BatchLimits,
+        cost_model: CostModel,
+        promised: Promised = NOTHING_PROMISED,
     ) -> BatchPlan:
         """Decide, and note on what."""
-        plan = self._policy.plan(pending, now_s, limits, cost_model)
+        plan = self._policy.plan(pending, now_s, limits, cost_model, promised)
         assert isinstance(cost_model, LinearCostModel), "the batcher plans with its estimator's model"
         chosen = tuple((p.generation, p.round) for p in plan.batch)
-        self.decisions.append(DecisionEntry(now_s, tuple(pending), limits, cost_model, chosen, plan.reason))
+        self.decisions.append(DecisionEntry(now_s, tuple(pending), limits, promised, cost_model, chosen, plan.reason))
         return plan
 
 
@@ -136,6 +148,7 @@ async def run_cell(
     policy = NotedPolicy(settings.planning.policy)
     leave = Leave() if setting.keeps_kv else Leave(0, 0)  # a round without kept KV begins with all of its prefix
     settings = replace(settings, planning=replace(settings.planning, policy=policy), leave=leave)
+    settings = replace(settings, admission=replace(settings.admission, weighs=False))  # of policies alone
     generations = Generations(settings, server.target, verifier, fleet, _Stats(cell, clock), clock)
     made: list[_Response] = []
     asking = [asyncio.create_task(_use(generations, cell, plan, made, clock)) for plan in users]

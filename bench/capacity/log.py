@@ -9,7 +9,7 @@ from outrider.contracts.cost import LinearCostModel, VerifyCost
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.slo import SloClass
 from outrider.rounds.timing import RoundTiming
-from outrider.scheduling.policy import BatchLimits, PendingVerification, StopReason
+from outrider.scheduling.policy import BatchLimits, PendingVerification, Promised, StopReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,7 @@ class DecisionEntry:
     now_s: float
     pending: tuple[PendingVerification, ...]
     limits: BatchLimits
+    promised: Promised
     cost_model: LinearCostModel
     batch: tuple[tuple[GenerationId, int], ...]
     reason: StopReason

@@ -108,7 +108,7 @@ def same_decisions(log: CellLog, policy: SchedulingPolicy) -> int:
     same = 0
     for made in log.decisions:
         plans = [
-            policy.plan(pending, made.now_s, made.limits, made.cost_model)
+            policy.plan(pending, made.now_s, made.limits, made.cost_model, made.promised)
             for pending in (made.pending, made.pending[::-1])
         ]
         same += all(tuple((p.generation, p.round) for p in plan.batch) == made.batch for plan in plans)

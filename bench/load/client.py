@@ -106,7 +106,7 @@ def _stopwatch() -> Callable[[], float]:
 async def send(endpoint: Endpoint, request: PlannedRequest, since_start_s: Callable[[], float]) -> Answer:
     """Send one request and read its stream to the end; failures are outcomes, not exceptions."""
     stream = _Stream(since_start_s)
-    sent_s, body, detail = since_start_s(), endpoint.body(request), ""
+    sent_s, body, detail, retry_after_s = since_start_s(), endpoint.body(request), "", None
     try:
         async with (
             asyncio.timeout(endpoint.timeout_s),
@@ -118,6 +118,7 @@ async def send(endpoint: Endpoint, request: PlannedRequest, since_start_s: Calla
                 outcome, detail = stream.outcome, stream.detail
             else:
                 outcome, detail = f"http_{response.status_code}", (await response.aread()).decode(errors="replace")
+                retry_after_s = _seconds(response.headers.get("retry-after"))
     except (TimeoutError, httpx.TimeoutException):
         outcome = "timeout"
     except httpx.TransportError as error:
@@ -135,7 +136,13 @@ async def send(endpoint: Endpoint, request: PlannedRequest, since_start_s: Calla
         usage=stream.usage,
         detail=detail[:_MAX_DETAIL_CHARS],
         kind=request.kind,
+        slo_class=request.slo_class,
+        retry_after_s=retry_after_s,
     )
+
+
+def _seconds(text: str | None) -> float | None:
+    return float(text) if text is not None and text.isdecimal() else None
 
 
 class _Stream:
@@ -175,4 +182,5 @@ def _usage(usage: dict[str, Any]) -> Usage:
         cached=int((usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0),
         accepted=int(details.get("accepted_prediction_tokens") or 0),
         rejected=int(details.get("rejected_prediction_tokens") or 0),
+        kept=((usage.get("outrider") or {}).get("slo") or {}).get("kept"),
     )

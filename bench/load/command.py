@@ -17,7 +17,7 @@ from bench.harness.record import write_record
 from bench.load import report as load_report
 from bench.load.client import drive, endpoint_of, open_client, served_model
 from bench.load.plan import LoadPlan, plan_load
-from bench.load.report import Answer, Summary, as_text, summarise, time_to_first_token_s
+from bench.load.report import Answer, Summary, as_text, kept_shares, summarise, time_to_first_token_s
 
 _DURATION_S = 60.0
 
@@ -39,6 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--seed", type=int, default=0, help="of arrivals and requests")
     add("--max-tokens", type=positive_int, default=128, help="the longest output; the median is a third of it")
     add("--window", type=int, default=None, help="draft tokens per round (default: the service's choice)")
+    add("--classes", nargs="+", default=[], metavar="CLASS", help="SLO classes that requests ask for, all alike often")
     add("--timeout-s", type=positive, default=300.0, help="from sending a request to the end of its answer")
     add("--json", type=Path, default=None, metavar="FILE", help="write settings, figures and every request")
     return parser
@@ -47,6 +48,7 @@ def _parser() -> argparse.ArgumentParser:
 async def _run(args: argparse.Namespace) -> None:
     duration_s = args.duration_s if args.requests or args.duration_s else _DURATION_S
     runs: list[dict[str, object]] = []
+    summaries: list[Summary] = []
     async with open_client(args.url, args.timeout_s) as client:
         model = args.model or await served_model(client)
         endpoint = await endpoint_of(client, model, args.timeout_s)
@@ -59,15 +61,21 @@ async def _run(args: argparse.Namespace) -> None:
                 duration_s=duration_s,
                 requests=args.requests,
                 window=args.window,
+                classes=args.classes,
             )
             with tqdm(total=len(plan.requests), desc=f"{rate_per_s:g}/s", disable=None, leave=False) as bar:
                 answers = await drive(endpoint, plan, bar.update)
             summary = summarise(rate_per_s, plan.span_s, answers)
             print(as_text(summary), flush=True)
+            summaries.append(summary)
             runs.append(_run_json(summary, plan, answers))
             if args.json is not None:  # after each rate, so that an interrupt loses one
                 content = {"definitions": load_report.__doc__, "runs": runs}
                 write_record(args.json, {**vars(args), "model": model}, content)
+    if args.classes:
+        for summary, share in zip(summaries, kept_shares(summaries), strict=True):
+            told = "the lowest rate" if share is None else f"{share:.2f} of the best at any lower rate"
+            print(f"{summary.rate_per_s:g}/s: kept {summary.kept_per_s:.3f} responses/s, {told}")
 
 
 def _run_json(summary: Summary, plan: LoadPlan, answers: Sequence[Answer]) -> dict[str, object]:

@@ -2,13 +2,15 @@
 
 The load is open: arrivals are a Poisson process (exponential gaps) fixed by the seed, and never wait for an answer.
 Requests are mixed: short chats, conversations, chats and completions about documents of 60 to 400 words, short
-completions; half of them greedy, half sampled; output lengths log-normal, a third of the longest at the median.
+completions; half of them greedy, half sampled; output lengths log-normal, a third of the longest at the median. Where
+SLO classes are named, each request asks for one of them, all alike often.
 """
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate, islice, repeat, takewhile
+from typing import cast
 
 import numpy as np
 
@@ -29,13 +31,14 @@ _MEDIAN_SHARE, _SIGMA = 1 / 3, 0.7  # of the log-normal output lengths
 class PlannedRequest:
     """One request: when it leaves, in seconds after the start, and where to; ``body`` lacks model and streaming.
 
-    ``kind``: what is asked, where kinds are told apart.
+    ``kind``: what is asked, where kinds are told apart; ``slo_class``: whose promise, where one is named.
     """
 
     at_s: float
     path: str
     body: Mapping[str, object]
     kind: str = ""
+    slo_class: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,7 @@ def plan_load(
     duration_s: float | None = None,
     requests: int | None = None,
     window: int | None = None,
+    classes: Sequence[str] = (),
 ) -> LoadPlan:
     """Draw a load.
 
@@ -65,6 +69,7 @@ def plan_load(
         duration_s: for how long requests leave; or
         requests: how many leave.
         window: draft tokens per round; None leaves it to the service.
+        classes: SLO classes that are asked for; none leaves it to the service.
     """
     assert duration_s is not None or requests is not None, "a load without an end"
     arrivals = np.random.default_rng((*seed, 0))
@@ -73,7 +78,16 @@ def plan_load(
     kept_s = list(takewhile(lambda at_s: at_s < end_s, islice(times_s, requests)))
     bodies = np.random.default_rng((*seed, 1))
     planned = tuple(PlannedRequest(at_s, *_request(bodies, max_tokens, window)) for at_s in kept_s)
+    if classes:
+        drawn = np.random.default_rng((*seed, 2)).integers(len(classes), size=len(planned))
+        planned = tuple(_promised(one, classes[index]) for one, index in zip(planned, drawn, strict=True))
     return LoadPlan(rate_per_s, kept_s[-1] if duration_s is None else duration_s, planned)
+
+
+def _promised(request: PlannedRequest, slo_class: str) -> PlannedRequest:
+    """The same request, asking for a class."""
+    options = {**cast("dict[str, object]", request.body.get("outrider", {})), "slo_class": slo_class}
+    return replace(request, body={**request.body, "outrider": options}, slo_class=slo_class)
 
 
 def _request(rng: np.random.Generator, max_tokens: int, window: int | None) -> tuple[str, dict[str, object]]:

@@ -9,11 +9,15 @@ Of each request that was completed:
 - end to end (e2e): from sending to the end of the stream.
 
 Sending late is the client's own fault and is reported as client lag, not as latency.
+
+A promise is *kept* if the service says so in ``usage.outrider.slo``: the response's tokens behind its first ones came
+at the promised speed. What was promised nothing is kept by being completed. A refusal is *told* if it names a time to
+come back (Retry-After) and says why. What is neither completed nor refused is *lost*.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from statistics import median
 
@@ -42,6 +46,7 @@ class Usage:
     cached: int = 0
     accepted: int = 0
     rejected: int = 0
+    kept: bool | None = None  # the promise, if the service tells
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +66,9 @@ class Answer:
     events: tuple[Event, ...] = ()  # those that carry a choice, up to the end or the failure
     usage: Usage | None = None  # None where the stream did not get as far
     detail: str = ""  # of a failure, as the service or the HTTP client told it
-    kind: str = ""  # of its request
+    kind: str = ""  # of its request; likewise ``slo_class``
+    slo_class: str = ""
+    retry_after_s: float | None = None  # told with a refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,19 @@ class Percentiles:
     p50: float
     p90: float
     p99: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClassSummary:
+    """What became of one SLO class's requests."""
+
+    offered: int
+    kept: int
+    late: int  # completed, slower than promised
+    refused: int
+    untold: int  # of these, without a time to come back or a reason
+    lost: int
+    ttft_s: Percentiles | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +117,8 @@ class Summary:
     cached_tokens: int
     drafted_tokens: int
     acceptance: float | None  # accepted over drafted tokens
+    kept_per_s: float = 0.0  # responses that came as promised
+    classes: Mapping[str, ClassSummary] = field(default_factory=dict)  # where any was named
 
 
 def summarise(rate_per_s: float, span_s: float, answers: Sequence[Answer]) -> Summary:
@@ -136,7 +158,42 @@ def summarise(rate_per_s: float, span_s: float, answers: Sequence[Answer]) -> Su
         cached_tokens=sum(usage.cached for usage in usages),
         drafted_tokens=accepted + rejected,
         acceptance=_ratio(accepted, accepted + rejected),
+        kept_per_s=_ratio(sum(map(kept, answers)), elapsed_s) or 0.0,
+        classes={
+            name: _class_summary([answer for answer in answers if answer.slo_class == name])
+            for name in sorted({answer.slo_class for answer in answers} - {""})
+        },
     )
+
+
+def kept(answer: Answer) -> bool:
+    """Whether a response was completed and came as promised."""
+    told = None if answer.usage is None else answer.usage.kept
+    return answer.outcome == COMPLETED and told is not False
+
+
+def _class_summary(answers: Sequence[Answer]) -> ClassSummary:
+    done = [answer for answer in answers if answer.outcome == COMPLETED]
+    refused = [answer for answer in answers if answer.outcome == REFUSED]
+    firsts_s = [ttft_s for answer in done if (ttft_s := time_to_first_token_s(answer)) is not None]
+    return ClassSummary(
+        offered=len(answers),
+        kept=sum(map(kept, done)),
+        late=sum(not kept(answer) for answer in done),
+        refused=len(refused),
+        untold=sum(answer.retry_after_s is None or not answer.detail for answer in refused),
+        lost=len(answers) - len(done) - len(refused),
+        ttft_s=percentiles(firsts_s),
+    )
+
+
+def kept_shares(summaries: Sequence[Summary]) -> list[float | None]:
+    """Of each rate, promises kept per second over the best at any lower rate; None of the lowest, or of nothing."""
+    found: list[float | None] = []
+    for summary in summaries:
+        lower = [other.kept_per_s for other in summaries if other.rate_per_s < summary.rate_per_s]
+        found.append(_ratio(summary.kept_per_s, max(lower, default=0.0)))
+    return found
 
 
 def time_to_first_token_s(answer: Answer) -> float | None:
@@ -225,7 +282,23 @@ def as_text(summary: Summary) -> str:
     )
     head = f"  {'ms':<6} {'p50':>9} {'p90':>9} {'p99':>9}"
     itl = _row("ITL", summary.itl_s) + ("" if summary.itl_counted else "  (tokens per event estimated)")
-    return "\n".join((requests, client, head, _row("TTFT", summary.ttft_s), itl, _row("e2e", summary.e2e_s), tokens))
+    rows = (requests, client, head, _row("TTFT", summary.ttft_s), itl, _row("e2e", summary.e2e_s), tokens)
+    return "\n".join((*rows, *_class_rows(summary)))
+
+
+def _class_rows(summary: Summary) -> list[str]:
+    if not summary.classes:
+        return []
+    head = f"  {'class':<14} offered  kept  late  refused (untold)  lost"
+    rows = [f"  kept {summary.kept_per_s:.3f} responses/s", head]
+    for name, one in summary.classes.items():
+        counts = f"{one.offered:>7} {one.kept:>5} {one.late:>5} {one.refused:>8} {f'({one.untold})':>8} {one.lost:>5}"
+        rows.append(f"  {name:<14} {counts}  TTFT p50/p99 {_pair_ms(one.ttft_s)}")
+    return rows
+
+
+def _pair_ms(times: Percentiles | None) -> str:
+    return "-" if times is None else f"{times.p50 * 1e3:.0f} / {times.p99 * 1e3:.0f} ms"
 
 
 def _row(name: str, times: Percentiles | None) -> str:

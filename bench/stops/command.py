@@ -9,7 +9,9 @@ counts instead, without a cluster, what its Theorem 1 bounds.
 import argparse
 import asyncio
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 
 from bench.harness.fewer_layers import without_layers
@@ -47,9 +49,9 @@ def main(argv: Sequence[str]) -> None:
     found: list[Figures] = []
     for repeat in range(args.repeats):
         for rule in dict.fromkeys(arm.rule for arm in chosen):
-            with running(served_by(config, rule)) as url:
-                own = [arm for arm in chosen if arm.rule == rule]
-                found += asyncio.run(_measured(url, own, asking, args, repeat))
+            work = (served_by(config, rule), [arm for arm in chosen if arm.rule == rule], asking, args.clients, repeat)
+            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:  # one cluster a process (Ray forks)
+                found += pool.submit(_served, *work).result()
             if args.json is not None:  # service by service: a long run that breaks off has not been for nothing
                 write_record(args.json, args, {"figures": found, "emulated": _emulated(config)})
     show(found)
@@ -57,10 +59,16 @@ def main(argv: Sequence[str]) -> None:
         plot_waste(args.plot, found)
 
 
-async def _measured(
-    url: str, chosen: Sequence[Arm], asking: Asking, args: argparse.Namespace, repeat: int
+def _served(
+    config: Config, chosen: Sequence[Arm], asking: Asking, clients: Sequence[int], repeat: int
 ) -> list[Figures]:
-    return [await measure(url, arm, asking, clients, repeat) for clients in args.clients for arm in chosen]
+    """Start a service and run its arms."""
+
+    async def measured(url: str) -> list[Figures]:
+        return [await measure(url, arm, asking, count, repeat) for count in clients for arm in chosen]
+
+    with running(config) as url:
+        return asyncio.run(measured(url))
 
 
 def _bound(config: Config, args: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""Run scenarios on a virtual clock: of a file; ``capacity``, the WISP paper's tables beside ours; or ``stops``.
+"""Run scenarios on a virtual clock: of a file; ``capacity``, the WISP paper's tables beside ours; ``stops``; ``aims``.
 
 A scenario names devices, links, promised speeds, a server and the systems to compare on them. Time is virtual;
 policies, ledger and link are the product's own. What comes out is as good as the cost model that goes in: the header
@@ -11,6 +11,9 @@ Violations are counted per response unless said otherwise.
 
 ``stops`` is a map of where it pays that devices stop drafting early: WISP's controller and others beside fixed windows,
 over cost models, acceptances and speeds of devices.
+
+``aims`` is what the scheduling policy is to reach: devices beside first come first served, in six settings where the
+verifier's time alone is short, for each of several seeds.
 """
 
 import argparse
@@ -25,12 +28,14 @@ from typing import TypeVar
 from tqdm import tqdm
 
 from cluster.options import add_output_options, check_plots
+from cluster.reports.aims import show_aims
 from cluster.reports.capacity import show_capacity
 from cluster.reports.json_file import write_json
 from cluster.reports.stop_map import show_stops
 from cluster.reports.tables import percent, show_table
 from cluster.scenarios import SCENARIOS, scenario_file
 from outrider.contracts.errors import ParameterError
+from outrider.simulation.aims import AimRun, aims, run_aim, summaries
 from outrider.simulation.cases import CapacityFigures, capacity_cells, cases, mixed_cells
 from outrider.simulation.experiment import Case, Cell, CellResult, LoadResult, run_cell, run_load
 from outrider.simulation.reading import ReadScenario, load_scenario
@@ -40,6 +45,7 @@ from outrider.simulation.stop_map import COSTS, QUICK, Grid, PlaceResult, cost_c
 
 _CAPACITY = "capacity"
 _STOPS = "stops"
+_AIMS = "aims"
 _LOAD_STEPS = (0.5, 0.65, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 1.8)  # of what first come first served can take
 _HEADER = ("system", "class", "promised", "devices", "achieved", "late devices", "late responses", "late rounds")
 _TOTALS = ("system", "goodput", "rounds/s", "round p50", "p99", "queue p99", "first token p99", "blocks", "busy")
@@ -52,7 +58,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """What to simulate, and where figures go."""
     parser.description = __doc__
     add = parser.add_argument
-    add("file", metavar="SCENARIO", help=f"a YAML file, {', '.join(SCENARIOS)}; {_CAPACITY} or {_STOPS}")
+    add("file", metavar="SCENARIO", help=f"a YAML file, {', '.join(SCENARIOS)}; {_CAPACITY}, {_STOPS} or {_AIMS}")
     add("--seed", type=int, default=None, help="in place of the file's (otherwise: of 0)")
     add("--workers", type=int, default=1, help="processes")
     add_output_options(parser, "draw speeds or capacities, lateness and the queue-compute plane")
@@ -62,6 +68,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--acceptances", nargs="+", type=float, help=f"{_STOPS}: of a draft token, given that those before it are")
     add("--draft-speeds", nargs="+", type=float, help=f"{_STOPS}: of a device, tokens/s")
     add("--auc", type=float, help=f"{_STOPS}: of the predictor (default: {Grid().auc:g}, WISP's)")
+    add("--seeds", nargs="+", type=int, default=(0, 1, 2), help=f"{_AIMS}: (default: 0 1 2)")
+    add("--rows", nargs="+", choices=[aim.name for aim in aims()], help=f"{_AIMS}: (default: all)")
     add("--profile", type=Path, default=None, metavar="FILE", help="no file: of `outrider profile`, in place of ours")
 
 
@@ -73,6 +81,9 @@ def run(arguments: argparse.Namespace) -> None:
         return
     if arguments.file == _STOPS:
         _run_stops(arguments)
+        return
+    if arguments.file == _AIMS:
+        _run_aims(arguments)
         return
     if arguments.quick or arguments.profile is not None:
         raise ParameterError("--quick and --profile", f"`outrider simulate {_CAPACITY}` or `{_STOPS}`", arguments.file)
@@ -121,6 +132,16 @@ def _show(scenario: ReadScenario, results: Sequence[SimulationResults]) -> None:
     ]
     note = "" if scenario.measured else "A roofline was asked, not a machine: compare systems, trust no time."
     show_table("the server", _TOTALS, totals, note)
+
+
+def _run_aims(arguments: argparse.Namespace) -> None:
+    chosen = [aim for aim in aims() if arguments.rows is None or aim.name in arguments.rows]
+    look = {"responses": 0.75, "resolution": 0.05} if arguments.quick else {}
+    work = [AimRun(aim, seed, **look) for aim in chosen for seed in arguments.seeds]
+    results = list(_each(run_aim, work, arguments.workers, "aims"))
+    show_aims(summaries(results), arguments.seeds)
+    if arguments.json is not None:
+        write_json(arguments.json, {"seeds": arguments.seeds, "quick": arguments.quick, "results": results})
 
 
 def _run_capacity(arguments: argparse.Namespace) -> None:

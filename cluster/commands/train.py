@@ -20,10 +20,12 @@ head: a run that is stopped goes on from there. A report in JSON is written besi
 _PREDICTOR = """Train what tells a device how probable it is that its next draft token is accepted.
 
 Target and drafter write responses together, in this process, and each draft token that is verified becomes an example:
-four features of the distribution it was drawn from, and whether it was accepted. A small perceptron is fitted to them,
-calibrated and stored for this pair and this rule of acceptance; simpler models, and trees where the extra `train` is
-installed, are fitted beside it and reported. Examples are kept beside the file, and a report in JSON is written there
-as well."""
+four features of the distribution it was drawn from, and whether it was accepted. Or examples are those that devices
+logged while they served (drafters[].round_log): --rounds and their folders; then neither model is loaded, and what says
+how rounds are made (--dtype, --max-new-tokens) changes nothing. A small perceptron is fitted to them, calibrated and
+stored for this pair and this rule of acceptance; simpler models, and trees where the extra `train` is installed,
+are fitted beside it and reported. Examples that are made here are kept beside the file, and a report in JSON is written
+there as well."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -87,7 +89,13 @@ def _add_predictor(predictor: argparse.ArgumentParser) -> None:
     predictor.set_defaults(train=_train_predictor)
     add = predictor.add_argument
     add("--rule", required=True, help="by which tokens are accepted: greedy, shared_noise or ratio")
-    add("--rounds", type=Path, help="examples made before, or to be made there; without it, beside --out")
+    add(
+        "--rounds",
+        type=Path,
+        nargs="+",
+        help="folders that devices logged to, of one or several; or one .safetensors file of examples made before, or "
+        "to be made there; without it, beside --out",
+    )
     add("--prompts", type=Path, help="text file, one prompt a line; without it, built-in ones no drafter learned from")
     add("--most-prompts", type=int, help="of these, the first")
     add("--temperatures", type=_numbers, help="separated by commas; without it, 0 if greedy, else 0.7 and 1")
@@ -126,7 +134,7 @@ def _train_predictor(flags: dict[str, Any]) -> None:
     from outrider.training.predictor.train import train_predictor
 
     plots = flags.pop("plots", None)
-    config = PredictorConfig(**flags)
+    config = PredictorConfig(**flags | {"rounds": tuple(flags.get("rounds", ()))})
     report = train_predictor(config, clock=perf_counter, on_stage=print)
     show_predictor(config, report)
     if plots is not None:

@@ -117,7 +117,12 @@ def _show_table_1(figures: CapacityFigures) -> None:
         return
     ours = {load.variant: load for load in figures.loads if load.devices == nearest.devices}
     lines = []
-    for name, variant in (("fcfs", Variant.KV), ("wisp", Variant.WISP), ("slo_aware", Variant.SCHEDULER)):
+    for name, variant in (
+        ("fcfs", Variant.KV),
+        ("wisp", Variant.WISP),
+        ("wisp, fair", Variant.WISP_FAIR),
+        ("slo_aware", Variant.SCHEDULER),
+    ):
         rates = [percent(one.round_violation_rate) for one in ours[variant].by_class]
         published = [percent(rate) for rate in VIOLATION_RATES.get(name, ())] or ["-"] * len(rates)
         lines.append((name, *(f"{rate} ({theirs})" for rate, theirs in zip(rates, published, strict=True))))

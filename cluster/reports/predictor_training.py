@@ -14,9 +14,10 @@ _LATENCY = ("mean", "median", "std", "min", "max", "p95", "p99")
 
 def show_predictor(config: PredictorConfig, report: PredictorReport) -> None:
     """Tokens, trends, models and their latencies."""
+    split_by = "texts" if config.logged else "prompts"
     show_table(
         f"verified draft tokens, rule {config.rule}",
-        ("part", "prompts", "tokens", "accepted", "rejected", "share accepted"),
+        ("part", split_by, "tokens", "accepted", "rejected", "share accepted"),
         (
             (
                 name,
@@ -39,7 +40,7 @@ def show_predictor(config: PredictorConfig, report: PredictorReport) -> None:
         "share accepted in each tenth of the tokens, by rising feature",
     )
     show_table(
-        "models on prompts that nothing was fitted to",
+        f"models on {split_by} that nothing was fitted to",
         ("model", "temperature", "tokens", *_QUALITY, *_TRUTH),
         _rows(report),
         "at a half of what each says; FPR at 80 %: where it tells 80 % of the accepted rightly; error: of calibration",
@@ -57,7 +58,7 @@ def show_predictor(config: PredictorConfig, report: PredictorReport) -> None:
             for name, replays in report.replays.items()
             for temperature, told in replays.items()
         ),
-        "MLP: calibrated before; confidence: as it is",
+        "MLP: calibrated before; others: as they are",
     )
     show_table(
         "milliseconds of a call for one row, its features known",

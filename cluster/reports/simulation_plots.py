@@ -21,6 +21,7 @@ _MORE_COLOURS = ("#999999", "#332288", "#f0e442", "#882255")
 _NAMES = {
     Variant.KV: "fcfs, kept KV",
     Variant.WISP: "wisp",
+    Variant.WISP_FAIR: "wisp, fair",
     Variant.SCHEDULER: "slo_aware",
     Variant.CHAINS: "slo_aware + window",
 }

@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
-from outrider.config.schema import DrafterGroupConfig
+from outrider.config.schema import DrafterGroupConfig, RoundLogConfig
+from outrider.contracts.verifying import AcceptanceRule
+from outrider.drafting.round_log import LogHeader, RoundLogPlace
 from outrider.drafting.stopping import Stopping
-from outrider.engines.kinds import BuiltDrafter, DrafterSpec
+from outrider.engines.kinds import BuiltDrafter, DrafterSpec, OnVerdict
 from outrider.engines.limits import EngineLimits
 from outrider.engines.paced import Pace, PacedDrafter, Waiting
 from outrider.engines.registry import DRAFTERS
@@ -21,13 +23,18 @@ def drafter_spec(group: DrafterGroupConfig, target: str) -> DrafterSpec:
         threads=group.threads,
         stopping=Stopping(group.stopping.rule, group.stopping.least_acceptance),
         predictor=group.stopping.predictor,
+        log=None if group.round_log is None else _log_place(group.round_log, group.name),
         pace=Pace(group.emulated_step_ms / 1e3),
         limits=EngineLimits(kv_budget_bytes=group.kv_budget_mib * 2**20),
     )
 
 
-def build_drafter(spec: DrafterSpec) -> BuiltDrafter:
+def build_drafter(spec: DrafterSpec, on_verdict: OnVerdict | None = None) -> BuiltDrafter:
     """Load the draft model and build its engine, in the thread that will use it.
+
+    Args:
+        spec: of the drafter.
+        on_verdict: told what became of its chains.
 
     Raises:
         VocabularyMismatchError: target and drafter disagree on a token id.
@@ -35,5 +42,24 @@ def build_drafter(spec: DrafterSpec) -> BuiltDrafter:
         PairMismatchError: a predictor of acceptance is named that is another pair's.
         ParameterError: a value that engine or model cannot take.
     """
-    built = DRAFTERS[spec.engine](spec)
+    built = DRAFTERS[spec.engine](spec, on_verdict)
     return replace(built, engine=PacedDrafter(built.engine, Waiting(spec.pace))) if spec.pace else built
+
+
+def log_header(spec: DrafterSpec, built: BuiltDrafter) -> LogHeader:
+    """Of the rounds that such a drafter logs; a file's own name and rule are still to be put in."""
+    from outrider.models.folders import resolve_folder, short_name  # noqa: PLC0415
+    from outrider.models.target_folder import model_hash  # noqa: PLC0415
+
+    return LogHeader(
+        drafter=built.facts.name,
+        drafter_hash=built.facts.model_hash,
+        target=short_name(spec.target),
+        target_hash=model_hash(resolve_folder(spec.target)),
+        rule=AcceptanceRule.GREEDY,
+        stops=spec.stopping.kind,
+    )
+
+
+def _log_place(config: RoundLogConfig, group: str) -> RoundLogPlace:
+    return RoundLogPlace(config.folder, group, config.most_mib * 2**20)

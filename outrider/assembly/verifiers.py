@@ -29,6 +29,7 @@ def verifier_spec(
             prefill_chunk_tokens=verifiers.batch.prefill_chunk_tokens,
             parts=verifiers.parts,
             gpu_share=min(1.0, verifiers.num_gpus) if verifiers.device == "cuda" else 1.0,
+            swap_bytes=verifiers.swap_mib * 2**20,
         ),
         max_context_tokens=model.max_context_tokens,
         max_pass_tokens=verifiers.batch.max_tokens,

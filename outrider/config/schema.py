@@ -25,6 +25,7 @@ from outrider.drafting.stopping import STOP_KINDS
 from outrider.engines.registry import DRAFTERS, VERIFIERS
 from outrider.link.profiles import PROFILES
 from outrider.protocols.registry import PROTOCOLS, growing_protocols
+from outrider.scheduling.ledger import FIRST_TOKEN_S
 from outrider.scheduling.registry import SCHEDULING
 from outrider.selection.arms import ARMS, USUAL_ARMS
 from outrider.selection.registry import SELECTION
@@ -118,6 +119,19 @@ class StoppingConfig:
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
+class RoundLogConfig:
+    """Where a group's devices log their rounds, for training; ``outrider.drafting.round_log``."""
+
+    folder: Text
+    most_mib: Annotated[int, Field(strict=True, ge=1, le=1_048_576)] = 64
+
+    def __post_init__(self) -> None:
+        """Refuse a folder that would be another one wherever a process is started."""
+        if not PurePath(self.folder).is_absolute() and not self.folder.startswith("~"):
+            raise ConfigError("folder", "an absolute path, or one that begins with ~", self.folder)
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
 class DrafterGroupConfig:
     """Drafters of one kind of device."""
 
@@ -135,6 +149,7 @@ class DrafterGroupConfig:
     kv_budget_mib: Mebibytes = 256
     head: Text | None = "auto"
     stopping: StoppingConfig = field(default_factory=StoppingConfig)
+    round_log: RoundLogConfig | None = None
     link: LinkConfig | None = None
     emulated_step_ms: Milliseconds = 0.0
 
@@ -156,6 +171,7 @@ class VerifierConfig:
     threads: Threads = 1
     parts: Threads = 2
     kv_budget_mib: Mebibytes | None = None
+    swap_mib: Annotated[int, Field(strict=True, ge=0, le=2**24)] = 0
     kv_block_tokens: PositiveNumber | None = None
     prefill_chunk_tokens: PositiveNumber | None = None
     max_batch_tokens: PositiveNumber | None = None
@@ -195,6 +211,8 @@ class VerifierConfig:
         kind, size, options = VERIFIERS[self.engine], self.tensor_parallel_size, self.vllm_options
         if size > 1 and not kind.takes_options:
             raise ConfigError("tensor_parallel_size", f"1 where engine is {self.engine}", size)
+        if self.swap_mib and not kind.swaps:
+            raise ConfigError("swap_mib", f"0 where engine is {self.engine}: only torch copies KV out", self.swap_mib)
         if options and not kind.takes_options:
             raise ConfigError("vllm_options", f"to be left out where engine is {self.engine}", dict(options))
         if self.device == "cuda" and size > 1 and self.num_gpus < size:
@@ -277,6 +295,7 @@ class SloConfig:
         SloClassConfig(known.name, known.tokens_per_s) for known in DEFAULT_CLASSES
     )
     default: Name = DEFAULT_CLASSES[-1].name
+    least_first_token_ms: Milliseconds = 100.0
 
     def __post_init__(self) -> None:
         """Refuse two classes of one name, and a default that is none of them."""
@@ -295,10 +314,26 @@ class SloConfig:
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class SchedulingConfig:
-    """Which pending blocks form the next verification batch, and what is known of its time beforehand."""
+    """Which pending blocks form the next verification batch, and what is known of its time beforehand.
+
+    Attributes:
+        first_token_s: from a request to its first token, where a speed is promised: a deadline among others.
+    """
 
     policy: SchedulingName = "slo_aware"
+    first_token_s: Seconds = FIRST_TOKEN_S
     cost_profiles: tuple[Text, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class AdmissionConfig:
+    """Which responses are begun where there is no room for all; ``outrider.admission.rules.AdmissionRules``."""
+
+    enabled: bool = True
+    max_load: Annotated[float, Field(strict=True, gt=0, le=1)] = 0.8
+    best_effort_floor: Annotated[float, Field(strict=True, ge=0, le=0.5)] = 0.05
+    max_wait_s: Seconds = 10.0
+    best_effort_max_wait_s: Seconds = 300.0
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
@@ -362,6 +397,7 @@ class Config:
     wire: WireConfig = field(default_factory=WireConfig)
     slo: SloConfig = field(default_factory=SloConfig)
     scheduling: SchedulingConfig = field(default_factory=SchedulingConfig)
+    admission: AdmissionConfig = field(default_factory=AdmissionConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     ingress: IngressConfig = field(default_factory=IngressConfig)
     http: HttpConfig = field(default_factory=HttpConfig)
@@ -372,6 +408,16 @@ class Config:
         names = [group.name for group in self.drafters]
         if len(set(names)) < len(names):
             raise ConfigError("drafters", "a different name for each group", names)
+        self._check_waits()
+
+    def _check_waits(self) -> None:
+        """Refuse to have a response wait for longer than its client is answered."""
+        longest_s = self.limits.first_chunk_deadline_s
+        for name in ("max_wait_s", "best_effort_max_wait_s"):
+            found_s = getattr(self.admission, name)
+            if found_s >= longest_s:
+                needed = f"less than limits.first_chunk_deadline_s ({longest_s:g})"
+                raise ConfigError(f"admission.{name}", needed, found_s)
 
     @property
     def drafter_count(self) -> int:

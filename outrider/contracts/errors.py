@@ -64,6 +64,18 @@ class BusyError(OutriderError):
     """The service holds as many generations as it may; try again later."""
 
 
+class NotAdmittedError(BusyError):
+    """A response was not begun, as there was no room for what it is promised; ``retry_after_s`` says when to ask."""
+
+    def __init__(self, message: str, retry_after_s: int) -> None:
+        self.message, self.retry_after_s = message, retry_after_s
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[type, tuple[str, int]]:
+        """Pickle by constructor arguments, so that the error crosses process boundaries."""
+        return type(self), (self.message, self.retry_after_s)
+
+
 class MessageError(OutriderError):
     """Bytes from the link are not a message this side can read: truncated, oversized, corrupt, another version."""
 

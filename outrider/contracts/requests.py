@@ -238,6 +238,8 @@ class GenerationRequest:
     stats: RoundStats = RoundStats()
     correction_by: str | None = None
     slo: SloClass = BEST_EFFORT  # the speed it is promised
+    lower: tuple[SloClass, ...] = ()  # classes it takes where there is no room for that, in order of preference
+    first_token_s: float | None = None  # in which it is to be begun, if it says so
     ledger: LedgerRecord | None = None  # how far that was kept (a response resumed in between)
     request_id: str = ""  # of the HTTP request, for logs
 
@@ -272,6 +274,7 @@ class GenerationChunk(Plain):
     correction_by: str | None = None  # as in ``GenerationRequest``, of the token behind these
     choices: tuple[ChoiceReport, ...] = ()  # why these rounds were made as they were, if asked for
     ledger: LedgerRecord | None = None  # as in ``GenerationRequest``, after these tokens
+    granted: SloClass | None = None  # on the first chunk: its class, where that is another than it asked for
 
     @property
     def text(self) -> str:

@@ -250,7 +250,14 @@ class KvUsage:
     used_blocks: int  # held by open generations
     cached_blocks: int  # held by nobody, content kept for sharing; reclaimed least recently used first
     generations: int
-    evictions: int  # generations whose KV was dropped to make room, since start
+    evictions: int  # times a generation lost KV to make room, since start; likewise what follows
+    unowed_evictions: int = 0  # of these, of generations to which nothing was owed
+    evicted_blocks: int = 0
+    recomputed_tokens: int = 0  # positions computed again because of that
+    host_blocks: int = 0  # of host memory, for what is given up; ``host_used_blocks`` of them in use
+    host_used_blocks: int = 0
+    swapped_out_blocks: int = 0  # copied to host memory; ``swapped_in_blocks`` back
+    swapped_in_blocks: int = 0
 
 
 class VerifierEngine(Protocol):
@@ -285,6 +292,13 @@ class VerifierEngine(Protocol):
         """The committed sequence of a generation, not to be changed; empty if it is not held."""
         ...
 
+    def due(self, generation: GenerationId, at_s: float) -> None:
+        """When its response falls behind its promise: whoever is due last goes first where memory is short.
+
+        On any clock, as long as it is the same for all; infinity where nothing is owed, as from the beginning.
+        """
+        ...
+
     def close(self, generation: GenerationId, *, keep_cache: bool) -> None:
         """Forget a generation. Its full committed blocks stay in the prefix cache iff ``keep_cache``.
 
@@ -294,6 +308,10 @@ class VerifierEngine(Protocol):
 
     def usage(self) -> KvUsage:
         """Present KV memory."""
+        ...
+
+    def evicted(self) -> tuple[tuple[GenerationId, int], ...]:
+        """Who lost KV in the last ``verify``, and how many leading positions of it need no computing still."""
         ...
 
     def last_pass(self) -> tuple[VerifyCost, ...]:

@@ -5,8 +5,11 @@ from math import exp, isfinite, log
 from typing import Protocol
 
 from outrider.contracts.errors import ParameterError
+from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.features import DraftFeatures
 
+# Of chains, and nobody judges: what there are predictors for.
+PREDICTED_RULES = (AcceptanceRule.GREEDY, AcceptanceRule.SHARED_NOISE, AcceptanceRule.RATIO)
 _LEAST = 1e-12  # confidence stays this far inside (0, 1), so that its logit exists
 
 

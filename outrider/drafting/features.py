@@ -4,6 +4,7 @@ Of the distribution that is sampled from, with temperature, truncation and round
 rule that is told no more than this cannot see the token.
 """
 
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -58,3 +59,15 @@ class DraftFeatures:
         """Up to a constant, which none of the features depends on."""
         logits: Probs = np.log(self._possible)
         return logits
+
+
+class LateFeatures(DraftFeatures):
+    """Of a row that is worked out when it is first asked for, by whoever asks."""
+
+    def __init__(self, row: Callable[[], Probs]) -> None:
+        """``row``: gives what ``DraftFeatures`` takes."""
+        self._row = row
+
+    @cached_property
+    def _probs(self) -> Probs:  # type: ignore[override]  # once
+        return self._row()

@@ -87,11 +87,13 @@ class ToldChain:
         rule: by which it is verified.
         temperature: of its request.
         logits: the predictor's own, a token each; none of a chain that stopped before its first.
+        features: of the row each was drawn from, if they are kept; else none. They may be worked out late.
     """
 
     rule: AcceptanceRule
     temperature: float
     logits: tuple[float, ...]
+    features: tuple[DraftFeatures, ...] = ()
 
 
 class ChainPredictor:
@@ -101,13 +103,18 @@ class ChainPredictor:
     """
 
     def __init__(
-        self, predictor: AcceptancePredictor, calibration: Calibration, rule: AcceptanceRule, temperature: float
+        self,
+        predictor: AcceptancePredictor,
+        calibration: Calibration,
+        rule: AcceptanceRule,
+        temperature: float,
     ) -> None:
         """Begin a chain."""
         self._predictor, self._calibration = predictor, calibration
         self._rule, self._temperature = rule, temperature
         self._asked: DraftFeatures | None = None
         self._logits: list[float] = []
+        self._features: list[DraftFeatures] = []
 
     def probability(self, features: DraftFeatures) -> float:
         """See ``AcceptancePredictor``."""
@@ -116,9 +123,16 @@ class ChainPredictor:
             self._logits.append(confidence_logit(self._predictor.probability(features)))
         return self._calibration.probability(self._logits[-1])
 
+    def keep(self, features: DraftFeatures) -> None:
+        """Remember those of the next row, whether or not anybody asks of it."""
+        self._features.append(features)
+
     def told(self, tokens: int) -> ToldChain | None:
-        """What it said of the tokens that were sent, the first so many it was asked of; None if it never was."""
-        return ToldChain(self._rule, self._temperature, tuple(self._logits[:tokens])) if self._logits else None
+        """Of the tokens that were sent, the first so many; None if it was asked of none and keeps none."""
+        if not self._logits and not self._features:
+            return None
+        logits, features = tuple(self._logits[:tokens]), tuple(self._features[:tokens])
+        return ToldChain(self._rule, self._temperature, logits, features)
 
 
 @dataclass(frozen=True, slots=True)

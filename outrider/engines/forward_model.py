@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 from torch import Tensor
 
 from outrider.contracts.tree import node_depths
+from outrider.engines.kv.shelf import HostCopy
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,19 @@ class MaskedModel(ForwardModel, Protocol):
 
     def move(self, moves: Sequence[Move]) -> None:
         """Copy KV between slots; every source is read before any target is written."""
+        ...
+
+
+@runtime_checkable
+class SwappingModel(ForwardModel, Protocol):
+    """Can have slots of host memory, each for one KV block."""
+
+    def give_host_memory(self, slots: int) -> None:
+        """Have so many of them."""
+        ...
+
+    def swap(self, copies: Sequence[HostCopy]) -> None:
+        """Copy blocks out and back, one after the other, before the next pass."""
         ...
 
 

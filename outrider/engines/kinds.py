@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outrider.contracts.drafting import DrafterEngine
+from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import VerifierEngine
 from outrider.costs.profiles import ProfiledOn
+from outrider.drafting.recalibration import Verdict
+from outrider.drafting.round_log import RoundLogPlace
 from outrider.drafting.stopping import Stopping
 from outrider.engines.limits import EngineLimits
 from outrider.engines.paced import Pace
@@ -91,6 +94,7 @@ class VerifierKind:
     block_tokens: Mapping[str, int]  # positions per KV block where none are configured, by device
     takes_multiples: bool = False  # of these alone
     takes_options: bool = False  # ``tensor_parallel_size`` above 1, and ``vllm_options``
+    swaps: bool = False  # KV that is given up to host memory
     check_installed: Callable[[], object] = lambda: None
     process_variables: Callable[[VerifierSpec, Path], Mapping[str, str]] = lambda _spec, _prefix: {}
     cpu_dtype: Callable[[str], str] = lambda _target: "float32"
@@ -128,6 +132,7 @@ class DrafterSpec:
     limits: EngineLimits  # KV memory and prefill
     stopping: Stopping = field(default_factory=Stopping)  # how far it drafts chains
     predictor: str | None = None  # of acceptance, for that: see ``models.predictors.load_predictors``
+    log: RoundLogPlace | None = None  # of its rounds, to train predictors by
     pace: Pace = field(default_factory=Pace)  # emulated
 
 
@@ -139,5 +144,8 @@ class BuiltDrafter:
     facts: "ModelFacts"
 
 
-# Loads the model and makes the engine, in the thread that will use it.
-DrafterKind = Callable[[DrafterSpec], BuiltDrafter]
+# Told what became of a chain, with its features, in the engine's thread: it returns at once and never raises.
+OnVerdict = Callable[[GenerationId, Verdict], None]
+
+# Loads the model and makes the engine, in the thread that will use it; None: nobody is told of verdicts.
+DrafterKind = Callable[[DrafterSpec, OnVerdict | None], BuiltDrafter]

@@ -11,6 +11,7 @@ class EngineLimits:
 
     Attributes:
         kv_budget_bytes: of KV memory; None leaves it to the GPU, of which the engine then takes ``gpu_share``.
+        swap_bytes: of host memory, for KV that is given up.
     """
 
     kv_budget_bytes: int | None
@@ -18,6 +19,7 @@ class EngineLimits:
     prefill_chunk_tokens: int = 128  # prefix positions computed per forward pass, over all cold blocks
     parts: int = 1  # of a pass of many rows on a CPU, made side by side
     gpu_share: float = 1.0  # of its GPU's memory, for weights, passes and KV together
+    swap_bytes: int = 0
 
     def total_blocks(self, kv_bytes_per_token: int) -> int:
         """KV blocks the budget pays for.
@@ -29,6 +31,17 @@ class EngineLimits:
         if self.kv_budget_bytes is None or self.kv_budget_bytes < block_bytes:
             raise ParameterError("kv budget", f"at least {block_bytes} bytes (one block)", self.kv_budget_bytes)
         return self.kv_budget_bytes // block_bytes
+
+    def host_blocks(self, kv_bytes_per_token: int) -> int:
+        """KV blocks that ``swap_bytes`` hold.
+
+        Raises:
+            ParameterError: it is to be used, and not even one block fits.
+        """
+        block_bytes = kv_bytes_per_token * self.block_tokens
+        if 0 < self.swap_bytes < block_bytes:
+            raise ParameterError("swap_mib", f"0, or at least {block_bytes} bytes (one block)", self.swap_bytes)
+        return self.swap_bytes // block_bytes
 
 
 def gpu_kv_bytes(free_bytes: int, total_bytes: int, own_bytes: int, share: float) -> int:

@@ -115,6 +115,14 @@ class PacedVerifier:
         """Its engine's."""
         return self._engine.committed(generation)
 
+    def due(self, generation: GenerationId, at_s: float) -> None:
+        """As its engine."""
+        self._engine.due(generation, at_s)
+
+    def evicted(self) -> tuple[tuple[GenerationId, int], ...]:
+        """Its engine's."""
+        return self._engine.evicted()
+
     def close(self, generation: GenerationId, *, keep_cache: bool) -> None:
         """As its engine."""
         self._engine.close(generation, keep_cache=keep_cache)

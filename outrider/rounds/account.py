@@ -1,6 +1,7 @@
 """What one response was promised, what it is given, and which of its rounds were late."""
 
 from dataclasses import dataclass
+from math import inf
 
 from outrider.contracts.slo import LedgerRecord
 from outrider.scheduling.attribution import SpikeDetector, ViolationCause, round_is_late
@@ -18,11 +19,11 @@ class VerifyTerms:
         began_at_s: the round did; infinity where nothing went before the block.
     """
 
-    deadline_at_s: float = float("inf")  # by which it has to be committed
+    deadline_at_s: float = inf  # by which it has to be committed
     expected_tokens: float = 1.0
     tokens_per_s: float = 0.0  # promised to its response
     survivals: tuple[float, ...] = ()
-    began_at_s: float = float("inf")
+    began_at_s: float = inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Judgement:
     """A committed round in the light of its promise."""
 
     late: ViolationCause | None  # taken alone it was slower than promised (WISP eq. 4), and why
-    behind: bool  # with it, or a device's token sent before it, the response as a whole fell behind
+    behind: bool  # with it, or a device's token sent before it, the response as a whole was slower than promised
 
 
 class RoundAccount:
@@ -47,6 +48,11 @@ class RoundAccount:
         """For the resume record; None before the first commit."""
         return self._ledger.record()
 
+    @property
+    def kept(self) -> bool:
+        """Whether the response as a whole came at its promised speed, so far."""
+        return self._ledger.kept
+
     def promise(self, now_s: float) -> Promise | None:
         """What the next round's choice has to keep; None if nothing is promised, or not yet due."""
         return Promise(self._ledger.tokens_per_s, self._ledger.credit_s(now_s)) if self._due else None
@@ -54,9 +60,12 @@ class RoundAccount:
     def terms(self, began_at_s: float, expected_tokens: float) -> VerifyTerms:
         """Of a round that began then and should commit so many tokens."""
         ledger = self._ledger
-        deadline_at_s = ledger.deadline_at_s(expected_tokens)
-        if self._due and self._rule is DeadlineRule.ROUND:
+        if self._rule is DeadlineRule.LEDGER:
+            deadline_at_s = ledger.deadline_at_s(expected_tokens)
+        elif self._due:
             deadline_at_s = round_deadline_at_s(began_at_s, expected_tokens, ledger.tokens_per_s)
+        else:
+            deadline_at_s = inf
         return VerifyTerms(deadline_at_s, expected_tokens, ledger.tokens_per_s)
 
     def committed(self, tokens: int, now_s: float) -> None:

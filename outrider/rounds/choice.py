@@ -160,9 +160,13 @@ class RoundChooser:
         return None if self._situation is None else order_price(self._situation, chosen)
 
     def must_stay_whole(self, plan: DraftPlan) -> bool:
-        """Whether nothing of a draft may be cut: its length tells what is in it, and its rule would mind."""
+        """Whether nothing of a draft may be cut, as its rule would mind.
+
+        The length of a draft that stops tells what is in it; a device that logs could not tell a cut from a rejection.
+        """
         situation = self._situation
-        if situation is None or situation.drafter is None or not situation.drafter.stops:
+        device = None if situation is None else situation.drafter
+        if situation is None or device is None or not (device.stops or device.logs):
             return False
         return PROTOCOLS[plan.protocol].rule(situation.params, situation.wire) in RATIO_RULES
 

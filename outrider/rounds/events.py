@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 from typing import Any
 
 from outrider.contracts.cost import VerifyCost
@@ -171,6 +172,7 @@ class AskDrafter:
         binding: what the drafter draws has to be used: it is waited for as long as the drafter lives.
         expected_s: that the exchange should take.
         price: of a token, for a device that drafts while it pays.
+        due_at_s: by when the block should be committed; infinity where nothing is owed.
     """
 
     round: int
@@ -180,6 +182,7 @@ class AskDrafter:
     binding: bool
     expected_s: float
     price: DraftPrice | None = None
+    due_at_s: float = inf
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ to the verifier, whose outcome is committed - or undecided: it then needs more o
 """
 
 from dataclasses import replace
+from math import inf
 
 from outrider.contracts.drafting import Draft, DraftPlan, NeedsRow
 from outrider.contracts.errors import ContextTooLongError, GenerationFailedError
@@ -79,7 +80,8 @@ class RoundMachine:
         request = generation.request
         self._generation, self._rules = generation, rules
         self._chooser = RoundChooser(generation, rules.speculation, rules.policy)
-        ledger = resumed_ledger(request.slo.tokens_per_s, request.ledger, now_s)
+        first_due_at_s = now_s + rules.first_token_s if request.slo.tokens_per_s else inf
+        ledger = resumed_ledger(request.slo.tokens_per_s, request.ledger, now_s, first_due_at_s)
         self._account = RoundAccount(ledger, rules.deadline_rule, rules.spikes)
         self._teller = Teller(generation, text, self._account)
         self._owed = Owed(generation, self._account, self._teller, rules.speculation.wire)
@@ -199,7 +201,8 @@ class RoundMachine:
         whole = self._chooser.must_stay_whole(plan)
         round_ = OpenRound(number, began_at_s, plan, estimate.expected_tokens, allowed_s, survivals, whole)
         binding, price = self._owed.is_binding(plan), self._chooser.price(estimate)
-        return round_, AskDrafter(number, plan, None, allowed_s, binding, estimate.exchange_s, price)
+        due_at_s = self._account.terms(began_at_s, estimate.expected_tokens).deadline_at_s
+        return round_, AskDrafter(number, plan, None, allowed_s, binding, estimate.exchange_s, price, due_at_s)
 
     def _goes_on_beside(self, estimate: Estimate) -> bool:
         """Whether this is ordered ahead."""

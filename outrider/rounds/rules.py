@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from outrider.lookup.text import Experience
 from outrider.rounds.choice import Speculation
 from outrider.scheduling.attribution import SpikeDetector
-from outrider.scheduling.ledger import DeadlineRule
+from outrider.scheduling.ledger import FIRST_TOKEN_S, DeadlineRule
 from outrider.selection.situation import ChoiceReason, Estimate, RoundChoice, SelectionPolicy
 
 LINK_PATIENCE = 3.0  # times what a link is expected to take, added to a drafter's deadline
@@ -40,8 +40,9 @@ class RoundRules:
     """What the rounds of all responses of a verifier go by.
 
     Attributes:
-        spikes: shared, and told of every round.
+        spikes: shared, and told of every batch.
         correction_deadline_s: how long a token that is a device's to draw waits for a device.
+        first_token_s: from a request to its first token, where its response is promised a speed.
         experience: what was looked up, and how often it came true; shared.
     """
 
@@ -51,4 +52,5 @@ class RoundRules:
     spikes: SpikeDetector
     correction_deadline_s: float
     leave: Leave = field(default_factory=Leave)
+    first_token_s: float = FIRST_TOKEN_S
     experience: Experience = field(default_factory=Experience)

@@ -22,7 +22,7 @@ class RoundTiming:
         trimmed_tokens: drafted, and neither accepted nor rejected: nobody verified them.
         slo_class: of its response, where it was promised a speed and this round had to keep it; else None.
         late: taken alone it was slower than promised, and why.
-        behind: with it the response as a whole fell behind.
+        behind: with it the response as a whole was slower than promised.
         arm: of the verifier's regime when it was begun.
         beside_s: of drafting and link, while the verifier went on by itself: rounds of their own, no part of this one.
     """

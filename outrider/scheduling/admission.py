@@ -1,7 +1,8 @@
 """Growing a batch: who still fits behind those already in it (WISP algorithm 1, FeasibleAdd, eq. 14 and 15).
 
 Candidates come in order of precedence. One that does not fit is passed over, so that it cannot hold back those behind
-it. Many are tried at once: running sums over them, cut where the first one does not fit.
+it. A cold block costs what is left for it of the one chunk that a pass has for prefixes; where nothing is, it does not
+fit. Many are tried at once: running sums over them, cut where the first one does not fit.
 """
 
 import numpy as np
@@ -51,7 +52,7 @@ class GrowingBatch:
         self._keep_guard = keep_guard
         self._most_memory_blocks = float("inf") if limits.max_memory_blocks is None else limits.max_memory_blocks
         self._work = np.zeros(3)
-        self._memory_blocks = 0.0
+        self._memory_blocks = self._chunk_used = 0.0
         self._least_slack_s = float("inf")
 
     def __len__(self) -> int:
@@ -113,7 +114,8 @@ class GrowingBatch:
 
     def _broken(self, run: Indexes, length_s: float, *, together: bool) -> npt.NDArray[np.bool_]:
         """``[4, run]`` which limit breaks with each: behind those before it (``together``), or behind the members."""
-        works, memory, slack_s = self._waiting.works[run], self._waiting.memory_blocks[run], self._slack_s[run]
+        works, memory, slack_s = self._works(run, together=together), self._waiting.memory_blocks[run], self._slack_s[run]
+        no_chunk = (works[:, 0] == 0.0) & (self._waiting.prefix_tokens[run] > 0.0)
         if together:
             works, memory, slack_s = works.cumsum(axis=0), memory.cumsum(), np.minimum.accumulate(slack_s)
         works = works + self._work
@@ -121,18 +123,25 @@ class GrowingBatch:
         needed_s = guarded_s(taken_s, self._cost_model) if self._keep_guard else taken_s
         return np.stack(
             (
-                works[:, 0] > self._limits.max_new_tokens,
+                (works[:, 0] > self._limits.max_new_tokens) | no_chunk,
                 memory + self._memory_blocks > self._most_memory_blocks,
                 needed_s > np.minimum(slack_s, self._least_slack_s),
                 taken_s > length_s + _ROUNDING_S,
             )
         )
 
+    def _works(self, run: Indexes, *, together: bool) -> Floats:
+        """``[run, 3]`` what the pass would compute of each: prefixes get what is left of its chunk, in turn."""
+        prefix = self._waiting.prefix_tokens[run]
+        before = prefix.cumsum() - prefix if together else np.zeros(len(run))
+        return self._waiting.works_behind(run, self._chunk_used + before)
+
     def _take(self, run: Indexes) -> None:
         if len(run):
             self._members.extend(run.tolist())
             self.free[run] = False
-            self._work = self._work + self._waiting.works[run].sum(axis=0)
+            self._work = self._work + self._works(run, together=True).sum(axis=0)
+            self._chunk_used += float(self._waiting.prefix_tokens[run].sum())
             self._memory_blocks += float(self._waiting.memory_blocks[run].sum())
             self._least_slack_s = min(self._least_slack_s, float(self._slack_s[run].min()))
 

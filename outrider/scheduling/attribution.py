@@ -4,7 +4,7 @@ from collections import deque
 from enum import StrEnum
 
 _SPIKE = 1.5
-_WINDOW = 50  # verifications
+_WINDOW = 50  # batches
 
 
 class ViolationCause(StrEnum):
@@ -25,16 +25,19 @@ def response_cause(late_queue_rounds: int, late_compute_rounds: int) -> Violatio
 
 
 class SpikeDetector:
-    """Tells a late round's cause by what verifications took lately."""
+    """Tells a late round's cause by what batches took lately: each counts once, however many rounds were in it."""
 
     def __init__(self, window: int = _WINDOW, spike: float = _SPIKE) -> None:
-        """``window`` verifications are remembered; more than ``spike`` times their mean is a spike."""
+        """``window`` batches are remembered; more than ``spike`` times their mean is a spike."""
         self._recent: deque[float] = deque(maxlen=window)
         self._spike = spike
 
+    def batch(self, took_s: float) -> None:
+        """A batch is over."""
+        self._recent.append(took_s)
+
     def cause(self, verify_s: float) -> ViolationCause:
-        """What would have made this round late. Every round is to be told, late or not, once."""
+        """What would have made a round late whose verification took so long."""
         recent = self._recent
         mean_s = sum(recent) / len(recent) if recent else verify_s
-        recent.append(verify_s)
         return ViolationCause.COMPUTE if verify_s > self._spike * mean_s else ViolationCause.QUEUE

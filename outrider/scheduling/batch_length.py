@@ -1,32 +1,43 @@
 """How long the next batch should take.
 
 A long batch spends less of its time on the constant part of a pass, and what promises can be kept in all is decided by
-that; a short one keeps those waiting less who arrive while it runs. A block that arrives waits for half of the running
-batch on average and for all of its own. So the target is half of the time a block is given, which leaves a quarter of
-it for bad luck, and what it is given is read off the queue: the shortest time from arrival to deadline is that of a
-response without credit (``deadlines.py``), drafting and network already taken off. Longer ones are credit, and lengths
-that live on credit use it up.
+that; a short one keeps those waiting less who arrive while it runs. In batches of length L the constant c takes c / L
+of the time, and a promised load rho the rest as long as L >= c / (1 - rho). Twice that leaves half of the spare time
+for bad luck. Neither how much waits nor how urgent it is comes into it: a deadline that cuts a batch short spends time
+on constants, which makes more blocks urgent, which makes batches shorter still.
 
-It is never so short that passes consist of their constant part: one device with a long way to the server, or one that
-drafts slowly, must not cost everybody their speed.
+What the load asks for has an end where the fastest promise could not be kept any more. A response waits for half of
+the running batch on average and for all of its own, so one and a half batches and its drafting have to fit between two
+of its rounds. Where more is promised than can be kept, that is the length: who comes first still can be served in time.
+A promise that asks for batches which are constants for the most part does not get them.
+
+Best effort is no load, and takes what is over: where any of it waits a batch may be longer, as long as those who are
+promised a speed and come while it runs need not mind.
 """
 
-import numpy as np
+from outrider.scheduling.policy import Promised
 
-from outrider.scheduling.waiting_arrays import WaitingArrays
+_SPARE = 2.0
+_LEAST_CONSTANTS = 2.0
+_MOST_CONSTANTS = 10.0  # that the promised rounds leave it at least
+_ROUND_SHARE = 0.4
+_FILLED_ROUND_SHARE = 0.25
 
-_GIVEN_SHARE = 0.5
-_LEAST_CONSTANTS = 4.0
 
-
-def batch_length_s(waiting: WaitingArrays, constant_s: float, longest_s: float) -> float:
+def batch_length_s(promised: Promised, constant_s: float, longest_s: float) -> float:
     """The target length of the next batch.
 
     Args:
-        waiting: everything pending.
+        promised: by all active responses.
         constant_s: what a batch without blocks would take.
-        longest_s: longest target, unless constants alone ask for more, and the target where nothing is promised.
+        longest_s: longest target, unless constants alone ask for more.
     """
-    given_s = waiting.deadline_at_s - waiting.arrived_at_s
-    shortest_s = float(given_s[given_s > 0.0].min(initial=np.inf))
-    return max(min(_GIVEN_SHARE * shortest_s, longest_s), _LEAST_CONSTANTS * constant_s)
+    most_s = max(min(_ROUND_SHARE * promised.round_s, longest_s), _MOST_CONSTANTS * constant_s)
+    spare = 1.0 - promised.load
+    length_s = _SPARE * constant_s / spare if spare > 0.0 else most_s
+    return max(min(length_s, most_s), _LEAST_CONSTANTS * constant_s)
+
+
+def filled_length_s(length_s: float, promised: Promised, longest_s: float) -> float:
+    """How long a batch of that length may be with best effort in it."""
+    return max(length_s, min(_FILLED_ROUND_SHARE * promised.round_s, longest_s))

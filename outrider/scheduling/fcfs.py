@@ -7,7 +7,14 @@ import numpy as np
 
 from outrider.contracts.cost import CostModel
 from outrider.scheduling.admission import GrowingBatch
-from outrider.scheduling.policy import BatchLimits, BatchPlan, PendingVerification, StopReason
+from outrider.scheduling.policy import (
+    NOTHING_PROMISED,
+    BatchLimits,
+    BatchPlan,
+    PendingVerification,
+    Promised,
+    StopReason,
+)
 from outrider.scheduling.waiting_arrays import waiting_arrays
 
 _by_arrival = attrgetter("arrived_at_s", "generation", "round")
@@ -22,6 +29,7 @@ class Fcfs:
         now_s: float,  # noqa: ARG002 (the policy interface; arrival order needs no clock)
         limits: BatchLimits,
         cost_model: CostModel,
+        promised: Promised = NOTHING_PROMISED,  # noqa: ARG002 (likewise)
     ) -> BatchPlan:
         """Fill the batch in order of arrival, up to the first that does not fit; the oldest always goes."""
         if not pending:

@@ -1,25 +1,30 @@
 """A response's ledger: what it was promised, what it was given, and by when it needs its next tokens.
 
 A promise is about the response, not the round (WISP judges each round alone, eq. 4 and 6): tokens that came early are
-credit for rounds that come late.
+credit for rounds that come late, and what is behind is a debt until it is made up for. So what a response is scheduled
+by is what it is judged by in the end.
 
-    behind at t         iff  tokens since the anchor < speed * (t - anchor)
+    credit at t         =    tokens since the anchor / speed - (t - anchor), a debt where it is negative
     a round's deadline  =    anchor + (tokens since the anchor + the round's expected tokens) / speed
 
-The anchor is the first token. Two corrections keep the ledger useful to a scheduler. *Credit is capped*: a response
-that is far ahead may not be left waiting for as long as it is ahead, as a reader would see the pause. *Who fell behind
-begins anew*: it is counted as behind once and re-anchored, so that it competes for its promised speed again, instead of
-being hopeless for ever (then nobody would serve it) or first for ever (then it would starve the others).
+The anchor is the first token, which has a deadline of its own. Both sides are bounded. *Credit is capped*: a response
+that is far ahead may not be left waiting for as long as it is ahead, as a reader would see the pause. *Debt is capped*
+where the response as a whole owes less, because credit was: it does not outrank everybody for a pause it could afford.
+A response that as a whole owes more than the cap is *doomed*: unlikely to end in time, and costing others their
+promises if it were served as if it could. It has no deadline, is best effort, and back as soon as it owes less.
 
 Times are absolute on one clock; a ``LedgerRecord`` carries durations only, for a response that goes on on another one.
 """
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import inf
 
 from outrider.contracts.slo import LedgerRecord
 
-CREDIT_CAP_S = 1.0
+CREDIT_CAP_S = 3.0
+DEBT_CAP_S = 3.0
+FIRST_TOKEN_S = 1.0  # from request to first token, where a speed is promised
 
 
 class DeadlineRule(StrEnum):
@@ -40,7 +45,8 @@ class Ledger:
 
     Attributes:
         tokens_per_s: promised; 0 promises nothing.
-        first_at_s: when its first tokens were committed; None before.
+        first_due_at_s: by when its first tokens are to be committed; infinity promises nothing of them.
+        first_at_s: when they were; None before.
         last_at_s: when its last tokens were.
         tokens: committed after the first commit: what the speed is measured by, as all after it took time.
         anchor_at_s: where the pace is counted from.
@@ -49,6 +55,7 @@ class Ledger:
     """
 
     tokens_per_s: float = 0.0
+    first_due_at_s: float = inf
     first_at_s: float | None = None
     last_at_s: float = 0.0
     tokens: int = 0
@@ -57,14 +64,19 @@ class Ledger:
     times_behind: int = 0
 
     def deadline_at_s(self, expected_tokens: float) -> float:
-        """When a round that commits so many tokens has to be committed; infinity where nothing is owed yet."""
-        if self.tokens_per_s == 0.0 or self.first_at_s is None:
-            return float("inf")
-        return self.anchor_at_s + (self.anchored_tokens + expected_tokens) / self.tokens_per_s
+        """When a round that commits so many tokens has to be committed; infinity where nothing is owed, or too much."""
+        if self.first_at_s is None:
+            return self.first_due_at_s
+        return inf if self.doomed else self._pace_at_s(expected_tokens)
 
     def credit_s(self, now_s: float) -> float:
         """Time until it is behind, negative if it is; infinity where nothing is owed."""
-        return self.deadline_at_s(0.0) - now_s
+        return inf if self.first_at_s is None else self._pace_at_s(0.0) - now_s
+
+    @property
+    def doomed(self) -> bool:
+        """Whether as a whole it owed more than the cap when its last tokens came."""
+        return self.credit_s(self.last_at_s) < -DEBT_CAP_S
 
     def committed(self, tokens: int, now_s: float) -> "Ledger":
         """After a commit. One without tokens changes nothing."""
@@ -74,6 +86,7 @@ class Ledger:
             return replace(self, first_at_s=now_s, last_at_s=now_s, anchor_at_s=now_s)
         ledger = Ledger(
             self.tokens_per_s,
+            self.first_due_at_s,
             self.first_at_s,
             now_s,
             self.tokens + tokens,
@@ -84,11 +97,20 @@ class Ledger:
         if self.tokens_per_s == 0.0:
             return ledger
         credit_s = ledger.credit_s(now_s)
-        if credit_s < 0.0:
-            return replace(ledger, anchor_at_s=now_s, anchored_tokens=0, times_behind=self.times_behind + 1)
         if credit_s > CREDIT_CAP_S:
             return replace(ledger, anchor_at_s=now_s + CREDIT_CAP_S, anchored_tokens=0)
-        return ledger
+        if credit_s >= 0.0:
+            return ledger
+        ledger = replace(ledger, times_behind=self.times_behind + 1)
+        whole_s = ledger.tokens / self.tokens_per_s - (now_s - self.first_at_s)
+        least_s = min(-DEBT_CAP_S, whole_s)
+        return replace(ledger, anchor_at_s=now_s + least_s, anchored_tokens=0) if credit_s < least_s else ledger
+
+    def _pace_at_s(self, more_tokens: float) -> float:
+        """When it will be behind with so many tokens more."""
+        if self.tokens_per_s == 0.0:
+            return inf
+        return self.anchor_at_s + (self.anchored_tokens + more_tokens) / self.tokens_per_s
 
     def swallowed(self, tokens: int) -> "Ledger":
         """After the last so many tokens turned out not to be part of the response: a stop string came before them."""
@@ -97,7 +119,7 @@ class Ledger:
     def paused(self, seconds: float) -> "Ledger":
         """After a time that counts for nothing; what was committed stays as far ahead or behind."""
         if self.first_at_s is None:
-            return self
+            return replace(self, first_due_at_s=self.first_due_at_s + seconds)
         return replace(
             self,
             first_at_s=self.first_at_s + seconds,
@@ -120,10 +142,12 @@ class Ledger:
         return LedgerRecord(self.tokens, self.last_at_s - self.first_at_s, credit_s, self.times_behind)
 
 
-def resumed_ledger(tokens_per_s: float, record: LedgerRecord | None, now_s: float) -> Ledger:
+def resumed_ledger(
+    tokens_per_s: float, record: LedgerRecord | None, now_s: float, first_due_at_s: float = inf
+) -> Ledger:
     """The account of a response whose last commit was just now, or that has had none (None)."""
     if record is None:
-        return Ledger(tokens_per_s)
+        return Ledger(tokens_per_s, first_due_at_s)
     return Ledger(
         tokens_per_s=tokens_per_s,
         first_at_s=now_s - record.elapsed_s,

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 from typing import Protocol
 
 from outrider.contracts.cost import CostModel, VerifyCost
@@ -16,7 +17,7 @@ class PendingVerification:
     generation: GenerationId
     round: int
     arrived_at_s: float  # same clock as now_s
-    deadline_at_s: float  # when its response would fall behind; infinity without a promise
+    deadline_at_s: float  # when its response would fall behind, or its first token is due; infinity for best effort
     expected_tokens: float  # committed tokens it should yield, correction or bonus token included
     cost: VerifyCost
     tokens_per_s: float = 0.0  # promised to its response; 0 is best effort
@@ -24,6 +25,18 @@ class PendingVerification:
     before_s: float = 0.0  # seconds its round had taken when it arrived
     survivals: tuple[float, ...] = ()  # of a chain that may be cut: each token is accepted with all before it
     worth_above: float | None = None  # survival above which its tokens are verified, if that is fixed already
+    prefix_tokens: int = 0  # of the positions to compute, those that go in chunks, which a pass has one of for all
+
+
+@dataclass(frozen=True, slots=True)
+class Promised:
+    """What the promises of all active responses need, of those too that are not pending now."""
+
+    load: float = 0.0  # verifier seconds per second
+    round_s: float = inf  # the shortest time that a round of one of them may take in the long run
+
+
+NOTHING_PROMISED = Promised()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +73,12 @@ class SchedulingPolicy(Protocol):
     """Chooses the next batch. Pure: no clock, no memory of earlier calls."""
 
     def plan(
-        self, pending: Sequence[PendingVerification], now_s: float, limits: BatchLimits, cost_model: CostModel
+        self,
+        pending: Sequence[PendingVerification],
+        now_s: float,
+        limits: BatchLimits,
+        cost_model: CostModel,
+        promised: Promised = NOTHING_PROMISED,
     ) -> BatchPlan:
         """Split ``pending`` into the next batch and the rest; never an empty batch while something is pending."""
         ...

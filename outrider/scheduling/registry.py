@@ -21,5 +21,6 @@ class Scheduling:
 SCHEDULING: Mapping[str, Scheduling] = {
     "slo_aware": Scheduling(SloAware()),
     "wisp": Scheduling(Wisp(), DeadlineRule.ROUND),
+    "wisp_fair": Scheduling(Wisp(fair=True), DeadlineRule.ROUND),
     "fcfs": Scheduling(Fcfs()),
 }

@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from outrider.contracts.chunks import pass_costs
-from outrider.contracts.cost import CostModel, VerifyCost, work_of
+from outrider.contracts.cost import CostModel, work_of
 from outrider.contracts.requests import GenerationId
+from outrider.scheduling.active_promises import ActivePromises
 from outrider.scheduling.holding import hold_s
 from outrider.scheduling.policy import BatchLimits, PendingVerification, SchedulingPolicy, StopReason
 from outrider.scheduling.trimming import Chain, idle_s, trim, worth
@@ -76,6 +77,8 @@ class StepPlanner:
         self._overtaking: set[GenerationId] = set()  # of those waiting, whose stretch is still in the steps
         self._expected_at_s: dict[GenerationId, float] = {}
         self._held_since_s: float | None = None
+        self._promises = ActivePromises()
+        self._arrived: dict[GenerationId, Contender] = {}  # since the last plan
         self.reason = StopReason.QUEUE_EMPTY  # why the last plan let in no more
         self.worth_above = 0.0  # survival above which a draft's row was worth its time in the last step
 
@@ -98,7 +101,7 @@ class StepPlanner:
         """Somebody waits, in place of what there was of that generation, or ``overtakes`` what still steps."""
         overtakes = overtakes and generation in self._within
         self.leaves(generation)
-        self._waiting[generation] = contender
+        self._waiting[generation] = self._arrived[generation] = contender
         if overtakes:
             self._overtaking.add(generation)
 
@@ -113,6 +116,11 @@ class StepPlanner:
         self._within.pop(generation, None)
         self._stepped.discard(generation)
         self._overtaking.discard(generation)
+
+    def over(self, generation: GenerationId) -> None:
+        """Its response is: there is no more to promise."""
+        self._arrived.pop(generation, None)
+        self._promises.over(generation)
 
     def steps(self) -> None:
         """What a step brought is known, and the next one is under way with all who are within."""
@@ -129,11 +137,14 @@ class StepPlanner:
             return _NOTHING_CHANGES
         if kept_s := self._hold(now_s, cost_model):
             return StepPlan(hold_s=kept_s)
+        for contender in self._arrived.values():
+            self._promises.arrived(contender.pending(), contender.prefix_tokens, now_s, cost_model)
+        self._arrived.clear()
         waiting, within = self._waiting, self._within
         done = self._done()
         all_of_them = {name: contender for name, contender in (within | waiting).items() if name not in done}
         pending = [contender.pending() for contender in all_of_them.values()]
-        plan = self._policy.plan(pending, now_s, self._limits, cost_model)
+        plan = self._policy.plan(pending, now_s, self._limits, cost_model, self._promises.promised(now_s))
         self.reason = plan.reason
         chosen = [block.generation for block in plan.batch]
         self._within = done | {name: all_of_them[name] for name in chosen}
@@ -180,13 +191,13 @@ class StepPlanner:
         cost_model: CostModel,
     ) -> tuple[tuple[GenerationId, int], ...]:
         """How much is verified of the drafts that join, of all that is in the next step."""
-        chains, others, other_tokens = dict[GenerationId, PendingVerification](), list[tuple[VerifyCost, int]](), 0.0
+        chains, prefixes, others, other_tokens = dict[GenerationId, PendingVerification](), [], [], 0.0
         members = list[tuple[float, float]]()
         for name in chosen:
             contender, block = self._within[name], self._within[name].pending()
             own_rows = block.cost.new_tokens - contender.prefix_tokens
             if contender.prefix_tokens:  # brings nothing yet
-                others.append((block.cost, own_rows))
+                prefixes.append((block.cost, own_rows))
                 continue
             members.append((block.expected_tokens, _before_s(block, now_s) if name in waited else block.before_s))
             if block.survivals and name in waited:
@@ -198,7 +209,8 @@ class StepPlanner:
         if not chains:
             return ()
         computed = pass_costs(others, self._limits.prefill_chunk_tokens)
-        step_s = cost_model.predict_s([*computed, *(block.cost for block in chains.values())])
+        cold = pass_costs(prefixes, self._limits.prefill_chunk_tokens)
+        step_s = cost_model.predict_s([*computed, *cold, *(block.cost for block in chains.values())])
         back_s = [contender.pending().before_s for contender in done.values()]
         coming_s = sorted((*(0.0 for _ in self._waiting), *back_s, *self._coming_s(now_s)))
         wasted_s = idle_s(step_s, members, coming_s)

@@ -20,6 +20,7 @@ _READ = (
     "memory_blocks",
     "cost.new_tokens",
     "cost.cached_tokens",
+    "prefix_tokens",
 )
 _read = attrgetter(*_READ)
 _by_arrival = attrgetter("arrived_at_s", "generation", "round")
@@ -31,7 +32,9 @@ class WaitingArrays:
 
     Attributes:
         blocks: the requests themselves.
-        works: ``[n, 3]`` new tokens, interactions and cached tokens of one pass: of a cold block, those of a chunk.
+        new_tokens: positions to compute, those of ``prefix_tokens`` in chunks; ``cached_tokens`` are only read.
+        chunk_tokens: of prefixes in one pass, over all blocks.
+        works: ``[n, 3]`` new tokens, interactions and cached tokens of a pass with that one alone.
     """
 
     blocks: list[PendingVerification]
@@ -39,7 +42,18 @@ class WaitingArrays:
     deadline_at_s: Floats
     expected_tokens: Floats
     memory_blocks: Floats
+    new_tokens: Floats
+    cached_tokens: Floats
+    prefix_tokens: Floats
+    chunk_tokens: int
     works: Floats
+
+    def works_behind(self, run: Indexes, used_tokens: Floats) -> Floats:
+        """``[run, 3]``: the same of some, each behind others that use so much of the pass's chunk."""
+        prefix = self.prefix_tokens[run]
+        if not prefix.any():  # most blocks
+            return self.works[run]
+        return _works(self.new_tokens[run], self.cached_tokens[run], prefix, self.chunk_tokens - used_tokens)
 
 
 def waiting_arrays(pending: Sequence[PendingVerification], limits: BatchLimits) -> WaitingArrays:
@@ -49,7 +63,15 @@ def waiting_arrays(pending: Sequence[PendingVerification], limits: BatchLimits) 
     order = np.argsort(rows[:, 0], kind="stable")
     if (np.diff(rows[order, 0]) == 0.0).any():
         order = np.array(sorted(range(len(pending)), key=lambda index: _by_arrival(pending[index])))
-    arrived, deadline, expected, memory, new, cached = rows[order].T
-    new = np.minimum(new, limits.prefill_chunk_tokens)
-    works = np.stack((new, (new + cached) * new, cached), axis=1)
-    return WaitingArrays([pending[index] for index in order.tolist()], arrived, deadline, expected, memory, works)
+    arrived, deadline, expected, memory, new, cached, prefix = rows[order].T
+    chunk, blocks = limits.prefill_chunk_tokens, [pending[index] for index in order.tolist()]
+    new = np.where(prefix > 0.0, new, np.minimum(new, chunk))
+    works = _works(new, cached, prefix, np.full(len(new), float(chunk)))
+    return WaitingArrays(blocks, arrived, deadline, expected, memory, new, cached, prefix, chunk, works)
+
+
+def _works(new: Floats, cached: Floats, prefix: Floats, chunk_left: Floats) -> Floats:
+    """``[n, 3]``: what one pass computes of each (``contracts.chunks.chunk_of``); nothing where no chunk is left."""
+    counted = np.clip(chunk_left, 0.0, prefix)
+    new = np.where(counted == prefix, new, counted)
+    return np.stack((new, (new + cached) * new, np.where(new > 0.0, cached, 0.0)), axis=1)

@@ -1,4 +1,4 @@
-"""WISP's scheduler (algorithm 1), as printed, for comparison.
+"""WISP's scheduler (algorithm 1) for comparison: as printed, and made fair.
 
 A block is critical from its latest start time on, its deadline less what it takes alone and a guard time (eq. 17).
 Critical blocks come first, earliest deadline first, then the others by falling utility, committed tokens per second of
@@ -6,6 +6,10 @@ verification (eq. 16); the first that breaks the memory or a member's deadline (
 
 As printed it dispatches nothing when the most urgent block can no longer be in time, now or ever after (an erratum).
 ``Wisp`` dispatches that block alone instead, and is the paper's in everything else.
+
+``Wisp(fair=True)`` mends two more things that are the printed algorithm's and not its idea's. A doomed block is best
+effort: it neither comes first nor cuts a batch short. And a block's utility is what it commits for each second that it
+*adds*: divided by what it takes alone, constant part included, a cheap block is worth no more than a dear one.
 """
 
 from collections.abc import Sequence
@@ -15,8 +19,17 @@ import numpy as np
 
 from outrider.contracts.cost import CostModel
 from outrider.scheduling.admission import GrowingBatch, guarded_s
-from outrider.scheduling.policy import BatchLimits, BatchPlan, PendingVerification, StopReason
+from outrider.scheduling.policy import (
+    NOTHING_PROMISED,
+    BatchLimits,
+    BatchPlan,
+    PendingVerification,
+    Promised,
+    StopReason,
+)
 from outrider.scheduling.waiting_arrays import waiting_arrays
+
+_LEAST_S = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +38,19 @@ class Wisp:
 
     Attributes:
         guard_s: delta of eq. 17; None takes the cost model's for each block.
+        fair: doomed blocks are best effort, and utilities marginal.
     """
 
     guard_s: float | None = None
+    fair: bool = False
 
     def plan(
-        self, pending: Sequence[PendingVerification], now_s: float, limits: BatchLimits, cost_model: CostModel
+        self,
+        pending: Sequence[PendingVerification],
+        now_s: float,
+        limits: BatchLimits,
+        cost_model: CostModel,
+        promised: Promised = NOTHING_PROMISED,  # noqa: ARG002 (the policy interface; the paper knows the queue only)
     ) -> BatchPlan:
         """Algorithm 1's batch; the first block of its order alone where that is empty."""
         if not pending:
@@ -39,8 +59,13 @@ class Wisp:
         alone_s = cost_model.predict_works_s(waiting.works)
         needed_s = guarded_s(alone_s, cost_model) if self.guard_s is None else alone_s + self.guard_s
         slack_s = waiting.deadline_at_s - now_s
+        paid_s = alone_s
+        if self.fair:
+            constant_s = float(cost_model.predict_works_s(np.zeros((1, 3)))[0])
+            paid_s = np.maximum(alone_s - constant_s, _LEAST_S)
+            slack_s = np.where(slack_s < alone_s, np.inf, slack_s)
         critical = slack_s <= needed_s
-        order = np.lexsort((np.where(critical, slack_s, -waiting.expected_tokens / alone_s), ~critical))
+        order = np.lexsort((np.where(critical, slack_s, -waiting.expected_tokens / paid_s), ~critical))
         batch = GrowingBatch(waiting, slack_s, limits, cost_model, keep_guard=False)
         batch.admit(order, stop_at_first=True)
         if not len(batch):

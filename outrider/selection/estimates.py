@@ -45,7 +45,7 @@ from outrider.contracts.verifying import AcceptanceRule, target_rule
 from outrider.link.latency import down_s, up_s
 from outrider.protocols.payload import expected_support, order_bits
 from outrider.protocols.registry import PROTOCOLS, answer_bits
-from outrider.selection.acceptance import AcceptanceView, rule_row
+from outrider.selection.acceptance_view import AcceptanceView, rule_row
 from outrider.selection.load import verifier_load
 from outrider.selection.plans import PlanSet
 from outrider.selection.situation import DrafterView, Estimate, RoundSituation, round_terms

@@ -15,7 +15,7 @@ from outrider.contracts.link import Csi
 from outrider.contracts.requests import ProtocolName, SamplingParams
 from outrider.protocols.protocol import RoundTerms
 from outrider.protocols.registry import PROTOCOLS
-from outrider.selection.acceptance import AcceptanceView
+from outrider.selection.acceptance_view import AcceptanceView
 from outrider.selection.arms import DRAFT, Arm
 from outrider.selection.load import VerifierLoad
 
@@ -30,6 +30,7 @@ class DrafterView:
     node_share: float = 0.1  # what each further node of a tree's layer adds to the step that computes it, in steps
     hidden_width: int = 0  # of its model's hidden states, where somebody can judge them
     stops: bool = False  # whether it may end a chain before it is as long as ordered
+    logs: bool = False  # whether it logs what became of its chains
     by_price: bool = False  # whether it does so by the price in an order
 
 

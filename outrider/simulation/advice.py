@@ -148,19 +148,19 @@ def lines(advice: Advice, rule: Rule) -> list[str]:
     one = f"One server like this is enough for your {devices}: they are {room}"
     said.append(one if servers == 1 else f"Your {devices} need {servers} servers like this one, filled alike")
     if (end := found.broken_by) is not None:
-        slow = f"class {end.late_class} is late in {end.late_share:.0%} of its responses"
+        slow = f"of class {end.unkept_class} {end.unkept_share:.0%} are late or refused ({end.refused_share:.0%} refused)"
         wait = f"first tokens are waited for {end.first_token_p99_s:.1f} s (p99; at most {rule.first_token_s:g} s)"
-        said.append(f"What ends it, at {end.devices} devices: {slow if end.late_class else wait}{_cure(advice, found)}")
+        said.append(f"What ends it, at {end.devices} devices: {slow if end.unkept_class else wait}{_cure(advice, found)}")
     return said
 
 
 def _verdict(advice: Advice) -> str:
     ours, theirs = advice.drafting.served, advice.alone.served
-    pairs = zip(advice.mix.groups, advice.drafts, advice.alone_tokens_per_s, strict=True)
-    speeds = "; ".join(
-        f"one {group.name} alone gets {draft.tokens_per_s_alone:.1f} tokens/s with drafts, {speed:.1f} without"
-        for group, draft, speed in pairs
-    )
+    alone: dict[str, list[str]] = {}
+    for group, draft, speed in zip(advice.mix.groups, advice.drafts, advice.alone_tokens_per_s, strict=True):
+        gets = f"alone gets {draft.tokens_per_s_alone:.1f} tokens/s with drafts, {speed:.1f} without"
+        alone.setdefault(gets, []).append(group.name)
+    speeds = "; ".join(f"one device of {', '.join(names)} {gets}" for gets, names in alone.items())
     drafts = advice.better is advice.drafting
     if ours is None or theirs is None:
         return f"{'Draft' if drafts else 'Do not draft'}: {speeds}"

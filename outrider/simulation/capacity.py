@@ -28,6 +28,9 @@ def capacity(
     most_devices: int,
     first_guess: int = 16,
     resolution: float = 0.0,
+    first_step: float = _FIRST_STEP,
+    *,
+    look_beyond: bool = True,
 ) -> Capacity:
     """Search the largest number of devices.
 
@@ -37,12 +40,14 @@ def capacity(
         most_devices: not to be exceeded.
         first_guess: where to begin: a good one saves runs, a bad one costs some.
         resolution: stop when the number is known to within this share of it; 0 finds it exactly.
+        first_step: away from the guess, as a factor: small where the guess is good.
+        look_beyond: whether to try counts behind what bisection found; it costs two runs at least.
     """
     search = _Search(violation_rate, eps, most_devices)
-    search.bracket(min(max(first_guess, 1), most_devices))
+    search.bracket(min(max(first_guess, 1), most_devices), first_step)
     while True:
         search.bisect(resolution)
-        if not search.look_beyond():
+        if not look_beyond or not search.look_beyond():
             return Capacity(search.held, tuple(sorted(search.tried.items())), bounded=search.held >= most_devices)
 
 
@@ -54,15 +59,15 @@ class _Search:
         self.held, self.broken = 0, most_devices + 1
         self._violation_rate, self._eps, self._most = violation_rate, eps, most_devices
 
-    def bracket(self, guess: int) -> None:
+    def bracket(self, guess: int, first_step: float) -> None:
         """Step away from a guess, in growing steps, until both sides are known."""
-        factor = _FIRST_STEP
+        factor = first_step
         while self._try(guess):
             if self.held >= self._most:
                 return
             guess = min(max(guess + 1, int(guess * factor)), self._most)
             factor **= 1.5
-        factor = _FIRST_STEP
+        factor = first_step
         while self.held == 0 and self.broken > 1:
             self._try(max(1, int(self.broken / factor)))
             factor **= 1.5

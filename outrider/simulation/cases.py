@@ -14,7 +14,7 @@ from outrider.simulation.settings import ABLATION, Costs, Variant, preset
 
 _A100 = HARDWARE["a100-80gb"]
 _DRAFTER = RooflineCostModel(MODELS["qwen3-1.7b"], _A100)  # colocated: nobody has published its cost
-_MIXED_VARIANTS = (Variant.KV, Variant.WISP, Variant.SCHEDULER, Variant.CHAINS)
+_MIXED_VARIANTS = (Variant.KV, Variant.WISP, Variant.WISP_FAIR, Variant.SCHEDULER, Variant.CHAINS)
 _WITHOUT_LIMIT = 100_000_000
 
 
@@ -54,7 +54,15 @@ class CapacityFigures:
 def cases(profile: Path | None, *, quick: bool) -> list[Case]:
     """All of them, WISP's published coefficients first."""
     settings = preset("wisp_table_2")
-    compared = (Variant.SLED, Variant.KV, Variant.CHAINS, Variant.TREES, Variant.WISP, Variant.CENTRALIZED)
+    compared = (
+        Variant.SLED,
+        Variant.KV,
+        Variant.CHAINS,
+        Variant.TREES,
+        Variant.WISP,
+        Variant.WISP_FAIR,
+        Variant.CENTRALIZED,
+    )
     roofline = RooflineCostModel(MODELS["qwen3-32b"], _A100)
     own, source = DEFAULT_COST_MODEL, "the built-in model of the embedded pair on one CPU core; no profile was given"
     if profile is not None:
@@ -66,7 +74,7 @@ def cases(profile: Path | None, *, quick: bool) -> list[Case]:
             settings,
             Costs(TABLE_12, _DRAFTER),
             (8.0,) if quick else SPEEDS_TOKENS_PER_S,
-            (*ABLATION, Variant.WISP, Variant.PREDICTOR, Variant.CENTRALIZED, Variant.COLOCATED),
+            (*ABLATION, Variant.WISP, Variant.WISP_FAIR, Variant.PREDICTOR, Variant.CENTRALIZED, Variant.COLOCATED),
         ),
         Case(
             "table 12, memory free",
@@ -74,7 +82,7 @@ def cases(profile: Path | None, *, quick: bool) -> list[Case]:
             replace(settings, kv_tokens=_WITHOUT_LIMIT),
             Costs(TABLE_12, _DRAFTER),
             (8.0,),
-            (*ABLATION, Variant.WISP, Variant.PREDICTOR, Variant.CENTRALIZED),
+            (*ABLATION, Variant.WISP, Variant.WISP_FAIR, Variant.PREDICTOR, Variant.CENTRALIZED),
         ),
         Case(
             "roofline",

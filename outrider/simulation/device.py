@@ -16,6 +16,11 @@ def device_name(number: int) -> str:
     return f"device_{number:06d}"
 
 
+def device_number(name: str) -> int:
+    """The other way round."""
+    return int(name.removeprefix("device_"))
+
+
 @dataclass(slots=True, eq=False)
 class SimulatedDevice:
     """Mutable state of one device; times on the virtual clock."""

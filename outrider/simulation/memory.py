@@ -1,67 +1,144 @@
-"""The verifier's KV memory: whole sequences, the least recently used evicted first. Pure bookkeeping."""
+"""The verifier's KV memory, and the host's behind it: who has how much of it, by the engines' own rule. Pure bookkeeping.
+
+Sequences give up whole blocks, from their ends (``outrider.scheduling.residency``). With host memory, what is given up
+is copied there, each full block once, and copied back as far as it continues what is resident.
+"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+from outrider.scheduling.residency import first_to_go
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """One sequence's. ``on_host`` has a bit for each of its blocks that is in host memory."""
+
+    number: int
+    due_at_s: float = inf
+    last_used: int = 0
+    tokens: int = 0  # leading positions that are resident
+    on_host: int = 0
+
+
+@dataclass(slots=True)
+class Swapped:
+    """Blocks copied to host memory and back."""
+
+    out_blocks: int = 0
+    in_blocks: int = 0
 
 
 class KvMemory:
     """How many leading positions of each sequence are resident. Sequences are numbers."""
 
-    def __init__(self, blocks: int | None, block_tokens: int) -> None:
-        """``blocks`` of ``block_tokens`` positions each; None is no limit."""
-        self._free, self._block_tokens = blocks, block_tokens
-        self._resident: dict[int, int] = {}  # positions, the least recently used sequence first
-        self._evicted: list[int] = []
+    def __init__(self, blocks: int | None, block_tokens: int, host_blocks: int = 0) -> None:
+        """``blocks`` of ``block_tokens`` positions each; None is no limit. ``host_blocks`` of them are in host memory."""
+        self._free, self._block_tokens, self._host_free = blocks, block_tokens, host_blocks
+        self._held: dict[int, Held] = {}
+        self._evicted: dict[int, None] = {}
+        self._swapped = Swapped()
+        self._uses = 0
 
     def resident_tokens(self, sequence: int) -> int:
-        """Leading positions of it that need no computing."""
-        return self._resident.get(sequence, 0)
+        """Leading positions of it that need no computing, those included that can be copied back."""
+        held = self._held.get(sequence)
+        if held is None:
+            return 0
+        return held.tokens + self._block_tokens * self._restorable(held) if held.on_host else held.tokens
+
+    def due(self, sequence: int, at_s: float) -> None:
+        """When its response falls behind its promise; infinity where nothing is owed."""
+        self._of(sequence).due_at_s = at_s
 
     def hold(self, sequence: int, tokens: int, batch: Sequence[int]) -> bool:
         """Make room for so many positions; False if there is none without those that are before it in the batch.
 
-        Evicted first are sequences outside the batch; then the batch's own, from its end.
+        What is on the host is copied back. Evicted first are sequences outside the batch; then the batch's own, from
+        its end.
         """
-        held = self._resident.pop(sequence, 0)
+        held = self._of(sequence)
+        restored = self._restorable(held) if held.on_host else 0
         if self._free is not None:
-            lacking = self._blocks(tokens) - self._blocks(held)
+            lacking = self._blocks(tokens) - self._blocks(held.tokens)
             if lacking > self._free and not self._evict(lacking, sequence, batch):
-                self._resident[sequence] = held
                 return False
             self._free -= lacking
-        self._resident[sequence] = tokens
+        self._uses += 1
+        held.last_used = self._uses
+        self._swapped.in_blocks += restored
+        held.tokens = tokens
         return True
 
     def shrink(self, sequence: int, tokens: int) -> None:
         """Forget positions behind the first ``tokens``; its place among the recently used stays."""
-        held = self._resident.get(sequence)
-        if held is not None and tokens < held:
-            if self._free is not None:
-                self._free += self._blocks(held) - self._blocks(tokens)
-            self._resident[sequence] = tokens
+        held = self._held.get(sequence)
+        if held is not None and tokens < held.tokens:
+            self._cut(held, tokens)
 
     def drop(self, sequence: int) -> None:
         """Forget a sequence."""
-        held = self._resident.pop(sequence, 0)
-        if self._free is not None:
-            self._free += self._blocks(held)
+        held = self._held.pop(sequence, None)
+        if held is not None:
+            self._cut(held, 0)
+            self._host_free += held.on_host.bit_count()
 
     def taken_evicted(self) -> list[int]:
-        """Sequences evicted since this was asked last."""
-        evicted, self._evicted = self._evicted, []
-        return evicted
+        """Sequences that lost KV since this was asked last."""
+        evicted, self._evicted = self._evicted, {}
+        return list(evicted)
+
+    def taken_swapped(self) -> Swapped:
+        """What was copied since this was asked last."""
+        swapped, self._swapped = self._swapped, Swapped()
+        return swapped
+
+    def _of(self, sequence: int) -> Held:
+        held = self._held.get(sequence)
+        if held is None:
+            held = self._held[sequence] = Held(sequence)
+        return held
+
+    def _restorable(self, held: Held) -> int:
+        """Blocks on the host that continue what is resident; none where that ends within a block."""
+        if held.tokens % self._block_tokens:
+            return 0
+        behind = held.on_host >> (held.tokens // self._block_tokens)
+        return ((behind + 1) & ~behind).bit_length() - 1
+
+    def _cut(self, held: Held, tokens: int) -> None:
+        if self._free is not None:
+            self._free += self._blocks(held.tokens) - self._blocks(tokens)
+        held.tokens = tokens
 
     def _evict(self, lacking: int, sequence: int, batch: Sequence[int]) -> bool:
         assert self._free is not None
         members = set(batch)
-        behind = batch[batch.index(sequence) + 1 :]
-        victims = [other for other in self._resident if other not in members]
-        victims += [other for other in reversed(behind) if other in self._resident]
-        for victim in victims:
-            self.drop(victim)
-            self._evicted.append(victim)
-            if lacking <= self._free:
-                return True
-        return False
+        outside = [held for held in self._held.values() if held.tokens and held.number not in members]
+        while lacking > self._free and (victim := first_to_go(outside)) is not None:
+            self._give_up(victim, lacking - self._free)
+            if not victim.tokens:
+                outside.remove(victim)
+        behind = [self._held[other] for other in batch[batch.index(sequence) + 1 :] if other in self._held]
+        while lacking > self._free and behind:
+            if (last := behind.pop()).tokens:
+                self._give_up(last, lacking - self._free)
+        return lacking <= self._free
+
+    def _give_up(self, held: Held, blocks: int) -> None:
+        """Take so many blocks from a sequence's end, or all it has; full ones are copied to the host as far as it holds them."""
+        full = held.tokens // self._block_tokens
+        kept = max(0, self._blocks(held.tokens) - blocks)
+        leaving = ((1 << full) - 1) >> kept << kept & ~held.on_host
+        while leaving and self._host_free:
+            lowest = leaving & -leaving
+            held.on_host |= lowest
+            leaving ^= lowest
+            self._host_free -= 1
+            self._swapped.out_blocks += 1
+        self._evicted[held.number] = None
+        self._cut(held, kept * self._block_tokens)
 
     def _blocks(self, tokens: int) -> int:
         return -(-tokens // self._block_tokens)

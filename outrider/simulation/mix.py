@@ -1,8 +1,8 @@
 """How many devices of a mix one server keeps its promises to: by simulation, several seeds, with drafts or without.
 
 A mix is kept in proportion: of 200 devices of a mix of 30 and 10 there are 150 and 50. A promise is kept if in every
-promised class at most a share epsilon of the responses is slower than promised, and at most one first token in a
-hundred comes later than ``Rule.first_token_s``; the same rule holds with drafts and without.
+promised class at most a share epsilon of the responses is slower than promised or refused by admission, and at most
+one first token in a hundred comes later than ``Rule.first_token_s``; the same rule holds with drafts and without.
 
 A run is long enough to be late in: whoever is behind by its end counts, responses last as long as they may at the
 promised speed, and after a warm-up as long as one of them it goes on for one and a half, with few devices for six.
@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import floor
 
+from outrider.admission.decisions import ClassAdmission
 from outrider.simulation.capacity import capacity
 from outrider.simulation.planning import mean_tokens
 from outrider.simulation.results import SimulationResults
 from outrider.simulation.run import simulate
 from outrider.simulation.scenario import DeviceGroup, Scenario, System, VerifierModel
-from outrider.simulation.settings import admitted
+from outrider.simulation.settings import admission_of
 
 _WARMUP_RESPONSES, _LEAST_RESPONSES = 1.0, 1.5  # of a device, at the promised speed
 _MOST_RESPONSES, _RESPONSES = 6.0, 100  # likewise at most, while all devices together ended fewer than so many
@@ -31,17 +32,18 @@ _MOST_ROUNDS = 250_000  # of a run: what a plan has time for
 class Rule:
     """When promises are kept."""
 
-    epsilon: float  # share of a class's responses that may be late
+    epsilon: float  # share of a class's responses that may be late or refused
     first_token_s: float = 5.0  # one response in a hundred may wait longer
 
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """What broke a promise: the class that is late most, or the wait for first tokens."""
+    """What broke a promise: the class that is kept least, or the wait for first tokens."""
 
     devices: int
-    late_class: str  # empty if first tokens came too late
-    late_share: float  # of that class, or of the worst one
+    unkept_class: str  # empty if first tokens came too late
+    unkept_share: float  # of that class's responses, or of the worst one's: late or refused
+    refused_share: float  # of these
     first_token_p99_s: float
 
 
@@ -110,7 +112,8 @@ class Mix:
                 system=System.OUTRIDER,
                 groups=staggered,
                 verifier=self.verifier,
-                max_active_responses=admitted(groups, self.verifier),
+                admission=admission_of(self.verifier),
+                plans_late=True,
                 duration_s=warmup_s + responses * response_s,
                 warmup_s=warmup_s,
                 seed=seed,
@@ -125,13 +128,19 @@ class Mix:
 
 
 def breaks(found: SimulationResults, rule: Rule, devices: int) -> Break | None:
-    """Whether a run broke a promise; None if all were kept."""
-    late = {one.slo.name: one.response_violation_rate for one in found.by_class() if one.slo.tokens_per_s}
-    worst = max(late, key=lambda name: late[name], default="")
-    waited_s, share = found.first_token_times.p99_s, late.get(worst, 0.0)
+    """Whether a run broke a promise; None if all were kept. A promise that was not given is none that was kept."""
+    refused = {} if found.admission is None else found.admission.classes
+    unkept = {}
+    for one in found.by_class():
+        if one.slo.tokens_per_s:
+            counts = refused.get(one.slo.name, ClassAdmission())
+            turned_away = counts.refused / max(counts.asked, 1)
+            unkept[one.slo.name] = 1.0 - (1.0 - turned_away) * (1.0 - one.response_violation_rate), turned_away
+    worst = max(unkept, key=lambda name: unkept[name], default="")
+    waited_s, (share, turned_away) = found.first_token_times.p99_s, unkept.get(worst, (0.0, 0.0))
     if share <= rule.epsilon and waited_s <= rule.first_token_s:
         return None
-    return Break(devices, worst if share > rule.epsilon else "", share, waited_s)
+    return Break(devices, worst if share > rule.epsilon else "", share, turned_away, waited_s)
 
 
 def served(broken: Callable[[int, int], Break | None], seeds: Sequence[int], guess: int, most: int) -> Served:

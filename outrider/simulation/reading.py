@@ -16,7 +16,7 @@ from outrider.documents.yaml_text import parse_yaml
 from outrider.scheduling.policy import BatchLimits
 from outrider.scheduling.registry import SCHEDULING
 from outrider.simulation.roofline import HARDWARE, MODELS, RooflineCostModel
-from outrider.simulation.scenario import DeviceGroup, Devices, Scenario, VerifierModel
+from outrider.simulation.scenario import DeviceGroup, Devices, Scenario, VerifierModel, host_memory
 from outrider.simulation.scenario_schema import CostConfig, DeviceGroupConfig, ScenarioFile, ServerConfig
 
 _ADAPTER = TypeAdapter(ScenarioFile)
@@ -97,6 +97,7 @@ def _verifier(config: ServerConfig) -> VerifierModel:
         if kv_tokens < config.kv_block_tokens:
             needed = "a GPU whose memory holds the model's weights and some KV"
             raise ConfigError("server.cost.roofline.gpu", needed, cost_model.hardware.name)
+    host = config.host
     return VerifierModel(
         cost_model=cost_model,
         limits=BatchLimits(
@@ -110,6 +111,11 @@ def _verifier(config: ServerConfig) -> VerifierModel:
         noise=config.noise,
         dispatch_s=config.dispatch_s,
         reply_s=config.reply_s,
+        host=None
+        if host is None
+        else host_memory(
+            cost_model, host.tokens, config.kv_block_tokens, host.kv_bytes_per_token, host.bytes_per_s
+        ),
     )
 
 

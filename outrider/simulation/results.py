@@ -16,6 +16,7 @@ Everything counts from the warm-up on: commits after it, the time between them, 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 
+from outrider.admission.decisions import AdmissionReport
 from outrider.contracts.slo import SloClass
 from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.policy import StopReason
@@ -28,6 +29,7 @@ class Counts:
 
     responses: int = 0  # that ended, or were going on at the end
     late_responses: int = 0  # of these
+    refused: int = 0  # times that a response was not let in; its device may have come back later
     rounds: int = 0  # committed, without first rounds; an open one that is late already counts
     late_queue_rounds: int = 0  # late for want of a place in a batch; ``late_compute_rounds``: as their batch took long
     late_compute_rounds: int = 0
@@ -86,8 +88,8 @@ class ClassResults(Counts):
 
     @property
     def response_violation_rate(self) -> float:
-        """Share of responses slower than promised."""
-        return _share(self.late_responses, self.responses)
+        """Share of responses slower than promised, or refused: each time a response was not let in is one asked for."""
+        return _share(self.late_responses + self.refused, self.responses + self.refused)
 
     @property
     def round_violation_rate(self) -> float:
@@ -175,12 +177,15 @@ class SimulationResults(RunResults):
     batches: int  # begun after the warm-up
     busy_s: float  # the verifier computed in that time
     predicted_s: float  # what its passes were predicted to take
-    evictions: int  # resident sequences dropped for want of memory
+    evictions: int  # times a sequence lost KV for want of memory
     recomputed_tokens: int  # positions computed again because of that, or because no KV is kept
     plane: tuple[PlanePoint, ...]  # a sample, evenly spread over the run
     batch_log: tuple[BatchEntry, ...]  # every batch of the whole run, if the scenario asks for it
     simulated_rounds: int
     regime: RegimeReport | None = None  # at the end
+    swapped_out_blocks: int = 0  # of KV copied to host memory for want of memory; ``swapped_in_blocks`` back
+    swapped_in_blocks: int = 0
+    admission: AdmissionReport | None = None  # likewise
 
     @property
     def goodput_tokens_per_s(self) -> float:

@@ -1,21 +1,24 @@
 """The event loop: devices, links and verifier under a virtual clock. Deterministic."""
 
-from collections import deque
 from heapq import heappop, heappush
 from math import inf
 
+from outrider.admission.admission import Admission
+from outrider.admission.decisions import Asked, Refused
+from outrider.admission.rounds import MeasuredRounds
+from outrider.admission.rules import AdmissionRules
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.link import Direction
 from outrider.link.emulator import LinkEmulator
 from outrider.rounds.account import RoundAccount
 from outrider.rounds.load import PresentLoad
 from outrider.scheduling.attribution import round_is_late
-from outrider.scheduling.ledger import Ledger
+from outrider.scheduling.ledger import FIRST_TOKEN_S, Ledger
 from outrider.selection.arms import ARMS, DRAFT, Arm
 from outrider.selection.regime import Regime
-from outrider.simulation.chance import link_seed
+from outrider.simulation.chance import link_seed, uniforms
 from outrider.simulation.chosen_rounds import ChoosingDevice, GroupChoices
-from outrider.simulation.device import SimulatedDevice
+from outrider.simulation.device import SimulatedDevice, device_number
 from outrider.simulation.device_account import DeviceAccount
 from outrider.simulation.drafted_rounds import NO_DRAFT, GroupDrafts, ModelledDevice, Workload
 from outrider.simulation.results import DeviceResults, SimulationResults
@@ -27,9 +30,13 @@ from outrider.simulation.systems import SystemRules, rules_of
 from outrider.simulation.tally import RunTally, percentiles
 from outrider.wire.envelope import MAX_NODES
 
-_ASK, _ARRIVE, _GIVE, _END, _TOLD = range(5)
-_Subject = SimulatedDevice | Given | Step
+_ASK, _ARRIVE, _GIVE, _END, _TOLD, _PLAN, _DECIDE = range(7)
+_JUST_BEFORE_S = 1e-6  # what reaches the verifier with a step's end is too late for the next
+_Subject = SimulatedDevice | Given | Step | None
 _FIRST_TOKEN_GRACE_S = 5.0  # a device that waits longer for a first token is late from then on
+_DECIDED_EVERY_S = 1.0  # while anybody waits, as a coordinator's beat
+_RETRIES = 7  # purpose of chance
+_RETRY_SPREAD = 0.5  # of the time after which a device is told to try again, either way
 
 
 def simulate(scenario: Scenario) -> SimulationResults:
@@ -49,7 +56,10 @@ def simulate(scenario: Scenario) -> SimulationResults:
         load,
         regime,
         duration_s=scenario.duration_s,
-        max_active_responses=scenario.max_active_responses,
+        first_token_s=scenario.first_token_s,
+        plans_late=scenario.plans_late,
+        admission=scenario.admission,
+        seed=scenario.seed,
     )
     loop.run()
     return loop.results(scenario.name, scenario.system, scenario.seed)
@@ -97,15 +107,27 @@ class EventLoop:
         regime: Regime | None = None,
         *,
         duration_s: float = inf,
-        max_active_responses: int | None = None,
+        first_token_s: float = FIRST_TOKEN_S,
+        plans_late: bool = False,
+        admission: AdmissionRules | None = None,
+        seed: int = 0,
     ) -> None:
-        """Everybody is about to ask for a first response; nobody measures a ``load`` or ``regime`` of None."""
+        """Everybody is about to ask for a first response; nobody measures a ``load`` or ``regime`` of None.
+
+        Without ``admission`` every response is begun as soon as it is asked for.
+        """
         self._devices, self._server, self._tally, self._load = devices, server, tally, load or PresentLoad()
         self._regime = regime
         self._duration_s, self._warmup_s = duration_s, tally.warmup_s
         self._events: list[tuple[float, int, int, _Subject]] = []
-        self._queued: deque[SimulatedDevice] = deque()
-        self._active, self._max_active = 0, max_active_responses or len(devices)
+        self._first_token_s = first_token_s
+        self._plans_late, self._plan_at_s = plans_late, 0.0  # until then the next plan is put off
+        self._seed, self._rounds = seed, MeasuredRounds()
+        self._admission = None if admission is None else Admission(admission)
+        self._asking: dict[str, SimulatedDevice] = {}  # not begun yet; told nothing of them until then
+        self._suspended: dict[str, SimulatedDevice] = {}
+        self._halted: set[str] = set()  # of these, who would have begun a round
+        self._decides_at_s = inf
         self._sequence = 0
         self._end_s = 0.0
 
@@ -125,20 +147,18 @@ class EventLoop:
                 self._server.give(subject)
             elif kind == _END:
                 assert isinstance(subject, Step)
-                self._server.ended(subject)
-                if self._server.reply_s > 0.0:
-                    self._at(now_s + self._server.reply_s, _TOLD, subject)
-                else:
-                    self._told(subject, now_s)
+                self._ended(subject, now_s)
             elif kind == _TOLD:
                 assert isinstance(subject, Step)
                 self._told(subject, now_s)
             elif kind == _ASK:
                 assert isinstance(subject, SimulatedDevice)
-                ledger = Ledger(subject.account.tokens_per_s)
+                promised = subject.account.tokens_per_s
+                ledger = Ledger(promised, now_s + self._first_token_s if promised else inf)
                 subject.ask(now_s, RoundAccount(ledger, self._server.deadlines, self._tally.spikes))
-                self._queued.append(subject)
-                self._admit(now_s)
+                self._ask(subject, now_s)
+            elif kind == _DECIDE:
+                self._decide(now_s)
             self._serve(now_s)
         if events:
             self._end_s = duration_s
@@ -165,16 +185,21 @@ class EventLoop:
             first_token_times=percentiles(tally.first_token_s),
             evictions=tally.evictions,
             recomputed_tokens=tally.recomputed_tokens,
+            swapped_out_blocks=tally.swapped_out_blocks,
+            swapped_in_blocks=tally.swapped_in_blocks,
             plane=tuple(tally.plane),
             batch_log=tuple(tally.log),
             simulated_rounds=tally.rounds,
             regime=None if self._regime is None else self._regime.report(end_s),
+            admission=None if self._admission is None else self._admission.report(),
         )
 
     def _serve(self, now_s: float) -> None:
         """Have the verifier step if there is anything to do, and tell it who joins."""
         if self._server.dispatch_s > 0.0:
             self._step(now_s)
+        if now_s < self._plan_at_s:
+            return
         given = self._server.let_in(now_s)
         if given is not None:
             later_s = given.hold_s or self._server.dispatch_s
@@ -189,7 +214,18 @@ class EventLoop:
         step = self._server.step(now_s)
         if step is not None:
             self._tally.step(step)
-            self._at(step.entry.ends_at_s, _END, step)
+            ends_at_s = step.entry.ends_at_s
+            self._at(ends_at_s, _END, step)
+            if self._plans_late:
+                self._plan_at_s = max(now_s, ends_at_s - self._server.dispatch_s - _JUST_BEFORE_S)
+                self._at(self._plan_at_s, _PLAN, step)
+
+    def _ended(self, step: Step, now_s: float) -> None:
+        self._server.ended(step)
+        if self._server.reply_s > 0.0:
+            self._at(now_s + self._server.reply_s, _TOLD, step)
+        else:
+            self._told(step, now_s)
 
     def _told(self, step: Step, now_s: float) -> None:
         self._load.batch(len(step.members), self._arm, step.entry.took_s)
@@ -212,6 +248,8 @@ class EventLoop:
             device.account.round_committed(tokens, now_s, measured=measured)
             if measured:
                 self._tally.round(device, now_s)
+            away_s = now_s - device.began_at_s - device.queue_s - device.verify_s
+            self._rounds.round(device.own_rows, tokens, away_s, device.arm)
         if not device.follows:
             other_s = now_s - device.arrived_at_s - device.queue_s - device.verify_s
             self._load.round(device.queue_s, other_s, device.arm)
@@ -226,9 +264,12 @@ class EventLoop:
         if self._regime is not None:
             self._regime.ended(device.name, now_s)
         device.account.end_response(measured=measured)
-        self._server.memory.drop(device.number)
-        self._active -= 1
-        self._admit(now_s)
+        self._server.over(device)
+        if self._admission is not None:
+            kept = device.promised.kept
+            self._suspended.pop(device.name, None)
+            self._admission.ends(device.name, now_s, device.committed, kept=kept)
+            self._decide(now_s)
         self._ask_next(device, now_s)
 
     @property
@@ -247,15 +288,50 @@ class EventLoop:
         late = round_is_late(promised, tokens, round_s) if promised else None
         self._regime.round(device.name, tokens, round_s, now_s, late=late)
 
-    def _admit(self, now_s: float) -> None:
-        """Begin responses that were asked for, as far as there is room."""
-        while self._queued and self._active < self._max_active:
-            self._active += 1
-            device = self._queued.popleft()
-            device.arrived_at_s = now_s
-            if self._regime is not None:
-                self._regime.asked(device.name)
-            self._server.enqueue(device, now_s)
+    def _ask(self, device: SimulatedDevice, now_s: float) -> None:
+        """A response is asked for. How long it will be, admission is not told."""
+        if self._admission is None:
+            self._begin(device, now_s)
+            return
+        device.done = True  # it owes nothing until it is begun
+        self._asking[device.name] = device
+        self._admission.ask(Asked(device.name, (device.account.results.slo,), device.prompt_tokens, now_s))
+        self._decide(now_s)
+
+    def _begin(self, device: SimulatedDevice, now_s: float) -> None:
+        device.done = False
+        device.arrived_at_s = now_s
+        if self._regime is not None:
+            self._regime.asked(device.name)
+        self._server.enqueue(device, now_s)
+
+    def _decide(self, now_s: float) -> None:
+        """Have admission decide, and see to it that it does again while anybody waits."""
+        admission, asking = self._admission, self._asking
+        assert admission is not None
+        decisions = admission.decide(now_s, self._server.now(self._rounds.shape(self._arm)))
+        for admitted in decisions.admitted:
+            self._begin(asking.pop(admitted.name), now_s)
+        for refused in decisions.refused:
+            self._refuse(asking.pop(refused.name), refused, now_s)
+        for name in decisions.suspended:
+            self._suspended[name] = self._devices[device_number(name)]
+        for name in decisions.continued:
+            device = self._suspended.pop(name)
+            if name in self._halted:
+                self._halted.remove(name)
+                self._draft(device, now_s)
+        if admission.waiting and not now_s < self._decides_at_s < inf:
+            self._decides_at_s = min(admission.due_at_s, now_s + _DECIDED_EVERY_S)
+            self._at(self._decides_at_s, _DECIDE, None)
+
+    def _refuse(self, device: SimulatedDevice, refused: Refused, now_s: float) -> None:
+        """Its device tries again when it is told to, more or less."""
+        device.account.results.refused += now_s >= self._warmup_s
+        (share,) = uniforms(self._seed, device.number, device.round, _RETRIES, 1)
+        again_s = now_s + refused.retry_after_s * (1.0 + _RETRY_SPREAD * (2.0 * share - 1.0))
+        if again_s < device.span_s[1]:
+            self._at(again_s, _ASK, device)
 
     def _follow(self, device: SimulatedDevice, now_s: float) -> None:
         """The verifier makes the next round by itself; its leave is renewed as long as nothing is to be drafted."""
@@ -263,12 +339,16 @@ class EventLoop:
         device.begin_round(NO_DRAFT, now_s)
         device.follows = True
         remaining_tokens = device.output_tokens - device.committed
-        if not device.workload.stays_alone(device.committed, remaining_tokens, device.promised.promise(now_s)):
+        stays_alone = device.workload.stays_alone(device.committed, remaining_tokens, device.promised.promise(now_s))
+        if not stays_alone or device.name in self._suspended:
             device.alone_rounds = left
         self._server.follows(device, now_s, left)
 
     def _draft(self, device: SimulatedDevice, now_s: float) -> None:
         """Begin a round; what happens to it until it arrives depends on nothing else and is known at once."""
+        if device.name in self._suspended:
+            self._halted.add(device.name)
+            return
         remaining_tokens = device.output_tokens - device.committed
         device.arm = DRAFT if self._regime is None else self._regime.arm_of(device.name)
         draft = device.workload.draft(device.committed, remaining_tokens, device.promised.promise(now_s))

@@ -14,8 +14,9 @@ from typing import Annotated
 import pydantic.dataclasses
 from pydantic import ConfigDict, Field
 
+from outrider.admission.rules import AdmissionRules
 from outrider.config.schema import Name, PositiveNumber, Siblings, Window
-from outrider.contracts.cost import CostModel
+from outrider.contracts.cost import BatchWork, CostModel
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.requests import ProtocolName
@@ -23,8 +24,10 @@ from outrider.contracts.slo import BEST_EFFORT, SloClass
 from outrider.documents.names import NameIn
 from outrider.link.trace import LinkSource
 from outrider.protocols.registry import NO_TOKENS, PROTOCOLS
+from outrider.scheduling.ledger import FIRST_TOKEN_S
 from outrider.scheduling.policy import BatchLimits
 from outrider.scheduling.registry import Scheduling
+from outrider.scheduling.residency import SwapPrices
 from outrider.scheduling.steps import StepRules
 from outrider.selection.arms import ARMS
 from outrider.selection.regime import RegimeSettings
@@ -46,7 +49,8 @@ class System(StrEnum):
     SLED_KV = "sled_kv"  # the same with resident KV
     CENTRALIZED = "centralized"  # no drafts: continuous batching on the server
     COLOCATED = "colocated"  # draft and target model both on the server
-    WISP = "wisp"  # Algorithm 1, a deadline for each round
+    WISP = "wisp"  # Algorithm 1 as printed, a deadline for each round
+    WISP_FAIR = "wisp_fair"  # the same with doomed blocks as best effort and marginal utilities
     OUTRIDER = "outrider"  # slo_aware, deadlines from the ledger
 
 
@@ -104,6 +108,24 @@ class DeviceGroup(Devices):
 
 
 @dataclass(frozen=True, slots=True)
+class HostMemory:
+    """Where KV that is given up may be copied."""
+
+    blocks: int  # it holds
+    prices: SwapPrices
+
+
+def host_memory(
+    cost_model: CostModel, tokens: int, block_tokens: int, bytes_per_token: int, bytes_per_s: float
+) -> HostMemory:
+    """Of so many positions, each with so many bytes of KV, copied at this rate; computing it by the cost model."""
+    copied_s = block_tokens * bytes_per_token / bytes_per_s
+    alone_s = cost_model.predict_work_s(BatchWork())
+    computed_s = cost_model.predict_work_s(BatchWork(block_tokens, block_tokens**2)) - alone_s
+    return HostMemory(tokens // block_tokens, SwapPrices(copied_s, copied_s, computed_s))
+
+
+@dataclass(frozen=True, slots=True)
 class VerifierModel:
     """The server."""
 
@@ -115,6 +137,7 @@ class VerifierModel:
     noise: float = 0.0  # standard deviation of the logarithm of a pass's time; the median is the cost model's
     dispatch_s: float = 0.002  # from the decision on who is in its steps until the verifier knows
     reply_s: float = 0.0  # from a step's end until its tokens are committed
+    host: HostMemory | None = None  # for KV that is given up; None: it is computed again
 
     @property
     def planner(self) -> CostModel:
@@ -127,8 +150,11 @@ class Scenario:
     """One run.
 
     Attributes:
-        max_active_responses: made at once; who asks beyond that waits for its turn, first come first served, as the
-            service queues requests. None is no limit.
+        admission: who is let in, who waits and who is refused, as in the service; None begins whatever is asked for.
+        plans_late: once for each step, as late as it still counts, in place of at every arrival as the service does:
+            the same batches and many times as fast, but that drafts are cut by all who are in a step, not by those who
+            came before.
+        first_token_s: by when a first token is due, where a speed is promised.
 
     Raises:
         ParameterError: a seed below 0.
@@ -144,7 +170,9 @@ class Scenario:
     responses_per_device: int | None = None  # after so many a device is done; None goes on
     scheduling: Scheduling | None = None  # in place of the system's
     steps: StepRules | None = None  # in place of the system's: whether drafts are cut and passes held
-    max_active_responses: int | None = None
+    first_token_s: float = FIRST_TOKEN_S
+    plans_late: bool = False
+    admission: AdmissionRules | None = None
     keep_batch_log: bool = False  # whether results hold every batch
     regime: RegimeSettings | None = None  # of groups with a selection; None lets each of their rounds be chosen
     arms: tuple[str, ...] = MODELLED_ARMS  # of the regime

@@ -88,6 +88,15 @@ class CostConfig:
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
+class HostMemoryConfig:
+    """Host memory for KV that has to make room (``outrider.simulation.scenario.HostMemory``)."""
+
+    tokens: Tokens
+    kv_bytes_per_token: PositiveNumber
+    bytes_per_s: Annotated[float, Field(gt=0, le=1e15)]  # copied each way
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
 class ServerConfig:
     """The verifier (``outrider.simulation.scenario.VerifierModel``). Without ``kv_tokens`` memory has no limit.
 
@@ -97,6 +106,7 @@ class ServerConfig:
     cost: CostConfig
     draft_cost: CostConfig | None = None
     kv_tokens: Tokens | None = None
+    host: HostMemoryConfig | None = None
     kv_block_tokens: PositiveNumber = 16
     max_blocks: PositiveNumber = 512
     max_new_tokens: PositiveNumber = 8192

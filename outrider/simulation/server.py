@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import exp
 
+from outrider.admission.price import VerifierNow
+from outrider.admission.rounds import RoundShape
 from outrider.contracts.chunks import chunk_of, pass_costs
 from outrider.contracts.cost import BatchWork, VerifyCost
 from outrider.scheduling.ledger import DeadlineRule
@@ -16,7 +18,7 @@ from outrider.scheduling.policy import PendingVerification
 from outrider.scheduling.steps import StepPlanner
 from outrider.simulation.chance import normals
 from outrider.simulation.device import SimulatedDevice, device_name
-from outrider.simulation.memory import KvMemory
+from outrider.simulation.memory import KvMemory, Swapped
 from outrider.simulation.results import BatchEntry
 from outrider.simulation.scenario import VerifierModel
 from outrider.simulation.systems import SystemRules
@@ -49,6 +51,7 @@ class Step:
     going_on: set[int]  # devices whose next round follows by itself; known at its end
     recomputed_tokens: int
     evictions: int
+    swapped: Swapped
 
 
 class SimulatedServer:
@@ -60,7 +63,9 @@ class SimulatedServer:
         limits = model.limits
         self._limits = limits if rules.keeps_kv else replace(limits, prefill_chunk_tokens=_UNCHUNKED)
         self._planner = StepPlanner(rules.scheduling.policy, self._limits, rules.steps)
-        self.memory = KvMemory(limits.max_memory_blocks, model.kv_block_tokens)
+        host = model.host
+        host_blocks = host.blocks if host is not None and host.prices.copying_pays else 0
+        self.memory = KvMemory(limits.max_memory_blocks, model.kv_block_tokens, host_blocks)
         self.dispatch_s = 0.0 if rules.in_engine else model.dispatch_s
         self.reply_s = 0.0 if rules.in_engine else model.reply_s
         self._planned_at_s = 0.0
@@ -75,9 +80,16 @@ class SimulatedServer:
         """What blocks' deadlines come from."""
         return self._rules.scheduling.deadlines
 
+    def now(self, shape: RoundShape) -> VerifierNow:
+        """As admission sees it, where rounds are of such a shape."""
+        blocks, size = self._model.limits.max_memory_blocks, self._model.kv_block_tokens
+        return VerifierNow(self._model.planner, shape, None if blocks is None else blocks * size, size)
+
     def expects(self, device: SimulatedDevice, now_s: float) -> None:
         """A draft is ordered."""
         self._planner.expects(device.name, now_s + device.draft.away_s)
+        terms = device.promised.terms(device.began_at_s, device.draft.expected_tokens)
+        self.memory.due(device.number, terms.deadline_at_s)
         device.worth_above = self._planner.worth_above if device.draft.cut_as_ordered else None
 
     def enqueue(self, device: SimulatedDevice, now_s: float) -> None:
@@ -93,8 +105,14 @@ class SimulatedServer:
         if device.name not in self._within:
             device.alone_rounds = rounds_left
 
+    def over(self, device: SimulatedDevice) -> None:
+        """Its response is."""
+        self.memory.drop(device.number)
+        self._planner.over(device.name)
+
     def _asks(self, device: SimulatedDevice, now_s: float) -> None:
         terms = device.promised.terms(device.began_at_s, device.draft.expected_tokens)
+        self.memory.due(device.number, terms.deadline_at_s)
         total = device.total_tokens
         resident = min(total - 1, self.memory.resident_tokens(device.number))
         device.verification = PendingVerification(
@@ -109,6 +127,7 @@ class SimulatedServer:
             before_s=0.0 if device.first_at_s is None else now_s - device.began_at_s,
             survivals=device.draft.survivals,
             worth_above=device.worth_above,
+            prefix_tokens=max(0, total - resident - device.own_rows),
         )
 
     def let_in(self, now_s: float) -> Given | None:
@@ -147,12 +166,13 @@ class SimulatedServer:
             device.queue_s += now_s - device.queued_at_s
         numbers = tuple((device.number, device.round + device.ahead) for device in members)
         work, remaining, recomputed = self._compute(members)
-        evictions = self._correct_evicted()
-        took_s = (self._model.cost_model.predict_work_s(work) + self._drafting_s(members)) * self._noise_factor()
+        evictions, swapped = self._correct_evicted(), self.memory.taken_swapped()
+        took_s = self._model.cost_model.predict_work_s(work) + self._drafting_s(members) + self._copying_s(swapped)
+        took_s *= self._noise_factor()
         new, cached = work.new_tokens, work.cached_tokens
         reason = self._planner.reason
         entry = BatchEntry(self._planned_at_s, now_s, took_s, predicted_s, numbers, new, cached, reason)
-        return Step(entry, members, remaining, set(), recomputed, evictions)
+        return Step(entry, members, remaining, set(), recomputed, evictions, swapped)
 
     def ended(self, step: Step) -> None:
         """The verifier is done with a step; who is not finished or goes on by itself is in the next one."""
@@ -192,10 +212,12 @@ class SimulatedServer:
         new = interactions = cached = recomputed = 0
         remaining, computed = [], []
         for device in members:
-            total, resident = device.total_tokens, memory.resident_tokens(device.number)
-            fits = memory.hold(device.number, total, numbers)
+            total = device.total_tokens
+            resident = min(total - 1, memory.resident_tokens(device.number))
             lacking = total - resident
-            taken, counted = chunk_of(lacking, device.own_rows, chunk_left) if fits else (0, 0)
+            taken, counted = chunk_of(lacking, device.own_rows, chunk_left)
+            if taken and not memory.hold(device.number, resident + taken, numbers):
+                taken = counted = 0
             chunk_left -= counted
             if taken:
                 new += taken
@@ -223,7 +245,8 @@ class SimulatedServer:
 
     def _set_cost(self, device: SimulatedDevice, cost: VerifyCost) -> None:
         assert device.verification is not None
-        device.verification = replace(device.verification, cost=cost)
+        prefix = max(0, cost.new_tokens - device.own_rows)
+        device.verification = replace(device.verification, cost=cost, prefix_tokens=prefix)
 
     def _drafting_s(self, members: Sequence[SimulatedDevice]) -> float:
         """Passes of the draft model in the batch's own time: one for each depth, over all that draft so deep."""
@@ -239,6 +262,11 @@ class SimulatedServer:
                     work = work.plus(VerifyCost(-(-draft.nodes // draft.depth), device.position + depth))
             seconds += model.predict_work_s(work)
         return seconds
+
+    def _copying_s(self, swapped: Swapped) -> float:
+        """What copies to host memory and back add to a pass, which waits for them."""
+        host = self._model.host
+        return 0.0 if host is None else swapped.out_blocks * host.prices.out_s + swapped.in_blocks * host.prices.in_s
 
     def _noise_factor(self) -> float:
         """What one pass takes over what it should."""

@@ -8,12 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from importlib.resources import files
-from math import sqrt
-from statistics import fmean, pvariance
 from types import MappingProxyType
 
 import yaml
 
+from outrider.admission.rules import AdmissionRules
 from outrider.contracts.cost import CostModel
 from outrider.contracts.slo import SloClass
 from outrider.link.profiles import LinkProfile
@@ -22,11 +21,9 @@ from outrider.selection.yields import expected_tokens
 from outrider.simulation.acceptance_models import Predictor
 from outrider.simulation.lengths import Lengths
 from outrider.simulation.planning import Draft, best_draft, chains, trees
-from outrider.simulation.scenario import DeviceGroup, Scenario, System, VerifierModel
+from outrider.simulation.scenario import DeviceGroup, Scenario, System, VerifierModel, host_memory
 
 _KV_BLOCK_TOKENS = 16
-_SPARE_DEVIATIONS = 1.0
-_QUANTILES = 100
 _PRESETS = files("outrider.simulation").joinpath("presets")
 
 
@@ -54,6 +51,9 @@ class Settings:
     max_blocks: int = 512  # of a batch; ``max_new_tokens`` positions it computes, ``prefill_chunk_tokens`` of prompts
     max_new_tokens: int = 8192
     prefill_chunk_tokens: int = 1024
+    host_kv_tokens: int = 0  # positions whose KV the server's host memory holds, ``kv_bytes_per_token`` each
+    kv_bytes_per_token: int = 262_144  # of Qwen3-32B in bfloat16
+    host_bytes_per_s: float = 25e9  # copied each way: a PCIe 4 link of 16 lanes
     overhead_s: float = 0.002  # from a decision on a batch to its begin on an idle verifier
     first_token_s: float = 5.0
 
@@ -72,7 +72,8 @@ class Variant(StrEnum):
     ADMISSION = "+ admission"
     CHAINS = "+ window"
     TREES = "+ trees"
-    WISP = "wisp"
+    WISP = "wisp"  # Algorithm 1 as printed; the flagged token is sent
+    WISP_FAIR = "wisp, fair"  # doomed blocks best effort, marginal utilities; the flagged token is withheld (eq. 25)
     PREDICTOR = "fcfs, predictor"
     CENTRALIZED = "centralized"
     COLOCATED = "colocated"
@@ -90,6 +91,7 @@ _SYSTEMS: Mapping[Variant, System] = MappingProxyType(
         Variant.CHAINS: System.OUTRIDER,
         Variant.TREES: System.OUTRIDER,
         Variant.WISP: System.WISP,
+        Variant.WISP_FAIR: System.WISP_FAIR,
         Variant.PREDICTOR: System.SLED_KV,
         Variant.CENTRALIZED: System.CENTRALIZED,
         Variant.COLOCATED: System.COLOCATED,
@@ -112,12 +114,15 @@ def verifier_of(settings: Settings, costs: Costs) -> VerifierModel:
     """The server of an experiment."""
     blocks = max(1, settings.kv_tokens // _KV_BLOCK_TOKENS)
     limits = BatchLimits(settings.max_blocks, settings.max_new_tokens, settings.prefill_chunk_tokens, blocks)
+    host_bytes = settings.kv_bytes_per_token, settings.host_bytes_per_s
+    host = host_memory(costs.target, settings.host_kv_tokens, _KV_BLOCK_TOKENS, *host_bytes)
     return VerifierModel(
         cost_model=costs.target,
         limits=limits,
         kv_block_tokens=_KV_BLOCK_TOKENS,
         draft_cost_model=costs.drafter,
         dispatch_s=settings.overhead_s,
+        host=host if host.blocks else None,
     )
 
 
@@ -141,6 +146,8 @@ def group_of(settings: Settings, slo: SloClass, count: int) -> DeviceGroup:
 
 def drafted_by(variant: Variant, group: DeviceGroup, verifier: VerifierModel) -> DeviceGroup:
     """The group with what a system lets its devices draft: WISP's predictor, or the draft that serves most of them."""
+    if variant is Variant.WISP_FAIR:
+        return replace(group, predictor=Predictor(sends_flagged=False))
     if variant in {Variant.WISP, Variant.PREDICTOR}:
         return replace(group, predictor=Predictor())
     if variant not in _CANDIDATES:
@@ -179,33 +186,14 @@ def scenario_of(
         duration_s=warmup_s + responses * response_s,
         seed=seed,
         warmup_s=warmup_s,
-        max_active_responses=admitted(groups, verifier) if variant in _ADMITTING else None,
+        plans_late=True,
+        admission=admission_of(verifier) if variant in _ADMITTING else None,
     )
 
 
-def admitted(groups: Sequence[DeviceGroup], verifier: VerifierModel) -> int | None:
-    """Responses to make at once: as many as fit into KV memory nearly always; None without a limit.
-
-    The KV of n of them is taken as normal: n means and ``_SPARE_DEVIATIONS`` times sqrt(n) deviations are to fit, with
-    half a block each for what rounding up takes. Uniform lengths; a response is at any point of its output.
-    """
-    blocks = verifier.limits.max_memory_blocks
-    if blocks is None:
-        return None
-    each = [(group.count, *_context(group)) for group in groups]
-    devices = sum(count for count, _, _ in each)
-    mean = sum(count * tokens for count, tokens, _ in each) / devices + verifier.kv_block_tokens / 2
-    deviation = sqrt(sum(count * variance for count, _, variance in each) / devices)
-    root = sqrt((_SPARE_DEVIATIONS * deviation) ** 2 + 4.0 * mean * blocks * verifier.kv_block_tokens)
-    return max(1, int(((root - _SPARE_DEVIATIONS * deviation) / (2.0 * mean)) ** 2))
-
-
-def _context(group: DeviceGroup) -> tuple[float, float]:
-    """Mean and variance of a response's positions at a random moment, by quantiles."""
-    at = [(index + 0.5) / _QUANTILES for index in range(_QUANTILES)]
-    prompts = [group.prompt.at(share) for share in at]
-    outputs = [group.output.at(share) * moment for share in at for moment in at[:: _QUANTILES // 10]]
-    return fmean(prompts) + fmean(outputs), pvariance(prompts) + pvariance(outputs)
+def admission_of(verifier: VerifierModel) -> AdmissionRules:
+    """The service's own rules, but for its places: a batch's size is the limit of them here."""
+    return AdmissionRules(max_active=verifier.limits.max_blocks)
 
 
 def preset(name: str) -> Settings:

@@ -35,6 +35,7 @@ _TABLE = {
     System.CENTRALIZED: SystemRules(SCHEDULING["fcfs"], speculates=False, in_engine=True),
     System.COLOCATED: SystemRules(SCHEDULING["fcfs"], drafts_on_server=True, in_engine=True),
     System.WISP: SystemRules(SCHEDULING["wisp"]),
+    System.WISP_FAIR: SystemRules(SCHEDULING["wisp_fair"]),
     System.OUTRIDER: SystemRules(SCHEDULING["slo_aware"], steps=StepRules()),
 }
 

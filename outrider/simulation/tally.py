@@ -28,7 +28,7 @@ class RunTally:
         self.sizes: Counter[int] = Counter()
         self.reasons: Counter[StopReason] = Counter()
         self.predicted_s = 0.0
-        self.recomputed_tokens = self.evictions = 0
+        self.recomputed_tokens = self.evictions = self.swapped_out_blocks = self.swapped_in_blocks = 0
         self.log: list[BatchEntry] = []
         self._spans: list[tuple[float, float]] = []  # begin and end of passes
         self.plane: list[PlanePoint] = []  # a sample
@@ -40,12 +40,15 @@ class RunTally:
         if self._keep_batch_log:
             self.log.append(entry)
         self._spans.append((entry.starts_at_s, entry.ends_at_s))
+        self.spikes.batch(entry.took_s)
         if entry.starts_at_s >= self.warmup_s:
             self.sizes[len(entry.members)] += 1
             self.reasons[entry.reason] += 1
             self.predicted_s += entry.predicted_s
             self.recomputed_tokens += step.recomputed_tokens
             self.evictions += step.evictions
+            self.swapped_out_blocks += step.swapped.out_blocks
+            self.swapped_in_blocks += step.swapped.in_blocks
 
     def round(self, device: SimulatedDevice, now_s: float) -> None:
         """A round that is not a response's first was committed, after the warm-up."""

@@ -37,4 +37,10 @@ class PairConfig:
 
     def plain(self) -> dict[str, object]:
         """For reports."""
-        return {name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()}
+        return {name: _plain(value) for name, value in asdict(self).items()}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, tuple | list):
+        return [_plain(each) for each in value]
+    return str(value) if isinstance(value, Path) else value

@@ -20,6 +20,7 @@ from outrider.contracts.errors import (
     FleetUnavailableError,
     GenerationFailedError,
     ModelUnavailableError,
+    NotAdmittedError,
     OutriderError,
     ParameterError,
     VerifierLostError,
@@ -111,6 +112,7 @@ ERROR_KINDS: Mapping[type[BaseException], ErrorKind] = {
     MethodError: ErrorKind(405, _INVALID, "method_not_allowed"),
     BodyTooLargeError: ErrorKind(413, _INVALID, "request_too_large"),
     MediaTypeError: ErrorKind(415, _INVALID, "unsupported_media_type"),
+    NotAdmittedError: ErrorKind(429, "rate_limit_error", "busy", retry=True),
     BusyError: _BUSY,
     BackPressureError: _BUSY,
     GenerationFailedError: _UNAVAILABLE,
@@ -150,7 +152,8 @@ def answer_for(error: Exception) -> ErrorAnswer:
         "param": None if param is None else _shortened(str(param), _MAX_PARAM_CHARS),
         "code": kind.code,
     }
-    headers = {"Retry-After": str(_RETRY_AFTER_S)} if kind.retry else {}
+    retry_after_s = error.retry_after_s if isinstance(error, NotAdmittedError) else _RETRY_AFTER_S
+    headers = {"Retry-After": str(retry_after_s)} if kind.retry else {}
     return ErrorAnswer(kind.status, kind.code, {"error": content}, headers)
 
 

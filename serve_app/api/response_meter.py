@@ -31,6 +31,7 @@ class MeteredResponse:
         """A chunk has come. One without tokens, that only keeps the record up to date, is nothing its client sees."""
         if not chunk.token_ids and chunk.finish_reason is None:
             return
+        self._slo = chunk.granted or self._slo
         now_s, sink, tokens = self._clock(), self._sink, len(chunk.token_ids)
         if self._last_chunk_at_s is None:
             sink.record(metrics.TTFT_S, now_s - self._began_at_s)

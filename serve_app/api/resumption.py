@@ -8,6 +8,7 @@ prefix and the request; ratio protocols draw it by the same law.
 
 import asyncio
 import logging
+import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
@@ -19,11 +20,13 @@ from ray.serve.exceptions import BackPressureError, RayServeException
 from actors.ray_errors import cause_of
 from outrider.contracts.errors import BusyError, GenerationFailedError, VerifierLostError
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
+from outrider.contracts.slo import SloClass
 from outrider.events import event
 
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 2.0
 _MOST_FAILED_ATTEMPTS = 3
+_JITTER = 0.5  # of a pause, either way
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +37,7 @@ async def resumed(
     *,
     max_failures: int,
     on_resume: Callable[[], None],
-    pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    pause: Callable[[float], Awaitable[None]] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> AsyncGenerator[GenerationChunk, None]:
     """Make a response by as many attempts as it takes. Closing the generator closes the attempt under way.
@@ -44,7 +47,7 @@ async def resumed(
         attempt: asks some coordinator to go on from a record.
         max_failures: in a row, without a chunk between them.
         on_resume: told before each attempt but the first.
-        pause: waits so many seconds.
+        pause: waits so many seconds; by default more or less, as a lost coordinator's responses all come back at once.
         clock: monotonic, in seconds.
 
     Raises:
@@ -55,11 +58,13 @@ async def resumed(
         failure: Exception = GenerationFailedError(f"{record.generation} ended without a finish reason")
         told = list[int]()
         last: GenerationChunk | None = None
+        granted: SloClass | None = None
         try:
             async with aclosing(attempt(record)) as chunks:
                 async for chunk in chunks:
                     told += chunk.token_ids
                     last, failures, last_at_s = chunk, 0, clock()
+                    granted = granted or chunk.granted
                     finished = chunk.finish_reason is not None
                     yield chunk
         except Exception as error:  # noqa: BLE001 (judged below)
@@ -68,13 +73,14 @@ async def resumed(
             return  # if the coordinator was lost then, it had said everything
         if last is not None:
             record = advanced(record, told, last)
+            record = replace(record, slo=granted or record.slo, lower=())
         failures += 1
         if failures > most_failures(failure, max_failures) or not may_resume(failure, begun=bool(record.stats.rounds)):
             raise failure
         attempts += 1
         _log_resumed(record, attempts, failure)
         on_resume()
-        await pause(pause_s(failures))
+        await (pause or _about)(pause_s(failures))
         now_s = clock()
         record = next_attempt(record, request.generation, attempts, now_s - last_at_s)
         last_at_s = now_s
@@ -143,6 +149,11 @@ def most_failures(error: Exception, max_failures: int) -> float:
     if isinstance(cause, BusyError | BackPressureError):
         return float("inf")
     return _MOST_FAILED_ATTEMPTS if isinstance(cause, VerifierLostError | GenerationFailedError) else max_failures
+
+
+async def _about(seconds: float) -> None:
+    """Wait for so long, more or less."""
+    await asyncio.sleep(seconds * random.uniform(1.0 - _JITTER, 1.0 + _JITTER))  # noqa: S311 (nothing to guess)
 
 
 def pause_s(failures: int) -> float:

@@ -23,6 +23,7 @@ class RequestLimits:
     k_max: int
     max_prompt_chars: int  # a longer text is refused without the cost of tokenising it
     slo_classes: tuple[SloClass, ...] = (BEST_EFFORT,)  # the first is that of requests that name none
+    least_first_token_ms: float = 0.0  # in which a request may ask to be begun
     judges: bool = False  # whether there is a decision head, so that a response may be verified semantically
 
 
@@ -43,6 +44,7 @@ class ServiceSettings:
     slo_classes: tuple[SloClass, ...] = (BEST_EFFORT,)
     max_failures: int = 100  # of a response in a row, without a chunk between them
     judges: bool = False  # as of ``RequestLimits``
+    least_first_token_ms: float = 0.0  # likewise
 
     @classmethod
     def from_config(cls, config: Config) -> "ServiceSettings":
@@ -58,6 +60,7 @@ class ServiceSettings:
             next_chunk_deadline_s=config.limits.next_chunk_deadline_s,
             namespace=config.cluster.namespace,
             slo_classes=config.slo.slo_classes,
+            least_first_token_ms=config.slo.least_first_token_ms,
             judges=any(
                 group.count and head_path(group.head, config.model.target, group.model) is not None
                 for group in config.drafters

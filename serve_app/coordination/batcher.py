@@ -99,6 +99,8 @@ class Batcher:
         self._leaves: dict[GenerationId, int] = {}
         self._lookups: dict[GenerationId, LookupLeave | None] = {}
         self._worth_above: dict[GenerationId, float] = {}  # of drafts that are ordered, when they were
+        self._due_at_s: dict[GenerationId, float] = {}  # not told yet
+        self._resident: dict[GenerationId, int] = {}  # positions, of who lost KV since it was in a step
         self._closings: dict[GenerationId, Closing] = {}
         self._session = self._calls = 0
         self._listening: asyncio.Task[None] | None = None
@@ -120,8 +122,9 @@ class Batcher:
         """Whether the verifier has nothing to do."""
         return not self._planner.within
 
-    def expects(self, generation: GenerationId, within_s: float) -> None:
-        """A draft is ordered, and should be here after so long."""
+    def expects(self, generation: GenerationId, within_s: float, due_at_s: float = inf) -> None:
+        """A draft is ordered, and should be here after so long; until ``due_at_s`` it has to be committed."""
+        self._due_at_s[generation] = due_at_s
         self._planner.expects(generation, self._clock() + within_s)
         self._worth_above[generation] = self._planner.worth_above
 
@@ -149,6 +152,8 @@ class Batcher:
         if block.rule in RATIO_RULES:  # its cut is not to depend on when it came
             member.worth_above = worth_above
         self._members[block.generation] = member
+        if (resident := self._resident.get(block.generation)) is not None:
+            member.is_cold(resident)
         self._planner.arrives(block.generation, member)
         self._send_soon()
         try:
@@ -219,7 +224,8 @@ class Batcher:
     def close(self, generation: GenerationId, *, keep_cache: bool) -> None:
         """Have the verifier forget a generation, with the next call or soon."""
         self._forget(generation)
-        of_it = (self._told, self._resolutions, self._resolving)
+        self._planner.over(generation)
+        of_it = (self._told, self._resolutions, self._resolving, self._due_at_s, self._resident)
         for held in of_it:
             held.pop(generation, None)
         self._closings[generation] = Closing(generation, keep_cache)
@@ -257,13 +263,19 @@ class Batcher:
         )
         if call == _NOTHING:
             return
-        call, self._calls = replace(call, session=self._session, number=self._calls), self._calls + 1
+        call = replace(call, dues=self._dues(), session=self._session, number=self._calls)
+        self._calls += 1
         self._closings, self._resolutions, self._leaves, self._lookups = {}, {}, {}, {}
         if self._listening is None or self._listening.done():
             self._listening = asyncio.get_running_loop().create_task(self._listen(self._verifier.steps()))
         self._verifier.give(call)
         if self._watch is None:
             self._watch_over()
+
+    def _dues(self) -> tuple[tuple[GenerationId, float], ...]:
+        """By when rounds have to be committed, from now on, as far as that has changed."""
+        now_s, (changed, self._due_at_s) = self._clock(), (self._due_at_s, {})
+        return tuple((name, at_s - now_s) for name, at_s in changed.items())
 
     def _let_in(self) -> list[Member]:
         """Who is to be given to the verifier; who is there already gets leave to go on, or is held back."""
@@ -275,12 +287,15 @@ class Batcher:
         for name in plan.held_back:
             member = self._members[name]
             self._leaves[name] = (member.overtakes or member).round - 1
+            self._due_at_s[name] = member.terms.deadline_at_s
         for name in plan.joining:
             member = self._members[name]
             if member.given:
                 self._leaves[name] = member.until_round
             else:
                 member.given = True
+                self._due_at_s[name] = member.terms.deadline_at_s
+                self._resident.pop(name, None)
                 self._leaves.pop(name, None)  # of a stretch that it overtakes
                 self._lookups.pop(name, None)
                 given.append(member)
@@ -309,6 +324,7 @@ class Batcher:
         for member in (*lost, *self._resolving.values()):
             member.told.fail(error)
         self._resolving, self._resolutions, self._leaves, self._lookups = {}, {}, {}, {}
+        self._resident = {}  # everything is gone, and opened anew
         self._session, self._calls = self._session + 1, 0
         if self._planner.waiting:
             self._send_soon()
@@ -333,10 +349,22 @@ class Batcher:
             blocks += self._settle_outcome(outcome, reply, now_s)
         self._observe(BatchRecord(blocks, reason, predicted_s, reply.engine_s, reply.idle_s, reply.usage))
         self._estimator = self._estimator.observed(reply.computed, reply.engine_s)
+        for name, resident in reply.evicted if reply.session == self._session else ():
+            self._evicted(name, resident)
         self._planner.has_memory(reply.usage.total_blocks)
         if self._planner.waiting:
             self._send_soon()
         self._watch_over()
+
+    def _evicted(self, generation: GenerationId, resident_tokens: int) -> None:
+        """It lost KV: its next block is a cold one."""
+        if generation not in self._told:  # it is over
+            return
+        member = self._members.get(generation)
+        if member is not None:
+            member.is_cold(resident_tokens)
+        if member is None or not member.given:
+            self._resident[generation] = resident_tokens
 
     def _settle_resolved(self, outcome: Outcome, now_s: float) -> None:
         member = self._resolving.get(outcome.generation)

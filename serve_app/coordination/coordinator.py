@@ -60,7 +60,7 @@ class Coordinator:
         """Make one response: gives who makes it, then nothing until it has ended. Its chunks leave by ``chunks``.
 
         Raises:
-            BusyError: as many generations are active and queued as the limits allow.
+            NotAdmittedError: there was no room for it in time.
             ContextTooLongError: the prompt does not fit.
             GenerationFailedError: the verifier was lost for good.
         """
@@ -146,6 +146,7 @@ class Coordinator:
                 queued_blocks=generations.batcher.queued_blocks if generations else 0,
                 idle=generations is None or generations.batcher.idle,
                 regime=generations.regime.report(time.monotonic()) if generations else None,
+                admission=generations.admission() if generations else None,
                 machine=generations.machine if generations else None,
             )
             try:

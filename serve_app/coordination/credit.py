@@ -12,6 +12,7 @@ class Credit:
         """So many may be unread before nothing more is begun; infinite where nobody says what was read."""
         self._most = tokens
         self._told = self._read = 0
+        self._suspended = False
         self._left = asyncio.Event()
         self._left.set()
 
@@ -30,12 +31,22 @@ class Credit:
         self._read = max(self._read, min(tokens, self._told))
         self._judge()
 
+    def suspended(self) -> None:
+        """Its place is needed for another: nothing more is begun until it ``continues``."""
+        self._suspended = True
+        self._judge()
+
+    def continues(self) -> None:
+        """It has a place again."""
+        self._suspended = False
+        self._judge()
+
     async def restored(self) -> None:
         """Wait until there is some."""
         await self._left.wait()
 
     def _judge(self) -> None:
-        if self._told - self._read < self._most:
+        if self._told - self._read < self._most and not self._suspended:
             self._left.set()
         else:
             self._left.clear()

@@ -54,6 +54,7 @@ class DrafterBook:
         models: Mapping[str, str],
         heads: Mapping[str, Head] | None = None,
         stopping: Mapping[str, StopKind] | None = None,
+        logging: frozenset[str] = frozenset(),
     ) -> None:
         """Begin with nothing measured.
 
@@ -61,8 +62,9 @@ class DrafterBook:
             models: the draft model of each drafter group.
             heads: who judges a model's mismatches.
             stopping: how the devices of each group stop; others never do.
+            logging: groups whose devices log what became of their drafts.
         """
-        self._models, self._heads, self._stopping = models, heads or {}, stopping or {}
+        self._models, self._heads, self._stopping, self._logging = models, heads or {}, stopping or {}, logging
         self._records: dict[DrafterId, DrafterRecord] = {}
         self._acceptance: dict[str, AcceptanceBook] = {}
 
@@ -89,6 +91,8 @@ class DrafterBook:
         view, drift = self.record(drafter).view(now_s), self.acceptance(drafter).drift
         if (kind := self._stopping.get(drafter.group)) is not None:
             view = replace(view, stops=kind.stops, by_price=kind.by_price)
+        if drafter.group in self._logging:
+            view = replace(view, logs=True)
         if drift is None or drift.alarmed:
             return view
         return replace(view, hidden_width=self.hidden_width(drafter))

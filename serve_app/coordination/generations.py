@@ -3,19 +3,21 @@
 Knows neither Serve nor how verifier and fleet are reached: the coordinator hands them in.
 """
 
-import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Protocol
 
 from transformers import PreTrainedTokenizerBase
 
 from actors.messages import DrafterId, ModelCard
-from outrider.contracts.errors import BusyError
+from outrider.admission.decisions import AdmissionReport
+from outrider.admission.price import VerifierNow
+from outrider.admission.rounds import MeasuredRounds
 from outrider.contracts.link import Csi
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
+from outrider.contracts.verifying import KvUsage
 from outrider.drafting.stopping import STOP_KINDS
 from outrider.lookup.store import EarlierTexts
 from outrider.lookup.text import Experience
@@ -29,6 +31,7 @@ from outrider.selection.drift import RejectionDrift
 from outrider.selection.regime import Regime, RegimeSettings
 from outrider.text.shown import IncrementalText
 from outrider.text.stops import tokens_that_stop
+from serve_app.coordination.admitting import Admitting
 from serve_app.coordination.batcher import Batcher, SteppedVerifier
 from serve_app.coordination.cost_estimator import cost_estimator
 from serve_app.coordination.credit import Credit, endless
@@ -83,14 +86,13 @@ class Generations:
         self._stop_ids = lru_cache(_KEPT_STOPS)(partial(tokens_that_stop, target.texts))
         self._stats = stats
         self._clock = clock
-        self._slots = asyncio.Semaphore(limits.max_concurrent_generations)
         self._timings: deque[RoundTiming] = deque(maxlen=_KEPT_TIMINGS)
         self._load = PresentLoad()
         self.regime = Regime(settings.drafting.arms, RegimeSettings(), clock())
         stopping = {group: STOP_KINDS[name] for group, name in settings.drafting.stopping.items()}
-        self._book = DrafterBook(settings.drafting.models, settings.drafting.heads, stopping)
-        self.admitted = 0
-        self.running = 0
+        self._book = DrafterBook(settings.drafting.models, settings.drafting.heads, stopping, settings.drafting.logging)
+        self._usage: KvUsage | None = None  # of the verifier's memory, as it last told
+        self._measured = MeasuredRounds()
         estimator = cost_estimator(settings.profiles, target.card.machine)
         self.batcher = Batcher(verifier, settings.planning, estimator, self._note_batch, clock)
         choices = settings.drafting.choices(target.card.vocab_size)
@@ -99,13 +101,15 @@ class Generations:
             policy=settings.drafting.policy,
             deadline_rule=settings.deadline_rule,
             spikes=SpikeDetector(),
+            first_token_s=settings.first_token_s,
             correction_deadline_s=limits.drafter_open_deadline_s,
             leave=settings.leave,
             experience=Experience(earlier=EarlierTexts(settings.drafting.speculation.lookup_store_tokens)),
         )
         self._services = RoundServices(
-            self.batcher, verifier.answers, self._load, self.regime, self._note_round, stats.sink, clock
+            self.batcher, verifier.answers, self._load, self.regime, self._note_round, stats.sink, clock, self._measured
         )
+        self._admitting = Admitting(settings.admission, self._verifier_now, stats.sink, clock)
         link_settings = LinkSettings(
             draft_deadline_s=limits.drafter_deadline_s,
             binding_deadline_s=limits.drafter_last_deadline_s,
@@ -123,25 +127,38 @@ class Generations:
         Nothing is begun while there is no ``credit``; None is endless.
 
         Raises:
-            BusyError: as many generations are active and queued as the limits allow.
+            NotAdmittedError: there was no room for it in time.
             ContextTooLongError: the prompt does not fit.
             GenerationFailedError: the verifier was lost for good.
         """
-        most = self._limits.max_concurrent_generations + self._limits.max_queued_generations
-        if self.admitted >= most:
-            raise BusyError(f"needs a free place, found {most} generations active or queued; try again later")
-        self.admitted += 1
-        try:
-            # Now: waiting for a slot counts against a resumed response's promise.
-            loop = self._round_loop(request, put, credit or endless())
-            async with self._slots:
-                self.running += 1
-                try:
-                    await loop.run()
-                finally:
-                    self.running -= 1
-        finally:
-            self.admitted -= 1
+        credit = credit or endless()
+        asked_at_s = self._clock()  # waiting for a place counts against a resumed response's promise
+        async with self._admitting.place(request, credit) as place:
+            granted = replace(request, slo=place.slo)
+            loop = self._round_loop(granted, asked_at_s, lambda chunk: put(place.told(chunk)), credit)
+            await loop.run()
+
+    def _verifier_now(self) -> VerifierNow:
+        """As admission sees it: what a token costs is that of the regime in force."""
+        usage, shape = self._usage, self._measured.shape(self.regime.arm)
+        if usage is None:
+            return VerifierNow(self.batcher.cost_model, shape)
+        size = usage.block_tokens
+        return VerifierNow(self.batcher.cost_model, shape, usage.total_blocks * size, size)
+
+    @property
+    def admitted(self) -> int:
+        """Responses that were asked for and have not ended: those that wait to be begun, too."""
+        return self._admitting.admitted
+
+    @property
+    def running(self) -> int:
+        """Of these, responses that are being made."""
+        return self._admitting.running
+
+    def admission(self) -> AdmissionReport:
+        """Who was let in and who was not."""
+        return self._admitting.report()
 
     def take_timings(self) -> list[RoundTiming]:
         """The last rounds' timings, oldest first; they are forgotten by this."""
@@ -158,13 +175,17 @@ class Generations:
         return self._book.links(self._clock())
 
     def _round_loop(
-        self, request: GenerationRequest, put: Callable[[GenerationChunk], None], credit: Credit
+        self,
+        request: GenerationRequest,
+        asked_at_s: float,
+        put: Callable[[GenerationChunk], None],
+        credit: Credit,
     ) -> RoundLoop:
         card = self._target.card
         generation = Generation(request, eos_token_ids=card.eos_token_ids, max_context_tokens=card.max_context_tokens)
         stop_ids = () if request.min_tokens else self._stop_ids(request.stop)
         text = IncrementalText(self._target.tokenizer, request.stop, request.output_ids, request.min_tokens)
-        rounds = RoundMachine(generation, text, self._rules, self._clock())
+        rounds = RoundMachine(generation, text, self._rules, asked_at_s)
         return RoundLoop(rounds, DrafterLink(generation, self._links, stop_ids), self._services, put, credit)
 
     def _note_round(self, timing: RoundTiming) -> None:
@@ -175,4 +196,6 @@ class Generations:
 
     def _note_batch(self, record: BatchRecord) -> None:
         self._stats.batch(record)
+        self._rules.spikes.batch(record.engine_s)
+        self._usage = record.usage
         self._load.batch(record.blocks, self.regime.arm)

@@ -123,6 +123,7 @@ class Member:
             before_s=max(0.0, self.since_s - self.terms.began_at_s),
             survivals=() if self.given else self.terms.survivals,
             worth_above=self.worth_above,
+            prefix_tokens=self.prefix_tokens,
         )
 
     def cut(self, draft_tokens: int) -> None:
@@ -137,6 +138,12 @@ class Member:
         """So many positions are still to be computed, of which some may be of the verifier's own draft."""
         cost = self.cost
         self.cost = VerifyCost(tokens, max(0, cost.new_tokens + cost.cached_tokens - tokens))
+
+    def is_cold(self, resident_tokens: int) -> None:
+        """Of its positions so many need no computing; the others do, if they do not anyway."""
+        total, own = self.cost.new_tokens + self.cost.cached_tokens, len(self.block.draft) + 1
+        resident = min(resident_tokens, self.cost.cached_tokens, total - own)
+        self.cost = VerifyCost(total - resident, resident)
 
     @property
     def goes_on(self) -> bool:

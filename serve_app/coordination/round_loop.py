@@ -7,10 +7,11 @@ import asyncio
 import contextvars
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from outrider.admission.rounds import MeasuredRounds
 from outrider.contracts.errors import OutriderError, VerifierLostError
 from outrider.contracts.requests import GenerationChunk
 from outrider.events import event
@@ -71,6 +72,7 @@ class RoundServices:
     observe: Callable[[RoundTiming], None]  # told of every committed round
     sink: Sink
     clock: Callable[[], float]
+    measured: MeasuredRounds = field(default_factory=MeasuredRounds)  # of rounds behind their response's first
 
 
 class RoundLoop:
@@ -207,6 +209,9 @@ class RoundLoop:
         if self._has_begun:
             late = None if timing.slo_class is None else timing.late is not None
             services.regime.round(name, timing.committed_tokens, timing.total_s, now_s, late=late)
+            rows = timing.drafted_tokens - timing.trimmed_tokens + 1
+            away_s = timing.total_s - timing.queue_s - timing.verify_s
+            services.measured.round(rows, timing.committed_tokens, away_s, timing.arm)
         else:
             self._has_begun = True
             services.regime.began(name, now_s, counts=self._rounds.follows_regime)
@@ -243,7 +248,7 @@ class RoundLoop:
     async def _answered(self, effect: AskDrafter | AskAgain | AwaitDraft) -> Answered:
         match effect:
             case AskDrafter():
-                self._services.batcher.expects(self._generation.name, effect.expected_s)
+                self._services.batcher.expects(self._generation.name, effect.expected_s, effect.due_at_s)
                 return await self._link.draft(effect)
             case AskAgain():
                 return await self._link.ask_again(effect)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from outrider.admission.rules import AdmissionRules
 from outrider.assembly.verifiers import verifier_spec
 from outrider.config.schema import Config, DrafterGroupConfig, LimitsConfig, SpeculationConfig, WireConfig
 from outrider.costs.profiles import CostProfile
@@ -41,6 +42,7 @@ class DraftingSettings:
         has_drafters: whether any group has a drafter.
         heads: who judges mismatches, by draft model.
         stopping: how the devices of each drafter group stop.
+        logging: groups whose devices log their rounds.
     """
 
     speculation: SpeculationConfig
@@ -49,6 +51,7 @@ class DraftingSettings:
     has_drafters: bool
     heads: Mapping[str, Head] = field(default_factory=dict)
     stopping: Mapping[str, str] = field(default_factory=dict)
+    logging: frozenset[str] = frozenset()
 
     def choices(self, vocab_size: int) -> Speculation:
         """What there is to choose from; a fixed policy has one protocol, the first."""
@@ -93,8 +96,10 @@ class GenerationsSettings:
     limits: LimitsConfig
     planning: Planning
     deadline_rule: DeadlineRule
+    first_token_s: float
     drafting: DraftingSettings
     profiles: tuple[CostProfile, ...] = ()
+    admission: AdmissionRules = field(default_factory=AdmissionRules)
     leave: Leave = field(default_factory=Leave)
 
 
@@ -153,6 +158,7 @@ def generations_settings(
         limits=config.limits,
         planning=Planning(scheduling.policy, limits, verifiers.block_tokens, config.limits.verifier_deadline_s),
         deadline_rule=scheduling.deadlines,
+        first_token_s=config.scheduling.first_token_s,
         drafting=DraftingSettings(
             speculation=config.speculation,
             wire=config.wire,
@@ -160,6 +166,22 @@ def generations_settings(
             has_drafters=config.drafter_count > 0,
             heads=heads or {},
             stopping={group.name: group.stopping.rule for group in config.drafters},
+            logging=frozenset(group.name for group in config.drafters if group.round_log is not None),
         ),
         profiles=tuple(profiles),
+        admission=admission_rules(config),
+    )
+
+
+def admission_rules(config: Config) -> AdmissionRules:
+    """Who is let in: what is set of admission, within the limits."""
+    admission, limits = config.admission, config.limits
+    return AdmissionRules(
+        weighs=admission.enabled,
+        max_load=admission.max_load,
+        best_effort_floor=admission.best_effort_floor,
+        max_active=limits.max_concurrent_generations,
+        max_waiting=limits.max_queued_generations,
+        max_wait_s=admission.max_wait_s,
+        best_effort_max_wait_s=admission.best_effort_max_wait_s,
     )

@@ -2,9 +2,10 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from actors.messages import CoordinatorReport, DrafterId, FleetStatus, SloRounds
+from outrider.admission.decisions import AdmissionReport, ClassAdmission
 from outrider.contracts.link import Csi
 from outrider.contracts.verifying import KvUsage
 from outrider.costs.profiles import ProfiledOn
@@ -16,6 +17,16 @@ from outrider.selection.drift import RejectionDrift
 from outrider.selection.regime import RegimeReport
 from serve_app import metrics
 from serve_app.metrics import Sink
+
+
+_COUNTED_OF_KV = (
+    "evictions",
+    "unowed_evictions",
+    "evicted_blocks",
+    "recomputed_tokens",
+    "swapped_out_blocks",
+    "swapped_in_blocks",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +55,7 @@ class CoordinatorStats:
         self._followed = 0  # rounds that followed by themselves and were not exported yet
         self._slo: dict[str, SloRounds] = {}
         self._regime: RegimeReport | None = None  # as last told
+        self._admission = AdmissionReport()  # likewise
         self._gauged: set[tuple[str, str]] = set()
         self._last_reply_at_s = self._started_at_s
         self.idle_s = 0.0
@@ -123,8 +135,7 @@ class CoordinatorStats:
 
     def batch(self, record: BatchRecord) -> None:
         """What a step of the verifier brought is here."""
-        evictions = record.usage.evictions - (self.usage.evictions if self.usage else 0)
-        self.usage = record.usage
+        before, self.usage = self.usage, record.usage
         self.idle_s += record.idle_s
         self._last_reply_at_s = self._clock()
         sink = self.sink
@@ -132,12 +143,28 @@ class CoordinatorStats:
             sink.record(metrics.ROUNDS, self._followed, protocol="none")
             self._followed = 0
         sink.record(metrics.VERIFIER_IDLE_S, record.idle_s)
-        sink.record(metrics.KV_EVICTIONS, max(0, evictions))  # a restarted verifier counts from zero
+        self._made_room(record.usage, before)
         if record.blocks:
             sink.record(metrics.BATCHES, reason=record.reason)
             sink.record(metrics.BATCH_BLOCKS, record.blocks)
             error_s = abs(record.predicted_s - record.engine_s)
             sink.record(metrics.COST_ERROR, error_s / max(record.engine_s, 1e-6))
+
+    def _made_room(self, usage: KvUsage, before: KvUsage | None) -> None:
+        """Who lost KV since the step before, and what that took."""
+        sink = self.sink
+        if before is None or usage.evictions < before.evictions:  # a restarted verifier counts from zero
+            before = replace(usage, **dict.fromkeys(_COUNTED_OF_KV, 0))
+        if all(getattr(usage, name) == getattr(before, name) for name in _COUNTED_OF_KV):  # most steps
+            return
+        unowed = usage.unowed_evictions - before.unowed_evictions
+        sink.record(metrics.KV_EVICTIONS, usage.evictions - before.evictions - unowed, owed="yes")
+        sink.record(metrics.KV_EVICTIONS, unowed, owed="no")
+        sink.record(metrics.KV_EVICTED_BLOCKS, usage.evicted_blocks - before.evicted_blocks)
+        sink.record(metrics.KV_RECOMPUTED_TOKENS, usage.recomputed_tokens - before.recomputed_tokens)
+        for direction in ("out", "in"):
+            name = f"swapped_{direction}_blocks"
+            sink.record(metrics.KV_SWAPPED_BLOCKS, getattr(usage, name) - getattr(before, name), direction=direction)
 
     def report(
         self,
@@ -148,6 +175,7 @@ class CoordinatorStats:
         queued_blocks: int,
         idle: bool = False,
         regime: RegimeReport | None = None,
+        admission: AdmissionReport | None = None,
         machine: ProfiledOn | None = None,
     ) -> CoordinatorReport:
         """The present state, told to the fleet and set in the gauges.
@@ -163,8 +191,12 @@ class CoordinatorStats:
             free = usage.total_blocks - usage.used_blocks - usage.cached_blocks
             for state, blocks in (("used", usage.used_blocks), ("cached", usage.cached_blocks), ("free", free)):
                 sink.record(metrics.KV_BLOCKS, blocks, state=state)
+            sink.record(metrics.KV_HOST_BLOCKS, usage.host_used_blocks, state="used")
+            sink.record(metrics.KV_HOST_BLOCKS, usage.host_blocks - usage.host_used_blocks, state="free")
         if regime is not None:
             self._regime_stands(regime)
+        if admission is not None:
+            self._admission_stands(admission)
         counts = self._counts
         return CoordinatorReport(
             id=self._id,
@@ -184,8 +216,22 @@ class CoordinatorStats:
             phase_seconds=dict(self._phase_s),
             slo=dict(self._slo),
             regime=regime,
+            admission=admission,
             machine=machine,
         )
+
+    def _admission_stands(self, admission: AdmissionReport) -> None:
+        sink, before = self.sink, self._admission
+        sink.record(metrics.PROMISED_LOAD, admission.load, state="needed")
+        sink.record(metrics.PROMISED_LOAD, admission.limit, state="allowed")
+        for name, now in admission.classes.items():
+            then = before.classes.get(name, ClassAdmission())
+            sink.record(metrics.QUEUED_RESPONSES, now.waiting, slo_class=name)
+            sink.record(metrics.ADMITTED, now.admitted - then.admitted, slo_class=name)
+            sink.record(metrics.LOWERED, now.lowered - then.lowered, slo_class=name)
+            sink.record(metrics.ENDED_KEPT, now.kept - then.kept, slo_class=name, kept="yes")
+            sink.record(metrics.ENDED_KEPT, now.late - then.late, slo_class=name, kept="no")
+        self._admission = admission
 
     def _regime_stands(self, regime: RegimeReport) -> None:
         sink, before = self.sink, self._regime

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from outrider.config.reading import load_config
-from outrider.config.schema import Config, StoppingConfig, TargetDType
+from outrider.config.schema import Config, RoundLogConfig, StoppingConfig, TargetDType
 from outrider.models.head_file import save_head
 from outrider.models.loading import LoadedModel, load_drafter, load_target, load_target_facts
 from tests.cluster.served import Service, started
@@ -44,12 +44,19 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     session.config.stash[_STATUS] = int(exitstatus)
 
 
+def logging(config: Config, folder: Path) -> Config:
+    """With drafters that log their rounds."""
+    group = replace(config.drafters[0], round_log=RoundLogConfig(str(folder)))
+    return replace(config, drafters=(group,))
+
+
 def crowded(config: Config, dtype: TargetDType, kv_budget_mib: int) -> Config:
-    """Several drafters, which stop behind a token that is likely to be rejected, and KV for a few generations."""
+    """Several drafters, which stop behind a token that is likely to be rejected, and KV for few generations of many."""
     stopping = StoppingConfig("send_and_stop")
     return replace(
         config,
         model=replace(config.model, dtype=dtype),
+        admission=replace(config.admission, enabled=False),  # who would not fit into KV waits for it elsewhere
         drafters=(replace(config.drafters[0], count=DRAFTERS, stopping=stopping),),
         verifiers=replace(config.verifiers, kv_budget_mib=kv_budget_mib),
     )
@@ -70,6 +77,7 @@ def judged(config: Config, file: Path) -> Config:
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A cluster in float32 with several drafters, and so little KV memory that generations evict each other."""
     config = judged(load_config(), tmp_path_factory.mktemp("head") / "head.safetensors")
+    config = logging(config, tmp_path_factory.mktemp("rounds"))
     with started(crowded(config, "float32", kv_budget_mib=20)) as service:
         yield service
 

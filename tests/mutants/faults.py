@@ -26,9 +26,32 @@ SEMANTIC_ROUNDS = ("tests/unit/serve_app/coordination/test_semantic_rounds.py",)
 PRODUCTS = ("tests/unit/engines/torch/test_products.py",)
 PREDICTOR_ROUNDS = ("tests/unit/training/predictor/test_rounds.py", "-k", "whole_blocks")
 PREDICTOR_PARTS = ("tests/unit/training/predictor/test_drafted.py",)
+ROUND_LOG = ("tests/unit/drafting/test_round_log.py",)
+LOGGED_ROUNDS = ("tests/unit/training/predictor/test_logged.py", "-k", "not trained")
 PREDICTOR_FIT = ("tests/unit/training/predictor/test_mlp.py",)
+KV_STORE = ("tests/unit/engines/kv/test_blocks.py",)
+RESIDENCY = ("tests/unit/scheduling/test_residency.py",)
+ADMISSION = ("tests/unit/admission",)
 
 FAULTS = (
+    Fault(
+        "whoever is due first makes room",
+        "return holder.due_at_s, -holder.last_used",
+        "return -holder.due_at_s, -holder.last_used",
+        RESIDENCY,
+    ),
+    Fault(
+        "what is copied back is another block's content",
+        "self._pool.copy_back(self.blocks[len(self._digests)], self._lost[0])",
+        "self._pool.copy_back(self.blocks[len(self._digests)], self._lost[-1])",
+        KV_STORE,
+    ),
+    Fault(
+        "tokens that were forced and refused are shared as if they had been committed",
+        "del self._lost[max(0, length // self._block_tokens - len(self._digests)) :]",
+        "pass",
+        KV_STORE,
+    ),
     Fault(
         "of rows that do not fill a block the last are not multiplied",
         "rows = (count - first + blocks - block - 1) // (blocks - block)",
@@ -340,6 +363,36 @@ FAULTS = (
         ("tests/unit/rounds/test_stopping_devices.py",),
     ),
     Fault(
+        "a chain is cut of which a device logs what became",
+        "not (device.stops or device.logs)",
+        "not device.stops",
+        ("tests/unit/rounds/test_stopping_devices.py",),
+    ),
+    Fault(
+        "what stands behind a rejection is logged",
+        "tested = verdict.told.features[: verdict.accepted + verdict.rejected]",
+        "tested = verdict.told.features",
+        ROUND_LOG,
+    ),
+    Fault(
+        "the last token of each logged round is taken for rejected",
+        "accepted[(np.cumsum(lengths) - 1)[[each.rejected for each in rounds]]] = 0",
+        "accepted[np.cumsum(lengths) - 1] = 0",
+        LOGGED_ROUNDS,
+    ),
+    Fault(
+        "a damaged record of a log is read",
+        "if _CHECKSUM.unpack_from(body, last)[0] != crc32(body[at:last]):",
+        "if False:",
+        ROUND_LOG,
+    ),
+    Fault(
+        "a copy of a log is learned from again",
+        "longest[log.header.file] = log",
+        "longest[str(id(log))] = log",
+        LOGGED_ROUNDS,
+    ),
+    Fault(
         "a device is told no price",
         "binding, price = self._owed.is_binding(plan), self._chooser.price(estimate)",
         "binding, price = self._owed.is_binding(plan), None",
@@ -476,5 +529,53 @@ FAULTS = (
         "bias.astype(np.float64) * platt.slope + platt.offset",
         "bias.astype(np.float64) * platt.slope",
         PREDICTOR_FIT,
+    ),
+    Fault(
+        "a promise waits while best effort holds the places",
+        "if together.places < made.bounds.places and fits:",
+        "if True:",
+        ADMISSION,
+    ),
+    Fault(
+        "promises take best effort's floor",
+        "places = bounds.places - bounds.floor_places",
+        "places = bounds.places",
+        ADMISSION,
+    ),
+    Fault(
+        "a resumed response is asked for load",
+        "if resumed or not promised.places or not bounds.weighs:",
+        "if not promised.places or not bounds.weighs:",
+        ADMISSION,
+    ),
+    Fault(
+        "room is kept for nobody",
+        "keeps = keeps or self._behind(one) or waited_s >= _PASSED_SHARE * self._wait_s(one)",
+        "keeps = False",
+        ADMISSION,
+    ),
+    Fault(
+        "who was refused too often does not go first",
+        "return self._refusals.behind(one.slo.name)",
+        "return False",
+        ADMISSION,
+    ),
+    Fault(
+        "a promise is priced in another regime",
+        "return self._shapes.get(arm.name, _ALONE)",
+        "return next(iter(self._shapes.values()), _ALONE)",
+        ADMISSION,
+    ),
+    Fault(
+        "somebody waits for longer than it may",
+        "if made.now_s >= self._until_s(one)",
+        "if made.now_s > self._until_s(one)",
+        ADMISSION,
+    ),
+    Fault(
+        "what was cancelled tells of lengths and promises",
+        "if one is None or output_tokens is None:",
+        "output_tokens = output_tokens or 0\n        if one is None:",
+        ADMISSION,
     ),
 )

@@ -23,7 +23,7 @@ from outrider.contracts.verifying import AcceptanceRule
 from outrider.link.profiles import LinkProfile
 from outrider.protocols.registry import PROTOCOLS
 from outrider.scheduling.policy import BatchLimits
-from outrider.selection.acceptance import DEPTHS, SIBLINGS, AcceptanceView, rule_row
+from outrider.selection.acceptance_view import DEPTHS, SIBLINGS, AcceptanceView, rule_row
 from outrider.selection.cheapest import Cheapest, seconds_per_token
 from outrider.selection.estimates import Estimates, Floats, estimate
 from outrider.selection.plans import PlanSet

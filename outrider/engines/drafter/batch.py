@@ -6,6 +6,7 @@ drawn from.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 
 import numpy as np
@@ -14,12 +15,13 @@ import torch
 from torch import Tensor
 
 from outrider.contracts.drafting import Child
-from outrider.drafting.features import DraftFeatures
+from outrider.drafting.features import DraftFeatures, LateFeatures
 from outrider.drafting.stops import Step
 from outrider.engines.drafter.job import DraftedGeneration, DraftingJob
 from outrider.protocols.fixed_point import fixed_point_row
 from outrider.protocols.protocol import DraftRow, DrawnRow
 from outrider.sampling.choosing import TokenColumns, choose_tokens
+from outrider.sampling.distributions import Probs
 from outrider.sampling.logits import RowGroup, adjust_logits
 
 Drawing = tuple[DraftedGeneration, DraftingJob]
@@ -103,6 +105,9 @@ def _drawn_as_target(drawing: Sequence[Drawing], rows: HeadRows, groups: Sequenc
         first_groups = [groups[i][0] for i in asking]
         for i, row in zip(asking, _adjusted(rows.of([starts[i] for i in asking]), first_groups), strict=True):
             steps[i] = _decide(drawing[i][1], DraftRow(row))
+    for i, (_, job) in enumerate(drawing):
+        if job.keeps_features and job.draws_chain and not job.rule.asks:
+            job.keep(_described_late(rows.of([starts[i]]), groups[i][0]))
     going = [i for i, step in enumerate(steps) if step is not Step.STOP]
     if not going:
         return [_STOPPED] * len(drawing)
@@ -129,6 +134,8 @@ def _drawn_by_protocol(drawing: Sequence[Drawing], rows: HeadRows, groups: Seque
         if job.growing is not None:
             drawn.append(Drawn([], children=job.protocol.children(known, layer)))
             continue
+        if job.keeps_features and job.draws_chain and not job.rule.asks:
+            job.keep(LateFeatures(partial(_probs_of, known[0])))
         step = _decide(job, known[0]) if job.rule.asks and job.draws_chain else Step.DRAW
         drawn.append(_STOPPED if step is Step.STOP else Drawn(job.protocol.draw(known, layer), step))
     return drawn
@@ -137,8 +144,19 @@ def _drawn_by_protocol(drawing: Sequence[Drawing], rows: HeadRows, groups: Seque
 def _decide(job: DraftingJob, row: DraftRow) -> Step:
     """Before anything is drawn from it."""
     features, rule = DraftFeatures(row.probs), job.rule
+    job.keep(features)
     job.rule = rule.behind(features)
     return rule.step(features)
+
+
+def _described_late(row: HeadRows, group: RowGroup) -> DraftFeatures:
+    """Of one row that nobody asks of now: a copy of it, on the host, is all that this takes."""
+    own = replace(row, logits=row.logits.detach().to("cpu", copy=True))
+    return LateFeatures(lambda: _probs_of(DraftRow(_adjusted(own, [group])[0])))
+
+
+def _probs_of(row: DraftRow) -> Probs:
+    return row.probs
 
 
 def _adjusted(rows: HeadRows, groups: Sequence[RowGroup]) -> npt.NDArray[np.float32]:

@@ -31,6 +31,7 @@ from outrider.engines.drafter.batch import HeadRows, draw_batch
 from outrider.engines.drafter.job import DraftedGeneration, DraftingJob
 from outrider.engines.drafter.tree import shape_that_fits
 from outrider.engines.forward_model import PassResult, Segment
+from outrider.engines.kinds import OnVerdict
 from outrider.engines.kv.store import KvStore, SequenceKv
 from outrider.engines.limits import EngineLimits
 from outrider.engines.torch.model import kv_bytes_per_token
@@ -59,12 +60,27 @@ class TorchDrafter:
     each token of the block.
     """
 
-    def __init__(self, drafter: LoadedModel, limits: EngineLimits, stops: Stops | None = None) -> None:
-        """Take over the draft model and allocate its KV pool; ``stops`` says how far chains go, None: all the way."""
+    def __init__(
+        self,
+        drafter: LoadedModel,
+        limits: EngineLimits,
+        stops: Stops | None = None,
+        on_verdict: OnVerdict | None = None,
+    ) -> None:
+        """Take over the draft model and allocate its KV pool.
+
+        Args:
+            drafter: the model.
+            limits: of memory and prefill.
+            stops: says how far chains go; None: all the way.
+            on_verdict: told what became of each chain, with the features of its rows; returns at once and never raises.
+                Until then rows are kept: 4 bytes * the tokens that the model proposes, or 8 * vocabulary, a token.
+        """
         total_blocks = limits.total_blocks(kv_bytes_per_token(drafter.model))
         self._limits = limits
         self._stops = Stopping() if stops is None else stops
         self._recalibration = self._stops.recalibration()
+        self._on_verdict = on_verdict
         self._vocab_size = drafter.vocab_size
         self._columns = _proposed_alone(drafter.model, drafter.vocab_size)
         self._store = KvStore(total_blocks, limits.block_tokens)
@@ -112,6 +128,8 @@ class TorchDrafter:
         if verdict is not None:
             generation.recalibration.learn(verdict)
             self._recalibration.learn(verdict)
+            if self._on_verdict is not None:
+                self._on_verdict(request.generation, verdict)
         if moves:
             self._model.move(moves)
         self._start(generation, request)
@@ -201,6 +219,7 @@ class TorchDrafter:
         elif not job.is_tree:
             acceptance = job.protocol.rule(generation.params, generation.terms.wire)
             job.predictor = generation.recalibration.chain(acceptance, generation.params.temperature)
+            job.keeps_features = self._on_verdict is not None
             job.rule = self._stops.rule(job.predictor, job.request.price)
         self._take_up(generation)
 

@@ -14,6 +14,7 @@ from outrider.contracts.exchanged import FloatRow, IntRow
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, common_prefix, extend_prefix_hash
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import OpenGeneration
+from outrider.drafting.features import DraftFeatures
 from outrider.drafting.growing import GrowingTree
 from outrider.drafting.recalibration import ChainPredictor, Recalibration, ToldChain, Verdict, verdict_on
 from outrider.drafting.stops import NeverStop, StopRule
@@ -39,6 +40,7 @@ class DraftingJob:
     depth: int = 0  # layers drafted so far
     rule: StopRule = field(default_factory=NeverStop)  # of the next position of a chain
     predictor: ChainPredictor | None = None  # whom the rule of a chain asks
+    keeps_features: bool = False  # whether those of its rows are kept, whatever the rule asks
     growing: GrowingTree | None = None  # what is known so far of a tree that grows where it is sure
     rows: list[DrawnRow] = field(default_factory=list)  # of the nodes with children, the sequence first
     hidden: list[FloatRow] = field(default_factory=list)
@@ -62,6 +64,11 @@ class DraftingJob:
     def wants_row(self) -> bool:
         """Whether there is anything left to draw."""
         return self.correcting or self.depth < len(self.shape)
+
+    def keep(self, features: DraftFeatures) -> None:
+        """Note what the next token of a chain is drawn from, if somebody wants to know."""
+        if self.keeps_features and self.predictor is not None:
+            self.predictor.keep(features)
 
     def stop(self) -> None:
         """Draft nothing behind what there is."""

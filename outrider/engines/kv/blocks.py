@@ -2,18 +2,26 @@
 
 A block is in exactly one of three places: *free*, *cached* (content kept, held by nobody, reclaimed least recently
 used first) or *held* (by one or more sequences). A block may be written only while one sequence holds it and its
-content is unpublished; publishing (full block, committed tokens) makes it immutable and shareable.
+content is unpublished; publishing (full block, committed tokens) makes it immutable and shareable. With host memory, a
+reclaimed block's content is copied there before (``shelf``).
 """
 
 from collections import OrderedDict
 from collections.abc import Iterable
 
+from outrider.engines.kv.shelf import HostCopy, Shelf
+
 
 class BlockPool:
-    """A fixed number of KV blocks, named 0 .. total - 1."""
+    """A fixed number of KV blocks, named 0 .. total - 1.
 
-    def __init__(self, total: int) -> None:
-        """Start with every block free."""
+    Attributes:
+        shelf: content of blocks that were reclaimed.
+        swapped_out_blocks: copied to it; ``swapped_in_blocks`` back.
+    """
+
+    def __init__(self, total: int, host_slots: int = 0) -> None:
+        """Start with every block free, and ``host_slots`` of host memory."""
         if total < 1:
             raise ValueError(f"a block pool needs at least 1 block, found {total}")
         self.total = total
@@ -22,6 +30,9 @@ class BlockPool:
         self._digest_of: dict[int, bytes] = {}
         self._block_of: dict[bytes, int] = {}
         self._cached: OrderedDict[int, None] = OrderedDict()
+        self.shelf = Shelf(host_slots)
+        self._copies: list[HostCopy] = []
+        self.swapped_out_blocks = self.swapped_in_blocks = 0
 
     @property
     def available(self) -> int:
@@ -52,6 +63,7 @@ class BlockPool:
                 block = self._free.pop()
             else:
                 block, _ = self._cached.popitem(last=False)
+                self._put_away(block)
                 self._unpublish(block)
             self._holders[block] = 1
             blocks.append(block)
@@ -65,6 +77,10 @@ class BlockPool:
             self._holders[block] += 1
         return block
 
+    def has(self, digest: bytes) -> bool:
+        """Whether this content is published, or on the shelf."""
+        return digest in self._block_of or digest in self.shelf
+
     def publish(self, block: int, digest: bytes) -> None:
         """Freeze a block's content and make it findable, unless the same content is published already."""
         if self._holders[block] == 0:
@@ -72,6 +88,17 @@ class BlockPool:
         if digest not in self._block_of and block not in self._digest_of:
             self._digest_of[block] = digest
             self._block_of[digest] = block
+
+    def copy_back(self, block: int, digest: bytes) -> None:
+        """Have a private block hold content that is on the shelf, and publish it."""
+        self._copies.append(HostCopy(block, self.shelf.get(digest), out=False))
+        self.swapped_in_blocks += 1
+        self.publish(block, digest)
+
+    def taken_copies(self) -> list[HostCopy]:
+        """What has to be copied, one after the other, before anything is computed; since this was asked last."""
+        copies, self._copies = self._copies, []
+        return copies
 
     def release(self, blocks: Iterable[int], *, keep_cache: bool = True) -> None:
         """Give up one hold on each block. The last holder's published blocks go to the cache iff ``keep_cache``.
@@ -93,6 +120,12 @@ class BlockPool:
     def writable(self, block: int) -> bool:
         """Whether exactly one sequence holds the block and its content is not published."""
         return self._holders[block] == 1 and block not in self._digest_of
+
+    def _put_away(self, block: int) -> None:
+        slot = self.shelf.put(self._digest_of[block]) if self.shelf.slots else None
+        if slot is not None:
+            self._copies.append(HostCopy(block, slot, out=True))
+            self.swapped_out_blocks += 1
 
     def _unpublish(self, block: int) -> None:
         digest = self._digest_of.pop(block, None)

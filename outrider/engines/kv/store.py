@@ -1,17 +1,23 @@
 """The KV of many sequences in one block pool: prefix sharing, rollback, eviction. Bookkeeping only, no tensors.
 
-Eviction drops a whole idle sequence; its published blocks stay findable until they are reclaimed, so the sequence is
-restored from them where possible and recomputed where not. A sequence in the middle of a block (``busy``) is evicted
-only by one opened before it, so the oldest always gets on and two large ones cannot starve each other. One that is held
-back there is not busy: else it would keep the memory of whoever is to go on in its place.
+Eviction takes blocks from an idle sequence's end, as many as are lacking: whose, ``outrider.scheduling.residency`` says.
+Published ones stay findable until they are reclaimed, and behind that in host memory if there is any, so the sequence
+is restored from there where possible and recomputed where not. Who is in the pass (``begin_pass``) is taken from only
+where nobody else is left, and in the middle of a block (``busy``) only by one opened before it, so the oldest always
+gets on and two large ones cannot starve each other. One that is held back there is not busy: else it would keep the
+memory of whoever is to go on in its place.
 """
 
 from collections.abc import Collection, Sequence
+from itertools import takewhile
+from math import inf
 
 from outrider.contracts.prefix import block_digest
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import KvUsage
 from outrider.engines.kv.blocks import BlockPool
+from outrider.engines.kv.shelf import HostCopy
+from outrider.scheduling.residency import first_to_go
 
 
 class SharedKvError(Exception):
@@ -19,14 +25,22 @@ class SharedKvError(Exception):
 
 
 class SequenceKv:
-    """KV of one sequence: its blocks in order, and how many leading positions are computed."""
+    """KV of one sequence: its blocks in order, and how many leading positions are computed.
+
+    Attributes:
+        due_at_s: when its response falls behind its promise; infinity where nothing is owed.
+        lost_until: positions before this one were computed once, and then evicted.
+    """
 
     def __init__(self, pool: BlockPool, block_tokens: int, order: int) -> None:
         """Hold nothing yet. ``order`` is the rank of opening, ``block_tokens`` the positions per block."""
         self._pool = pool
         self._block_tokens = block_tokens
         self._digests: list[bytes] = []  # of the leading full blocks of the committed sequence
+        self._lost: list[bytes] = []  # of the full blocks behind these, once evicted or never held
         self.order = order
+        self.due_at_s = inf
+        self.lost_until = 0
         self.last_used = 0
         self.busy = False
         self.blocks: list[int] = []
@@ -34,25 +48,57 @@ class SequenceKv:
         self._forks: list[list[int]] = []
 
     def restore(self, token_ids: Sequence[int]) -> int:
-        """Share published blocks for a leading part of ``token_ids``, if nothing is computed yet.
+        """Share published blocks for a leading part of ``token_ids``, or for what was evicted of it.
 
         At least one token is left to compute, so that there are logits to continue from.
 
         Returns:
-            Positions that need no computing.
+            Positions that need no computing and were not there before.
         """
-        if self.blocks or self.computed_tokens:
-            return 0
-        parent = b""
-        for start in range(0, len(token_ids) - self._block_tokens, self._block_tokens):
-            parent = block_digest(parent, token_ids[start : start + self._block_tokens])
-            block = self._pool.share(parent)
-            if block is None:
-                break
+        if not self.blocks:
+            self._lost, parent = [], b""
+            for start in range(0, len(token_ids) - self._block_tokens, self._block_tokens):
+                parent = block_digest(parent, token_ids[start : start + self._block_tokens])
+                if not self._pool.has(parent):
+                    break
+                self._lost.append(parent)
+        return self.share_lost(len(token_ids) - 1)
+
+    def share_lost(self, limit: int) -> int:
+        """Share what was evicted and is published still, of the first ``limit`` positions; how many there are of it."""
+        before = self.computed_tokens
+        while self._restorable(limit) and (block := self._pool.share(self._lost[0])) is not None:
             self.blocks.append(block)
-            self._digests.append(parent)
-        self.computed_tokens = len(self.blocks) * self._block_tokens
-        return self.computed_tokens
+            self._restored()
+        return self.computed_tokens - before
+
+    def on_shelf(self, limit: int) -> list[bytes]:
+        """What behind ``share_lost`` host memory holds, block by block, of the first ``limit`` positions."""
+        if not self._restorable(limit):
+            return []
+        most = (limit - self.computed_tokens) // self._block_tokens
+        return list(takewhile(self._pool.shelf.__contains__, self._lost[:most]))
+
+    def restorable_blocks(self) -> int:
+        """How many of those that were lost come next and are published or on the shelf."""
+        if not self._restorable(self.computed_tokens + self._block_tokens):
+            return 0
+        return sum(1 for _ in takewhile(self._pool.has, self._lost))
+
+    def copy_back(self, count: int) -> None:
+        """Have the next ``count`` blocks hold what is on the shelf; they are allocated."""
+        for _ in range(count):
+            self._pool.copy_back(self.blocks[len(self._digests)], self._lost[0])
+            self._restored()
+
+    def _restorable(self, limit: int) -> bool:
+        """Whether the first block that was lost comes next, and lies within the first ``limit`` positions."""
+        size, done = self._block_tokens, len(self._digests) * self._block_tokens
+        return bool(self._lost) and self.computed_tokens == done and done + size <= limit
+
+    def _restored(self) -> None:
+        self._digests.append(self._lost.pop(0))
+        self.computed_tokens += self._block_tokens
 
     def missing_blocks(self, positions: int) -> int:
         """Blocks to allocate before the first ``positions`` positions can be written."""
@@ -72,6 +118,7 @@ class SequenceKv:
             start = index * self._block_tokens
             parent = self._digests[-1] if self._digests else b""
             self._digests.append(block_digest(parent, token_ids[start : start + self._block_tokens]))
+            del self._lost[:1]
             self._pool.publish(self.blocks[index], self._digests[-1])
 
     def rollback(self, length: int) -> None:
@@ -85,17 +132,27 @@ class SequenceKv:
         if self.computed_tokens < len(self._digests) * self._block_tokens:
             self.computed_tokens -= self.computed_tokens % self._block_tokens
             del self._digests[self.computed_tokens // self._block_tokens :]
+            self._lost = []
+        del self._lost[max(0, length // self._block_tokens - len(self._digests)) :]
         needed = -(-self.computed_tokens // self._block_tokens)
         if len(self.blocks) > needed:
             surplus = self.blocks[needed:]
             del self.blocks[needed:]
             self._pool.release(surplus)
 
+    def give_up(self, blocks: int) -> None:
+        """Be evicted from the last so many blocks, or all there are; of one in the middle of a block: from all."""
+        self.lost_until = max(self.lost_until, self.computed_tokens)
+        kept = 0 if self.busy else max(0, len(self.blocks) - blocks)
+        digests = [*self._digests, *self._lost]
+        self.rollback(kept * self._block_tokens)
+        self._lost = digests[len(self._digests) :]
+
     def drop(self, *, keep_cache: bool) -> None:
         """Give back everything."""
         self._release_forks()
         self._pool.release(self.blocks, keep_cache=keep_cache)
-        self.blocks, self._digests, self.computed_tokens = [], [], 0
+        self.blocks, self._digests, self._lost, self.computed_tokens = [], [], [], 0
 
     def fork(self, length: int, positions: int) -> list[int]:
         """Private blocks for another continuation behind ``length`` positions, from the block on that holds ``length``.
@@ -138,14 +195,16 @@ class SequenceKv:
 class KvStore:
     """All sequences of one engine, by generation."""
 
-    def __init__(self, total_blocks: int, block_tokens: int) -> None:
-        """Make an empty store of ``total_blocks`` blocks of ``block_tokens`` positions."""
+    def __init__(self, total_blocks: int, block_tokens: int, host_blocks: int = 0) -> None:
+        """Make an empty store of ``total_blocks`` blocks of ``block_tokens`` positions, ``host_blocks`` behind them."""
         self.block_tokens = block_tokens
-        self._pool = BlockPool(total_blocks)
+        self._pool = BlockPool(total_blocks, host_blocks)
         self._sequences: dict[GenerationId, SequenceKv] = {}
+        self._present: dict[SequenceKv, None] = {}
+        self._evicted: set[SequenceKv] = set()
         self._opened = 0
         self._clock = 0
-        self._evictions = 0
+        self._evictions = self._unowed_evictions = self._evicted_blocks = self._recomputed_tokens = 0
 
     @property
     def capacity_tokens(self) -> int:
@@ -166,10 +225,24 @@ class KvStore:
         if sequence is not None:
             sequence.drop(keep_cache=keep_cache)
 
+    def due(self, generation: GenerationId, at_s: float) -> None:
+        """When a generation's response falls behind its promise; infinity where nothing is owed."""
+        if (sequence := self._sequences.get(generation)) is not None:
+            sequence.due_at_s = at_s
+
     def touch(self, sequence: SequenceKv) -> None:
-        """Mark a sequence as used now: idle ones are evicted in the order of their last use."""
+        """Mark a sequence as used now."""
         self._clock += 1
         sequence.last_used = self._clock
+
+    def begin_pass(self, present: Sequence[SequenceKv]) -> None:
+        """These are in the pass that is put together next, in this order; nobody else is in the middle of a block."""
+        self._present, self._evicted = dict.fromkeys(present), set()
+        for sequence in present:
+            self.touch(sequence)
+        for sequence in self._sequences.values():
+            if sequence.busy and sequence not in self._present:
+                sequence.busy = False
 
     def reserve(
         self, sequence: SequenceKv, positions: int, keep: Collection[SequenceKv], forked_blocks: int = 0
@@ -182,16 +255,39 @@ class KvStore:
         missing = sequence.missing_blocks(positions) + forked_blocks
         if not missing:  # most blocks
             return True
-        if missing > self._pool.available:
-            for victim in self._victims(sequence, keep):
-                victim.drop(keep_cache=True)
-                self._evictions += 1
-                if missing <= self._pool.available:
-                    break
-        if missing > self._pool.available:
+        if missing > self._pool.available and not self._evict(missing, sequence, keep):
             return False
         sequence.grow(positions)
         return True
+
+    def restore(
+        self, sequence: SequenceKv, positions: int, limit: int, keep: Collection[SequenceKv], forked_blocks: int = 0
+    ) -> bool:
+        """The same, where of the first ``limit`` positions ``on_shelf`` is to be copied back."""
+        awaited = sequence.on_shelf(limit)
+        with self._pool.shelf.awaiting(awaited):
+            if not self.reserve(sequence, positions, keep, forked_blocks):
+                return False
+            sequence.copy_back(len(awaited))
+        return True
+
+    def computing(self, sequence: SequenceKv, start: int, stop: int) -> None:
+        """Count positions that are computed again."""
+        self._recomputed_tokens += max(0, min(stop, sequence.lost_until) - start)
+        if stop >= sequence.lost_until:
+            sequence.lost_until = 0
+
+    def taken_copies(self) -> list[HostCopy]:
+        """What has to be copied, one after the other, before the pass; since this was asked last."""
+        return self._pool.taken_copies()
+
+    def evicted(self) -> tuple[tuple[GenerationId, int], ...]:
+        """Who lost KV since ``begin_pass``, and how many leading positions need no computing still."""
+        size, found = self.block_tokens, list[tuple[GenerationId, int]]()
+        for name, sequence in self._sequences.items() if self._evicted else ():
+            if sequence in self._evicted:
+                found.append((name, sequence.computed_tokens + size * sequence.restorable_blocks()))
+        return tuple(found)
 
     def usage(self) -> KvUsage:
         """Present use, for metrics and the scheduler."""
@@ -202,11 +298,37 @@ class KvStore:
             cached_blocks=self._pool.cached,
             generations=len(self._sequences),
             evictions=self._evictions,
+            unowed_evictions=self._unowed_evictions,
+            evicted_blocks=self._evicted_blocks,
+            recomputed_tokens=self._recomputed_tokens,
+            host_blocks=self._pool.shelf.slots,
+            host_used_blocks=self._pool.shelf.used,
+            swapped_out_blocks=self._pool.swapped_out_blocks,
+            swapped_in_blocks=self._pool.swapped_in_blocks,
         )
 
-    def _victims(self, sequence: SequenceKv, keep: Collection[SequenceKv]) -> list[SequenceKv]:
-        """Who may be evicted for this one: idle ones by last use, then busy ones opened later, newest first."""
-        others = [s for s in self._sequences.values() if s is not sequence and s not in keep and s.blocks]
-        idle = sorted((s for s in others if not s.busy), key=lambda s: s.last_used)
-        younger = sorted((s for s in others if s.busy and s.order > sequence.order), key=lambda s: -s.order)
-        return idle + younger
+    def _evict(self, missing: int, sequence: SequenceKv, keep: Collection[SequenceKv]) -> bool:
+        """Take from others until so many blocks are available; False if they are not."""
+        pool = self._pool
+        others = [s for s in self._sequences.values() if s.blocks and s is not sequence and s not in keep]
+        outside = [s for s in others if not (s.busy or s in self._present)]
+        while missing > pool.available and (victim := first_to_go(outside)) is not None:
+            outside.remove(victim)
+            self._take_from(victim, missing)
+        if missing <= pool.available:
+            return True
+        places = {present: place for place, present in enumerate(self._present)}
+        inside = [s for s in others if (s.busy or s in places) and not (s.busy and s.order < sequence.order)]
+        inside.sort(key=lambda s: (places.get(s, len(places)), s.order))
+        while missing > pool.available and inside:
+            self._take_from(inside.pop(), missing)
+        return missing <= pool.available
+
+    def _take_from(self, victim: SequenceKv, missing: int) -> None:
+        held = len(victim.blocks)
+        self._evicted.add(victim)
+        while victim.blocks and missing > self._pool.available:  # others may hold what it gives up, too
+            victim.give_up(missing - self._pool.available)
+        self._evictions += 1
+        self._unowed_evictions += victim.due_at_s == inf
+        self._evicted_blocks += held - len(victim.blocks)

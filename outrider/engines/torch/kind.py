@@ -1,17 +1,28 @@
 """Engines on torch. Free of torch until one is built."""
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from outrider.contracts.errors import ParameterError
 from outrider.drafting.stopping import Stopping
-from outrider.engines.kinds import BuiltDrafter, BuiltVerifier, DrafterSpec, VerifierKind, VerifierSpec, cuda_dtype
+from outrider.engines.kinds import (
+    BuiltDrafter,
+    BuiltVerifier,
+    DrafterSpec,
+    OnVerdict,
+    VerifierKind,
+    VerifierSpec,
+    cuda_dtype,
+)
 from outrider.engines.limits import EngineLimits, gpu_kv_bytes
+from outrider.events import event
 
 if TYPE_CHECKING:
     from outrider.models.loading import LoadedModel
 
 INT8 = "int8"
+_LOG = logging.getLogger(__name__)
 
 
 def torch_verifier(spec: VerifierSpec) -> BuiltVerifier:
@@ -37,12 +48,15 @@ def _settled_limits(spec: VerifierSpec) -> EngineLimits:
     return replace(limits, kv_budget_bytes=gpu_kv_bytes(*memory, own, limits.gpu_share))
 
 
-def torch_drafter(spec: DrafterSpec) -> BuiltDrafter:
+def torch_drafter(spec: DrafterSpec, on_verdict: OnVerdict | None = None) -> BuiltDrafter:
     """``TorchDrafter`` over a distilled drafter or any Hugging Face causal LM."""
     from outrider.engines.drafter.engine import TorchDrafter  # noqa: PLC0415
 
     loaded = loaded_drafter(spec)
-    return BuiltDrafter(TorchDrafter(loaded, spec.limits, stopping_of(spec, loaded.model_hash)), loaded)
+    stopping = stopping_of(spec, loaded.model_hash)
+    if stopping.predictors:
+        event(_LOG, "predictors_loaded", predictor=spec.predictor, rules=sorted(stopping.predictors))
+    return BuiltDrafter(TorchDrafter(loaded, spec.limits, stopping, on_verdict), loaded)
 
 
 def stopping_of(spec: DrafterSpec, drafter_hash: str) -> Stopping:
@@ -106,4 +120,6 @@ def cpu_dtype() -> str:
     return "bfloat16" if narrow else "float32"
 
 
-TORCH_VERIFIER = VerifierKind(torch_verifier, block_tokens={"cpu": 16, "cuda": 16}, cpu_dtype=target_dtype)
+TORCH_VERIFIER = VerifierKind(
+    torch_verifier, block_tokens={"cpu": 16, "cuda": 16}, swaps=True, cpu_dtype=target_dtype
+)

@@ -13,6 +13,7 @@ is its depth's, and it sees of the tree only its ancestors and itself. So a path
 
 import logging
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from outrider.contracts.errors import UnsupportedModelError
 from outrider.engines.forward_model import Move, PassResult, Segment
+from outrider.engines.kv.shelf import HostCopy
 from outrider.engines.torch.attention import (
     ATTENTION_NAME,
     Attends,
@@ -33,6 +35,8 @@ from outrider.engines.torch.linears import can_pack, pack_linears, unpackable_we
 from outrider.engines.torch.sizes import ANY, Sizes
 
 log = logging.getLogger(__name__)
+
+_STAGED_BLOCKS = 64  # copied at once between a device and host memory
 
 
 class PagedModel:
@@ -50,6 +54,7 @@ class PagedModel:
         self._group = config.num_attention_heads // _kv_heads(config)
         self._hidden: Tensor | None = None
         self._attended = set[int]()
+        self._host = torch.empty(0)
         model.set_attn_implementation(ATTENTION_NAME)
         shape = (_kv_heads(config), total_blocks * block_tokens, _head_dim(config))
         self._rows = self._settled(model)
@@ -109,6 +114,41 @@ class PagedModel:
         targets = torch.cat([self._pool_slots(self._tensor(m.blocks), self._tensor(m.targets)) for m in moves])
         for cache in (*self._keys, *self._values):
             cache[:, targets] = cache[:, sources]
+
+    def give_host_memory(self, slots: int) -> None:
+        """Have so many slots for KV blocks; of a GPU in pinned memory, which its copies need to be fast."""
+        caches, (heads, _, width) = self.pools, self._keys[0].shape
+        shape = (slots, len(caches), heads, self.block_tokens, width)
+        self._host = torch.zeros(shape, dtype=caches[0].dtype, pin_memory=caches[0].is_cuda)
+
+    @torch.inference_mode()
+    def swap(self, copies: Sequence[HostCopy]) -> None:
+        """Copy blocks out and back, in order: a slot's block is one piece of host memory, all layers in it."""
+        for out, run in groupby(copies, key=lambda copy: copy.out):
+            moved = list(run)
+            for first in range(0, len(moved), _STAGED_BLOCKS):
+                some = moved[first : first + _STAGED_BLOCKS]
+                blocks = self._tensor([copy.block for copy in some])
+                if out:
+                    self._copy_out(blocks, [copy.slot for copy in some])
+                else:
+                    self._copy_back(blocks, [copy.slot for copy in some])
+
+    def _copy_out(self, blocks: Tensor, slots: Sequence[int]) -> None:
+        staged = torch.stack([self._blocks_of(cache)[:, blocks] for cache in self.pools]).permute(2, 0, 1, 3, 4)
+        for slot, block in zip(slots, staged.contiguous(), strict=True):
+            self._host[slot].copy_(block, non_blocking=True)
+
+    def _copy_back(self, blocks: Tensor, slots: Sequence[int]) -> None:
+        staged = torch.empty((len(slots), *self._host.shape[1:]), dtype=self._host.dtype, device=blocks.device)
+        for slot, block in zip(slots, staged, strict=True):
+            block.copy_(self._host[slot], non_blocking=True)
+        for cache, rows in zip(self.pools, staged.permute(1, 2, 0, 3, 4), strict=True):
+            self._blocks_of(cache)[:, blocks] = rows
+
+    def _blocks_of(self, cache: Tensor) -> Tensor:
+        """``[kv_heads, blocks, block_tokens, d]``."""
+        return cache.view(cache.shape[0], self.total_blocks, self.block_tokens, cache.shape[2])
 
     def _try(self) -> None:
         """Refuse a model this cannot serve now, not by its first request: one with attention of its own, for instance.

@@ -12,7 +12,9 @@ from outrider.engines.torch.linears import can_pack, pack_linears
 from outrider.engines.torch.model import DraftModel, PagedModel
 
 
-def target_model(model: PreTrainedModel, total_blocks: int, block_tokens: int, parts: int = 1) -> MaskedModel:
+def target_model(
+    model: PreTrainedModel, total_blocks: int, block_tokens: int, parts: int = 1
+) -> FusedModel | PagedModel:
     """Takes over ``model``. In float32, and in bfloat16 where it ``can_pack``, a row's result is its own.
 
     Args:

@@ -23,7 +23,7 @@ from outrider.contracts.verifying import (
     Unknown,
     Verified,
 )
-from outrider.engines.forward_model import BranchModel, MaskedModel
+from outrider.engines.forward_model import BranchModel, MaskedModel, SwappingModel
 from outrider.engines.kv.store import KvStore
 from outrider.engines.verifier.checked_block import CheckedBlock, Door, outside
 from outrider.engines.verifier.decision import Decision, decide
@@ -56,6 +56,7 @@ class PagedVerifier:
         prefill_chunk_tokens: int,
         kept_rows_bytes: int,
         judges: Mapping[str, MismatchJudge] | None = None,
+        host_blocks: int = 0,
     ) -> None:
         """Take over a model and all its KV blocks.
 
@@ -66,6 +67,7 @@ class PagedVerifier:
             prefill_chunk_tokens: prefix positions computed per pass, over all cold blocks.
             kept_rows_bytes: memory of rows kept for deferred corrections, besides the KV's.
             judges: of mismatches, by the name that blocks give; without one there is no semantic rule.
+            host_blocks: of a ``SwappingModel``, for KV that is given up.
         """
         self._model = model
         self._masked = model if isinstance(model, MaskedModel) else None
@@ -73,7 +75,8 @@ class PagedVerifier:
         self._judges = judges or {}
         self._vocab_size = vocab_size
         self._prefill_chunk_tokens = prefill_chunk_tokens
-        self._store = KvStore(model.total_blocks, model.block_tokens)
+        self._swapping = model if isinstance(model, SwappingModel) else None
+        self._store = KvStore(model.total_blocks, model.block_tokens, host_blocks if self._swapping else 0)
         self._rows = KeptRows(kept_rows_bytes)
         self._no_logits = model.no_logits
         self._generations: dict[GenerationId, HeldGeneration] = {}
@@ -115,11 +118,8 @@ class PagedVerifier:
             raise ValueError(f"a batch needs at most one block per generation, found {names}")
         verdicts = [self._verdict(block) for block in blocks]
         resolved = self._resolve(resolutions)
-        for name in names:
-            if name in self._generations:
-                self._store.touch(self._generations[name].kv)
+        self._store.begin_pass([self._generations[name].kv for name in names if name in self._generations])
         outcomes: dict[int, Outcome] = {}
-        self._hold_no_memory_for_absent(blocks)
         plan = PassPlan(self._store, self._prefill_chunk_tokens)
         for index, (block, verdict) in enumerate(zip(blocks, verdicts, strict=True)):
             outcome = self._settled(block)
@@ -144,6 +144,14 @@ class PagedVerifier:
         held = self._generations.get(generation)
         return () if held is None else held.token_ids
 
+    def due(self, generation: GenerationId, at_s: float) -> None:
+        """When its response falls behind; see ``VerifierEngine.due``."""
+        self._store.due(generation, at_s)
+
+    def evicted(self) -> tuple[tuple[GenerationId, int], ...]:
+        """Who lost KV in the last ``verify``; see ``VerifierEngine.evicted``."""
+        return self._store.evicted()
+
     def usage(self) -> KvUsage:
         """Present KV memory."""
         return self._store.usage()
@@ -157,13 +165,6 @@ class PagedVerifier:
         """Memory of logits rows that wait for a device's correction, and of hidden states that wait for a device's."""
         held = self._generations.values()
         return self._rows.kept_bytes + sum(one.open_round.nbytes for one in held if one.open_round is not None)
-
-    def _hold_no_memory_for_absent(self, blocks: Sequence[Block]) -> None:
-        """Who was held back in the middle of a block, and is in this pass no more, keeps nobody in it waiting."""
-        present = {block.generation for block in blocks}
-        for name, generation in self._generations.items():
-            if generation.kv.busy and name not in present:
-                generation.kv.busy = False
 
     def _verdict(self, block: Block) -> CheckedBlock | Refused | Unknown:
         """What the door says of a block; one that was begun was let in before."""
@@ -263,6 +264,8 @@ class PagedVerifier:
 
     def _forward(self, works: Sequence[Work]) -> tuple[torch.Tensor, torch.Tensor | None]:
         """``[R, vocab]``, ``[R, d]`` if wanted: the rows of ``works`` in turn, a tree's in the order of its nodes."""
+        if self._swapping is not None and (copies := self._store.taken_copies()):
+            self._swapping.swap(copies)
         segments = [segment for work in works for segment in work.segments]
         self._last_pass = tuple(VerifyCost(len(segment.token_ids), segment.start) for segment in segments)
         if not segments:
@@ -271,8 +274,8 @@ class PagedVerifier:
         if self._branching is None:
             result = self._model.forward(segments, want_hidden=wanted)
         else:
-            copies = [copy for work in works for path in work.forked for copy in path.copies]
-            result = self._branching.forward(segments, copies, want_hidden=wanted)
+            forked = [copy for work in works for path in work.forked for copy in path.copies]
+            result = self._branching.forward(segments, forked, want_hidden=wanted)
         logits = result.logits[:, : self._vocab_size]  # padding lies behind it
         hidden, order = result.hidden, rows_in_order(works)
         if order is None:

@@ -40,14 +40,14 @@ class PassPlan:
         if generation.forced_scores.impossible:
             return generation.refuse_correction(block)
         need = need_of(generation, block, kept_row)
-        start = _resident(generation, need)
+        start = self._resident(generation, need)
         lacking = max(0, need.length - start)
         taken, _ = chunk_of(lacking, need.own_rows, self.chunk_left)
         kv.busy = True
         if taken == 0 and lacking > 0:
             return Unfinished(block.generation, block.round, lacking)
         branches = checked.branches if taken == lacking and need.own_rows else None
-        if not self._reserve(kv, start + taken, branches):
+        if not self._reserve(kv, need, start + taken, branches):
             return Unfinished(block.generation, block.round, lacking, waits_for_memory=True)
         work = self._work(index, checked, generation, need, taken)
         self.works.append(work)
@@ -55,15 +55,31 @@ class PassPlan:
         self.chunk_left -= work.prefix_tokens
         return None
 
-    def _reserve(self, kv: SequenceKv, positions: int, branches: Branches | None) -> bool:
-        if branches is None:
-            return self.store.reserve(kv, positions, self.admitted)
-        forked_blocks = sum(branches.fork_blocks(self.store.block_tokens))
-        return self.store.reserve(kv, branches.own_positions(), self.admitted, forked_blocks)
+    def _resident(self, generation: HeldGeneration, need: Need) -> int:
+        """Slots whose KV is there or in host memory, less those whose rows are needed; shares what the cache has."""
+        kv = generation.kv
+        if not need.length:
+            return kv.computed_tokens
+        kv.rollback(need.first_row)
+        if kv.blocks:
+            kv.share_lost(need.first_row)
+        else:
+            kv.restore(need.token_ids(0, need.first_row + 1))
+        resident = kv.computed_tokens + len(kv.on_shelf(need.first_row)) * self.store.block_tokens
+        if generation.cached_tokens is None:
+            generation.cached_tokens = resident
+        return resident
+
+    def _reserve(self, kv: SequenceKv, need: Need, positions: int, branches: Branches | None) -> bool:
+        forked_blocks = 0
+        if branches is not None:
+            positions, forked_blocks = branches.own_positions(), sum(branches.fork_blocks(self.store.block_tokens))
+        return self.store.restore(kv, positions, min(need.first_row, positions), self.admitted, forked_blocks)
 
     def _work(self, index: int, checked: CheckedBlock, generation: HeldGeneration, need: Need, taken: int) -> Work:
         kv, block = generation.kv, checked.block
         start, stop = kv.computed_tokens, kv.computed_tokens + taken
+        self.store.computing(kv, start, stop)
         remaining = max(0, need.length - stop)
         own_rows, head = (0, None) if remaining else (need.own_rows, need.head)
         scored = [(scores, rows) for scores in generation.open_scores if (rows := scores.unscored(start, stop))]
@@ -82,15 +98,3 @@ class PassPlan:
             kv.check_writable(start, segment.stop)
         rest = segment, tuple(scored), stop, remaining, tuple(forked)
         return Work(index, block, checked, generation, own_rows, head, *rest)
-
-
-def _resident(generation: HeldGeneration, need: Need) -> int:
-    """Slots whose KV is there, less those whose rows are needed; shares what the prefix cache has."""
-    kv = generation.kv
-    if not need.length:
-        return kv.computed_tokens
-    kv.rollback(need.first_row)
-    restored = 0 if kv.blocks else kv.restore(need.token_ids(0, need.first_row + 1))
-    if generation.cached_tokens is None:
-        generation.cached_tokens = restored
-    return kv.computed_tokens

@@ -100,6 +100,10 @@ class Stepper:
         if under_way is not None:
             under_way.until_round = until_round
 
+    def due(self, generation: GenerationId, at_s: float) -> None:
+        """When its response falls behind; see ``VerifierEngine.due``."""
+        self._engine.due(generation, at_s)
+
     def look_up(self, generation: GenerationId, leave: LookupLeave | None) -> None:
         """What a generation that is under way may draft by itself from its next round on."""
         under_way = self._under_way.get(generation)
@@ -141,16 +145,21 @@ class Stepper:
         return outcome
 
     def _draft(self, stepped: Sequence[_UnderWay]) -> None:
-        """Look up what rounds of stretches may draft, unless memory is short: others' KV goes before a guess."""
+        """Look up what rounds of stretches may draft: where memory is short, what fits blocks that they need anyway.
+
+        Others' KV goes before a guess.
+        """
         looking = [each for each in stepped if not each.looked and each.lookup is not None]
         if not looking:
             return
         usage = self._engine.usage()
-        if usage.total_blocks - usage.used_blocks < len(stepped):
-            return
+        short = usage.total_blocks - usage.used_blocks < len(stepped)
         for each in looking:
             name, each.looked = each.next.generation, True
             assert each.lookup is not None
-            each.own_draft = self._own_drafts.draft(name, self._engine.committed(name), each.lookup)
+            lookup = each.lookup
+            if short:
+                lookup = replace(lookup, tokens=min(lookup.tokens, -each.next.position % usage.block_tokens))
+            each.own_draft = self._own_drafts.draft(name, self._engine.committed(name), lookup)
             if each.own_draft is not None:
                 each.next = replace(each.next, draft=each.own_draft.token_ids)

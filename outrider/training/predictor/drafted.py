@@ -69,38 +69,39 @@ class Parts:
 
 
 _SHARES = {"validation": 0.15, "calibration": 0.1, "test": 0.15}  # of the prompts; the rest is to fit
+LEAST_PROMPTS = len(_SHARES) + 1  # one for each part
 _LEAST_OF_A_KIND = 10  # accepted, and rejected, tokens of a part
 
 
-def part_prompts(prompts: Sequence[Sequence[int]]) -> dict[str, list[int]]:
+def part_prompts(prompts: Sequence[Sequence[int]], field: str = "prompts") -> dict[str, list[int]]:
     """Indices of prompts by part, in their order. Who goes where depends on the prompts' token ids, not on their order.
 
     Raises:
         ParameterError: too few prompts for each part to get one.
     """
-    digests = [hashlib.sha256(np.asarray(ids, dtype="<i8").tobytes()).digest() for ids in prompts]
+    digests = [hashlib.sha256(np.asarray(ids, dtype="<u8").tobytes()).digest() for ids in prompts]
     waiting = sorted(range(len(prompts)), key=lambda index: digests[index])
     parts: dict[str, list[int]] = {}
     for name, share in _SHARES.items():
         count = max(1, round(share * len(prompts)))
         parts[name], waiting = sorted(waiting[:count]), waiting[count:]
     if not waiting:
-        raise ParameterError("prompts", f"at least {len(_SHARES) + 1}, one for each part", len(prompts))
+        raise ParameterError(field, f"at least {LEAST_PROMPTS}, one for each part", len(prompts))
     return {"train": sorted(waiting), **parts}
 
 
-def split(tokens: DraftedTokens, prompts: Sequence[Sequence[int]], least_tokens: int) -> Parts:
-    """Into parts.
+def split(tokens: DraftedTokens, prompts: Sequence[Sequence[int]], least_tokens: int, field: str = "prompts") -> Parts:
+    """Into parts; ``field`` is what has to be given more of if they are too small.
 
     Raises:
         ParameterError: fewer than ``least_tokens``, or a part with too few accepted or rejected ones.
     """
     if len(tokens) < least_tokens:
-        raise ParameterError("prompts", f"so many that at least {least_tokens} draft tokens are verified", len(tokens))
-    own = {name: tokens.where(np.isin(tokens.prompt, of)) for name, of in part_prompts(prompts).items()}
+        raise ParameterError(field, f"so many that at least {least_tokens} draft tokens are verified", len(tokens))
+    own = {name: tokens.where(np.isin(tokens.prompt, of)) for name, of in part_prompts(prompts, field).items()}
     for name, part in own.items():
         accepted = int(part.accepted.sum())
         if min(accepted, len(part) - accepted) < _LEAST_OF_A_KIND:
             needed = f"so many that at least {_LEAST_OF_A_KIND} tokens are accepted and as many rejected for {name}"
-            raise ParameterError("prompts", needed, f"{accepted} accepted of {len(part)}")
+            raise ParameterError(field, needed, f"{accepted} accepted of {len(part)}")
     return Parts(**own)

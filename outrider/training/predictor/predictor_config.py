@@ -7,10 +7,10 @@ from typing import ClassVar
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.requests import SAMPLING_RANGES
 from outrider.contracts.verifying import AcceptanceRule
+from outrider.drafting.acceptance import PREDICTED_RULES
 from outrider.training.pair_config import PairConfig
 from outrider.training.predictor.families import Effort
 from outrider.training.predictor.mlp import Patience
-from outrider.training.predictor.rounds import RULES
 
 _GREEDY, _SAMPLED = (0.0,), (0.7, 1.0)
 
@@ -31,7 +31,8 @@ class PredictorConfig(PairConfig):
         "latency_calls",
     )
     rule: str  # of acceptance: greedy, shared_noise or ratio
-    rounds: Path | None = None  # tokens verified before, or to be kept there; None: beside ``out``
+    # Folders that devices logged to; or one file, *.safetensors, of tokens that were verified here, or are to be.
+    rounds: tuple[Path, ...] = ()  # none: a file beside ``out``
     prompts: Path | None = None  # text file, one prompt a line; None: the built-in ones no drafter was trained on
     most_prompts: int | None = None  # of these, in order; None: all
     temperatures: tuple[float, ...] | None = None  # of requests; None: 0 if greedy, else 0.7 and 1
@@ -47,8 +48,12 @@ class PredictorConfig(PairConfig):
     def __post_init__(self) -> None:
         """Refuse what cannot be run."""
         PairConfig.__post_init__(self)
-        if self.rule not in RULES:
-            raise ParameterError("rule", f"one of {', '.join(RULES)}", self.rule)
+        if self.rule not in PREDICTED_RULES:
+            raise ParameterError("rule", f"one of {', '.join(PREDICTED_RULES)}", self.rule)
+        if self.logged:
+            for name in ("prompts", "most_prompts", "temperatures"):
+                if (value := getattr(self, name)) is not None:
+                    raise ParameterError(name, "to be left out where rounds are logged ones", value)
         asked = self.asked_temperatures
         if not asked or len(set(asked)) < len(asked):
             raise ParameterError("temperatures", "at least one, and each once", asked)
@@ -71,11 +76,16 @@ class PredictorConfig(PairConfig):
         return _GREEDY if self.rule == AcceptanceRule.GREEDY else _SAMPLED
 
     @property
+    def logged(self) -> bool:
+        """Whether rounds are those that devices logged."""
+        return bool(self.rounds) and [file.suffix for file in self.rounds] != [".safetensors"]
+
+    @property
     def effort(self) -> Effort:
         """How much is tried."""
         return Effort(self.trials, Patience(self.epochs, self.patience), self.seed)
 
     @property
     def rounds_file(self) -> Path:
-        """Where verified tokens are kept."""
-        return self.out.with_suffix(".rounds.safetensors") if self.rounds is None else self.rounds
+        """Where verified tokens are kept that are made here."""
+        return self.rounds[0] if self.rounds else self.out.with_suffix(".rounds.safetensors")

@@ -30,7 +30,6 @@ from outrider.verification.matching import match
 from outrider.verification.ratio_block import RatioBlock
 from outrider.verification.speculative import verify_ratio
 
-RULES = (AcceptanceRule.GREEDY, AcceptanceRule.SHARED_NOISE, AcceptanceRule.RATIO)  # of chains, and nobody judges
 _SEED_STRIDE = 0x9E3779B97F4A7C15
 
 

@@ -117,6 +117,7 @@ async def _respond(
         name=name,
         request_id=request.state.record.request_id,
         default_seed=secrets.randbits(64),
+        headers=request.headers,
     )
     form = ResponseForm(name, service.limits.model_name, int(time.time()), table, body)
     return GenerationResponse(service, choices, form)

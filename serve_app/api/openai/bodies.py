@@ -33,6 +33,7 @@ class OutriderOptions(BaseModel):
     """``outrider``: our own options.
 
     Attributes:
+        slo_class: several in order of preference: a later one is taken where there is no room for those before it.
         expansion: fixes the shape of token trees, children per node by depth, ``window`` numbers.
         rows: or their number of nodes: they grow where the drafter is sure, ``window`` deep at most.
     """
@@ -43,7 +44,7 @@ class OutriderOptions(BaseModel):
     expansion: Annotated[list[int], Field(fail_fast=True, max_length=64)] = []
     rows: int | None = None
     lookup: bool | int | None = None  # whether what the text repeats is looked up in it, or how many tokens at most
-    slo_class: str | None = None  # whose speed the response is promised
+    slo_class: str | Annotated[list[str], Field(max_length=16)] | None = None  # whose speed it is promised, or a choice
     verification: Literal["lossless", "semantic"] | None = (
         None  # whether mismatches may be judged; else as the class has it
     )

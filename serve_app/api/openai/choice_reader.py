@@ -54,6 +54,7 @@ class ChoiceReader:
         finish_reason: None until the last chunk was read.
         completion_tokens: so far.
         stats: of what was read so far.
+        slo: whose speed it is promised.
         ledger: how far the promised speed was kept; None before the first chunk.
         choices: why rounds were made as they were, as far as it was told; the last ``_KEPT_CHOICES``.
     """
@@ -63,6 +64,7 @@ class ChoiceReader:
         self.finish_reason: FinishReason | None = None
         self.completion_tokens = 0
         self.stats = RoundStats()
+        self.slo = choice.request.slo
         self.ledger: LedgerRecord | None = None
         self.choices: deque[ChoiceReport] = deque(maxlen=_KEPT_CHOICES)
         self._table = table
@@ -77,6 +79,7 @@ class ChoiceReader:
         self._echoed = True
         self.stats, self.finish_reason = chunk.stats, chunk.finish_reason
         self.ledger = chunk.ledger
+        self.slo = chunk.granted or self.slo
         if chunk.choices:
             self.choices += chunk.choices
         if self.choice.shows_output:

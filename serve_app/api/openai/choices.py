@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import accumulate
 from operator import mul
+from types import MappingProxyType
 
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.requests import (
@@ -19,7 +20,6 @@ from outrider.contracts.requests import (
     ProtocolName,
     SamplingParams,
 )
-from outrider.contracts.slo import SloClass, slo_class_named
 from outrider.protocols.registry import (
     PROTOCOLS,
     growing_protocols,
@@ -29,6 +29,7 @@ from outrider.protocols.registry import (
 )
 from serve_app.api.http_errors import PromptTooLongError
 from serve_app.api.openai.bodies import LOOKUP_NEEDED, ChatBody, CompletionBody
+from serve_app.api.openai.promises import Promises, read_promises
 from serve_app.api.openai.prompts import Prompt
 from serve_app.api.service import RequestLimits
 
@@ -55,6 +56,7 @@ def to_choices(
     name: GenerationId,
     request_id: str,
     default_seed: int,
+    headers: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Choice]:
     """What coordinators are asked for, in the order of the choices' indices.
 
@@ -65,17 +67,19 @@ def to_choices(
         name: of the response, fresh; generations are named by it and their index.
         request_id: of the HTTP request.
         default_seed: unsigned 64 bit, for a request that names none.
+        headers: of the HTTP request, their names in lower case.
 
     Raises:
         ParameterError: a value is out of range.
         PromptTooLongError: prompt and ``max_tokens`` together exceed the context.
     """
     params = _params(body, limits, default_seed)
+    promises = read_promises(body.outrider.slo_class, headers, limits)
     echo = isinstance(body, CompletionBody) and body.echo
     choices: list[Choice] = []
     for prompt in prompts:
         max_tokens = _max_tokens(body, len(prompt.token_ids), limits)
-        request = _request(body, prompt, params, limits, max_tokens)
+        request = _request(body, prompt, params, limits, max_tokens, promises)
         for i in range(body.n):
             own = replace(
                 request,
@@ -90,10 +94,16 @@ def to_choices(
 
 
 def _request(
-    body: CompletionBody | ChatBody, prompt: Prompt, params: SamplingParams, limits: RequestLimits, max_tokens: int
+    body: CompletionBody | ChatBody,
+    prompt: Prompt,
+    params: SamplingParams,
+    limits: RequestLimits,
+    max_tokens: int,
+    promises: Promises,
 ) -> GenerationRequest:
     """What all choices of a prompt have in common."""
-    semantic = _semantic(body, params, limits)
+    slo, *lower = promises.classes
+    semantic = _semantic(body, params, limits, by_class=slo.semantic)
     return GenerationRequest(
         generation="",
         prompt_ids=prompt.token_ids,
@@ -112,7 +122,9 @@ def _request(
         tenant=_tenant(body),
         reproducible=body.seed is not None,
         explain=body.outrider.explain,
-        slo=_slo_class(body, limits),
+        slo=slo,
+        lower=tuple(lower),
+        first_token_s=promises.first_token_s,
     )
 
 
@@ -159,11 +171,13 @@ def _tenant(body: CompletionBody | ChatBody) -> str:
     return blake2b(named.encode(), digest_size=16).hexdigest() if named else ""
 
 
-def _semantic(body: CompletionBody | ChatBody, params: SamplingParams, limits: RequestLimits) -> bool:
+def _semantic(
+    body: CompletionBody | ChatBody, params: SamplingParams, limits: RequestLimits, *, by_class: bool
+) -> bool:
     """Whether mismatches may be judged: where the request or its class says so, and it is greedy."""
     asked = body.outrider.verification
     if asked is None:
-        return limits.judges and params.greedy and _slo_class(body, limits).semantic
+        return limits.judges and params.greedy and by_class
     if asked == "semantic" and not limits.judges:
         raise ParameterError("outrider.verification", "lossless, as no drafter here has a decision head", asked)
     if asked == "semantic" and not params.greedy:
@@ -212,11 +226,6 @@ def _rows(body: CompletionBody | ChatBody, limits: RequestLimits) -> int:
         needed = f"an integer of outrider.window ({options.window}, at least 1) to {limits.k_max}"
         raise ParameterError("outrider.rows", needed, options.rows)
     return options.rows
-
-
-def _slo_class(body: CompletionBody | ChatBody, limits: RequestLimits) -> SloClass:
-    name = body.outrider.slo_class
-    return limits.slo_classes[0] if name is None else slo_class_named(name, limits.slo_classes)
 
 
 def _min_tokens(body: CompletionBody | ChatBody, max_tokens: int) -> int:

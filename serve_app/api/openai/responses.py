@@ -181,12 +181,14 @@ def _slo_usage(readers: Sequence[ChoiceReader], stats: RoundStats) -> dict[str, 
 
     A speed is that of the tokens behind a choice's first ones; None while there are none.
     """
-    slo = readers[0].choice.request.slo
+    asked = readers[0].choice.request.slo
+    slo = min((reader.slo for reader in readers), key=lambda one: one.tokens_per_s)  # the lowest that one was given
     ledgers = [reader.ledger for reader in readers if reader.ledger is not None]
-    speeds = [speed for ledger in ledgers if (speed := ledger.tokens_per_s) is not None]
-    achieved = min(speeds, default=None)
-    kept = achieved is None or achieved >= slo.tokens_per_s
+    speeds = [(speed, reader.slo) for reader in readers if (speed := _speed(reader)) is not None]
+    achieved = min((speed for speed, _ in speeds), default=None)
+    kept = all(speed >= own.tokens_per_s for speed, own in speeds)
     return {
+        **({"preferred_class": asked.name} if slo != asked else {}),
         "class": slo.name,
         "promised_tokens_per_s": slo.tokens_per_s or None,
         "achieved_tokens_per_s": None if achieved is None else floor(achieved * 1e3) / 1e3,  # never up to the promise
@@ -195,6 +197,10 @@ def _slo_usage(readers: Sequence[ChoiceReader], stats: RoundStats) -> dict[str, 
         "times_behind": sum(ledger.times_behind for ledger in ledgers),
         "late_rounds": {"queue": stats.late_queue_rounds, "compute": stats.late_compute_rounds},
     }
+
+
+def _speed(reader: ChoiceReader) -> float | None:
+    return None if reader.ledger is None else reader.ledger.tokens_per_s
 
 
 def model_card(limits: RequestLimits, created_s: int) -> dict[str, object]:

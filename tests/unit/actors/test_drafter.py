@@ -19,7 +19,7 @@ from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import ProtocolName, SamplingParams
 from outrider.contracts.verifying import OpenGeneration
-from outrider.engines.kinds import BuiltDrafter, DrafterSpec
+from outrider.engines.kinds import BuiltDrafter, DrafterSpec, OnVerdict
 from outrider.engines.registry import DRAFTERS
 from outrider.models.loading import load_target
 from outrider.session.session import CoordinatorSession
@@ -111,7 +111,7 @@ class Stuck(TableDrafter):
         return super().step()
 
 
-def stuck_drafter(spec: DrafterSpec) -> BuiltDrafter:
+def stuck_drafter(spec: DrafterSpec, _on_verdict: OnVerdict | None) -> BuiltDrafter:
     built = table_drafter(spec)
     return replace(built, engine=Stuck(TableModel(VOCAB)))
 

@@ -75,6 +75,22 @@ def test_what_cannot_be_opened_is_refused_beside_the_others() -> None:
     assert not any(isinstance(outcome, Refused) for outcome in reply.outcomes)
 
 
+def test_who_is_due_last_loses_kv_and_that_is_told() -> None:
+    """Due counts from when it was told; the last word counts."""
+    stepped, params = SteppedEngine(torch_verifier(tiny_llama(), blocks=8)), SamplingParams(temperature=0.0)
+    held = [Client(name, [number] * 14, params) for number, name in enumerate("ab")]
+    call = VerifyCall(openings=tuple(one.opening() for one in held), blocks=tuple(one.block() for one in held))
+    stepped.step([replace(call, dues=(("a", 50.0), ("b", 5.0)))])
+    assert stepped.idle
+    new = [Client(name, [number + 7] * 4, params) for number, name in enumerate("cd")]
+    lost = []
+    for one, dues in zip(new, ((), (("a", 0.0), ("gone", 1.0), ("c", 0.0))), strict=True):
+        reply = stepped.step([VerifyCall(number=1, openings=(one.opening(),), blocks=(one.block(),), dues=dues)])
+        lost.append(reply.evicted)
+    assert lost == [(("a", 12),), (("b", 12),)]
+    assert (reply.usage.evictions, reply.usage.unowed_evictions) == (2, 0)
+
+
 def test_idle_is_the_time_without_anything_to_do() -> None:
     stepped, client = SteppedEngine(torch_verifier(tiny_llama())), Client("a", PROMPT, SamplingParams(temperature=0.0))
     assert stepped.step([stretched(client, 2)]).idle_s > 0.0

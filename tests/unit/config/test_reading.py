@@ -17,6 +17,7 @@ from outrider.config.schema import (
     LimitsConfig,
     LinkConfig,
     ModelConfig,
+    RoundLogConfig,
     SchedulingConfig,
     SloClassConfig,
     SloConfig,
@@ -61,6 +62,7 @@ GROUPS = st.builds(
     num_cpus=SHARES,
     num_gpus=st.floats(min_value=0.001, max_value=1),
     link=LINKS,
+    round_log=st.none() | st.builds(RoundLogConfig, folder=TEXTS.map("/{}".format), most_mib=st.integers(1, 1024)),
 )
 SLOS = st.lists(
     st.builds(SloClassConfig, name=NAMES, tokens_per_s=st.floats(0, 100_000)),
@@ -220,6 +222,11 @@ MISTAKES = [
         "verifiers.num_gpus needs at least tensor_parallel_size (2) where device is cuda, found 1.0",
     ),
     (
+        "verifiers: {engine: vllm, swap_mib: 64}",
+        "verifiers.swap_mib needs 0 where engine is vllm: only torch copies KV out, found 64",
+    ),
+    ("verifiers: {swap_mib: -1}", "verifiers.swap_mib needs an integer in [0, 16777216], found -1"),
+    (
         "verifiers: {vllm_options: {quantization: fp8}}",
         "verifiers.vllm_options needs to be left out where engine is torch, found {'quantization': 'fp8'}",
     ),
@@ -236,7 +243,7 @@ MISTAKES = [
     ("verifiers: {resources: {fpga: 0}}", "verifiers.resources.fpga needs a number in (0, 1000000], found 0"),
     ("verifiers: {resources: {1: 1}}", "verifiers.resources needs keys that are non-empty text, found 1"),
     ("verifiers: {resources: 2}", "verifiers.resources needs a mapping, found 2"),
-    ("scheduling: {policy: lottery}", "scheduling.policy needs one of slo_aware, wisp, fcfs, found 'lottery'"),
+    ("scheduling: {policy: lottery}", "scheduling.policy needs one of slo_aware, wisp, wisp_fair, fcfs, found 'lottery'"),
     ("scheduling: {cost_profiles: [1]}", "scheduling.cost_profiles[0] needs non-empty text, found 1"),
     ("slo: {classes: []}", "slo.classes needs"),
     ("slo: {classes: [{name: a}, {name: a}], default: a}", "slo.classes needs a different name for each class, found"),
@@ -285,6 +292,15 @@ MISTAKES = [
     ("drafters: [{name: a, link: {}}]", "drafters[0].link.profile needs a name where neither trace nor up_mbps, down_"),
     ("drafters: [{name: a, link: {rtt: 1}}]", "drafters[0].link needs known keys (profile, trace, up_mbps, down_mbps"),
     ("drafters: [{name: a, link: {per_up: 1}}]", "drafters[0].link.per_up needs a number in [0, 0.99] or null, found"),
+    (
+        "drafters: [{name: a, round_log: {folder: rounds}}]",
+        "drafters[0].round_log.folder needs an absolute path, or one that begins with ~, found 'rounds'",
+    ),
+    (
+        "drafters: [{name: a, round_log: {folder: /rounds, most_mib: 0}}]",
+        "drafters[0].round_log.most_mib needs an integer in [1, 1048576], found 0",
+    ),
+    ("drafters: [{name: a, round_log: {most_mib: 1}}]", "drafters[0].round_log.folder"),
     ("drafters: [{name: a, link: fast}]", "drafters[0].link needs a mapping of profile, trace, up_mbps, down_mbps"),
     ("speculation: {policy: fixed}", "speculation.window needs a number where policy is fixed, found None"),
     ("speculation: {protocols: []}", "speculation.protocols needs "),

@@ -39,6 +39,12 @@ class TimedEngine:
         assert not keep_cache, "what was measured must not help what follows"
         del self._computed[generation]
 
+    def due(self, generation: str, at_s: float) -> None:
+        pass
+
+    def evicted(self) -> tuple[tuple[str, int], ...]:
+        return ()
+
     def usage(self) -> KvUsage:
         return KvUsage(16, 100, 0, 0, len(self._computed), 0)
 

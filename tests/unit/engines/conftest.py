@@ -14,6 +14,7 @@ from outrider.drafting.stopping import Stops
 from outrider.drafting.stops import NeverStop, StopRule
 from outrider.engines.drafter.engine import TorchDrafter
 from outrider.engines.forward_model import BlockCopy, BranchModel, Move, PassResult, Segment
+from outrider.engines.kinds import OnVerdict
 from outrider.engines.limits import EngineLimits, kept_rows_bytes
 from outrider.engines.torch.linears import computes_bfloat16
 from outrider.engines.torch.model import PagedModel, kv_bytes_per_token
@@ -238,11 +239,12 @@ def torch_drafter(
     prefill_chunk_tokens: int = 16,
     rule: StopRule | None = None,
     stops: Stops | None = None,
+    on_verdict: OnVerdict | None = None,
 ) -> TorchDrafter:
     """The torch drafter with room for ``blocks`` KV blocks."""
     budget = kv_bytes_per_token(model) * BLOCK_TOKENS * blocks
     limits = EngineLimits(budget, BLOCK_TOKENS, prefill_chunk_tokens)
-    return TorchDrafter(loaded(model), limits, stops or Always(rule or NeverStop()))
+    return TorchDrafter(loaded(model), limits, stops or Always(rule or NeverStop()), on_verdict)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from outrider.contracts.errors import ContextTooLongError, UnsupportedBlockError
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import KvUsage, OpenGeneration
-from outrider.engines.kinds import BuiltDrafter, DrafterSpec
+from outrider.engines.kinds import BuiltDrafter, DrafterSpec, OnVerdict
 from outrider.models.loading import load_target_facts
 from outrider.sampling.choosing import choose_tokens
 from outrider.sampling.logits import RowGroup, TokenCounts
@@ -105,7 +105,7 @@ class TableDrafter:
         return int(choose_tokens(self._rows[tokens[-1:]], [group])[0])
 
 
-def table_drafter(spec: DrafterSpec) -> BuiltDrafter:
+def table_drafter(spec: DrafterSpec, _on_verdict: OnVerdict | None = None) -> BuiltDrafter:
     """For a model of which only vocabulary and context are read."""
     facts = load_target_facts(spec.model)
     return BuiltDrafter(TableDrafter(TableModel(facts.vocab_size), facts.max_context_tokens), facts)

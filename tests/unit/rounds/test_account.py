@@ -25,7 +25,8 @@ class Made:
         spikes: SpikeDetector | None = None,
     ) -> None:
         self.now_s = 100.0
-        opened = resumed_ledger(slo.tokens_per_s, ledger, self.now_s)
+        first_due_at_s = self.now_s + 3.0 if slo.tokens_per_s else inf
+        opened = resumed_ledger(slo.tokens_per_s, ledger, self.now_s, first_due_at_s)
         self.account = RoundAccount(opened, rule, spikes or SpikeDetector())
         self.rounds = 0
 
@@ -45,7 +46,8 @@ class Made:
 
 def test_nothing_is_owed_and_nothing_judged_before_the_first_token() -> None:
     made = Made()
-    assert made.account.terms(99.0, 5.0) == VerifyTerms(inf, 5.0, 4.0), "the policy knows the promise"
+    assert made.account.terms(99.0, 5.0) == VerifyTerms(103.0, 5.0, 4.0), "the first token's own, and the promise"
+    assert Made(rule=DeadlineRule.ROUND).account.terms(99.0, 5.0) == VerifyTerms(inf, 5.0, 4.0)
     assert (made.promise, made.account.record) == (None, None)
     assert made.round(1, round_s=60.0) is None, "a long prefill breaks no promise"
     assert made.account.record == LedgerRecord()
@@ -57,27 +59,21 @@ def test_a_round_is_judged_alone_and_the_response_as_a_whole() -> None:
     assert made.round(4, 0.5) == Judgement(None, behind=False)  # 0.5 s early
     assert made.round(1, 0.5) == Judgement(QUEUE, behind=False), "slow by itself, but there is credit"
     assert made.round(1, 0.75) == Judgement(QUEUE, behind=True)
-    assert made.round(1, 0.25) == Judgement(None, behind=False), "it began anew"
-    assert made.account.record == LedgerRecord(tokens=7, elapsed_s=2.0, credit_s=0.0, times_behind=1)
+    assert made.round(1, 0.25) == Judgement(None, behind=True), "as much as before"
+    assert made.round(4, 0.5) == Judgement(None, behind=False), "it has caught up"
+    assert made.account.record == LedgerRecord(tokens=11, elapsed_s=2.5, credit_s=0.25, times_behind=2)
 
 
 def test_a_late_round_was_computed_long_or_had_to_wait() -> None:
-    made = Made()
-    made.round(1, 1.0, verify_s=30.0)  # a prefill, which says nothing about rounds
+    made = Made(spikes=(spikes := SpikeDetector()))
+    made.round(1, 1.0)
     for _ in range(4):
+        spikes.batch(0.1)
         made.round(1, 0.25, verify_s=0.1)
     assert made.round(1, 1.0, verify_s=0.9) == Judgement(COMPUTE, behind=True)
     assert made.round(1, 1.0, verify_s=0.1) == Judgement(QUEUE, behind=True)
+    made.round(9, 0.1)
     assert made.round(1, 0.1, verify_s=0.9) == Judgement(None, behind=False), "a spike alone breaks no promise"
-
-
-def test_all_responses_of_a_verifier_tell_what_is_usual() -> None:
-    spikes = SpikeDetector()
-    best_effort, promised = Made(BEST_EFFORT, spikes=spikes), Made(spikes=spikes)
-    for _ in range(10):
-        best_effort.round(1, 1.0, verify_s=0.1)
-    promised.round(1, 1.0)
-    assert promised.round(1, 1.0, verify_s=0.4) == Judgement(COMPUTE, behind=True)
 
 
 def test_who_fell_behind_with_a_devices_token_is_told_with_the_round_it_came_with() -> None:
@@ -86,7 +82,8 @@ def test_who_fell_behind_with_a_devices_token_is_told_with_the_round_it_came_wit
     made.now_s += 0.5
     made.account.committed(1, made.now_s)  # a correction, sent before its block is verified
     assert made.round(0, 0.1, yielded=1) == Judgement(None, behind=True)
-    assert made.round(1, 0.1) == Judgement(None, behind=False), "told once"
+    made.account.committed(4, made.now_s)
+    assert made.round(1, 0.1) == Judgement(None, behind=False), "told once for each commit"
 
 
 @pytest.mark.parametrize("rule", DeadlineRule)
@@ -117,6 +114,6 @@ def test_a_resumed_response_keeps_its_account() -> None:
     assert made.promise == Promise(4.0, -0.5)
     assert made.account.terms(100.0, 1.0).deadline_at_s == 99.75
     made.rounds = 5
-    assert made.round(1, 0.125) == Judgement(None, behind=True), "for what the loss cost, once"
-    assert made.round(1, 0.125) == Judgement(None, behind=False)
-    assert made.account.record == LedgerRecord(12, 2.25, 0.125, 3)
+    assert made.round(1, 0.125) == Judgement(None, behind=True), "for what the loss cost"
+    assert made.round(3, 0.125) == Judgement(None, behind=False)
+    assert made.account.record == LedgerRecord(14, 2.25, 0.25, 3)

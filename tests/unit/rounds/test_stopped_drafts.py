@@ -8,7 +8,8 @@ from outrider.contracts.slo import LedgerRecord, SloClass
 from outrider.contracts.verifying import AcceptanceRule, Verified
 from outrider.rounds.events import Answered, AskDrafter, Decided, Drafter, Exchange, Join, Turn, Verify, VerifyResult
 from outrider.rounds.states import RoundEvent
-from outrider.selection.acceptance import AcceptanceBook, rule_row
+from outrider.selection.acceptance import AcceptanceBook
+from outrider.selection.acceptance_view import rule_row
 from tests.unit.rounds.test_machine import FAR, GREEDY, READY, VIEW, alone, drew, ordered_ahead, ordering, said, turn
 
 ROW = rule_row(AcceptanceRule.GREEDY)

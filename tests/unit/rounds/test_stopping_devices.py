@@ -19,7 +19,7 @@ from tests.unit.rounds.test_machine import READY, VIEW, drafter, rules_of
 from tests.unit.serve_app.api.in_memory_service import TOKENIZER
 from tests.unit.serve_app.coordination.in_memory import PROMPT
 
-STOPS = replace(READY, stops=True)
+STOPS, LOGS = replace(READY, stops=True), replace(READY, logs=True)
 
 
 def asked(view: DrafterView, protocol: ProtocolName = "token_ids") -> tuple[RoundMachine, AskDrafter]:
@@ -46,9 +46,16 @@ def test_others_are_not(view: DrafterView) -> None:
 
 @pytest.mark.parametrize(
     ("protocol", "view", "may_be_cut"),
-    [("token_ids", READY, True), ("token_ids", STOPS, True), ("dssd", READY, True), ("dssd", STOPS, False)],
+    [
+        ("token_ids", READY, True),
+        ("token_ids", STOPS, True),
+        ("token_ids", LOGS, True),
+        ("dssd", READY, True),
+        ("dssd", STOPS, False),
+        ("dssd", LOGS, False),
+    ],
 )
-def test_a_draft_whose_length_tells_what_is_in_it_stays_whole_where_its_rule_minds(
+def test_a_draft_whose_length_tells_or_whose_rejections_are_logged_stays_whole_where_its_rule_minds(
     protocol: ProtocolName, view: DrafterView, may_be_cut: bool
 ) -> None:
     rounds, order = asked(view, protocol)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 
 from outrider.contracts.cost import LinearCostModel, VerifyCost
+from outrider.scheduling.active_promises import ActivePromises
 from outrider.scheduling.ledger import Ledger
 from outrider.scheduling.policy import BatchLimits, PendingVerification, SchedulingPolicy
 
@@ -131,7 +132,7 @@ def serve(
     coming = [(rng.random(), index) for index in range(len(devices))]
     heapq.heapify(coming)
     pending: dict[int, PendingVerification] = {}
-    now_s = 0.0
+    active, now_s = ActivePromises(), 0.0
     while now_s < duration_s:
         if not pending:
             now_s = max(now_s, coming[0][0])
@@ -147,7 +148,8 @@ def serve(
                 cost=VerifyCost(_WINDOW + 1, device.prefix_tokens),
                 tokens_per_s=device.ledger.tokens_per_s,
             )
-        plan = policy.plan(list(pending.values()), now_s, ROOMY, COSTS)
+            active.arrived(pending[index], 0, arrived_at_s, COSTS)
+        plan = policy.plan(list(pending.values()), now_s, ROOMY, COSTS, active.promised(now_s))
         now_s += COSTS.predict_s([p.cost for p in plan.batch])
         for member in plan.batch:
             index = int(member.generation)

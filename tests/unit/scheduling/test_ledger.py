@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from outrider.contracts.slo import LedgerRecord
-from outrider.scheduling.ledger import CREDIT_CAP_S, Ledger, resumed_ledger, round_deadline_at_s
+from outrider.scheduling.ledger import CREDIT_CAP_S, DEBT_CAP_S, Ledger, resumed_ledger, round_deadline_at_s
 
 NEVER = float("inf")
 
@@ -36,15 +36,17 @@ def play(ledger: Ledger, commits: list[Commit], now_s: float) -> tuple[Ledger, f
 
 def credits_s(speed: float, commits: list[Commit]) -> tuple[list[float], int]:
     """By the recurrence: the credit after each commit with tokens, the first's included, and how many were late."""
-    credit_s, waited_s, behind, after = 0.0, 0.0, 0, list[float]()
+    credit_s, whole_s, waited_s, behind, after = 0.0, 0.0, 0.0, 0, list[float]()
     for commit in commits:
         waited_s += commit.after_s
         if commit.tokens == 0:
             continue
         if after:
             credit_s += commit.tokens / speed - waited_s
+            whole_s += commit.tokens / speed - waited_s
         behind += credit_s < 0.0
-        credit_s = min(max(credit_s, 0.0), CREDIT_CAP_S)
+        credit_s = min(credit_s, CREDIT_CAP_S)
+        credit_s = max(credit_s, min(-DEBT_CAP_S, whole_s))
         waited_s = 0.0
         after.append(credit_s)
     return after, behind
@@ -108,13 +110,45 @@ def test_a_commit_is_late_iff_it_comes_after_its_deadline(speed: float, commits:
     ledger, now_s = Ledger(speed).committed(3, start_s), start_s
     for commit in commits:
         now_s += commit.after_s
-        deadline_at_s, before = ledger.deadline_at_s(commit.tokens), ledger.times_behind
+        deadline_at_s, before = ledger.last_at_s + owed_s(ledger, commit.tokens), ledger.times_behind
         ledger = ledger.committed(commit.tokens, now_s)
         late = commit.tokens > 0 and now_s > deadline_at_s
         assert ledger.times_behind == before + late
-        if late:
-            assert (ledger.anchor_at_s, ledger.anchored_tokens) == (now_s, 0), "it begins anew"
-            assert ledger.deadline_at_s(1.0) == now_s + 1.0 / speed
+
+
+def owed_s(ledger: Ledger, tokens: int) -> float:
+    """From the last commit on, whether or not the response is doomed."""
+    return ledger.credit_s(ledger.last_at_s) + tokens / ledger.tokens_per_s
+
+
+@given(SPEEDS, COMMITS, STARTS_S)
+def test_a_response_is_doomed_iff_as_a_whole_it_owes_more_than_the_cap(
+    speed: float, commits: list[Commit], start_s: float
+) -> None:
+    """By all its tokens and all its time, whatever was forgotten meanwhile; back as soon as it owes less."""
+    ledger, now_s = Ledger(speed).committed(1, start_s), start_s
+    for commit in commits:
+        now_s += commit.after_s
+        ledger = ledger.committed(commit.tokens, now_s)
+        record = ledger.record()
+        assert record is not None
+        whole_s = record.tokens / speed - record.elapsed_s
+        assert ledger.doomed is (whole_s < -DEBT_CAP_S)
+        assert ledger.credit_s(ledger.last_at_s) <= whole_s or whole_s >= -DEBT_CAP_S
+        due_at_s = ledger.last_at_s + owed_s(ledger, 2)
+        assert ledger.deadline_at_s(2.0) == (NEVER if ledger.doomed else due_at_s)
+
+
+@given(SPEEDS, COMMITS, STARTS_S)
+def test_what_is_judged_is_what_is_scheduled(speed: float, commits: list[Commit], start_s: float) -> None:
+    """As long as no credit was ever forgotten, a response is behind iff it would end late now."""
+    ledger, now_s, forgot = Ledger(speed).committed(1, start_s), start_s, False
+    for commit in commits:
+        now_s += commit.after_s
+        forgot |= bool(commit.tokens) and ledger.credit_s(now_s) + commit.tokens / speed > CREDIT_CAP_S
+        ledger = ledger.committed(commit.tokens, now_s)
+        if not forgot:
+            assert ledger.kept is (ledger.credit_s(ledger.last_at_s) >= 0.0)
 
 
 @given(SPEEDS, COMMITS, STARTS_S)
@@ -133,7 +167,7 @@ def test_credit_is_capped_at_any_speed_and_time(speed: float, steps: list[tuple[
         now_s += gap_s
         ledger = ledger.committed(tokens, now_s)
         if tokens:
-            assert -1e-6 <= ledger.credit_s(now_s) <= CREDIT_CAP_S + 1e-6
+            assert ledger.credit_s(now_s) <= CREDIT_CAP_S + 1e-6
     assert ledger.tokens == sum(tokens for tokens, _ in steps)
 
 
@@ -144,7 +178,8 @@ def test_a_deadline_is_the_later_the_more_is_expected(
     ledger, now_s = play(Ledger(speed).committed(1, start_s), commits, start_s)
     fewer, more = sorted((one, other))
     assert ledger.deadline_at_s(fewer) <= ledger.deadline_at_s(more)
-    assert ledger.deadline_at_s(0.0) == now_s + ledger.credit_s(now_s)
+    if not ledger.doomed:
+        assert ledger.deadline_at_s(0.0) == now_s + ledger.credit_s(now_s)
 
 
 @given(COMMITS, STARTS_S)
@@ -202,16 +237,35 @@ def test_nothing_is_owed_before_the_first_token() -> None:
 
 
 def test_an_example_in_full() -> None:
-    ledger = Ledger(4.0).committed(1, 10.0)
+    ledger = Ledger(4.0, first_due_at_s=9.0)
+    assert ledger.deadline_at_s(1.0) == 9.0
+    ledger = ledger.committed(1, 10.0)
     assert ledger.deadline_at_s(3.0) == 10.75
     ledger = ledger.committed(3, 10.5)  # 0.25 s early
     assert ledger.deadline_at_s(2.0) == 11.25
-    ledger = ledger.committed(8, 10.75)  # 2 s early: one counts
-    assert ledger.credit_s(10.75) == 1.0
-    ledger = ledger.committed(1, 12.5)  # 0.5 s late
-    assert (ledger.times_behind, ledger.deadline_at_s(1.0)) == (1, 12.75)
-    assert ledger.kept, "12 tokens in 2.5 s: as a whole it is in time"
-    assert ledger.record() == LedgerRecord(tokens=12, elapsed_s=2.5, credit_s=0.0, times_behind=1)
+    ledger = ledger.committed(4, 10.5)  # 1.25 s early
+    ledger = ledger.committed(9, 10.5)  # 3.5 s early: three count
+    assert ledger.credit_s(10.5) == 3.0
+    ledger = ledger.committed(1, 14.25)  # 0.5 s late
+    assert (ledger.times_behind, ledger.deadline_at_s(1.0)) == (1, 14.0)
+    assert ledger.kept, "17 tokens in 4.25 s: as a whole it is in time"
+    assert ledger.record() == LedgerRecord(tokens=17, elapsed_s=4.25, credit_s=-0.5, times_behind=1)
+    ledger = ledger.committed(1, 20.0)  # 6 s late, of which as a whole it owes 5.5
+    assert ledger.doomed
+    assert (ledger.deadline_at_s(1.0), ledger.credit_s(20.0)) == (NEVER, -5.5)
+    ledger = ledger.committed(10, 20.0)
+    assert (ledger.doomed, ledger.deadline_at_s(1.0)) == (False, 17.25)
+
+
+def test_a_debt_that_credit_would_have_paid_is_capped() -> None:
+    ledger = Ledger(1.0).committed(1, 0.0).committed(30, 0.0).committed(1, 0.0)
+    assert ledger.credit_s(0.0) == 3.0
+    late = ledger.committed(1, 20.0)
+    assert (late.credit_s(20.0), late.kept, late.doomed) == (-3.0, True, False)
+
+
+def test_a_pause_before_the_first_token_puts_it_off() -> None:
+    assert Ledger(1.0, first_due_at_s=5.0).paused(2.0).deadline_at_s(1.0) == 7.0
 
 
 @pytest.mark.parametrize(("expected", "deadline_at_s"), [(1.0, 3.5), (4.0, 5.0), (0.0, 3.0)])

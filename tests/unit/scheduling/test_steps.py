@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.contracts.cost import LinearCostModel, VerifyCost
-from outrider.scheduling.policy import BatchLimits, PendingVerification, StopReason
+from outrider.scheduling.fcfs import Fcfs
+from outrider.scheduling.policy import BatchLimits, BatchPlan, PendingVerification, Promised, StopReason
+from outrider.scheduling.promised_load import PromisedPace, load_of
 from outrider.scheduling.registry import SCHEDULING
 from outrider.scheduling.steps import StepPlan, StepPlanner, StepRules
 from tests.unit.scheduling.queues import COSTS, NOW_S, ROOMY, block
@@ -67,6 +69,7 @@ def test_the_policy_decides_who_of_those_within_makes_room() -> None:
     assert rows == {
         "fcfs": (set(), set()),
         "wisp": (set(), {"leisurely"}),
+        "wisp_fair": (set(), set()),
         "slo_aware": ({"pressed"}, {"leisurely"}),
     }
 
@@ -261,3 +264,36 @@ def test_who_overtakes_a_stretch_is_not_held_for_others_and_takes_its_place_with
     assert (sorted(plan.held_back), steps.waits("b")) == (["b"] * steps.waits("b"), "b" not in plan.joining)
     steps.arrives("d", Asking(block("d")), overtakes=True)
     assert "d" not in steps.plan(NOW_S, COSTS).held_back, "it was in no step"
+
+
+def test_what_active_promises_need_reaches_the_policy_until_they_are_over() -> None:
+    class Seen(Fcfs):
+        """First come, first served; keeps what it was told of promises."""
+
+        def plan(self, *arguments: object) -> BatchPlan:  # type: ignore[override]
+            """Keep and plan."""
+            told.append(arguments[4])
+            return super().plan(*arguments)  # type: ignore[arg-type]
+
+    told = list[object]()
+    steps = StepPlanner(Seen(), ROOMY)
+    for number, name in enumerate("ab"):
+        steps.arrives(name, Asking(block(name, slack_s=1.0), goes_on=False))
+        steps.plan(NOW_S + number, COSTS)
+        steps.steps()
+        steps.leaves(name)
+    steps.over("a")
+    steps.arrives("none", Asking(block("none")))
+    steps.plan(NOW_S + 2.0, COSTS)
+    one = Promised(load_of(PromisedPace(4.0, 2.0, VerifyCost(6, 500)), COSTS), 0.5)
+    assert told == [one, Promised(2.0 * one.load, 0.5), one]
+
+
+def test_a_prefix_in_the_step_is_no_reason_to_verify_more() -> None:
+    """It is computed sooner or later: what is cut saves its own time whatever that takes."""
+    names = [f"g{number}" for number in range(16)]
+    alone = planner("fcfs", ROOMY, map(drafted, names)).plan(NOW_S, DEAR)
+    steps = planner("fcfs", ROOMY, map(drafted, names))
+    steps.arrives("cold", Asking(block("cold", cost=VerifyCost(400, 0)), prefix_tokens=399))
+    assert dict(steps.plan(NOW_S, DEAR).cuts) == dict(alone.cuts)
+    assert dict(alone.cuts) == dict.fromkeys(names, 1)

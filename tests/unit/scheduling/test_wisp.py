@@ -52,3 +52,22 @@ def test_a_doomed_block_is_dispatched_alone_where_the_paper_waits_for_ever() -> 
     plan = Wisp().plan(queue, NOW_S, ROOMY, GUARDED_COSTS)
     assert (names(plan.batch), plan.reason) == ("a", StopReason.DEADLINE)
     assert sorted(names(SloAware().plan(queue, NOW_S, ROOMY, GUARDED_COSTS).batch)) == list("abcd")
+
+
+def test_a_doomed_block_is_best_effort_where_it_is_to_be_fair() -> None:
+    queue = [block("a", slack_s=-0.1), *(block(name, slack_s=3.0) for name in "bcd")]
+    plan = Wisp(fair=True).plan(queue, NOW_S, ROOMY, GUARDED_COSTS)
+    assert (sorted(names(plan.batch)), plan.reason) == (list("abcd"), StopReason.QUEUE_EMPTY)
+    pressed = [block("a", slack_s=-0.1, expected_tokens=4.0), block("b", slack_s=1.01 * ALONE_S)]
+    plan = Wisp(fair=True).plan(pressed, NOW_S, ROOMY, GUARDED_COSTS)
+    assert (names(plan.batch), plan.reason) == ("b", StopReason.DEADLINE), "which is critical"
+
+
+def test_a_fair_utility_is_per_second_that_a_block_adds() -> None:
+    """Alone the dear one takes 1.5 times as long, and adds four times as much."""
+    queue = [
+        block("a", cost=VerifyCost(6, 2200), expected_tokens=4.0, slack_s=9.0),
+        block("b", expected_tokens=2.0, slack_s=9.0),
+    ]
+    assert names(Wisp().plan(queue, NOW_S, ROOMY, COSTS).batch) == "ab"
+    assert names(Wisp(fair=True).plan(queue, NOW_S, ROOMY, COSTS).batch) == "ba"

@@ -13,7 +13,8 @@ from outrider.contracts.verifying import AcceptanceRule
 from outrider.protocols.dssd import row_bits
 from outrider.protocols.payload import expected_support
 from outrider.protocols.registry import PROTOCOLS
-from outrider.selection.acceptance import AcceptanceBook, AcceptanceView
+from outrider.selection.acceptance import AcceptanceBook
+from outrider.selection.acceptance_view import AcceptanceView
 from outrider.selection.estimates import estimate, estimate_alone
 from outrider.selection.plans import NO_DRAFT, PlanSet, candidate_plans
 from outrider.selection.situation import RoundSituation, VerifierView

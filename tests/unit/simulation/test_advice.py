@@ -62,7 +62,7 @@ def test_both_sides_are_simulated_under_one_rule(good: Advice) -> None:
         assert side.first_token_times.p99_s > 0.0
         end = side.served.broken_by
         assert end is not None
-        assert end.late_share > RULE.epsilon or end.first_token_p99_s > RULE.first_token_s
+        assert end.unkept_share > RULE.epsilon or end.first_token_p99_s > RULE.first_token_s
 
 
 def test_slow_drafters_are_not() -> None:
@@ -77,7 +77,7 @@ def test_best_effort_gets_the_fastest_draft_and_no_capacity() -> None:
     assert found.multiple is None
     assert found.servers is None
     (said,) = lines(found, RULE)
-    assert said.startswith("Do not draft: one devices alone gets")
+    assert said.startswith("Do not draft: one device of devices alone gets")
 
 
 def test_who_promises_too_much_is_told_what_can_be_promised() -> None:
@@ -97,14 +97,14 @@ def test_the_end_of_a_search_is_never_a_capacity(good: Advice) -> None:
     assert both.multiple is None
     assert "more than 300 (not searched further) devices" in lines(both, RULE)[0]
     assert "both serve more than you have" in lines(both, RULE)[0]
-    one = told(good, open_end, Served(120, 125, searched_all=True, broken_by=Break(126, "fast", 0.2, 1.0)))
+    one = told(good, open_end, Served(120, 125, searched_all=True, broken_by=Break(126, "fast", 0.2, 0.0, 1.0)))
     assert one.multiple is None
     assert one.better is one.drafting
     assert told(good, one.alone.served, open_end).better.side is Side.ALONE
 
 
 def test_more_devices_need_more_servers(good: Advice) -> None:
-    end = Break(5, "", 0.0, 7.5)
+    end = Break(5, "", 0.0, 0.0, 7.5)
     few = told(good, Served(4, 5, searched_all=True, broken_by=end), Served(2, 2, searched_all=True, broken_by=end))
     assert few.servers == 2
     assert "Your 6 need 2 servers like this one" in lines(few, RULE)[1]

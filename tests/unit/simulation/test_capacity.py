@@ -51,3 +51,11 @@ def test_the_limit_itself_keeps_the_promise(eps: float) -> None:
 def test_a_coarse_search_is_not_far_off_and_never_above(knee: int, guess: int) -> None:
     found = capacity(Counting(knee, set(), set()), 0.05, 500, guess, resolution=0.05)
     assert knee / 1.05 - 1 <= found.devices <= knee
+
+
+def test_a_small_first_step_saves_runs_where_the_guess_is_good_and_looking_beyond_costs_some() -> None:
+    wide, near = Counting(200, set(), {206, 208}), Counting(200, set(), {206, 208})
+    assert capacity(wide, 0.05, 1024, 198).devices == 208
+    assert capacity(near, 0.05, 1024, 198, first_step=1.03, look_beyond=False).devices == 200
+    assert max(near.asked) < 220 < max(wide.asked)
+    assert len(near.asked) < len(wide.asked)

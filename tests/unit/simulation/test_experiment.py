@@ -2,12 +2,10 @@ from dataclasses import replace
 
 import pytest
 
-from outrider.contracts.slo import SloClass
 from outrider.simulation.experiment import Case, Cell, Measure, first_guess, run, run_cell, run_load
-from outrider.simulation.lengths import Lengths
 from outrider.simulation.published import TABLE_12
 from outrider.simulation.roofline import HARDWARE, MODELS, RooflineCostModel
-from outrider.simulation.settings import Costs, Settings, Variant, admitted, group_of, preset, scenario_of, verifier_of
+from outrider.simulation.settings import Costs, Settings, Variant, preset, scenario_of
 
 COSTS = Costs(TABLE_12, RooflineCostModel(MODELS["qwen3-0.6b"], HARDWARE["a100-80gb"]))
 SETTINGS = replace(preset("wisp_table_2"), output_tokens=48)
@@ -55,23 +53,21 @@ def test_a_load_reports_every_class() -> None:
     assert sum(one.devices for one in found.by_class) == found.devices == 8
 
 
-def test_responses_wait_for_a_place_where_as_many_are_made_as_fit() -> None:
-    verifier = verifier_of(replace(SETTINGS, kv_tokens=12_000), COSTS)
-    group = group_of(SETTINGS, SloClass("fast", 8.0), 40)
-    most = admitted((group,), verifier)
-    assert most is not None
-    assert 10 < most < 12_000 / 525
+def test_admission_keeps_memory_from_being_overrun() -> None:
     free = replace(SETTINGS, kv_tokens=12_000)
     crowded = run(replace(cell(Variant.SCHEDULER), case=case(free)), 40)
     admitting = run(replace(cell(Variant.ADMISSION), case=case(free)), 40)
-    assert scenario_of(free, COSTS, Variant.ADMISSION, (8.0,), 40).max_active_responses == most
-    assert scenario_of(free, COSTS, Variant.SCHEDULER, (8.0,), 40).max_active_responses is None
+    assert scenario_of(free, COSTS, Variant.ADMISSION, (8.0,), 40).admission is not None
+    assert scenario_of(free, COSTS, Variant.SCHEDULER, (8.0,), 40).admission is None
     assert admitting.evictions < crowded.evictions
-    assert admitting.first_token_times.p50_s > crowded.first_token_times.p50_s
-    assert admitting.goodput_tokens_per_s > crowded.goodput_tokens_per_s
+    assert admitting.promised.late_responses < crowded.promised.late_responses
+    assert admitting.admission is not None
+    assert admitting.admission.classes["speed_8"].waiting > 0
 
 
-def test_responses_of_one_length_fill_memory() -> None:
-    verifier = verifier_of(replace(SETTINGS, kv_tokens=1600), COSTS)
-    group = replace(group_of(SETTINGS, SloClass("fast", 8.0), 9), prompt=Lengths(tokens=92), output=Lengths(tokens=1))
-    assert admitted((group,), verifier) == pytest.approx(1600 / 100, abs=1)
+def test_who_is_not_let_in_is_not_served() -> None:
+    found = run(
+        replace(cell(Variant.ADMISSION, responses=4.0), case=case(replace(SETTINGS, kv_tokens=6_000))), 80
+    ).promised
+    assert found.refused > 0
+    assert found.response_violation_rate >= found.refused / (found.responses + found.refused)

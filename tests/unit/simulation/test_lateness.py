@@ -8,7 +8,14 @@ import pytest
 from outrider.contracts.cost import CostModel
 from outrider.contracts.slo import BEST_EFFORT, SloClass
 from outrider.scheduling.attribution import ViolationCause
-from outrider.scheduling.policy import BatchLimits, BatchPlan, PendingVerification, StopReason
+from outrider.scheduling.policy import (
+    NOTHING_PROMISED,
+    BatchLimits,
+    BatchPlan,
+    PendingVerification,
+    Promised,
+    StopReason,
+)
 from outrider.scheduling.registry import Scheduling
 from outrider.simulation.lengths import Lengths
 from outrider.simulation.results import SimulationResults
@@ -33,6 +40,7 @@ class NeverTheSecond:
         now_s: float,  # noqa: ARG002
         limits: BatchLimits,  # noqa: ARG002
         cost_model: CostModel,  # noqa: ARG002
+        promised: Promised = NOTHING_PROMISED,  # noqa: ARG002
     ) -> BatchPlan:
         """Everybody but one device, which is served when nobody else waits."""
         others = tuple(block for block in pending if block.generation != "device_000001") or tuple(pending)

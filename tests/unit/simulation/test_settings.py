@@ -48,6 +48,7 @@ def test_each_rung_changes_what_its_name_says() -> None:
     assert made(Variant.KV) == (System.SLED_KV, fixed, (), False)
     assert made(Variant.SCHEDULER) == (System.OUTRIDER, fixed, (), False)
     assert made(Variant.WISP) == (System.WISP, fixed, (), True)
+    assert made(Variant.WISP_FAIR) == (System.WISP_FAIR, fixed, (), True)
     assert made(Variant.CENTRALIZED)[0] is System.CENTRALIZED
     assert made(Variant.COLOCATED)[0] is System.COLOCATED
     assert made(Variant.CHAINS)[1] in {draft.window for draft in chains()}

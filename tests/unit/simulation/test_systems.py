@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from outrider.contracts.cost import LinearCostModel
+from outrider.link.profiles import LinkProfile
 from outrider.scheduling.ledger import DeadlineRule
 from outrider.scheduling.registry import SCHEDULING, Scheduling
 from outrider.scheduling.slo_aware import SloAware
@@ -76,3 +77,30 @@ def test_round_deadlines_and_ledger_deadlines_reach_the_policy() -> None:
         simulate(scenario(late, scheduling=one, verifier=served, responses_per_device=3)).batch_log for one in rules
     ]
     assert runs[0] != runs[1]
+
+
+def test_planning_late_makes_the_same_batches() -> None:
+    """With drafts that nobody cuts and prompts that go in one piece; in another order inside a batch."""
+    jitters = LinkProfile(500e6, 500e6, 0.05, jitter_s=0.01)  # or blocks come together, and the order decides
+    lasting = replace(crowd(40), output=Lengths(tokens=60), prompt=Lengths(tokens=30), link=jitters, step_spread=0.1)
+    served = verifier(cost_model=TABLE_12, dispatch_s=0.002)
+    logs = [
+        simulate(scenario(lasting, verifier=served, plans_late=late, duration_s=8.0)).batch_log
+        for late in (False, True)
+    ]
+    at_once, late = ([(entry.starts_at_s, sorted(entry.members)) for entry in log] for log in logs)
+    assert len(at_once) > 100
+    assert at_once == late
+
+
+def test_first_tokens_are_due_where_a_scenario_says() -> None:
+    """A prompt comes to a verifier that is busy with others, whose deadlines are before its own or behind it."""
+    busy = crowd(60, name="busy", output=Lengths(tokens=200), stagger_s=0.5)
+    comes = crowd(1, 2.0, name="comes", from_s=4.0, until_s=4.1, prompt=Lengths(tokens=1500), stagger_s=0.0, pause_s=0.0)
+    served = verifier(cost_model=TABLE_12)
+
+    def first_token_s(due_s: float) -> float:
+        made = scenario(busy, comes, system=System.OUTRIDER, verifier=served, duration_s=9.0, warmup_s=3.9, plans_late=True)
+        return simulate(replace(made, first_token_s=due_s)).first_token_times.p99_s
+
+    assert first_token_s(0.05) < 0.5 * first_token_s(3.0)

@@ -26,6 +26,7 @@ from transformers import PreTrainedModel
 
 from outrider.contracts.tree import ancestors
 from outrider.engines.forward_model import Move, PassResult, Segment
+from outrider.engines.kv.shelf import HostCopy
 from outrider.engines.torch.fused.attending import attend
 from outrider.engines.torch.fused.kernels import add_and_normalise, gate, write
 from outrider.engines.torch.fused.products import Paneled, as_tensor, stored_numbers
@@ -118,7 +119,8 @@ class FusedModel:
         self._kv_heads, self._eps = config.num_key_value_heads, np.float32(config.rms_norm_eps)
         self._embedding, self._last_norm = body.embed_tokens, _weight(body.norm)
         self._head = _product(model.get_output_embeddings())
-        keys, values = self._pools(len(body.layers))
+        keys, values = self._pool = self._pools(len(body.layers))
+        self.give_host_memory(0)
         self._layers = [self._layer(*parts) for parts in zip(body.layers, keys, values, strict=True)]
         self._cosines, self._sines = self._rotation(body.rotary_emb, config.max_position_embeddings)
         self._scale = np.float32(body.layers[0].self_attn.scaling)
@@ -196,6 +198,24 @@ class FusedModel:
         for layer in self._layers:
             layer.keys[:, targets // size, :, targets % size] = layer.keys[:, sources // size, :, sources % size]
             layer.values[:, targets] = layer.values[:, sources]
+
+    def give_host_memory(self, slots: int) -> None:
+        """Have so many slots for KV blocks."""
+        keys, values = self._pool
+        self._host = (
+            np.zeros((slots, *keys.shape[:2], *keys.shape[3:]), keys.dtype),
+            np.zeros((slots, *values.shape[:2], self.block_tokens, self._width), values.dtype),
+        )
+
+    def swap(self, copies: Sequence[HostCopy]) -> None:
+        """Copy blocks out and back, in order."""
+        size, (keys, values), (host_keys, host_values) = self.block_tokens, self._pool, self._host
+        for copy in copies:
+            positions = slice(copy.block * size, (copy.block + 1) * size)
+            if copy.out:
+                host_keys[copy.slot], host_values[copy.slot] = keys[:, :, copy.block], values[:, :, positions]
+            else:
+                keys[:, :, copy.block], values[:, :, positions] = host_keys[copy.slot], host_values[copy.slot]
 
     def _pools(self, layers: int) -> tuple[_Array, _Array]:
         """Of all layers in one piece, which systems map in large pages."""

@@ -94,7 +94,7 @@ async def test_a_run_is_kept_and_replayed(tmp_path: Path) -> None:
 class LastFirst:
     """Chooses by position in the list it is given."""
 
-    def plan(self, pending, now_s, limits, cost_model) -> BatchPlan:  # type: ignore[no-untyped-def]  # noqa: ANN001, ARG002
+    def plan(self, pending, now_s, limits, cost_model, promised) -> BatchPlan:  # type: ignore[no-untyped-def]  # noqa: ANN001, ARG002
         """One block."""
         return BatchPlan((pending[-1],), tuple(pending[:-1]), StopReason.MAX_BLOCKS)
 

@@ -6,7 +6,7 @@ from outrider.contracts.cost import DEFAULT_COST_MODEL, VerifyCost
 from outrider.contracts.slo import SloClass
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import ViolationCause
-from outrider.scheduling.policy import BatchLimits, StopReason
+from outrider.scheduling.policy import NOTHING_PROMISED, BatchLimits, StopReason
 
 SLO = SloClass("speed_4", 4.0)
 BLOCK, GRACE_S = 5, 2.0
@@ -42,7 +42,9 @@ def log(*responses: ResponseEntry, users: int = 1, warmup_s: float = 0.0, ended_
     batch = BatchEntry(
         1.0, 2.0, (("0/0/fcfs-1-0", 0, VerifyCost(5, 8)), ("1/0/fcfs-1-0", 0, VerifyCost(5, 8))), 0.5, 0.0
     )
-    decision = DecisionEntry(1.0, (), BatchLimits(8, 64, 64), DEFAULT_COST_MODEL, (), StopReason.QUEUE_EMPTY)
+    decision = DecisionEntry(
+        1.0, (), BatchLimits(8, 64, 64), NOTHING_PROMISED, DEFAULT_COST_MODEL, (), StopReason.QUEUE_EMPTY
+    )
     return CellLog(cell, warmup_s, ended_at_s, responses, (batch,), (decision,), 0, ())
 
 

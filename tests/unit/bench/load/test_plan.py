@@ -1,4 +1,5 @@
 import json
+from collections import Counter
 
 import httpx
 import numpy as np
@@ -81,3 +82,19 @@ def test_the_api_takes_every_request() -> None:
         body = json.dumps(ENDPOINT.body(request)).encode()
         kind = ChatBody if request.path == "/v1/chat/completions" else CompletionBody
         assert parse_body(body, kind, LIMITS).max_tokens == request.body["max_tokens"]
+
+
+def test_classes_are_asked_for_alike_often_and_change_nothing_else() -> None:
+    names = ("fast", "slow", "free")
+    plain, classed = (plan_load(50.0, seed=(4, 0), max_tokens=64, requests=600, classes=c) for c in ((), names))
+    counted = Counter(request.slo_class for request in classed.requests)
+    assert set(counted) == set(names)
+    assert min(counted.values()) > 160
+    for before, after in zip(plain.requests, classed.requests, strict=True):
+        assert (before.at_s, before.path, before.slo_class) == (after.at_s, after.path, "")
+        assert after.body == {**before.body, "outrider": {"slo_class": after.slo_class}}
+
+
+def test_a_class_is_named_beside_a_window() -> None:
+    plan = plan_load(1.0, seed=(1, 0), max_tokens=8, requests=1, window=3, classes=("fast",))
+    assert plan.requests[0].body["outrider"] == {"window": 3, "slo_class": "fast"}

@@ -1,15 +1,19 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.load.report import (
+    COMPLETED,
+    REFUSED,
     Answer,
     Event,
     Percentiles,
     Usage,
     as_text,
+    kept_shares,
     percentiles,
     request_tokens_per_s,
     request_tpot_s,
@@ -150,3 +154,39 @@ def test_speeds_of_requests_are_medians_over_those_completed() -> None:
     assert request_tpot_s(answers) == pytest.approx((1.0 / 4 + 2.0 / 8) / 2)
     assert request_tokens_per_s([lost]) is None
     assert request_tpot_s([lost]) is None
+
+
+def promised(slo_class: str, outcome: str = COMPLETED, kept: bool | None = None, **fields: Any) -> Answer:
+    usage = Usage(prompt=5, output=4, kept=kept) if outcome == COMPLETED else None
+    return Answer("/", 0.0, 0.0, 10.0, outcome, usage=usage, slo_class=slo_class, **fields)
+
+
+def test_each_class_tells_what_was_kept_refused_and_lost() -> None:
+    answers = [
+        promised("fast", kept=True),
+        promised("fast", kept=False),
+        promised("fast", REFUSED, retry_after_s=3.0, detail="no room"),
+        promised("fast", REFUSED, retry_after_s=3.0),
+        promised("fast", REFUSED, detail="no room"),
+        promised("fast", "disconnected"),
+        promised("free", kept=True),
+        promised("free", "http_500"),
+    ]
+    summary = summarise(1.0, 8.0, answers)
+    fast, free = summary.classes["fast"], summary.classes["free"]
+    assert (fast.offered, fast.kept, fast.late, fast.refused, fast.untold, fast.lost) == (6, 1, 1, 3, 2, 1)
+    assert (free.offered, free.kept, free.late, free.refused, free.lost) == (2, 1, 0, 0, 1)
+    assert summary.kept_per_s == pytest.approx(2 / 10.0)
+    assert "fast" in as_text(summary)
+
+
+def test_a_service_that_tells_no_promise_keeps_what_it_completes() -> None:
+    assert summarise(1.0, 1.0, [promised("", kept=None)]).kept_per_s == pytest.approx(0.1)
+    assert summarise(1.0, 1.0, [promised("", kept=None)]).classes == {}
+
+
+def test_what_is_kept_is_compared_with_the_best_at_lower_rates() -> None:
+    summaries = [
+        replace(summarise(rate, 1.0, []), kept_per_s=kept) for rate, kept in ((1.0, 1.0), (4.0, 1.5), (2.0, 2.0))
+    ]
+    assert kept_shares(summaries) == [None, pytest.approx(0.75), pytest.approx(2.0)]

@@ -116,7 +116,7 @@ def figures() -> CapacityFigures:
         for index, variant in enumerate(case.variants)
         for speed in case.speeds_tokens_per_s
     }
-    mixed = (Variant.KV, Variant.WISP, Variant.SCHEDULER, Variant.CHAINS)
+    mixed = (Variant.KV, Variant.WISP, Variant.WISP_FAIR, Variant.SCHEDULER, Variant.CHAINS)
     found = [results["table 12", variant, 8.0] for variant in mixed]
     counted: Any = {"devices": 9, "late_devices": 1, "responses": 30, "late_responses": 3, "rounds": 100}
     classes = [

@@ -1,11 +1,14 @@
 """Block accounting under any sequence of operations: nothing leaked, nothing shared while writable."""
 
+from math import inf
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from outrider.engines.kv.blocks import BlockPool
+from outrider.engines.kv.shelf import Shelf
 from outrider.engines.kv.store import KvStore, SequenceKv, SharedKvError
 
 BLOCK = 4
@@ -18,9 +21,12 @@ class StoreMachine(RuleBasedStateMachine):
     tokens in its blocks, whoever else shares or reuses them.
     """
 
+    host_blocks = 0
+
     def __init__(self) -> None:
         super().__init__()
-        self.store = KvStore(12, BLOCK)
+        self.store = KvStore(12, BLOCK, self.host_blocks)
+        self.shelved: dict[int, list[int]] = {}  # what the copies so far have left in each slot of host memory
         self.committed: dict[str, list[int]] = {}
         self.sequences: dict[str, SequenceKv] = {}
         self.content: dict[tuple[int, int], int] = {}  # (block, offset) -> token whose KV is there
@@ -42,13 +48,15 @@ class StoreMachine(RuleBasedStateMachine):
         if len(tokens) > 36:
             return
         draft = data.draw(st.lists(st.integers(0, 1), max_size=5))
-        self.store.touch(sequence)
+        self.store.begin_pass([sequence])
         sequence.restore(tokens)
-        wanted = tokens + draft
-        if not self.store.reserve(sequence, len(wanted), set()):
+        wanted, limit = tokens + draft, len(tokens) - 1
+        if not self.store.restore(sequence, len(wanted), limit, set()):
             assert sequence.missing_blocks(len(wanted)) > 0
             return
+        self.copy()
         sequence.check_writable(sequence.computed_tokens, len(wanted))
+        self.store.computing(sequence, sequence.computed_tokens, len(wanted))
         self.write(sequence, wanted, sequence.computed_tokens)
         sequence.computed_tokens = len(wanted)
         accepted = data.draw(st.integers(0, len(draft)))
@@ -56,6 +64,20 @@ class StoreMachine(RuleBasedStateMachine):
         sequence.rollback(len(tokens) - 1)
         sequence.publish(tokens, sequence.computed_tokens)
         sequence.busy = data.draw(st.booleans())
+
+    @precondition(lambda self: self.sequences)
+    @rule(data=st.data(), at_s=st.sampled_from([1.0, 2.0, 3.0, inf]))
+    def due(self, data: st.DataObject, at_s: float) -> None:
+        self.store.due(data.draw(st.sampled_from(sorted(self.sequences))), at_s)
+
+    def copy(self) -> None:
+        """As a model does before a pass; what never was on the host is not brought back."""
+        for copy in self.store.taken_copies():
+            if copy.out:
+                self.shelved[copy.slot] = [self.content[copy.block, offset] for offset in range(BLOCK)]
+            else:
+                for offset, token in enumerate(self.shelved[copy.slot]):
+                    self.content[copy.block, offset] = token
 
     @precondition(lambda self: self.sequences)
     @rule(data=st.data(), keep_cache=st.booleans())
@@ -70,6 +92,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def sequences_find_their_own_tokens(self) -> None:
+        self.copy()
         for name, sequence in self.sequences.items():
             for position in range(sequence.computed_tokens):
                 block = sequence.blocks[position // BLOCK]
@@ -105,6 +128,16 @@ class StoreMachine(RuleBasedStateMachine):
 
 StoreMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 TestStore = StoreMachine.TestCase
+
+
+class SwappingMachine(StoreMachine):
+    """The same with host memory, for less than there may be to copy."""
+
+    host_blocks = 5
+
+
+SwappingMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestSwappingStore = SwappingMachine.TestCase
 
 
 def test_free_blocks_are_handed_out_before_cached_ones() -> None:
@@ -158,6 +191,87 @@ def test_the_oldest_busy_sequence_takes_memory_from_younger_ones_but_not_the_rev
     assert not store.reserve(young, 12, set())
     assert len(old.blocks) == 2
     assert store.usage().evictions == 1
+
+
+def held_by(store: KvStore, name: str, tokens: int, due_at_s: float = inf) -> SequenceKv:
+    """A sequence with so many positions, all of them its own."""
+    sequence = store.open(name)
+    store.begin_pass([sequence])
+    assert store.reserve(sequence, tokens, set())
+    sequence.computed_tokens = tokens
+    sequence.publish([ord(name)] * tokens, tokens)
+    store.due(name, due_at_s)
+    return sequence
+
+
+def test_who_is_due_last_gives_up_its_end_and_no_more_than_is_lacking() -> None:
+    store = KvStore(6, BLOCK)
+    soon, late, owed_nothing = held_by(store, "a", 8, 1.0), held_by(store, "b", 8, 9.0), held_by(store, "c", 8)
+    store.due("a", 2.0)
+    new = store.open("d")
+    store.begin_pass([new])
+    for positions, left in ((4, (2, 2, 1)), (12, (2, 1, 0)), (16, (2, 0, 0)), (24, (0, 0, 0))):
+        assert store.reserve(new, positions, set())
+        assert tuple(len(one.blocks) for one in (soon, late, owed_nothing)) == left
+        assert [len(one.blocks) * BLOCK for one in (soon, late)] == [soon.computed_tokens, late.computed_tokens]
+    assert store.usage().evicted_blocks == 6
+    assert dict(store.evicted()) == {"a": 0, "b": 0, "c": 0}
+
+
+def test_who_is_in_the_pass_is_taken_from_only_when_nobody_else_is_left() -> None:
+    store = KvStore(6, BLOCK)
+    outside, behind = held_by(store, "a", 8, 0.0), held_by(store, "b", 8)
+    new = store.open("c")
+    store.begin_pass([new, behind])
+    assert store.reserve(new, 16, set())
+    assert (len(outside.blocks), len(behind.blocks)) == (0, 2)
+    assert store.reserve(new, 20, set())
+    assert (len(behind.blocks), behind.computed_tokens) == (1, 4)
+    assert not store.reserve(new, 24, {behind})
+
+
+def test_what_was_evicted_is_shared_again_copied_back_or_computed_in_turn() -> None:
+    store = KvStore(4, BLOCK, 8)
+    first = held_by(store, "a", 14)
+    assert store.usage().swapped_out_blocks == 0
+    second = held_by(store, "b", 10)
+    assert (len(first.blocks), store.usage().swapped_out_blocks) == (1, 2)  # the last block was not full
+    assert dict(store.evicted()) == {"a": 12}
+    store.begin_pass([first])
+    first.share_lost(13)
+    assert len(first.on_shelf(13)) == 2
+    assert len(first.on_shelf(11)) == 1  # not what has to be computed anyway
+    assert store.restore(first, 14, 13, set())
+    assert (first.computed_tokens, len(second.blocks)) == (12, 0)
+    store.computing(first, 12, 14)
+    usage = store.usage()
+    assert (usage.recomputed_tokens, usage.swapped_in_blocks, usage.host_used_blocks) == (2, 2, 4)
+    copies = [(copy.out, copy.slot) for copy in store.taken_copies()]
+    assert copies == [(True, 0), (True, 1), (True, 2), (True, 3), (False, 1), (False, 0)]
+    assert store.taken_copies() == []
+
+
+def test_what_was_forced_and_refused_does_not_come_back() -> None:
+    """A block of committed and forced tokens is computed, published, evicted; then the forced ones are not committed."""
+    store = KvStore(4, BLOCK)
+    sequence = store.open("a")
+    store.begin_pass([sequence])
+    assert store.reserve(sequence, 8, set())
+    sequence.computed_tokens = 8
+    sequence.publish([1] * 6 + [2] * 2, 8)
+    sequence.give_up(1)
+    assert sequence.restorable_blocks() == 1
+    sequence.rollback(6)
+    assert (sequence.share_lost(8), sequence.computed_tokens) == (0, 4)
+
+
+def test_a_full_shelf_gives_up_the_least_recently_used_but_not_what_is_awaited() -> None:
+    shelf = Shelf(2)
+    assert (shelf.put(b"1"), shelf.put(b"2"), shelf.put(b"1")) == (0, 1, None)
+    assert shelf.put(b"3") == 1
+    with shelf.awaiting([b"1", b"3"]):
+        assert shelf.put(b"4") is None
+    assert (shelf.get(b"1"), shelf.put(b"4"), b"3" in shelf) == (0, 1, False)
 
 
 def test_sequences_of_the_same_pass_are_never_evicted() -> None:

@@ -19,7 +19,14 @@ from outrider.costs.estimator import OnlineEstimator
 from outrider.rounds.events import VerifyResult
 from outrider.rounds.states import RoundEvent
 from outrider.scheduling.fcfs import Fcfs
-from outrider.scheduling.policy import BatchLimits, BatchPlan, PendingVerification, SchedulingPolicy
+from outrider.scheduling.policy import (
+    NOTHING_PROMISED,
+    BatchLimits,
+    BatchPlan,
+    PendingVerification,
+    Promised,
+    SchedulingPolicy,
+)
 from serve_app.coordination.batcher import Batcher, Planning
 from serve_app.coordination.statistics import BatchRecord
 from tests.unit.virtual_clock import now_s
@@ -58,11 +65,13 @@ class HandDrivenVerifier:
         computed: tuple[VerifyCost, ...] | None = None,
         failure: str | None = None,
         session: int | None = None,
+        evicted: tuple[tuple[str, int], ...] = (),
     ) -> None:
         """A step."""
         session = self.session if session is None else session
         done = (VerifyCost(3, 10),) * len(outcomes) if computed is None else computed
-        self._brought.put_nowait(StepReply(outcomes, refused or {}, 0.5, 0.0, USAGE, done, failure, session))
+        reply = StepReply(outcomes, refused or {}, 0.5, 0.0, USAGE, done, failure, session, evicted)
+        self._brought.put_nowait(reply)
 
     def dies(self) -> None:
         """Its steps end."""
@@ -133,9 +142,16 @@ class Picky:
         self.unwanted = set[str]()
 
     def plan(
-        self, pending: Sequence[PendingVerification], now_s: float, limits: BatchLimits, cost_model: CostModel
+        self,
+        pending: Sequence[PendingVerification],
+        now_s: float,
+        limits: BatchLimits,
+        cost_model: CostModel,
+        promised: Promised = NOTHING_PROMISED,
     ) -> BatchPlan:
         """Let all others in."""
-        plan = Fcfs().plan([one for one in pending if one.generation not in self.unwanted], now_s, limits, cost_model)
+        plan = Fcfs().plan(
+            [one for one in pending if one.generation not in self.unwanted], now_s, limits, cost_model, promised
+        )
         waiting = (*plan.waiting, *(one for one in pending if one.generation in self.unwanted))
         return BatchPlan(plan.batch, waiting, plan.reason)

@@ -23,7 +23,14 @@ from outrider.costs.estimator import OnlineEstimator
 from outrider.rounds.account import VerifyTerms
 from outrider.rounds.states import RoundEvent
 from outrider.scheduling.fcfs import Fcfs
-from outrider.scheduling.policy import BatchLimits, BatchPlan, PendingVerification, StopReason
+from outrider.scheduling.policy import (
+    NOTHING_PROMISED,
+    BatchLimits,
+    BatchPlan,
+    PendingVerification,
+    Promised,
+    StopReason,
+)
 from serve_app.coordination.statistics import BatchRecord
 from tests.unit.serve_app.coordination.hand_driven import (
     DEADLINE_S,
@@ -329,11 +336,16 @@ class Asked(Fcfs):
         self.calls: list[tuple[tuple[PendingVerification, ...], BatchLimits]] = []
 
     def plan(
-        self, pending: Sequence[PendingVerification], now_s: float, limits: BatchLimits, cost_model: CostModel
+        self,
+        pending: Sequence[PendingVerification],
+        now_s: float,
+        limits: BatchLimits,
+        cost_model: CostModel,
+        promised: Promised = NOTHING_PROMISED,
     ) -> BatchPlan:
         """Keep and plan."""
         self.calls.append((tuple(pending), limits))
-        return super().plan(pending, now_s, limits, cost_model)
+        return super().plan(pending, now_s, limits, cost_model, promised)
 
 
 @on_loop

@@ -13,7 +13,13 @@ from outrider.contracts.slo import BEST_EFFORT, LedgerRecord, SloClass
 from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.fcfs import Fcfs
 from outrider.scheduling.ledger import CREDIT_CAP_S, DeadlineRule
-from outrider.scheduling.policy import BatchLimits, BatchPlan, PendingVerification
+from outrider.scheduling.policy import (
+    NOTHING_PROMISED,
+    BatchLimits,
+    BatchPlan,
+    PendingVerification,
+    Promised,
+)
 from tests.unit.engines.conftest import BLOCK_TOKENS
 from tests.unit.serve_app.api.in_memory_service import (
     LENGTH,
@@ -46,11 +52,16 @@ class Seen(Fcfs):
         self.pending: list[PendingVerification] = []
 
     def plan(
-        self, pending: Sequence[PendingVerification], now_s: float, limits: BatchLimits, cost_model: CostModel
+        self,
+        pending: Sequence[PendingVerification],
+        now_s: float,
+        limits: BatchLimits,
+        cost_model: CostModel,
+        promised: Promised = NOTHING_PROMISED,
     ) -> BatchPlan:
         """Keep and plan."""
         self.pending += pending
-        return super().plan(pending, now_s, limits, cost_model)
+        return super().plan(pending, now_s, limits, cost_model, promised)
 
 
 def last_ledger(chunks: Sequence[GenerationChunk]) -> LedgerRecord:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.messages import DrafterId, DrafterState, DrafterStatus, FleetStatus, SloRounds
+from outrider.admission.decisions import AdmissionReport, ClassAdmission
 from outrider.contracts.link import Csi
 from outrider.contracts.verifying import KvUsage
 from outrider.rounds.timing import RoundTiming
@@ -182,22 +183,29 @@ def test_a_report_of_few_rounds_is_made_of_numbers(timings: list[RoundTiming]) -
 
 def test_batches_tell_idleness_prediction_and_evictions() -> None:
     stats, sink, _ = made()
-    for evictions in (2, 2, 5, 1):  # then it restarted
-        stats.batch(replace(BATCH, usage=replace(USAGE, evictions=evictions)))
-    assert sink.of(metrics.KV_EVICTIONS) == [2, 0, 3, 0]
+    for number in (2, 2, 5, 1):  # then it restarted
+        usage = replace(USAGE, evictions=number, unowed_evictions=number // 2, evicted_blocks=10 * number)
+        usage = replace(usage, recomputed_tokens=number + 1, swapped_out_blocks=3 * number, swapped_in_blocks=number)
+        stats.batch(replace(BATCH, usage=usage))
+    assert sink.of(metrics.KV_EVICTIONS, "yes") == [1, 2, 1]
+    assert sink.of(metrics.KV_EVICTIONS, "no") == [1, 1, 0]
+    assert sink.of(metrics.KV_EVICTED_BLOCKS) == [20, 30, 10]
+    assert sink.of(metrics.KV_RECOMPUTED_TOKENS) == [3, 3, 2]
+    assert sink.of(metrics.KV_SWAPPED_BLOCKS, "out") == [6, 9, 3]
+    assert sink.of(metrics.KV_SWAPPED_BLOCKS, "in") == [2, 3, 1]
     assert sink.of(metrics.VERIFIER_IDLE_S) == [0.5] * 4
     assert stats.idle_s == 2.0
     assert sink.of(metrics.BATCHES, "max_blocks") == [1] * 4
     assert sink.of(metrics.BATCH_BLOCKS) == [3] * 4
     assert sink.of(metrics.COST_ERROR) == pytest.approx([0.25] * 4)
-    assert stats.usage == replace(USAGE, evictions=1)
+    assert stats.usage == usage
     assert stats.report(verifier="ready", admitted=0, running=0, queued_blocks=0).verifier_idle_s == 2.0
 
 
 def test_a_call_without_blocks_is_no_batch() -> None:
     stats, sink, _ = made()
     stats.batch(replace(BATCH, blocks=0, engine_s=0.0))
-    told = {metrics.VERIFIER_IDLE_S.name, metrics.KV_EVICTIONS.name}
+    told = {metrics.VERIFIER_IDLE_S.name}
     assert {key[0] for key in sink.values} == told
     stats.batch(replace(BATCH, engine_s=0.0))
     assert sink.of(metrics.COST_ERROR) == [1e6], "an engine that took no time divides nothing by zero"
@@ -265,3 +273,21 @@ def test_a_regime_sets_its_gauges_and_counts_what_came_since_the_last_report() -
     assert sink.of(metrics.REGIME_PROBES_LOST_S) == [0.5, 0.25, 0.0]
     assert sink.of(metrics.REGIME_ACTIVE_S) == [10.0, 0.0, 0.0]
     assert sink.of(metrics.REGIME_CHANGES) == [0, 1, 0]
+
+
+def test_admission_is_reported_and_its_counters_move_by_what_is_new() -> None:
+    stats, sink, _ = made()
+
+    def tell(**counts: int) -> None:
+        classes = {"fast": ClassAdmission(**counts)}
+        report = AdmissionReport(load=0.5, limit=0.7, classes=classes)
+        told = stats.report(verifier="ready", admitted=0, running=0, queued_blocks=0, admission=report)
+        assert told.admission == report
+
+    tell(asked=5, admitted=3, lowered=1, kept=2, late=1, waiting=2)
+    tell(asked=8, admitted=7, lowered=1, kept=4, late=1, waiting=0)
+    assert sink.of(metrics.ADMITTED, "fast") == [3, 4]
+    assert sink.of(metrics.LOWERED, "fast") == [1, 0]
+    assert (sink.of(metrics.ENDED_KEPT, "fast", "yes"), sink.of(metrics.ENDED_KEPT, "fast", "no")) == ([2, 2], [1, 0])
+    assert sink.of(metrics.QUEUED_RESPONSES, "fast") == [2, 0]
+    assert (sink.of(metrics.PROMISED_LOAD, "needed")[-1], sink.of(metrics.PROMISED_LOAD, "allowed")[-1]) == (0.5, 0.7)

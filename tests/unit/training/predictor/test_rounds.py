@@ -9,10 +9,11 @@ from scipy.stats import entropy
 
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.verifying import AcceptanceRule
+from outrider.drafting.acceptance import PREDICTED_RULES
 from outrider.sampling.noise import Purpose, gumbel_noise, uniforms
 from outrider.training.head.pair import Models, paged
 from outrider.training.predictor.drafted import DraftedTokens
-from outrider.training.predictor.rounds import RULES, Request, drafted_tokens, requests_of
+from outrider.training.predictor.rounds import Request, drafted_tokens, requests_of
 from tests.unit.models.tiny_models import EOS
 from tests.unit.training.head.tiny_pairs import load
 
@@ -104,7 +105,7 @@ def by_blocks(models: Models, request: Request, rule: str) -> tuple[list[list[fl
     return told, labels
 
 
-@pytest.mark.parametrize("rule", list(RULES))
+@pytest.mark.parametrize("rule", list(PREDICTED_RULES))
 def test_they_are_those_of_whole_blocks(folders: tuple[str, str], models: Models, rule: str) -> None:
     tokens = found(folders, rule)
     expected = [(request, *by_blocks(models, request, rule)) for request in asked(rule)]

@@ -10,12 +10,13 @@ from outrider.contracts.errors import ModelUnavailableError, PairMismatchError, 
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.models.predictor_file import check_use, read_predictor
 from outrider.training.builtin_prompts import builtin_prompts
-from outrider.training.predictor import train
+from outrider.training.predictor import material
 from outrider.training.predictor.drafted import split
 from outrider.training.predictor.families import FAMILIES, MLP
+from outrider.training.predictor.material import prompts_of
 from outrider.training.predictor.predictor_config import PredictorConfig
 from outrider.training.predictor.quality import quality
-from outrider.training.predictor.train import PredictorReport, prompts_of, train_predictor
+from outrider.training.predictor.train import PredictorReport, train_predictor
 from outrider.training.traces import is_held_out, prompt_ids
 from tests.unit.training.head.tiny_pairs import load
 
@@ -90,7 +91,7 @@ def test_what_is_reported_of_the_perceptron_is_true_of_its_file(
         found.append(split(*arguments))  # type: ignore[arg-type]
         return found[-1]
 
-    monkeypatch.setattr(train, "split", kept)
+    monkeypatch.setattr(material, "split", kept)
     report = run(config)
     (parts,) = found
     read = read_predictor(config.out)
@@ -112,15 +113,15 @@ def test_training_again_gives_the_same_file_from_the_rounds_that_were_kept(
     assert other.rounds_file.read_bytes() == config.rounds_file.read_bytes()
     assert other.out.read_bytes() == config.out.read_bytes()
     assert again == report
-    monkeypatch.setattr(train, "drafted_tokens", None)
-    third = replace(config, out=tmp_path / "third.safetensors", rounds=config.rounds_file)
+    monkeypatch.setattr(material, "drafted_tokens", None)
+    third = replace(config, out=tmp_path / "third.safetensors", rounds=(config.rounds_file,))
     assert run(third) == report
     assert third.out.read_bytes() == config.out.read_bytes()
 
 
 def test_rounds_of_another_pair_or_rule_are_refused(config: PredictorConfig, tmp_path: Path) -> None:
     run(config)
-    other = replace(config, out=tmp_path / "b.safetensors", rounds=config.rounds_file)
+    other = replace(config, out=tmp_path / "b.safetensors", rounds=(config.rounds_file,))
     with pytest.raises(
         ParameterError, match=r"rounds needs rounds of this pair.*drafter [0-9a-f]{64}.*drafter [0-9a-f]{64}"
     ):
@@ -139,7 +140,7 @@ def test_too_few_tokens_are_counted(config: PredictorConfig) -> None:
     assert not config.out.exists()
     assert config.rounds_file.exists(), "what took long is kept"
     with pytest.raises(ParameterError, match=r"prompts needs so many that at least 200 draft tokens.* found \d+"):
-        run(replace(config, most_prompts=4, rounds=config.out.with_name("few.safetensors")))
+        run(replace(config, most_prompts=4, rounds=(config.out.with_name("few.safetensors"),)))
 
 
 def test_prompts_that_cannot_be_answered_are_named(config: PredictorConfig, tmp_path: Path) -> None:

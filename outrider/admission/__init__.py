@@ -1,0 +1,1 @@
+"""Which responses a verifier takes on: pure, and the same object for coordinator, simulator and planner."""

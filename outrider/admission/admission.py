@@ -1,0 +1,374 @@
+"""Who is let in, who waits and who is refused. A state machine without a clock: time is an argument.
+
+Whoever drives it tells of what happened (``ask``, ``leaves``, ``ends``) and then has it ``decide``; again at
+``due_at_s``, when somebody has waited for long enough. The order:
+
+1. resumed responses, whose clients have been answered: they need a place, no more;
+2. responses that would be promised a speed: those of classes that refusals fell on more than on others, then by
+   arrival. One that has no room may be passed by others that need less for half of the time it may wait; from then on,
+   or if it is of such a class, what becomes free is kept for it. So refusals fall on the classes alike;
+3. best effort: those suspended first, then by arrival.
+
+Best effort takes whatever places are free, and never delays a promise: if that needs a place or KV, the youngest best
+effort is *suspended*, down to a floor which promises leave to it. Suspended is not lost: it begins no round until it is
+continued, and its KV may be evicted.
+
+A response waits for each class it allows in turn, the preferred one first, and is refused when its last wait is over or
+when more wait than may. Lengths are not known: what a class had lately is expected of the next.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil, inf
+
+from outrider.admission.decisions import (
+    AdmissionReport,
+    Admitted,
+    Asked,
+    ClassAdmission,
+    Decisions,
+    Lack,
+    Refused,
+    Shortage,
+)
+from outrider.admission.fairness import RefusalShares
+from outrider.admission.history import Histories
+from outrider.admission.price import VerifierNow, response_load
+from outrider.admission.room import Bounds, Needs, Sums, best_effort_shortage, promised_shortage, sums_of
+from outrider.admission.rules import AdmissionRules
+from outrider.admission.trust import Trust
+from outrider.contracts.requests import GenerationId
+from outrider.contracts.slo import SloClass
+
+_PASSED_SHARE = 0.5  # of its wait, in which others may pass a response that has no room
+_REPRICED_S = 1.0  # what active responses need is priced anew as often, at most
+_LONGEST_RETRY_S = 120
+_RETRY_UNKNOWN_S = 5.0
+
+
+@dataclass(slots=True, eq=False)
+class _Response:
+    """One that waits, is made, or is suspended."""
+
+    asked: Asked
+    turn: int = 0  # which of its classes it waits for or has
+    since_s: float = 0.0  # it has waited for that one
+    begun_at_s: float = 0.0
+    needs: Needs | None = None  # as priced last, ``priced_at_s``
+    priced_at_s: float = -inf
+
+    @property
+    def slo(self) -> SloClass:
+        """Its class, or the one it waits for."""
+        return self.asked.classes[self.turn]
+
+    @property
+    def promised(self) -> bool:
+        """Whether that promises anything."""
+        return self.slo.tokens_per_s > 0.0
+
+
+@dataclass(slots=True)
+class _Round:
+    """What one call of ``decide`` has decided so far."""
+
+    now_s: float
+    verifier: VerifierNow
+    bounds: Bounds
+    promised: Sums
+    best_effort: Sums
+    admitted: list[Admitted] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
+    suspended: list[GenerationId] = field(default_factory=list)
+    continued: list[GenerationId] = field(default_factory=list)
+    shortages: dict[GenerationId, Shortage] = field(default_factory=dict)
+
+    def decisions(self) -> Decisions:
+        """All of it."""
+        return Decisions(tuple(self.admitted), tuple(self.refused), tuple(self.suspended), tuple(self.continued))
+
+
+class Admission:
+    """Of one verifier."""
+
+    def __init__(self, rules: AdmissionRules) -> None:
+        """Nobody asks."""
+        self._rules = rules
+        self._waiting: dict[GenerationId, _Response] = {}
+        self._active: dict[GenerationId, _Response] = {}
+        self._suspended: dict[GenerationId, _Response] = {}
+        self._histories, self._trust, self._refusals = Histories(), Trust(), RefusalShares()
+        self._counts: dict[str, Counter[str]] = {}
+        self._pressure = self._limit = 0.0
+
+    @property
+    def active(self) -> int:
+        """Responses that are being made, without those suspended."""
+        return len(self._active)
+
+    @property
+    def waiting(self) -> int:
+        """Responses that wait to be begun."""
+        return len(self._waiting)
+
+    @property
+    def due_at_s(self) -> float:
+        """When somebody will have waited for long enough, at the latest; infinity if nobody waits."""
+        return min((self._until_s(one) for one in self._waiting.values()), default=inf)
+
+    def ask(self, asked: Asked) -> None:
+        """A response is to be begun; ``decide`` says whether."""
+        self._waiting[asked.name] = _Response(asked, since_s=asked.asked_at_s)
+        self._count(asked.classes[0], "asked")
+
+    def leaves(self, name: GenerationId) -> None:
+        """Nobody waits for a response any more that has not been begun; one that was is no matter of this."""
+        if (one := self._waiting.pop(name, None)) is not None:
+            self._count(one.asked.classes[0], "left")
+
+    def ends(self, name: GenerationId, now_s: float, output_tokens: int | None = None, *, kept: bool = True) -> None:
+        """A response that was begun is over.
+
+        Args:
+            name: whose.
+            now_s: absolute.
+            output_tokens: that it had; None if it did not end by itself, which says nothing of lengths or promises.
+            kept: whether its promise was.
+        """
+        one = self._active.pop(name, None) or self._suspended.pop(name, None)
+        if one is None or output_tokens is None:
+            return
+        self._histories.ended(one.slo.name, output_tokens, now_s - one.begun_at_s)
+        self._count(one.slo, "kept" if kept else "late")
+        if one.promised:
+            self._trust = self._trust.after(kept=kept, pressure=self._pressure)
+
+    def decide(self, now_s: float, verifier: VerifierNow) -> Decisions:
+        """What changes now that all this has happened."""
+        made = self._round(now_s, verifier)
+        self._begin_promised(made)
+        self._begin_best_effort(made)
+        while self._pass_on(made):  # to a class that is asked for less
+            self._begin_promised(made)
+            self._begin_best_effort(made)
+        self._refuse_beyond_bound(made)
+        self._limit = made.bounds.load(made.promised.fastest_tokens_per_s)
+        self._pressure = made.promised.load / self._limit if self._limit else 1.0
+        return made.decisions()
+
+    def report(self) -> AdmissionReport:
+        """How it stands, as of the last decision."""
+        held = sums_of(one.needs for one in self._active.values() if one.needs is not None)
+        waiting = Counter(one.slo.name for one in self._waiting.values())
+        active = Counter(one.slo.name for one in self._active.values())
+        classes = {
+            name: replace(_counted(self._counts[name]), waiting=waiting[name], active=active[name])
+            for name in sorted(self._counts)  # none waits or is made that was not counted
+        }
+        return AdmissionReport(held.load, self._limit, held.kv_tokens, len(self._suspended), classes)
+
+    def _begin_promised(self, made: _Round) -> None:
+        """Begin those that have room, in order."""
+        keeps = False  # what becomes free is kept for one before
+        for one in self._promised_waiting():
+            resumed = one.asked.resumed
+            if keeps and not resumed:
+                continue
+            needs = self._needs(one, made.now_s, made.verifier)
+            shortage = promised_shortage(needs, made.promised, made.bounds, resumed=resumed)
+            if shortage is None:
+                self._make_room(needs, made)
+                made.promised = made.promised.plus(needs)
+                self._begin(one, made)
+                continue
+            made.shortages[one.asked.name] = shortage
+            waited_s = made.now_s - one.since_s
+            keeps = keeps or self._behind(one) or waited_s >= _PASSED_SHARE * self._wait_s(one)
+
+    def _begin_best_effort(self, made: _Round) -> None:
+        scarce = (Lack.PLACES, Lack.MEMORY)
+        pressed = any(
+            made.shortages[one.asked.name].lack in scarce
+            for one in self._promised_waiting()
+            if one.asked.name in made.shortages
+        )
+        for one in self._best_effort_waiting():
+            needs = self._needs(one, made.now_s, made.verifier)
+            shortage = best_effort_shortage(
+                needs, made.promised, made.best_effort, made.bounds, pressed=pressed, resumed=one.asked.resumed
+            )
+            if shortage is not None:
+                made.shortages[one.asked.name] = shortage
+                return
+            made.best_effort = made.best_effort.plus(needs)
+            self._begin(one, made)
+
+    def _make_room(self, needs: Needs, made: _Round) -> None:
+        """Suspend best effort above its floor, the youngest first, as far as a promise needs its place or its KV."""
+        above_floor = sorted(
+            (one for one in self._active.values() if not one.promised), key=lambda one: one.begun_at_s
+        )[made.bounds.floor_places :]
+        while above_floor:
+            together = made.promised.beside(made.best_effort)
+            fits = together.plus(needs).kv_nearly_always <= made.bounds.kv_tokens
+            if together.places < made.bounds.places and fits:
+                return
+            youngest = above_floor.pop()
+            name = youngest.asked.name
+            self._suspended[name] = self._active.pop(name)
+            made.suspended.append(name)
+            made.best_effort = sums_of(
+                one.needs for one in self._active.values() if not one.promised and one.needs is not None
+            )
+
+    def _begin(self, one: _Response, made: _Round) -> None:
+        name = one.asked.name
+        self._active[name] = one
+        if self._suspended.pop(name, None) is not None:
+            if name in made.suspended:
+                made.suspended.remove(name)
+            else:
+                made.continued.append(name)
+            return
+        del self._waiting[name]
+        one.begun_at_s = made.now_s
+        made.admitted.append(Admitted(name, one.slo, made.now_s - one.asked.asked_at_s))
+        self._count(one.slo, "admitted")
+        if one.promised:
+            self._refusals.decided(one.slo.name, refused=False)
+        if one.turn:
+            self._count(one.asked.classes[0], "lowered")
+
+    def _pass_on(self, made: _Round) -> bool:
+        """Have those who waited for long enough wait for their next class, or refuse them; whether any was passed."""
+        over = [one for one in self._waiting.values() if made.now_s >= self._until_s(one)]
+        last = [one for one in over if one.turn + 1 == len(one.asked.classes)]
+        for one in over:
+            if one.turn + 1 < len(one.asked.classes):
+                self._lower(one, made.now_s)
+        self._refuse(last, made)
+        return len(over) > len(last)
+
+    def _lower(self, one: _Response, now_s: float) -> None:
+        one.turn, one.since_s, one.needs = one.turn + 1, now_s, None
+
+    def _refuse_beyond_bound(self, made: _Round) -> None:
+        """Of more than may wait the last are refused, best effort before promises; or they have their lower class.
+
+        Those suspended wait as well, but have been begun: no one of them is refused.
+        """
+        most = self._rules.max_waiting
+        while self._waiting and len(self._waiting) + len(self._suspended) > most:
+            last = max(self._waiting.values(), key=lambda one: (not one.promised, one.asked.asked_at_s, one.asked.name))
+            if last.turn + 1 < len(last.asked.classes):
+                self._lower(last, made.now_s)
+                self._begin_promised(made)
+                self._begin_best_effort(made)
+                continue
+            made.shortages[last.asked.name] = Shortage(Lack.QUEUE, 1.0, most, most)
+            self._refuse([last], made)
+
+    def _refuse(self, refused: Sequence[_Response], made: _Round) -> None:
+        """All at once: whoever is told when to come back is not the only one who does."""
+        for one in refused:
+            name, waited_s = one.asked.name, made.now_s - one.asked.asked_at_s
+            shortage = made.shortages.get(name) or self._shortage_behind_others(one, made)
+            retry_after_s = self._retry_after_s(one, shortage, made)
+            made.refused.append(Refused(name, one.slo, shortage, waited_s, retry_after_s))
+            self._count(one.asked.classes[0], "refused")
+            if one.promised:
+                self._refusals.decided(one.slo.name, refused=True)
+        for one in refused:
+            del self._waiting[one.asked.name]
+
+    def _shortage_behind_others(self, one: _Response, made: _Round) -> Shortage:
+        """Of one that had no turn, as room is kept for others."""
+        needs = self._needs(one, made.now_s, made.verifier)
+        if one.promised:
+            allowed = made.bounds.load(max(made.promised.fastest_tokens_per_s, needs.tokens_per_s))
+            return Shortage(Lack.LOAD, needs.load, made.promised.load, allowed)
+        return Shortage(Lack.PLACES, 1.0, made.promised.places + made.best_effort.places, made.bounds.places)
+
+    def _retry_after_s(self, one: _Response, shortage: Shortage, made: _Round) -> int:
+        """When what it lacks should be there, those before it served: what is missing over how fast it becomes free."""
+
+        def amount(other: _Response) -> float:
+            needs = self._needs(other, made.now_s, made.verifier)
+            if shortage.lack is Lack.LOAD:
+                return needs.load
+            return needs.kv_tokens if shortage.lack is Lack.MEMORY else 1.0
+
+        before = [other for other in self._waiting.values() if other.promised or not one.promised]
+        missing = sum(map(amount, before))
+        if shortage.lack is not Lack.QUEUE:
+            missing += shortage.held - shortage.allowed
+        freed_per_s = sum(
+            amount(other) / self._histories.of(other.slo.name).takes_s(other.slo.tokens_per_s)
+            for other in self._active.values()
+        )
+        seconds = missing / freed_per_s if freed_per_s > 0.0 else _RETRY_UNKNOWN_S
+        return max(1, ceil(min(seconds, _LONGEST_RETRY_S)))
+
+    def _promised_waiting(self) -> list[_Response]:
+        """Resumed ones first, then those of classes that were refused too often, then by arrival."""
+        waiting = [one for one in self._waiting.values() if one.promised]
+        return sorted(waiting, key=lambda one: (not one.asked.resumed, not self._behind(one), one.asked.asked_at_s))
+
+    def _behind(self, one: _Response) -> bool:
+        return self._refusals.behind(one.slo.name)
+
+    def _best_effort_waiting(self) -> Iterator[_Response]:
+        """Suspended ones first, then resumed ones, then by arrival."""
+        yield from list(self._suspended.values())
+        waiting = [one for one in self._waiting.values() if not one.promised]
+        yield from sorted(waiting, key=lambda one: (not one.asked.resumed, one.asked.asked_at_s))
+
+    def _round(self, now_s: float, verifier: VerifierNow) -> _Round:
+        rules = self._rules
+        wanted = self._suspended or any(
+            not one.promised for group in (self._active, self._waiting) for one in group.values()
+        )
+        floor_share = rules.best_effort_floor if wanted else 0.0
+        bounds = Bounds(
+            places=rules.max_active,
+            floor_places=rules.floor_places if wanted else 0,
+            floor_share=floor_share,
+            max_load=rules.max_load * self._trust.share,
+            weighs=rules.weighs,
+            verifier=verifier,
+        )
+        promised, best_effort = (
+            sums_of(self._needs(one, now_s, verifier) for one in self._active.values() if one.promised is kind)
+            for kind in (True, False)
+        )
+        return _Round(now_s, verifier, bounds, promised, best_effort)
+
+    def _needs(self, one: _Response, now_s: float, verifier: VerifierNow) -> Needs:
+        """As priced lately."""
+        if one.needs is not None and now_s - one.priced_at_s < _REPRICED_S:
+            return one.needs
+        asked, slo, history = one.asked, one.slo, self._histories.of(one.slo.name)
+        load = response_load(slo.tokens_per_s, asked.prompt_tokens, history.tokens(asked.most_tokens), verifier)
+        kv = history.kv(asked.prompt_tokens, asked.most_tokens, verifier.block_tokens)
+        one.needs, one.priced_at_s = Needs(slo.tokens_per_s, load, *kv), now_s
+        return one.needs
+
+    def _wait_s(self, one: _Response) -> float:
+        """That it may wait for its present class; a resumed one's client waits as long as it takes."""
+        if one.asked.resumed:
+            return inf
+        wait_s = self._rules.wait_s(one.slo)
+        if one.asked.first_token_s is not None:
+            wait_s = min(wait_s, one.asked.first_token_s / len(one.asked.classes))
+        return wait_s
+
+    def _until_s(self, one: _Response) -> float:
+        return one.since_s + self._wait_s(one)
+
+    def _count(self, slo: SloClass, what: str) -> None:
+        self._counts.setdefault(slo.name, Counter())[what] += 1
+
+
+def _counted(counts: Counter[str]) -> ClassAdmission:
+    return ClassAdmission(**counts)

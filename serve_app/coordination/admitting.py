@@ -1,0 +1,139 @@
+"""Responses wait here to be begun: asyncio around ``outrider.admission``, which decides.
+
+Whoever makes a response holds its *place* for as long as it takes. What leaves, by whatever way, frees it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from outrider.admission.admission import Admission
+from outrider.admission.decisions import AdmissionReport, Admitted, Asked
+from outrider.admission.price import VerifierNow
+from outrider.admission.rules import AdmissionRules
+from outrider.contracts.errors import NotAdmittedError
+from outrider.contracts.requests import GenerationChunk, GenerationId, GenerationRequest
+from outrider.contracts.slo import SloClass
+from serve_app import metrics
+from serve_app.coordination.credit import Credit
+from serve_app.metrics import Sink
+
+_DECIDED_EVERY_S = 1.0  # while anybody waits: what responses need changes with every round
+
+
+class Place:
+    """Of one response that is made: what it was promised, and what came of it."""
+
+    def __init__(self, request: GenerationRequest, slo: SloClass) -> None:
+        """Begun with the promise of ``slo``."""
+        self._asked, self.slo = request.slo, slo
+        self._told_class = slo == request.slo
+        self.output_tokens = len(request.output_ids)
+        self.finished = False
+        self.kept = True
+
+    def told(self, chunk: GenerationChunk) -> GenerationChunk:
+        """A chunk of it, as it is to be told: the first one names the class, where that is not the one asked for."""
+        self.output_tokens += len(chunk.token_ids)
+        if chunk.finish_reason is not None:
+            self.finished = True
+            speed = None if chunk.ledger is None else chunk.ledger.tokens_per_s
+            self.kept = speed is None or speed >= self.slo.tokens_per_s
+        if self._told_class:
+            return chunk
+        self._told_class = True
+        return replace(chunk, granted=self.slo)
+
+
+class Admitting:
+    """Of one coordinator. All methods run on its event loop."""
+
+    def __init__(
+        self, rules: AdmissionRules, look: Callable[[], VerifierNow], sink: Sink, clock: Callable[[], float]
+    ) -> None:
+        """Nobody waits. ``look`` tells how the verifier stands, ``clock`` is monotonic, in seconds."""
+        self._admission = Admission(rules)
+        self._look, self._sink, self._clock = look, sink, clock
+        self._waiting: dict[GenerationId, asyncio.Future[Admitted]] = {}
+        self._credits: dict[GenerationId, Credit] = {}  # of all, as one that was let in may be suspended before it runs
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def running(self) -> int:
+        """Responses that are being made."""
+        return self._admission.active
+
+    @property
+    def admitted(self) -> int:
+        """All there are: those that wait, and those suspended, too."""
+        return len(self._credits)
+
+    def report(self) -> AdmissionReport:
+        """How it stands."""
+        return self._admission.report()
+
+    @asynccontextmanager
+    async def place(self, request: GenerationRequest, credit: Credit) -> AsyncIterator[Place]:
+        """Wait until a response may be begun, and hold its place. While it is suspended it has no ``credit``.
+
+        Raises:
+            NotAdmittedError: there was no room in time.
+        """
+        name = request.generation
+        waiting = self._waiting[name] = asyncio.get_running_loop().create_future()
+        place: Place | None = None
+        self._credits[name] = credit
+        self._admission.ask(_asked(request, self._clock()))
+        try:
+            self._decide()
+            admitted = await waiting
+            place = Place(request, admitted.slo)
+            self._sink.record(metrics.ADMISSION_WAIT_S, admitted.waited_s, slo_class=admitted.slo.name)
+            yield place
+        finally:
+            self._waiting.pop(name, None)
+            self._credits.pop(name, None)
+            self._admission.leaves(name)
+            ended = place is not None and place.finished
+            tokens, kept = (place.output_tokens, place.kept) if place is not None and ended else (None, True)
+            self._admission.ends(name, self._clock(), tokens, kept=kept)
+            self._decide()
+
+    def _decide(self) -> None:
+        decisions = self._admission.decide(self._clock(), self._look())
+        for admitted in decisions.admitted:
+            waiting = self._waiting.pop(admitted.name)
+            if not waiting.done():  # else its client is leaving
+                waiting.set_result(admitted)
+        for refused in decisions.refused:
+            waiting = self._waiting.pop(refused.name)
+            self._sink.record(metrics.NOT_ADMITTED, slo_class=refused.slo.name, reason=refused.shortage.lack)
+            if not waiting.done():
+                waiting.set_exception(NotAdmittedError(refused.message, refused.retry_after_s))
+        for name in decisions.suspended:
+            self._credits[name].suspended()
+            self._sink.record(metrics.SUSPENDED)
+        for name in decisions.continued:
+            self._credits[name].continues()
+        self._decide_later()
+
+    def _decide_later(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._admission.waiting:
+            due_s = min(max(0.0, self._admission.due_at_s - self._clock()), _DECIDED_EVERY_S)
+            self._timer = asyncio.get_running_loop().call_later(due_s, self._decide)
+
+
+def _asked(request: GenerationRequest, now_s: float) -> Asked:
+    return Asked(
+        name=request.generation,
+        classes=(request.slo, *request.lower),
+        prompt_tokens=len(request.prompt_ids) + len(request.output_ids),
+        asked_at_s=now_s,
+        most_tokens=float(request.max_tokens),
+        first_token_s=request.first_token_s,
+        resumed=request.ledger is not None,
+    )

@@ -1,0 +1,306 @@
+"""Who is let in, waits or is refused: nobody is lost, bounds are kept, and best effort delays no promise."""
+
+from collections import Counter
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outrider.admission.admission import Admission
+from outrider.admission.decisions import Lack
+from outrider.admission.price import VerifierNow
+from outrider.admission.rounds import RoundShape
+from outrider.contracts.cost import LinearCostModel
+from outrider.contracts.slo import BEST_EFFORT, SloClass
+from tests.unit.admission.asking import (
+    EIGHT,
+    FOUR,
+    RULES,
+    TENTH_PER_BLOCK,
+    TWO,
+    VERIFIER,
+    admission,
+    ask,
+    asked,
+    begun,
+    refused,
+)
+
+CLASSES = (TWO, FOUR, EIGHT, BEST_EFFORT)
+
+
+def test_promises_are_let_in_as_far_as_they_fit_the_load() -> None:
+    to = admission(max_active=100, max_load=0.801)
+    decisions = ask(to, *(asked(f"r{i}", EIGHT) for i in range(12)))
+    assert begun(decisions) == [f"r{i}" for i in range(10)], "0.08 each, of 0.8"
+    assert refused(decisions) == []
+    assert to.report().load == pytest.approx(0.8, rel=1e-3)
+
+
+def test_best_effort_needs_no_load() -> None:
+    to = admission(max_active=100)
+    ask(to, *(asked(f"p{i}", EIGHT) for i in range(20)))
+    assert begun(ask(to, *(asked(f"b{i}") for i in range(30)))) == [f"b{i}" for i in range(30)]
+
+
+def test_an_idle_verifier_takes_any_promise_and_no_second_one_beside_it() -> None:
+    to, absurd = admission(), SloClass("absurd", 5000.0)
+    assert begun(ask(to, asked("a", absurd))) == ["a"]
+    assert begun(ask(to, asked("b", TWO))) == []
+    to.ends("a", 1.0)
+    assert begun(to.decide(1.0, VERIFIER)) == ["b"]
+
+
+def test_who_found_no_room_in_time_is_refused_and_told_why() -> None:
+    to = admission(max_active=100)
+    ask(to, *(asked(f"r{i}", EIGHT) for i in range(11)))
+    assert to.due_at_s == 10.0
+    assert refused(to.decide(9.9, VERIFIER)) == []
+    (found,) = to.decide(10.0, VERIFIER).refused
+    assert (found.name, found.slo, found.waited_s, found.shortage.lack) == ("r10", EIGHT, 10.0, Lack.LOAD)
+    assert found.message.startswith("speed_8 needs 0.080 verifier seconds per second, found 0.800 of 0.800 promised")
+    assert to.waiting == 0
+
+
+def test_when_to_come_back_is_when_what_is_missing_should_be_free() -> None:
+    to = admission(max_active=100)
+    ask(to, *(asked(f"r{i}", EIGHT) for i in range(11)))
+    (found,) = to.decide(10.0, VERIFIER).refused
+    freed_per_s = 0.8 / (128 / 8)  # all of it in the time of a response: 128 tokens are expected at first
+    assert found.retry_after_s == -(-0.08 // freed_per_s) == 2
+
+
+def test_one_lowered_waits_for_each_of_its_classes_in_turn() -> None:
+    to = admission(max_active=100)
+    ask(
+        to,
+        *(asked(f"r{i}", EIGHT) for i in range(10)),
+        asked("list", EIGHT, BEST_EFFORT),
+    )
+    assert begun(to.decide(9.9, VERIFIER)) == []
+    (found,) = to.decide(10.0, VERIFIER).admitted
+    assert (found.name, found.slo) == ("list", BEST_EFFORT)
+    report = to.report().classes
+    assert (report["speed_8"].lowered, report["best_effort"].admitted) == (1, 1)
+
+
+def test_a_time_to_the_first_token_is_shared_by_the_classes() -> None:
+    to = admission(max_active=100)
+    ask(to, *(asked(f"r{i}", EIGHT) for i in range(10)))
+    ask(to, asked("soon", EIGHT, TWO, first_token_s=2.0), asked("late", EIGHT, first_token_s=60.0))
+    assert to.due_at_s == 1.0
+    to.decide(1.0, VERIFIER)
+    assert to.due_at_s == 2.0
+    assert refused(to.decide(2.0, VERIFIER)) == ["soon"]
+    assert to.due_at_s == 10.0, "no longer than anybody"
+
+
+def test_a_resumed_response_goes_first_and_needs_a_place_only() -> None:
+    to = admission(max_active=100)
+    ask(to, *(asked(f"r{i}", EIGHT) for i in range(11)))
+    assert begun(ask(to, asked("again", EIGHT, at_s=5.0, resumed=True), now_s=5.0)) == ["again"]
+    full = admission(max_active=2, best_effort_floor=0.0)
+    ask(full, asked("a", TWO), asked("b", TWO), asked("c", TWO))
+    assert ask(full, asked("again", TWO, at_s=1.0, resumed=True), now_s=1.0).admitted == ()
+    assert refused(full.decide(50.0, VERIFIER)) == ["c"], "whose client has been answered is not refused"
+    full.ends("a", 51.0)
+    assert begun(full.decide(51.0, VERIFIER)) == ["again"]
+
+
+def test_a_cheap_promise_passes_a_dear_one_for_half_of_its_wait() -> None:
+    to = admission(max_active=100)
+    ask(to, *(asked(f"r{i}", EIGHT) for i in range(9)), asked("x", TWO), asked("y", TWO))
+    assert to.report().load == pytest.approx(0.76, rel=1e-3)
+    dear = asked("dear", EIGHT)
+    assert begun(ask(to, dear, asked("cheap", TWO), now_s=0.0)) == ["cheap"]
+    to.ends("cheap", 4.0)
+    assert begun(ask(to, asked("next", TWO, at_s=4.9), now_s=4.9)) == ["next"]
+    to.ends("next", 5.0)
+    assert begun(ask(to, asked("late", TWO, at_s=5.0), now_s=5.0)) == [], "what is free is kept for who waits longest"
+    to.ends("x", 6.0)
+    to.ends("y", 6.0)
+    assert begun(to.decide(6.0, VERIFIER)) == ["dear"]
+
+
+def test_best_effort_makes_room_for_promises_down_to_its_floor() -> None:
+    to = admission(best_effort_floor=0.2)
+    assert len(begun(ask(to, *(asked(f"b{i}", at_s=float(i)) for i in range(10)), now_s=10.0))) == 10
+    for i in range(8):
+        decisions = ask(to, asked(f"p{i}", TWO, at_s=11.0 + i), now_s=11.0 + i)
+        assert begun(decisions) == [f"p{i}"], "at once, however long best effort takes"
+        assert decisions.suspended == (f"b{9 - i}",), "who has done least"
+        assert to.active == 10
+    assert begun(ask(to, asked("p8", TWO, at_s=20.0), now_s=20.0)) == []
+    to.ends("b0", 21.0)
+    decisions = to.decide(21.0, VERIFIER)
+    assert (begun(decisions), decisions.continued) == ([], ("b9",)), "the floor is best effort's"
+    to.ends("p0", 22.0)
+    assert begun(to.decide(22.0, VERIFIER)) == ["p8"]
+
+
+def test_best_effort_takes_what_promises_leave() -> None:
+    to = admission(best_effort_floor=0.1)
+    ask(to, *(asked(f"p{i}", TWO) for i in range(12)), asked("b0"), asked("b1"))
+    report = to.report().classes
+    assert (report["speed_2"].active, report["best_effort"].active) == (9, 1)
+    for i in range(12):
+        to.leaves(f"p{i}")
+        to.ends(f"p{i}", 1.0)
+    to.decide(1.0, VERIFIER)
+    assert to.report().classes["best_effort"].active == 2
+
+
+def test_one_that_was_suspended_and_ends_is_forgotten() -> None:
+    to = admission(max_active=2)
+    ask(to, asked("b0"), asked("b1", at_s=0.1), now_s=0.2)
+    assert ask(to, asked("p", TWO, at_s=1.0), now_s=1.0).suspended == ("b1",)
+    to.ends("b1", 2.0)
+    to.ends("p", 2.0)
+    assert to.decide(2.0, VERIFIER).continued == ()
+    assert to.active == 1
+
+
+def test_more_than_may_wait_are_refused_at_once_best_effort_first() -> None:
+    to = admission(max_active=1, best_effort_floor=0.0, max_waiting=2)
+    ask(to, asked("p0", TWO))
+    assert refused(ask(to, asked("b0"), asked("b1", at_s=0.1), now_s=0.1)) == []
+    decisions = ask(to, asked("p1", TWO, at_s=0.2), now_s=0.2)
+    assert [(one.name, one.shortage.lack) for one in decisions.refused] == [("b1", Lack.QUEUE)]
+    assert refused(ask(to, asked("b2", at_s=0.3), now_s=0.3)) == ["b2"]
+    assert decisions.refused[0].message.startswith("best_effort needs a place to wait in, found 2 of 2 taken")
+
+
+def test_what_fits_into_memory_is_what_is_expected_of_a_class() -> None:
+    small = VerifierNow(TENTH_PER_BLOCK, RoundShape(rounds=1), kv_tokens=1000, block_tokens=16)
+    to = admission(max_active=100)
+    for i in range(200):
+        to.ask(asked(f"short{i}", TWO))
+        to.decide(0.0, small)
+        to.leaves(f"short{i}")
+        to.ends(f"short{i}", 1.0, 10)
+    one = 10 / 2 + 16 / 2  # its output as far as it has come, and half a block
+    many = ask(to, *(asked(f"r{i}") for i in range(100)), verifier=small)
+    assert to.report().kv_tokens <= 1000
+    assert len(many.admitted) > 0.8 * 1000 / one / 8, "best effort had no lengths of its own: those of all"
+    promised = ask(to, *(asked(f"p{i}", TWO) for i in range(20)), verifier=small)
+    assert len(promised.admitted) == 20
+    assert promised.suspended
+
+
+def test_memory_without_a_free_position_is_told() -> None:
+    full = VerifierNow(TENTH_PER_BLOCK, RoundShape(rounds=1), kv_tokens=100, block_tokens=16)
+    to = admission(max_active=100)
+    ask(to, asked("a", TWO), asked("b", TWO), verifier=full)
+    (found,) = to.decide(10.0, full).refused
+    assert (found.name, found.shortage.lack) == ("b", Lack.MEMORY)
+    assert "positions" in found.message
+
+
+def test_open_rules_let_in_whatever_has_a_place() -> None:
+    to = admission(weighs=False, max_active=40, best_effort_floor=0.0)
+    full = VerifierNow(TENTH_PER_BLOCK, RoundShape(rounds=1), kv_tokens=100)
+    assert len(ask(to, *(asked(f"r{i}", EIGHT) for i in range(45)), verifier=full).admitted) == 40
+
+
+def test_broken_promises_lower_the_limit_and_kept_ones_raise_it() -> None:
+    to = admission(max_active=100)
+    ask(to, *(asked(f"r{i}", EIGHT) for i in range(10)))
+    before = to.report().limit
+    to.ends("r0", 1.0, 100, kept=False)
+    ask(to, asked("x", EIGHT, at_s=1.0), now_s=1.0)
+    lowered = to.report().limit
+    assert lowered < before
+    assert to.report().classes["speed_8"].late == 1
+    for i in range(1, 10):
+        to.ends(f"r{i}", 2.0, 100, kept=True)
+    to.decide(2.0, VERIFIER)
+    assert lowered < to.report().limit <= before
+    to.ends("x", 3.0)
+    to.decide(3.0, VERIFIER)
+    assert to.report().limit <= before, "one that was cancelled says nothing"
+
+
+def test_classes_are_refused_alike_where_room_comes_in_small_pieces() -> None:
+    """Half as much again as fits, in four classes, ten of the fastest at once: these do not pay for the others."""
+    chance = Random(1)
+    to, classes = admission(max_active=100, max_wait_s=4.0), (TWO, FOUR, SloClass("speed_6", 6.0), EIGHT)
+    ends: list[tuple[float, str]] = []
+    for tick in range(4000):
+        now_s = tick * 0.25
+        for _, name in [end for end in ends if end[0] <= now_s]:
+            to.ends(name, now_s, 32)
+        ends = [end for end in ends if end[0] > now_s]
+        slo = chance.choice(classes)  # each needs 32 tokens: 0.32 verifier seconds, 1.28 in a second
+        for one in ask(to, asked(f"r{tick}", slo, at_s=now_s), now_s=now_s).admitted:
+            ends.append((now_s + 32 / one.slo.tokens_per_s, one.name))
+    shares = {name: one.refused / one.asked for name, one in to.report().classes.items()}
+    assert 0.2 < sum(shares.values()) / 4 < 0.6
+    assert max(shares.values()) - min(shares.values()) < 0.12, shares
+
+
+names = st.integers(0, 30).map("r{}".format)
+events = st.lists(
+    st.tuples(
+        st.sampled_from(["ask", "ask", "ask", "leaves", "ends", "wait"]),
+        names,
+        st.lists(st.sampled_from(CLASSES), min_size=1, max_size=3, unique=True),
+        st.floats(0.0, 6.0),
+        st.booleans(),
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=300)
+@given(events, st.integers(1, 6), st.sampled_from([0.0, 0.05, 0.3]), st.sampled_from([None, 400]))
+def test_nobody_is_lost_and_bounds_are_kept(
+    happened: list[tuple[str, str, list[SloClass], float, bool]], places: int, floor: float, kv_tokens: int | None
+) -> None:
+    to = admission(max_active=places, best_effort_floor=floor, max_waiting=5)
+    verifier = VerifierNow(LinearCostModel(0.02, 0.0, 0.0, 0.01), RoundShape(rounds=1), kv_tokens)
+    state, last, now_s = dict[str, str](), dict[str, float](), 0.0
+    for what, name, classes, seconds, resumed in happened:
+        now_s += seconds
+        if what == "ask" and name not in state:
+            to.ask(asked(name, *classes, at_s=now_s, resumed=resumed))
+            state[name], last[name] = "waiting", now_s
+        elif what == "leaves" and state.get(name) == "waiting":
+            to.leaves(name)
+            del state[name]
+        elif what == "ends" and state.get(name) in ("active", "suspended"):
+            to.ends(name, now_s, 20 if resumed else None, kept=resumed)
+            del state[name]
+        told = to.decide(now_s, verifier)
+        for refusal in told.refused:
+            assert state.pop(refusal.name) == "waiting"
+            assert refusal.retry_after_s >= 1
+        for letting in told.admitted:
+            assert state[letting.name] == "waiting"
+            state[letting.name] = "active"
+        for one in told.suspended:
+            assert state[one] == "active"
+            state[one] = "suspended"
+        for one in told.continued:
+            assert state[one] == "suspended"
+            state[one] = "active"
+        counted = Counter(state.values())
+        assert counted["active"] == to.active <= places
+        assert counted["waiting"] == to.waiting <= 5
+        assert to.report().suspended == counted["suspended"]
+        assert to.due_at_s > now_s, "nobody waits for longer than it may"
+        assert to.active or not state, "an idle verifier takes on who waits"
+        assert not to.report().classes or set(to.report().classes) <= {slo.name for slo in CLASSES}
+
+
+@given(st.permutations([("a", TWO, 0.0), ("b", EIGHT, 0.1), ("c", BEST_EFFORT, 0.2), ("d", FOUR, 0.3)]))
+def test_the_order_of_asking_is_that_of_arrival(order: list[tuple[str, SloClass, float]]) -> None:
+    to = admission(max_active=2, best_effort_floor=0.0)
+    decisions = ask(to, *(asked(name, slo, at_s=at_s) for name, slo, at_s in order), now_s=1.0)
+    assert begun(decisions) == ["a", "b"]
+
+
+def test_a_report_of_nobody_is_empty() -> None:
+    to = Admission(RULES)
+    assert to.report().classes == {}
+    assert (to.active, to.waiting, to.due_at_s) == (0, 0, float("inf"))
