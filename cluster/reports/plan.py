@@ -43,9 +43,9 @@ def show_plan(advice: Advice, rule: Rule, seeds: int) -> None:
         "the server",
         _SIDES,
         [_side(advice, one) for one in (advice.drafting, advice.alone)],
-        f"First tokens and busy time: all of yours together. Served: devices of your mix, of each class at most "
-        f"{percent(rule.epsilon)} of\nresponses late or refused, first tokens within {rule.first_token_s:g} s in 99 of 100; "
-        f"the least of {seeds} seed(s).",
+        f"First tokens and busy time: all of yours together. Served: devices of your mix, if of each class at most "
+        f"{percent(rule.epsilon)}\nof responses are late or refused, and 99 of 100 first tokens come within "
+        f"{rule.first_token_s:g} s; the least of {seeds} seed(s).",
     )
     for line in lines(advice, rule):
         print(f"{line}.")

@@ -148,9 +148,13 @@ def lines(advice: Advice, rule: Rule) -> list[str]:
     one = f"One server like this is enough for your {devices}: they are {room}"
     said.append(one if servers == 1 else f"Your {devices} need {servers} servers like this one, filled alike")
     if (end := found.broken_by) is not None:
-        slow = f"of class {end.unkept_class} {end.unkept_share:.0%} are late or refused ({end.refused_share:.0%} refused)"
+        slow = (
+            f"of class {end.unkept_class} {end.unkept_share:.0%} are late or refused ({end.refused_share:.0%} refused)"
+        )
         wait = f"first tokens are waited for {end.first_token_p99_s:.1f} s (p99; at most {rule.first_token_s:g} s)"
-        said.append(f"What ends it, at {end.devices} devices: {slow if end.unkept_class else wait}{_cure(advice, found)}")
+        said.append(
+            f"What ends it, at {end.devices} devices: {slow if end.unkept_class else wait}{_cure(advice, found)}"
+        )
     return said
 
 

@@ -113,9 +113,7 @@ def _verifier(config: ServerConfig) -> VerifierModel:
         reply_s=config.reply_s,
         host=None
         if host is None
-        else host_memory(
-            cost_model, host.tokens, config.kv_block_tokens, host.kv_bytes_per_token, host.bytes_per_s
-        ),
+        else host_memory(cost_model, host.tokens, config.kv_block_tokens, host.kv_bytes_per_token, host.bytes_per_s),
     )
 
 

@@ -96,11 +96,15 @@ def test_planning_late_makes_the_same_batches() -> None:
 def test_first_tokens_are_due_where_a_scenario_says() -> None:
     """A prompt comes to a verifier that is busy with others, whose deadlines are before its own or behind it."""
     busy = crowd(60, name="busy", output=Lengths(tokens=200), stagger_s=0.5)
-    comes = crowd(1, 2.0, name="comes", from_s=4.0, until_s=4.1, prompt=Lengths(tokens=1500), stagger_s=0.0, pause_s=0.0)
+    comes = crowd(
+        1, 2.0, name="comes", from_s=4.0, until_s=4.1, prompt=Lengths(tokens=1500), stagger_s=0.0, pause_s=0.0
+    )
     served = verifier(cost_model=TABLE_12)
 
     def first_token_s(due_s: float) -> float:
-        made = scenario(busy, comes, system=System.OUTRIDER, verifier=served, duration_s=9.0, warmup_s=3.9, plans_late=True)
+        made = scenario(
+            busy, comes, system=System.OUTRIDER, verifier=served, duration_s=9.0, warmup_s=3.9, plans_late=True
+        )
         return simulate(replace(made, first_token_s=due_s)).first_token_times.p99_s
 
     assert first_token_s(0.05) < 0.5 * first_token_s(3.0)
