@@ -6,23 +6,34 @@ An answer is as good as its cost model: `outrider profile` measures one.
 """
 
 import argparse
-from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import yaml
 from tqdm import tqdm
 
 from cluster.reports.json_file import write_json
-from cluster.reports.tables import percent, show_table
+from cluster.reports.plan import plan_figures, show_plan
 from cluster.scenarios import SCENARIOS, scenario_file
-from outrider.contracts.errors import ParameterError
+from outrider.contracts.errors import ConfigError, ParameterError
+from outrider.documents.problems import ConfigFileError
 from outrider.link.profiles import PROFILES
-from outrider.simulation.advice import GroupAdvice, advise
+from outrider.simulation.advice import advice_of, answer, drafting_mix, lines, questions
+from outrider.simulation.mix import Rule
 from outrider.simulation.reading import ReadScenario, load_scenario, parse_scenario
 from outrider.simulation.roofline import HARDWARE, MODELS
 
-_HEADER = ("devices", "class", "draft", "tokens/round", "alone", "together", "late", "capacity", "target alone", "x")
 _FIELDS = ("--devices", "--draft-tokens-per-s", "--acceptance")
+_FLAGS = {  # what a field of the file that flags make is called there
+    "devices[0].count": "--devices",
+    "devices[0].draft_tokens_per_s": "--draft-tokens-per-s",
+    "devices[0].acceptance[0]": "--acceptance",
+    "devices[0].prompt.tokens": "--prompt-tokens",
+    "devices[0].output.tokens": "--output-tokens",
+    "slo_classes[0].tokens_per_s": "--speed",
+    "server.kv_tokens": "--kv-tokens",
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -41,73 +52,36 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--kv-tokens", type=int, default=None, help="KV positions the server holds (a roofline works it out)")
     add("--prompt-tokens", type=int, default=300, help="of a prompt (default: 300)")
     add("--output-tokens", type=int, default=150, help="of a response (default: 150)")
-    add("--seed", type=int, default=None)
+    add("--first-token-s", type=float, default=5.0, help="first tokens come within this in 99 of 100 (default: 5)")
+    add("--seed", type=int, default=None, help="the first (default: 0)")
+    add("--seeds", type=int, default=3, metavar="N", help="runs that differ by chance alone (default: 3)")
     add("--json", type=Path, default=None, metavar="FILE", help="write everything")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Answer."""
-    seed = arguments.seed
-    scenario = load_scenario(scenario_file(arguments.file), seed) if arguments.file else _from_flags(arguments)
+    if arguments.seeds < 1:
+        raise ParameterError("--seeds", "a number of at least 1", arguments.seeds)
+    if arguments.first_token_s <= 0.0:
+        raise ParameterError("--first-token-s", "a number above 0", arguments.first_token_s)
+    first = arguments.seed or 0
+    scenario = load_scenario(scenario_file(arguments.file), first) if arguments.file else _from_flags(arguments)
+    seeds, rule = range(first, first + arguments.seeds), Rule(scenario.epsilon, arguments.first_token_s)
     print(f"{scenario.name}: {sum(group.count for group in scenario.groups)} devices; costs: {scenario.cost_source}")
-    answers = advise(scenario.groups, scenario.verifier, scenario.epsilon, seed or 0)
-    advice = list(tqdm(answers, desc="groups", total=len(scenario.groups), disable=None))
-    _show(scenario, advice)
-    if arguments.json is not None:
-        content = {"scenario": scenario.name, "costs": scenario.cost_source, "measured": scenario.measured}
-        verdicts = {found.group.name: found.verdict for found in advice}
-        write_json(arguments.json, content | {"groups": [_figures(found) for found in advice], "verdicts": verdicts})
-
-
-def _show(scenario: ReadScenario, advice: Sequence[GroupAdvice]) -> None:
-    rows = []
-    for found in advice:
-        together = found.together.achieved_tokens_per_s
-        rows.append(
-            (
-                f"{found.group.count} {found.group.name}",
-                f"{found.group.slo.name} ({found.group.slo.tokens_per_s:g}/s)",
-                found.outlook.draft,
-                f"{found.outlook.expected_tokens:.2f}",
-                f"{found.outlook.tokens_per_s_alone:.1f}",
-                "-" if together is None else f"{together:.1f}",
-                percent(found.together.response_violation_rate),
-                "-" if found.drafting is None else f"{'>= ' * found.drafting.bounded}{found.drafting.devices}",
-                "-" if found.drafting is None else found.serving_alone,
-                "-" if found.multiple is None else f"{found.multiple:.2f}",
-            )
-        )
-    show_table(
-        "tokens per second of a device, and devices that keep the promise",
-        _HEADER,
-        rows,
-        "alone, together: a device that has the verifier for itself, and one while all of yours are active;\n"
-        "late: share of those responses slower than promised; capacity: devices of this kind alone on the server of\n"
-        f"which at most {percent(scenario.epsilon)} of responses are late; x: over the target served without drafts.",
-    )
-    for found in advice:
-        print(f"{found.group.name}: {found.verdict}.")
-        if found.drafting is not None and found.drafting.devices >= 0.9 * found.resident:
-            print(f"  KV memory is what ends it: {found.resident:.0f} responses fit at once.")
+    mix = drafting_mix(scenario.groups, scenario.verifier)
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        answers = pool.map(answer, questions(mix, rule, seeds))
+        drafting, alone = tqdm(answers, desc="with drafts, without", total=2, disable=None)
+    advice = advice_of(mix, drafting, alone)
+    show_plan(advice, rule, arguments.seeds)
     if not scenario.measured:
         print(
             "\nWARNING: the cost model is a roofline from data sheets. Real engines are slower, by overheads that\n"
             "shift these multiples either way. Measure yours with `outrider profile` before you rely on a number."
         )
-
-
-def _figures(found: GroupAdvice) -> dict[str, object]:
-    return {
-        "name": found.group.name,
-        "count": found.group.count,
-        "promised_tokens_per_s": found.group.slo.tokens_per_s,
-        "outlook": found.outlook,
-        "target_alone": found.target,
-        "capacity": found.drafting,
-        "multiple": found.multiple,
-        "together": found.together,
-        "resident_responses": found.resident if found.resident != float("inf") else None,
-    }
+    if arguments.json is not None:
+        content = {"scenario": scenario.name, "costs": scenario.cost_source, "measured": scenario.measured}
+        write_json(arguments.json, content | plan_figures(advice) | {"advice": lines(advice, rule)})
 
 
 def _from_flags(args: argparse.Namespace) -> ReadScenario:
@@ -132,4 +106,8 @@ def _from_flags(args: argparse.Namespace) -> ReadScenario:
             }
         ],
     }
-    return parse_scenario(yaml.safe_dump(file), "flags", args.seed)
+    try:
+        return parse_scenario(yaml.safe_dump(file), "flags", args.seed)
+    except ConfigFileError as error:
+        named = (ConfigError(_FLAGS.get(one.field, one.field), one.needed, one.found) for one in error.problems)
+        raise ConfigFileError(tuple(named), error.source) from error

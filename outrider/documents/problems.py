@@ -9,6 +9,8 @@ from pydantic import ValidationError
 
 from outrider.contracts.errors import ConfigError
 
+_UNKNOWN = frozenset({"unexpected_keyword_argument", "invalid_key"})
+
 
 def read_text(path: str | Path, field: str, kind: str) -> str:
     """What stands in a file of the operator's; ``field`` and ``kind`` name it in messages.
@@ -41,8 +43,13 @@ class ConfigFileError(ConfigError):
 
 
 def explain(error: ValidationError, schema: dict[str, Any]) -> tuple[ConfigError, ...]:
-    """All problems that pydantic found; ``schema`` is the JSON schema of what it validated."""
-    return tuple(_problem(details, schema) for details in error.errors(include_url=False))
+    """All problems that pydantic found, each mistake once; ``schema`` is the JSON schema of what it validated."""
+    found = error.errors(include_url=False)
+    inner = {details["loc"][:depth] for details in found for depth in range(len(details["loc"]))}
+    misspelt = {(*each["loc"][:-1], *_meant(each["loc"], schema)) for each in found if each["type"] in _UNKNOWN}
+    said_already = {"too_short": inner, "missing": misspelt}  # a list whose items are wrong is too short to pydantic
+    kept = (each for each in found if each["loc"] not in said_already.get(each["type"], ()))
+    return tuple(_problem(each, schema) for each in kept)
 
 
 def _problem(details: Mapping[str, Any], schema: dict[str, Any]) -> ConfigError:
@@ -51,15 +58,19 @@ def _problem(details: Mapping[str, Any], schema: dict[str, Any]) -> ConfigError:
     if kind == "value_error":  # raised by a __post_init__ of the schema
         inner: ConfigError = details["ctx"]["error"]
         return ConfigError(_dotted((*location, inner.field)), inner.needed, inner.found)
-    if kind in {"unexpected_keyword_argument", "invalid_key"}:
+    if kind in _UNKNOWN:
         known = list(_node(schema, location[:-1])["properties"])
-        close = get_close_matches(str(location[-1]), known, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
+        hint = "".join(f"; did you mean {close}?" for close in _meant(location, schema))
         return ConfigError(_dotted(location[:-1]), f"known keys ({', '.join(known)}{hint})", location[-1])
     if location[-1:] == ("[key]",):
         return ConfigError(_dotted(location[:-2]), "keys that are non-empty text", details["input"])
     found = None if kind == "missing" else details["input"]
     return ConfigError(_dotted(location), _needed(_node(schema, location)), found)
+
+
+def _meant(location: Sequence[str | int], schema: dict[str, Any]) -> list[str]:
+    """The key that an unknown one was meant to be, if any is near."""
+    return get_close_matches(str(location[-1]), list(_node(schema, location[:-1])["properties"]), n=1)
 
 
 def _dotted(location: Sequence[str | int]) -> str:

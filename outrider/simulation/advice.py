@@ -1,103 +1,218 @@
-"""An operator's question: is drafting on these devices worth it, and how many can be promised what?
+"""An operator's question: how many of my devices can one server keep its promises to, and is drafting worth it?
 
-For each group: the draft that serves most at the promised speed (closed forms, ``planning``), then by simulation how
-many such devices keep that speed, and what the devices there are get when all of them are active. Serving the target
-alone on the same server is a closed form, exact to a few percent: its batches know no chance. A best-effort group is
-promised nothing; it gets the draft that is fastest alone.
+For each group: the draft that serves most at the promised speed (closed forms, ``planning``; a best-effort group gets
+the one that is fastest alone). Then both sides are simulated under one rule, with drafts and with the target alone:
+what the devices there are get, and up to how many devices of the same mix promises are kept (``mix``).
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
 
-from outrider.simulation.capacity import Capacity, capacity
+from outrider.simulation.mix import Break, Mix, Rule, Served, breaks, served
 from outrider.simulation.planning import (
+    Draft,
     Outlook,
-    TargetAlone,
     best_draft,
     fastest_draft,
-    mean_tokens,
     offered_drafts,
+    outlook,
     resident_devices,
     target_alone,
 )
-from outrider.simulation.results import ClassResults, summary
-from outrider.simulation.run import simulate
-from outrider.simulation.scenario import DeviceGroup, Scenario, System, VerifierModel
-from outrider.simulation.settings import admission_of
+from outrider.simulation.results import ClassResults, Percentiles, summary
+from outrider.simulation.scenario import DeviceGroup, VerifierModel
 
-_MOST_DEVICES = 512
-_RESPONSES = 1.0
-_FIRST_TOKEN_S = 5.0  # one response in a hundred may wait longer
 _WORTH = 1.05  # multiples below this are noise
-_ASSUMED_TOKENS_PER_S = 8.0  # of best effort, to say how long a run is
+_NO_SPEED = 1.0  # tokens/s of best effort, where a closed form asks for one
+_SAFE = 0.9  # of a speed that one device gets alone
+_FULL = 0.9  # of what fits into memory
+
+
+class Side(StrEnum):
+    """What is compared."""
+
+    DRAFTING = "with drafts"
+    ALONE = "target alone"
 
 
 @dataclass(frozen=True, slots=True)
-class GroupAdvice:
-    """What one group has to expect.
+class SideAnswer:
+    """What one side brings.
 
     Attributes:
-        drafting: devices that keep the promised speed, one class alone on the server; None of best effort.
+        by_group: what each group's devices get while all there are are active, in the mix's order.
+        served: None if nothing is promised to anybody.
     """
 
-    group: DeviceGroup  # as it should draft
-    outlook: Outlook  # of that draft
-    target: TargetAlone  # served alone, without drafts
-    drafting: Capacity | None
-    together: ClassResults  # what its devices get while all groups are active
-    resident: float  # responses whose KV fits at once
+    side: Side
+    by_group: tuple[ClassResults, ...]
+    first_token_times: Percentiles  # of that run
+    busy_share: float
+    served: Served | None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One side of a plan: what a process works on."""
+
+    mix: Mix  # as its devices should draft
+    side: Side
+    rule: Rule
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Both sides, and what follows."""
+
+    mix: Mix
+    drafts: tuple[Outlook, ...]  # of each group, in the mix's order
+    alone_tokens_per_s: tuple[float, ...]  # of one device of each group, with the server to itself and without drafts
+    drafting: SideAnswer
+    alone: SideAnswer
 
     @property
     def multiple(self) -> float | None:
-        """Devices drafting over responses served alone; None of best effort, or if the target alone serves none."""
-        if self.drafting is None or self.serving_alone == 0:
+        """Devices served with drafts over those served without; None where either is not known or nobody is."""
+        ours, theirs = self.drafting.served, self.alone.served
+        if ours is None or theirs is None or not (ours.searched_all and theirs.searched_all and theirs.devices):
             return None
-        return self.drafting.devices / self.serving_alone
+        return ours.devices / theirs.devices
 
     @property
-    def serving_alone(self) -> int:
-        """Responses served at the promised speed without drafts."""
-        return int(self.target.devices)
+    def better(self) -> SideAnswer:
+        """The side to run; the target alone where there is no difference that can be told."""
+        ours, theirs = self.drafting.served, self.alone.served
+        if ours is None or theirs is None or not (ours.searched_all or theirs.searched_all):
+            pairs = zip(self.drafts, self.alone_tokens_per_s, strict=True)
+            faster = all(draft.tokens_per_s_alone > _WORTH * speed for draft, speed in pairs)
+            return self.drafting if faster else self.alone
+        more = theirs.searched_all and (not ours.searched_all or ours.devices > _WORTH * theirs.devices)
+        return self.drafting if more else self.alone
 
     @property
-    def verdict(self) -> str:
-        """Whether drafting is worth it, in one sentence."""
-        ours, theirs = self.outlook.tokens_per_s_alone, self.target.tokens_per_s_alone
-        speed = f"one device alone gets {ours:.1f} tokens/s against {theirs:.1f} of the target alone"
-        if self.drafting is None:
-            better = ours > _WORTH * theirs
-            return f"drafting {'is' if better else 'is not'} faster: {speed}"
-        served, alone = self.drafting.devices, self.serving_alone
-        promise = f"{self.group.slo.tokens_per_s:g} tokens/s"
-        least = "at least " if self.drafting.bounded else ""
-        counts = f"{least}{served} devices keep {promise} where the target alone serves {alone}; {speed}"
-        if served == alone == 0:
-            return f"nobody keeps {promise}, with drafts or without: promise less, or use a faster server; {speed}"
-        if served > _WORTH * alone:
-            return f"drafting is worth it: {counts}"
-        if served * _WORTH < alone:
-            return f"serve the target alone: {counts}"
-        return f"no difference in how many are served: {counts}"
+    def servers(self) -> int | None:
+        """Servers like this one that the devices there are need; None if nobody is promised anything, or served."""
+        found = self.better.served
+        return -(-self.mix.devices // found.devices) if found is not None and found.devices else None
 
 
-def advise(groups: tuple[DeviceGroup, ...], verifier: VerifierModel, eps: float, seed: int) -> Iterator[GroupAdvice]:
-    """One group after another; the first takes longest, as it waits for the run of all together."""
+def drafting_mix(groups: Sequence[DeviceGroup], verifier: VerifierModel) -> Mix:
+    """The devices with the drafts that they should make."""
     drafts = [_best(group, verifier).draft for group in groups]
-    drafting = tuple(
-        replace(group, window=draft.window, expansion=draft.expansion, predictor=None)
-        for group, draft in zip(groups, drafts, strict=True)
+    pairs = zip(groups, drafts, strict=True)
+    return Mix(tuple(replace(g, window=d.window, expansion=d.expansion, predictor=None) for g, d in pairs), verifier)
+
+
+def questions(mix: Mix, rule: Rule, seeds: Sequence[int]) -> tuple[Question, Question]:
+    """Both sides'."""
+    return (
+        Question(mix, Side.DRAFTING, rule, tuple(seeds)),
+        Question(mix.without_drafts(), Side.ALONE, rule, tuple(seeds)),
     )
-    together = simulate(_scenario(drafting, verifier, seed)).devices
-    for group in drafting:
-        promised = group.slo.tokens_per_s > 0.0
-        yield GroupAdvice(
-            group=group,
-            outlook=_best(group, verifier),
-            target=target_alone(group, verifier, group.slo.tokens_per_s or _ASSUMED_TOKENS_PER_S),
-            drafting=_served(group, verifier, eps, seed) if promised else None,
-            together=summary([device for device in together if device.group == group.name]),
-            resident=resident_devices(group, verifier),
+
+
+def answer(question: Question) -> SideAnswer:
+    """One side; a pure function of the question."""
+    mix, rule = question.mix, question.rule
+    together = mix.run(mix.devices, question.seeds[0])
+    by_group = (summary([one for one in together.devices if one.group == group.name]) for group in mix.groups)
+    promised = [group for group in mix.groups if group.slo.tokens_per_s]
+    found = None
+    if promised:
+        tokens = min(_outlook(group, mix.verifier).expected_tokens for group in promised)
+        most = max(mix.most_devices(tokens), 2 * mix.devices)
+        found = served(partial(_broken, mix, rule), question.seeds, _guess(mix, question.side), most)
+    return SideAnswer(question.side, tuple(by_group), together.first_token_times, together.busy_share, found)
+
+
+def advice_of(mix: Mix, drafting: SideAnswer, alone: SideAnswer) -> Advice:
+    """Put both answers together."""
+    drafts = tuple(_outlook(group, mix.verifier) for group in mix.groups)
+    speeds = tuple(target_alone(group, mix.verifier, _NO_SPEED).tokens_per_s_alone for group in mix.groups)
+    return Advice(mix, drafts, speeds, drafting, alone)
+
+
+def lines(advice: Advice, rule: Rule) -> list[str]:
+    """What an operator should do and why, a sentence a line."""
+    said = [_verdict(advice)]
+    found = advice.better.served
+    if found is None:
+        return said
+    if found.devices == 0:
+        return [*said, _wanting(advice, rule)]
+    servers, devices = advice.servers, advice.mix.devices
+    room = f"{devices / found.devices:.0%} of that" if found.searched_all else "well within that"
+    one = f"One server like this is enough for your {devices}: they are {room}"
+    said.append(one if servers == 1 else f"Your {devices} need {servers} servers like this one, filled alike")
+    if (end := found.broken_by) is not None:
+        slow = (
+            f"of class {end.unkept_class} {end.unkept_share:.0%} are late or refused ({end.refused_share:.0%} refused)"
         )
+        wait = f"first tokens are waited for {end.first_token_p99_s:.1f} s (p99; at most {rule.first_token_s:g} s)"
+        said.append(
+            f"What ends it, at {end.devices} devices: {slow if end.unkept_class else wait}{_cure(advice, found)}"
+        )
+    return said
+
+
+def _verdict(advice: Advice) -> str:
+    ours, theirs = advice.drafting.served, advice.alone.served
+    alone: dict[str, list[str]] = {}
+    for group, draft, speed in zip(advice.mix.groups, advice.drafts, advice.alone_tokens_per_s, strict=True):
+        gets = f"alone gets {draft.tokens_per_s_alone:.1f} tokens/s with drafts, {speed:.1f} without"
+        alone.setdefault(gets, []).append(group.name)
+    speeds = "; ".join(f"one device of {', '.join(names)} {gets}" for gets, names in alone.items())
+    drafts = advice.better is advice.drafting
+    if ours is None or theirs is None:
+        return f"{'Draft' if drafts else 'Do not draft'}: {speeds}"
+    if ours.devices == theirs.devices == 0:
+        return f"Nobody's promise is kept, with drafts or without: {speeds}"
+    counts = (
+        f"one server keeps its promises to {_count(ours)} devices of this mix with drafts, to {_count(theirs)} without"
+    )
+    if not (ours.searched_all or theirs.searched_all):
+        return f"{'Draft' if drafts else 'Do not draft'}: both serve more than you have, {counts}; {speeds}"
+    return f"{'Draft' if drafts else 'Serve the target alone'}: {counts}; {speeds}"
+
+
+def _count(found: Served) -> str:
+    """A capacity with what chance makes of it; what was not searched is no number."""
+    if not found.searched_all:
+        return f"more than {found.devices} (not searched further)"
+    return f"{found.devices}" if found.most == found.devices else f"{found.devices} to {found.most}"
+
+
+def _wanting(advice: Advice, rule: Rule) -> str:
+    """What to promise where nobody is served."""
+    pairs = zip(advice.mix.groups, advice.drafts, advice.alone_tokens_per_s, strict=True)
+    speeds = [(group, max(draft.tokens_per_s_alone, speed)) for group, draft, speed in pairs if group.slo.tokens_per_s]
+    group, speed = min(speeds, key=lambda pair: pair[1] / pair[0].slo.tokens_per_s)
+    if speed > group.slo.tokens_per_s:
+        end = advice.better.served.broken_by if advice.better.served is not None else None
+        waited = f", first tokens are waited for {end.first_token_p99_s:.1f} s" if end is not None else ""
+        return (
+            f"One device alone is served, but not reliably{waited}: promise less than {group.slo.tokens_per_s:g} "
+            f"tokens/s, shorten prompts (first tokens within {rule.first_token_s:g} s), or use a faster server"
+        )
+    return (
+        f"Promise {group.name} at most {_SAFE * speed:.1f} tokens/s instead of {group.slo.tokens_per_s:g}, "
+        "or use a faster server"
+    )
+
+
+def _cure(advice: Advice, found: Served) -> str:
+    """What would help, as far as that is plain."""
+    resident = min(resident_devices(group, advice.mix.verifier) for group in advice.mix.groups)
+    if found.devices >= _FULL * resident:
+        return f". KV memory is full there ({resident:.0f} responses fit): more of it, or shorter prompts, serves more"
+    return ". Promise less, or add a server, to serve more"
+
+
+def _broken(mix: Mix, rule: Rule, devices: int, seed: int) -> Break | None:
+    return breaks(mix.run(devices, seed), rule, devices)
 
 
 def _best(group: DeviceGroup, verifier: VerifierModel) -> Outlook:
@@ -106,31 +221,21 @@ def _best(group: DeviceGroup, verifier: VerifierModel) -> Outlook:
     return best_draft(group, verifier, speed, drafts) if speed else fastest_draft(group, verifier, drafts)
 
 
-def _served(group: DeviceGroup, verifier: VerifierModel, eps: float, seed: int) -> Capacity:
-    def rate(devices: int) -> float:
-        alike = (replace(group, count=devices),)
-        found = simulate(_scenario(alike, verifier, seed))
-        slow_start = found.first_token_times.p99_s > _FIRST_TOKEN_S
-        return 1.0 if slow_start else found.promised.response_violation_rate
-
-    guess = min(_best(group, verifier).devices, resident_devices(group, verifier))
-    return capacity(rate, eps, _MOST_DEVICES, max(1, int(guess)), resolution=0.05)
+def _outlook(group: DeviceGroup, verifier: VerifierModel) -> Outlook:
+    """Of the draft that a group makes."""
+    return outlook(group, verifier, Draft(group.window, group.expansion), group.slo.tokens_per_s or _NO_SPEED)
 
 
-def _scenario(groups: tuple[DeviceGroup, ...], verifier: VerifierModel, seed: int) -> Scenario:
-    response_s = max(
-        mean_tokens(group.output) / (group.slo.tokens_per_s or _ASSUMED_TOKENS_PER_S) + group.pause_s
-        for group in groups
-    )
-    staggered = tuple(replace(group, stagger_s=group.stagger_s or response_s) for group in groups)
-    warmup_s = 0.5 * response_s
-    return Scenario(
-        name="plan",
-        system=System.OUTRIDER,
-        groups=staggered,
-        verifier=verifier,
-        admission=admission_of(verifier),
-        duration_s=warmup_s + _RESPONSES * response_s,
-        warmup_s=warmup_s,
-        seed=seed,
-    )
+def _guess(mix: Mix, side: Side) -> int:
+    """Where to begin a search: a mix serves about as many as its groups do by themselves, on average."""
+    weighted = 0.0
+    for group in mix.groups:
+        speed = group.slo.tokens_per_s
+        if not speed:
+            continue
+        own = _outlook(group, mix.verifier).devices
+        if side is Side.ALONE:
+            own = target_alone(group, mix.verifier, speed).devices
+        own = min(max(own, 1.0), resident_devices(group, mix.verifier))
+        weighted += group.count / mix.devices / own
+    return max(1, int(1.0 / weighted))

@@ -150,3 +150,13 @@ def test_the_examples_are_valid(name: str) -> None:
     found = load_scenario(SCENARIOS / name)
     assert found.scenarios
     assert all(group.slo.tokens_per_s > 0.0 for group in found.groups)
+
+
+def test_a_bad_file_is_told_a_line_for_each_mistake() -> None:
+    text = FILE.replace("count: 3", "count: 0").replace("acceptance: [", "acceptence: [")
+    with pytest.raises(ConfigError) as caught:
+        parse_scenario(text.replace("per_batch_s: 0.01", "per_batch_s: dear"), "test")
+    count, unknown, cost = str(caught.value).splitlines()
+    assert count.startswith("devices[0].count needs an integer in [1, ")
+    assert "did you mean acceptance?), found 'acceptence'" in unknown
+    assert cost.startswith("server.cost.coefficients.per_batch_s needs a number in [0, 1000], found 'dear'")

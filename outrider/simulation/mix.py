@@ -1,0 +1,181 @@
+"""How many devices of a mix one server keeps its promises to: by simulation, several seeds, with drafts or without.
+
+A mix is kept in proportion: of 200 devices of a mix of 30 and 10 there are 150 and 50. A promise is kept if in every
+promised class at most a share epsilon of the responses is slower than promised or refused by admission, and at most
+one first token in a hundred comes later than ``Rule.first_token_s``; the same rule holds with drafts and without.
+
+A run is long enough to be late in: whoever is behind by its end counts, responses last as long as they may at the
+promised speed, and after a warm-up as long as one of them it goes on for one and a half, with few devices for six.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from math import floor
+
+from outrider.admission.decisions import ClassAdmission
+from outrider.simulation.capacity import capacity
+from outrider.simulation.planning import mean_tokens
+from outrider.simulation.results import SimulationResults
+from outrider.simulation.run import simulate
+from outrider.simulation.scenario import DeviceGroup, Scenario, System, VerifierModel
+from outrider.simulation.settings import admission_of
+
+_WARMUP_RESPONSES, _LEAST_RESPONSES = 1.0, 1.5  # of a device, at the promised speed
+_MOST_RESPONSES, _RESPONSES = 6.0, 100  # likewise at most, while all devices together ended fewer than so many
+_ASSUMED_TOKENS_PER_S = 8.0  # of best effort, to say how long a response lasts
+_RESOLUTION = 0.05
+_MOST_ROUNDS = 250_000  # of a run: what a plan has time for
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """When promises are kept."""
+
+    epsilon: float  # share of a class's responses that may be late or refused
+    first_token_s: float = 5.0  # one response in a hundred may wait longer
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """What broke a promise: the class that is kept least, or the wait for first tokens."""
+
+    devices: int
+    unkept_class: str  # empty if first tokens came too late
+    unkept_share: float  # of that class's responses, or of the worst one's: late or refused
+    refused_share: float  # of these
+    first_token_p99_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Devices of a mix whose promises one server keeps.
+
+    Attributes:
+        devices: with every seed tried; 0 if not even one device's is kept.
+        most: with some seed.
+        searched_all: whether a larger number was seen to fail; if not, ``devices`` is where the search was ended, and
+            is no capacity.
+        broken_by: what failed at the next number tried; None if none did.
+    """
+
+    devices: int
+    most: int
+    searched_all: bool
+    broken_by: Break | None
+
+
+@dataclass(frozen=True)
+class Mix:
+    """Devices in proportion, on one server."""
+
+    groups: tuple[DeviceGroup, ...]
+    verifier: VerifierModel
+
+    @cached_property
+    def devices(self) -> int:
+        """As they were given."""
+        return sum(group.count for group in self.groups)
+
+    @cached_property
+    def response_s(self) -> float:
+        """A response of the slowest group at its promised speed, and the pause behind it."""
+        return max(
+            mean_tokens(group.output) / (group.slo.tokens_per_s or _ASSUMED_TOKENS_PER_S) + group.pause_s
+            for group in self.groups
+        )
+
+    def without_drafts(self) -> "Mix":
+        """The same devices, with the target alone."""
+        groups = (replace(group, window=0, expansion=(), predictor=None) for group in self.groups)
+        return Mix(tuple(groups), self.verifier)
+
+    def of(self, devices: int) -> tuple[DeviceGroup, ...]:
+        """So many devices in the same proportion; groups of which there would be none are left out."""
+        wanted = [devices * group.count / self.devices for group in self.groups]
+        counts = [floor(one) for one in wanted]
+        by_rest = sorted(range(len(wanted)), key=lambda index: (counts[index] - wanted[index], index))
+        for index in by_rest[: devices - sum(counts)]:
+            counts[index] += 1
+        pairs = zip(self.groups, counts, strict=True)
+        return tuple(replace(group, count=count) for group, count in pairs if count)
+
+    def run(self, devices: int, seed: int) -> SimulationResults:
+        """So many of them for a while."""
+        groups, response_s = self.of(devices), self.response_s
+        staggered = tuple(replace(group, stagger_s=group.stagger_s or response_s) for group in groups)
+        warmup_s = _WARMUP_RESPONSES * response_s
+        responses = min(max(_LEAST_RESPONSES, _RESPONSES / devices), _MOST_RESPONSES)
+        return simulate(
+            Scenario(
+                name="plan",
+                system=System.OUTRIDER,
+                groups=staggered,
+                verifier=self.verifier,
+                admission=admission_of(self.verifier),
+                plans_late=True,
+                duration_s=warmup_s + responses * response_s,
+                warmup_s=warmup_s,
+                seed=seed,
+            )
+        )
+
+    def most_devices(self, tokens_per_round: float) -> int:
+        """With which a run has about as many rounds as there is time for."""
+        share_s = (_WARMUP_RESPONSES + _LEAST_RESPONSES) * self.response_s
+        speed = sum(group.count * (group.slo.tokens_per_s or _ASSUMED_TOKENS_PER_S) for group in self.groups)
+        return max(1, int(_MOST_ROUNDS * tokens_per_round * self.devices / (speed * share_s)))
+
+
+def breaks(found: SimulationResults, rule: Rule, devices: int) -> Break | None:
+    """Whether a run broke a promise; None if all were kept. A promise that was not given is none that was kept."""
+    refused = {} if found.admission is None else found.admission.classes
+    unkept = {}
+    for one in found.by_class():
+        if one.slo.tokens_per_s:
+            counts = refused.get(one.slo.name, ClassAdmission())
+            turned_away = counts.refused / max(counts.asked, 1)
+            unkept[one.slo.name] = 1.0 - (1.0 - turned_away) * (1.0 - one.response_violation_rate), turned_away
+    worst = max(unkept, key=lambda name: unkept[name], default="")
+    waited_s, (share, turned_away) = found.first_token_times.p99_s, unkept.get(worst, (0.0, 0.0))
+    if share <= rule.epsilon and waited_s <= rule.first_token_s:
+        return None
+    return Break(devices, worst if share > rule.epsilon else "", share, turned_away, waited_s)
+
+
+def served(broken: Callable[[int, int], Break | None], seeds: Sequence[int], guess: int, most: int) -> Served:
+    """Search with the first seed, from a guess on; the others say how far chance moves it.
+
+    Args:
+        broken: what broke a promise in a run with so many devices and a seed.
+        seeds: of at least one run.
+        guess: where to begin.
+        most: devices that there is time to try.
+    """
+    found: dict[tuple[int, int], Break | None] = {}
+
+    def keeps(devices: int, seed: int) -> bool:
+        if (devices, seed) not in found:
+            found[devices, seed] = broken(devices, seed)
+        return found[devices, seed] is None
+
+    first, *others = seeds
+    limit = most if keeps(1, first) else 1  # promises that nobody is kept are found out with one device
+    search = capacity(lambda devices: not keeps(devices, first), 0.0, limit, max(1, min(guess, limit)), _RESOLUTION)
+    kept = [search.devices]
+    if search.devices:
+        kept += (_near(partial(keeps, seed=seed), search.devices, most) for seed in others)
+    beyond = (found[at] for at in sorted(found) if at[0] > min(kept) and found[at] is not None)
+    return Served(min(kept), max(kept), min(kept) < limit or limit < most, next(beyond, None))
+
+
+def _near(keeps: Callable[[int], bool], devices: int, most: int) -> int:
+    """The largest number that holds, in small steps from one that is near it."""
+    step = max(1, int(_RESOLUTION * devices))
+    if keeps(devices):
+        while devices + step <= most and keeps(devices + step):
+            devices += step
+        return devices
+    while devices > 0 and not keeps(devices):
+        devices = max(0, devices - step)
+    return devices
