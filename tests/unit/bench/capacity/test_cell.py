@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +13,7 @@ from bench.capacity.run import Run, RunSettings, read_run, write_run
 from bench.capacity.validation import fitted_verifier, same_decisions, validated
 from bench.capacity.workload import workload
 from outrider.contracts.errors import ParameterError
-from outrider.scheduling.policy import BatchPlan, StopReason
+from outrider.scheduling.policy import BatchPlan, PendingVerification, StopReason
 from outrider.scheduling.registry import SCHEDULING
 from tests.unit.bench.recorded_tiny import TOKENS, tiny_responses, tiny_server
 from tests.unit.serve_app.api.in_memory_service import LocalVerifier
@@ -94,7 +95,7 @@ async def test_a_run_is_kept_and_replayed(tmp_path: Path) -> None:
 class LastFirst:
     """Chooses by position in the list it is given."""
 
-    def plan(self, pending, now_s, limits, cost_model, promised) -> BatchPlan:  # type: ignore[no-untyped-def]  # noqa: ANN001, ARG002
+    def plan(self, pending: Sequence[PendingVerification], *_: object, **__: object) -> BatchPlan:
         """One block."""
         return BatchPlan((pending[-1],), tuple(pending[:-1]), StopReason.MAX_BLOCKS)
 

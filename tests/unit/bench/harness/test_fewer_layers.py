@@ -15,7 +15,8 @@ IDS = torch.tensor([[3, 1, 4, 1, 5]])
 @pytest.fixture
 def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("OUTRIDER_HOME", str(tmp_path / "home"))
-    return str(save_model(tmp_path / "target", tiny_model("qwen3").to(torch.bfloat16)))
+    made: Any = tiny_model("qwen3")
+    return str(save_model(tmp_path / "target", made.to(torch.bfloat16)))
 
 
 def test_the_layers_that_are_left_follow_one_another(target: str) -> None:

@@ -2,7 +2,9 @@
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import count
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -26,9 +28,15 @@ GREEDY, SEEDED = SamplingParams(temperature=0.0), SamplingParams(temperature=0.8
 TYPES = {"fused": torch.float32, "narrow": torch.bfloat16, "paged": torch.float64}
 
 
-@pytest.fixture(params=TYPES.values(), ids=TYPES.keys())
+@pytest.fixture(params=list(TYPES.values()), ids=list(TYPES))
 def model(request: pytest.FixtureRequest) -> PreTrainedModel:
-    return tiny_llama().to(request.param)
+    made: Any = tiny_llama()
+    return cast("PreTrainedModel", made.to(request.param))
+
+
+def guessed(guesses: random.Random, _: Client) -> list[int]:
+    """A draft that is hardly ever right."""
+    return [guesses.randrange(VOCAB) for _ in range(3)]
 
 
 def swapping(model: PreTrainedModel, blocks: int, host_blocks: int, chunk_tokens: int = 16) -> PagedVerifier:
@@ -86,8 +94,7 @@ def test_who_says_what_does_not_depend_on_swapping(
     for blocks, host in ((200, 0), (96 // BLOCK_TOKENS, 0), (96 // BLOCK_TOKENS, host_blocks)):
         engine = swapping(model, blocks, host)
         clients = [Client(f"c{number}", prompt, params) for number, prompt in enumerate(prompts)]
-        guesses = random.Random(4)
-        generate(engine, clients, lambda _, guesses=guesses: [guesses.randrange(VOCAB) for _ in range(3)], 12)
+        generate(engine, clients, partial(guessed, random.Random(4)), 12)
         said.append([client.output for client in clients])
         counted.append(engine.usage())
     assert said[0] == said[1] == said[2]
