@@ -17,7 +17,7 @@ from outrider.simulation.results import PlanePoint, SimulationResults
 from outrider.simulation.settings import Variant
 from outrider.simulation.stop_map import STOPPING, Ending, PlaceResult
 
-_MORE_COLOURS = ("#999999", "#332288", "#f0e442", "#882255")
+_MORE_COLOURS = ("#999999", "#332288", "#f0e442", "#882255", "#44aa99")
 _NAMES = {
     Variant.KV: "fcfs, kept KV",
     Variant.WISP: "wisp",

@@ -8,8 +8,8 @@ on constants, which makes more blocks urgent, which makes batches shorter still.
 
 What the load asks for has an end where the fastest promise could not be kept any more. A response waits for half of
 the running batch on average and for all of its own, so one and a half batches and its drafting have to fit between two
-of its rounds. Where more is promised than can be kept, that is the length: who comes first still can be served in time.
-A promise that asks for batches which are constants for the most part does not get them.
+of its rounds, most of the time. Where more is promised than can be kept, that is the length: who comes first still can
+be served in time. A promise that asks for batches which are constants for the most part does not get them.
 
 Best effort is no load, and takes what is over: where any of it waits a batch may be longer, as long as those who are
 promised a speed and come while it runs need not mind.
@@ -20,7 +20,7 @@ from outrider.scheduling.policy import Promised
 _SPARE = 2.0
 _LEAST_CONSTANTS = 2.0
 _MOST_CONSTANTS = 10.0  # that the promised rounds leave it at least
-_ROUND_SHARE = 0.4
+_ROUND_SHARE = 0.6
 _FILLED_ROUND_SHARE = 0.25
 
 
