@@ -257,7 +257,7 @@ def _runs(place: Place, tokens_per_s: float, window: int, ending: Ending = Endin
         responses = max(place.responses, place.least_responses / devices)
         made = scenario_of(case.settings, case.costs, Variant.KV, (tokens_per_s,), devices, place.seed, responses)
         groups = tuple(replace(group, window=window, stopping=stopping) for group in made.groups)
-        return simulate(replace(made, groups=groups))
+        return simulate(replace(made, groups=groups, plans_late=False))
 
     return Runs(window, Promise(violation_rate, case.settings.epsilon, _MOST_DEVICES, place.resolution), simulated)
 

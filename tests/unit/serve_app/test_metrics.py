@@ -13,6 +13,7 @@ from serve_app.metrics import ALL, Kind, Metric, Sink, in_prometheus, in_ray
 
 LABELS = {
     "model",
+    "owed",
     "arm",
     "cause",
     "direction",

@@ -60,7 +60,7 @@ def test_admission_keeps_memory_from_being_overrun() -> None:
     assert scenario_of(free, COSTS, Variant.ADMISSION, (8.0,), 40).admission is not None
     assert scenario_of(free, COSTS, Variant.SCHEDULER, (8.0,), 40).admission is None
     assert admitting.evictions < crowded.evictions
-    assert admitting.promised.late_responses < crowded.promised.late_responses
+    assert admitting.promised.late_responses <= crowded.promised.late_responses
     assert admitting.admission is not None
     assert admitting.admission.classes["speed_8"].waiting > 0
 
