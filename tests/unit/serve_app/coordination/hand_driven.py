@@ -135,10 +135,41 @@ def alone(name: str, until_round: int, end_ids: frozenset[int] = frozenset()) ->
     return replace(block(name), draft=(), stretch=Stretch(until_round, end_ids))
 
 
-class Picky:
+class Asked(Fcfs):
+    """First come, first served; keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[tuple[PendingVerification, ...], BatchLimits]] = []
+
+    @property
+    def pending(self) -> list[PendingVerification]:
+        """All that it was shown, plan by plan."""
+        return [one for pending, _ in self.calls for one in pending]
+
+    @property
+    def last(self) -> dict[str, PendingVerification]:
+        """By generation, what it was shown last."""
+        pending, _ = self.calls[-1]
+        return {one.generation: one for one in pending}
+
+    def plan(
+        self,
+        pending: Sequence[PendingVerification],
+        now_s: float,
+        limits: BatchLimits,
+        cost_model: CostModel,
+        promised: Promised = NOTHING_PROMISED,
+    ) -> BatchPlan:
+        """Keep and plan."""
+        self.calls.append((tuple(pending), limits))
+        return super().plan(pending, now_s, limits, cost_model, promised)
+
+
+class Picky(Asked):
     """First come, first served, but for those who are not wanted."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.unwanted = set[str]()
 
     def plan(
@@ -150,8 +181,8 @@ class Picky:
         promised: Promised = NOTHING_PROMISED,
     ) -> BatchPlan:
         """Let all others in."""
-        plan = Fcfs().plan(
-            [one for one in pending if one.generation not in self.unwanted], now_s, limits, cost_model, promised
-        )
+        wanted = [one for one in pending if one.generation not in self.unwanted]
+        self.calls.append((tuple(pending), limits))
+        plan = Fcfs().plan(wanted, now_s, limits, cost_model, promised)
         waiting = (*plan.waiting, *(one for one in pending if one.generation in self.unwanted))
         return BatchPlan(plan.batch, waiting, plan.reason)

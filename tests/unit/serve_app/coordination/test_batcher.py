@@ -1,13 +1,12 @@
 """The batcher against a verifier that is driven by hand: what travels together, who waits, what is followed."""
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from outrider.contracts.cost import CostModel, LinearCostModel, VerifyCost
+from outrider.contracts.cost import LinearCostModel, VerifyCost
 from outrider.contracts.errors import VerifierLostError
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import (
@@ -22,13 +21,7 @@ from outrider.contracts.verifying import (
 from outrider.costs.estimator import OnlineEstimator
 from outrider.rounds.account import VerifyTerms
 from outrider.rounds.states import RoundEvent
-from outrider.scheduling.fcfs import Fcfs
 from outrider.scheduling.policy import (
-    NOTHING_PROMISED,
-    BatchLimits,
-    BatchPlan,
-    PendingVerification,
-    Promised,
     StopReason,
 )
 from serve_app.coordination.statistics import BatchRecord
@@ -36,6 +29,7 @@ from tests.unit.serve_app.coordination.hand_driven import (
     DEADLINE_S,
     LIMITS,
     USAGE,
+    Asked,
     alone,
     block,
     follows,
@@ -327,25 +321,6 @@ async def test_every_step_is_told_with_what_it_was_expected_to_take() -> None:
     assert [record.blocks for record in records] == [1, 1, 0]
     assert [record.engine_s for record in records] == [0.5] * 3
     assert [record.predicted_s for record in records[:2]] == pytest.approx([7.0, 0.5], rel=1e-2), "it is corrected"
-
-
-class Asked(Fcfs):
-    """First come, first served; keeps what it was asked."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[tuple[PendingVerification, ...], BatchLimits]] = []
-
-    def plan(
-        self,
-        pending: Sequence[PendingVerification],
-        now_s: float,
-        limits: BatchLimits,
-        cost_model: CostModel,
-        promised: Promised = NOTHING_PROMISED,
-    ) -> BatchPlan:
-        """Keep and plan."""
-        self.calls.append((tuple(pending), limits))
-        return super().plan(pending, now_s, limits, cost_model, promised)
 
 
 @on_loop

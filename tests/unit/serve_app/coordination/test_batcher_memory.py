@@ -1,35 +1,14 @@
 """What the batcher tells of deadlines for KV's sake, and what it makes of KV that is gone."""
 
 import asyncio
-from collections.abc import Sequence
 from math import inf
 
 import pytest
 
-from outrider.contracts.cost import CostModel, VerifyCost
+from outrider.contracts.cost import VerifyCost
 from outrider.rounds.account import VerifyTerms
-from outrider.scheduling.policy import NOTHING_PROMISED, BatchLimits, BatchPlan, PendingVerification, Promised
 from tests.unit.serve_app.coordination.hand_driven import Picky, alone, block, make, submit, verified
 from tests.unit.virtual_clock import now_s, on_loop
-
-
-class Watching(Picky):
-    """Notes what it is asked about."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: dict[str, PendingVerification] = {}
-
-    def plan(
-        self,
-        pending: Sequence[PendingVerification],
-        now_s: float,
-        limits: BatchLimits,
-        cost_model: CostModel,
-        promised: Promised = NOTHING_PROMISED,
-    ) -> BatchPlan:
-        self.seen = {one.generation: one for one in pending}
-        return super().plan(pending, now_s, limits, cost_model, promised)
 
 
 @on_loop
@@ -69,23 +48,23 @@ async def test_who_is_held_back_is_due_as_promised() -> None:
 
 @on_loop
 async def test_a_block_whose_kv_is_gone_is_planned_as_a_cold_one() -> None:
-    policy = Watching()
+    policy = Picky()
     batcher, verifier = make(policy=policy)
     first = submit(batcher, block("a"))
     await verifier.calls.get()
     policy.unwanted.add("b")
     submit(batcher, block("b"))
     await asyncio.sleep(0.01)
-    assert (policy.seen["b"].cost, policy.seen["b"].prefix_tokens) == (VerifyCost(3, 10), 0)
+    assert (policy.last["b"].cost, policy.last["b"].prefix_tokens) == (VerifyCost(3, 10), 0)
     verifier.brings(verified(block("a")), evicted=(("b", 4), ("a", 8), ("stranger", 0)))
     await first
     await asyncio.sleep(0.01)
-    assert (policy.seen["b"].cost, policy.seen["b"].prefix_tokens) == (VerifyCost(9, 4), 6)
+    assert (policy.last["b"].cost, policy.last["b"].prefix_tokens) == (VerifyCost(9, 4), 6)
     again = submit(batcher, block("a", 1))
     await asyncio.sleep(0.01)
-    assert policy.seen["a"].cost == VerifyCost(5, 8), "it lost some while its device drafted"
+    assert policy.last["a"].cost == VerifyCost(5, 8), "it lost some while its device drafted"
     verifier.brings(verified(block("a", 1)))
     await again
     submit(batcher, block("a", 2))
     await asyncio.sleep(0.01)
-    assert policy.seen["a"].cost == VerifyCost(3, 10), "it has all of it again"
+    assert policy.last["a"].cost == VerifyCost(3, 10), "it has all of it again"

@@ -7,19 +7,11 @@ from math import inf
 
 import pytest
 
-from outrider.contracts.cost import CostModel
 from outrider.contracts.requests import GenerationChunk, GenerationRequest, SamplingParams
 from outrider.contracts.slo import BEST_EFFORT, LedgerRecord, SloClass
 from outrider.scheduling.attribution import ViolationCause
-from outrider.scheduling.fcfs import Fcfs
 from outrider.scheduling.ledger import CREDIT_CAP_S, FIRST_TOKEN_S, DeadlineRule
-from outrider.scheduling.policy import (
-    NOTHING_PROMISED,
-    BatchLimits,
-    BatchPlan,
-    PendingVerification,
-    Promised,
-)
+from outrider.scheduling.policy import PendingVerification
 from tests.unit.engines.conftest import BLOCK_TOKENS
 from tests.unit.serve_app.api.in_memory_service import (
     LENGTH,
@@ -30,6 +22,7 @@ from tests.unit.serve_app.api.in_memory_service import (
     tokens_of,
     truth_of,
 )
+from tests.unit.serve_app.coordination.hand_driven import Asked
 from tests.unit.virtual_clock import on_loop
 
 EASY = SloClass("easy", 1e-3)  # a token in a quarter of an hour
@@ -43,25 +36,6 @@ REQUESTS = {
     "device draws": SPLIT,
     "device draws, scored": replace(SPLIT, logprobs=1),
 }
-
-
-class Seen(Fcfs):
-    """First come, first served; keeps what it was shown."""
-
-    def __init__(self) -> None:
-        self.pending: list[PendingVerification] = []
-
-    def plan(
-        self,
-        pending: Sequence[PendingVerification],
-        now_s: float,
-        limits: BatchLimits,
-        cost_model: CostModel,
-        promised: Promised = NOTHING_PROMISED,
-    ) -> BatchPlan:
-        """Keep and plan."""
-        self.pending += pending
-        return super().plan(pending, now_s, limits, cost_model, promised)
 
 
 def last_ledger(chunks: Sequence[GenerationChunk]) -> LedgerRecord:
@@ -158,7 +132,7 @@ async def test_best_effort_is_measured_and_not_judged() -> None:
 
 async def rounds_of(request: GenerationRequest, rule: DeadlineRule) -> list[PendingVerification]:
     """A response's rounds in order, as the policy was shown them."""
-    seen = Seen()
+    seen = Asked()
     service = Service(drafter(), scheduling=seen, deadline_rule=rule)
     await service.response(request)
     rounds = [pending.round for pending in seen.pending]
@@ -187,7 +161,7 @@ async def test_the_policy_learns_what_each_round_is_owed_and_needs(slo: SloClass
 @on_loop
 async def test_a_token_that_a_device_drew_is_read_and_needs_memory_as_any_other() -> None:
     """What a round is said to cost is what the engine computes, and reads."""
-    service = Service(drafter(), scheduling=(policy := Seen()))
+    service = Service(drafter(), scheduling=(policy := Asked()))
     await service.response(SPLIT)
     assert sum(timing.protocol == "dssd" for timing in service.timings) > 3
     told = [pending.cost for pending in policy.pending if pending.round > 0]
@@ -228,7 +202,7 @@ async def test_a_resumed_response_owes_what_it_owed() -> None:
     record = LedgerRecord(tokens=8, elapsed_s=9.0, credit_s=-0.5, times_behind=3)
     request = replace(request_for(window=0), slo=EASY)
     truth = truth_of(request)
-    service = Service(drafter(), scheduling=(seen := Seen()))
+    service = Service(drafter(), scheduling=(seen := Asked()))
     first, *_, last = chunks = await service.response(replace(request, output_ids=tuple(truth[:9]), ledger=record))
     assert tokens_of(chunks) == truth[9:]
     pending = seen.pending[0]
