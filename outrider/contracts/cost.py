@@ -67,6 +67,12 @@ def work_of(batch: Iterable[VerifyCost]) -> BatchWork:
     return BatchWork(new, interactions, cached)
 
 
+def work_of_alike(block: VerifyCost, blocks: int) -> BatchWork:
+    """The sums over so many blocks like this one."""
+    new, cached = block.new_tokens, block.cached_tokens
+    return BatchWork(blocks * new, blocks * (new + cached) * new, blocks * cached)
+
+
 class CostModel(Protocol):
     """Predicts batch times."""
 

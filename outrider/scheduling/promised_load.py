@@ -2,18 +2,16 @@
 
 A response promised s tokens/s whose rounds commit E tokens needs s / E rounds a second, each of which takes what it
 adds to a pass; beside them its prompt, spread over its output. What a pass costs whatever is in it belongs to nobody:
-in passes of length L it takes c / L of the time, so loads up to 1 - c / L can be served (``batch_length``).
+in passes of length L it takes c / L of the time, so loads up to 1 - c / L can be served (``batch_length``). Loads add
+up; from 1 on no schedule keeps every promise.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 
-from outrider.contracts.cost import BatchWork, CostModel, VerifyCost
+from outrider.contracts.cost import BatchWork, CostModel, VerifyCost, work_of_alike
 
-_ALIKE = (
-    16  # blocks of the pass in which one is priced: of a pass that reads all weights, one alone adds next to nothing
-)
+_ALIKE = 16  # blocks in the pass that prices one: to a pass that reads all weights one alone adds next to nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +27,7 @@ class PromisedPace:
 
 def added_s(cost: VerifyCost, cost_model: CostModel) -> float:
     """Seconds that one block adds to a pass of many."""
-    new, cached = _ALIKE * cost.new_tokens, _ALIKE * cost.cached_tokens
-    interactions = new * (cost.new_tokens + cost.cached_tokens)
-    together_s = cost_model.predict_work_s(BatchWork(new, interactions, cached))
+    together_s = cost_model.predict_work_s(work_of_alike(cost, _ALIKE))
     return max(0.0, together_s - cost_model.predict_work_s(BatchWork())) / _ALIKE
 
 
@@ -43,8 +39,3 @@ def load_of(pace: PromisedPace, cost_model: CostModel) -> float:
     if pace.prompt_tokens:
         each_token_s += added_s(VerifyCost(pace.prompt_tokens, 0), cost_model) / pace.output_tokens
     return pace.tokens_per_s * each_token_s
-
-
-def promised_load(paces: Iterable[PromisedPace], cost_model: CostModel) -> float:
-    """Of all of them together; from 1 on no schedule keeps every promise."""
-    return sum(load_of(pace, cost_model) for pace in paces)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from outrider.contracts.cost import BatchWork, CostModel, VerifyCost
+from outrider.contracts.cost import BatchWork, CostModel, VerifyCost, work_of_alike
 from outrider.contracts.drafting import DraftPlan
 from outrider.link.latency import exchange_s
 from outrider.link.state import profile_csi
@@ -212,5 +212,4 @@ def _largest(most: int, kept: Callable[[int], bool]) -> int:
 
 
 def _batch_s(cost_model: CostModel, block: VerifyCost, blocks: int) -> float:
-    new, cached = block.new_tokens, block.cached_tokens
-    return cost_model.predict_work_s(BatchWork(blocks * new, blocks * (new + cached) * new, blocks * cached))
+    return cost_model.predict_work_s(work_of_alike(block, blocks))
