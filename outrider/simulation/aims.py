@@ -13,14 +13,13 @@ from statistics import fmean
 
 from outrider.contracts.cost import DEFAULT_COST_MODEL, CostModel
 from outrider.simulation.capacity import capacity
-from outrider.simulation.experiment import Measure, worst_rate
+from outrider.simulation.experiment import unkept_rate
 from outrider.simulation.published import SPEEDS_TOKENS_PER_S, TABLE_12
 from outrider.simulation.results import SimulationResults
 from outrider.simulation.run import simulate
-from outrider.simulation.settings import Costs, Settings, Variant, preset, scenario_of
+from outrider.simulation.settings import WITHOUT_LIMIT, Costs, Settings, Variant, preset, scenario_of
 from outrider.simulation.stop_map import FLASH
 
-_WITHOUT_LIMIT = 100_000_000
 _MOST_DEVICES = 1024
 _STEP = 1.06  # of the search, from where it begins
 _EPSILON = 0.1
@@ -92,8 +91,8 @@ class AimResult:
 
 def aims() -> tuple[Aim, ...]:
     """All of them; the last one asks for no more than not to lose."""
-    wisp = replace(preset("wisp_table_2"), kv_tokens=_WITHOUT_LIMIT, epsilon=_EPSILON)
-    embedded = replace(preset("embedded"), kv_tokens=_WITHOUT_LIMIT, epsilon=_EPSILON)
+    wisp = replace(preset("wisp_table_2"), kv_tokens=WITHOUT_LIMIT, epsilon=_EPSILON)
+    embedded = replace(preset("embedded"), kv_tokens=WITHOUT_LIMIT, epsilon=_EPSILON)
     less_accepted, slow = replace(wisp, token_acceptance=0.732, window=8), replace(wisp, draft_tokens_per_s=20.0)
     mixed = SPEEDS_TOKENS_PER_S
     return (
@@ -143,9 +142,7 @@ class _Runs:
         return Served(found.devices, self.run(max(found.devices, 1)).first_token_times.p99_s, found.tried)
 
     def _rate(self, devices: int) -> float:
-        found = self.run(devices)
-        slow_start = found.first_token_times.p99_s > self._work.aim.settings.first_token_s
-        return 1.0 if slow_start else worst_rate(found, Measure.RESPONSE)
+        return unkept_rate(self.run(devices), self._work.aim.settings.first_token_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,11 @@ from outrider.costs.profiles import read_profile
 from outrider.simulation.experiment import Case, Cell, CellResult, LoadResult
 from outrider.simulation.published import SPEEDS_TOKENS_PER_S, TABLE_12
 from outrider.simulation.roofline import HARDWARE, MODELS, RooflineCostModel
-from outrider.simulation.settings import ABLATION, Costs, Variant, preset
+from outrider.simulation.settings import ABLATION, WITHOUT_LIMIT, Costs, Variant, preset
 
 _A100 = HARDWARE["a100-80gb"]
 _DRAFTER = RooflineCostModel(MODELS["qwen3-1.7b"], _A100)  # colocated: nobody has published its cost
 _MIXED_VARIANTS = (Variant.KV, Variant.WISP, Variant.WISP_FAIR, Variant.SCHEDULER, Variant.CHAINS)
-_WITHOUT_LIMIT = 100_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,7 @@ def cases(profile: Path | None, *, quick: bool) -> list[Case]:
         Case(
             "table 12, memory free",
             "WISP Table 12 again, with KV memory for everybody: what time alone allows",
-            replace(settings, kv_tokens=_WITHOUT_LIMIT),
+            replace(settings, kv_tokens=WITHOUT_LIMIT),
             Costs(TABLE_12, _DRAFTER),
             (8.0,),
             (*ABLATION, Variant.WISP, Variant.WISP_FAIR, Variant.PREDICTOR, Variant.CENTRALIZED),
@@ -111,7 +110,7 @@ def capacity_cells(case: Case, seed: int, *, quick: bool) -> list[Cell]:
 
 def mixed_cells(case: Case, seed: int, *, quick: bool, memory: bool) -> list[Cell]:
     """All classes at once, as many devices each; with or without the limit of KV memory."""
-    case = case if memory else replace(case, settings=replace(case.settings, kv_tokens=_WITHOUT_LIMIT))
+    case = case if memory else replace(case, settings=replace(case.settings, kv_tokens=WITHOUT_LIMIT))
     cell = partial(Cell, case, seed=seed, responses=0.75 if quick else 1.5, resolution=0.05 if quick else 0.02)
     return [cell(variant, SPEEDS_TOKENS_PER_S) for variant in _MIXED_VARIANTS]
 

@@ -80,6 +80,12 @@ def worst_rate(results: SimulationResults, measure: Measure) -> float:
     return max(violation_rate(found, measure) for found in results.by_class())
 
 
+def unkept_rate(results: SimulationResults, first_token_s: float, measure: Measure = Measure.RESPONSE) -> float:
+    """The worst class's share of violations; 1 where one response in a hundred waits longer for its first token."""
+    slow_start = results.first_token_times.p99_s > first_token_s
+    return 1.0 if slow_start else worst_rate(results, measure)
+
+
 def run_cell(cell: Cell) -> CellResult:
     """Search one cell's capacity; a pure function of the cell."""
     runs: dict[int, SimulationResults] = {}
@@ -87,8 +93,7 @@ def run_cell(cell: Cell) -> CellResult:
     def rate(devices: int) -> float:
         if devices not in runs:
             runs[devices] = run(cell, devices)
-        slow_start = runs[devices].first_token_times.p99_s > cell.case.settings.first_token_s
-        return 1.0 if slow_start else worst_rate(runs[devices], cell.measure)
+        return unkept_rate(runs[devices], cell.case.settings.first_token_s, cell.measure)
 
     found = capacity(rate, cell.case.settings.epsilon, _MOST_DEVICES, first_guess(cell), cell.resolution)
     shown = found.devices or 1

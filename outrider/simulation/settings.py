@@ -23,6 +23,7 @@ from outrider.simulation.lengths import Lengths
 from outrider.simulation.planning import Draft, best_draft, chains, trees
 from outrider.simulation.scenario import DeviceGroup, Scenario, System, VerifierModel, host_memory
 
+WITHOUT_LIMIT = 100_000_000  # ``kv_tokens`` that are never too few
 _KV_BLOCK_TOKENS = 16
 _PRESETS = files("outrider.simulation").joinpath("presets")
 

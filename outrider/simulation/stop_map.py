@@ -13,6 +13,7 @@ best in these runs, for each of the three by itself, and the target alone.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -22,18 +23,26 @@ from outrider.costs.profiles import read_profile
 from outrider.drafting.stops import SendAndStop, StopBefore
 from outrider.simulation.acceptance_models import Predictor
 from outrider.simulation.best_window import Promise, Runs, Windows
-from outrider.simulation.experiment import Measure, worst_rate
+from outrider.simulation.experiment import unkept_rate
 from outrider.simulation.planning import Draft, Outlook, best_draft, chains, fastest_draft, target_alone
 from outrider.simulation.published import TABLE_12
 from outrider.simulation.results import SimulationResults
 from outrider.simulation.roofline import HARDWARE, MEMORY_SHARE, MODELS, RooflineCostModel
 from outrider.simulation.run import simulate
 from outrider.simulation.scenario import DeviceGroup, VerifierModel
-from outrider.simulation.settings import Costs, Settings, Variant, group_of, preset, scenario_of, verifier_of
+from outrider.simulation.settings import (
+    WITHOUT_LIMIT,
+    Costs,
+    Settings,
+    Variant,
+    group_of,
+    preset,
+    scenario_of,
+    verifier_of,
+)
 from outrider.simulation.stopping import AS_TOLD, Calibrated, Stopping
 
 _MOST_DEVICES = 1024
-_WITHOUT_LIMIT = 100_000_000
 _A100, _MODEL = HARDWARE["a100-80gb"], MODELS["qwen3-32b"]
 _LIGHT = 0.25
 _EMBEDDED_WINDOW = 8
@@ -170,8 +179,8 @@ COSTS = ("table 12", "flash", "embedded", "roofline")
 
 def cost_cases(profile: Path | None) -> tuple[CostCase, ...]:
     """The cost models put side by side. KV memory is free."""
-    wisp = replace(preset("wisp_table_2"), kv_tokens=_WITHOUT_LIMIT)
-    embedded = replace(preset("embedded"), kv_tokens=_WITHOUT_LIMIT, window=_EMBEDDED_WINDOW, epsilon=wisp.epsilon)
+    wisp = replace(preset("wisp_table_2"), kv_tokens=WITHOUT_LIMIT)
+    embedded = replace(preset("embedded"), kv_tokens=WITHOUT_LIMIT, window=_EMBEDDED_WINDOW, epsilon=wisp.epsilon)
     own, source = DEFAULT_COST_MODEL, "the built-in model of the embedded pair on one CPU core"
     if profile is not None:
         own, source = read_profile(profile).model, f"measured here: {profile.name}"
@@ -247,11 +256,8 @@ def windows_of(place: Place, tokens_per_s: float) -> Windows:
 def _runs(place: Place, tokens_per_s: float, window: int, ending: Ending = Ending.WINDOW) -> Runs:
     """Of a window at most, with what ends drafts in it."""
     case = place.case
-    first_token_s, stopping = case.settings.first_token_s, _stopping(place, ending)
-
-    def violation_rate(found: SimulationResults) -> float:
-        slow_start = found.first_token_times.p99_s > first_token_s
-        return 1.0 if slow_start else worst_rate(found, Measure.RESPONSE)
+    violation_rate = partial(unkept_rate, first_token_s=case.settings.first_token_s)
+    stopping = _stopping(place, ending)
 
     def simulated(devices: int) -> SimulationResults:
         responses = max(place.responses, place.least_responses / devices)
