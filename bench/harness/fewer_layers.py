@@ -12,7 +12,7 @@ import torch
 
 from outrider.contracts.errors import ParameterError
 from outrider.models.embedded import outrider_home
-from outrider.models.loading import load_target
+from outrider.models.loading import load_target, load_target_facts
 
 
 def without_layers(target: str, skipped: Collection[int]) -> Path:
@@ -25,12 +25,11 @@ def without_layers(target: str, skipped: Collection[int]) -> Path:
     Raises:
         ParameterError: the target has no such layer, or none would be left.
     """
-    loaded = load_target(target, dtype="bfloat16", device="cpu")
-    left_out = sorted(set(skipped))
-    folder = outrider_home() / "bench" / f"{loaded.name}-{loaded.model_hash[:8]}-without-{'-'.join(map(str, left_out))}"
+    left_out, facts = sorted(set(skipped)), load_target_facts(target)
+    folder = outrider_home() / "bench" / f"{facts.name}-{facts.model_hash[:8]}-without-{'-'.join(map(str, left_out))}"
     if folder.is_dir():
         return folder
-    model: Any = loaded.model
+    model: Any = load_target(target, dtype="bfloat16", device="cpu").model
     layers = list(model.model.layers)
     if not left_out or not set(left_out) < set(range(len(layers))):
         raise ParameterError("skipped layers", f"some, not all, of 0..{len(layers) - 1}", left_out)
@@ -41,6 +40,6 @@ def without_layers(target: str, skipped: Collection[int]) -> Path:
         model.config.layer_types = [kind for i, kind in enumerate(model.config.layer_types) if i not in left_out]
     partial = folder.with_name(f"partial-{folder.name}")  # so that it is there whole or not at all
     model.save_pretrained(partial)
-    loaded.tokenizer.save_pretrained(partial)
+    facts.tokenizer.save_pretrained(partial)
     partial.rename(folder)
     return folder
