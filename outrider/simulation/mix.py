@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import floor
 
-from outrider.admission.decisions import ClassAdmission
 from outrider.simulation.capacity import capacity
 from outrider.simulation.planning import mean_tokens
 from outrider.simulation.results import SimulationResults
@@ -21,8 +20,9 @@ from outrider.simulation.run import simulate
 from outrider.simulation.scenario import DeviceGroup, Scenario, System, VerifierModel
 from outrider.simulation.settings import admission_of
 
-_WARMUP_RESPONSES, _LEAST_RESPONSES = 1.0, 1.5  # of a device, at the promised speed
-_MOST_RESPONSES, _RESPONSES = 6.0, 100  # likewise at most, while all devices together ended fewer than so many
+_LEAST_PERIOD_S = 10.0
+_WARMUP_PERIODS, _LEAST_PERIODS = 1.0, 1.5
+_MOST_PERIODS, _RESPONSES = 6.0, 100  # as long as that, where all devices together would end fewer than so many
 _ASSUMED_TOKENS_PER_S = 8.0  # of best effort, to say how long a response lasts
 _RESOLUTION = 0.05
 _MOST_ROUNDS = 250_000  # of a run: what a plan has time for
@@ -85,6 +85,11 @@ class Mix:
             for group in self.groups
         )
 
+    @cached_property
+    def period_s(self) -> float:
+        """What runs are measured in: a response, and no less than a first token needs to come too late."""
+        return max(self.response_s, _LEAST_PERIOD_S)
+
     def without_drafts(self) -> "Mix":
         """The same devices, with the target alone."""
         groups = (replace(group, window=0, expansion=(), predictor=None) for group in self.groups)
@@ -102,10 +107,10 @@ class Mix:
 
     def run(self, devices: int, seed: int) -> SimulationResults:
         """So many of them for a while."""
-        groups, response_s = self.of(devices), self.response_s
-        staggered = tuple(replace(group, stagger_s=group.stagger_s or response_s) for group in groups)
-        warmup_s = _WARMUP_RESPONSES * response_s
-        responses = min(max(_LEAST_RESPONSES, _RESPONSES / devices), _MOST_RESPONSES)
+        groups, period_s = self.of(devices), self.period_s
+        staggered = tuple(replace(group, stagger_s=group.stagger_s or period_s) for group in groups)
+        warmup_s = _WARMUP_PERIODS * period_s
+        periods = min(max(_LEAST_PERIODS, _RESPONSES / devices), _MOST_PERIODS)
         return simulate(
             Scenario(
                 name="plan",
@@ -114,7 +119,7 @@ class Mix:
                 verifier=self.verifier,
                 admission=admission_of(self.verifier),
                 plans_late=True,
-                duration_s=warmup_s + responses * response_s,
+                duration_s=warmup_s + periods * period_s,
                 warmup_s=warmup_s,
                 seed=seed,
             )
@@ -122,25 +127,20 @@ class Mix:
 
     def most_devices(self, tokens_per_round: float) -> int:
         """With which a run has about as many rounds as there is time for."""
-        share_s = (_WARMUP_RESPONSES + _LEAST_RESPONSES) * self.response_s
+        share_s = (_WARMUP_PERIODS + _LEAST_PERIODS) * self.period_s
         speed = sum(group.count * (group.slo.tokens_per_s or _ASSUMED_TOKENS_PER_S) for group in self.groups)
         return max(1, int(_MOST_ROUNDS * tokens_per_round * self.devices / (speed * share_s)))
 
 
 def breaks(found: SimulationResults, rule: Rule, devices: int) -> Break | None:
-    """Whether a run broke a promise; None if all were kept. A promise that was not given is none that was kept."""
-    refused = {} if found.admission is None else found.admission.classes
-    unkept = {}
-    for one in found.by_class():
-        if one.slo.tokens_per_s:
-            counts = refused.get(one.slo.name, ClassAdmission())
-            turned_away = counts.refused / max(counts.asked, 1)
-            unkept[one.slo.name] = 1.0 - (1.0 - turned_away) * (1.0 - one.response_violation_rate), turned_away
-    worst = max(unkept, key=lambda name: unkept[name], default="")
-    waited_s, (share, turned_away) = found.first_token_times.p99_s, unkept.get(worst, (0.0, 0.0))
+    """Whether a run broke a promise, of which there is at least one; None if all were kept."""
+    promised = (one for one in found.by_class() if one.slo.tokens_per_s)
+    worst = max(promised, key=lambda one: one.response_violation_rate)
+    share, waited_s = worst.response_violation_rate, found.first_token_times.p99_s
     if share <= rule.epsilon and waited_s <= rule.first_token_s:
         return None
-    return Break(devices, worst if share > rule.epsilon else "", share, turned_away, waited_s)
+    refused = worst.refused / max(worst.responses + worst.refused, 1)
+    return Break(devices, worst.slo.name if share > rule.epsilon else "", share, refused, waited_s)
 
 
 def served(broken: Callable[[int, int], Break | None], seeds: Sequence[int], guess: int, most: int) -> Served:
