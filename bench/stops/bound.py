@@ -78,8 +78,8 @@ class _Listening:
         return self.chains[-1]
 
 
-def drafted_rounds(settings: RecordSettings, predictor: AcceptancePredictor) -> list[Round]:
-    """Rounds of whole drafts along the target's responses."""
+def drafts_along(settings: RecordSettings, predictor: AcceptancePredictor) -> list[list[Round]]:
+    """Of each of the target's responses the whole draft behind every token that a round may end on, in turn."""
     torch.set_num_threads(1)
     responses, listening = recorded_drafts(settings), _Listening(predictor)
     prompts, outputs = ([getattr(one, name) for one in responses] for name in ("prompt_ids", "output_ids"))
@@ -92,12 +92,26 @@ def drafted_rounds(settings: RecordSettings, predictor: AcceptancePredictor) -> 
         for index in range(len(prompts))
         if committed < len(outputs[index])
     }
+    return [
+        [
+            Round(tuple(chains[index, at][: settings.k_max]), _agreed(along[at], output[at : at + settings.k_max]))
+            for at in range(len(output) - settings.k_max)
+        ]
+        for index, (output, along) in enumerate(zip(outputs, drafts, strict=True))
+    ]
+
+
+def _agreed(drafted: Sequence[int], output: Sequence[int]) -> tuple[bool, ...]:
+    return tuple(one == two for one, two in zip(drafted, output, strict=True))
+
+
+def whole_rounds(along: Sequence[Sequence[Round]]) -> list[Round]:
+    """Rounds of whole drafts, one behind another."""
     found = []
-    for index, (output, along) in enumerate(zip(outputs, drafts, strict=True)):
+    for drafts in along:
         at = 0
-        while at + settings.k_max < len(output):
-            accepted = tuple(one == two for one, two in zip(along[at], output[at:], strict=False))
-            found.append(Round(tuple(chains[index, at][: len(accepted)]), accepted))
+        while at < len(drafts):
+            found.append(drafts[at])
             at += found[-1].accepted_len + 1
     return found
 

@@ -2,8 +2,9 @@
 
 Starts a service for each stop rule, with emulated devices and passes (``drafters[].emulated_step_ms`` and others of the
 configuration, which ``--set`` gives), and asks it by so many clients at once, one after another: fixed windows, 0 among
-them, the service's own choice, and each rule. WISP's ablations (Tables 5 and 6, Figure 1) are of this kind. ``--bound``
-counts instead, without a cluster, what its Theorem 1 bounds.
+them, the service's own choice, and each rule. WISP's ablations (Tables 5 and 6, Figure 1) are of this kind. Without a
+cluster, by drafts recorded along the target's responses, ``--bound`` counts what its Theorem 1 bounds, and
+``--frontier`` what a rule could reach with one client at best, at the pace that is emulated.
 """
 
 import argparse
@@ -19,15 +20,19 @@ from bench.harness.options import positive_int
 from bench.harness.record import write_record
 from bench.harness.recorded_drafts import RecordSettings
 from bench.stops.arms import Arm, arms, served_by
-from bench.stops.bound import drafted_rounds, waste
+from bench.stops.bound import drafts_along, waste, whole_rounds
+from bench.stops.frontier import Pace, frontier
 from bench.stops.measure import Asking, Figures, measure
 from bench.stops.plots import plot_waste
-from bench.stops.tables import show, show_bound
+from bench.stops.tables import show, show_bound, show_frontier
 from cluster.local import running
 from cluster.options import add_config_options, read_config
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
-from outrider.drafting.acceptance import ConfidenceLogistic
+from outrider.contracts.verifying import AcceptanceRule
+from outrider.drafting.acceptance import AcceptancePredictor, ConfidenceLogistic
+from outrider.models.pair_names import pair_names
+from outrider.models.predictors import load_predictors
 from outrider.protocols.registry import PROTOCOLS
 
 
@@ -37,8 +42,8 @@ def main(argv: Sequence[str]) -> None:
     config = read_config(args)
     if args.skip_layers:
         config = _drafting_without(config, args.skip_layers)
-    if args.bound:
-        _bound(config, args)
+    if args.bound or args.frontier:
+        _recorded(config, args)
         return
     if config.drafter_count == 0:
         raise ConfigError("drafters", "at least one", config.drafters)
@@ -71,13 +76,32 @@ def _served(
         return asyncio.run(measured(url))
 
 
-def _bound(config: Config, args: argparse.Namespace) -> None:
-    settings = RecordSettings(config.model.target, config.drafters[0].model, prompts=args.prompts, k_max=args.longest)
-    rounds = drafted_rounds(settings, ConfidenceLogistic())
-    found = [waste(rounds, threshold) for threshold in args.thresholds]
-    show_bound(found, len(rounds), args.longest)
+def _recorded(config: Config, args: argparse.Namespace) -> None:
+    """What needs no cluster."""
+    group, verifiers = config.drafters[0], config.verifiers
+    settings = RecordSettings(config.model.target, group.model, prompts=args.prompts, k_max=args.longest)
+    along = drafts_along(settings, _predictor(config))
+    results: dict[str, object] = {}
+    if args.bound:
+        rounds = whole_rounds(along)
+        bound = [waste(rounds, threshold) for threshold in args.thresholds]
+        show_bound(bound, len(rounds), args.longest)
+        results |= {"bound": bound, "rounds": len(rounds)}
+    if args.frontier:
+        paces_ms = group.emulated_step_ms, verifiers.emulated_pass_ms, verifiers.emulated_row_ms
+        found = frontier(along, args.windows, args.longest, Pace(*(1e-3 * pace_ms for pace_ms in paces_ms)))
+        show_frontier(found)
+        results["frontier"] = found
     if args.json is not None:
-        write_record(args.json, args, {"bound": found, "rounds": len(rounds)})
+        write_record(args.json, args, results)
+
+
+def _predictor(config: Config) -> AcceptancePredictor:
+    """Of greedy rounds: what the first group of devices has for its pair, else the draft model's confidence."""
+    group = config.drafters[0]
+    names = pair_names(config.model.target, group.model)
+    found = load_predictors(group.stopping.predictor, target_hash=names.target_hash, drafter_hash=names.drafter_hash)
+    return found.get(AcceptanceRule.GREEDY, ConfidenceLogistic())
 
 
 def _drafting_without(config: Config, layers: Sequence[int]) -> Config:
@@ -118,9 +142,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--tokens", type=positive_int, default=100, help="of a response, at most (default: %(default)s)")
     add("--responses", type=positive_int, default=2, help="of each client (default: %(default)s)")
     add("--repeats", type=positive_int, default=1, help="of all (default: %(default)s)")
-    add("--bound", action="store_true", help="count what WISP's Theorem 1 bounds, by the draft model's confidence")
+    add("--bound", action="store_true", help="count what WISP's Theorem 1 bounds")
+    add("--frontier", action="store_true", help="search the prices with which one client is served best")
     add("--thresholds", type=float, nargs="+", default=[0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 1.0], help="of that")
-    add("--prompts", type=positive_int, default=64, help="of that (default: %(default)s)")
+    add("--prompts", type=positive_int, default=64, help="of both (default: %(default)s)")
     add("--plot", type=Path, default=None, metavar="FILE", help="draw tokens per second over waste (WISP Figure 1)")
     add("--json", type=Path, default=None, metavar="FILE", help="write every figure")
     return parser

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from statistics import mean
 
 from bench.stops.bound import Waste
+from bench.stops.frontier import Frontier, Reached
 from bench.stops.measure import Figures
 from cluster.reports.tables import percent, show_table
 
@@ -54,6 +55,28 @@ def show_bound(found: Sequence[Waste], rounds: int, window: int) -> None:
     ]
     header = ("flagged below", "first rejections not flagged", "bound of waste", "wasted", "accepted")
     show_table(f"Tokens a round, of drafts of {window}", header, rows, note=f"{rounds} rounds; WISP eq. 31 and 26")
+
+
+def show_frontier(found: Frontier) -> None:
+    """Windows, beside the rule that wastes least and is no slower; and the fastest of all."""
+    best = max(one.tokens_per_s for one in found.windows)
+    rows = []
+    for fixed, sparing in zip(found.windows, found.sparing, strict=True):
+        rows.append((f"window {fixed.ending.longest}", *_reached(fixed, best)))
+        rows.append(("wastes least, no slower", *(_reached(sparing, best) if sparing else ("",) * 6)))
+    rows.append(("fastest by price", *_reached(found.fastest, best)))
+    header = ("ends", "sent above", "drafted on above", "tokens/s", "over best window", "tokens a round")
+    show_table("One client, by arithmetic on recorded drafts", (*header, "wasted ms/token"), rows)
+
+
+def _reached(one: Reached, best_tokens_per_s: float) -> tuple[str, ...]:
+    return (
+        *(f"{price:.2f}" for price in (one.ending.send_above, one.ending.go_on_above)),
+        f"{one.tokens_per_s:.2f}",
+        f"{one.tokens_per_s / best_tokens_per_s:.3f}",
+        f"{one.tokens_per_round:.2f}",
+        f"{1e3 * one.wasted_s_per_token:.1f}",
+    )
 
 
 def is_fixed(arm: str) -> bool:
