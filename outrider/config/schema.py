@@ -51,6 +51,7 @@ Verification = Literal["lossless", "semantic"]
 TokensPerSecond = Annotated[float, Field(strict=True, ge=0, le=100_000)]
 Milliseconds = Annotated[float, Field(strict=True, ge=0, le=60_000)]
 Probability = Annotated[float, Field(strict=True, ge=0, le=1)]
+Weight = Annotated[float, Field(strict=True, ge=0, le=100)]
 LossRate = Annotated[float, Field(strict=True, ge=0, le=0.99)]  # of packets
 
 DrafterDType = Literal["auto", "int8", "float32", "bfloat16", "float16"]
@@ -115,6 +116,7 @@ class StoppingConfig:
 
     rule: Annotated[str, NameIn(STOP_KINDS)] = "never"
     least_acceptance: Probability = 0.5
+    drafting_weight: Weight = 1.0
     predictor: Text | None = "auto"
 
 

@@ -38,6 +38,24 @@ STOP_KINDS: Mapping[str, StopKind] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class GroupStopping:
+    """How a group's devices stop, as those know it who order drafts of them.
+
+    Attributes:
+        rule: name of the rule, one of ``STOP_KINDS``.
+        drafting_weight: what a second of drafting counts for in an order's price, 1 for the response's time alone.
+    """
+
+    rule: str = "never"
+    drafting_weight: float = 1.0
+
+    @property
+    def kind(self) -> StopKind:
+        """The rule."""
+        return STOP_KINDS[self.rule]
+
+
 class Stops(Protocol):
     """What an engine asks for the rule of a chain."""
 

@@ -32,6 +32,7 @@ class DrafterView:
     stops: bool = False  # whether it may end a chain before it is as long as ordered
     logs: bool = False  # whether it logs what became of its chains
     by_price: bool = False  # whether it does so by the price in an order
+    drafting_weight: float = 1.0  # what a second of its drafting counts for in that price
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ class RoundsLately:
 class Further:
     """What one more token of a draft takes beside the verifier."""
 
-    step_s: float  # on the device
+    step_s: float  # on the device, as often as its drafting counts
     link_s: float = 0.0
 
 
@@ -114,5 +114,7 @@ def order_price(situation: RoundSituation, chosen: Estimate) -> DraftPrice | Non
         link_s = (whole - one) / plan.window * up_s(drafter.csi, 1.0)
     load = verifier.steady or VerifierLoad(verifier.queue_s, verifier.batch_blocks, 0.0, verifier.fixed_s)
     cached_tokens = max(situation.position - 1, 0)
-    exact = draft_price(verifier.cost_model, load, lately, cached_tokens, Further(drafter.step_s, link_s))
+    exact = draft_price(
+        verifier.cost_model, load, lately, cached_tokens, Further(drafter.drafting_weight * drafter.step_s, link_s)
+    )
     return DraftPrice.at_levels(*exact.levels)

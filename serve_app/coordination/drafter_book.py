@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from actors.messages import DrafterId
 from outrider.contracts.link import Csi
-from outrider.drafting.stopping import StopKind
+from outrider.drafting.stopping import GroupStopping
 from outrider.link.state import LinkEstimate, LinkSample, LinkState
 from outrider.models.head_file import Head
 from outrider.selection.acceptance import AcceptanceBook
@@ -53,7 +53,7 @@ class DrafterBook:
         self,
         models: Mapping[str, str],
         heads: Mapping[str, Head] | None = None,
-        stopping: Mapping[str, StopKind] | None = None,
+        stopping: Mapping[str, GroupStopping] | None = None,
         logging: frozenset[str] = frozenset(),
     ) -> None:
         """Begin with nothing measured.
@@ -89,8 +89,9 @@ class DrafterBook:
     def view(self, drafter: DrafterId, now_s: float) -> DrafterView:
         """A drafter as the choice of a round sees it. A head that has drifted judges nothing more."""
         view, drift = self.record(drafter).view(now_s), self.acceptance(drafter).drift
-        if (kind := self._stopping.get(drafter.group)) is not None:
-            view = replace(view, stops=kind.stops, by_price=kind.by_price)
+        if (stopping := self._stopping.get(drafter.group)) is not None:
+            kind, weight = stopping.kind, stopping.drafting_weight
+            view = replace(view, stops=kind.stops, by_price=kind.by_price, drafting_weight=weight)
         if drafter.group in self._logging:
             view = replace(view, logs=True)
         if drift is None or drift.alarmed:

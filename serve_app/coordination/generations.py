@@ -18,7 +18,6 @@ from outrider.admission.rounds import MeasuredRounds
 from outrider.contracts.link import Csi
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from outrider.contracts.verifying import KvUsage
-from outrider.drafting.stopping import STOP_KINDS
 from outrider.lookup.store import EarlierTexts
 from outrider.lookup.text import Experience
 from outrider.rounds.generation import Generation
@@ -89,8 +88,8 @@ class Generations:
         self._timings: deque[RoundTiming] = deque(maxlen=_KEPT_TIMINGS)
         self._load = PresentLoad()
         self.regime = Regime(settings.drafting.arms, RegimeSettings(), clock())
-        stopping = {group: STOP_KINDS[name] for group, name in settings.drafting.stopping.items()}
-        self._book = DrafterBook(settings.drafting.models, settings.drafting.heads, stopping, settings.drafting.logging)
+        drafting = settings.drafting
+        self._book = DrafterBook(drafting.models, drafting.heads, drafting.stopping, drafting.logging)
         self._usage: KvUsage | None = None  # of the verifier's memory, as it last told
         self._measured = MeasuredRounds()
         estimator = cost_estimator(settings.profiles, target.card.machine)

@@ -7,6 +7,7 @@ from outrider.admission.rules import AdmissionRules
 from outrider.assembly.verifiers import verifier_spec
 from outrider.config.schema import Config, DrafterGroupConfig, LimitsConfig, SpeculationConfig, WireConfig
 from outrider.costs.profiles import CostProfile
+from outrider.drafting.stopping import GroupStopping
 from outrider.engines.kinds import VerifierSpec
 from outrider.models.head_file import Head
 from outrider.rounds.choice import Speculation
@@ -50,7 +51,7 @@ class DraftingSettings:
     models: Mapping[str, str]
     has_drafters: bool
     heads: Mapping[str, Head] = field(default_factory=dict)
-    stopping: Mapping[str, str] = field(default_factory=dict)
+    stopping: Mapping[str, GroupStopping] = field(default_factory=dict)
     logging: frozenset[str] = frozenset()
 
     def choices(self, vocab_size: int) -> Speculation:
@@ -165,7 +166,10 @@ def generations_settings(
             models={group.name: group.model for group in config.drafters},
             has_drafters=config.drafter_count > 0,
             heads=heads or {},
-            stopping={group.name: group.stopping.rule for group in config.drafters},
+            stopping={
+                group.name: GroupStopping(group.stopping.rule, group.stopping.drafting_weight)
+                for group in config.drafters
+            },
             logging=frozenset(group.name for group in config.drafters if group.round_log is not None),
         ),
         profiles=tuple(profiles),

@@ -1,22 +1,21 @@
 from actors.messages import DrafterId
 from outrider.config.reading import parse_config
-from outrider.drafting.stopping import STOP_KINDS
 from serve_app.coordination.drafter_book import DrafterBook
 from serve_app.coordination.settings import generations_settings
 
 TEXT = """
 drafters:
   - {name: plain}
-  - {name: stopping, stopping: {rule: while_it_pays}}
+  - {name: stopping, stopping: {rule: while_it_pays, drafting_weight: 2.0}}
   - {name: logging, round_log: {folder: /var/lib/outrider/rounds}}
 """
 
 
 def test_a_choice_sees_of_a_device_whether_it_stops_and_whether_it_logs() -> None:
     drafting = generations_settings(parse_config(TEXT, "test")).drafting
-    stopping = {group: STOP_KINDS[name] for group, name in drafting.stopping.items()}
-    book = DrafterBook(drafting.models, {}, stopping, drafting.logging)
+    book = DrafterBook(drafting.models, {}, drafting.stopping, drafting.logging)
     views = {group: book.view(DrafterId(group, 0), 0.0) for group in ("plain", "stopping", "logging")}
+    assert [view.drafting_weight for view in views.values()] == [1.0, 2.0, 1.0]
     assert {group: (view.stops, view.logs) for group, view in views.items()} == {
         "plain": (False, False),
         "stopping": (True, False),
