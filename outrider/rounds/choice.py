@@ -149,6 +149,7 @@ class RoundChooser:
             window=self._window,
             expansion=self._expansion,
             rows=self._rows,
+            may_grow=True,
             promise=promise,
             arm=turn.arm,
         )
@@ -231,7 +232,8 @@ class RoundChooser:
             drafted = equal_tokens + len(block.draft) + wrong_tokens
             self._acceptance.observe(rule, equal_tokens + outcome.accepted_len, drafted)
         elif plan is not None and plan.rows:
-            self._acceptance.observe_grown(rule, plan.rows, outcome.accepted_len, plan.window)
+            first = 0 in outcome.accepted_path[:1]
+            self._acceptance.observe_grown(rule, (plan.rows, plan.window), outcome.accepted_len, first=first)
         else:
             self._acceptance.observe_tree(rule, *tree_verdict(block.parents, outcome.accepted_path))
         if plan is not None and not plan.is_tree and device_tokens is not None:

@@ -33,6 +33,8 @@ from outrider.selection.acceptance_view import (
     SIBLINGS,
     AcceptanceView,
     Floats,
+    GrownShape,
+    guessed_grown,
     rule_row,
 )
 from outrider.selection.drafted_shares import DraftedShares
@@ -63,7 +65,7 @@ class AcceptanceBook:
         self.drift = drift
         self._tokens = Tally(_PAIR_MEMORY_TOKENS)
         self._drafted = DraftedShares(len(RULES), DEPTHS, _PAIR_MEMORY_TOKENS)
-        self._grown: dict[int, Tally] = {}  # by rows
+        self._grown: dict[GrownShape, Tally] = {}
         self._sibling_accepted = np.zeros((len(RULES), SIBLINGS))
         self._sibling_expected = np.zeros((len(RULES), SIBLINGS))
         self._judged = self._rejected = 0.0  # mismatches, forgetfully counted
@@ -92,15 +94,17 @@ class AcceptanceBook:
         """Learn how far a chain was drafted of which so much was accepted (as ``DraftedShares.observe``)."""
         self._drafted.observe(rule_row(rule), accepted_len, drafted, ordered)
 
-    def observe_grown(self, rule: AcceptanceRule, rows: int, accepted_len: int, window: int) -> None:
-        """Learn from the verdict on a tree of at most so many nodes, ``window`` deep, that grew where it was sure.
+    def observe_grown(self, rule: AcceptanceRule, shape: GrownShape, accepted_len: int, *, first: bool) -> None:
+        """Learn from the verdict on a tree of at most so many nodes, so deep, that grew where it was sure.
 
-        Only how far it went: its nodes are the likelier ones, which tells nothing of those that others draft.
+        How far it went; and whether its ``first`` node was accepted, which is the token that a chain begins with.
+        Deeper nodes are the likelier ones, which tells nothing of those that others draft.
 
         Raises:
             ParameterError: more tokens accepted than it may be deep.
         """
-        self._grown.setdefault(rows, Tally(_PAIR_MEMORY_TOKENS)).observe(rule, accepted_len, window)
+        self._grown.setdefault(shape, Tally(_PAIR_MEMORY_TOKENS)).observe(rule, accepted_len, shape[1])
+        self._tokens.observe_firsts(rule, (first,))
 
     def observe_tree(self, rule: AcceptanceRule, siblings: Sequence[int], accepted: Sequence[int]) -> None:
         """Learn from a tree's verdict.
@@ -137,7 +141,7 @@ class AcceptanceBook:
         rejection = (_JUDGED_TOKENS * PRIOR_REJECTION + self._rejected) / weight
         spread = float(np.sqrt(rejection * (1.0 - rejection) / (weight + 1.0)))
         deviations, drafted = _deviations(means, weights), self._drafted.shares()
-        grown = {rows: _as_far(tally, means) for rows, tally in self._grown.items()}
+        grown = {shape: _as_far(tally, guessed_grown(means, shape)) for shape, tally in self._grown.items()}
         known = AcceptanceView(means, deviations, *self._sibling_factors(), idle_rounds, drafted=drafted, grown=grown)
         return known.with_judge(rejection, spread)
 
@@ -207,10 +211,12 @@ class GenerationAcceptance:
         if self._taught_tokens > 0:
             self.book.observe_drafted(rule, accepted_len, drafted, ordered)
 
-    def observe_grown(self, rule: AcceptanceRule, rows: int, accepted_len: int, window: int) -> None:
+    def observe_grown(self, rule: AcceptanceRule, shape: GrownShape, accepted_len: int, *, first: bool) -> None:
         """Learn from a grown tree's verdict (as ``AcceptanceBook.observe_grown``)."""
+        _, window = shape
         if self._teaches(min(accepted_len + 1, window)):
-            self.book.observe_grown(rule, rows, accepted_len, window)
+            self.book.observe_grown(rule, shape, accepted_len, first=first)
+        self._tokens.observe_firsts(rule, (first,))
         self._count_round(rule, window, complete=accepted_len == window)
 
     def observe_tree(self, rule: AcceptanceRule, siblings: Sequence[int], accepted: Sequence[int]) -> None:
@@ -233,13 +239,18 @@ class GenerationAcceptance:
         expected = foretold / seen if seen > 0.0 else 0.5
         level = (_GENERATION_TOKENS * expected + accepted) / (_GENERATION_TOKENS + seen)
         factor = (level / (1.0 - level)) * ((1.0 - expected) / expected)
-        means = factor * means / (1.0 - means + factor * means)
+        means = _at_odds(factor, means)
         # The pair's own uncertainty, as far as it is not the smaller one, and what this generation added.
         variance = np.maximum(pair.deviations**2, _LEAST)
         weights = np.minimum(means * (1.0 - means) / variance, _GENERATION_TOKENS) + seen
         deviations = _deviations(means, weights)
         own = replace(
-            pair, means=means, deviations=deviations, idle_rounds=self._idle_rounds.copy(), streak=self._streak
+            pair,
+            means=means,
+            deviations=deviations,
+            idle_rounds=self._idle_rounds.copy(),
+            streak=self._streak,
+            grown={shape: _at_odds(factor, passes) for shape, passes in pair.grown.items()},
         )
         return own.with_judge(pair.rejection, pair.rejection_deviation)
 
@@ -255,10 +266,16 @@ class GenerationAcceptance:
         self._streak = self._streak + 1 if drafted > 0 and complete else 0
 
 
-def _as_far(tally: Tally, means: Floats) -> Floats:
-    """``[rules, DEPTHS]``: how grown trees go on; a chain is what they are taken for before anything is known."""
+def _at_odds(factor: float, means: Floats) -> Floats:
+    """Probabilities whose odds are so many times these."""
+    raised: Floats = factor * means / (1.0 - means + factor * means)
+    return raised
+
+
+def _as_far(tally: Tally, guessed: Floats) -> Floats:
+    """``[rules, DEPTHS]``: how grown trees go on, which before anything is known is guessed."""
     accepted, seen = tally.accepted[TOKEN_ROW], tally.seen[TOKEN_ROW]
-    passes: Floats = (_DEPTH_TOKENS * means + accepted) / (_DEPTH_TOKENS + seen)
+    passes: Floats = (_DEPTH_TOKENS * guessed + accepted) / (_DEPTH_TOKENS + seen)
     return passes
 
 

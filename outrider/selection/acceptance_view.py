@@ -22,6 +22,9 @@ SIBLINGS = 16  # siblings told apart; later ones count as the last
 RULES = tuple(AcceptanceRule)
 PRIOR_REJECTION = 0.5  # of a mismatch by a judge that nothing is known of
 
+GrownShape = tuple[int, int]  # rows and window
+_GROWN_EXPONENT = 0.4  # the embedded pair's trees of 4 to 16 nodes go as far as this says, or a little further
+
 _ROW = {rule: row for row, rule in enumerate(RULES)}
 _GREEDY, _SEMANTIC = _ROW[AcceptanceRule.GREEDY], _ROW[AcceptanceRule.SEMANTIC]
 
@@ -29,6 +32,16 @@ _GREEDY, _SEMANTIC = _ROW[AcceptanceRule.GREEDY], _ROW[AcceptanceRule.SEMANTIC]
 def rule_row(rule: AcceptanceRule) -> int:
     """A rule's row in ``AcceptanceView``'s arrays."""
     return _ROW[rule]
+
+
+def guessed_grown(means: Floats, shape: GrownShape) -> Floats:
+    """How a tree that grows where the drafter is sure goes on, if chains do so by ``means``.
+
+    As many nodes as it is deep are a chain. With more, a layer's rejections become fewer.
+    """
+    rows, window = shape
+    guessed: Floats = 1.0 - (1.0 - means) * (window / rows) ** _GROWN_EXPONENT
+    return guessed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,8 +53,9 @@ class AcceptanceView:
             the first one's; the first column is 1.
         drafted: ``[rules, DEPTHS]``: a token of a chain is drafted if it is ordered, given that those before it were,
             and accepted; None: all are.
-        grown: by the rows of trees that grow where the drafter is sure, ``[rules, DEPTHS]``: one of a depth's nodes is
-            accepted, given that one of the depth before it was. Of rows that nobody saw there is nothing.
+        grown: of trees that grow where the drafter is sure, by their rows and window, ``[rules, DEPTHS]``: one of a
+            depth's nodes is accepted, given that one of the depth before it was. Of those that nobody saw there is
+            nothing.
     """
 
     means: Floats  # ``[rules, DEPTHS]``: a single draft token is accepted, given that those before it were
@@ -53,7 +67,7 @@ class AcceptanceView:
     rejection: float = PRIOR_REJECTION  # of a mismatch by a judge
     rejection_deviation: float = PRIOR_REJECTION
     drafted: Floats | None = None
-    grown: Mapping[int, Floats] = field(default_factory=dict)
+    grown: Mapping[GrownShape, Floats] = field(default_factory=dict)
 
     def token_acceptance(self, rule: AcceptanceRule, depth: int) -> float:
         """Expected acceptance of a chain's token ``depth`` (from 0) that is drafted, those before it being accepted."""
@@ -84,6 +98,11 @@ class AcceptanceView:
         total: Floats = np.zeros((len(RULES), depths, siblings + 1))
         total[:, :, 1:] = 1.0 - np.cumprod(1.0 - each, axis=2)
         return total
+
+    def as_grown(self, shape: GrownShape) -> Floats:
+        """``[rules, DEPTHS]``: as ``grown`` has it, or what is taken for it as long as nobody saw such a tree."""
+        found = self.grown.get(shape)
+        return guessed_grown(self.means, shape) if found is None else found
 
     def with_judge(self, rejection: float, spread: float) -> "AcceptanceView":
         """The same with acceptance under the semantic rule: a mismatch that is not rejected."""

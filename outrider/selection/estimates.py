@@ -108,8 +108,8 @@ def estimate(situation: RoundSituation, plans: PlanSet, last_plan: DraftPlan | N
     grid = situation.acceptance.grid(table.depths, table.siblings)
     each: Floats = grid.ravel().take(table.cells)
     for index, rows, window in table.grown:
-        if (passes := situation.acceptance.grown.get(rows)) is not None:
-            each[index, :window] = passes[table.rules[index]].take(range(window), mode="clip")
+        passes = situation.acceptance.as_grown((rows, window))[table.rules[index]]
+        each[index, :window] = passes.take(range(window), mode="clip")
     drafted = _drafted(situation.acceptance, table)
     survivals: Floats = (each if drafted is None else each * drafted).cumprod(axis=1)
     tokens = 1.0 + survivals.sum(axis=1)

@@ -23,6 +23,8 @@ TREE_SHAPES: tuple[tuple[int, ...], ...] = (
     (2, 2, 1, 1),
     (2, 1, 1, 1, 1, 1),
 )
+# Nodes and layers of trees that grow where the drafter is sure: about as deep as each number of nodes goes furthest.
+GROWN_SHAPES: tuple[tuple[int, int], ...] = ((4, 3), (8, 4), (16, 6))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +57,12 @@ def fixed_plan(protocol: ProtocolName, window: int, expansion: tuple[int, ...] =
 
 @lru_cache(maxsize=256)
 def candidate_plans(
-    protocols: tuple[ProtocolName, ...], longest: int, fixed_window: bool, expansion: tuple[int, ...], rows: int = 0
+    protocols: tuple[ProtocolName, ...],
+    longest: int,
+    fixed_window: bool,
+    expansion: tuple[int, ...],
+    rows: int = 0,
+    most_grown: int = 0,
 ) -> PlanSet:
     """Every plan a choice is made from, without repetition.
 
@@ -64,7 +71,8 @@ def candidate_plans(
         longest: longest path of a draft, >= 1.
         fixed_window: every draft is to have it; then there is no plan without a draft either.
         expansion: the only tree shape allowed; () allows ``TREE_SHAPES``.
-        rows: of trees that grow where the drafter is sure; 0: none do.
+        rows: of trees that grow where the drafter is sure, in place of their protocol's other plans; 0: none do.
+        most_grown: nodes of such trees beside its other plans; 0: none are.
     """
     plans: list[DraftPlan | None] = [] if fixed_window else [None]
     windows = (longest,) if fixed_window else range(1, longest + 1)
@@ -78,7 +86,14 @@ def candidate_plans(
         else:
             plans += trees
             plans += () if trees and expansion else [DraftPlan(protocol, window) for window in windows]
+        if PROTOCOLS[protocol].grows:
+            plans += _grown(protocol, longest, most_grown)
     return PlanSet(tuple(dict.fromkeys(plans)))
+
+
+def _grown(protocol: ProtocolName, longest: int, most: int) -> list[DraftPlan]:
+    """Trees of ``GROWN_SHAPES`` that have so many nodes at most."""
+    return [DraftPlan(protocol, min(depth, longest), rows=rows) for rows, depth in GROWN_SHAPES if rows <= most]
 
 
 def _trees(protocol: ProtocolName, longest: int, *, fixed_window: bool, expansion: tuple[int, ...]) -> list[DraftPlan]:

@@ -64,6 +64,7 @@ def choose_by(cost: Cost, situation: RoundSituation, previous: RoundChoice | Non
         situation.window is not None,
         situation.expansion,
         situation.grown_rows,
+        situation.most_grown,
     )
     estimates = estimate(situation, plans, last_plan)
     costs = cost(situation, estimates)

@@ -75,6 +75,7 @@ class RoundSituation:
     window: int | None  # fixed by the request or the configuration; None: the policy's choice
     expansion: tuple[int, ...] = ()  # fixed tree shape; () leaves it to the policy
     rows: int = 0  # if any: nodes, fixed, of trees that grow where the drafter is sure
+    may_grow: bool = False  # whether the policy may choose such trees
     promise: Promise | None = None  # what the response is owed; None is best effort
     arm: Arm = DRAFT
 
@@ -85,8 +86,17 @@ class RoundSituation:
         Which nodes a sampled request's tree has hangs on the noise of positions that are not committed yet. That is
         nothing to rules by which the output is the target's own choice, but a later round by a ratio rule would mind.
         """
-        alone = self.params.greedy or all(PROTOCOLS[name].grows for name in self.protocols)
-        return self.rows if alone else 0
+        return self.rows if self._nobody_minds else 0
+
+    @property
+    def most_grown(self) -> int:
+        """Nodes of such trees that the policy may choose beside others."""
+        open_ = self.may_grow and self.window is None and not self.expansion
+        return self.k_max if open_ and self._nobody_minds else 0
+
+    @property
+    def _nobody_minds(self) -> bool:
+        return self.params.greedy or all(PROTOCOLS[name].grows for name in self.protocols)
 
 
 @dataclass(frozen=True, slots=True)
