@@ -27,7 +27,9 @@ class Arm:
 _TREES = (
     Arm("tree 2,2,1", NEVER, {"protocol": "token_ids", "window": 3, "expansion": (2, 2, 1)}),
     Arm("tree grown to 8", NEVER, {"protocol": "token_ids", "window": 4, "rows": 8}),
+    Arm("own choice of trees, too", NEVER, {"protocol": "token_ids"}),
     Arm("tree grown, priced", "while_it_pays", {"protocol": "token_ids", "window": 6, "rows": 16}),
+    Arm("own choice of trees, too, priced", "while_it_pays", {"protocol": "token_ids"}),
 )
 
 
@@ -36,7 +38,7 @@ def arms(windows: Sequence[int], longest: int) -> tuple[Arm, ...]:
     fixed = [Arm("target alone" if not window else f"window {window}", NEVER, {"window": window}) for window in windows]
     stopping = [Arm(rule.replace("_", " "), rule, {"window": longest}) for rule in STOP_KINDS if rule != NEVER]
     own = [Arm("own choice" if rule == NEVER else "own choice, priced", rule) for rule in (NEVER, "while_it_pays")]
-    return (*fixed, own[0], *_TREES[:2], *stopping, own[1], *_TREES[2:])
+    return (*fixed, own[0], *_TREES[:3], *stopping, own[1], *_TREES[3:])
 
 
 def served_by(config: Config, rule: str) -> Config:
