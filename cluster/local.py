@@ -40,8 +40,10 @@ def serve_locally(config: Config) -> None:
 def running(config: Config, show: Callable[[str], None] = lambda _: None) -> Iterator[str]:
     """Run the embedded cluster while the block is open; yields its base URL, e.g. ``http://127.0.0.1:8000``.
 
-    ``show`` is told in a line what is being done.
+    Its drafters are processes of this machine, so they are trusted unless the configuration says otherwise. ``show`` is
+    told in a line what is being done.
     """
+    config = config.on_own_host()
     VERIFIERS[config.verifiers.engine].check_installed()
     _check_port(config)
     show(f"Models: {config.model.target} and {len(config.drafters)} drafter group(s)")

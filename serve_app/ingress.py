@@ -169,6 +169,8 @@ def _load(settings: ServiceSettings, verifier: ModelCard) -> tuple[RequestLimits
         slo_classes=settings.slo_classes,
         least_first_token_ms=settings.least_first_token_ms,
         judges=settings.judges,
+        protocols=settings.protocols,
+        drafters=settings.drafters,
         max_prompt_chars=context * max(map(len, backend.get_vocab())),  # more would fit only if most were dropped
     )
     return limits, tokenizer

@@ -6,7 +6,7 @@ strict: ``"8"`` is not an integer. What every field means to an operator stands 
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict, field, replace
 from itertools import accumulate
 from operator import mul
 from pathlib import PurePath
@@ -48,6 +48,7 @@ Seconds = Annotated[float, Field(strict=True, gt=0, le=86_400)]
 Share = Annotated[float, Field(strict=True, ge=0, le=1_024)]  # of CPUs or GPUs; Ray counts in fractions
 Quantity = Annotated[float, Field(strict=True, gt=0, le=1_000_000)]
 Verification = Literal["lossless", "semantic"]
+Trust = Literal["trusted", "untrusted"]
 TokensPerSecond = Annotated[float, Field(strict=True, ge=0, le=100_000)]
 Milliseconds = Annotated[float, Field(strict=True, ge=0, le=60_000)]
 Probability = Annotated[float, Field(strict=True, ge=0, le=1)]
@@ -133,9 +134,14 @@ class RoundLogConfig:
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class DrafterGroupConfig:
-    """Drafters of one kind of device."""
+    """Drafters of one kind of device.
+
+    Attributes:
+        trust: whether an answer may hang on what they say of their drafts; None leaves it to where they run.
+    """
 
     name: Name
+    trust: Trust | None = None
     engine: Annotated[str, NameIn(DRAFTERS)] = "torch"
     model: Text = "smollm2-135m-drafter"
     dtype: DrafterDType = "auto"
@@ -156,6 +162,11 @@ class DrafterGroupConfig:
     def __post_init__(self) -> None:
         """Refuse a CUDA device without a GPU share: Ray would hide every GPU from the drafter."""
         _needs_gpu(self.device, self.num_gpus)
+
+    @property
+    def trusted(self) -> bool:
+        """Whether it is said to be: nobody is by default."""
+        return self.trust == "trusted"
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
@@ -418,6 +429,10 @@ class Config:
             if found_s >= longest_s:
                 needed = f"less than limits.first_chunk_deadline_s ({longest_s:g})"
                 raise ConfigError(f"admission.{name}", needed, found_s)
+
+    def on_own_host(self) -> "Config":
+        """The same where every group runs on the service's own machine: trusted, unless it is said not to be."""
+        return replace(self, drafters=tuple(replace(group, trust=group.trust or "trusted") for group in self.drafters))
 
     @property
     def drafter_count(self) -> int:

@@ -44,6 +44,7 @@ def target_rule(params: SamplingParams) -> AcceptanceRule:
 
 
 RATIO_RULES = frozenset({AcceptanceRule.RATIO, AcceptanceRule.RATIO_DISTINCT})
+OWN_CHOICE_RULES = frozenset({AcceptanceRule.GREEDY, AcceptanceRule.SHARED_NOISE})  # of the target, whatever is drafted
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,16 @@
 """What the HTTP layer stands on: the contract of whatever makes the responses, and its settings."""
 
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from transformers import PreTrainedTokenizerBase
 
 from outrider.config.schema import Config
-from outrider.contracts.requests import GenerationChunk, GenerationRequest
+from outrider.contracts.requests import GenerationChunk, GenerationRequest, ProtocolName
 from outrider.contracts.slo import BEST_EFFORT, SloClass
 from outrider.models.folders import head_path
+from outrider.protocols.registry import PROTOCOLS
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,8 @@ class RequestLimits:
     slo_classes: tuple[SloClass, ...] = (BEST_EFFORT,)  # the first is that of requests that name none
     least_first_token_ms: float = 0.0  # in which a request may ask to be begun
     judges: bool = False  # whether there is a decision head, so that a response may be verified semantically
+    protocols: tuple[ProtocolName, ...] = tuple(PROTOCOLS)  # that a request may name
+    drafters: Mapping[str, bool] = field(default_factory=dict)  # groups that have any, and whether they are trusted
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,8 @@ class ServiceSettings:
     max_failures: int = 100  # of a response in a row, without a chunk between them
     judges: bool = False  # as of ``RequestLimits``
     least_first_token_ms: float = 0.0  # likewise
+    protocols: tuple[ProtocolName, ...] = tuple(PROTOCOLS)
+    drafters: Mapping[str, bool] = field(default_factory=dict)
 
     @classmethod
     def from_config(cls, config: Config) -> "ServiceSettings":
@@ -62,9 +67,11 @@ class ServiceSettings:
             slo_classes=config.slo.slo_classes,
             least_first_token_ms=config.slo.least_first_token_ms,
             judges=any(
-                group.count and head_path(group.head, config.model.target, group.model) is not None
+                group.count and group.trusted and head_path(group.head, config.model.target, group.model) is not None
                 for group in config.drafters
             ),
+            protocols=config.speculation.protocols,
+            drafters={group.name: group.trusted for group in config.drafters if group.count},
         )
 
 

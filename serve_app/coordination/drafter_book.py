@@ -55,6 +55,7 @@ class DrafterBook:
         heads: Mapping[str, Head] | None = None,
         stopping: Mapping[str, StopKind] | None = None,
         logging: frozenset[str] = frozenset(),
+        trusted: frozenset[str] = frozenset(),
     ) -> None:
         """Begin with nothing measured.
 
@@ -63,7 +64,9 @@ class DrafterBook:
             heads: who judges a model's mismatches.
             stopping: how the devices of each group stop; others never do.
             logging: groups whose devices log what became of their drafts.
+            trusted: groups on whose word an answer may hang.
         """
+        self.trusted = trusted
         self._models, self._heads, self._stopping, self._logging = models, heads or {}, stopping or {}, logging
         self._records: dict[DrafterId, DrafterRecord] = {}
         self._acceptance: dict[str, AcceptanceBook] = {}
@@ -82,8 +85,8 @@ class DrafterBook:
         return self._acceptance[model]
 
     def hidden_width(self, drafter: DrafterId) -> int:
-        """Numbers in a hidden state of a drafter's model, if somebody judges them; else 0."""
-        head = self._heads.get(self.model(drafter))
+        """Numbers in a hidden state of a drafter's model, if somebody judges them and it is trusted; else 0."""
+        head = self._heads.get(self.model(drafter)) if self.is_trusted(drafter) else None
         return 0 if head is None else head.decisions.drafter_width
 
     def view(self, drafter: DrafterId, now_s: float) -> DrafterView:
@@ -96,6 +99,10 @@ class DrafterBook:
         if drift is None or drift.alarmed:
             return view
         return replace(view, hidden_width=self.hidden_width(drafter))
+
+    def is_trusted(self, drafter: DrafterId) -> bool:
+        """Whether an answer may hang on what a drafter says."""
+        return drafter.group in self.trusted
 
     @property
     def drifts(self) -> dict[str, RejectionDrift]:

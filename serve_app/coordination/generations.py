@@ -89,8 +89,9 @@ class Generations:
         self._timings: deque[RoundTiming] = deque(maxlen=_KEPT_TIMINGS)
         self._load = PresentLoad()
         self.regime = Regime(settings.drafting.arms, RegimeSettings(), clock())
-        stopping = {group: STOP_KINDS[name] for group, name in settings.drafting.stopping.items()}
-        self._book = DrafterBook(settings.drafting.models, settings.drafting.heads, stopping, settings.drafting.logging)
+        drafting = settings.drafting
+        stopping = {group: STOP_KINDS[name] for group, name in drafting.stopping.items()}
+        self._book = DrafterBook(drafting.models, drafting.heads, stopping, drafting.logging, drafting.trusted)
         self._usage: KvUsage | None = None  # of the verifier's memory, as it last told
         self._measured = MeasuredRounds()
         estimator = cost_estimator(settings.profiles, target.card.machine)

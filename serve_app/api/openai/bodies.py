@@ -36,6 +36,7 @@ class OutriderOptions(BaseModel):
         slo_class: several in order of preference: a later one is taken where there is no room for those before it.
         expansion: fixes the shape of token trees, children per node by depth, ``window`` numbers.
         rows: or their number of nodes: they grow where the drafter is sure, ``window`` deep at most.
+        drafters: groups of devices that may be given the prompt, to draft for it; an empty list: none.
     """
 
     model_config = _STRICT
@@ -48,6 +49,7 @@ class OutriderOptions(BaseModel):
     verification: Literal["lossless", "semantic"] | None = (
         None  # whether mismatches may be judged; else as the class has it
     )
+    drafters: Annotated[list[str], Field(fail_fast=True, max_length=64)] | None = None
     explain: bool = False  # whether ``usage`` is to tell why each round was made as it was
     spans: bool = False  # whether to tell of each piece of text who proposed it
 

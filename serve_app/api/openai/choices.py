@@ -21,8 +21,8 @@ from outrider.contracts.requests import (
     SamplingParams,
 )
 from outrider.protocols.registry import (
-    PROTOCOLS,
     growing_protocols,
+    harmless_protocols,
     judged_protocols,
     reproducible_protocols,
     tree_protocols,
@@ -103,6 +103,7 @@ def _request(
 ) -> GenerationRequest:
     """What all choices of a prompt have in common."""
     slo, *lower = promises.classes
+    drafters = _drafters(body, limits)
     semantic = _semantic(body, params, limits, by_class=slo.semantic)
     return GenerationRequest(
         generation="",
@@ -114,7 +115,8 @@ def _request(
         ignore_eos=body.ignore_eos,
         logprobs=body.alternatives,
         window=_window(body, limits),
-        protocol=_protocol(body, params, semantic=semantic),
+        protocol=_protocol(body, params, limits, drafters, semantic=semantic),
+        drafters=drafters,
         semantic=semantic,
         expansion=_expansion(body, limits),
         rows=_rows(body, limits),
@@ -179,16 +181,40 @@ def _semantic(
     if asked is None:
         return limits.judges and params.greedy and by_class
     if asked == "semantic" and not limits.judges:
-        raise ParameterError("outrider.verification", "lossless, as no drafter here has a decision head", asked)
+        needed = "lossless, as no trusted drafter here has a decision head"
+        raise ParameterError("outrider.verification", needed, asked)
     if asked == "semantic" and not params.greedy:
         raise ParameterError("outrider.verification", "lossless, or temperature 0", asked)
     return asked == "semantic"
 
 
-def _protocol(body: CompletionBody | ChatBody, params: SamplingParams, *, semantic: bool) -> ProtocolName | None:
+def _drafters(body: CompletionBody | ChatBody, limits: RequestLimits) -> tuple[str, ...] | None:
+    """Groups that may see the prompt; None: all."""
+    named = body.outrider.drafters
+    for name in named or ():
+        if name not in limits.drafters:
+            known = ", ".join(limits.drafters) or "there are none"
+            raise ParameterError("outrider.drafters", f"names of drafter groups ({known})", name)
+    return None if named is None else tuple(dict.fromkeys(named))
+
+
+def _protocol(
+    body: CompletionBody | ChatBody,
+    params: SamplingParams,
+    limits: RequestLimits,
+    drafters: tuple[str, ...] | None,
+    *,
+    semantic: bool,
+) -> ProtocolName | None:
     name = body.outrider.protocol
-    if name is not None and name not in PROTOCOLS:
-        raise ParameterError("outrider.protocol", f"one of {', '.join(PROTOCOLS)}", name)
+    if name is not None and name not in limits.protocols:
+        raise ParameterError("outrider.protocol", f"one of {', '.join(limits.protocols)}", name)
+    groups = tuple(limits.drafters) if drafters is None else drafters
+    if name is not None and groups and not any(limits.drafters[group] for group in groups):
+        harmless = harmless_protocols(limits.protocols, params)
+        if name not in harmless:
+            needed = f"one of {', '.join(harmless) or 'none'}, as none of its drafters is trusted"
+            raise ParameterError("outrider.protocol", needed, name)
     if name in judged_protocols() and not semantic:
         needed = "a lossless one, or outrider.verification semantic"
         raise ParameterError("outrider.protocol", needed, name)
