@@ -40,10 +40,15 @@ def read_config(arguments: argparse.Namespace) -> "Config":
 def checked_config(arguments: argparse.Namespace) -> "Config":
     """``read_config``, with the files it names: a mistake in one is found before anything starts."""
     from outrider.costs.profiles import read_profile
+    from outrider.tenants.keys import check_against, read_keys
 
     config = read_config(arguments)
     for path in config.scheduling.cost_profiles:
         read_profile(path)
+    if config.auth.keys_file is not None and Path(config.auth.keys_file).exists():  # it may be elsewhere only
+        keys = read_keys(config.auth.keys_file)
+        classes, groups = [slo.name for slo in config.slo.classes], [group.name for group in config.drafters]
+        check_against(keys, classes, groups, config.auth.keys_file)
     return config
 
 

@@ -7,6 +7,7 @@ strict: ``"8"`` is not an integer. What every field means to an operator stands 
 
 from collections.abc import Mapping
 from dataclasses import asdict, field, replace
+from ipaddress import ip_address
 from itertools import accumulate
 from operator import mul
 from pathlib import PurePath
@@ -381,11 +382,27 @@ class IngressConfig:
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
+class AuthConfig:
+    """Who may ask; ``outrider.tenants.keys`` has the file's form."""
+
+    keys_file: Text | None = None
+    reload_s: Annotated[float, Field(strict=True, gt=0, le=86_400)] = 5.0
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
 class HttpConfig:
     """Where the API listens."""
 
     host: Text = "127.0.0.1"
     port: Port = 8000
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches it."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
@@ -411,6 +428,7 @@ class Config:
     admission: AdmissionConfig = field(default_factory=AdmissionConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     ingress: IngressConfig = field(default_factory=IngressConfig)
+    auth: AuthConfig = field(default_factory=AuthConfig)
     http: HttpConfig = field(default_factory=HttpConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
 

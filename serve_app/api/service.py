@@ -11,6 +11,8 @@ from outrider.contracts.requests import GenerationChunk, GenerationRequest, Prot
 from outrider.contracts.slo import BEST_EFFORT, SloClass
 from outrider.models.folders import head_path
 from outrider.protocols.registry import PROTOCOLS
+from outrider.tenants.keys import MAX_CHOICES, Keys, Tenant
+from outrider.tenants.quotas import Asked, OverQuota
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,19 @@ class RequestLimits:
     judges: bool = False  # whether there is a decision head, so that a response may be verified semantically
     protocols: tuple[ProtocolName, ...] = tuple(PROTOCOLS)  # that a request may name
     drafters: Mapping[str, bool] = field(default_factory=dict)  # groups that have any, and whether they are trusted
+    restricted: bool = False  # whether there may be other groups, which are not to see the prompt
+    max_choices: int = MAX_CHOICES  # of one request
+    tenant: str = ""  # whose key it has; "": nobody's
+
+
+@dataclass(frozen=True, slots=True)
+class AuthSettings:
+    """Where API keys are, and what they may name."""
+
+    keys_file: str
+    reload_s: float
+    classes: tuple[str, ...]
+    groups: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +65,7 @@ class ServiceSettings:
     least_first_token_ms: float = 0.0  # likewise
     protocols: tuple[ProtocolName, ...] = tuple(PROTOCOLS)
     drafters: Mapping[str, bool] = field(default_factory=dict)
+    auth: AuthSettings | None = None  # None: everybody may ask
 
     @classmethod
     def from_config(cls, config: Config) -> "ServiceSettings":
@@ -72,7 +88,20 @@ class ServiceSettings:
             ),
             protocols=config.speculation.protocols,
             drafters={group.name: group.trusted for group in config.drafters if group.count},
+            auth=auth_settings(config),
         )
+
+
+def auth_settings(config: Config) -> AuthSettings | None:
+    """What a configuration says of keys; None: there are none."""
+    if config.auth.keys_file is None:
+        return None
+    return AuthSettings(
+        config.auth.keys_file,
+        config.auth.reload_s,
+        classes=tuple(slo.name for slo in config.slo.classes),
+        groups=tuple(group.name for group in config.drafters),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +112,38 @@ class ReadyReport:
     detail: dict[str, object]
 
 
+class Pass(Protocol):
+    """A request that was let in."""
+
+    def settle(self, tokens: int) -> None:
+        """It is over, and took so many tokens of prompts and responses."""
+        ...
+
+
+class Gate(Protocol):
+    """Before an ingress."""
+
+    @property
+    def keys(self) -> Keys | None:
+        """Whoever has one may ask; None: everybody."""
+        ...
+
+    async def ask(self, tenant: Tenant, asked: Asked) -> Pass | OverQuota:
+        """Let a request in, or say why not."""
+        ...
+
+
 class Service(Protocol):
     """What the HTTP layer needs: the contract of a coordinator, and the facts about the model."""
 
     settings: ServiceSettings
     limits: RequestLimits
     tokenizer: PreTrainedTokenizerBase  # the target's
+
+    @property
+    def gate(self) -> Gate:
+        """Who may ask, and how much."""
+        ...
 
     def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
         """Make a response; closing the generator cancels it."""

@@ -20,7 +20,7 @@ from serve_app.api.http.record import RequestRecord
 from serve_app.api.openai.choice_reader import ChoiceReader, Delta, whole
 from serve_app.api.openai.choices import Choice
 from serve_app.api.openai.responses import ResponseForm, usage_of
-from serve_app.api.service import Service
+from serve_app.api.service import Pass, Service
 
 _EVENT_STREAM_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -35,8 +35,10 @@ class GenerationResponse(Response):
     its own, after which the stream ends without ``[DONE]``. Any choice's error is the response's.
     """
 
-    def __init__(self, service: Service, choices: Sequence[Choice], form: ResponseForm) -> None:
+    def __init__(self, service: Service, choices: Sequence[Choice], form: ResponseForm, passed: Pass) -> None:
+        """``passed`` is settled when the response has ended, however it does."""
         super().__init__()
+        self._passed = passed
         self._service = service
         self._readers = [ChoiceReader(choice, form.table) for choice in choices]
         self._form = form
@@ -56,7 +58,9 @@ class GenerationResponse(Response):
             left.cancel()
             work.cancel()
             await asyncio.gather(work, left, return_exceptions=True)
-            record.facts |= self._facts()
+            facts = self._facts()
+            record.facts |= facts
+            self._passed.settle(int(str(facts["prompt_tokens"])) + int(str(facts["completion_tokens"])))
 
     async def _make(self, scope: Scope, receive: Receive, send: Send) -> None:
         generations = [self._service.generate(reader.choice.request) for reader in self._readers]

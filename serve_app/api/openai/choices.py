@@ -121,7 +121,7 @@ def _request(
         expansion=_expansion(body, limits),
         rows=_rows(body, limits),
         lookup=_lookup(body),
-        tenant=_tenant(body),
+        tenant=_tenant(body, limits),
         reproducible=body.seed is not None,
         explain=body.outrider.explain,
         slo=slo,
@@ -167,10 +167,13 @@ def _lookup(body: CompletionBody | ChatBody) -> int | None:
     return lookup
 
 
-def _tenant(body: CompletionBody | ChatBody) -> str:
+def _tenant(body: CompletionBody | ChatBody, limits: RequestLimits) -> str:
     """Who asks, as far as one is to be told from another: no name goes further than this."""
     named = body.safety_identifier or body.user
-    return blake2b(named.encode(), digest_size=16).hexdigest() if named else ""
+    if not named:
+        return ""
+    key = blake2b(limits.tenant.encode(), digest_size=32).digest() if limits.tenant else b""
+    return blake2b(named.encode(), digest_size=16, key=key).hexdigest()
 
 
 def _semantic(
@@ -195,7 +198,9 @@ def _drafters(body: CompletionBody | ChatBody, limits: RequestLimits) -> tuple[s
         if name not in limits.drafters:
             known = ", ".join(limits.drafters) or "there are none"
             raise ParameterError("outrider.drafters", f"names of drafter groups ({known})", name)
-    return None if named is None else tuple(dict.fromkeys(named))
+    if named is None:
+        return tuple(limits.drafters) if limits.restricted else None
+    return tuple(dict.fromkeys(named))
 
 
 def _protocol(
