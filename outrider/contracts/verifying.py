@@ -240,6 +240,7 @@ class OpenGeneration:
     logprobs: int | None = None  # alternatives to report with each token (see TokenLogprobs); None reports nothing
     prompt_logprobs: bool = False  # of the prompt too, once; its KV is then computed, not taken from the cache
     tenant: str = ""  # whose earlier responses may be looked through; nobody's if empty
+    cache_salt: bytes = b""  # KV is shared among generations of the same salt
 
 
 @dataclass(frozen=True, slots=True)

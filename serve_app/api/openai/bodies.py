@@ -9,6 +9,7 @@ from outrider.contracts.requests import MAX_LOOKUP_TOKENS, SAMPLING_RANGES, Samp
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARS = 1024
 MAX_N = 16
+MAX_SALT_CHARS = 1024
 MAX_TOP_LOGPROBS = 20  # OpenAI's
 LOOKUP_NEEDED = f"true, false or an integer in 0..{MAX_LOOKUP_TOKENS}"
 
@@ -104,6 +105,7 @@ class GenerationBody(SampledBody):
     ignore_eos: bool = False
     user: str | None = None  # who asks; of no meaning to what a response says
     safety_identifier: str | None = None  # the same, newer
+    cache_salt: Annotated[str, Field(min_length=1, max_length=MAX_SALT_CHARS)] | None = None  # vLLM's
     outrider: OutriderOptions = OutriderOptions()
 
 

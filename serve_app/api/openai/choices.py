@@ -122,6 +122,7 @@ def _request(
         rows=_rows(body, limits),
         lookup=_lookup(body),
         tenant=_tenant(body, limits),
+        cache_salt=_cache_salt(body, limits),
         reproducible=body.seed is not None,
         explain=body.outrider.explain,
         slo=slo,
@@ -172,8 +173,18 @@ def _tenant(body: CompletionBody | ChatBody, limits: RequestLimits) -> str:
     named = body.safety_identifier or body.user
     if not named:
         return ""
+    return _keyed(named, limits).hex()
+
+
+def _cache_salt(body: CompletionBody | ChatBody, limits: RequestLimits) -> bytes:
+    """Whose KV it may share: that of the same key and ``cache_salt``; neither leaves the ingress."""
+    return _keyed(body.cache_salt or "", limits) if limits.tenant or body.cache_salt else b""
+
+
+def _keyed(text: str, limits: RequestLimits) -> bytes:
+    """16 bytes for a text and the key it came with."""
     key = blake2b(limits.tenant.encode(), digest_size=32).digest() if limits.tenant else b""
-    return blake2b(named.encode(), digest_size=16, key=key).hexdigest()
+    return blake2b(text.encode(), digest_size=16, key=key).digest()
 
 
 def _semantic(

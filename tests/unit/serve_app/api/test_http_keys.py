@@ -138,6 +138,28 @@ def test_a_key_has_so_many_choices_a_request(body: dict[str, object]) -> None:
     assert gate.asked == []
 
 
+def test_kv_is_shared_within_a_key_and_a_salt_alone() -> None:
+    served, _ = service()
+    asked = [(ALICE, None), (BOB, None), (ALICE, "x"), (BOB, "x"), (ALICE, "y"), (ALICE, "x")]
+    for key, salt in asked:
+        assert asks(served, COMPLETION | {"cache_salt": salt}, key).status_code == 200
+    salts = [request.cache_salt for request in served.requests]
+    assert len(set(salts)) == len(asked) - 1
+    assert salts[2] == salts[5]
+    assert {len(salt) for salt in salts} == {16}, "no digest's length"
+
+
+def test_without_keys_all_kv_is_shared_but_what_is_salted() -> None:
+    served = TextService()
+    for salt in (None, "x", "x", "y"):
+        post(served, "/v1/completions", COMPLETION | {"cache_salt": salt})
+    first, second, third, fourth = [request.cache_salt for request in served.requests]
+    assert first == b""
+    assert second == third != fourth
+    refused = post(served, "/v1/completions", COMPLETION | {"cache_salt": ""})
+    assert error_of(refused)["message"] == "cache_salt needs a text of 1 to 1024 characters, found ''"
+
+
 def test_users_of_two_keys_are_two_tenants() -> None:
     served, _ = service()
     for key in (ALICE, BOB, ALICE):
