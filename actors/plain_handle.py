@@ -11,7 +11,7 @@ from typing import Any
 
 from ray._private import ray_constants, worker  # Ray has no public place for it
 from ray.actor import ActorHandle
-from ray.core.generated.common_pb2 import ErrorType
+from ray.core.generated import common_pb2
 from ray.exceptions import ActorDiedError, TaskCancelledError
 
 from actors.plain_replies import Reply, read_reply
@@ -19,12 +19,13 @@ from actors.plain_replies import Reply, read_reply
 Read = Callable[[Any, bytes | None, Any, Any], Any]  # data, metadata, reference, tensors
 
 _WATCHED: set[bytes] = set()  # ids of actors
+_ErrorType: Any = common_pb2.ErrorType  # type: ignore[attr-defined]  # made when it is imported
 # What Ray would unpickle a cause of, without it.
 _WITHOUT_CAUSE: dict[int, Callable[[], Exception]] = {
-    ErrorType.Value("ACTOR_DIED"): ActorDiedError,
-    ErrorType.Value("TASK_CANCELLED"): TaskCancelledError,
+    _ErrorType.Value("ACTOR_DIED"): ActorDiedError,
+    _ErrorType.Value("TASK_CANCELLED"): TaskCancelledError,
 }
-_PICKLED = ErrorType.Value("TASK_EXECUTION_EXCEPTION")
+_PICKLED = _ErrorType.Value("TASK_EXECUTION_EXCEPTION")
 
 
 class PlainHandle:
@@ -70,7 +71,8 @@ def watch(handle: "ActorHandle[Any]") -> None:
     actor = handle._actor_id.binary()  # noqa: SLF001 (as above)
     if actor not in _WATCHED:
         _WATCHED.add(actor)
-    context = worker.global_worker.get_serialization_context()
+    ray_worker: Any = worker.global_worker
+    context = ray_worker.get_serialization_context()
     if not isinstance(context._deserialize_object, PlainReader):  # noqa: SLF001 (as above)
         context._deserialize_object = PlainReader(context._deserialize_object, is_watched)  # noqa: SLF001 (as above)
 

@@ -83,6 +83,10 @@ class BodyTooLargeError(OutriderError):
     """The body has more bytes than are taken."""
 
 
+class BodyTooSlowError(OutriderError):
+    """The body did not come in the time it may take."""
+
+
 class MediaTypeError(OutriderError):
     """The body is of another type than JSON."""
 
@@ -128,6 +132,7 @@ ERROR_KINDS: Mapping[type[BaseException], ErrorKind] = {
     UnknownModelError: ErrorKind(404, _INVALID, "model_not_found"),
     UnknownPathError: ErrorKind(404, _INVALID, "unknown_url"),
     MethodError: ErrorKind(405, _INVALID, "method_not_allowed"),
+    BodyTooSlowError: ErrorKind(408, _INVALID, "request_timeout"),
     BodyTooLargeError: ErrorKind(413, _INVALID, "request_too_large"),
     MediaTypeError: ErrorKind(415, _INVALID, "unsupported_media_type"),
     OverQuotaError: ErrorKind(429, "rate_limit_error", "rate_limit_exceeded", retry=True),

@@ -55,6 +55,7 @@ class ServiceSettings:
     k_max: int
     max_requests: int = 1256  # at a time in one ingress, beside what is only read; more are refused at once
     max_body_bytes: int = 4 * 2**20
+    body_deadline_s: float = 60.0  # from the end of a request's head
     start_deadline_s: float = 300.0
     first_chunk_deadline_s: float = 400.0
     next_chunk_deadline_s: float = 400.0
@@ -76,6 +77,7 @@ class ServiceSettings:
             max_output_tokens=config.limits.max_output_tokens,
             k_max=config.speculation.k_max,
             max_body_bytes=config.limits.max_body_mib * 2**20,
+            body_deadline_s=config.limits.body_deadline_s,
             start_deadline_s=config.limits.verifier_start_deadline_s + config.limits.verifier_deadline_s,
             first_chunk_deadline_s=config.limits.first_chunk_deadline_s,
             next_chunk_deadline_s=config.limits.next_chunk_deadline_s,

@@ -8,6 +8,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
+from functools import partial
 
 from fastapi.responses import JSONResponse, Response
 from pydantic import TypeAdapter
@@ -24,6 +25,7 @@ from serve_app.api.service import Pass, Service
 
 _EVENT_STREAM_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_MANY_TOKENS = 256  # log-probabilities of so many are written in a thread: a prompt's come all at once
 _encode_text = TypeAdapter(dict[str, object]).dump_json
 _Chunks = AsyncIterator[tuple[int, GenerationChunk]]  # of all choices, each with its choice's index
 
@@ -69,14 +71,25 @@ class GenerationResponse(Response):
             if self._form.body.stream:
                 await self._send_events(chunks, send, scope["state"]["record"])
             else:
-                await JSONResponse(await self._document(chunks))(scope, receive, send)
+                await (await self._document(chunks))(scope, receive, send)
 
-    async def _document(self, chunks: _Chunks) -> dict[str, object]:
+    async def _document(self, chunks: _Chunks) -> Response:
         deltas: list[list[Delta]] = [[] for _ in self._readers]
         async for index, chunk in chunks:  # to its end, so that no generator is cancelled that has said all
-            deltas[index] += self._readers[index].read(chunk)
+            deltas[index] += await self._read(index, chunk)
         choices = list(zip(map(whole, deltas), self._reasons(), strict=True))
-        return self._form.whole(choices, usage_of(self._readers))
+        make = partial(self._whole, choices, usage_of(self._readers))
+        many = sum(len(delta.tokens) for delta, _ in choices) >= _MANY_TOKENS
+        return await asyncio.to_thread(make) if many else make()
+
+    def _whole(self, choices: list[tuple[Delta, FinishReason]], usage: dict[str, object]) -> Response:
+        return JSONResponse(self._form.whole(choices, usage))
+
+    async def _read(self, index: int, chunk: GenerationChunk) -> list[Delta]:
+        """What a chunk adds; a scored prompt is gone through in a thread."""
+        reader = self._readers[index]
+        many = len(chunk.prompt_logprobs) >= _MANY_TOKENS
+        return await asyncio.to_thread(reader.read, chunk) if many else reader.read(chunk)
 
     async def _send_events(self, chunks: _Chunks, send: Send, record: RequestRecord) -> None:
         started = False
@@ -108,8 +121,10 @@ class GenerationResponse(Response):
             if form.chat and index not in opened:
                 yield form.role_event(index)
             opened.add(index)
-            for delta in reader.read(chunk):
-                yield form.delta_event(index, delta)
+            for delta in await self._read(index, chunk):
+                many = len(delta.tokens) >= _MANY_TOKENS
+                make = partial(form.delta_event, index, delta)
+                yield await asyncio.to_thread(make) if many else make()
             if reader.finish_reason is not None:
                 yield form.last_event(index, reader.finish_reason)
 
@@ -134,7 +149,8 @@ class GenerationResponse(Response):
 
 
 async def _send_event(send: Send, content: dict[str, object]) -> None:
-    await send({"type": "http.response.body", "body": b"data: %b\n\n" % _written(content), "more_body": True})
+    data = await asyncio.to_thread(_written, content) if _is_long(content) else _written(content)
+    await send({"type": "http.response.body", "body": b"data: %b\n\n" % data, "more_body": True})
 
 
 def _written(content: dict[str, object]) -> bytes:
@@ -144,6 +160,14 @@ def _written(content: dict[str, object]) -> bytes:
     writes 1e-05 as 1e-5.
     """
     return _encode_text(content) if _is_text(content) else _encode(content).encode()
+
+
+def _is_long(content: dict[str, object]) -> bool:
+    """Whether an event has the log-probabilities of many tokens."""
+    match content:
+        case {"choices": [{"logprobs": {**lists}}]}:
+            return any(isinstance(each, list) and len(each) >= _MANY_TOKENS for each in lists.values())
+    return False
 
 
 def _is_text(content: dict[str, object]) -> bool:

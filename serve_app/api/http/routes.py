@@ -17,6 +17,7 @@ from serve_app.api.http.edge import Edge, error_response
 from serve_app.api.http.response import GenerationResponse
 from serve_app.api.http_errors import (
     BodyTooLargeError,
+    BodyTooSlowError,
     MediaTypeError,
     MethodError,
     UnknownModelError,
@@ -28,7 +29,7 @@ from serve_app.api.openai.choices import to_choices
 from serve_app.api.openai.parsing import parse_body
 from serve_app.api.openai.prompts import read_prompts
 from serve_app.api.openai.responses import ResponseForm, model_card
-from serve_app.api.service import Service
+from serve_app.api.service import Service, ServiceSettings
 
 _READ = ["GET", "HEAD"]
 
@@ -113,7 +114,7 @@ async def _respond(
     if tenant is not None:
         request.state.record.facts["key"] = tenant.name
     limits = limits_of(tenant, service.limits)
-    content = await _read_json_body(request, service.settings.max_body_bytes)
+    content = await _read_json_body(request, service.settings)
     body = parse_body(content, kind, limits)
     check_allowed(body.outrider, tenant, limits, service.limits)
     prompts = await asyncio.to_thread(read_prompts, body, service.tokenizer, limits)
@@ -133,13 +134,17 @@ async def _respond(
     return GenerationResponse(service, choices, form, passed)
 
 
-async def _read_json_body(request: Request, max_bytes: int) -> bytes:
+async def _read_json_body(request: Request, settings: ServiceSettings) -> bytes:
     media_type = request.headers.get("content-type", "")
     if media_type.partition(";")[0].strip().lower() != "application/json":
         raise MediaTypeError(f"needs Content-Type: application/json, found {media_type or 'none'}")
-    content = bytearray()
-    async for part in request.stream():
-        content += part
-        if len(content) > max_bytes:
-            raise BodyTooLargeError(f"needs a body of at most {max_bytes} bytes, found more; shorten the prompt")
+    content, most, deadline_s = bytearray(), settings.max_body_bytes, settings.body_deadline_s
+    try:
+        async with asyncio.timeout(deadline_s):
+            async for part in request.stream():
+                content += part
+                if len(content) > most:
+                    raise BodyTooLargeError(f"needs a body of at most {most} bytes, found more; shorten the prompt")
+    except TimeoutError:
+        raise BodyTooSlowError(f"needs the body within {deadline_s:g} s, found {len(content)} bytes then") from None
     return bytes(content)

@@ -28,7 +28,7 @@ from outrider.protocols.registry import (
     tree_protocols,
 )
 from serve_app.api.http_errors import PromptTooLongError
-from serve_app.api.openai.bodies import LOOKUP_NEEDED, ChatBody, CompletionBody
+from serve_app.api.openai.bodies import LOOKUP_NEEDED, MAX_LOGIT_BIAS, ChatBody, CompletionBody
 from serve_app.api.openai.promises import Promises, read_promises
 from serve_app.api.openai.prompts import Prompt
 from serve_app.api.service import RequestLimits
@@ -300,6 +300,8 @@ def _max_tokens(body: CompletionBody | ChatBody, prompt_len: int, limits: Reques
 
 
 def _logit_bias(biases: Mapping[str, float], vocab_size: int) -> tuple[tuple[int, float], ...]:
+    if len(biases) > MAX_LOGIT_BIAS:
+        raise ParameterError("logit_bias", f"at most {MAX_LOGIT_BIAS} entries", len(biases))
     bias_by_id = {}
     for key, bias in biases.items():
         token_id = int(key) if key.isascii() and key.isdigit() and len(key) <= len(str(vocab_size)) else vocab_size

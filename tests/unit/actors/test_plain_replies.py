@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ray._private import ray_constants
-from ray.core.generated.common_pb2 import ErrorType
+from ray.core.generated import common_pb2
 from ray.exceptions import ActorDiedError, TaskCancelledError
 
 from actors.messages import Answer, ModelCard
@@ -69,7 +69,8 @@ def as_ray_reads(data: bytes, metadata: bytes | None, _reference: object, _tenso
 
 
 def code(name: str) -> bytes:
-    return str(ErrorType.Value(name)).encode()
+    kinds: Any = common_pb2.ErrorType  # type: ignore[attr-defined]  # made when it is imported
+    return str(kinds.Value(name)).encode()
 
 
 @pytest.mark.parametrize(
