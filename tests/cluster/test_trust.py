@@ -109,7 +109,7 @@ def test_a_key_sees_its_own_cache_alone(service: Service, keys_file: Path) -> No
     assert cached(NEW) == cached(FULL, cache_salt="mine") > 0
 
 
-class Bomb(Exception):
+class BombError(Exception):
     """Leaves a trace where it is unpickled, returned or raised."""
 
     def __init__(self, trace: str) -> None:
@@ -128,11 +128,11 @@ class Bomber:
         self._folder = Path(folder)
         self._asked = 0
 
-    async def reply(self, *_: object) -> Bomb:
+    async def reply(self, *_: object) -> BombError:
         """By turns."""
         self._asked += 1
         (self._folder / f"asked-{self._asked}").touch()
-        bomb = Bomb(str(self._folder / "gone_off"))
+        bomb = BombError(str(self._folder / "gone_off"))
         if self._asked % 2:
             return bomb
         raise bomb
