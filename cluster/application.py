@@ -38,7 +38,7 @@ def bring_up(config: Config, proxies: ProxyLocation, show: Callable[[str], None]
         proxies: on which nodes Serve's proxies listen, if Serve does not run yet; without them the ingress does.
         show: told of each new state.
     """
-    if config.auth.keys_file is None and not config.http.is_loopback:
+    if config.open_to_all:
         show(OPEN_TO_ALL)
     http, ingress_listens = config.http, proxies is ProxyLocation.Disabled
     serve.start(proxy_location=proxies, http_options=HTTPOptions(host=http.host, port=http.port))

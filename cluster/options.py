@@ -57,6 +57,17 @@ def add_url_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--url", default="http://127.0.0.1:8000", help="of the service (default: %(default)s)")
 
 
+def add_key_option(parser: argparse.ArgumentParser) -> None:
+    """``--api-key``; ``key_headers`` makes a request's headers of it."""
+    key = os.environ.get("OUTRIDER_API_KEY")
+    parser.add_argument("--api-key", metavar="KEY", default=key, help="of the service (default: $OUTRIDER_API_KEY)")
+
+
+def key_headers(key: str | None) -> dict[str, str]:
+    """As clients of OpenAI send it."""
+    return {} if key is None else {"authorization": f"Bearer {key}"}
+
+
 def add_output_options(parser: argparse.ArgumentParser, plots: str) -> None:
     """``--json`` and ``--plots``; ``plots`` says what is drawn."""
     parser.add_argument("--json", type=Path, default=None, metavar="FILE", help="write every figure")

@@ -5,6 +5,7 @@
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -29,7 +30,7 @@ from actors.start import started
 from actors.waiting import within
 from outrider.contracts.errors import BusyError, FleetUnavailableError, GenerationFailedError
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
-from outrider.events import write_events
+from outrider.events import event, write_events
 from outrider.models.tokenizer import load_tokenizer
 from outrider.text.tokens import backend_of
 from serve_app.api.gate import OpenGate
@@ -43,6 +44,8 @@ from serve_app.metrics import Sink, in_prometheus, in_ray
 from serve_app.streams import CoordinatorStreams
 
 _READY_DEADLINE_S = 5.0
+
+log = logging.getLogger(__name__)
 
 
 class CoordinatorService:
@@ -139,6 +142,8 @@ class Ingress:
         )
         limits, tokenizer = await asyncio.to_thread(_load, settings, verifier)
         gate = None
+        if settings.open_to_all:
+            event(log, "open_to_all", logging.WARNING, mend="set auth.keys_file, or http.host: 127.0.0.1")
         if settings.auth is not None:
             gate = await asyncio.to_thread(KeyGate, settings.auth, partial(quotas_handle, settings.namespace))
             await gate.start()

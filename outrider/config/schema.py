@@ -449,6 +449,11 @@ class Config:
                 needed = f"less than limits.first_chunk_deadline_s ({longest_s:g})"
                 raise ConfigError(f"admission.{name}", needed, found_s)
 
+    @property
+    def open_to_all(self) -> bool:
+        """Whether whoever reaches the port from elsewhere may ask for anything."""
+        return self.auth.keys_file is None and not self.http.is_loopback
+
     def on_own_host(self) -> "Config":
         """The same where every group runs on the service's own machine: trusted, unless it is said not to be."""
         return replace(self, drafters=tuple(replace(group, trust=group.trust or "trusted") for group in self.drafters))

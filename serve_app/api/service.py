@@ -67,6 +67,7 @@ class ServiceSettings:
     protocols: tuple[ProtocolName, ...] = tuple(PROTOCOLS)
     drafters: Mapping[str, bool] = field(default_factory=dict)
     auth: AuthSettings | None = None  # None: everybody may ask
+    open_to_all: bool = False  # whether everybody may who is not on this machine
 
     @classmethod
     def from_config(cls, config: Config) -> "ServiceSettings":
@@ -91,6 +92,7 @@ class ServiceSettings:
             protocols=config.speculation.protocols,
             drafters={group.name: group.trusted for group in config.drafters if group.count},
             auth=auth_settings(config),
+            open_to_all=config.open_to_all,
         )
 
 
