@@ -131,9 +131,9 @@ class KeyGate:
             except ConfigError as error:
                 event(log, "keys_not_read", logging.ERROR, reason=str(error))
                 continue
-            if keys != self.keys:
+            if keys.tenants != self.keys.tenants:
                 self.keys = keys
-                event(log, "keys_read", keys=len(keys.keys))
+                event(log, "keys_read", keys=len(keys.tenants))
 
     def _read(self) -> Keys:
         settings = self._settings

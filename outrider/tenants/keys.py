@@ -84,8 +84,8 @@ class Tenant:
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
-class Keys:
-    """All of them."""
+class KeyFile:
+    """All of them, as they are written."""
 
     keys: Annotated[tuple[Tenant, ...], Field(min_length=1)]
 
@@ -97,16 +97,25 @@ class Keys:
         if len({tenant.digest for tenant in self.keys}) < len(names):
             raise ConfigError("keys", "a different key for each name", "one key twice")
 
+
+class Keys:
+    """All of them, to find whose one is."""
+
+    def __init__(self, tenants: tuple[Tenant, ...]) -> None:
+        """``tenants`` have different names and keys."""
+        self.tenants = tenants
+        self._digests = [(tenant.digest, tenant) for tenant in tenants]
+
     def tenant_of(self, key: str) -> Tenant | None:
         """Whose a key is. Takes as long whoever's it is, and however much of it is right."""
         asked, found = digest_of(key), None
-        for tenant in self.keys:
-            if compare_digest(tenant.digest, asked):
+        for digest, tenant in self._digests:
+            if compare_digest(digest, asked):
                 found = tenant
         return found
 
 
-_ADAPTER = TypeAdapter(Keys)
+_ADAPTER = TypeAdapter(KeyFile)
 
 
 def digest_of(key: str) -> bytes:
@@ -121,7 +130,7 @@ def parse_keys(text: str, source: str) -> Keys:
         ConfigError: it is no such text.
     """
     try:
-        return _ADAPTER.validate_python(parse_yaml(text, source))
+        return Keys(_ADAPTER.validate_python(parse_yaml(text, source)).keys)
     except ValidationError as error:
         problems = explain(error, _ADAPTER.json_schema())
         raise ConfigFileError(tuple(map(_without_secret, problems)), source) from None
@@ -142,7 +151,7 @@ def check_against(keys: Keys, classes: Sequence[str], groups: Sequence[str], sou
     Raises:
         ConfigError: one names an SLO class or a drafter group that there is not.
     """
-    for index, tenant in enumerate(keys.keys):
+    for index, tenant in enumerate(keys.tenants):
         named = [*(tenant.slo.allowed or ()), *filter(None, [tenant.slo.default])]
         for field_name, names, known in (("slo", named, classes), ("drafters", tenant.drafters or (), groups)):
             for name in names:

@@ -76,7 +76,8 @@ class GenerationResponse(Response):
     async def _document(self, chunks: _Chunks) -> Response:
         deltas: list[list[Delta]] = [[] for _ in self._readers]
         async for index, chunk in chunks:  # to its end, so that no generator is cancelled that has said all
-            deltas[index] += await self._read(index, chunk)
+            read = self._readers[index].read
+            deltas[index] += read(chunk) if _is_short(chunk) else await asyncio.to_thread(read, chunk)
         choices = list(zip(map(whole, deltas), self._reasons(), strict=True))
         make = partial(self._whole, choices, usage_of(self._readers))
         many = sum(len(delta.tokens) for delta, _ in choices) >= _MANY_TOKENS
@@ -84,12 +85,6 @@ class GenerationResponse(Response):
 
     def _whole(self, choices: list[tuple[Delta, FinishReason]], usage: dict[str, object]) -> Response:
         return JSONResponse(self._form.whole(choices, usage))
-
-    async def _read(self, index: int, chunk: GenerationChunk) -> list[Delta]:
-        """What a chunk adds; a scored prompt is gone through in a thread."""
-        reader = self._readers[index]
-        many = len(chunk.prompt_logprobs) >= _MANY_TOKENS
-        return await asyncio.to_thread(reader.read, chunk) if many else reader.read(chunk)
 
     async def _send_events(self, chunks: _Chunks, send: Send, record: RequestRecord) -> None:
         started = False
@@ -121,10 +116,10 @@ class GenerationResponse(Response):
             if form.chat and index not in opened:
                 yield form.role_event(index)
             opened.add(index)
-            for delta in await self._read(index, chunk):
-                many = len(delta.tokens) >= _MANY_TOKENS
-                make = partial(form.delta_event, index, delta)
-                yield await asyncio.to_thread(make) if many else make()
+            read = reader.read(chunk) if _is_short(chunk) else await asyncio.to_thread(reader.read, chunk)
+            for delta in read:
+                few, event = len(delta.tokens) < _MANY_TOKENS, form.delta_event
+                yield event(index, delta) if few else await asyncio.to_thread(event, index, delta)
             if reader.finish_reason is not None:
                 yield form.last_event(index, reader.finish_reason)
 
@@ -160,6 +155,11 @@ def _written(content: dict[str, object]) -> bytes:
     writes 1e-05 as 1e-5.
     """
     return _encode_text(content) if _is_text(content) else _encode(content).encode()
+
+
+def _is_short(chunk: GenerationChunk) -> bool:
+    """Whether it has no long prompt's log-probabilities."""
+    return len(chunk.prompt_logprobs) < _MANY_TOKENS
 
 
 def _is_long(content: dict[str, object]) -> bool:

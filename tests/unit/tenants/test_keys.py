@@ -28,7 +28,7 @@ def test_a_key_is_its_tenants_whether_it_is_kept_or_its_digest() -> None:
 
 
 def test_a_tenant_shows_no_key() -> None:
-    assert ALICE not in repr(keys())
+    assert ALICE not in repr(keys().tenants)
 
 
 @pytest.mark.parametrize(
