@@ -14,6 +14,7 @@ from typing import Any
 
 from actors.emulated_link import EmulatedLink
 from actors.messages import Answer, ModelCard
+from actors.plain_replies import plain, plain_failure
 from actors.round_log import RoundFiles, RoundLog
 from outrider.assembly.drafters import build_drafter, log_header
 from outrider.assembly.links import link_source
@@ -29,6 +30,7 @@ from outrider.link.profiles import LinkProfile
 from outrider.session.session import DrafterSession, payload_bits
 from outrider.wire.bits import id_bits
 
+_PLAIN = frozenset({"card", "open", "exchange", "probe", "held", "close"})
 _MOST_PROBE_BYTES = 64 * 2**20
 
 _Act = tuple[Callable[[], None], asyncio.Future[None]]
@@ -117,6 +119,15 @@ class DrafterActor:
         data = bytes(min(reply_bytes, _MOST_PROBE_BYTES))
         await self._link.carry(Direction.UP, payload_bits(data))
         return Answer(data, 0.0)
+
+    async def reply(self, method: str, *arguments: Any) -> bytes:
+        """What one of its methods answers or raises, as plain bytes: for groups of which nothing else is taken."""
+        if method not in _PLAIN:
+            return plain_failure(AttributeError(method))
+        try:
+            return plain(await getattr(self, method)(*arguments))
+        except Exception as error:  # noqa: BLE001 (told to whoever asked)
+            return plain_failure(error)
 
     async def held(self) -> tuple[GenerationId, ...]:
         """The generations it holds."""

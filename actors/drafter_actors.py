@@ -6,6 +6,7 @@ import ray
 
 from actors.drafter import DrafterActor
 from actors.messages import DrafterId
+from actors.plain_handle import PlainHandle
 from outrider.assembly.drafters import drafter_spec
 from outrider.config.schema import DrafterGroupConfig
 
@@ -19,7 +20,10 @@ class DrafterActors:
         self._namespace = namespace
 
     def find(self, drafter: DrafterId, group: DrafterGroupConfig, target: str) -> Any:
-        """The named actor, created if it does not exist; one whose resources are not in the cluster waits for them."""
+        """The named actor, created if it does not exist; one whose resources are not in the cluster waits for them.
+
+        Of one whose group is not trusted nothing but plain bytes are taken.
+        """
         actor: Any = ray.remote(DrafterActor).options(
             name=drafter.actor_name,
             namespace=self._namespace,
@@ -32,11 +36,12 @@ class DrafterActors:
             resources=dict(group.resources),
             runtime_env={"env_vars": {"OMP_NUM_THREADS": str(group.threads)}},
         )
-        return actor.remote(drafter_spec(group, target), group.link, drafter.index)
+        handle = actor.remote(drafter_spec(group, target), group.link, drafter.index)
+        return handle if group.trusted else PlainHandle(handle)
 
     def restart(self, handle: Any) -> None:
         """Kill the process; Ray starts it anew under the same handle."""
-        ray.kill(handle, no_restart=False)
+        ray.kill(handle.ray_handle if isinstance(handle, PlainHandle) else handle, no_restart=False)
 
     def stop(self, drafter: DrafterId) -> None:
         """Kill the named actor for good, if it runs."""

@@ -23,6 +23,7 @@ from actors.messages import CoordinatorReport, DrafterId, FleetSettings, FleetSt
 from actors.ray_errors import last_line
 from actors.waiting import within
 from outrider.config.schema import DrafterGroupConfig
+from outrider.contracts.errors import DrafterBrokenError, OutriderError
 from outrider.contracts.requests import GenerationId
 from outrider.events import event, write_events
 from outrider.models.head_file import HeadInfo
@@ -89,10 +90,17 @@ class Fleet:
         )
 
     async def lease(
-        self, generation: GenerationId, exclude: Collection[DrafterId] = (), owner: str = ""
+        self,
+        generation: GenerationId,
+        exclude: Collection[DrafterId] = (),
+        owner: str = "",
+        groups: Collection[str] | None = None,
     ) -> tuple[DrafterId, Any] | None:
-        """Lease the least loaded ready drafter, and tell its handle; None if there is none with room."""
-        drafter = self._table.lease(generation, exclude, owner)
+        """Lease the least loaded ready drafter, of ``groups`` if any are named, and tell its handle.
+
+        None if there is none with room.
+        """
+        drafter = self._table.lease(generation, exclude, owner, groups)
         if drafter is not None and drafter not in self._handles:  # a lease from before this fleet was restarted
             self._handles[drafter] = self._find(drafter)
         return None if drafter is None else (drafter, self._handles[drafter])
@@ -164,6 +172,8 @@ class Fleet:
                 await asyncio.sleep(self._pace.restart_poll_s)
             except RayError as error:
                 await self._refuse(drafter, f"cannot be started: {last_line(error)}")
+            except DrafterBrokenError as error:
+                await self._refuse(drafter, f"cannot be started: {error}")
             else:
                 of_group = any(other.group == drafter.group for other in self._table.loads())
                 expected_hash = self._model_hashes.get(drafter.group) if of_group else None
@@ -187,7 +197,7 @@ class Fleet:
             await within(self._pace.probe_deadline_s, handle.card.remote())
         except RayActorError:
             self._end_leases(drafter, "died")
-        except (TimeoutError, RayError):
+        except (TimeoutError, RayError, DrafterBrokenError):
             self._end_leases(drafter, "hung")
             self._actors.restart(handle)
             await asyncio.sleep(self._pace.restart_poll_s)
@@ -238,7 +248,7 @@ class Fleet:
         try:
             answer: Any = await within(self._pace.probe_deadline_s, self._handles[drafter].held.remote())
             held = frozenset(map(str, answer))
-        except (TimeoutError, RayError, TypeError, KeyError):  # gone, hung, not what a drafter answers, or removed
+        except (TimeoutError, RayError, OutriderError, TypeError, KeyError):  # gone, hung, nonsense, or removed
             await self.report_lost(drafter)
             return frozenset()
         self._held[drafter.actor_name] = len(held)

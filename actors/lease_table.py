@@ -53,20 +53,28 @@ class LeaseTable:
         """Take a drafter out for a reason; returns the generations whose leases end."""
         return self._end_leases(drafter, DrafterState.REFUSED, reason)
 
-    def lease(self, generation: GenerationId, exclude: Collection[DrafterId] = (), owner: str = "") -> DrafterId | None:
+    def lease(
+        self,
+        generation: GenerationId,
+        exclude: Collection[DrafterId] = (),
+        owner: str = "",
+        groups: Collection[str] | None = None,
+    ) -> DrafterId | None:
         """Give the generation the least loaded ready drafter with room (by share of its capacity, then name).
 
-        A lease it already holds is kept unless that drafter is in ``exclude``. None if there is no drafter.
+        Only one of ``groups`` may be given, where they are named. A lease it already holds is kept unless that drafter
+        is in ``exclude``, or of another group. None if there is no drafter.
         """
         held_by = self._holder(generation)
         if held_by is not None:
-            if held_by not in exclude:
+            if held_by not in exclude and _is_of(held_by, groups):
                 return held_by
             del self._entries[held_by].leases[generation]
         free = [
             (len(entry.leases) / entry.capacity, drafter)
             for drafter, entry in self._entries.items()
-            if entry.state is DrafterState.READY and len(entry.leases) < entry.capacity and drafter not in exclude
+            if entry.state is DrafterState.READY and len(entry.leases) < entry.capacity
+            if drafter not in exclude and _is_of(drafter, groups)
         ]
         if not free:
             return None
@@ -137,3 +145,7 @@ class LeaseTable:
         entry.state, entry.reason = state, reason
         entry.leases.clear()
         return orphans
+
+
+def _is_of(drafter: DrafterId, groups: Collection[str] | None) -> bool:
+    return groups is None or drafter.group in groups

@@ -134,7 +134,7 @@ def _reply_from(
     return StepReply(tuple(outcomes), refused_openings, engine_s, idle_s, usage, done, failure, session, evicted)
 
 
-PROTOCOL_VERSION = 2  # of the messages between coordinators and drafters; raised when one of them changes
+PROTOCOL_VERSION = 3  # of the messages between coordinators and drafters; raised when one of them changes
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,9 @@ from serve_app.app import SHUTDOWN_GRACE_S, build_app
 
 APP_NAME = "outrider"
 HEAD_RESOURCE = "node:__internal_head__"  # Ray's mark of the head node
+OPEN_TO_ALL = (
+    "Warning: no auth.keys_file, so whoever reaches the port may ask for anything; set one, or http.host: 127.0.0.1"
+)
 _DRAFTERS_DEADLINE_S = 60.0
 _REPORT_DEADLINE_S = 10.0
 _POLL_S = 0.2
@@ -35,6 +38,8 @@ def bring_up(config: Config, proxies: ProxyLocation, show: Callable[[str], None]
         proxies: on which nodes Serve's proxies listen, if Serve does not run yet; without them the ingress does.
         show: told of each new state.
     """
+    if config.open_to_all:
+        show(OPEN_TO_ALL)
     http, ingress_listens = config.http, proxies is ProxyLocation.Disabled
     serve.start(proxy_location=proxies, http_options=HTTPOptions(host=http.host, port=http.port))
     _check_listener(http.host, http.port)

@@ -13,7 +13,15 @@ import httpx
 import ray
 from ray.serve.config import ProxyLocation
 
-from cluster.application import APP_NAME, alive_nodes, await_drafters, bring_up, node_resources, verifier_line
+from cluster.application import (
+    APP_NAME,
+    OPEN_TO_ALL,
+    alive_nodes,
+    await_drafters,
+    bring_up,
+    node_resources,
+    verifier_line,
+)
 from cluster.capacity_check import drafter_claims, misfit, service_claims
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
@@ -40,8 +48,10 @@ def serve_locally(config: Config) -> None:
 def running(config: Config, show: Callable[[str], None] = lambda _: None) -> Iterator[str]:
     """Run the embedded cluster while the block is open; yields its base URL, e.g. ``http://127.0.0.1:8000``.
 
-    ``show`` is told in a line what is being done.
+    Its drafters are processes of this machine, so they are trusted unless the configuration says otherwise. ``show`` is
+    told in a line what is being done.
     """
+    config = config.on_own_host()
     VERIFIERS[config.verifiers.engine].check_installed()
     _check_port(config)
     show(f"Models: {config.model.target} and {len(config.drafters)} drafter group(s)")
@@ -53,13 +63,17 @@ def running(config: Config, show: Callable[[str], None] = lambda _: None) -> Ite
         show("Serve: starting ingress and coordinator; the verifier loads its model")
         # The only ingress listens by itself: a proxy before it would take as much of a processor as all that it does.
         proxies = ProxyLocation.Disabled if config.ingress.count == 1 else ProxyLocation.HeadOnly
-        bring_up(config, proxies, show=lambda _: None)
+        bring_up(config, proxies, show=_only_warnings(show))
         show(f"Drafters: {await_drafters(config, config.drafter_count)} ready")
         if line := verifier_line(config):
             show(line)
         yield f"http://{config.http.host}:{config.http.port}"
     finally:
         ray.shutdown()
+
+
+def _only_warnings(show: Callable[[str], None]) -> Callable[[str], None]:
+    return lambda line: show(line) if line == OPEN_TO_ALL else None
 
 
 def _start_ray(config: Config) -> None:

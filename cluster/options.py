@@ -40,16 +40,32 @@ def read_config(arguments: argparse.Namespace) -> "Config":
 def checked_config(arguments: argparse.Namespace) -> "Config":
     """``read_config``, with the files it names: a mistake in one is found before anything starts."""
     from outrider.costs.profiles import read_profile
+    from outrider.tenants.keys import check_against, read_keys
 
     config = read_config(arguments)
     for path in config.scheduling.cost_profiles:
         read_profile(path)
+    if config.auth.keys_file is not None and Path(config.auth.keys_file).exists():  # it may be elsewhere only
+        keys = read_keys(config.auth.keys_file)
+        classes, groups = [slo.name for slo in config.slo.classes], [group.name for group in config.drafters]
+        check_against(keys, classes, groups, config.auth.keys_file)
     return config
 
 
 def add_url_option(parser: argparse.ArgumentParser) -> None:
     """``--url``."""
     parser.add_argument("--url", default="http://127.0.0.1:8000", help="of the service (default: %(default)s)")
+
+
+def add_key_option(parser: argparse.ArgumentParser) -> None:
+    """``--api-key``; ``key_headers`` makes a request's headers of it."""
+    key = os.environ.get("OUTRIDER_API_KEY")
+    parser.add_argument("--api-key", metavar="KEY", default=key, help="of the service (default: $OUTRIDER_API_KEY)")
+
+
+def key_headers(key: str | None) -> dict[str, str]:
+    """As clients of OpenAI send it."""
+    return {} if key is None else {"authorization": f"Bearer {key}"}
 
 
 def add_output_options(parser: argparse.ArgumentParser, plots: str) -> None:

@@ -9,7 +9,6 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from ipaddress import ip_address
 from typing import Any
 
 import ray
@@ -21,6 +20,7 @@ from ray.util import list_named_actors
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.fleet import FLEET_NAME
+from actors.quotas import QUOTAS_NAME
 from actors.ray_errors import last_line
 from cluster.application import (
     APP_NAME,
@@ -71,7 +71,7 @@ def deploy(config: Config, address: str, show: Show) -> None:
             show(f"Note: a {claim}")
         updates = APP_NAME in serve.status().applications
         show("Serve: updating the application" if updates else "Serve: starting the application")
-        proxies = ProxyLocation.HeadOnly if _is_loopback(config.http.host) else ProxyLocation.EveryNode
+        proxies = ProxyLocation.HeadOnly if config.http.is_loopback else ProxyLocation.EveryNode
         bring_up(config, proxies, show)
         ready = await_drafters(config, config.drafter_count - len(absent))
         show(f"Drafters: {ready} of {config.drafter_count} ready")
@@ -152,7 +152,7 @@ def _check_versions(show: Show) -> None:
 
 def _end_actors(namespace: str, show: Show) -> None:
     """The fleet first: it would start its drafters again."""
-    for prefix in (FLEET_NAME, "drafter-"):
+    for prefix in (FLEET_NAME, "drafter-", QUOTAS_NAME):
         names = _named(namespace, prefix)
         for name in names:
             ray.kill(ray.get_actor(name, namespace=namespace), no_restart=True)
@@ -168,13 +168,6 @@ def _end_actors(namespace: str, show: Show) -> None:
 def _named(namespace: str, prefix: str) -> list[str]:
     actors: list[dict[str, str]] = list_named_actors(all_namespaces=True)
     return sorted(a["name"] for a in actors if a["namespace"] == namespace and a["name"].startswith(prefix))
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _url(config: Config) -> str:

@@ -5,6 +5,7 @@
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -24,22 +25,27 @@ from transformers import PreTrainedTokenizerBase
 
 from actors.fleet import FLEET_NAME
 from actors.messages import FleetStatus, ModelCard
+from actors.quotas import quotas_handle
 from actors.start import started
 from actors.waiting import within
 from outrider.contracts.errors import BusyError, FleetUnavailableError, GenerationFailedError
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
-from outrider.events import write_events
+from outrider.events import event, write_events
 from outrider.models.tokenizer import load_tokenizer
 from outrider.text.tokens import backend_of
+from serve_app.api.gate import OpenGate
 from serve_app.api.http.listener import Address, listen
 from serve_app.api.http.routes import make_api
 from serve_app.api.response_meter import ResponseMeter
 from serve_app.api.resumption import resumed
-from serve_app.api.service import ReadyReport, RequestLimits, ServiceSettings
+from serve_app.api.service import Gate, ReadyReport, RequestLimits, ServiceSettings
+from serve_app.key_gate import KeyGate
 from serve_app.metrics import Sink, in_prometheus, in_ray
 from serve_app.streams import CoordinatorStreams
 
 _READY_DEADLINE_S = 5.0
+
+log = logging.getLogger(__name__)
 
 
 class CoordinatorService:
@@ -51,6 +57,7 @@ class CoordinatorService:
         settings: ServiceSettings,
         limits: RequestLimits,
         tokenizer: PreTrainedTokenizerBase,
+        gate: Gate | None = None,
     ) -> None:
         self._coordinator = coordinator.options(_by_reference=False)
         self._streams = CoordinatorStreams(coordinator)
@@ -62,6 +69,7 @@ class CoordinatorService:
             time.monotonic,
             deadline_s=min(settings.first_chunk_deadline_s, settings.next_chunk_deadline_s),
         )
+        self.gate: Gate = OpenGate() if gate is None else gate
         self.settings = settings
         self.limits = limits
         self.tokenizer = tokenizer
@@ -124,6 +132,7 @@ class Ingress:
 
         Raises:
             ModelUnavailableError: no such target.
+            ConfigError: API keys cannot be read.
             TimeoutError: no coordinator came up in time.
             OSError: somebody else listens at the address.
         """
@@ -132,7 +141,13 @@ class Ingress:
             settings.start_deadline_s, coordinator.options(_by_reference=False).card.remote()
         )
         limits, tokenizer = await asyncio.to_thread(_load, settings, verifier)
-        self._service = CoordinatorService(coordinator, settings, limits, tokenizer)
+        gate = None
+        if settings.open_to_all:
+            event(log, "open_to_all", logging.WARNING, mend="set auth.keys_file, or http.host: 127.0.0.1")
+        if settings.auth is not None:
+            gate = await asyncio.to_thread(KeyGate, settings.auth, partial(quotas_handle, settings.namespace))
+            await gate.start()
+        self._service = CoordinatorService(coordinator, settings, limits, tokenizer, gate)
         self._listening = None if address is None else listen(make_api(self._service), address)
         started()
 
@@ -169,6 +184,8 @@ def _load(settings: ServiceSettings, verifier: ModelCard) -> tuple[RequestLimits
         slo_classes=settings.slo_classes,
         least_first_token_ms=settings.least_first_token_ms,
         judges=settings.judges,
+        protocols=settings.protocols,
+        drafters=settings.drafters,
         max_prompt_chars=context * max(map(len, backend.get_vocab())),  # more would fit only if most were dropped
     )
     return limits, tokenizer

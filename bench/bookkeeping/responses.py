@@ -22,7 +22,7 @@ _STEP_TOKENS = 1_000_000  # all prompts at once
 class _NoDrafters:
     """A fleet without any (``FleetPort``)."""
 
-    async def lease(self, generation: GenerationId, exclude: object) -> None:
+    async def lease(self, generation: GenerationId, exclude: object, groups: object) -> None:
         """None."""
 
     def release(self, generation: GenerationId) -> None:

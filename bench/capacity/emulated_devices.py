@@ -153,7 +153,12 @@ class EmulatedFleet:
         self._devices = devices
         self.faults: list[str] = []
 
-    async def lease(self, generation: GenerationId, exclude: frozenset[DrafterId]) -> DrafterPort | None:
+    async def lease(
+        self,
+        generation: GenerationId,
+        exclude: frozenset[DrafterId],
+        groups: frozenset[str] | None,  # noqa: ARG002 (there is one)
+    ) -> DrafterPort | None:
         """The device of the generation's user."""
         drafter = DrafterId(GROUP, user_of(generation))
         return None if drafter in exclude else DrafterPort(drafter, self._devices[drafter.index])

@@ -169,7 +169,7 @@ def configured(settings: RunSettings) -> Config:
     most = max(settings.users)
     return Config(
         model=ModelConfig(target=settings.target),
-        drafters=(DrafterGroupConfig(name=GROUP, count=most),),
+        drafters=(DrafterGroupConfig(name=GROUP, trust="trusted", count=most),),
         verifiers=VerifierConfig(
             prefill_chunk_tokens=_WHOLE_PROMPTS_TOKENS,
             max_batch_tokens=_WHOLE_PROMPTS_TOKENS,

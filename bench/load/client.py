@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ import httpx
 
 from bench.load.plan import LoadPlan, PlannedRequest
 from bench.load.report import COMPLETED, Answer, Event, Usage
+from cluster.options import key_headers
 from outrider.contracts.errors import OutriderError
 
 _MAX_DETAIL_CHARS = 300
@@ -22,7 +24,10 @@ class ServiceUnusableError(OutriderError):
 
 def open_client(url: str, timeout_s: float) -> httpx.AsyncClient:
     """As many connections as there are requests under way, so that none waits for another."""
-    return httpx.AsyncClient(base_url=url, timeout=timeout_s, limits=httpx.Limits(max_connections=None))
+    headers = key_headers(os.environ.get("OUTRIDER_API_KEY"))
+    return httpx.AsyncClient(
+        base_url=url, timeout=timeout_s, limits=httpx.Limits(max_connections=None), headers=headers
+    )
 
 
 async def served_model(client: httpx.AsyncClient) -> str:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from cluster.chat_stream import ChatError, ChatOptions, Message, Usage, ask, ask_model
-from cluster.options import add_url_option
+from cluster.options import add_key_option, add_url_option, key_headers
 from outrider.contracts.requests import TextSpan, TokenOrigin
 
 _STYLES = {
@@ -44,6 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Which service, what is asked, and how it is to answer."""
     parser.description = __doc__
     add_url_option(parser)
+    add_key_option(parser)
     add = parser.add_argument
     add("--model", help="name of the model (default: the one the service has)")
     add("--temperature", type=float, help="0 is greedy")
@@ -63,7 +64,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """One turn if a prompt is given, else a conversation."""
     url = arguments.url.rstrip("/")
-    with httpx.Client() as client:
+    with httpx.Client(headers=key_headers(arguments.api_key)) as client:
         given = {one.name: getattr(arguments, one.name) for one in fields(ChatOptions)}
         options = ChatOptions(**given | {"model": arguments.model or ask_model(client, url)})
         conversation = Chat(client, url, options, arguments.system, make_console())

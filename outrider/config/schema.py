@@ -6,7 +6,8 @@ strict: ``"8"`` is not an integer. What every field means to an operator stands 
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict, field, replace
+from ipaddress import ip_address
 from itertools import accumulate
 from operator import mul
 from pathlib import PurePath
@@ -48,6 +49,7 @@ Seconds = Annotated[float, Field(strict=True, gt=0, le=86_400)]
 Share = Annotated[float, Field(strict=True, ge=0, le=1_024)]  # of CPUs or GPUs; Ray counts in fractions
 Quantity = Annotated[float, Field(strict=True, gt=0, le=1_000_000)]
 Verification = Literal["lossless", "semantic"]
+Trust = Literal["trusted", "untrusted"]
 TokensPerSecond = Annotated[float, Field(strict=True, ge=0, le=100_000)]
 Milliseconds = Annotated[float, Field(strict=True, ge=0, le=60_000)]
 Probability = Annotated[float, Field(strict=True, ge=0, le=1)]
@@ -135,9 +137,14 @@ class RoundLogConfig:
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class DrafterGroupConfig:
-    """Drafters of one kind of device."""
+    """Drafters of one kind of device.
+
+    Attributes:
+        trust: whether an answer may hang on what they say of their drafts; None leaves it to where they run.
+    """
 
     name: Name
+    trust: Trust | None = None
     engine: Annotated[str, NameIn(DRAFTERS)] = "torch"
     model: Text = "smollm2-135m-drafter"
     dtype: DrafterDType = "auto"
@@ -158,6 +165,11 @@ class DrafterGroupConfig:
     def __post_init__(self) -> None:
         """Refuse a CUDA device without a GPU share: Ray would hide every GPU from the drafter."""
         _needs_gpu(self.device, self.num_gpus)
+
+    @property
+    def trusted(self) -> bool:
+        """Whether it is said to be: nobody is by default."""
+        return self.trust == "trusted"
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
@@ -346,6 +358,7 @@ class LimitsConfig:
     max_queued_generations: Number = 128
     max_output_tokens: PositiveNumber = 4096
     max_body_mib: Annotated[int, Field(strict=True, ge=1, le=1024)] = 4
+    body_deadline_s: Annotated[float, Field(strict=True, gt=0, le=60)] = 60.0
     drafter_deadline_s: Seconds = 5.0
     drafter_last_deadline_s: Seconds = 120.0
     drafter_open_deadline_s: Seconds = 30.0
@@ -372,11 +385,27 @@ class IngressConfig:
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
+class AuthConfig:
+    """Who may ask; ``outrider.tenants.keys`` has the file's form."""
+
+    keys_file: Text | None = None
+    reload_s: Annotated[float, Field(strict=True, gt=0, le=86_400)] = 5.0
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
 class HttpConfig:
     """Where the API listens."""
 
     host: Text = "127.0.0.1"
     port: Port = 8000
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches it."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
@@ -402,6 +431,7 @@ class Config:
     admission: AdmissionConfig = field(default_factory=AdmissionConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     ingress: IngressConfig = field(default_factory=IngressConfig)
+    auth: AuthConfig = field(default_factory=AuthConfig)
     http: HttpConfig = field(default_factory=HttpConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
 
@@ -420,6 +450,15 @@ class Config:
             if found_s >= longest_s:
                 needed = f"less than limits.first_chunk_deadline_s ({longest_s:g})"
                 raise ConfigError(f"admission.{name}", needed, found_s)
+
+    @property
+    def open_to_all(self) -> bool:
+        """Whether whoever reaches the port from elsewhere may ask for anything."""
+        return self.auth.keys_file is None and not self.http.is_loopback
+
+    def on_own_host(self) -> "Config":
+        """The same where every group runs on the service's own machine: trusted, unless it is said not to be."""
+        return replace(self, drafters=tuple(replace(group, trust=group.trust or "trusted") for group in self.drafters))
 
     @property
     def drafter_count(self) -> int:

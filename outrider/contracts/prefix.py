@@ -33,6 +33,7 @@ def common_prefix(ones: Sequence[int], others: Sequence[int]) -> int:
 def block_digest(parent: bytes, token_ids: Sequence[int]) -> bytes:
     """Identity of a full KV block: its tokens and everything before them (sha256, 32 bytes).
 
-    Blocks are shared between users, so equality must imply equal content.
+    Blocks are shared between users, so equality must imply equal content. The first block's ``parent`` is a salt: those
+    who have the same share blocks. It is empty, or has another length than a digest.
     """
     return hashlib.sha256(parent + array("q", token_ids).tobytes()).digest()

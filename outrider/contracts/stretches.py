@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from outrider.contracts.prefix import extend_prefix_hash
 from outrider.contracts.requests import SamplingParams
-from outrider.contracts.verifying import AcceptanceRule, Block, Verified, target_rule
+from outrider.contracts.verifying import OWN_CHOICE_RULES, AcceptanceRule, Block, Verified, target_rule
 
 
 def goes_on(block: Block, outcome: Verified) -> bool:
@@ -55,7 +55,7 @@ def accepted_by(block: Block, outcome: Verified) -> tuple[int, ...]:
 
 def may_be_late(rule: AcceptanceRule) -> bool:
     """Whether the output is the target's own whatever is drafted: then it does not matter when a draft comes."""
-    return rule in (AcceptanceRule.GREEDY, AcceptanceRule.SHARED_NOISE)
+    return rule in OWN_CHOICE_RULES
 
 
 def still_open(draft: tuple[int, ...], committed: tuple[int, ...]) -> tuple[int, ...]:

@@ -44,6 +44,7 @@ def target_rule(params: SamplingParams) -> AcceptanceRule:
 
 
 RATIO_RULES = frozenset({AcceptanceRule.RATIO, AcceptanceRule.RATIO_DISTINCT})
+OWN_CHOICE_RULES = frozenset({AcceptanceRule.GREEDY, AcceptanceRule.SHARED_NOISE})  # of the target, whatever is drafted
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +240,7 @@ class OpenGeneration:
     logprobs: int | None = None  # alternatives to report with each token (see TokenLogprobs); None reports nothing
     prompt_logprobs: bool = False  # of the prompt too, once; its KV is then computed, not taken from the cache
     tenant: str = ""  # whose earlier responses may be looked through; nobody's if empty
+    cache_salt: bytes = b""  # KV is shared among generations of the same salt
 
 
 @dataclass(frozen=True, slots=True)

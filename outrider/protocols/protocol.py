@@ -227,6 +227,10 @@ class DraftProtocol(ABC):
         """By which a request's blocks are verified."""
         return AcceptanceRule.GREEDY if params.greedy else AcceptanceRule.RATIO
 
+    def needs_trust(self, params: SamplingParams) -> bool:
+        """Whether what a device says, or draws, could change what a request is answered."""
+        return self.judged or not (params.greedy or self.reproducible)
+
     def deferral(self, terms: RoundTerms) -> Deferral | None:  # noqa: ARG002 (what others need)
         """What the verifier is to leave to the device after a rejection; None if it draws corrections itself.
 

@@ -1,13 +1,13 @@
 """The protocols by name. A new one needs its file and its line here."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
 from outrider.contracts.drafting import DraftPlan
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.exchanged import WireFormat
-from outrider.contracts.requests import ProtocolName
+from outrider.contracts.requests import ProtocolName, SamplingParams
 from outrider.protocols.dsd import Dsd
 from outrider.protocols.dssd import Dssd
 from outrider.protocols.dssd_candidates import DssdCandidates
@@ -67,6 +67,11 @@ def growing_protocols() -> tuple[ProtocolName, ...]:
 def judged_protocols() -> tuple[ProtocolName, ...]:
     """Those whose mismatches are judged."""
     return tuple(name for name, protocol in _PROTOCOLS.items() if protocol.judged)
+
+
+def harmless_protocols(protocols: Iterable[ProtocolName], params: SamplingParams) -> tuple[ProtocolName, ...]:
+    """Of these, those by which no device can change what a request is answered, in their order."""
+    return tuple(name for name in protocols if not _PROTOCOLS[name].needs_trust(params))
 
 
 def reproducible_protocols() -> tuple[ProtocolName, ...]:

@@ -12,7 +12,7 @@ from outrider.contracts.price import DraftPrice
 from outrider.contracts.requests import ChoiceReport, PlanEstimate, ProtocolName
 from outrider.contracts.stretches import may_be_late
 from outrider.contracts.verifying import RATIO_RULES, AcceptanceRule, Block, Verified, target_rule
-from outrider.protocols.registry import PROTOCOLS, UNJUDGED, reproducible_protocols
+from outrider.protocols.registry import PROTOCOLS, UNJUDGED, harmless_protocols, reproducible_protocols
 from outrider.rounds.blocks import Judging, tree_verdict
 from outrider.rounds.events import Turn
 from outrider.rounds.generation import Generation
@@ -133,7 +133,9 @@ class RoundChooser:
             self._acceptance = drafter.acceptance.generation(teaches=not generation.request.params.edited)
         view = drafter.view if drafter is not None and self.may_draft else None
         drafts = view is not None and (self._window is not None or turn.arm.drafts)
-        hidden_width = 0 if view is None else view.hidden_width
+        trusted = drafter is not None and drafter.trusted
+        hidden_width = view.hidden_width if view is not None and trusted else 0
+        protocols = self._protocols if hidden_width else self._unjudged
         if drafter is not None:
             self._judge = drafter.model
         self._situation = RoundSituation(
@@ -145,7 +147,7 @@ class RoundChooser:
             drafter=view,
             verifier=turn.verifier,
             acceptance=self._acceptance.view() if drafts and self._acceptance is not None else _NOTHING_KNOWN,
-            protocols=self._protocols if hidden_width else self._unjudged,
+            protocols=protocols if trusted else harmless_protocols(protocols, generation.request.params),
             window=self._window,
             expansion=self._expansion,
             rows=self._rows,

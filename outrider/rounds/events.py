@@ -27,11 +27,13 @@ class Drafter:
         model: its draft model.
         acceptance: how often drafters of that model are right.
         view: as the choice of a round sees it; None until its KV is up to date.
+        trusted: whether the answer may hang on what it says and draws.
     """
 
     model: str
     acceptance: AcceptanceBook
     view: DrafterView | None
+    trusted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,6 +93,7 @@ class Generation:
             logprobs=request.logprobs,
             prompt_logprobs=request.prompt_logprobs and self.stats.rounds == 0,
             tenant=request.tenant,
+            cache_salt=request.cache_salt,
         )
 
     @property

@@ -20,8 +20,8 @@ class Owed:
         self._generation, self._account, self._teller, self._wire = generation, account, teller, wire
 
     def may_draw(self, drafter: Drafter | None) -> bool:
-        """Whether its model is the one of whose residual the correction is."""
-        return drafter is not None and drafter.model == self._generation.correction.by
+        """Whether its model is the one of whose residual the correction is, and its word is taken for what it draws."""
+        return drafter is not None and drafter.trusted and drafter.model == self._generation.correction.by
 
     def is_binding(self, plan: DraftPlan) -> bool:
         """Whether what is drawn for a plan has to be used."""

@@ -12,10 +12,10 @@ from outrider.contracts.prefix import block_digest
 Holder = TypeVar("Holder", bound=Hashable)
 
 
-def leading_digests(token_ids: Sequence[int], block_tokens: int) -> list[bytes]:
-    """Digests of the full leading blocks, each standing for everything before it as well."""
+def leading_digests(token_ids: Sequence[int], block_tokens: int, salt: bytes = b"") -> list[bytes]:
+    """Digests of the full leading blocks, each standing for everything before it as well, and for the ``salt``."""
     digests: list[bytes] = []
-    parent = b""
+    parent = salt
     for end in range(block_tokens, len(token_ids) + 1, block_tokens):
         parent = block_digest(parent, token_ids[end - block_tokens : end])
         digests.append(parent)

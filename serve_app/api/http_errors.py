@@ -59,12 +59,32 @@ class UnknownModelError(FieldError):
     """The request names a model that is not served."""
 
 
+class KeyRefusedError(OutriderError):
+    """No API key, or one that nobody has."""
+
+
+class NotAllowedError(FieldError):
+    """There is what a field names, but not for this key."""
+
+
+class OverQuotaError(OutriderError):
+    """A key has nothing left for a request now; ``retry_after_s`` says when it should have."""
+
+    def __init__(self, message: str, retry_after_s: int) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(message)
+
+
 class MalformedBodyError(OutriderError):
     """The body is no JSON object."""
 
 
 class BodyTooLargeError(OutriderError):
     """The body has more bytes than are taken."""
+
+
+class BodyTooSlowError(OutriderError):
+    """The body did not come in the time it may take."""
 
 
 class MediaTypeError(OutriderError):
@@ -107,11 +127,15 @@ ERROR_KINDS: Mapping[type[BaseException], ErrorKind] = {
     UnsupportedFieldError: ErrorKind(400, _INVALID, "unsupported_parameter"),
     ContextTooLongError: ErrorKind(400, _INVALID, "context_length_exceeded"),
     MalformedBodyError: ErrorKind(400, _INVALID, "invalid_json"),
+    KeyRefusedError: ErrorKind(401, _INVALID, "invalid_api_key"),
+    NotAllowedError: ErrorKind(403, "permission_error", "not_allowed"),
     UnknownModelError: ErrorKind(404, _INVALID, "model_not_found"),
     UnknownPathError: ErrorKind(404, _INVALID, "unknown_url"),
     MethodError: ErrorKind(405, _INVALID, "method_not_allowed"),
+    BodyTooSlowError: ErrorKind(408, _INVALID, "request_timeout"),
     BodyTooLargeError: ErrorKind(413, _INVALID, "request_too_large"),
     MediaTypeError: ErrorKind(415, _INVALID, "unsupported_media_type"),
+    OverQuotaError: ErrorKind(429, "rate_limit_error", "rate_limit_exceeded", retry=True),
     NotAdmittedError: ErrorKind(429, "rate_limit_error", "busy", retry=True),
     BusyError: _BUSY,
     BackPressureError: _BUSY,
@@ -152,8 +176,10 @@ def answer_for(error: Exception) -> ErrorAnswer:
         "param": None if param is None else _shortened(str(param), _MAX_PARAM_CHARS),
         "code": kind.code,
     }
-    retry_after_s = error.retry_after_s if isinstance(error, NotAdmittedError) else _RETRY_AFTER_S
+    retry_after_s = error.retry_after_s if isinstance(error, NotAdmittedError | OverQuotaError) else _RETRY_AFTER_S
     headers = {"Retry-After": str(retry_after_s)} if kind.retry else {}
+    if kind.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
     return ErrorAnswer(kind.status, kind.code, {"error": content}, headers)
 
 

@@ -1,15 +1,18 @@
 """What the HTTP layer stands on: the contract of whatever makes the responses, and its settings."""
 
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from transformers import PreTrainedTokenizerBase
 
 from outrider.config.schema import Config
-from outrider.contracts.requests import GenerationChunk, GenerationRequest
+from outrider.contracts.requests import GenerationChunk, GenerationRequest, ProtocolName
 from outrider.contracts.slo import BEST_EFFORT, SloClass
 from outrider.models.folders import head_path
+from outrider.protocols.registry import PROTOCOLS
+from outrider.tenants.keys import MAX_CHOICES, Keys, Tenant
+from outrider.tenants.quotas import Asked, OverQuota
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,21 @@ class RequestLimits:
     slo_classes: tuple[SloClass, ...] = (BEST_EFFORT,)  # the first is that of requests that name none
     least_first_token_ms: float = 0.0  # in which a request may ask to be begun
     judges: bool = False  # whether there is a decision head, so that a response may be verified semantically
+    protocols: tuple[ProtocolName, ...] = tuple(PROTOCOLS)  # that a request may name
+    drafters: Mapping[str, bool] = field(default_factory=dict)  # groups that have any, and whether they are trusted
+    restricted: bool = False  # whether there may be other groups, which are not to see the prompt
+    max_choices: int = MAX_CHOICES  # of one request
+    tenant: str = ""  # whose key it has; "": nobody's
+
+
+@dataclass(frozen=True, slots=True)
+class AuthSettings:
+    """Where API keys are, and what they may name."""
+
+    keys_file: str
+    reload_s: float
+    classes: tuple[str, ...]
+    groups: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +55,7 @@ class ServiceSettings:
     k_max: int
     max_requests: int = 1256  # at a time in one ingress, beside what is only read; more are refused at once
     max_body_bytes: int = 4 * 2**20
+    body_deadline_s: float = 60.0  # from the end of a request's head
     start_deadline_s: float = 300.0
     first_chunk_deadline_s: float = 400.0
     next_chunk_deadline_s: float = 400.0
@@ -45,6 +64,10 @@ class ServiceSettings:
     max_failures: int = 100  # of a response in a row, without a chunk between them
     judges: bool = False  # as of ``RequestLimits``
     least_first_token_ms: float = 0.0  # likewise
+    protocols: tuple[ProtocolName, ...] = tuple(PROTOCOLS)
+    drafters: Mapping[str, bool] = field(default_factory=dict)
+    auth: AuthSettings | None = None  # None: everybody may ask
+    open_to_all: bool = False  # whether everybody may who is not on this machine
 
     @classmethod
     def from_config(cls, config: Config) -> "ServiceSettings":
@@ -55,6 +78,7 @@ class ServiceSettings:
             max_output_tokens=config.limits.max_output_tokens,
             k_max=config.speculation.k_max,
             max_body_bytes=config.limits.max_body_mib * 2**20,
+            body_deadline_s=config.limits.body_deadline_s,
             start_deadline_s=config.limits.verifier_start_deadline_s + config.limits.verifier_deadline_s,
             first_chunk_deadline_s=config.limits.first_chunk_deadline_s,
             next_chunk_deadline_s=config.limits.next_chunk_deadline_s,
@@ -62,10 +86,26 @@ class ServiceSettings:
             slo_classes=config.slo.slo_classes,
             least_first_token_ms=config.slo.least_first_token_ms,
             judges=any(
-                group.count and head_path(group.head, config.model.target, group.model) is not None
+                group.count and group.trusted and head_path(group.head, config.model.target, group.model) is not None
                 for group in config.drafters
             ),
+            protocols=config.speculation.protocols,
+            drafters={group.name: group.trusted for group in config.drafters if group.count},
+            auth=auth_settings(config),
+            open_to_all=config.open_to_all,
         )
+
+
+def auth_settings(config: Config) -> AuthSettings | None:
+    """What a configuration says of keys; None: there are none."""
+    if config.auth.keys_file is None:
+        return None
+    return AuthSettings(
+        config.auth.keys_file,
+        config.auth.reload_s,
+        classes=tuple(slo.name for slo in config.slo.classes),
+        groups=tuple(group.name for group in config.drafters),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +116,38 @@ class ReadyReport:
     detail: dict[str, object]
 
 
+class Pass(Protocol):
+    """A request that was let in."""
+
+    def settle(self, tokens: int) -> None:
+        """It is over, and took so many tokens of prompts and responses."""
+        ...
+
+
+class Gate(Protocol):
+    """Before an ingress."""
+
+    @property
+    def keys(self) -> Keys | None:
+        """Whoever has one may ask; None: everybody."""
+        ...
+
+    async def ask(self, tenant: Tenant, asked: Asked) -> Pass | OverQuota:
+        """Let a request in, or say why not."""
+        ...
+
+
 class Service(Protocol):
     """What the HTTP layer needs: the contract of a coordinator, and the facts about the model."""
 
     settings: ServiceSettings
     limits: RequestLimits
     tokenizer: PreTrainedTokenizerBase  # the target's
+
+    @property
+    def gate(self) -> Gate:
+        """Who may ask, and how much."""
+        ...
 
     def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
         """Make a response; closing the generator cancels it."""

@@ -1,7 +1,7 @@
 """What a coordinator knows of the drafters it works with: their links, their speed, how often they are right.
 
 One entry per drafter, shared by all generations that lease it; acceptance is kept per draft model, as drafters of one
-model are alike.
+model are alike. Of untrusted groups it is kept per group: what a liar is right in tells of nobody else.
 """
 
 from collections.abc import Mapping
@@ -55,6 +55,7 @@ class DrafterBook:
         heads: Mapping[str, Head] | None = None,
         stopping: Mapping[str, GroupStopping] | None = None,
         logging: frozenset[str] = frozenset(),
+        trusted: frozenset[str] = frozenset(),
     ) -> None:
         """Begin with nothing measured.
 
@@ -63,27 +64,30 @@ class DrafterBook:
             heads: who judges a model's mismatches.
             stopping: how the devices of each group stop; others never do.
             logging: groups whose devices log what became of their drafts.
+            trusted: groups on whose word an answer may hang.
         """
+        self.trusted = trusted
         self._models, self._heads, self._stopping, self._logging = models, heads or {}, stopping or {}, logging
         self._records: dict[DrafterId, DrafterRecord] = {}
-        self._acceptance: dict[str, AcceptanceBook] = {}
+        self._acceptance: dict[tuple[str, str], AcceptanceBook] = {}  # by model, and group if that is not trusted
 
     def record(self, drafter: DrafterId) -> DrafterRecord:
         """Of one drafter."""
         return self._records.setdefault(drafter, DrafterRecord())
 
     def acceptance(self, drafter: DrafterId) -> AcceptanceBook:
-        """Of all drafters with this one's model."""
-        model = self.model(drafter)
-        if model not in self._acceptance:
-            head = self._heads.get(model)
+        """Of all trusted drafters with this one's model, or of its group if that is not."""
+        model, trusted = self.model(drafter), self.is_trusted(drafter)
+        kept = model, "" if trusted else drafter.group
+        if kept not in self._acceptance:
+            head = self._heads.get(model) if trusted else None
             drift = None if head is None else RejectionDrift(head.info.rejection_low, head.info.rejection_high)
-            self._acceptance[model] = AcceptanceBook(drift)
-        return self._acceptance[model]
+            self._acceptance[kept] = AcceptanceBook(drift)
+        return self._acceptance[kept]
 
     def hidden_width(self, drafter: DrafterId) -> int:
-        """Numbers in a hidden state of a drafter's model, if somebody judges them; else 0."""
-        head = self._heads.get(self.model(drafter))
+        """Numbers in a hidden state of a drafter's model, if somebody judges them and it is trusted; else 0."""
+        head = self._heads.get(self.model(drafter)) if self.is_trusted(drafter) else None
         return 0 if head is None else head.decisions.drafter_width
 
     def view(self, drafter: DrafterId, now_s: float) -> DrafterView:
@@ -98,10 +102,14 @@ class DrafterBook:
             return view
         return replace(view, hidden_width=self.hidden_width(drafter))
 
+    def is_trusted(self, drafter: DrafterId) -> bool:
+        """Whether an answer may hang on what a drafter says."""
+        return drafter.group in self.trusted
+
     @property
     def drifts(self) -> dict[str, RejectionDrift]:
         """Of each draft model whose mismatches are judged."""
-        return {model: book.drift for model, book in self._acceptance.items() if book.drift is not None}
+        return {model: book.drift for (model, _), book in self._acceptance.items() if book.drift is not None}
 
     def model(self, drafter: DrafterId) -> str:
         """Name of a drafter's model."""

@@ -31,7 +31,7 @@ from outrider.contracts.verifying import Resolution
 from outrider.events import event
 from outrider.link.latency import down_s
 from outrider.link.state import LinkSample, ProbeRequest
-from outrider.protocols.registry import NO_TOKENS
+from outrider.protocols.registry import NO_TOKENS, harmless_protocols
 from outrider.rounds.events import Answered, AskAgain, AskDrafter, Drafter, Exchange
 from outrider.rounds.generation import Generation
 from outrider.rounds.rules import LINK_PATIENCE
@@ -60,8 +60,10 @@ class DrafterPort:
 class FleetPort(Protocol):
     """The fleet, as a coordinator sees it. Calls have their own deadlines."""
 
-    async def lease(self, generation: GenerationId, exclude: frozenset[DrafterId]) -> DrafterPort | None:
-        """Lease a drafter; None if there is none now, or the fleet does not answer."""
+    async def lease(
+        self, generation: GenerationId, exclude: frozenset[DrafterId], groups: frozenset[str] | None
+    ) -> DrafterPort | None:
+        """Lease a drafter, of these groups if any are named; None if there is none now, or no answer of the fleet."""
         ...
 
     def release(self, generation: GenerationId) -> None:
@@ -135,7 +137,7 @@ class DrafterLink:
             return None
         book, drafter = self._book, self._port.drafter
         view = book.view(drafter, self._clock()) if self.ready else None
-        return Drafter(book.model(drafter), book.acceptance(drafter), view)
+        return Drafter(book.model(drafter), book.acceptance(drafter), view, book.is_trusted(drafter))
 
     def start(self) -> None:
         """Begin to get a drafter ready, in the background."""
@@ -335,7 +337,8 @@ class DrafterLink:
     async def _acquire(self) -> None:
         """Lease, open and prefill a drafter, and try others, until one is ready."""
         while True:
-            port = await self._fleet.lease(self._generation.name, self._excluded | self._too_small)
+            groups = self._groups()
+            port = await self._fleet.lease(self._generation.name, self._excluded | self._too_small, groups)
             if port is None:
                 # A drafter that failed once may have been restarted by now.
                 self._excluded = frozenset()
@@ -353,6 +356,19 @@ class DrafterLink:
                 self._is_ready.set()
                 event(log, "drafter_leased", **self._named(port))
                 return
+
+    def _groups(self) -> frozenset[str] | None:
+        """Of which a drafter may be: who may see the prompt, and where the answer would hang on its word is trusted.
+
+        None: of any.
+        """
+        request, book = self._generation.request, self._book
+        allowed = None if request.drafters is None else frozenset(request.drafters)
+        named = request.protocol
+        needs_trust = named is not None and not harmless_protocols((named,), request.params)
+        if not needs_trust and self._generation.correction_by is None:
+            return allowed
+        return book.trusted if allowed is None else allowed & book.trusted
 
     async def _prepare(self, port: DrafterPort) -> None:
         settings, generation = self._settings, self._generation

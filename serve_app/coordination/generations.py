@@ -3,6 +3,7 @@
 Knows neither Serve nor how verifier and fleet are reached: the coordinator hands them in.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -81,7 +82,7 @@ class Generations:
         """Begin with none; ``stats`` are told of rounds and batches, ``clock`` is monotonic, in seconds."""
         self._limits = limits = settings.limits
         self._target, self.machine = target, target.card.machine
-        # A look at the whole vocabulary, on the loop that makes all rounds: once for each set of stop strings.
+        # A look at the whole vocabulary, in a thread: once for each set of stop strings.
         self._stop_ids = lru_cache(_KEPT_STOPS)(partial(tokens_that_stop, target.texts))
         self._stats = stats
         self._clock = clock
@@ -89,7 +90,8 @@ class Generations:
         self._load = PresentLoad()
         self.regime = Regime(settings.drafting.arms, RegimeSettings(), clock())
         drafting = settings.drafting
-        self._book = DrafterBook(drafting.models, drafting.heads, drafting.stopping, drafting.logging)
+        drafting = settings.drafting
+        self._book = DrafterBook(drafting.models, drafting.heads, drafting.stopping, drafting.logging, drafting.trusted)
         self._usage: KvUsage | None = None  # of the verifier's memory, as it last told
         self._measured = MeasuredRounds()
         estimator = cost_estimator(settings.profiles, target.card.machine)
@@ -132,10 +134,12 @@ class Generations:
         """
         credit = credit or endless()
         asked_at_s = self._clock()  # waiting for a place counts against a resumed response's promise
+        looks = request.stop and not request.min_tokens
+        stop_ids = await asyncio.to_thread(self._stop_ids, request.stop) if looks else ()
         async with self._admitting.place(request, credit) as place:
             granted = replace(request, slo=place.slo)
             since_s = asked_at_s if request.ledger is not None else self._clock()
-            loop = self._round_loop(granted, since_s, lambda chunk: put(place.told(chunk)), credit)
+            loop = self._round_loop(granted, stop_ids, since_s, lambda chunk: put(place.told(chunk)), credit)
             await loop.run()
 
     def _verifier_now(self) -> VerifierNow:
@@ -177,13 +181,13 @@ class Generations:
     def _round_loop(
         self,
         request: GenerationRequest,
+        stop_ids: tuple[int, ...],
         asked_at_s: float,
         put: Callable[[GenerationChunk], None],
         credit: Credit,
     ) -> RoundLoop:
         card = self._target.card
         generation = Generation(request, eos_token_ids=card.eos_token_ids, max_context_tokens=card.max_context_tokens)
-        stop_ids = () if request.min_tokens else self._stop_ids(request.stop)
         text = IncrementalText(self._target.tokenizer, request.stop, request.output_ids, request.min_tokens)
         rounds = RoundMachine(generation, text, self._rules, asked_at_s)
         return RoundLoop(rounds, DrafterLink(generation, self._links, stop_ids), self._services, put, credit)

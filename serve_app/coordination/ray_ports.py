@@ -175,12 +175,14 @@ class RayFleet:
             return None
         return status
 
-    async def lease(self, generation: GenerationId, exclude: frozenset[DrafterId]) -> DrafterPort | None:
+    async def lease(
+        self, generation: GenerationId, exclude: frozenset[DrafterId], groups: frozenset[str] | None
+    ) -> DrafterPort | None:
         """Ask the fleet; what is asked for counts as held, so that no heartbeat ends it meanwhile."""
         self._held[generation] = None
         try:
             lease: tuple[DrafterId, ActorHandle[Any]] | None = await within(
-                _FLEET_DEADLINE_S, self._handle.lease.remote(generation, exclude, self._owner)
+                _FLEET_DEADLINE_S, self._handle.lease.remote(generation, exclude, self._owner, groups)
             )
         except (TimeoutError, RayError) as error:
             self._held.pop(generation, None)

@@ -118,4 +118,4 @@ def _digests(request: PendingRequest | None) -> list[bytes] | None:
     first = request.args[0] if request is not None and request.args else None
     if not isinstance(first, GenerationRequest):
         return None
-    return leading_digests((*first.prompt_ids, *first.output_ids), _BLOCK_TOKENS)
+    return leading_digests((*first.prompt_ids, *first.output_ids), _BLOCK_TOKENS, first.cache_salt)

@@ -44,6 +44,7 @@ class DraftingSettings:
         heads: who judges mismatches, by draft model.
         stopping: how the devices of each drafter group stop.
         logging: groups whose devices log their rounds.
+        trusted: groups on whose word an answer may hang.
     """
 
     speculation: SpeculationConfig
@@ -53,6 +54,7 @@ class DraftingSettings:
     heads: Mapping[str, Head] = field(default_factory=dict)
     stopping: Mapping[str, GroupStopping] = field(default_factory=dict)
     logging: frozenset[str] = frozenset()
+    trusted: frozenset[str] = frozenset()
 
     def choices(self, vocab_size: int) -> Speculation:
         """What there is to choose from; a fixed policy has one protocol, the first."""
@@ -171,6 +173,7 @@ def generations_settings(
                 for group in config.drafters
             },
             logging=frozenset(group.name for group in config.drafters if group.round_log is not None),
+            trusted=frozenset(group.name for group in config.drafters if group.trusted),
         ),
         profiles=tuple(profiles),
         admission=admission_rules(config),

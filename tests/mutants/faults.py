@@ -32,8 +32,28 @@ PREDICTOR_FIT = ("tests/unit/training/predictor/test_mlp.py",)
 KV_STORE = ("tests/unit/engines/kv/test_blocks.py",)
 RESIDENCY = ("tests/unit/scheduling/test_residency.py",)
 ADMISSION = ("tests/unit/admission",)
+UNTRUSTED = ("tests/unit/serve_app/coordination/test_untrusted_drafters.py",)
+QUOTAS = ("tests/unit/tenants/test_quotas.py",)
 
 FAULTS = (
+    Fault(
+        "an untrusted device's word is taken for what it drafted from",
+        "protocols=protocols if trusted else harmless_protocols(protocols, generation.request.params),",
+        "protocols=protocols,",
+        UNTRUSTED,
+    ),
+    Fault(
+        "KV is shared whatever its salt",
+        "self._lost, parent = [], self._salt",
+        'self._lost, parent = [], b""',
+        KV_STORE,
+    ),
+    Fault(
+        "what an answer did not use stays charged",
+        "bucket.give_back(asked.tokens - tokens)",
+        "bucket.give_back(0)",
+        QUOTAS,
+    ),
     Fault(
         "whoever is due first makes room",
         "return holder.due_at_s, -holder.last_used",

@@ -97,7 +97,7 @@ class TorchDrafter:
                 f"needs {length + 1} positions, found a drafter limit of {self.max_context_tokens} (draft "
                 "model context and KV budget); raise the drafter group's KV budget"
             )
-        kv = self._store.open(request.generation)
+        kv = self._store.open(request.generation, request.cache_salt)
         self._generations[request.generation] = DraftedGeneration(
             request, terms, kv, self._vocab_size, self._recalibration.copy()
         )

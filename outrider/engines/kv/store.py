@@ -32,8 +32,12 @@ class SequenceKv:
         lost_until: positions before this one were computed once, and then evicted.
     """
 
-    def __init__(self, pool: BlockPool, block_tokens: int, order: int) -> None:
-        """Hold nothing yet. ``order`` is the rank of opening, ``block_tokens`` the positions per block."""
+    def __init__(self, pool: BlockPool, block_tokens: int, order: int, salt: bytes = b"") -> None:
+        """Hold nothing yet. ``order`` is the rank of opening, ``block_tokens`` the positions per block.
+
+        Blocks are shared among sequences of the same ``salt``.
+        """
+        self._salt = salt
         self._pool = pool
         self._block_tokens = block_tokens
         self._digests: list[bytes] = []  # of the leading full blocks of the committed sequence
@@ -56,7 +60,7 @@ class SequenceKv:
             Positions that need no computing and were not there before.
         """
         if not self.blocks:
-            self._lost, parent = [], b""
+            self._lost, parent = [], self._salt
             for start in range(0, len(token_ids) - self._block_tokens, self._block_tokens):
                 parent = block_digest(parent, token_ids[start : start + self._block_tokens])
                 if not self._pool.has(parent):
@@ -116,7 +120,7 @@ class SequenceKv:
         """
         for index in range(len(self._digests), length // self._block_tokens):
             start = index * self._block_tokens
-            parent = self._digests[-1] if self._digests else b""
+            parent = self._digests[-1] if self._digests else self._salt
             self._digests.append(block_digest(parent, token_ids[start : start + self._block_tokens]))
             del self._lost[:1]
             self._pool.publish(self.blocks[index], self._digests[-1])
@@ -211,11 +215,11 @@ class KvStore:
         """Positions one sequence could hold if it were alone."""
         return self._pool.total * self.block_tokens
 
-    def open(self, generation: GenerationId) -> SequenceKv:
-        """Start an empty sequence; one of the same name is dropped first."""
+    def open(self, generation: GenerationId, salt: bytes = b"") -> SequenceKv:
+        """Start an empty sequence; one of the same name is dropped first. Of one ``salt`` alone it shares blocks."""
         self.close(generation, keep_cache=True)
         self._opened += 1
-        sequence = SequenceKv(self._pool, self.block_tokens, self._opened)
+        sequence = SequenceKv(self._pool, self.block_tokens, self._opened, salt)
         self._sequences[generation] = sequence
         return sequence
 

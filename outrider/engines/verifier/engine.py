@@ -103,7 +103,7 @@ class PagedVerifier:
             params=request.params,
             token_ids=token_ids,
             prefix_hash=extend_prefix_hash(EMPTY_PREFIX_HASH, token_ids),
-            kv=self._store.open(request.generation),
+            kv=self._store.open(request.generation, request.cache_salt),
             counts=TokenCounts(self._vocab_size, request.prompt_ids, request.output_ids)
             if request.params.penalised
             else None,

@@ -8,6 +8,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
+from functools import partial
 
 from fastapi.responses import JSONResponse, Response
 from pydantic import TypeAdapter
@@ -20,10 +21,11 @@ from serve_app.api.http.record import RequestRecord
 from serve_app.api.openai.choice_reader import ChoiceReader, Delta, whole
 from serve_app.api.openai.choices import Choice
 from serve_app.api.openai.responses import ResponseForm, usage_of
-from serve_app.api.service import Service
+from serve_app.api.service import Pass, Service
 
 _EVENT_STREAM_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_MANY_TOKENS = 256  # log-probabilities of so many are written in a thread: a prompt's come all at once
 _encode_text = TypeAdapter(dict[str, object]).dump_json
 _Chunks = AsyncIterator[tuple[int, GenerationChunk]]  # of all choices, each with its choice's index
 
@@ -35,8 +37,10 @@ class GenerationResponse(Response):
     its own, after which the stream ends without ``[DONE]``. Any choice's error is the response's.
     """
 
-    def __init__(self, service: Service, choices: Sequence[Choice], form: ResponseForm) -> None:
+    def __init__(self, service: Service, choices: Sequence[Choice], form: ResponseForm, passed: Pass) -> None:
+        """``passed`` is settled when the response has ended, however it does."""
         super().__init__()
+        self._passed = passed
         self._service = service
         self._readers = [ChoiceReader(choice, form.table) for choice in choices]
         self._form = form
@@ -56,7 +60,9 @@ class GenerationResponse(Response):
             left.cancel()
             work.cancel()
             await asyncio.gather(work, left, return_exceptions=True)
-            record.facts |= self._facts()
+            facts = self._facts()
+            record.facts |= facts
+            self._passed.settle(int(str(facts["prompt_tokens"])) + int(str(facts["completion_tokens"])))
 
     async def _make(self, scope: Scope, receive: Receive, send: Send) -> None:
         generations = [self._service.generate(reader.choice.request) for reader in self._readers]
@@ -65,14 +71,20 @@ class GenerationResponse(Response):
             if self._form.body.stream:
                 await self._send_events(chunks, send, scope["state"]["record"])
             else:
-                await JSONResponse(await self._document(chunks))(scope, receive, send)
+                await (await self._document(chunks))(scope, receive, send)
 
-    async def _document(self, chunks: _Chunks) -> dict[str, object]:
+    async def _document(self, chunks: _Chunks) -> Response:
         deltas: list[list[Delta]] = [[] for _ in self._readers]
         async for index, chunk in chunks:  # to its end, so that no generator is cancelled that has said all
-            deltas[index] += self._readers[index].read(chunk)
+            read = self._readers[index].read
+            deltas[index] += read(chunk) if _is_short(chunk) else await asyncio.to_thread(read, chunk)
         choices = list(zip(map(whole, deltas), self._reasons(), strict=True))
-        return self._form.whole(choices, usage_of(self._readers))
+        make = partial(self._whole, choices, usage_of(self._readers))
+        many = sum(len(delta.tokens) for delta, _ in choices) >= _MANY_TOKENS
+        return await asyncio.to_thread(make) if many else make()
+
+    def _whole(self, choices: list[tuple[Delta, FinishReason]], usage: dict[str, object]) -> Response:
+        return JSONResponse(self._form.whole(choices, usage))
 
     async def _send_events(self, chunks: _Chunks, send: Send, record: RequestRecord) -> None:
         started = False
@@ -104,8 +116,10 @@ class GenerationResponse(Response):
             if form.chat and index not in opened:
                 yield form.role_event(index)
             opened.add(index)
-            for delta in reader.read(chunk):
-                yield form.delta_event(index, delta)
+            read = reader.read(chunk) if _is_short(chunk) else await asyncio.to_thread(reader.read, chunk)
+            for delta in read:
+                few, event = len(delta.tokens) < _MANY_TOKENS, form.delta_event
+                yield event(index, delta) if few else await asyncio.to_thread(event, index, delta)
             if reader.finish_reason is not None:
                 yield form.last_event(index, reader.finish_reason)
 
@@ -130,7 +144,8 @@ class GenerationResponse(Response):
 
 
 async def _send_event(send: Send, content: dict[str, object]) -> None:
-    await send({"type": "http.response.body", "body": b"data: %b\n\n" % _written(content), "more_body": True})
+    data = await asyncio.to_thread(_written, content) if _is_long(content) else _written(content)
+    await send({"type": "http.response.body", "body": b"data: %b\n\n" % data, "more_body": True})
 
 
 def _written(content: dict[str, object]) -> bytes:
@@ -140,6 +155,19 @@ def _written(content: dict[str, object]) -> bytes:
     writes 1e-05 as 1e-5.
     """
     return _encode_text(content) if _is_text(content) else _encode(content).encode()
+
+
+def _is_short(chunk: GenerationChunk) -> bool:
+    """Whether it has no long prompt's log-probabilities."""
+    return len(chunk.prompt_logprobs) < _MANY_TOKENS
+
+
+def _is_long(content: dict[str, object]) -> bool:
+    """Whether an event has the log-probabilities of many tokens."""
+    match content:
+        case {"choices": [{"logprobs": {**lists}}]}:
+            return any(isinstance(each, list) and len(each) >= _MANY_TOKENS for each in lists.values())
+    return False
 
 
 def _is_text(content: dict[str, object]) -> bool:

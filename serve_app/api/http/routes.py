@@ -11,11 +11,13 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
 from outrider.text.tokens import TokenTable, backend_of
+from serve_app.api.gate import check_allowed, let_in, limits_of, tenant_of
 from serve_app.api.http.bounded import Bounded
 from serve_app.api.http.edge import Edge, error_response
 from serve_app.api.http.response import GenerationResponse
 from serve_app.api.http_errors import (
     BodyTooLargeError,
+    BodyTooSlowError,
     MediaTypeError,
     MethodError,
     UnknownModelError,
@@ -27,7 +29,7 @@ from serve_app.api.openai.choices import to_choices
 from serve_app.api.openai.parsing import parse_body
 from serve_app.api.openai.prompts import read_prompts
 from serve_app.api.openai.responses import ResponseForm, model_card
-from serve_app.api.service import Service
+from serve_app.api.service import Service, ServiceSettings
 
 _READ = ["GET", "HEAD"]
 
@@ -90,11 +92,13 @@ def _reads(service: Service) -> APIRouter:
         return Response(service.metrics(), headers={"content-type": CONTENT_TYPE_LATEST})
 
     @api.api_route("/v1/models", methods=_READ)
-    async def models() -> Response:
+    async def models(request: Request) -> Response:
+        tenant_of(service.gate, request.headers)
         return JSONResponse({"object": "list", "data": [card]})
 
     @api.api_route("/v1/models/{model:path}", methods=_READ)
-    async def model(model: str) -> Response:
+    async def model(request: Request, model: str) -> Response:
+        tenant_of(service.gate, request.headers)
         if model != card["id"]:
             raise UnknownModelError("model", f"model needs one of: {card['id']}; found {model!r}")
         return JSONResponse(card)
@@ -106,30 +110,41 @@ async def _respond(
     service: Service, table: TokenTable, request: Request, kind: type[CompletionBody | ChatBody]
 ) -> Response:
     """Read and check a request; the response it returns makes the generations when it is sent."""
-    content = await _read_json_body(request, service.settings.max_body_bytes)
-    body = parse_body(content, kind, service.limits)
-    prompts = await asyncio.to_thread(read_prompts, body, service.tokenizer, service.limits)
+    tenant = tenant_of(service.gate, request.headers)
+    if tenant is not None:
+        request.state.record.facts["key"] = tenant.name
+    limits = limits_of(tenant, service.limits)
+    content = await _read_json_body(request, service.settings)
+    body = parse_body(content, kind, limits)
+    check_allowed(body.outrider, tenant, limits, service.limits)
+    prompts = await asyncio.to_thread(read_prompts, body, service.tokenizer, limits)
     name = f"{'chatcmpl' if isinstance(body, ChatBody) else 'cmpl'}-{uuid.uuid4().hex}"
     choices = to_choices(
         body,
         prompts,
-        service.limits,
+        limits,
         name=name,
         request_id=request.state.record.request_id,
         default_seed=secrets.randbits(64),
         headers=request.headers,
     )
-    form = ResponseForm(name, service.limits.model_name, int(time.time()), table, body)
-    return GenerationResponse(service, choices, form)
+    form = ResponseForm(name, limits.model_name, int(time.time()), table, body)
+    prompt_tokens = sum(len(prompt.token_ids) for prompt in prompts)
+    passed = await let_in(service.gate, tenant, [choice.request for choice in choices], prompt_tokens)
+    return GenerationResponse(service, choices, form, passed)
 
 
-async def _read_json_body(request: Request, max_bytes: int) -> bytes:
+async def _read_json_body(request: Request, settings: ServiceSettings) -> bytes:
     media_type = request.headers.get("content-type", "")
     if media_type.partition(";")[0].strip().lower() != "application/json":
         raise MediaTypeError(f"needs Content-Type: application/json, found {media_type or 'none'}")
-    content = bytearray()
-    async for part in request.stream():
-        content += part
-        if len(content) > max_bytes:
-            raise BodyTooLargeError(f"needs a body of at most {max_bytes} bytes, found more; shorten the prompt")
+    content, most, deadline_s = bytearray(), settings.max_body_bytes, settings.body_deadline_s
+    try:
+        async with asyncio.timeout(deadline_s):
+            async for part in request.stream():
+                content += part
+                if len(content) > most:
+                    raise BodyTooLargeError(f"needs a body of at most {most} bytes, found more; shorten the prompt")
+    except TimeoutError:
+        raise BodyTooSlowError(f"needs the body within {deadline_s:g} s, found {len(content)} bytes then") from None
     return bytes(content)

@@ -9,6 +9,8 @@ from outrider.contracts.requests import MAX_LOOKUP_TOKENS, SAMPLING_RANGES, Samp
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARS = 1024
 MAX_N = 16
+MAX_SALT_CHARS = 1024
+MAX_LOGIT_BIAS = 1024
 MAX_TOP_LOGPROBS = 20  # OpenAI's
 LOOKUP_NEEDED = f"true, false or an integer in 0..{MAX_LOOKUP_TOKENS}"
 
@@ -36,6 +38,7 @@ class OutriderOptions(BaseModel):
         slo_class: several in order of preference: a later one is taken where there is no room for those before it.
         expansion: fixes the shape of token trees, children per node by depth, ``window`` numbers.
         rows: or their number of nodes: they grow where the drafter is sure, ``window`` deep at most.
+        drafters: groups of devices that may be given the prompt, to draft for it; an empty list: none.
     """
 
     model_config = _STRICT
@@ -48,6 +51,7 @@ class OutriderOptions(BaseModel):
     verification: Literal["lossless", "semantic"] | None = (
         None  # whether mismatches may be judged; else as the class has it
     )
+    drafters: Annotated[list[str], Field(fail_fast=True, max_length=64)] | None = None
     explain: bool = False  # whether ``usage`` is to tell why each round was made as it was
     spans: bool = False  # whether to tell of each piece of text who proposed it
 
@@ -102,6 +106,7 @@ class GenerationBody(SampledBody):
     ignore_eos: bool = False
     user: str | None = None  # who asks; of no meaning to what a response says
     safety_identifier: str | None = None  # the same, newer
+    cache_salt: Annotated[str, Field(min_length=1, max_length=MAX_SALT_CHARS)] | None = None  # vLLM's
     outrider: OutriderOptions = OutriderOptions()
 
 

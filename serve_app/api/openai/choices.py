@@ -21,14 +21,14 @@ from outrider.contracts.requests import (
     SamplingParams,
 )
 from outrider.protocols.registry import (
-    PROTOCOLS,
     growing_protocols,
+    harmless_protocols,
     judged_protocols,
     reproducible_protocols,
     tree_protocols,
 )
 from serve_app.api.http_errors import PromptTooLongError
-from serve_app.api.openai.bodies import LOOKUP_NEEDED, ChatBody, CompletionBody
+from serve_app.api.openai.bodies import LOOKUP_NEEDED, MAX_LOGIT_BIAS, ChatBody, CompletionBody
 from serve_app.api.openai.promises import Promises, read_promises
 from serve_app.api.openai.prompts import Prompt
 from serve_app.api.service import RequestLimits
@@ -103,6 +103,7 @@ def _request(
 ) -> GenerationRequest:
     """What all choices of a prompt have in common."""
     slo, *lower = promises.classes
+    drafters = _drafters(body, limits)
     semantic = _semantic(body, params, limits, by_class=slo.semantic)
     return GenerationRequest(
         generation="",
@@ -114,12 +115,14 @@ def _request(
         ignore_eos=body.ignore_eos,
         logprobs=body.alternatives,
         window=_window(body, limits),
-        protocol=_protocol(body, params, semantic=semantic),
+        protocol=_protocol(body, params, limits, drafters, semantic=semantic),
+        drafters=drafters,
         semantic=semantic,
         expansion=_expansion(body, limits),
         rows=_rows(body, limits),
         lookup=_lookup(body),
-        tenant=_tenant(body),
+        tenant=_tenant(body, limits),
+        cache_salt=_cache_salt(body, limits),
         reproducible=body.seed is not None,
         explain=body.outrider.explain,
         slo=slo,
@@ -165,10 +168,23 @@ def _lookup(body: CompletionBody | ChatBody) -> int | None:
     return lookup
 
 
-def _tenant(body: CompletionBody | ChatBody) -> str:
+def _tenant(body: CompletionBody | ChatBody, limits: RequestLimits) -> str:
     """Who asks, as far as one is to be told from another: no name goes further than this."""
     named = body.safety_identifier or body.user
-    return blake2b(named.encode(), digest_size=16).hexdigest() if named else ""
+    if not named:
+        return ""
+    return _keyed(named, limits).hex()
+
+
+def _cache_salt(body: CompletionBody | ChatBody, limits: RequestLimits) -> bytes:
+    """Whose KV it may share: that of the same key and ``cache_salt``; neither leaves the ingress."""
+    return _keyed(body.cache_salt or "", limits) if limits.tenant or body.cache_salt else b""
+
+
+def _keyed(text: str, limits: RequestLimits) -> bytes:
+    """16 bytes for a text and the key it came with."""
+    key = blake2b(limits.tenant.encode(), digest_size=32).digest() if limits.tenant else b""
+    return blake2b(text.encode(), digest_size=16, key=key).digest()
 
 
 def _semantic(
@@ -179,16 +195,42 @@ def _semantic(
     if asked is None:
         return limits.judges and params.greedy and by_class
     if asked == "semantic" and not limits.judges:
-        raise ParameterError("outrider.verification", "lossless, as no drafter here has a decision head", asked)
+        needed = "lossless, as no trusted drafter here has a decision head"
+        raise ParameterError("outrider.verification", needed, asked)
     if asked == "semantic" and not params.greedy:
         raise ParameterError("outrider.verification", "lossless, or temperature 0", asked)
     return asked == "semantic"
 
 
-def _protocol(body: CompletionBody | ChatBody, params: SamplingParams, *, semantic: bool) -> ProtocolName | None:
+def _drafters(body: CompletionBody | ChatBody, limits: RequestLimits) -> tuple[str, ...] | None:
+    """Groups that may see the prompt; None: all."""
+    named = body.outrider.drafters
+    for name in named or ():
+        if name not in limits.drafters:
+            known = ", ".join(limits.drafters) or "there are none"
+            raise ParameterError("outrider.drafters", f"names of drafter groups ({known})", name)
+    if named is None:
+        return tuple(limits.drafters) if limits.restricted else None
+    return tuple(dict.fromkeys(named))
+
+
+def _protocol(
+    body: CompletionBody | ChatBody,
+    params: SamplingParams,
+    limits: RequestLimits,
+    drafters: tuple[str, ...] | None,
+    *,
+    semantic: bool,
+) -> ProtocolName | None:
     name = body.outrider.protocol
-    if name is not None and name not in PROTOCOLS:
-        raise ParameterError("outrider.protocol", f"one of {', '.join(PROTOCOLS)}", name)
+    if name is not None and name not in limits.protocols:
+        raise ParameterError("outrider.protocol", f"one of {', '.join(limits.protocols)}", name)
+    groups = tuple(limits.drafters) if drafters is None else drafters
+    if name is not None and groups and not any(limits.drafters[group] for group in groups):
+        harmless = harmless_protocols(limits.protocols, params)
+        if name not in harmless:
+            needed = f"one of {', '.join(harmless) or 'none'}, as none of its drafters is trusted"
+            raise ParameterError("outrider.protocol", needed, name)
     if name in judged_protocols() and not semantic:
         needed = "a lossless one, or outrider.verification semantic"
         raise ParameterError("outrider.protocol", needed, name)
@@ -258,6 +300,8 @@ def _max_tokens(body: CompletionBody | ChatBody, prompt_len: int, limits: Reques
 
 
 def _logit_bias(biases: Mapping[str, float], vocab_size: int) -> tuple[tuple[int, float], ...]:
+    if len(biases) > MAX_LOGIT_BIAS:
+        raise ParameterError("logit_bias", f"at most {MAX_LOGIT_BIAS} entries", len(biases))
     bias_by_id = {}
     for key, bias in biases.items():
         token_id = int(key) if key.isascii() and key.isdigit() and len(key) <= len(str(vocab_size)) else vocab_size

@@ -22,6 +22,7 @@ from serve_app.api.http_errors import (
 from serve_app.api.openai.bodies import (
     LOOKUP_NEEDED,
     MAX_N,
+    MAX_SALT_CHARS,
     MAX_STOP_CHARS,
     MAX_STOP_STRINGS,
     MAX_TOP_LOGPROBS,
@@ -50,6 +51,7 @@ _NEEDED_BY_FIELD = {
     "top_logprobs": f"an integer in 0..{MAX_TOP_LOGPROBS}",
     "content": "a text, or a list of parts such as {'type': 'text', 'text': '...'}",
     "stop": f"a text or a list of up to {MAX_STOP_STRINGS} texts, each of 1 to {MAX_STOP_CHARS} characters",
+    "cache_salt": f"a text of 1 to {MAX_SALT_CHARS} characters",
     "lookup": LOOKUP_NEEDED,
     "logit_bias": "an object of token ids and numbers, such as {'50': -100}",
     "messages": "a list of at least one message",

@@ -16,8 +16,6 @@ from serve_app.api.http_errors import PromptTooLongError, UnsupportedFieldError
 from serve_app.api.openai.bodies import ChatBody, CompletionBody, Message
 from serve_app.api.service import RequestLimits
 
-_MAX_CHOICES = 64
-
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
@@ -35,18 +33,25 @@ def read_prompts(
     Raises:
         PromptTooLongError: one leaves no room for a token of output.
         ParameterError: one is empty or holds ids the model does not have, the chat template refuses the messages, or
-            there are more than 64 choices to make.
+            there are more choices to make than may be.
         UnsupportedFieldError: a chat for a model without a chat template.
     """
     if isinstance(body, ChatBody):
+        _check_choices("n", 1, body.n, limits.max_choices)
         text = _rendered(body.messages, tokenizer)
         ids = _tokenised(text, "messages", tokenizer, limits, add_special_tokens=False)
         return [_checked(Prompt(tuple(ids), text), "messages", limits)]
     given = _given(body.prompt)
-    if len(given) * body.n > _MAX_CHOICES:
-        needed = f"at most {_MAX_CHOICES // body.n} prompts with n: {body.n} ({_MAX_CHOICES} choices in all)"
-        raise ParameterError("prompt", needed, len(given))
+    _check_choices("prompt", len(given), body.n, limits.max_choices)
     return [_checked(_completion_prompt(item, field, tokenizer, limits), field, limits) for field, item in given]
+
+
+def _check_choices(field: str, prompts: int, n: int, most: int) -> None:
+    if prompts * n <= most:
+        return
+    if n > most:
+        raise ParameterError("n", f"an integer in 1..{most}, the choices there may be of a request", n)
+    raise ParameterError(field, f"at most {most // n} prompts with n: {n} ({most} choices in all)", prompts)
 
 
 def _given(prompt: str | list[int] | list[str] | list[list[int]]) -> list[tuple[str, str | list[int]]]:

@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass
 from math import floor
 
 from outrider.contracts.requests import FinishReason, RoundStats
-from outrider.protocols.registry import PROTOCOLS
 from outrider.scheduling.attribution import response_cause
 from outrider.text.tokens import TokenTable
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
@@ -213,7 +212,7 @@ def model_card(limits: RequestLimits, created_s: int) -> dict[str, object]:
         "max_model_len": limits.max_context_tokens,
         "outrider": {
             "max_window": limits.k_max,
-            "protocols": tuple(PROTOCOLS),
+            "protocols": limits.protocols,
             "slo_classes": {slo.name: slo.tokens_per_s or None for slo in limits.slo_classes},
         },
     }

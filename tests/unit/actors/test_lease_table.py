@@ -80,6 +80,14 @@ def test_a_drafter_that_is_removed_ends_its_leases_and_one_added_twice_keeps_the
     assert leases.lease("g") is None
 
 
+def test_only_drafters_of_the_groups_that_are_named_are_given() -> None:
+    leases = table(A0, B0)
+    assert leases.lease("g", groups={"b"}) == B0
+    assert leases.lease("g") == B0, "a lease is kept"
+    assert leases.lease("g", groups={"a"}) == A0, "unless it is of another group"
+    assert leases.lease("h", groups=()) is None
+
+
 def test_an_answer_under_way_survives_the_owners_word() -> None:
     """The owner said what it holds before it learned of its lease."""
     leases = table(A0)

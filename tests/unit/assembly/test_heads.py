@@ -85,7 +85,8 @@ def test_states_that_cross_the_link_otherwise_than_in_calibration_are_refused(fi
 )
 def test_a_service_judges_where_a_drafter_has_a_head(count: int, head: str | None, judges: bool) -> None:
     config = replace(Config(), drafters=(group(head, count=count),))
-    assert ServiceSettings.from_config(config).judges is judges
+    assert ServiceSettings.from_config(config.on_own_host()).judges is judges
+    assert not ServiceSettings.from_config(config).judges, "of devices that nobody trusts nothing is judged"
 
 
 def test_the_default_configuration_has_the_shipped_head_for_the_shipped_pair() -> None:
@@ -96,4 +97,4 @@ def test_the_default_configuration_has_the_shipped_head_for_the_shipped_pair() -
         target_hash=model_hash(ensure_embedded_target()),
         drafter_hash=sampled_hash(embedded_drafter_path()),
     )
-    assert ServiceSettings.from_config(Config()).judges
+    assert ServiceSettings.from_config(Config().on_own_host()).judges

@@ -280,6 +280,7 @@ MISTAKES = [
         "limits.first_chunk_deadline_s needs at least verifier_deadline_s + draf",
     ),
     ("drafters: 3", "drafters needs a list, found 3"),
+    ("drafters: [{name: a, trust: some}]", "drafters[0].trust needs"),
     ("drafters: [{name: A}]", "drafters[0].name needs a short name"),
     ("drafters: [{count: 2}]", "drafters[0].name needs a short name"),
     ("drafters: [{name: a}, {name: a}]", "drafters needs a different name for each group, found ['a', 'a']"),
@@ -409,3 +410,10 @@ def test_a_bad_override_says_what_was_needed(assignment: str, message: str) -> N
     with pytest.raises(ConfigError) as caught:
         override(Config(), [assignment])
     assert message in str(caught.value)
+
+
+def test_nobody_is_trusted_but_by_word_or_on_the_services_own_host() -> None:
+    config = parse_config("drafters: [{name: a}, {name: b, trust: trusted}, {name: c, trust: untrusted}]", "test")
+    assert [group.trusted for group in config.drafters] == [False, True, False]
+    assert [group.trusted for group in config.on_own_host().drafters] == [True, True, False]
+    assert not any(group.trusted for group in Config().drafters)

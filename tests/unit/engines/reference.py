@@ -77,9 +77,10 @@ class Client:
         *,
         logprobs: int | None = None,
         prompt_logprobs: bool = False,
+        salt: bytes = b"",
     ) -> None:
         self.name, self.prompt, self.params = name, list(prompt), params
-        self.logprobs, self.prompt_logprobs = logprobs, prompt_logprobs
+        self.logprobs, self.prompt_logprobs, self.salt = logprobs, prompt_logprobs, salt
         self.tokens = list(prompt)
         self.round = 0
         self.outcomes: list[Verified] = []
@@ -96,6 +97,7 @@ class Client:
             tuple(self.output),
             logprobs=self.logprobs,
             prompt_logprobs=self.prompt_logprobs,
+            cache_salt=self.salt,
         )
 
     def block(

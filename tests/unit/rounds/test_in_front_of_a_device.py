@@ -55,7 +55,7 @@ def made(
 
 def turn(view: DrafterView | None, arm: Arm = LOOKUP_DRAFT, fixed_s: float = 0.02) -> Turn:
     verifier = VerifierView(LinearCostModel(0.0, 0.0, 0.0, STEP_S), 0.0, 1.0, fixed_s)
-    return Turn(None if view is None else Drafter("small", AcceptanceBook(), view), verifier, arm)
+    return Turn(None if view is None else Drafter("small", AcceptanceBook(), view, trusted=True), verifier, arm)
 
 
 def said(number: int, token_id: int, accepted: int = 0, at: Turn | None = None) -> Decided:

@@ -69,7 +69,7 @@ def rules_of(protocol: ProtocolName) -> RoundRules:
 
 
 def drafter(model: str, view: DrafterView | None = READY, book: AcceptanceBook | None = None) -> Drafter:
-    return Drafter(model, book or AcceptanceBook(), view)
+    return Drafter(model, book or AcceptanceBook(), view, trusted=True)
 
 
 def test_a_drafter_is_waited_for_until_the_deadline_of_the_first_wait_and_no_longer() -> None:

@@ -43,3 +43,13 @@ def test_who_is_gone_is_forgotten() -> None:
     index.forget("x")
     assert index.matches(digests) == {"y": 1}
     assert len(index) == 1
+
+
+def test_a_prefix_is_followed_within_its_salt_alone() -> None:
+    index: PrefixIndex[str] = PrefixIndex(100)
+    tokens = list(range(3 * BLOCK))
+    index.insert(leading_digests(tokens, BLOCK, b"mine"), "x")
+    assert index.matches(leading_digests(tokens, BLOCK, b"mine")) == {"x": 3}
+    assert (
+        index.matches(leading_digests(tokens, BLOCK, b"yours")) == index.matches(leading_digests(tokens, BLOCK)) == {}
+    )

@@ -114,9 +114,9 @@ async def test_each_user_has_a_device_of_its_own() -> None:
     fleet = EmulatedFleet(devices)
     second = generation_name("cell", 1, 7)
     assert user_of(second) == 1
-    port = await fleet.lease(second, frozenset())
+    port = await fleet.lease(second, frozenset(), None)
     assert port == DrafterPort(DrafterId(GROUP, 1), devices[1])
-    assert await fleet.lease(second, frozenset({DrafterId(GROUP, 1)})) is None
+    assert await fleet.lease(second, frozenset({DrafterId(GROUP, 1)}), None) is None
     fleet.report_lost(DrafterId(GROUP, 1))
     fleet.report_broken(DrafterId(GROUP, 0), "sent a poem")
     assert fleet.faults == ["drafter-emulated-1 was lost", "drafter-emulated-0: sent a poem"]

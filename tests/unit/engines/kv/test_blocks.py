@@ -3,7 +3,7 @@
 from math import inf
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -310,3 +310,24 @@ def test_what_others_may_read_is_not_written_over() -> None:
         second.check_writable(3, 4)
     store.reserve(second, 8, set())
     second.check_writable(4, 8)
+
+
+@given(
+    st.sampled_from([b"", b"alice" * 3, b"bob" * 5]),
+    st.sampled_from([b"", b"alice" * 3, b"bob" * 5]),
+    st.integers(1, 4),
+    st.booleans(),
+)
+def test_blocks_are_shared_within_a_salt_alone(mine: bytes, others: bytes, blocks: int, evicted: bool) -> None:
+    store, tokens = KvStore(12, BLOCK), list(range(4 * BLOCK + 1))
+    first = store.open("first", mine)
+    store.begin_pass([first])
+    assert store.reserve(first, blocks * BLOCK, set())
+    first.computed_tokens = blocks * BLOCK
+    first.publish(tokens, blocks * BLOCK)
+    second = store.open("second", others)
+    shared = second.restore(tokens)
+    assert shared == (blocks * BLOCK if mine == others else 0)
+    if evicted:
+        second.give_up(blocks)
+        assert second.restore(tokens) == shared, "what it had comes back, and no more"

@@ -233,6 +233,16 @@ def test_blocks_that_can_never_be_verified_are_refused_alone(make_exact_verifier
     assert isinstance(outcomes[2], Verified)
 
 
+def test_prefixes_are_shared_within_a_salt_alone(make_exact_verifier: MakeVerifier) -> None:
+    engine, shared = make_exact_verifier(tiny_llama()), 2 * make_exact_verifier.block_tokens
+    system = [(11 * i) % VOCAB for i in range(shared + 1)]
+    clients = [Client(f"{i}", [*system, i], GREEDY, salt=salt) for i, salt in enumerate((b"a", b"b", b"", b"a"))]
+    for client in clients:
+        generate(engine, [client], lambda _: [], 1)
+    assert [client.outcomes[0].cached_tokens for client in clients] == [0, 0, 0, shared]
+    assert clients[3].output == alone(make_exact_verifier, clients[3].prompt, GREEDY, 1)
+
+
 def test_prefixes_are_shared_between_generations(make_exact_verifier: MakeVerifier) -> None:
     engine, shared = make_exact_verifier(tiny_llama()), 2 * make_exact_verifier.block_tokens
     system = [(11 * i) % VOCAB for i in range(shared + 1)]

@@ -193,11 +193,12 @@ class Service:
         regime: Regime | None = None,
         cost_model: LinearCostModel = LinearCostModel(0.0, 0.0, 0.0, 1.0),  # noqa: B008 (frozen)
         store_tokens: int = 0,
+        trusted: bool = True,
     ) -> None:
         self.verifier = LocalVerifier(blocks, judge, Experience(earlier=EarlierTexts(store_tokens)))
         self.fleet = MemoryFleet(*drafters)
         self.link_settings = SETTINGS
-        self.book = DrafterBook({}, heads)
+        self.book = DrafterBook({}, heads, trusted=frozenset({"edge"} if trusted else ()))
         self.sink = RecordingSink()
         self.timings: list[RoundTiming] = []
         self.batches: list[BatchRecord] = []

@@ -1,4 +1,7 @@
+import asyncio
 import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -76,6 +79,25 @@ def test_the_content_type_may_have_parameters_and_capitals() -> None:
     headers = {"content-type": "Application/JSON; charset=utf-8"}
     response = ask(TextService(), "POST", "/v1/completions", content=json.dumps(COMPLETION), headers=headers)
     assert response.status_code == 200
+
+
+def test_a_body_has_a_longest_time() -> None:
+    service = TextService(settings=replace(SETTINGS, body_deadline_s=0.05, max_requests=1))
+
+    async def asked() -> None:
+        async def body() -> AsyncIterator[bytes]:
+            yield b'{"model": '
+            await asyncio.Event().wait()
+
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(make_api(service)), base_url="http://outrider"
+        ) as client:
+            for _ in range(3):  # its place is free again
+                refused = await client.post("/v1/completions", content=body(), headers=JSON)
+                assert (refused.status_code, error_of(refused)["code"]) == (408, "request_timeout")
+                assert "needs the body within 0.05 s, found 10 bytes then" in error_of(refused)["message"]
+
+    within(asked())
 
 
 def test_a_body_has_a_largest_size() -> None:

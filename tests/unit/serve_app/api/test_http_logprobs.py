@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -6,7 +7,7 @@ from openai.types import Completion
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from tests.unit.serve_app.api.asking import ALL_TEXT, CHAT, COMPLETION, events_of, post
-from tests.unit.serve_app.api.text_service import ALTERNATIVE_ID, TEXT, TOKENIZER, TextService
+from tests.unit.serve_app.api.text_service import ALTERNATIVE_ID, LIMITS, TEXT, TOKENIZER, TextService
 
 IDS = TOKENIZER.encode(TEXT)[:40]
 PROMPT_IDS = TOKENIZER.encode("Once upon")
@@ -112,6 +113,23 @@ def test_an_echo_alone_scores_the_prompt(*, stream: bool) -> None:
     choices = choices_of("/v1/completions", body, stream=stream)
     assert listed(choices, "tokens") == ["<|im_end|>", "Once", " upon"]
     assert listed(choices, "text_offset") == [0, 10, 14]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_long_prompt_is_scored_as_a_short_one_is(*, stream: bool) -> None:
+    """In a thread of its own."""
+    ids = [PROMPT_IDS[i % 2] for i in range(400)]
+    limits = replace(LIMITS, max_context_tokens=1000)
+    response = post(
+        TextService(limits=limits),
+        "/v1/completions",
+        COMPLETION | {"logprobs": 1, "echo": True, "prompt": ids, "stream": stream},
+    )
+    events = events_of(response)[:-1] if stream else [response.json()]
+    choices = [event["choices"][0] for event in events]
+    assert listed(choices, "token_logprobs") == [None, *(-i / 1000 for i in ids[1:]), *SCORES]
+    offsets = listed(choices, "text_offset")
+    assert offsets == sorted(offsets)
 
 
 def test_what_cannot_occur_is_written_as_a_number() -> None:

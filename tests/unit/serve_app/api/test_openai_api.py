@@ -167,6 +167,7 @@ def test_values_that_ask_for_nothing_change_nothing(neutral: dict[str, Any]) -> 
         ({"stop": ["a", ""]}, ParameterError, "^stop needs a text or a list of up to 16 texts"),
         ({"stop": ["a"] * 17}, ParameterError, "^stop needs a text or a list of up to 16 texts"),
         ({"seed": 2**63}, ParameterError, "^seed needs an integer in -9223372036854775808..9223372036854775807, found"),
+        ({"logit_bias": dict.fromkeys(map(str, range(1025)), 1)}, ParameterError, "^logit_bias needs at most 1024 ent"),
         ({"logit_bias": {"x": 1}}, ParameterError, r"^logit_bias needs token ids in 0\.\.49151 as keys, found 'x'"),
         ({"logit_bias": {"05": 1}}, ParameterError, "^logit_bias needs token ids"),
         ({"logit_bias": {"²": 1}}, ParameterError, "^logit_bias needs token ids"),

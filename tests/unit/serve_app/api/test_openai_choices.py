@@ -138,6 +138,40 @@ def test_tenants_are_told_apart_by_who_asks_and_not_by_name() -> None:
     assert generation(user="other", safety_identifier="one").tenant == one
 
 
+TRUST = replace(LIMITS, drafters={"here": True, "there": False})
+NONE_TRUSTED = replace(LIMITS, drafters={"there": False})
+
+
+def test_a_request_may_name_a_protocol_that_the_operator_allows_and_no_other() -> None:
+    allowed = replace(LIMITS, protocols=("token_ids", "tslt"))
+    assert generation(outrider={"protocol": "tslt"}, limits=allowed).protocol == "tslt"
+    with pytest.raises(ParameterError, match=r"outrider.protocol needs one of token_ids, tslt, found 'dsd'"):
+        generation(outrider={"protocol": "dsd"}, limits=allowed)
+
+
+@pytest.mark.parametrize("protocol", ["dsd", "tslt", "tslt_tree", "dssd", "dssd_candidates"])
+def test_what_needs_trust_may_be_named_where_a_trusted_group_may_draft_for_it(protocol: str) -> None:
+    asked = {"protocol": protocol, "window": 2}
+    assert generation(outrider=asked, limits=TRUST).protocol == protocol
+    assert generation(temperature=0, outrider=asked, limits=NONE_TRUSTED).protocol == protocol, "it is the target's own"
+    refused = r"outrider.protocol needs one of token_ids, as none of its drafters is trusted, found"
+    with pytest.raises(ParameterError, match=refused):
+        generation(outrider=asked, limits=NONE_TRUSTED)
+    with pytest.raises(ParameterError, match=refused):
+        generation(outrider=asked | {"drafters": ["there"]}, limits=TRUST)
+    assert generation(outrider={"protocol": "token_ids"}, limits=NONE_TRUSTED).protocol == "token_ids"
+
+
+def test_who_may_see_a_prompt_is_its_senders_to_say() -> None:
+    assert generation(limits=TRUST).drafters is None
+    assert generation(outrider={"drafters": ["here", "here"]}, limits=TRUST).drafters == ("here",)
+    assert generation(outrider={"drafters": []}, limits=TRUST).drafters == ()
+    with pytest.raises(
+        ParameterError, match=r"outrider.drafters needs names of drafter groups \(here, there\), found 'x'"
+    ):
+        generation(outrider={"drafters": ["x"]}, limits=TRUST)
+
+
 def test_a_named_seed_asks_for_the_targets_own_tokens() -> None:
     with pytest.raises(ParameterError, match=r"outrider.protocol needs token_ids where a seed is named, .* 'tslt'"):
         generation(seed=3, outrider={"protocol": "tslt"})
@@ -267,7 +301,7 @@ def test_a_class_may_allow_it_for_its_greedy_responses() -> None:
 @pytest.mark.parametrize(
     ("options", "temperature", "limits", "said"),
     [
-        (SEMANTIC, 0.0, LIMITS, "outrider.verification needs lossless, as no drafter here has a decision head"),
+        (SEMANTIC, 0.0, LIMITS, "outrider.verification needs lossless, as no trusted drafter here has a decision head"),
         (SEMANTIC, 0.5, JUDGED, "outrider.verification needs lossless, or temperature 0"),
         (
             {"protocol": "wisv_full"},

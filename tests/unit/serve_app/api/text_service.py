@@ -19,7 +19,8 @@ from outrider.contracts.requests import (
 from outrider.contracts.slo import LedgerRecord
 from outrider.models.tokenizer import load_tokenizer
 from outrider.text.shown import IncrementalText, shown
-from serve_app.api.service import ReadyReport, RequestLimits, ServiceSettings
+from serve_app.api.gate import OpenGate
+from serve_app.api.service import Gate, ReadyReport, RequestLimits, ServiceSettings
 
 TOKENIZER = load_tokenizer("smollm2-135m-instruct")
 MODEL = "smollm2"
@@ -66,6 +67,7 @@ class TextService:
     cancelled: int = 0
     requests: list[GenerationRequest] = field(default_factory=list)
     hanging: asyncio.Event = field(default_factory=asyncio.Event)
+    gate: Gate = field(default_factory=OpenGate)
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
         """Say as much of the text as is asked for."""

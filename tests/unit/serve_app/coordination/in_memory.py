@@ -159,7 +159,8 @@ class EngineTransport:
 class MemoryFleet:
     """The fleet's own lease table, without the fleet's probes: who is reported stays out until ``back``."""
 
-    def __init__(self, *transports: EngineTransport) -> None:
+    def __init__(self, *transports: EngineTransport, group: str = "edge") -> None:
+        self._group = group
         self.table = LeaseTable()
         self.transports: dict[DrafterId, EngineTransport] = {}
         self.gate: Gate | None = None
@@ -172,7 +173,7 @@ class MemoryFleet:
 
     def add(self, transport: EngineTransport) -> None:
         """One more drafter is up."""
-        drafter = DrafterId("edge", len(self.transports))
+        drafter = DrafterId(self._group, len(self.transports))
         self.transports[drafter] = transport
         self.table.add(drafter, capacity=8)
         self.back(drafter)
@@ -181,10 +182,12 @@ class MemoryFleet:
         """The drafter was probed or restarted, and answers."""
         self.table.mark_ready(drafter)
 
-    async def lease(self, generation: GenerationId, exclude: frozenset[DrafterId]) -> DrafterPort | None:
+    async def lease(
+        self, generation: GenerationId, exclude: frozenset[DrafterId], groups: frozenset[str] | None
+    ) -> DrafterPort | None:
         """As ``FleetActor``: what was asked for is done, even if nobody waits for the answer any more."""
         self.excluded.append(exclude)
-        drafter = self.table.lease(generation, exclude)
+        drafter = self.table.lease(generation, exclude, groups=groups)
         if drafter is not None:
             self.leased.add(generation)
         if self.gate is not None:

@@ -21,3 +21,12 @@ def test_a_choice_sees_of_a_device_whether_it_stops_and_whether_it_logs() -> Non
         "stopping": (True, False),
         "logging": (False, True),
     }
+
+
+def test_what_is_learned_of_an_untrusted_group_is_of_that_group_alone() -> None:
+    models = dict.fromkeys(("lab", "office", "street", "park"), "small")
+    book = DrafterBook(models, trusted=frozenset({"lab", "office"}))
+    lab, office, street, park = [book.acceptance(DrafterId(group, 0)) for group in models]
+    assert lab is office
+    assert len({id(each) for each in (lab, street, park)}) == 3
+    assert street is book.acceptance(DrafterId("street", 1))

@@ -39,7 +39,9 @@ def transport(blocks: int = 200) -> EngineTransport:
 def link_to(fleet: MemoryFleet, params: SamplingParams = GREEDY) -> tuple[Generation, DrafterLink]:
     request = GenerationRequest("g", PROMPT, params, max_tokens=100, request_id="r")
     generation = Generation(request, eos_token_ids=(), max_context_tokens=256)
-    return generation, DrafterLink(generation, LinkServices(fleet, DrafterBook({}), SETTINGS, now_s))
+    return generation, DrafterLink(
+        generation, LinkServices(fleet, DrafterBook({}, trusted=frozenset({"edge"})), SETTINGS, now_s)
+    )
 
 
 async def ready(fleet: MemoryFleet, params: SamplingParams = GREEDY) -> tuple[Generation, DrafterLink]:

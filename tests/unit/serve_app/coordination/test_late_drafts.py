@@ -131,7 +131,7 @@ async def ordered(
     fleet = MemoryFleet(device)
     request = GenerationRequest("g", PROMPT, FREE, max_tokens=100)
     generation = Generation(request, eos_token_ids=(), max_context_tokens=256)
-    link = DrafterLink(generation, LinkServices(fleet, DrafterBook({}), SETTINGS, now_s))
+    link = DrafterLink(generation, LinkServices(fleet, DrafterBook({}, trusted=frozenset({"edge"})), SETTINGS, now_s))
     link.start()
     await until(lambda: link.ready)
     return link, fleet, AskDrafter(generation.begin_round(drafting=True), plan, None, 2.0, binding, 0.0)

@@ -1,0 +1,85 @@
+"""What an untrusted drafter answers, as plain bytes: numbers, names and text, and nothing that runs when it is read.
+
+Ray pickles what actors return and reads such pickles wherever they arrive, so what comes from a device that is not
+trusted is written here instead. Each reply is a byte that says what it is, and its content.
+"""
+
+import json
+import math
+import struct
+from collections.abc import Callable
+
+from pydantic import TypeAdapter, ValidationError
+
+from actors.messages import Answer, ModelCard
+from outrider.contracts.errors import ContextTooLongError, DrafterBrokenError
+
+_NOTHING, _ANSWER, _CARD, _NAMES, _TOO_LONG, _FAILED = range(6)
+_SECONDS = struct.Struct("<d")
+_MOST_REASON_CHARS = 200
+_CARDS: TypeAdapter[ModelCard] = TypeAdapter(ModelCard)
+
+Reply = Answer | ModelCard | tuple[str, ...] | None
+
+
+def plain(reply: Reply) -> bytes:
+    """What a drafter answers, in bytes."""
+    if reply is None:
+        return bytes([_NOTHING])
+    if isinstance(reply, Answer):
+        return bytes([_ANSWER]) + _SECONDS.pack(reply.drafter_s) + reply.data
+    if isinstance(reply, ModelCard):
+        return bytes([_CARD]) + _CARDS.dump_json(reply)
+    return bytes([_NAMES]) + json.dumps(reply).encode()
+
+
+def plain_failure(error: Exception) -> bytes:
+    """Why it does not."""
+    kind = _TOO_LONG if isinstance(error, ContextTooLongError) else _FAILED
+    return bytes([kind]) + f"{error!r:.{_MOST_REASON_CHARS}}".encode()
+
+
+def read_reply(data: object) -> Reply:
+    """What the bytes say.
+
+    Raises:
+        ContextTooLongError: a generation does not fit the drafter.
+        DrafterBrokenError: it failed, or these are no bytes of a reply.
+    """
+    if not isinstance(data, bytes) or not data:
+        raise DrafterBrokenError(f"needs a reply in plain bytes, found a {type(data).__name__}; it was not read")
+    kind, content = data[0], data[1:]
+    if kind in (_TOO_LONG, _FAILED):
+        reason = content[: 4 * _MOST_REASON_CHARS].decode(errors="replace")[:_MOST_REASON_CHARS]
+        raise ContextTooLongError(reason) if kind == _TOO_LONG else DrafterBrokenError(f"failed: {reason}")
+    try:
+        return _READERS[kind](content)
+    except (KeyError, ValueError, struct.error, RecursionError, ValidationError) as error:
+        raise DrafterBrokenError(f"needs a reply in plain bytes, found {data[:16]!r}") from error
+
+
+def _nothing(content: bytes) -> None:
+    if content:
+        raise ValueError("needs no content")
+
+
+def _answer(content: bytes) -> Answer:
+    (drafter_s,) = _SECONDS.unpack_from(content)
+    if not math.isfinite(drafter_s):
+        raise ValueError("needs finite seconds")
+    return Answer(content[_SECONDS.size :], drafter_s)
+
+
+def _names(content: bytes) -> tuple[str, ...]:
+    names = json.loads(content)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("needs a list of names")
+    return tuple(names)
+
+
+_READERS: dict[int, Callable[[bytes], Reply]] = {
+    _NOTHING: _nothing,
+    _ANSWER: _answer,
+    _CARD: _CARDS.validate_json,
+    _NAMES: _names,
+}

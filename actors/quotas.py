@@ -1,0 +1,54 @@
+"""The actor that counts what each API key asks for, over all ingresses together. Off the round path."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import ray
+from ray.actor import ActorHandle
+
+from actors.drafter_actors import ANYWHERE
+from outrider.events import write_events
+from outrider.tenants.quotas import Asked, OverQuota, QuotaLimits, Quotas
+
+QUOTAS_NAME = "quotas"
+OWNER_TTL_S = 15.0  # an ingress tells every few seconds what it holds
+_HEAD = "node:__internal_head__"  # Ray's own mark
+
+
+class QuotasActor:
+    """Named actor, one per cluster namespace. It remembers nothing beyond its process: buckets are full again then."""
+
+    def __init__(self) -> None:
+        write_events()
+        self._quotas = Quotas()
+
+    async def ask(self, owner: str, grant: str, asked: Asked, limits: QuotaLimits) -> OverQuota | None:
+        """As ``Quotas.ask``."""
+        now_s = asyncio.get_running_loop().time()
+        self._quotas.expire(now_s, OWNER_TTL_S)
+        return self._quotas.ask(owner, grant, asked, limits, now_s)
+
+    async def settle(self, owner: str, grant: str, tokens: int) -> None:
+        """As ``Quotas.settle``."""
+        self._quotas.settle(owner, grant, tokens)
+
+    async def renew(self, owner: str, held: Mapping[str, Asked]) -> None:
+        """As ``Quotas.renew``."""
+        self._quotas.renew(owner, held, asyncio.get_running_loop().time())
+
+
+def quotas_handle(namespace: str) -> "ActorHandle[Any]":
+    """The cluster's actor, created if it does not exist. Asks the cluster's head: not on an event loop."""
+    actor: Any = ray.remote(QuotasActor).options(
+        name=QUOTAS_NAME,
+        namespace=namespace,
+        lifetime="detached",
+        get_if_exists=True,
+        max_restarts=-1,
+        scheduling_strategy=ANYWHERE,
+        num_cpus=0,
+        resources={_HEAD: 0.001},  # devices come and go
+    )
+    handle: ActorHandle[Any] = actor.remote()
+    return handle

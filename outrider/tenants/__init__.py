@@ -1,0 +1,1 @@
+"""Who asks: API keys, what each may ask for, and how much of it."""

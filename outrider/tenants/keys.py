@@ -1,0 +1,169 @@
+"""API keys, as one file has them. A key may be kept by its SHA-256 alone, so that the file opens nothing.
+
+keys:
+  - {name: alice, sha256: 5e88..., requests_per_minute: 60, tokens_per_minute: 100000, concurrent_responses: 8}
+  - {name: batch, key: sk-..., slo: {default: best_effort, allowed: [best_effort]}, drafters: [lab]}
+"""
+
+from collections.abc import Sequence
+from dataclasses import field
+from hashlib import sha256
+from hmac import compare_digest
+from typing import Annotated
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from outrider.contracts.errors import ConfigError
+from outrider.documents.problems import ConfigFileError, explain, read_text
+from outrider.documents.yaml_text import parse_yaml
+
+MAX_KEY_CHARS = 512
+MAX_CHOICES = 64  # of a request, of whoever has no limit of its own
+
+_Name = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$", description="a short name")]
+_Key = Annotated[
+    str,
+    Field(
+        strict=True, pattern=r"^[!-~]{16,512}$", description=f"16 to {MAX_KEY_CHARS} printable characters, no spaces"
+    ),
+]
+_Sha256 = Annotated[str, Field(strict=True, pattern=r"^[0-9a-f]{64}$", description="64 hexadecimal digits")]
+_Rate = Annotated[float, Field(strict=True, gt=0, le=1e12)]
+_Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
+_FORBID = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class KeyClasses:
+    """SLO classes of a key; None: as everybody's."""
+
+    default: _Name | None = None
+    allowed: Annotated[tuple[_Name, ...], Field(min_length=1)] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a default that is not allowed."""
+        if self.default is not None and self.allowed is not None and self.default not in self.allowed:
+            raise ConfigError("default", f"one of allowed ({', '.join(self.allowed)})", self.default)
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class Tenant:
+    """Whoever has a key. What is None has no limit.
+
+    Attributes:
+        name: in logs and errors; its prefixes are cached and looked up under it.
+        key: itself; or ``sha256``, its digest.
+        requests_per_minute: on average, and so many at once.
+        tokens_per_minute: of prompts and responses, likewise.
+        concurrent_responses: being made at a time; each choice is one.
+        max_choices: of one request.
+        drafters: groups of devices that may see its prompts.
+    """
+
+    name: _Name
+    key: _Key | None = field(default=None, repr=False)
+    sha256: _Sha256 | None = field(default=None, repr=False)
+    requests_per_minute: _Rate | None = None
+    tokens_per_minute: _Rate | None = None
+    concurrent_responses: _Count | None = None
+    max_choices: Annotated[int, Field(strict=True, ge=1, le=MAX_CHOICES)] = MAX_CHOICES
+    slo: KeyClasses = field(default_factory=KeyClasses)
+    drafters: tuple[_Name, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a tenant without a key, or with two."""
+        if (self.key is None) == (self.sha256 is None):
+            found = "both" if self.key is not None else "neither"
+            raise ConfigError("key", "a key, or sha256 of one", found)
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of the key."""
+        return bytes.fromhex(self.sha256) if self.key is None else digest_of(self.key)  # type: ignore[arg-type]  # one is given
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class KeyFile:
+    """All of them, as they are written."""
+
+    keys: Annotated[tuple[Tenant, ...], Field(min_length=1)]
+
+    def __post_init__(self) -> None:
+        """Refuse two tenants of one name, or with one key."""
+        names = [tenant.name for tenant in self.keys]
+        if len(set(names)) < len(names):
+            raise ConfigError("keys", "a different name for each key", names)
+        if len({tenant.digest for tenant in self.keys}) < len(names):
+            raise ConfigError("keys", "a different key for each name", "one key twice")
+
+
+class Keys:
+    """All of them, to find whose one is."""
+
+    def __init__(self, tenants: tuple[Tenant, ...]) -> None:
+        """``tenants`` have different names and keys."""
+        self.tenants = tenants
+        self._digests = [(tenant.digest, tenant) for tenant in tenants]
+
+    def tenant_of(self, key: str) -> Tenant | None:
+        """Whose a key is. Takes as long whoever's it is, and however much of it is right."""
+        asked, found = digest_of(key), None
+        for digest, tenant in self._digests:
+            if compare_digest(digest, asked):
+                found = tenant
+        return found
+
+
+_ADAPTER = TypeAdapter(KeyFile)
+
+
+def digest_of(key: str) -> bytes:
+    """What a key is compared by."""
+    return sha256(key.encode(errors="surrogateescape")).digest()
+
+
+def parse_keys(text: str, source: str) -> Keys:
+    """Keys as a YAML text has them; ``source`` names it in messages, which never hold a key.
+
+    Raises:
+        ConfigError: it is no such text.
+    """
+    try:
+        return Keys(_ADAPTER.validate_python(parse_yaml(text, source)).keys)
+    except ValidationError as error:
+        problems = explain(error, _ADAPTER.json_schema())
+        raise ConfigFileError(tuple(map(_without_secret, problems)), source) from None
+
+
+def read_keys(path: str) -> Keys:
+    """Those in a file.
+
+    Raises:
+        ConfigError: it cannot be read, or holds no keys.
+    """
+    return parse_keys(read_text(path, "auth.keys_file", "YAML"), path)
+
+
+def check_against(keys: Keys, classes: Sequence[str], groups: Sequence[str], source: str) -> None:
+    """Find names in keys that the configuration does not have.
+
+    Raises:
+        ConfigError: one names an SLO class or a drafter group that there is not.
+    """
+    for index, tenant in enumerate(keys.tenants):
+        named = [*(tenant.slo.allowed or ()), *filter(None, [tenant.slo.default])]
+        for field_name, names, known in (("slo", named, classes), ("drafters", tenant.drafters or (), groups)):
+            for name in names:
+                if name not in known:
+                    needed = f"names out of {', '.join(known) or 'none'}"
+                    problem = ConfigError(f"keys[{index}].{field_name}", needed, name)
+                    raise ConfigFileError((problem,), source)
+
+
+def _without_secret(problem: ConfigError) -> ConfigError:
+    secret = problem.field.endswith((".key", ".sha256")) and isinstance(problem.found, str) and problem.found
+    is_pair = not isinstance(problem.found, str | int | float | type(None))
+    if (secret and problem.found not in {"both", "neither"}) or is_pair:
+        return ConfigError(problem.field, problem.needed, "something else")
+    return problem

@@ -1,0 +1,108 @@
+"""Who may ask, and how much: what the HTTP layer asks before it makes anything."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from outrider.contracts.requests import GenerationRequest
+from outrider.tenants.keys import MAX_KEY_CHARS, Keys, Tenant
+from outrider.tenants.quotas import Asked, OverQuota
+from serve_app.api.http_errors import KeyRefusedError, NotAllowedError, OverQuotaError
+from serve_app.api.openai.bodies import OutriderOptions
+from serve_app.api.service import Gate, Pass, RequestLimits
+
+
+class OpenGate:
+    """Everybody may ask for anything."""
+
+    keys: Keys | None = None
+
+    async def ask(self, tenant: Tenant, asked: Asked) -> Pass | OverQuota:  # noqa: ARG002 (interface)
+        """Nobody has a key that could be asked about."""
+        raise AssertionError
+
+
+@dataclass(frozen=True, slots=True)
+class Uncounted:
+    """Of a request that nobody counts."""
+
+    def settle(self, tokens: int) -> None:
+        """Nothing to do."""
+
+
+def tenant_of(gate: Gate, headers: Mapping[str, str]) -> Tenant | None:
+    """Whose key a request has; None where everybody may ask.
+
+    Raises:
+        KeyRefusedError: it has none, or nobody's.
+    """
+    if gate.keys is None:
+        return None
+    scheme, _, key = headers.get("authorization", "").partition(" ")
+    key = key.strip()
+    if scheme.lower() != "bearer" or not key:
+        raise KeyRefusedError("needs an API key, as Authorization: Bearer KEY, found none")
+    tenant = gate.keys.tenant_of(key) if len(key) <= MAX_KEY_CHARS else None
+    if tenant is None:
+        raise KeyRefusedError("needs a known API key, found another one; ask the operator for one")
+    return tenant
+
+
+async def let_in(gate: Gate, tenant: Tenant | None, requests: Sequence[GenerationRequest], prompt_tokens: int) -> Pass:
+    """Count a request of so many generations against its key.
+
+    Raises:
+        OverQuotaError: the key has nothing left for it now.
+    """
+    if tenant is None:
+        return Uncounted()
+    tokens = prompt_tokens + sum(request.max_tokens for request in requests)
+    answer = await gate.ask(tenant, Asked(tenant.name, len(requests), tokens))
+    if isinstance(answer, OverQuota):
+        found = f"{answer.asked:g}"
+        raise OverQuotaError(
+            f"this key has {answer.limit}: {answer.allowed:g}, found {found} asked for beyond what it has used; "
+            f"try again in {answer.retry_after_s} s",
+            answer.retry_after_s,
+        )
+    return answer
+
+
+def limits_of(tenant: Tenant | None, limits: RequestLimits) -> RequestLimits:
+    """What a request of a tenant may ask for."""
+    if tenant is None:
+        return limits
+    allowed = tenant.slo.allowed
+    classes = [slo for slo in limits.slo_classes if allowed is None or slo.name in allowed]
+    first = tenant.slo.default or (classes[0].name if classes else "")
+    groups = limits.drafters
+    if tenant.drafters is not None:
+        groups = {name: trusted for name, trusted in groups.items() if name in tenant.drafters}
+    return replace(
+        limits,
+        slo_classes=tuple(sorted(classes, key=lambda slo: slo.name != first)),
+        drafters=groups,
+        restricted=tenant.drafters is not None,
+        max_choices=tenant.max_choices,
+        tenant=tenant.name,
+    )
+
+
+def check_allowed(
+    options: OutriderOptions, tenant: Tenant | None, limits: RequestLimits, everybodys: RequestLimits
+) -> None:
+    """Refuse what there is, but not for this key.
+
+    Raises:
+        NotAllowedError: an SLO class or a drafter group.
+    """
+    if tenant is None:
+        return
+    classes = options.slo_class if isinstance(options.slo_class, list) else [options.slo_class or ""]
+    for field, named, own, known in (
+        ("slo_class", classes, [slo.name for slo in limits.slo_classes], [slo.name for slo in everybodys.slo_classes]),
+        ("drafters", options.drafters or (), list(limits.drafters), list(everybodys.drafters)),
+    ):
+        for name in named:
+            if name in known and name not in own:
+                needed = f"one of {', '.join(own) or 'none'}, which this key may ask for"
+                raise NotAllowedError(f"outrider.{field}", f"outrider.{field} needs {needed}, found {name!r}")

@@ -1,0 +1,156 @@
+"""The gate behind API keys: a file of them that is read again when it changes, and counts shared by all ingresses.
+
+Every request asks the ``quotas`` actor, by a call with a deadline. While that does not answer, an ingress counts for
+itself: n ingresses then let in up to n times what a key has. When it is restarted its buckets are full, so at most one
+more minute's worth.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from ray.actor import ActorHandle
+from ray.exceptions import ActorDiedError, RayError
+
+from actors.waiting import within
+from outrider.contracts.errors import ConfigError
+from outrider.events import event
+from outrider.tenants.keys import Keys, Tenant, check_against, read_keys
+from outrider.tenants.quotas import Asked, OverQuota, QuotaLimits, Quotas
+from serve_app.api.gate import Uncounted
+from serve_app.api.service import AuthSettings, Pass
+
+log = logging.getLogger(__name__)
+Find = Callable[[], "ActorHandle[Any]"]  # may wait for the cluster's head
+
+
+@dataclass(frozen=True, slots=True)
+class GatePace:
+    """How long an ingress waits for what."""
+
+    ask_deadline_s: float = 1.0
+    find_deadline_s: float = 10.0
+    beat_s: float = 3.0  # well below ``actors.quotas.OWNER_TTL_S``
+
+
+class KeyGate:
+    """Of one ingress. All methods run on its event loop."""
+
+    def __init__(self, settings: AuthSettings, find: Find, pace: GatePace = GatePace()) -> None:
+        """Read the keys, and begin to count.
+
+        Raises:
+            ConfigError: they cannot be read.
+        """
+        self._settings, self._find, self._pace = settings, find, pace
+        self._owner = uuid.uuid4().hex
+        self._own = Quotas()  # while the actor does not answer
+        self._held: dict[str, Asked] = {}
+        self._actor: ActorHandle[Any] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.keys: Keys = self._read()
+
+    async def start(self) -> None:
+        """Keep the keys and the counts up to date from now on."""
+        await self._beat()
+        self._begin(self._reload_for_ever())
+        self._begin(self._beat_for_ever())
+
+    def close(self) -> None:
+        """Keep nothing up to date any more."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def ask(self, tenant: Tenant, asked: Asked) -> Pass | OverQuota:
+        """As ``Gate.ask``."""
+        limits = QuotaLimits.of(tenant)
+        if limits.none:
+            return Uncounted()
+        grant = uuid.uuid4().hex
+        self._held[grant] = asked
+        try:
+            answer = await self._asked(grant, asked, limits)
+        except BaseException:
+            self._over(grant, 0)
+            raise
+        if answer is not None:
+            del self._held[grant]
+            return answer
+        return _Counted(grant, self._over)
+
+    async def _asked(self, grant: str, asked: Asked, limits: QuotaLimits) -> OverQuota | None:
+        if self._actor is not None:
+            try:
+                asking: Any = self._actor.ask.remote(self._owner, grant, asked, limits)
+                answer: OverQuota | None = await within(self._pace.ask_deadline_s, asking)
+            except (TimeoutError, RayError) as error:
+                self._lost(error)
+            else:
+                return answer
+        return self._own.ask(self._owner, grant, asked, limits, asyncio.get_running_loop().time())
+
+    def _over(self, grant: str, tokens: int) -> None:
+        self._held.pop(grant, None)
+        self._own.settle(self._owner, grant, tokens)
+        if self._actor is not None:
+            self._actor.settle.remote(self._owner, grant, tokens)
+
+    def _lost(self, error: Exception) -> None:
+        if isinstance(error, ActorDiedError):
+            self._actor = None
+        event(log, "quotas_unreachable", logging.WARNING, reason=type(error).__name__)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.add(asyncio.create_task(work))
+
+    async def _beat_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self._pace.beat_s)
+            await self._beat()
+
+    async def _beat(self) -> None:
+        """Find the actor, if it is not known, and tell it what is under way here."""
+        try:
+            if self._actor is None:
+                self._actor = await within(self._pace.find_deadline_s, asyncio.to_thread(self._find))
+            await within(self._pace.ask_deadline_s, self._actor.renew.remote(self._owner, dict(self._held)))
+        except (TimeoutError, RayError) as error:
+            self._lost(error)
+        except Exception:  # a beat that fails must not be the last
+            log.exception("quota_beat_failed")
+
+    async def _reload_for_ever(self) -> None:
+        """A file that has become wrong changes nothing: the keys that were read last hold."""
+        while True:
+            await asyncio.sleep(self._settings.reload_s)
+            try:
+                keys = await asyncio.to_thread(self._read)
+            except ConfigError as error:
+                event(log, "keys_not_read", logging.ERROR, reason=str(error))
+                continue
+            if keys.tenants != self.keys.tenants:
+                self.keys = keys
+                event(log, "keys_read", keys=len(keys.tenants))
+
+    def _read(self) -> Keys:
+        settings = self._settings
+        keys = read_keys(settings.keys_file)
+        check_against(keys, settings.classes, settings.groups, settings.keys_file)
+        return keys
+
+
+class _Counted:
+    """A request under way that is counted."""
+
+    def __init__(self, grant: str, over: Callable[[str, int], None]) -> None:
+        self._grant, self._over = grant, over
+        self._settled = False
+
+    def settle(self, tokens: int) -> None:
+        """Once."""
+        if not self._settled:
+            self._settled = True
+            self._over(self._grant, tokens)

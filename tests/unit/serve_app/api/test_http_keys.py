@@ -1,0 +1,168 @@
+"""API keys over HTTP: who is let in, what a key may ask for, what it is told, and what is counted in the end."""
+
+from dataclasses import replace
+
+import httpx
+import pytest
+
+from outrider.contracts.errors import GenerationFailedError
+from outrider.tenants.keys import Keys, Tenant, parse_keys
+from outrider.tenants.quotas import Asked, OverQuota
+from serve_app.api.service import Pass
+from tests.unit.serve_app.api.asking import CHAT, COMPLETION, ask, error_of, post
+from tests.unit.serve_app.api.text_service import LIMITS, TextService
+
+ALICE, BOB = "sk-alice-0123456789", "sk-bob-01234567890"
+KEYS = parse_keys(
+    f"""
+keys:
+  - {{name: alice, key: {ALICE}, slo: {{default: speed_2, allowed: [speed_2, speed_4]}}, max_choices: 2}}
+  - {{name: bob, key: {BOB}, drafters: [lab]}}
+""",
+    "test",
+)
+WRONG = ("", "Bearer", "Bearer ", f"Basic {ALICE}", ALICE, f"Bearer {'x' * 10_000}", "Bearer sk-nobody-0123456")
+GROUPS = replace(LIMITS, drafters={"lab": True, "street": False})
+
+
+class CountingGate:
+    """Lets everybody in with a key, until told otherwise; keeps what was asked and settled."""
+
+    def __init__(self, keys: Keys = KEYS) -> None:
+        self.keys: Keys | None = keys
+        self.refusal: OverQuota | None = None
+        self.asked: list[Asked] = []
+        self.settled: list[int] = []
+
+    async def ask(self, tenant: Tenant, asked: Asked) -> Pass | OverQuota:
+        """As told."""
+        assert tenant.name == asked.tenant
+        self.asked.append(asked)
+        return self.refusal or self
+
+    def settle(self, tokens: int) -> None:
+        """Keep it."""
+        self.settled.append(tokens)
+
+
+def service(**fields: object) -> tuple[TextService, CountingGate]:
+    gate = CountingGate()
+    return TextService(limits=GROUPS, gate=gate, **fields), gate  # type: ignore[arg-type]
+
+
+def asks(served: TextService, body: object, key: str = ALICE) -> httpx.Response:
+    path = "/v1/chat/completions" if body is CHAT or "messages" in body else "/v1/completions"  # type: ignore[operator]
+    return post(served, path, body, authorization=f"Bearer {key}")
+
+
+@pytest.mark.parametrize("header", [None, *WRONG])
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/v1/models", "/v1/models/smollm2"])
+def test_without_a_known_key_nothing_is_read_or_made(path: str, header: str | None) -> None:
+    served, gate = service()
+    headers = {} if header is None else {"authorization": header}
+    if "models" in path:
+        refused = ask(served, "GET", path, headers=headers)
+    else:
+        refused = post(served, path, {"nonsense": True}, **headers)
+    assert (refused.status_code, error_of(refused)["code"]) == (401, "invalid_api_key")
+    assert refused.headers["www-authenticate"] == "Bearer"
+    assert "sk-" not in refused.text
+    assert served.requests == gate.asked == []
+
+
+def test_probes_and_metrics_need_no_key() -> None:
+    served, _ = service()
+    assert [ask(served, "GET", path).status_code for path in ("/health", "/ready", "/metrics", "/status")] == [200] * 4
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_may_be_answered_is_counted_and_what_was_is_settled(stream: bool) -> None:
+    served, gate = service()
+    body = COMPLETION | {"n": 2, "max_tokens": 40, "stream": stream}
+    assert asks(served, body).status_code == 200
+    (asked,), (settled,) = gate.asked, gate.settled
+    prompt = len(served.requests[0].prompt_ids)
+    assert asked == Asked("alice", 2, prompt + 80)
+    assert settled == prompt + 80
+    assert asks(served, COMPLETION | {"stop": "quick", "stream": stream}).status_code == 200
+    assert gate.settled[1] < gate.asked[1].tokens, "it ended early"
+
+
+def test_a_request_that_fails_is_settled_too() -> None:
+    served, gate = service(trouble_at=3, error=GenerationFailedError("gone"))
+    assert asks(served, COMPLETION).status_code == 503
+    assert gate.settled == [len(served.requests[0].prompt_ids) + 3]
+
+
+def test_a_key_that_has_nothing_left_is_told_when_it_will() -> None:
+    served, gate = service()
+    gate.refusal = OverQuota("tokens_per_minute", 600.0, 700.0, 17)
+    refused = asks(served, CHAT)
+    assert (refused.status_code, error_of(refused)["code"]) == (429, "rate_limit_exceeded")
+    assert refused.headers["retry-after"] == "17"
+    assert "this key has tokens_per_minute: 600" in error_of(refused)["message"]
+    assert (served.requests, gate.settled) == ([], [])
+
+
+def test_a_key_has_classes_of_its_own() -> None:
+    served, _ = service()
+    assert asks(served, COMPLETION).status_code == 200
+    assert asks(served, COMPLETION | {"outrider": {"slo_class": ["speed_4", "speed_2"]}}).status_code == 200
+    assert [(r.slo.name, [slo.name for slo in r.lower]) for r in served.requests] == [
+        ("speed_2", []),
+        ("speed_4", ["speed_2"]),
+    ]
+    for named in ("speed_8", ["speed_2", "best_effort"]):
+        refused = asks(served, COMPLETION | {"outrider": {"slo_class": named}})
+        assert (refused.status_code, error_of(refused)["code"]) == (403, "not_allowed")
+        assert error_of(refused)["param"] == "outrider.slo_class"
+    assert asks(served, COMPLETION | {"outrider": {"slo_class": "warp"}}).status_code == 400
+
+
+def test_a_key_says_which_groups_see_its_prompts() -> None:
+    served, _ = service()
+    assert asks(served, COMPLETION, BOB).status_code == 200
+    assert asks(served, COMPLETION | {"outrider": {"drafters": []}}, BOB).status_code == 200
+    assert asks(served, COMPLETION).status_code == 200
+    assert [request.drafters for request in served.requests] == [("lab",), (), None]
+    refused = asks(served, COMPLETION | {"outrider": {"drafters": ["street"]}}, BOB)
+    assert (refused.status_code, error_of(refused)["param"]) == (403, "outrider.drafters")
+
+
+@pytest.mark.parametrize("body", [COMPLETION | {"n": 3}, CHAT | {"n": 3}, COMPLETION | {"prompt": ["a", "b"], "n": 2}])
+def test_a_key_has_so_many_choices_a_request(body: dict[str, object]) -> None:
+    served, gate = service()
+    refused = asks(served, body)
+    assert refused.status_code == 400
+    assert "choices" in error_of(refused)["message"]
+    assert gate.asked == []
+
+
+def test_kv_is_shared_within_a_key_and_a_salt_alone() -> None:
+    served, _ = service()
+    asked = [(ALICE, None), (BOB, None), (ALICE, "x"), (BOB, "x"), (ALICE, "y"), (ALICE, "x")]
+    for key, salt in asked:
+        assert asks(served, COMPLETION | {"cache_salt": salt}, key).status_code == 200
+    salts = [request.cache_salt for request in served.requests]
+    assert len(set(salts)) == len(asked) - 1
+    assert salts[2] == salts[5]
+    assert {len(salt) for salt in salts} == {16}, "no digest's length"
+
+
+def test_without_keys_all_kv_is_shared_but_what_is_salted() -> None:
+    served = TextService()
+    for salt in (None, "x", "x", "y"):
+        post(served, "/v1/completions", COMPLETION | {"cache_salt": salt})
+    first, second, third, fourth = [request.cache_salt for request in served.requests]
+    assert first == b""
+    assert second == third != fourth
+    refused = post(served, "/v1/completions", COMPLETION | {"cache_salt": ""})
+    assert error_of(refused)["message"] == "cache_salt needs a text of 1 to 1024 characters, found ''"
+
+
+def test_users_of_two_keys_are_two_tenants() -> None:
+    served, _ = service()
+    for key in (ALICE, BOB, ALICE):
+        asks(served, COMPLETION | {"user": "me"}, key)
+    first, second, third = [request.tenant for request in served.requests]
+    assert first == third != second
