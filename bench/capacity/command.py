@@ -128,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
             help=f"{text} (default: %(default)s)",
         )
     add("--record", type=Path, metavar="FILE", help="keep the run (gzipped JSON)")
-    kept = {"type": Path, "metavar": "FILE", "nargs": "+"}
+    kept: dict[str, Any] = {"type": Path, "metavar": "FILE", "nargs": "+"}
     add("--show", **kept, help="tell the figures of kept runs, measure nothing")
     add("--validate", **kept, help="replay kept runs in the simulator, measure nothing")
     add("--json", type=Path, metavar="FILE", help="write every figure")
