@@ -6,7 +6,7 @@ always is.
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -18,6 +18,7 @@ from bench.capacity.plan import POLICIES, UserPlan
 from bench.harness.recorded_drafts import RecordedResponse
 from outrider.config.schema import Config, SchedulingConfig
 from outrider.contracts.cost import CostModel, LinearCostModel
+from outrider.contracts.errors import NotAdmittedError
 from outrider.contracts.requests import GenerationChunk, GenerationRequest, SamplingParams
 from outrider.rounds.rules import Leave
 from outrider.rounds.timing import RoundTiming
@@ -35,6 +36,7 @@ from serve_app.coordination.statistics import CoordinatorStats
 from serve_app.metrics import Sink
 
 _GREEDY = SamplingParams(temperature=0.0)
+_SESSIONS = 1000  # more than one cell can have
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +47,18 @@ class Server:
     target: Target
     verifier: VerifierAccess
     clock: Callable[[], float] = time.monotonic
+    first_sessions: Iterator[int] = field(
+        default_factory=lambda: count(0, _SESSIONS)
+    )  # with the verifier, cell by cell
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
-    """Of a cell, in seconds."""
+class Until:
+    """How long a cell goes on: until enough responses have ended behind the warm-up, or for so long at most."""
 
     warmup_s: float
-    measured_s: float
+    responses: int
+    most_s: float
 
 
 @dataclass(slots=True, eq=False)
@@ -66,6 +72,7 @@ class _Response:
     rounds: list[RoundEntry] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     ended_at_s: float | None = None
+    refused_at_s: float | None = None
 
     def put(self, chunk: GenerationChunk) -> None:
         """Take in what was made of it."""
@@ -82,7 +89,23 @@ class _Response:
             rounds=tuple(self.rounds),
             ended_at_s=self.ended_at_s,
             as_recorded=tuple(self.token_ids) == self.recorded.output_ids[: len(self.token_ids)],
+            refused_at_s=self.refused_at_s,
         )
+
+
+@dataclass(slots=True, eq=False)
+class _Progress:
+    """How many responses have ended behind the warm-up."""
+
+    until: Until
+    ended: int = 0
+    enough: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def response(self, ended_at_s: float) -> None:
+        """One more has ended."""
+        self.ended += ended_at_s >= self.until.warmup_s
+        if self.ended >= self.until.responses:
+            self.enough.set()
 
 
 # The response a user's task waits for: a round's timing is told by that very task, and does not say whose it is.
@@ -131,9 +154,13 @@ async def run_cell(
     cell: Cell,
     users: Sequence[UserPlan],
     devices: Sequence[DeviceSpec],
-    times: Times,
+    until: Until,
 ) -> CellLog:
-    """Let the users ask for ``times.warmup_s + times.measured_s`` seconds, then break everything off."""
+    """Let the users ask until enough has ended, then break everything off. Device i is user i's.
+
+    Raises:
+        OutriderError: a response failed.
+    """
     setting, began_at_s = POLICIES[cell.policy], server.clock()
 
     def clock() -> float:
@@ -142,28 +169,33 @@ async def run_cell(
     responses = {response.prompt_ids: response for user in users for response in user.responses}
     emulated = [EmulatedDevice(spec, responses, clock) for spec in devices]
     fleet = EmulatedFleet(emulated)
-    verifier = NotedVerifier(server.verifier, keeps_kv=setting.keeps_kv, clock=clock)
+    verifier = NotedVerifier(
+        server.verifier, keeps_kv=setting.keeps_kv, clock=clock, first_session=next(server.first_sessions)
+    )
     scheduling = SchedulingConfig(setting.scheduling)
     settings = generations_settings(replace(server.config, scheduling=scheduling))
     policy = NotedPolicy(settings.planning.policy)
     leave = Leave() if setting.keeps_kv else Leave(0, 0)  # a round without kept KV begins with all of its prefix
     settings = replace(settings, planning=replace(settings.planning, policy=policy), leave=leave)
-    settings = replace(settings, admission=replace(settings.admission, weighs=False))  # of policies alone
+    settings = replace(settings, admission=replace(settings.admission, weighs=setting.admits))
     generations = Generations(settings, server.target, verifier, fleet, _Stats(cell, clock), clock)
-    made: list[_Response] = []
-    asking = [asyncio.create_task(_use(generations, cell, plan, made, clock)) for plan in users]
-    done, _ = await asyncio.wait(asking, timeout=times.warmup_s + times.measured_s, return_when=asyncio.FIRST_EXCEPTION)
+    made, progress = list[_Response](), _Progress(until)
+    asking = [asyncio.create_task(_use(generations, cell, plan, made, progress, clock)) for plan in users]
+    all_asked, enough = asyncio.gather(*asking), asyncio.create_task(progress.enough.wait())
+    await asyncio.wait((all_asked, enough), timeout=until.most_s, return_when=asyncio.FIRST_COMPLETED)
     entries, ended_at_s = tuple(response.entry() for response in made), clock()
     batches, decisions = tuple(verifier.batches), tuple(policy.decisions)
-    for task in asking:
+    failed = all_asked.exception() if all_asked.done() else None
+    for task in (enough, *asking):
         task.cancel()
-    await asyncio.gather(*asking, return_exceptions=True)
-    for task in done:
-        task.result()  # users ask for ever: one that has ended has failed
+    await asyncio.gather(all_asked, enough, *asking, return_exceptions=True)
     verifier.forget_all()
+    generations.batcher.stop()
+    if failed is not None:
+        raise failed
     return CellLog(
         cell=cell,
-        warmup_s=times.warmup_s,
+        warmup_s=until.warmup_s,
         ended_at_s=ended_at_s,
         responses=entries,
         batches=batches,
@@ -174,21 +206,46 @@ async def run_cell(
 
 
 async def _use(
-    generations: Generations, cell: Cell, plan: UserPlan, made: list[_Response], clock: Callable[[], float]
+    generations: Generations,
+    cell: Cell,
+    plan: UserPlan,
+    made: list[_Response],
+    progress: _Progress,
+    clock: Callable[[], float],
 ) -> None:
-    """One user: response after response, with pauses between them."""
-    await asyncio.sleep(plan.starts_at_s)
-    for number, (recorded, pause_s) in zip(count(), plan.requests(), strict=False):
-        response = _Response(plan, number, recorded, clock())
-        made.append(response)
-        _MAKING.set(response)
-        request = GenerationRequest(
-            generation=generation_name(cell.name, plan.user, number),
-            prompt_ids=recorded.prompt_ids,
-            params=_GREEDY,
-            max_tokens=len(recorded.output_ids),
-            slo=plan.slo,
-        )
-        await generations.generate(request, response.put)
-        response.ended_at_s = response.rounds[-1].committed_at_s
+    """One user: response after response, with pauses between them. In a closed loop it comes back if it is refused."""
+    await asyncio.sleep(max(0.0, plan.starts_at_s - clock()))
+    numbers, retries = count(), plan.retries()
+    for recorded, pause_s in plan.requests():
+        while True:
+            response = _Response(plan, next(numbers), recorded, clock())
+            made.append(response)
+            _MAKING.set(response)
+            refused = await _make(generations, cell, response, clock)
+            if refused is None or plan.asks is not None:
+                break
+            await asyncio.sleep(refused.retry_after_s * next(retries))
+        if response.ended_at_s is not None:
+            progress.response(response.ended_at_s)
         await asyncio.sleep(pause_s)
+
+
+async def _make(
+    generations: Generations, cell: Cell, response: _Response, clock: Callable[[], float]
+) -> NotAdmittedError | None:
+    """Have one response made; the refusal, if it was not let in."""
+    recorded, user = response.recorded, response.plan.user
+    request = GenerationRequest(
+        generation=generation_name(cell.name, user, response.number),
+        prompt_ids=recorded.prompt_ids,
+        params=_GREEDY,
+        max_tokens=len(recorded.output_ids),
+        slo=response.plan.slo,
+    )
+    try:
+        await generations.generate(request, response.put)
+    except NotAdmittedError as refusal:
+        response.refused_at_s = clock()
+        return refusal
+    response.ended_at_s = response.rounds[-1].committed_at_s
+    return None

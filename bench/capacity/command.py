@@ -1,11 +1,16 @@
 """``outrider bench capacity``: to how many users promises are kept, policy by policy, on the real engine.
 
 Emulated devices (paced steps, emulated links, drafts that the real drafter made once) ask the core of a real
-coordinator for one greedy response after another; its verifier is a real actor. Every policy serves the same users, one
-policy after the other within one run. ``sled`` computes the whole prefix in every verification, the others keep KV; no
-response finds KV of another one. Lateness is defined in ``outrider.simulation.results``.
+coordinator for short greedy responses; its verifier is a real actor. A *cell* is one policy under one load, and is over
+once enough responses have ended; loads are users who ask again once they are answered (closed), or responses asked for
+at a rate whatever becomes of those before (open: Poisson, or bursts of it), each of a user with a device of its own.
+Every policy is asked for the same, one policy after the other. ``sled`` computes the whole prefix in every
+verification, the others keep KV; ``slo_aware_admission`` lets in only what there is room for, as the service does, the
+others whatever comes. No response finds KV of another one. Lateness is defined in ``outrider.simulation.results``, how
+intervals come about in ``bench.capacity.intervals``.
 
-With ``--record`` the run is kept; ``--validate`` replays a kept run in the simulator and compares.
+With ``--record`` the run is kept; ``--show`` tells the figures of kept runs together, and ``--validate`` replays them
+in the simulator and compares.
 """
 
 import argparse
@@ -16,10 +21,11 @@ from typing import Any
 
 from tqdm import tqdm
 
-from bench.capacity.figures import Figures, figures
+from bench.capacity.arrivals import CLOSED, OPEN
+from bench.capacity.figures import figures
 from bench.capacity.log import CellLog
-from bench.capacity.plan import POLICIES
-from bench.capacity.run import Run, RunSettings, measure, read_run, write_run
+from bench.capacity.plan import BASELINE, POLICIES
+from bench.capacity.run import Run, RunSettings, joined, measure, read_run, write_run
 from bench.capacity.tables import show_figures
 from bench.capacity.validation import validate
 from bench.harness.options import positive_int
@@ -34,16 +40,18 @@ def main(argv: Sequence[str]) -> None:
     """Run the bench, or validate the simulator against a run."""
     args = _parser().parse_args(argv)
     if args.validate is not None:
-        validate(read_run(args.validate), args.json)
+        validate(joined([read_run(file) for file in args.validate]), args.json)
+        return
+    if args.show is not None:
+        _report(joined([read_run(file) for file in args.show]), args.json)
         return
     settings = _settings(args)
     if settings.stagger_s > settings.warmup_s:
         raise ParameterError("--stagger-s", f"at most --warmup-s ({settings.warmup_s:g})", settings.stagger_s)
-    print(f"{settings.total_s / 60:.1f} minutes of measurements, and a minute or two for models", flush=True)
-    with tqdm(total=round(settings.total_s), unit="s", disable=None) as bar:
+    with tqdm(total=len(settings.cells), unit="cell", disable=None) as bar:
 
         def show(log: CellLog) -> None:
-            bar.update(round(settings.warmup_s + settings.measured_s))
+            bar.update()
             bar.set_postfix_str(log.cell.name)
 
         run = measure(settings, show)
@@ -53,36 +61,46 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _report(run: Run, json_file: Path | None) -> None:
-    settings = run.settings
-    found = [_figures(run, policy, users) for users in settings.users for policy in settings.policies]
+    settings, measured = run.settings, run.measurements()
+    found = [
+        figures(
+            logs,
+            block_tokens=settings.block_tokens,
+            grace_s=settings.grace_s,
+            baseline=() if policy == BASELINE else measured.get((load, BASELINE), ()),
+        )
+        for (load, policy), logs in measured.items()
+    ]
+    found.sort(key=lambda one: one.load)
     show_figures(found)
     if json_file is not None:
         write_record(json_file, asdict(settings), {"figures": found})
 
 
-def _figures(run: Run, policy: str, users: int) -> Figures:
-    settings = run.settings
-    return figures(run.of(policy, users), block_tokens=settings.block_tokens, grace_s=settings.grace_s)
-
-
 def _settings(args: argparse.Namespace) -> RunSettings:
     given: dict[str, Any] = {field.name: getattr(args, field.name) for field in fields(RunSettings)}
-    return RunSettings(**given | {name: tuple(given[name]) for name in ("policies", "users", "speeds")})
+    return RunSettings(
+        **given | {name: tuple(given[name]) for name in ("policies", "arrivals", "users", "rates", "speeds")}
+    )
 
 
 _HELP = {
     "policies": "of batches",
-    "users": "numbers of",
+    "arrivals": "closed loops and open ones",
+    "users": "numbers of, in closed loops",
+    "rates": "responses asked for per second, in open loops",
     "repeats": "of everything",
+    "first_repeat": "the number of the first one",
     "warmup_s": "of a cell",
-    "measured_s": "of a cell after that",
+    "responses": "that end after that, in a cell",
+    "most_s": "of a cell in all, however many have ended",
     "speeds": "promised, in turns",
     "window": "draft tokens of a round",
     "step_s": "a device's per draft token",
     "prefill_token_s": "a device's per prompt token",
     "link": "of each device",
-    "pause_s": "a user's mean between responses",
-    "stagger_s": "users begin within this",
+    "pause_s": "a user's mean between responses, in closed loops",
+    "stagger_s": "users begin within this, in closed loops",
     "prompts": "recorded",
     "tokens": "of a response at most",
     "least_tokens": "shorter ones are not used",
@@ -91,8 +109,8 @@ _HELP = {
     "target": "name or path",
     "drafter": "name or path",
 }
-_CHOICES = {"policies": tuple(POLICIES), "link": tuple(PROFILES)}
-_COUNTED = ("users", "repeats", "prompts", "tokens")
+_CHOICES = {"policies": tuple(POLICIES), "arrivals": (CLOSED, *OPEN), "link": tuple(PROFILES)}
+_COUNTED = ("users", "repeats", "responses", "prompts", "tokens")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -110,6 +128,8 @@ def _parser() -> argparse.ArgumentParser:
             help=f"{text} (default: %(default)s)",
         )
     add("--record", type=Path, metavar="FILE", help="keep the run (gzipped JSON)")
-    add("--validate", type=Path, metavar="FILE", help="replay a kept run in the simulator, measure nothing")
+    kept: dict[str, Any] = {"type": Path, "metavar": "FILE", "nargs": "+"}
+    add("--show", **kept, help="tell the figures of kept runs, measure nothing")
+    add("--validate", **kept, help="replay kept runs in the simulator, measure nothing")
     add("--json", type=Path, metavar="FILE", help="write every figure")
     return parser

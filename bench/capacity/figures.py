@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from bench.capacity.emulated_devices import GROUP
+from bench.capacity.intervals import Rates, rates, stretches
 from bench.capacity.log import CellLog, ResponseEntry, RoundEntry
+from bench.capacity.plan import POLICIES
 from outrider.scheduling.attribution import ViolationCause
 from outrider.simulation.device_account import DeviceAccount
 from outrider.simulation.results import ClassResults, DeviceResults, RunResults, by_class, promised
@@ -18,38 +20,42 @@ from outrider.simulation.tally import percentiles
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures(RunResults):
-    """All repeats of a policy with so many users, taken together."""
+    """All repeats of a policy under a load, taken together."""
 
     policy: str
-    users: int
+    load: str
+    repeats: int
+    ended: tuple[int, ...]  # responses behind the warm-up, repeat by repeat
+    rates: Rates  # goodput against the baseline under the same load
     promised: ClassResults  # all devices that were promised a speed; ``by_class`` the same by class, the slowest first
     by_class: tuple[ClassResults, ...]
-    goodput_tokens_per_s: float  # committed tokens per second
     busy_share: float  # of the time, the verifier computed
     off_record: int  # responses with tokens that were not recorded, and ``faults`` of devices: both should be 0
     faults: int
 
 
-def figures(logs: Sequence[CellLog], *, block_tokens: int, grace_s: float) -> Figures:
-    """Figures of cells (at least one) with the same policy and number of users.
+def figures(logs: Sequence[CellLog], *, block_tokens: int, grace_s: float, baseline: Sequence[CellLog] = ()) -> Figures:
+    """Figures of cells (at least one) with the same policy and load.
 
     A round can commit ``block_tokens`` at most; a device that waits longer than ``grace_s`` for a first token is late.
     """
     devices = [
         device_results(log, user, block_tokens=block_tokens, grace_s=grace_s)
         for log in logs
-        for user in range(log.cell.users)
+        for user in sorted({response.user for response in log.responses})
     ]
     measured_s = sum(log.measured_s for log in logs)
     rounds = [entry for log in logs for entry in _paced_rounds(log)]
     batches = [batch for log in logs for batch in log.batches if batch.sent_at_s >= log.warmup_s]
     return Figures(
         policy=logs[0].cell.policy,
-        users=logs[0].cell.users,
+        load=logs[0].cell.load,
+        repeats=len(logs),
+        ended=tuple(sum(piece.ended for piece in stretches(log)) for log in logs),
+        rates=rates(logs, baseline),
         measured_s=measured_s,
         promised=promised(devices),
         by_class=by_class(devices),
-        goodput_tokens_per_s=sum(device.committed_tokens for device in devices) / measured_s,
         round_times=percentiles([gap_s for log in logs for gap_s in round_times_s(log, log.warmup_s)]),
         draft_times=percentiles([entry.timing.draft_s for entry in rounds]),
         link_times=percentiles([entry.timing.link_s for entry in rounds]),
@@ -65,12 +71,15 @@ def figures(logs: Sequence[CellLog], *, block_tokens: int, grace_s: float) -> Fi
 
 
 def device_results(log: CellLog, user: int, *, block_tokens: int, grace_s: float) -> DeviceResults:
-    """One device in one cell."""
+    """One device in one cell; it asked at least once. Who waits to be let in is owed nothing yet."""
+    admits = POLICIES[log.cell.policy].admits
     responses = [response for response in log.responses if response.user == user]
     account = DeviceAccount(DeviceResults(device=user, group=GROUP, slo=responses[0].slo))
     for response in responses:
         _give(account, response, log.warmup_s)
-        if response.ended_at_s is None:
+        if response.refused_at_s is not None:
+            account.results.refused += response.refused_at_s >= log.warmup_s
+        elif response.ended_at_s is None and (response.rounds or not admits):
             _close(account, response, log, block_tokens, grace_s)
     return account.results
 

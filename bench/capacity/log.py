@@ -5,6 +5,7 @@ Times are seconds since the cell's begin.
 
 from dataclasses import dataclass
 
+from bench.capacity.arrivals import CLOSED
 from outrider.contracts.cost import LinearCostModel, VerifyCost
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.slo import SloClass
@@ -14,16 +15,23 @@ from outrider.scheduling.policy import BatchLimits, PendingVerification, Promise
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One measurement: so many users under one policy."""
+    """One measurement: a policy under a load."""
 
     policy: str  # of the batches; see ``bench.capacity.plan.POLICIES``
-    users: int
+    users: int  # in a closed loop each asks again and again, in an open one no more than once
     repeat: int  # what users ask for is a function of it, and the same under every policy
+    arrivals: str = CLOSED
+    rate_per_s: float = 0.0  # responses asked for in an open loop
+
+    @property
+    def load(self) -> str:
+        """What is asked for, whatever the policy."""
+        return f"{self.users} users" if self.arrivals == CLOSED else f"{self.arrivals} {self.rate_per_s:g}/s"
 
     @property
     def name(self) -> str:
         """Short and unique."""
-        return f"{self.policy}-{self.users}-{self.repeat}"
+        return f"{self.policy}-{self.load.replace(' ', '-').replace('/', '-per-')}-{self.repeat}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +54,20 @@ class ResponseEntry:
     rounds: tuple[RoundEntry, ...]
     ended_at_s: float | None  # when its last token was committed; None while it goes on
     as_recorded: bool  # whether its tokens are those of the recording, so that drafts were what the drafter drafts
+    refused_at_s: float | None = None  # when it was not let in; its user may have come back
+
+    @property
+    def begun_at_s(self) -> float:
+        """When it was let in; it has a round at least."""
+        return self.rounds[0].committed_at_s - self.rounds[0].timing.total_s
+
+    @property
+    def kept(self) -> bool:
+        """Whether it ended, from its first token to its last as fast as promised."""
+        if self.ended_at_s is None:
+            return False
+        tokens = sum(entry.timing.committed_tokens for entry in self.rounds[1:])
+        return tokens >= self.slo.tokens_per_s * (self.ended_at_s - self.rounds[0].committed_at_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +112,7 @@ class CellLog:
 
     cell: Cell
     warmup_s: float  # what was committed before does not count
-    ended_at_s: float  # when it was broken off
+    ended_at_s: float  # when enough had ended, and it was broken off
     responses: tuple[ResponseEntry, ...]
     batches: tuple[BatchEntry, ...]
     decisions: tuple[DecisionEntry, ...]

@@ -25,11 +25,21 @@ class NotedVerifier:
         batches: that had blocks, in the order of their replies.
     """
 
-    def __init__(self, verifier: VerifierAccess, *, keeps_kv: bool, clock: Callable[[], float]) -> None:
-        """Hold no generation yet. ``clock`` gives the times of ``batches``."""
+    def __init__(
+        self, verifier: VerifierAccess, *, keeps_kv: bool, clock: Callable[[], float], first_session: int = 0
+    ) -> None:
+        """Hold no generation yet.
+
+        Args:
+            verifier: the real one.
+            keeps_kv: whether it may keep what it computed from one round to the next.
+            clock: gives the times of ``batches``.
+            first_session: what the verifier is told in place of session 0, later than all it was told before: it takes
+                calls in the order of their numbers, and those of a coordinator before this one have been taken.
+        """
         self._verifier = verifier
         self._keeps_kv = keeps_kv
-        self._clock = clock
+        self._clock, self._first_session = clock, first_session
         self._open: dict[GenerationId, OpenGeneration] = {}  # as committed now
         self._blocks: dict[GenerationId, Block] = {}  # under way
         self._lacking: dict[GenerationId, int] = {}  # positions still to compute of these
@@ -54,12 +64,14 @@ class NotedVerifier:
             self._lacking[block.generation] = whole if block.generation in anew else len(block.draft) + 1
         if call.session > self._session:
             self._session, self._calls = call.session, 0
-        self._verifier.give(replace(sent, session=self._session, number=self._calls))  # calls of its own come between
+        session = self._first_session + self._session
+        self._verifier.give(replace(sent, session=session, number=self._calls))  # calls of its own come between
         self._calls += 1
 
     async def steps(self) -> AsyncGenerator[StepReply]:
         """Note what each step held and how long it took."""
-        async for reply in self._verifier.steps():
+        async for told in self._verifier.steps():
+            reply = replace(told, session=told.session - self._first_session)
             began_at_s, self._replied_at_s = max(self._sent_at_s, self._replied_at_s), self._clock()
             members = [self._settled(outcome) for outcome in reply.outcomes if outcome.generation in self._blocks]
             if members:

@@ -12,10 +12,11 @@ from pathlib import Path
 import ray
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from bench.capacity.cell import Server, Times, run_cell
+from bench.capacity.arrivals import CLOSED, OPEN
+from bench.capacity.cell import Server, Until, run_cell
 from bench.capacity.emulated_devices import GROUP, DeviceSpec
 from bench.capacity.log import Cell, CellLog
-from bench.capacity.plan import cells, speed_classes, user_plans
+from bench.capacity.plan import BASELINE, Load, UserPlan, cells, speed_classes, user_plans
 from bench.harness.recorded_drafts import RecordedResponse, RecordSettings, recorded_drafts
 from outrider.config.schema import (
     Config,
@@ -37,17 +38,26 @@ _OBJECT_STORE_BYTES = 100 * 2**20
 _WHOLE_PROMPTS_TOKENS = 4096  # no prefix is computed in pieces, nor any batch cut: policies alone decide
 
 _RECORDED_WINDOW = 8  # at least: the same recording then serves most windows
+_ASKED_MORE = 3  # times the responses that are to end
+_WARM_UP_USERS, _WARM_UP_S = 4, 5.0
+_DEVICE_SEEDS = 1_000_000  # of one seed; two a device
+_PLACES = 256  # so many responses at once that they are no limit
+_OF_CELLS = ("policies", "arrivals", "users", "rates", "repeats", "first_repeat")
 
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
     """What is measured."""
 
-    policies: tuple[str, ...] = ("sled", "fcfs", "wisp", "slo_aware")
-    users: tuple[int, ...] = (6, 12, 18)
-    repeats: int = 2
+    policies: tuple[str, ...] = ("fcfs", "wisp", "slo_aware", "slo_aware_admission")
+    arrivals: tuple[str, ...] = (CLOSED, *OPEN)
+    users: tuple[int, ...] = (18,)  # of closed loops
+    rates: tuple[float, ...] = (3.0,)  # responses asked for per second in open loops
+    repeats: int = 3
+    first_repeat: int = 0  # repeats may be measured one after the other, and shown together
     warmup_s: float = 5.0
-    measured_s: float = 24.0
+    responses: int = 300  # that end behind it, after which a cell is over
+    most_s: float = 300.0  # of a cell, however many have ended
     speeds: tuple[float, ...] = (1.0, 2.0, 3.0, 4.0)  # promised, in tokens/s; users take turns
     window: int = 4  # drafted tokens of every round
     step_s: float = 0.02  # a device's, per drafted token; ``prefill_token_s`` per token of a prompt
@@ -56,8 +66,8 @@ class RunSettings:
     pause_s: float = 1.0  # mean of a user's between two responses
     stagger_s: float = 2.0  # users begin within so long
     prompts: int = 64  # recorded; those with responses shorter than ``least_tokens`` are not used
-    tokens: int = 48  # of a response at most
-    least_tokens: int = 16
+    tokens: int = 16  # of a response at most
+    least_tokens: int = 12
     grace_s: float = 5.0  # a user that waits longer for a first token is late from then on
     seed: int = 0
     target: str = "embedded"
@@ -74,17 +84,29 @@ class RunSettings:
         return self.window + 1
 
     @property
-    def devices(self) -> tuple[DeviceSpec, ...]:
-        """Of all users there can be."""
+    def loads(self) -> tuple[Load, ...]:
+        """What is asked for; in open loops of more users than should be needed, as some may be refused."""
+        closed = [Load(users) for users in self.users if CLOSED in self.arrivals]
+        most = _ASKED_MORE * self.responses
+        opened = [Load(most, kind, rate) for kind in self.arrivals if kind != CLOSED for rate in self.rates]
+        return (*closed, *opened)
+
+    @property
+    def most_users(self) -> int:
+        """Of all loads."""
+        return max(load.users for load in self.loads)
+
+    def devices(self, users: int) -> tuple[DeviceSpec, ...]:
+        """Of so many users."""
         return tuple(
-            DeviceSpec(self.step_s, self.prefill_token_s, self.profile, seed=1000 * self.seed + 2 * user)
-            for user in range(max(self.users))
+            DeviceSpec(self.step_s, self.prefill_token_s, self.profile, seed=_DEVICE_SEEDS * self.seed + 2 * user)
+            for user in range(users)
         )
 
     @property
-    def total_s(self) -> float:
-        """What the cells take, at least."""
-        return len(self.policies) * len(self.users) * self.repeats * (self.warmup_s + self.measured_s)
+    def cells(self) -> list[Cell]:
+        """What is measured, in order."""
+        return cells(self.policies, self.loads, range(self.first_repeat, self.first_repeat + self.repeats))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +116,25 @@ class Run:
     settings: RunSettings
     logs: tuple[CellLog, ...]
 
-    def of(self, policy: str, users: int) -> tuple[CellLog, ...]:
-        """All repeats of one measurement."""
-        return tuple(log for log in self.logs if (log.cell.policy, log.cell.users) == (policy, users))
+    def measurements(self) -> dict[tuple[str, str], list[CellLog]]:
+        """All repeats by load and policy, in the order in which they were first measured."""
+        found = dict[tuple[str, str], list[CellLog]]()
+        for log in self.logs:
+            found.setdefault((log.cell.load, log.cell.policy), []).append(log)
+        return found
+
+
+def joined(runs: Sequence[Run]) -> Run:
+    """Runs (at least one) that were measured one after the other, as one.
+
+    Raises:
+        ParameterError: they differ in more than which cells were measured.
+    """
+    first = runs[0].settings
+    for run in runs[1:]:
+        if replace(run.settings, **{name: getattr(first, name) for name in _OF_CELLS}) != first:
+            raise ParameterError("record", "runs with the same settings, cells aside", run.settings)
+    return Run(first, tuple(log for run in runs for log in run.logs))
 
 
 _RECORD = TypeAdapter(tuple[RunSettings, tuple[CellLog, ...]], config=ConfigDict(ser_json_inf_nan="constants"))
@@ -135,45 +173,46 @@ def measure(settings: RunSettings, on_cell: Callable[[CellLog], None]) -> Run:
 async def _measure(
     settings: RunSettings, responses: Sequence[RecordedResponse], on_cell: Callable[[CellLog], None]
 ) -> Run:
-    classes, times, logs = (
-        speed_classes(settings.speeds),
-        Times(settings.warmup_s, settings.measured_s),
-        list[CellLog](),
-    )
+    until = Until(settings.warmup_s, settings.responses, settings.most_s)
+    logs = list[CellLog]()
     async with _server(configured(settings)) as server:
         await _warm_up(settings, responses, server)
-        for cell in cells(settings.policies, settings.users, settings.repeats):
-            users = user_plans(
-                cell,
-                classes,
-                responses,
-                seed=settings.seed,
-                pause_s=settings.pause_s,
-                stagger_s=settings.stagger_s,
-            )
-            logs.append(await run_cell(server, cell, users, settings.devices[: cell.users], times))
+        for cell in settings.cells:
+            users = _users(settings, cell, responses)
+            logs.append(await run_cell(server, cell, users, settings.devices(cell.users), until))
             on_cell(logs[-1])
     return Run(settings, tuple(logs))
 
 
 async def _warm_up(settings: RunSettings, responses: Sequence[RecordedResponse], server: Server) -> None:
     """A short cell that does not count: a process's first batches are slower."""
-    cell = Cell("fcfs", min(settings.users), -1)
-    plan = replace(cell, repeat=0)
-    users = user_plans(plan, speed_classes(settings.speeds), responses, seed=settings.seed, pause_s=0.0, stagger_s=0.0)
-    await run_cell(server, cell, users, settings.devices[: cell.users], Times(0.0, min(5.0, settings.measured_s)))
+    cell = Cell(BASELINE, _WARM_UP_USERS, 0)
+    users = _users(replace(settings, pause_s=0.0, stagger_s=0.0), cell, responses)
+    until = Until(0.0, settings.responses, _WARM_UP_S)
+    await run_cell(server, cell, users, settings.devices(cell.users), until)
+
+
+def _users(settings: RunSettings, cell: Cell, responses: Sequence[RecordedResponse]) -> list[UserPlan]:
+    return user_plans(
+        cell,
+        speed_classes(settings.speeds),
+        responses,
+        seed=settings.seed,
+        pause_s=settings.pause_s,
+        stagger_s=settings.stagger_s,
+    )
 
 
 def configured(settings: RunSettings) -> Config:
     """The service's configuration, policy aside."""
-    most = max(settings.users)
+    places = max(_PLACES, settings.most_users)
     return Config(
         model=ModelConfig(target=settings.target),
-        drafters=(DrafterGroupConfig(name=GROUP, trust="trusted", count=most),),
+        drafters=(DrafterGroupConfig(name=GROUP, trust="trusted", count=places),),
         verifiers=VerifierConfig(
             prefill_chunk_tokens=_WHOLE_PROMPTS_TOKENS,
             max_batch_tokens=_WHOLE_PROMPTS_TOKENS,
-            max_batch_blocks=max(32, most),
+            max_batch_blocks=max(32, *settings.users),
         ),
         speculation=SpeculationConfig(
             policy="fixed",
@@ -183,7 +222,7 @@ def configured(settings: RunSettings) -> Config:
             drafts_ahead=False,  # the papers' users wait for their devices, and the simulator's do
             lookup_window=0,
         ),
-        limits=LimitsConfig(max_concurrent_generations=most, drafter_deadline_s=60.0, verifier_deadline_s=60.0),
+        limits=LimitsConfig(max_concurrent_generations=places, drafter_deadline_s=60.0, verifier_deadline_s=60.0),
     )
 
 

@@ -19,13 +19,21 @@ _Expected = Mapping[GenerationId, list[float]]
 
 
 def workload(log: CellLog, settings: RunSettings) -> WorkloadRecord:
-    """What the cell's devices did and its batches took, warm-up included."""
+    """What the cell's devices did and its batches took, warm-up included.
+
+    Who was let in, and when, is taken from the record: a refused response has no rounds to replay, and time spent
+    waiting to be let in is a pause. In an open loop each response is a device's only one, and begins when it did.
+    """
     expected, beyond_s = _expected_tokens(log), _exchange_beyond_link_s(log, settings)
     devices = []
-    for user, spec in enumerate(settings.devices[: log.cell.users]):
-        mine = [response for response in log.responses if response.user == user and response.rounds]
+    made = defaultdict[int, list[ResponseEntry]](list)
+    for response in log.responses:
+        if response.rounds:
+            made[response.user].append(response)
+    specs = settings.devices(log.cell.users)
+    for user, mine in sorted(made.items()):
         responses = tuple(_responses(mine, log, expected))
-        devices.append(RecordedDevice(responses, mine[0].slo, settings.profile, spec.seed, beyond_s))
+        devices.append(RecordedDevice(responses, mine[0].slo, settings.profile, specs[user].seed, beyond_s))
     batches = tuple((batch.costs, batch.engine_s) for batch in log.batches)
     return WorkloadRecord(log.cell.name, tuple(devices), tuple(round_times_s(log, from_s=-inf)), batches)
 
@@ -38,7 +46,7 @@ def _responses(
         yields = expected[generation_name(log.cell.name, response.user, response.number)]
         rounds = tuple(_round(made.timing, yields[number]) for number, made in enumerate(response.rounds) if number > 0)
         output_tokens = 1 + sum(draft.accepted + 1 for draft in rounds)
-        yield Response(response.asked_at_s - idle_since_s, response.prompt_tokens, output_tokens), rounds
+        yield Response(response.begun_at_s - idle_since_s, response.prompt_tokens, output_tokens), rounds
         idle_since_s = response.rounds[-1].committed_at_s
 
 

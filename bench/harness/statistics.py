@@ -44,6 +44,19 @@ def ratio(tops: Sequence[float], bottoms: Sequence[float]) -> Estimate:
     return Estimate(float(top.sum() / bottom.sum()), float(low), float(high))
 
 
-def picks(count: int) -> npt.NDArray[np.int64]:
+def quotient(over: tuple[Sequence[float], Sequence[float]], under: tuple[Sequence[float], Sequence[float]]) -> Estimate:
+    """One sum over sum divided by another; each side's pairs (tops and bottoms) are redrawn by themselves."""
+    (rate, rates), (other, others) = (_redrawn_rates(*pairs, seed) for seed, pairs in enumerate((over, under)))
+    low, high = np.quantile(rates / others, (0.025, 0.975))
+    return Estimate(rate / other, float(low), float(high))
+
+
+def _redrawn_rates(tops: Sequence[float], bottoms: Sequence[float], seed: int) -> tuple[float, npt.NDArray[np.float64]]:
+    top, bottom = np.array(tops, dtype=np.float64), np.array(bottoms, dtype=np.float64)
+    redrawn = picks(len(top), seed)
+    return float(top.sum() / bottom.sum()), top[redrawn].sum(1) / bottom[redrawn].sum(1)
+
+
+def picks(count: int, seed: int = 0) -> npt.NDArray[np.int64]:
     """``[resamples, count]``: which of so many are drawn in each resample, the same every time."""
-    return np.random.default_rng(0).integers(count, size=(_RESAMPLES, count))
+    return np.random.default_rng(seed).integers(count, size=(_RESAMPLES, count))

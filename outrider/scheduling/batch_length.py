@@ -11,6 +11,11 @@ the running batch on average and for all of its own, so one and a half batches a
 of its rounds, most of the time. Where more is promised than can be kept, that is the length: who comes first still can
 be served in time. A promise that asks for batches which are constants for the most part does not get them.
 
+What is promised is not all that is asked for: who is served faster than promised asks for more, and prompts of
+responses that nobody knows of yet want to be computed. Where little is promised the load would have batches that are
+half constants, and one prompt a batch of its own, while everybody else waits. So none is meant to be shorter than ten
+constants: a tenth of the time is as much as they may take.
+
 Best effort is no load, and takes what is over: where any of it waits a batch may be longer, as long as those who are
 promised a speed and come while it runs need not mind.
 """
@@ -18,8 +23,7 @@ promised a speed and come while it runs need not mind.
 from outrider.scheduling.policy import Promised
 
 _SPARE = 2.0
-_LEAST_CONSTANTS = 2.0
-_MOST_CONSTANTS = 10.0  # that the promised rounds leave it at least
+_LEAST_CONSTANTS = 10.0
 _ROUND_SHARE = 0.6
 _FILLED_ROUND_SHARE = 0.25
 
@@ -32,7 +36,7 @@ def batch_length_s(promised: Promised, constant_s: float, longest_s: float) -> f
         constant_s: what a batch without blocks would take.
         longest_s: longest target, unless constants alone ask for more.
     """
-    most_s = max(min(_ROUND_SHARE * promised.round_s, longest_s), _MOST_CONSTANTS * constant_s)
+    most_s = min(_ROUND_SHARE * promised.round_s, longest_s)
     spare = 1.0 - promised.load
     length_s = _SPARE * constant_s / spare if spare > 0.0 else most_s
     return max(min(length_s, most_s), _LEAST_CONSTANTS * constant_s)

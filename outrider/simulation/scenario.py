@@ -6,6 +6,7 @@ verdict commits tokens and is the next order. Tokens travel on to users
 beside this loop and are not modelled; nor is the drafter's prefill, which runs beside the verifier's.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
@@ -21,6 +22,7 @@ from outrider.contracts.errors import ParameterError
 from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.requests import ProtocolName
 from outrider.contracts.slo import BEST_EFFORT, SloClass
+from outrider.costs.estimator import OnlineEstimator
 from outrider.documents.names import NameIn
 from outrider.link.trace import LinkSource
 from outrider.protocols.registry import NO_TOKENS, PROTOCOLS
@@ -138,6 +140,12 @@ class VerifierModel:
     dispatch_s: float = 0.002  # from the decision on who is in its steps until the verifier knows
     reply_s: float = 0.0  # from a step's end until its tokens are committed
     host: HostMemory | None = None  # for KV that is given up; None: it is computed again
+    estimator: OnlineEstimator | None = (
+        None  # in place of ``planner_cost_model``: corrected by every pass, as a service's
+    )
+    pace: Callable[[float], float] | None = (
+        None  # times as long a pass takes, by when it begins: a machine not left alone
+    )
 
     @property
     def planner(self) -> CostModel:

@@ -12,7 +12,7 @@ from math import exp
 from outrider.admission.price import VerifierNow
 from outrider.admission.rounds import RoundShape
 from outrider.contracts.chunks import chunk_of, pass_costs
-from outrider.contracts.cost import BatchWork, VerifyCost
+from outrider.contracts.cost import BatchWork, CostModel, VerifyCost, work_of
 from outrider.scheduling.ledger import DeadlineRule
 from outrider.scheduling.policy import PendingVerification
 from outrider.scheduling.steps import StepPlanner
@@ -47,6 +47,7 @@ class Step:
 
     entry: BatchEntry  # as the log of batches has it
     members: list[SimulatedDevice]
+    costs: list[VerifyCost]  # what is computed and read of each block
     remaining_tokens: list[int]  # of each block, still to compute after it
     going_on: set[int]  # devices whose next round follows by itself; known at its end
     recomputed_tokens: int
@@ -68,6 +69,7 @@ class SimulatedServer:
         self.memory = KvMemory(limits.max_memory_blocks, model.kv_block_tokens, host_blocks)
         self.dispatch_s = 0.0 if rules.in_engine else model.dispatch_s
         self.reply_s = 0.0 if rules.in_engine else model.reply_s
+        self._estimator = model.estimator
         self._planned_at_s = 0.0
         self._asking: dict[str, SimulatedDevice] = {}  # whose block is not decided, as far as is known
         self._within: dict[str, SimulatedDevice] = {}  # with the verifier
@@ -80,10 +82,15 @@ class SimulatedServer:
         """What blocks' deadlines come from."""
         return self._rules.scheduling.deadlines
 
+    @property
+    def _planner_model(self) -> CostModel:
+        """What plans are made with now."""
+        return self._model.planner if self._estimator is None else self._estimator.model
+
     def now(self, shape: RoundShape) -> VerifierNow:
         """As admission sees it, where rounds are of such a shape."""
         blocks, size = self._model.limits.max_memory_blocks, self._model.kv_block_tokens
-        return VerifierNow(self._model.planner, shape, None if blocks is None else blocks * size, size)
+        return VerifierNow(self._planner_model, shape, None if blocks is None else blocks * size, size)
 
     def expects(self, device: SimulatedDevice, now_s: float) -> None:
         """A draft is ordered."""
@@ -132,7 +139,7 @@ class SimulatedServer:
 
     def let_in(self, now_s: float) -> Given | None:
         """Plan, if anybody waits; None if all stays as it is."""
-        plan = self._planner.plan(now_s, self._model.planner)
+        plan = self._planner.plan(now_s, self._planner_model)
         if plan.hold_s:
             return Given([], [], plan.hold_s)
         if not plan.joining and not plan.held_back:
@@ -161,18 +168,19 @@ class SimulatedServer:
         predicted = BatchWork()
         for cost in pass_costs(foreseen, self._limits.prefill_chunk_tokens):
             predicted = predicted.plus(cost)
-        predicted_s = self._model.planner.predict_work_s(predicted)
+        predicted_s = self._planner_model.predict_work_s(predicted)
         for device in members:
             device.queue_s += now_s - device.queued_at_s
         numbers = tuple((device.number, device.round + device.ahead) for device in members)
-        work, remaining, recomputed = self._compute(members)
+        costs, remaining, recomputed = self._compute(members)
+        work = work_of(costs)
         evictions, swapped = self._correct_evicted(), self.memory.taken_swapped()
         took_s = self._model.cost_model.predict_work_s(work) + self._drafting_s(members) + self._copying_s(swapped)
-        took_s *= self._noise_factor()
+        took_s *= self._noise_factor() * (1.0 if self._model.pace is None else self._model.pace(now_s))
         new, cached = work.new_tokens, work.cached_tokens
         reason = self._planner.reason
         entry = BatchEntry(self._planned_at_s, now_s, took_s, predicted_s, numbers, new, cached, reason)
-        return Step(entry, members, remaining, set(), recomputed, evictions, swapped)
+        return Step(entry, members, costs, remaining, set(), recomputed, evictions, swapped)
 
     def ended(self, step: Step) -> None:
         """The verifier is done with a step; who is not finished or goes on by itself is in the next one."""
@@ -192,6 +200,8 @@ class SimulatedServer:
     def told(self, step: Step) -> list[SimulatedDevice]:
         """What a step brought is known: the devices whose blocks are decided."""
         decided = []
+        if self._estimator is not None:
+            self._estimator = self._estimator.observed(step.costs, step.entry.took_s)
         if self.reply_s > 0.0:
             self._planner.steps()
         for device, remaining in zip(step.members, step.remaining_tokens, strict=True):
@@ -205,12 +215,12 @@ class SimulatedServer:
                 self._planner.leaves(device.name)
         return decided
 
-    def _compute(self, members: Sequence[SimulatedDevice]) -> tuple[BatchWork, list[int], int]:
-        """What one pass does: its work, what is left of each block, and positions that were computed before."""
+    def _compute(self, members: Sequence[SimulatedDevice]) -> tuple[list[VerifyCost], list[int], int]:
+        """What one pass does: block by block, what is left of each, and positions that were computed before."""
         memory, chunk_left = self.memory, self._limits.prefill_chunk_tokens
         numbers = [device.number for device in members]
-        new = interactions = cached = recomputed = 0
-        remaining, computed = [], []
+        recomputed = 0
+        costs, remaining, computed = list[VerifyCost](), [], []
         for device in members:
             total = device.total_tokens
             resident = min(total - 1, memory.resident_tokens(device.number))
@@ -219,10 +229,8 @@ class SimulatedServer:
             if taken and not memory.hold(device.number, resident + taken, numbers):
                 taken = counted = 0
             chunk_left -= counted
+            costs.append(VerifyCost(taken, resident if taken else 0))
             if taken:
-                new += taken
-                interactions += (resident + taken) * taken
-                cached += resident
                 recomputed += max(0, min(resident + taken, device.computed_tokens) - resident)
             remaining.append(lacking - taken)
             computed.append(resident + taken if taken < lacking else device.position + device.draft.accepted)
@@ -232,7 +240,7 @@ class SimulatedServer:
                 memory.shrink(device.number, tokens)
             else:
                 memory.drop(device.number)
-        return BatchWork(new, interactions, cached), remaining, recomputed
+        return costs, remaining, recomputed
 
     def _correct_evicted(self) -> int:
         """Blocks whose sequence was evicted are cold now; returns how many sequences were."""

@@ -6,6 +6,7 @@ import pytest
 from outrider.contracts.cost import BatchWork, VerifyCost
 from outrider.contracts.link import Direction
 from outrider.contracts.slo import SloClass
+from outrider.costs.estimator import OnlineEstimator
 from outrider.link.emulator import LinkEmulator
 from outrider.link.profiles import LinkProfile
 from outrider.scheduling.registry import SCHEDULING
@@ -63,3 +64,20 @@ def test_a_comparison() -> None:
     assert (comparison.rounds, comparison.measured_p50_s) == (3, 0.28)
     assert comparison.p50_error == pytest.approx(0.2712 / 0.28 - 1.0, abs=1e-3)
     assert abs(comparison.p99_error) < 0.1
+
+
+def test_a_machine_that_slows_down_is_replayed_as_it_was() -> None:
+    late = verifier(pace=lambda now_s: 3.0 if now_s > 0.7 else 1.0)
+    log = replay(RECORD, late, SCHEDULING["fcfs"]).batch_log
+    assert [entry.took_s for entry in log] == pytest.approx([0.1, 0.3, 0.3, 0.3])
+    assert [entry.predicted_s for entry in log] == pytest.approx([0.1] * 4)
+
+
+def test_plans_are_made_with_what_passes_taught() -> None:
+    estimator = OnlineEstimator(replace(TENTH, seconds_per_batch=0.2))
+    log = replay(RECORD, verifier(estimator=estimator), SCHEDULING["fcfs"]).batch_log
+    taught = estimator
+    for entry, cost in zip(log, (VerifyCost(10, 0), VerifyCost(4, 10), VerifyCost(1, 13)), strict=False):
+        assert entry.predicted_s == taught.model.predict_s([cost])
+        taught = taught.observed([cost], 0.1)
+    assert log[3].predicted_s == pytest.approx(0.1, rel=0.2)

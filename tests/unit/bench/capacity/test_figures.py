@@ -87,7 +87,7 @@ def test_what_was_over_before_the_warm_up_does_not_count() -> None:
     later = response(0, (made(3.5, 1, 0.5), made(4.0, 5, 0.5)), ended=True, number=1)
     found = figures([log(early, later, warmup_s=3.0)], block_tokens=BLOCK, grace_s=GRACE_S)
     assert (found.promised.responses, found.promised.late_responses, found.promised.rounds) == (1, 0, 1)
-    assert found.goodput_tokens_per_s == pytest.approx(6 / 7.0)
+    assert found.rates.goodput.mean == pytest.approx(6 / 7.0)
     assert found.round_times.count == 1
     assert found.batch_sizes == ()
 

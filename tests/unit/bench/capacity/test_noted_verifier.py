@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from actors.inbox import Inbox
 from actors.messages import Closing, StepReply, VerifyCall
 from bench.capacity.noted_verifier import NotedVerifier
 from outrider.contracts.cost import VerifyCost
@@ -114,3 +115,28 @@ async def test_rounds_that_follow_by_themselves_are_noted_with_what_they_cost() 
     noted, prompt = [batch.members for batch in verifier.batches], len(PROMPTS[0])
     later = [(("g", number, VerifyCost(1, prompt + number - 1)),) for number in (1, 2, 3)]
     assert noted == [(("g", 0, VerifyCost(prompt, 0)),), *later]
+
+
+class ThroughInbox(LocalVerifier):
+    """Takes calls as the actor does: none before those with lower numbers."""
+
+    def __init__(self) -> None:
+        """Nothing came yet."""
+        super().__init__()
+        self._in_order = Inbox()
+
+    def give(self, call: VerifyCall) -> None:
+        """Take in all whose turn it is."""
+        self._in_order.put(call)
+        for ready in self._in_order.take():
+            super().give(ready)
+
+
+@on_loop
+async def test_cells_that_follow_one_another_are_sessions_of_their_own() -> None:
+    inner = ThroughInbox()
+    for first_session in (0, 1000):
+        verifier = NotedVerifier(inner, keeps_kv=True, clock=now_s, first_session=first_session)
+        output, _ = await response(verifier, verifier.steps())
+        assert output == OUTPUT[: len(output)]
+        verifier.forget_all()

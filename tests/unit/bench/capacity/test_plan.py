@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.capacity.log import Cell
-from bench.capacity.plan import POLICIES, UserPlan, cells, speed_classes, user_plans
+from bench.capacity.plan import POLICIES, Load, UserPlan, cells, speed_classes, user_plans
 from bench.harness.recorded_drafts import RecordedResponse
 from outrider.contracts.errors import ParameterError
 
@@ -28,7 +28,7 @@ def test_every_cell_is_measured_once_and_no_policy_is_always_first(
     policies: int, numbers: set[int], repeats: int
 ) -> None:
     names, counts = tuple(POLICIES)[:policies], sorted(numbers)
-    planned = cells(names, counts, repeats)
+    planned = cells(names, [Load(count) for count in counts], range(repeats))
     assert Counter(planned) == Counter(Cell(*key) for key in product(names, counts, range(repeats)))
     firsts = [planned[start].policy for start in range(0, len(planned), policies)]
     assert len(set(firsts)) == min(policies, len(counts) + repeats - 1)
@@ -51,6 +51,24 @@ def test_a_user_asks_for_all_it_has_in_an_order_of_its_own_and_begins_again() ->
     assert [response for response, _ in asked[:10]] == [response for response, _ in asked[10:]]
     assert len({response.prompt_ids for response, _ in asked}) == 10
     assert [pause for _, pause in asked[:10]] != [pause for _, pause in asked[10:]]
+
+
+def test_in_an_open_loop_users_come_as_planned_and_ask_once() -> None:
+    first, second = (users(Cell(policy, 50, 1, "poisson", 2.0), count=20) for policy in ("fcfs", "slo_aware"))
+    assert first == second
+    assert [plan.starts_at_s for plan in first] == sorted(plan.starts_at_s for plan in first)
+    assert [len(list(plan.requests())) for plan in first] == [1] * 50
+    asked = [next(plan.requests())[0].prompt_ids for plan in first]
+    assert len(set(asked[:20])) == 20
+    assert asked[20:40] == asked[:20]
+    assert users(Cell("fcfs", 50, 2, "poisson", 2.0)) != first
+
+
+def test_who_is_refused_comes_back_half_as_early_or_half_as_late() -> None:
+    shares = list(islice(users(Cell("fcfs", 2, 0))[0].retries(), 100))
+    assert shares == list(islice(users(Cell("fcfs", 2, 0))[0].retries(), 100))
+    assert 0.5 <= min(shares) < 0.7
+    assert 1.3 < max(shares) <= 1.5
 
 
 def test_another_repeat_or_seed_is_another_load() -> None:

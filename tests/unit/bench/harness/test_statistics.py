@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.harness.statistics import Estimate, estimate, ratio
+from bench.harness.statistics import Estimate, estimate, quotient, ratio
 
 
 def test_intervals_redraw_whole_responses() -> None:
@@ -28,6 +28,18 @@ def test_a_ratio_lies_in_its_interval_unless_responses_are_all_alike(pairs: list
 def test_a_ratio_to_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="needs a positive sum"):
         ratio([1.0], [0.0])
+
+
+def test_a_quotient_redraws_both_sides_by_themselves() -> None:
+    apart, same = ([0.0, 4.0], [1.0, 1.0]), ([2.0, 2.0], [1.0, 1.0])
+    assert quotient(same, same) == Estimate(1.0, 1.0, 1.0)
+    found = quotient(apart, same)
+    assert (found.mean, found.low, found.high) == (1.0, 0.0, 2.0)
+    rng = np.random.default_rng(0)
+    over, under = (list(rng.normal(mean, 1.0, 400)) for mean in (20.0, 10.0))
+    wide = quotient((over, [1.0] * 400), (under, [1.0] * 400))
+    deviation = 2.0 * (0.05**2 / 20.0**2 + 0.05**2 / 10.0**2) ** 0.5  # of a ratio of two means, to first order
+    assert wide.high - wide.low == pytest.approx(2 * 1.96 * deviation, rel=0.15)
 
 
 def test_an_estimate_is_shown_in_any_unit() -> None:
