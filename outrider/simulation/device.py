@@ -35,6 +35,7 @@ class SimulatedDevice:
     round: int = 0  # counts over all its responses
     done: bool = True  # no response is under way
     draft: Draft = NO_DRAFT  # of the present round
+    number: int = -1  # over all groups; by default its account's
     name: str = field(init=False)  # by which policies and records know it
     promised: RoundAccount = field(init=False)
     prompt_tokens: int = 0
@@ -56,12 +57,9 @@ class SimulatedDevice:
 
     def __post_init__(self) -> None:
         """Name it."""
+        if self.number < 0:
+            self.number = self.account.results.device
         self.name = device_name(self.number)
-
-    @property
-    def number(self) -> int:
-        """Over all groups."""
-        return self.account.results.device
 
     def pending(self) -> PendingVerification:
         """Its block, as the scheduling policy sees it."""

@@ -30,6 +30,10 @@ _DECIDED_EVERY_S = 1.0  # while anybody waits, as a coordinator's beat
 class Surroundings(Protocol):
     """Who is told of what happens in a lane."""
 
+    def begins(self, device: SimulatedDevice, now_s: float) -> None:
+        """A response is begun, or goes on here."""
+        ...
+
     def stepped(self, step: Step) -> None:
         """The verifier began a step."""
         ...
@@ -118,6 +122,11 @@ class Lane:
         self.down = True
         return [one for _, one in sorted((self._asking | self._begun).items())]
 
+    def again(self, device: SimulatedDevice, now_s: float) -> None:
+        """The round under way is lost with what was drafted; another begins."""
+        self._draft(device, now_s)
+        self._serve(now_s)
+
     def report(self) -> AdmissionReport | None:
         """How admission stands; None without one."""
         return None if self._admission is None else self._admission.report()
@@ -136,12 +145,14 @@ class Lane:
         if self._regime is not None:
             self._regime.asked(device.name)
         self._begun[device.name] = device
+        self._surroundings.begins(device, now_s)
         self._server.enqueue(device, now_s)
 
     def _go_on(self, device: SimulatedDevice, now_s: float) -> None:
         """The prefix is computed anew, with the token behind it."""
         device.begin_round(NO_DRAFT, now_s)
         self._begun[device.name] = device
+        self._surroundings.begins(device, now_s)
         self._server.enqueue(device, now_s)
 
     def _account_of(self, device: SimulatedDevice, now_s: float) -> RoundAccount:

@@ -159,8 +159,11 @@ class EventLoop:
             admission=self._lane.report(),
         )
 
+    def begins(self, device: SimulatedDevice, now_s: float) -> None:
+        """As ``Surroundings``; likewise below. Devices are their own."""
+
     def stepped(self, step: Step) -> None:
-        """As ``Surroundings``; likewise below."""
+        """Count it."""
         self._tally.step(step)
 
     def began(self, device: SimulatedDevice, now_s: float) -> None:

@@ -57,15 +57,15 @@ class Step:
 class SimulatedServer:
     """Knows who waits, who is with the verifier, and the KV memory."""
 
-    def __init__(self, model: VerifierModel, rules: SystemRules, seed: int) -> None:
-        """An idle verifier."""
+    def __init__(self, model: VerifierModel, rules: SystemRules, seed: int, memory: type[KvMemory] = KvMemory) -> None:
+        """An idle verifier with a ``memory`` of some kind."""
         self._model, self._rules, self._seed = model, rules, seed
         limits = model.limits
         self._limits = limits if rules.keeps_kv else replace(limits, prefill_chunk_tokens=_UNCHUNKED)
         self._planner = StepPlanner(rules.scheduling.policy, self._limits, rules.steps)
         host = model.host
         host_blocks = host.blocks if host is not None and host.prices.copying_pays else 0
-        self.memory = KvMemory(limits.max_memory_blocks, model.kv_block_tokens, host_blocks)
+        self.memory = memory(limits.max_memory_blocks, model.kv_block_tokens, host_blocks)
         self.dispatch_s = 0.0 if rules.in_engine else model.dispatch_s
         self.reply_s = 0.0 if rules.in_engine else model.reply_s
         self._planned_at_s = 0.0
@@ -107,7 +107,7 @@ class SimulatedServer:
 
     def over(self, device: SimulatedDevice) -> None:
         """Its response is."""
-        self.memory.drop(device.number)
+        self.memory.leave(device.number)
         self._planner.over(device.name)
 
     def _asks(self, device: SimulatedDevice, now_s: float) -> None:
