@@ -57,8 +57,16 @@ class Step:
 class SimulatedServer:
     """Knows who waits, who is with the verifier, and the KV memory."""
 
-    def __init__(self, model: VerifierModel, rules: SystemRules, seed: int, memory: type[KvMemory] = KvMemory) -> None:
-        """An idle verifier with a ``memory`` of some kind."""
+    def __init__(
+        self,
+        model: VerifierModel,
+        rules: SystemRules,
+        seed: int,
+        memory: type[KvMemory] = KvMemory,
+        *,
+        told_late: bool = False,
+    ) -> None:
+        """An idle verifier with a ``memory`` of some kind; what steps brought may be ``told_late`` in any case."""
         self._model, self._rules, self._seed = model, rules, seed
         limits = model.limits
         self._limits = limits if rules.keeps_kv else replace(limits, prefill_chunk_tokens=_UNCHUNKED)
@@ -68,9 +76,11 @@ class SimulatedServer:
         self.memory = memory(limits.max_memory_blocks, model.kv_block_tokens, host_blocks)
         self.dispatch_s = 0.0 if rules.in_engine else model.dispatch_s
         self.reply_s = 0.0 if rules.in_engine else model.reply_s
+        self._told_late = told_late or self.reply_s > 0.0
         self._planned_at_s = 0.0
         self._asking: dict[str, SimulatedDevice] = {}  # whose block is not decided, as far as is known
         self._within: dict[str, SimulatedDevice] = {}  # with the verifier
+        self._untold: set[str] = set()  # whose block is decided, which is not known yet
         self._steps = False
         self._noise: list[float] = []
         self._noise_blocks = 0
@@ -147,14 +157,16 @@ class SimulatedServer:
         """It reached the verifier: it counts from the next step on."""
         for device in given.held_back:
             self._within.pop(device.name, None)
-        self._within |= {device.name: device for device in given.joining if device.name in self._asking}
+        for device in given.joining:
+            if device.name in self._asking and device.name not in self._untold:
+                self._within[device.name] = device
 
     def step(self, now_s: float) -> Step | None:
         """Begin a step; None if one is under way or nobody is with the verifier."""
         if self._steps or not self._within:
             return None
         self._steps = True
-        if self.reply_s == 0.0:
+        if not self._told_late:
             self._planner.steps()
         members = sorted(self._within.values(), key=lambda device: not device.ahead)
         foreseen = [(device.pending().cost, device.own_rows) for device in members]
@@ -188,11 +200,12 @@ class SimulatedServer:
                 step.going_on.add(device.number)
             else:
                 self._within.pop(device.name, None)
+                self._untold.add(device.name)
 
     def told(self, step: Step) -> list[SimulatedDevice]:
         """What a step brought is known: the devices whose blocks are decided."""
         decided = []
-        if self.reply_s > 0.0:
+        if self._told_late:
             self._planner.steps()
         for device, remaining in zip(step.members, step.remaining_tokens, strict=True):
             if remaining:
@@ -202,6 +215,7 @@ class SimulatedServer:
             device.ahead -= 1
             if device.number not in step.going_on:
                 del self._asking[device.name]
+                self._untold.discard(device.name)
                 self._planner.leaves(device.name)
         return decided
 

@@ -52,7 +52,7 @@ class TrafficResults:
     first_token_p99_s: float
     goodput_tokens_per_s: float  # committed
     kept_goodput_tokens_per_s: float  # of responses that ended in time
-    prompt_tokens: int  # of all responses begun, after the warm-up
+    prompt_tokens: int  # of all requests that were sent to a verifier
     hit_tokens: int  # of these, found at the verifier
 
     @property

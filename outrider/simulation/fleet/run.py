@@ -45,7 +45,7 @@ class Fleet:
         admission = scenario.admission
         capacity = _WITHOUT_LIMIT if admission is None else admission.max_active + admission.max_waiting
         self._routes = Routes(scenario.router, capacity)
-        self._pool = DrafterPool(scenario.drafters, scenario.seed)
+        self.pool = DrafterPool(scenario.drafters, scenario.seed)
         self._sites = [Site(number, self) for number in range(scenario.verifiers)]
         for site in self._sites:
             self._routes.add(site.number)
@@ -59,6 +59,7 @@ class Fleet:
         self._rounds = self._drafted = self._active = self._most_active = 0
         self._lost = self._resumed = self._drafts_lost = self._retries = 0
         self._round_times = TimeHistogram()
+        self._asked: dict[int, Conversation] = {}  # whose response has not ended
 
     def run(self, progress: Callable[[float], None] | None = None) -> None:
         """Until the time is over."""
@@ -71,7 +72,7 @@ class Fleet:
             if traffic.most_per_s:
                 self._await_arrival(kind, 0.0)
         self._await_loss(0.0)
-        for index, table in enumerate(self._pool.tables):
+        for index, table in enumerate(self.pool.tables):
             if table.group.present_s is not None:
                 self._await_leaving(index, 0.0)
         if progress is not None:
@@ -106,11 +107,15 @@ class Fleet:
             most_active=self._most_active,
             verifiers_lost=self._lost,
             responses_resumed=self._resumed,
-            drafters_lost=self._pool.losses,
-            drafters_used=self._pool.used,
+            drafters_lost=self.pool.losses,
+            drafters_used=self.pool.used,
             drafts_lost=self._drafts_lost,
             retries=self._retries,
         )
+
+    def under_way(self) -> list[Conversation]:
+        """Whose response was asked for after the warm-up and has not ended, by number."""
+        return [self._asked[number] for number in sorted(self._asked) if self._asked[number].counted]
 
     def began(self, talk: Conversation, now_s: float) -> None:
         """Its first token was committed."""
@@ -133,6 +138,7 @@ class Fleet:
         """A response has all its tokens."""
         talk.release()
         self._leave(talk)
+        del self._asked[talk.number]
         if not talk.counted:
             return
         tally = self._tallies[talk.kind]
@@ -163,7 +169,7 @@ class Fleet:
 
     def _comes(self, who: tuple[int, int], now_s: float) -> None:
         kind, number = who
-        talk = Conversation(self.scenario.traffic[kind], kind, number, self._accounts[kind], self.agenda, self._pool)
+        talk = Conversation(self.scenario.traffic[kind], kind, number, self._accounts[kind], self.agenda, self.pool)
         self._begin(talk)
         self._request(talk, now_s)
 
@@ -188,9 +194,10 @@ class Fleet:
     def _request(self, talk: Conversation, now_s: float) -> None:
         """Route a response that is asked for, or that was lost."""
         tally = self._tallies[talk.kind]
-        if talk.done and not talk.attempts:
+        if talk.number not in self._asked:
             talk.counted = now_s >= self.scenario.warmup_s
             tally.asked += talk.counted
+            self._asked[talk.number] = talk
         self._requests += 1
         ingress = int(self.scenario.router.ingresses * hashed(self.scenario.seed, _INGRESS, self._requests))
         chosen = self._routes.send(talk.digests(), ingress)
@@ -218,6 +225,7 @@ class Fleet:
             self.agenda.at(now_s + after_s * _around(share), self._request, talk)
             return
         self._tallies[talk.kind].refused += talk.counted
+        del self._asked[talk.number]
         talk.turn = talk.turns  # nothing follows it
         self.next(talk, now_s)
 
@@ -256,7 +264,7 @@ class Fleet:
         self._routes.add(site.number)
 
     def _await_leaving(self, index: int, now_s: float) -> None:
-        group = self._pool.tables[index].group
+        group = self.pool.tables[index].group
         assert group.present_s is not None
         self._leavings += 1
         after_s = exponential(hashed(self.scenario.seed, _LEAVING, self._leavings), group.present_s / group.count)
@@ -264,10 +272,10 @@ class Fleet:
 
     def _leaves(self, index: int, now_s: float) -> None:
         """One of a group's devices is gone, if it is there at all; whoever it drafts for begins another round."""
-        number = self._pool.any_of(index, hashed(self.scenario.seed, _LEAVING, self._leavings, 1))
-        drafter = self._pool.drafter(number)
+        number = self.pool.any_of(index, hashed(self.scenario.seed, _LEAVING, self._leavings, 1))
+        drafter = self.pool.drafter(number)
         if drafter.present:
-            for talk in self._pool.leaves(number):
+            for talk in self.pool.leaves(number):
                 talk.drafter = None
                 if talk.draft.bits is not None and talk.arrived_at_s > now_s:
                     talk.arrived_at_s = now_s + _NOTICED_S
@@ -278,7 +286,7 @@ class Fleet:
         self._await_leaving(index, now_s)
 
     def _back(self, number: int, now_s: float) -> None:
-        self._pool.returns(number, now_s)
+        self.pool.returns(number, now_s)
 
     def _redrafts(self, whose: tuple[Conversation, Site | None], now_s: float) -> None:
         talk, site = whose

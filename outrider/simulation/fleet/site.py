@@ -35,7 +35,8 @@ class Site:
         scenario: FleetScenario = self._fleet.scenario
         rules = fleet_rules(scenario.scheduling)
         seed = (scenario.seed << 32) + (self.lives << 20) + self.number if self.number or self.lives else scenario.seed
-        server = SimulatedServer(scenario.verifier, rules, seed % 2**63, PrefixMemory)
+        computes = scenario.coordinator_round_s + scenario.coordinator_token_s > 0.0
+        server = SimulatedServer(scenario.verifier, rules, seed % 2**63, PrefixMemory, told_late=computes)
         self.memory = cast("PrefixMemory", server.memory)
         self._cpu = CoordinatorCpu(scenario.coordinator_round_s, scenario.coordinator_token_s)
         self.lane = Lane(
@@ -44,7 +45,7 @@ class Site:
             self,
             admission=scenario.admission,
             plans_late=scenario.plans_late,
-            cpu=self._cpu if scenario.coordinator_round_s or scenario.coordinator_token_s else None,
+            cpu=self._cpu if computes else None,
         )
         self.lives += 1
 
