@@ -44,49 +44,37 @@ def fill(
     """
     chunk = limits.prefill_chunk_tokens
     most_memory = float("inf") if limits.max_memory_blocks is None else limits.max_memory_blocks
+    most_s, most_new, predict_s = length_s + _ROUNDING_S, limits.max_new_tokens, cost_model.predict_work_s
     batch = list[PendingVerification]()
-    new = interactions = cached = memory = used = 0
+    work, memory, used = BatchWork(), 0, 0
     refusal: StopReason | None = None
     for block in order:
         if batch and len(batch) >= limits.max_blocks:
             refusal = refusal or StopReason.MAX_BLOCKS
             break
-        prefix, old = block.prefix_tokens, block.cost.cached_tokens
-        own = _computed(block, chunk - used, chunk)
-        more = new + own, interactions + (own + old) * own, cached + (old if own else 0)
+        prefix, old, own = block.prefix_tokens, block.cost.cached_tokens, block.cost.new_tokens
+        if prefix or own > chunk:
+            own = _computed(block, chunk - used, chunk)
+        more = BatchWork(work[0] + own, work[1] + (own + old) * own, work[2] + (old if own else 0))
+        needed = memory + block.memory_blocks
         if batch:
-            found = _refused(more, memory + block.memory_blocks, length_s, limits, most_memory, cost_model)
-            if prefix and not own:
+            found: StopReason | None = None
+            if more[0] > most_new or not own:
                 found = StopReason.MAX_NEW_TOKENS
+            elif needed > most_memory:
+                found = StopReason.MEMORY
+            elif predict_s(more) > most_s:
+                found = StopReason.LENGTH
             if found is not None:
                 refusal = refusal or found
                 continue
         batch.append(block)
-        new, interactions, cached = more
-        memory, used = memory + block.memory_blocks, used + prefix
+        work, memory, used = more, needed, used + prefix
     if len(batch) == len(arrived):
         return BatchPlan(tuple(batch), (), StopReason.QUEUE_EMPTY)
     members = {id(block) for block in batch}
     rest = tuple(block for block in arrived if id(block) not in members)
     return BatchPlan(tuple(batch), rest, refusal or StopReason.QUEUE_EMPTY)
-
-
-def _refused(
-    work: tuple[int, int, int],
-    memory: int,
-    length_s: float,
-    limits: BatchLimits,
-    most_memory: float,
-    cost_model: CostModel,
-) -> StopReason | None:
-    """Which limit a batch of this work breaks, if any."""
-    if work[0] > limits.max_new_tokens:
-        return StopReason.MAX_NEW_TOKENS
-    if memory > most_memory:
-        return StopReason.MEMORY
-    if cost_model.predict_work_s(BatchWork(*work)) > length_s + _ROUNDING_S:
-        return StopReason.LENGTH
-    return None
 
 
 def _computed(block: PendingVerification, chunk_left: int, chunk: int) -> int:

@@ -73,17 +73,19 @@ class Lane:
         admission: AdmissionRules | None = None,
         first_token_s: float = FIRST_TOKEN_S,
         plans_late: bool = False,
+        plans_once: bool = False,
         cpu: CoordinatorCpu | None = None,
     ) -> None:
         """Nobody is here; nobody measures a ``load`` or ``regime`` of None.
 
         Without ``admission`` every response is begun as soon as it is asked for. Without ``cpu`` the coordinator's own
-        work takes no time.
+        work takes no time. ``plans_late`` and ``plans_once`` are those of ``Scenario``.
         """
         self._agenda, self._server, self._surroundings = agenda, server, surroundings
         self._load, self._regime, self._cpu = load or PresentLoad(), regime, cpu
         self._first_token_s = first_token_s
         self._plans_late, self._plan_at_s = plans_late, 0.0  # until then the next plan is put off
+        self._plans_once = plans_once
         self._rounds = MeasuredRounds()
         self._spikes = SpikeDetector()
         self._admission = None if admission is None else Admission(admission)
@@ -167,6 +169,8 @@ class Lane:
             self._step(now_s)
         if now_s < self._plan_at_s:
             return
+        if self._plans_once and server.steps:
+            self._plan_at_s = inf
         given = server.let_in(now_s)
         if given is not None:
             later_s = given.hold_s or server.dispatch_s
@@ -200,6 +204,8 @@ class Lane:
         if self.down:
             return
         self._server.ended(step)
+        if self._plans_once:
+            self._plan_at_s = 0.0
         told_at_s = now_s + self._server.reply_s
         if self._cpu is not None:
             told_at_s = self._cpu.done_at_s(told_at_s, step)

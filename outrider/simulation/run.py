@@ -50,6 +50,7 @@ def simulate(scenario: Scenario) -> SimulationResults:
         duration_s=scenario.duration_s,
         first_token_s=scenario.first_token_s,
         plans_late=scenario.plans_late,
+        plans_once=scenario.plans_once,
         admission=scenario.admission,
         seed=scenario.seed,
     )
@@ -101,6 +102,7 @@ class EventLoop:
         duration_s: float = inf,
         first_token_s: float = FIRST_TOKEN_S,
         plans_late: bool = False,
+        plans_once: bool = False,
         admission: AdmissionRules | None = None,
         seed: int = 0,
     ) -> None:
@@ -120,6 +122,7 @@ class EventLoop:
             admission=admission,
             first_token_s=first_token_s,
             plans_late=plans_late,
+            plans_once=plans_once,
         )
 
     def run(self) -> None:

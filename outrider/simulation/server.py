@@ -81,7 +81,7 @@ class SimulatedServer:
         self._asking: dict[str, SimulatedDevice] = {}  # whose block is not decided, as far as is known
         self._within: dict[str, SimulatedDevice] = {}  # with the verifier
         self._untold: set[str] = set()  # whose block is decided, which is not known yet
-        self._steps = False
+        self.steps = False  # whether one is under way
         self._noise: list[float] = []
         self._noise_blocks = 0
 
@@ -163,9 +163,9 @@ class SimulatedServer:
 
     def step(self, now_s: float) -> Step | None:
         """Begin a step; None if one is under way or nobody is with the verifier."""
-        if self._steps or not self._within:
+        if self.steps or not self._within:
             return None
-        self._steps = True
+        self.steps = True
         if not self._told_late:
             self._planner.steps()
         members = sorted(self._within.values(), key=lambda device: not device.ahead)
@@ -188,7 +188,7 @@ class SimulatedServer:
 
     def ended(self, step: Step) -> None:
         """The verifier is done with a step; who is not finished or goes on by itself is in the next one."""
-        self._steps, ended_at_s = False, step.entry.ends_at_s
+        self.steps, ended_at_s = False, step.entry.ends_at_s
         for device, remaining in zip(step.members, step.remaining_tokens, strict=True):
             device.verify_s += step.entry.took_s
             device.queued_at_s = ended_at_s

@@ -45,6 +45,7 @@ class Site:
             self,
             admission=scenario.admission,
             plans_late=scenario.plans_late,
+            plans_once=scenario.plans_late,
             cpu=self._cpu if computes else None,
         )
         self.lives += 1

@@ -93,6 +93,7 @@ def test_one_verifier_and_a_closed_loop_are_the_simulation_of_one_verifier() -> 
             duration_s=20.0,
             responses_per_device=None,
             plans_late=True,
+            plans_once=True,
             admission=AdmissionRules(max_active=8),
         )
     )
