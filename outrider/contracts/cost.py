@@ -157,7 +157,7 @@ class LinearCostModel:
         )
         if self.row_offsets_s:
             seconds += self.row_offsets_s[row_bucket(rows)]
-        return max(seconds, _FLOOR_S)
+        return seconds if seconds > _FLOOR_S else _FLOOR_S  # noqa: FURB136 (a fifth of the call)
 
 
 def row_buckets(new_tokens: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:

@@ -58,7 +58,8 @@ class ActivePromises:
         for need in self._needs.values():
             load += need.load
             least_load += need.least_load
-            round_s = min(round_s, need.round_s)
+            if need.round_s < round_s:  # noqa: PLR1730 (twice as fast)
+                round_s = need.round_s
         return Promised(load + prefix_load, round_s, least_load + prefix_load)
 
     def _forget(self, now_s: float) -> None:
@@ -74,6 +75,7 @@ def _loads(block: PendingVerification, cost_model: CostModel) -> tuple[float, fl
     rows, expected_tokens = new - len(block.survivals), 1.0
     for survival in block.survivals:
         cut = tokens_per_s * (added_behind_s(rows, cached, constant_s, cost_model) / expected_tokens)
-        least = min(least, cut)
+        if cut < least:  # noqa: PLR1730 (twice as fast)
+            least = cut
         rows, expected_tokens = rows + 1, expected_tokens + survival
     return load, least

@@ -34,7 +34,7 @@ def added_s(cost: VerifyCost, cost_model: CostModel) -> float:
 def added_behind_s(new: int, cached: int, constant_s: float, cost_model: CostModel) -> float:
     """The same of so many positions, where it is known already what an empty pass takes."""
     together_s = cost_model.predict_work_s(BatchWork(_ALIKE * new, _ALIKE * (new + cached) * new, _ALIKE * cached))
-    return max(0.0, together_s - constant_s) / _ALIKE
+    return (together_s - constant_s) / _ALIKE if together_s > constant_s else 0.0
 
 
 def load_of(pace: PromisedPace, cost_model: CostModel) -> float:
