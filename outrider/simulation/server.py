@@ -98,8 +98,8 @@ class SimulatedServer:
     def expects(self, device: SimulatedDevice, now_s: float) -> None:
         """A draft is ordered."""
         self._planner.expects(device.name, now_s + device.draft.away_s)
-        terms = device.promised.terms(device.began_at_s, device.draft.expected_tokens)
-        self.memory.due(device.number, terms.deadline_at_s)
+        deadline_at_s = device.promised.deadline_at_s(device.began_at_s, device.draft.expected_tokens)
+        self.memory.due(device.number, deadline_at_s)
         device.worth_above = self._planner.worth_above if device.draft.cut_as_ordered else None
 
     def enqueue(self, device: SimulatedDevice, now_s: float) -> None:
@@ -121,23 +121,24 @@ class SimulatedServer:
         self._planner.over(device.name)
 
     def _asks(self, device: SimulatedDevice, now_s: float) -> None:
-        terms = device.promised.terms(device.began_at_s, device.draft.expected_tokens)
-        self.memory.due(device.number, terms.deadline_at_s)
-        total = device.total_tokens
-        resident = min(total - 1, self.memory.resident_tokens(device.number))
+        draft, memory = device.draft, self.memory
+        deadline_at_s = device.promised.deadline_at_s(device.began_at_s, draft.expected_tokens)
+        memory.due(device.number, deadline_at_s)
+        total = device.prompt_tokens + device.committed + device.ahead + draft.nodes
+        resident = min(total - 1, memory.resident_tokens(device.number))
         device.verification = PendingVerification(
             device.name,
             device.round,
             now_s,
-            terms.deadline_at_s,
-            terms.expected_tokens,
+            deadline_at_s,
+            draft.expected_tokens,
             VerifyCost(total - resident, resident),
-            terms.tokens_per_s,
+            device.promised.tokens_per_s,
             -(-total // self._model.kv_block_tokens),
-            before_s=0.0 if device.first_at_s is None else now_s - device.began_at_s,
-            survivals=device.draft.survivals,
-            worth_above=device.worth_above,
-            prefix_tokens=max(0, total - resident - device.own_rows),
+            0.0 if device.first_at_s is None else now_s - device.began_at_s,
+            draft.survivals,
+            device.worth_above,
+            max(0, total - resident - draft.nodes - 1),
         )
 
     def let_in(self, now_s: float) -> Given | None:
