@@ -1,5 +1,6 @@
 """Run a fleet's scenario on a virtual clock, under a progress bar by virtual time."""
 
+import gc
 import resource
 import sys
 import time
@@ -14,6 +15,8 @@ from outrider.simulation.fleet.run import simulate_fleet
 
 _MIB = 2**20 if sys.platform == "darwin" else 2**10  # of what the system counts peak memory in
 
+_COLLECTED = (100_000, 50, 1000)  # a fleet is some million objects, of which hardly any are garbage in cycles
+
 
 def run_fleet(path: Path, seed: int | None, json: Path | None) -> None:
     """Simulate it and print what each kind of traffic got."""
@@ -21,6 +24,8 @@ def run_fleet(path: Path, seed: int | None, json: Path | None) -> None:
     scenario = fleet.scenario
     drafters = sum(group.count for group in scenario.drafters)
     print(f"{scenario.name}: {drafters:,} drafters, {scenario.verifiers:,} verifiers; costs: {fleet.cost_source}")
+    gc.freeze()
+    gc.set_threshold(*_COLLECTED)
     began_at_s, cpu_began_at_s = time.monotonic(), time.process_time()
     with tqdm(total=scenario.duration_s, unit="virtual s", desc="fleet", disable=None) as bar:
 

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from outrider.contracts.prefix import block_digest
 
 BLOCK_TOKENS = 16
-MAX_BLOCKS = 100_000  # of one index, about 10 MiB
+MAX_BLOCKS = 100_000  # of one index, some 40 MiB
 MAX_HOLDERS = 32  # of one block
 
 Holder = TypeVar("Holder", bound=Hashable)
