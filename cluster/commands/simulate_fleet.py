@@ -4,6 +4,8 @@ import gc
 import resource
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tqdm import tqdm
@@ -15,7 +17,7 @@ from outrider.simulation.fleet.run import simulate_fleet
 
 _MIB = 2**20 if sys.platform == "darwin" else 2**10  # of what the system counts peak memory in
 
-_COLLECTED = (100_000, 50, 1000)  # a fleet is some million objects, of which hardly any are garbage in cycles
+_COLLECTED = (100_000, 50, 1000)
 
 
 def run_fleet(path: Path, seed: int | None, json: Path | None) -> None:
@@ -24,10 +26,11 @@ def run_fleet(path: Path, seed: int | None, json: Path | None) -> None:
     scenario = fleet.scenario
     drafters = sum(group.count for group in scenario.drafters)
     print(f"{scenario.name}: {drafters:,} drafters, {scenario.verifiers:,} verifiers; costs: {fleet.cost_source}")
-    gc.freeze()
-    gc.set_threshold(*_COLLECTED)
     began_at_s, cpu_began_at_s = time.monotonic(), time.process_time()
-    with tqdm(total=scenario.duration_s, unit="virtual s", desc="fleet", disable=None) as bar:
+    with (
+        _collected_seldom(),
+        tqdm(total=scenario.duration_s, unit="virtual s", desc="fleet", disable=None) as bar,
+    ):
 
         def progress(now_s: float) -> None:
             bar.update(now_s - bar.n)
@@ -41,3 +44,14 @@ def run_fleet(path: Path, seed: int | None, json: Path | None) -> None:
     if json is not None:
         took = {"wall_s": wall_s, "cpu_s": cpu_s, "peak_mib": peak_mib, "rounds_per_s": found.rounds / wall_s}
         write_json(json, {"scenario": scenario.name, "costs": fleet.cost_source, "results": found, "simulation": took})
+
+
+@contextmanager
+def _collected_seldom() -> Iterator[None]:
+    """Look for garbage in cycles less often: a fleet is some million objects, and hardly any of them are."""
+    before = gc.get_threshold()
+    gc.set_threshold(*_COLLECTED)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)

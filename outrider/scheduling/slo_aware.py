@@ -47,6 +47,7 @@ class SloAware:
     best_effort_s: float = 3.0
     longest_s: float = 1.0
     forgiven_s: float = 0.5
+    few: int = FEW  # so many are planned without arrays, which changes how long it takes and nothing else
 
     def plan(
         self,
@@ -59,7 +60,7 @@ class SloAware:
         """Fill a batch by deadline."""
         if not pending:
             return BatchPlan((), (), StopReason.QUEUE_EMPTY)
-        if len(pending) <= FEW:
+        if len(pending) <= self.few:
             return self._plan_few(pending, now_s, limits, cost_model, promised)
         waiting = waiting_arrays(pending, limits)
         owed = np.isfinite(waiting.deadline_at_s)

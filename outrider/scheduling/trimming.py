@@ -47,7 +47,14 @@ class Trim:
     worth_above: float = 0.0
 
 
-def trim(chains: Sequence[Chain], others: BatchWork, other_tokens: float, idle_s: float, model: CostModel) -> Trim:
+def trim(
+    chains: Sequence[Chain],
+    others: BatchWork,
+    other_tokens: float,
+    idle_s: float,
+    model: CostModel,
+    few_rows: int = _FEW_ROWS,
+) -> Trim:
     """Cut the chains of one step.
 
     Args:
@@ -56,6 +63,7 @@ def trim(chains: Sequence[Chain], others: BatchWork, other_tokens: float, idle_s
         other_tokens: expected of that.
         idle_s: that the verifier waits behind the step, however long that is.
         model: of the step's time.
+        few_rows: so many are looked at without arrays, which changes how long it takes and nothing else.
     """
     whole = tuple(len(chain.survivals) for chain in chains)
     if not any(whole):
@@ -65,7 +73,7 @@ def trim(chains: Sequence[Chain], others: BatchWork, other_tokens: float, idle_s
         fixed, cached = chain.cost.new_tokens - len(chain.survivals), chain.cost.cached_tokens
         base = base.plus(VerifyCost(fixed, cached))
         first_row_interactions.append(cached + 2 * fixed + 1)
-    if sum(whole) <= _FEW_ROWS:
+    if sum(whole) <= few_rows:
         return _trim_few(chains, whole, base, first_row_interactions, other_tokens, idle_s, model)
     drafted = np.array(whole)
     owners = np.arange(len(chains)).repeat(drafted)
