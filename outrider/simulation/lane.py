@@ -82,7 +82,7 @@ class Lane:
         work takes no time. ``plans_late`` and ``plans_once`` are those of ``Scenario``.
         """
         self._agenda, self._server, self._surroundings = agenda, server, surroundings
-        self._load, self._regime, self._cpu = load or PresentLoad(), regime, cpu
+        self._load, self._regime, self._cpu = load, regime, cpu
         self._first_token_s = first_token_s
         self._plans_late, self._plan_at_s = plans_late, 0.0  # until then the next plan is put off
         self._plans_once = plans_once
@@ -218,7 +218,8 @@ class Lane:
     def _told(self, step: Step, now_s: float) -> None:
         if self.down:
             return
-        self._load.batch(len(step.members), self._arm, step.entry.took_s)
+        if self._load is not None:
+            self._load.batch(len(step.members), self._arm, step.entry.took_s)
         for device in self._server.told(step):
             self._commit(device, now_s, follows=device.number in step.going_on)
         self._serve(now_s)
@@ -234,9 +235,10 @@ class Lane:
             self._surroundings.began(device, now_s)
         else:
             self._surroundings.round(device, tokens, now_s)
-            away_s = now_s - device.began_at_s - device.queue_s - device.verify_s
-            self._rounds.round(device.own_rows, tokens, away_s, device.arm)
-        if not device.follows:
+            if self._admission is not None:
+                away_s = now_s - device.began_at_s - device.queue_s - device.verify_s
+                self._rounds.round(device.own_rows, tokens, away_s, device.arm)
+        if self._load is not None and not device.follows:
             other_s = now_s - device.arrived_at_s - device.queue_s - device.verify_s
             self._load.round(device.queue_s, other_s, device.arm)
         device.promised.committed(tokens, now_s)

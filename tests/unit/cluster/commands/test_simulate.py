@@ -77,7 +77,7 @@ def test_a_fleet_prints_who_got_what_and_what_it_took(tmp_path: Path, capsys: py
 def test_a_fleet_has_no_plots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "fleet.yaml"
     file.write_text(FLEET, encoding="utf-8")
-    assert main(["simulate", str(file), "--plots", str(tmp_path)]) == 1
+    assert main(["simulate", str(file), "--plots", str(tmp_path)]) == 2
     assert "--plots needs a scenario of one verifier" in capsys.readouterr().err
 
 
