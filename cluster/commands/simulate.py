@@ -4,6 +4,9 @@ A scenario names devices, links, promised speeds, a server and the systems to co
 policies, ledger and link are the product's own. What comes out is as good as the cost model that goes in: the header
 says which one it was.
 
+A file with ``verifiers``, ``drafters`` and ``traffic`` is of a whole fleet: many verifiers behind the product's router,
+devices that come and go, conversations that come back. ``city_fleet`` is one to begin with.
+
 ``capacity`` says how many devices each system serves at a promised speed (WISP's Tables 1, 2 and 3). The settings WISP
 leaves open were found on two columns of its Table 2 and are frozen; every system is run with exactly these. Beside
 WISP's coefficients stand a roofline and this machine's: multiples depend on the cost model more than on the system.
@@ -27,17 +30,19 @@ from typing import TypeVar
 
 from tqdm import tqdm
 
+from cluster.commands.simulate_fleet import run_fleet
 from cluster.options import add_output_options, check_plots
 from cluster.reports.aims import show_aims
 from cluster.reports.capacity import show_capacity
 from cluster.reports.json_file import write_json
 from cluster.reports.stop_map import show_stops
 from cluster.reports.tables import percent, show_table
-from cluster.scenarios import SCENARIOS, scenario_file
+from cluster.scenarios import FLEETS, SCENARIOS, scenario_file
 from outrider.contracts.errors import ParameterError
 from outrider.simulation.aims import AimRun, aims, run_aim, summaries
 from outrider.simulation.cases import CapacityFigures, capacity_cells, cases, mixed_cells
 from outrider.simulation.experiment import Case, Cell, CellResult, LoadResult, run_cell, run_load
+from outrider.simulation.fleet.reading import is_fleet
 from outrider.simulation.reading import ReadScenario, load_scenario
 from outrider.simulation.results import SimulationResults
 from outrider.simulation.run import simulate
@@ -58,7 +63,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """What to simulate, and where figures go."""
     parser.description = __doc__
     add = parser.add_argument
-    add("file", metavar="SCENARIO", help=f"a YAML file, {', '.join(SCENARIOS)}; {_CAPACITY}, {_STOPS} or {_AIMS}")
+    add(
+        "file",
+        metavar="SCENARIO",
+        help=f"a YAML file, {', '.join((*SCENARIOS, *FLEETS))}; {_CAPACITY}, {_STOPS} or {_AIMS}",
+    )
     add("--seed", type=int, default=None, help="in place of the file's (otherwise: of 0)")
     add("--workers", type=int, default=1, help="processes")
     add_output_options(parser, "draw speeds or capacities, lateness and the queue-compute plane")
@@ -87,6 +96,11 @@ def run(arguments: argparse.Namespace) -> None:
         return
     if arguments.quick or arguments.profile is not None:
         raise ParameterError("--quick and --profile", f"`outrider simulate {_CAPACITY}` or `{_STOPS}`", arguments.file)
+    if is_fleet(scenario_file(arguments.file)):
+        if arguments.plots is not None:
+            raise ParameterError("--plots", "a scenario of one verifier: a fleet's figures are tables", arguments.file)
+        run_fleet(scenario_file(arguments.file), arguments.seed, arguments.json)
+        return
     scenario = load_scenario(scenario_file(arguments.file), arguments.seed)
     print(f"{scenario.name}: {sum(group.count for group in scenario.groups)} devices; costs: {scenario.cost_source}")
     results = list(_each(simulate, scenario.scenarios, arguments.workers, "systems"))

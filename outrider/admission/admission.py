@@ -66,7 +66,7 @@ class _Response:
     @property
     def promised(self) -> bool:
         """Whether that promises anything."""
-        return self.slo.tokens_per_s > 0.0
+        return self.asked.classes[self.turn].tokens_per_s > 0.0
 
 
 @dataclass(slots=True)
@@ -206,6 +206,8 @@ class Admission:
 
     def _make_room(self, needs: Needs, made: _Round) -> None:
         """Suspend best effort above its floor, the youngest first, as far as a promise needs its place or its KV."""
+        if not made.best_effort.places:
+            return
         above_floor = sorted(
             (one for one in self._active.values() if not one.promised), key=lambda one: one.begun_at_s
         )[made.bounds.floor_places :]
@@ -338,11 +340,10 @@ class Admission:
             weighs=rules.weighs,
             verifier=verifier,
         )
-        promised, best_effort = (
-            sums_of(self._needs(one, now_s, verifier) for one in self._active.values() if one.promised is kind)
-            for kind in (True, False)
-        )
-        return _Round(now_s, verifier, bounds, promised, best_effort)
+        promised, best_effort = list[Needs](), list[Needs]()
+        for one in self._active.values():
+            (promised if one.promised else best_effort).append(self._needs(one, now_s, verifier))
+        return _Round(now_s, verifier, bounds, sums_of(promised), sums_of(best_effort))
 
     def _needs(self, one: _Response, now_s: float, verifier: VerifierNow) -> Needs:
         """As priced lately."""

@@ -56,10 +56,14 @@ class Sums:
 
 def sums_of(needs: Iterable[Needs]) -> Sums:
     """Of any number of responses."""
-    found = Sums()
+    places, load, fastest, kv_tokens, kv_variance = 0, 0.0, 0.0, 0.0, 0.0
     for one in needs:
-        found = found.plus(one)
-    return found
+        places += 1
+        load += one.load
+        fastest = max(fastest, one.tokens_per_s)
+        kv_tokens += one.kv_tokens
+        kv_variance += one.kv_variance
+    return Sums(places, load, fastest, kv_tokens, kv_variance)
 
 
 @dataclass(frozen=True, slots=True)

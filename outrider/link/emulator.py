@@ -31,6 +31,7 @@ class LinkEmulator:
     def __init__(self, source: LinkSource, seed: int) -> None:
         """Emulate ``source`` from time 0 of the caller's clock on."""
         self._source, self._seed = source, seed
+        self._steady = source if isinstance(source, LinkProfile) and source.steady else None
         self._sent = dict.fromkeys(Direction, 0)
         self._idle_at_s = dict.fromkeys(Direction, 0.0)  # when the last bit of the last message left
         self._delivered_at_s = dict.fromkeys(Direction, 0.0)
@@ -41,6 +42,11 @@ class LinkEmulator:
         Messages of one direction leave in the order of the calls.
         """
         start_at_s = max(now_s, self._idle_at_s[direction])
+        if self._steady is not None:  # the rest, for what chance and time change nothing of
+            idle_at_s = start_at_s + payload_bits / self._steady.rate_bps(direction)
+            arrives_at_s = max(idle_at_s + self._steady.rtt_s / 2.0, self._delivered_at_s[direction])
+            self._idle_at_s[direction], self._delivered_at_s[direction] = idle_at_s, arrives_at_s
+            return arrives_at_s
         profile = profile_at(self._source, start_at_s)
         sent_bits, jitter_s = self._chances(direction, payload_bits, profile)
         left_at_s = self._left_at_s(direction, sent_bits, start_at_s)

@@ -58,6 +58,11 @@ class LinkProfile:
             if not 0.0 <= value < 1.0:
                 raise ParameterError(field, "a number in [0, 1)", value)
 
+    @property
+    def steady(self) -> bool:
+        """Whether every message fares alike."""
+        return self.jitter_s == self.per_up == self.per_down == 0.0
+
     def rate_bps(self, direction: Direction) -> float:
         """Bits per second that way."""
         return self.up_bps if direction is Direction.UP else self.down_bps

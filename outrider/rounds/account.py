@@ -59,14 +59,22 @@ class RoundAccount:
 
     def terms(self, began_at_s: float, expected_tokens: float) -> VerifyTerms:
         """Of a round that began then and should commit so many tokens."""
+        deadline_at_s = self.deadline_at_s(began_at_s, expected_tokens)
+        return VerifyTerms(deadline_at_s, expected_tokens, self._ledger.tokens_per_s)
+
+    def deadline_at_s(self, began_at_s: float, expected_tokens: float) -> float:
+        """By when such a round has to be committed; infinity if nothing is owed."""
         ledger = self._ledger
         if self._rule is DeadlineRule.LEDGER:
-            deadline_at_s = ledger.deadline_at_s(expected_tokens)
-        elif self._due:
-            deadline_at_s = round_deadline_at_s(began_at_s, expected_tokens, ledger.tokens_per_s)
-        else:
-            deadline_at_s = inf
-        return VerifyTerms(deadline_at_s, expected_tokens, ledger.tokens_per_s)
+            return ledger.deadline_at_s(expected_tokens)
+        if self._due:
+            return round_deadline_at_s(began_at_s, expected_tokens, ledger.tokens_per_s)
+        return inf
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Promised."""
+        return self._ledger.tokens_per_s
 
     def committed(self, tokens: int, now_s: float) -> None:
         """Some tokens were committed now."""

@@ -1,6 +1,8 @@
 """Who has computed which prefix, remembered by block digests. Bounded: the least recently used blocks are forgotten.
 
 It follows what was sent where, not what engines still hold, so it may promise too much: that costs a prefill, no more.
+Of who computed a block the latest few are remembered: a system prompt that everybody has would otherwise cost each
+request a look at everybody.
 """
 
 from collections import OrderedDict
@@ -8,6 +10,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from outrider.contracts.prefix import block_digest
+
+BLOCK_TOKENS = 16
+MAX_BLOCKS = 100_000  # of one index, some 40 MiB
+MAX_HOLDERS = 32  # of one block
 
 Holder = TypeVar("Holder", bound=Hashable)
 
@@ -25,36 +31,44 @@ def leading_digests(token_ids: Sequence[int], block_tokens: int, salt: bytes = b
 class PrefixIndex(Generic[Holder]):
     """Holders of prefixes."""
 
-    def __init__(self, max_blocks: int) -> None:
-        """Remember at most so many blocks."""
-        self._max_blocks = max_blocks
-        self._holders: OrderedDict[bytes, set[Holder]] = OrderedDict()
+    def __init__(self, max_blocks: int, max_holders: int = MAX_HOLDERS) -> None:
+        """Remember at most so many blocks, and of each the latest holders."""
+        self._max_blocks, self._max_holders = max_blocks, max_holders
+        self._holders: OrderedDict[Hashable, dict[Holder, None]] = OrderedDict()
 
     def __len__(self) -> int:
         """Blocks remembered."""
         return len(self._holders)
 
-    def insert(self, digests: Sequence[bytes], holder: Holder) -> None:
+    def insert(self, digests: Sequence[Hashable], holder: Holder) -> None:
         """Note that a holder computes these blocks, which are the leading ones of some sequence."""
+        blocks = self._holders
         for digest in reversed(digests):  # the first block is used by most, so it is to be forgotten last
-            self._holders.setdefault(digest, set()).add(holder)
-            self._holders.move_to_end(digest)
-        while len(self._holders) > self._max_blocks:
-            self._holders.popitem(last=False)
+            holders = blocks.get(digest)
+            if holders is None:
+                blocks[digest] = {holder: None}
+                continue
+            blocks.move_to_end(digest)
+            holders.pop(holder, None)
+            holders[holder] = None
+            if len(holders) > self._max_holders:
+                del holders[next(iter(holders))]
+        while len(blocks) > self._max_blocks:
+            blocks.popitem(last=False)
 
-    def matches(self, digests: Sequence[bytes]) -> Mapping[Holder, int]:
-        """How many of the leading blocks each holder has, without a gap."""
+    def matches(self, digests: Sequence[Hashable]) -> Mapping[Holder, int]:
+        """How many of the leading blocks each holder has: who computed a block has all before it."""
         found: dict[Holder, int] = {}
         for count, digest in enumerate(digests, start=1):
-            going_on = {h for h in self._holders.get(digest, ()) if found.get(h, 0) == count - 1}
-            if not going_on:
+            holders = self._holders.get(digest)
+            if holders is None:
                 break
-            found.update(dict.fromkeys(going_on, count))
+            found.update(dict.fromkeys(holders, count))
         return found
 
     def forget(self, holder: Holder) -> None:
         """Take a holder out: it is gone, and what it held."""
         for digest, holders in list(self._holders.items()):
-            holders.discard(holder)
+            holders.pop(holder, None)
             if not holders:
                 del self._holders[digest]

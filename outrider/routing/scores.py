@@ -9,6 +9,13 @@ Name = TypeVar("Name")
 # attracts requests, and a long queue of them repels the next.
 LOAD_TOKENS = 64
 
+Rank = tuple[bool, int, int]
+
+
+def rank(ongoing: int, cached_tokens: int, dispatched: int, capacity: int) -> Rank:
+    """Of one candidate, the least is the best; the arguments are those of ``ranked``."""
+    return ongoing >= capacity, LOAD_TOKENS * ongoing - cached_tokens, dispatched
+
 
 def ranked(
     candidates: Sequence[Name],
@@ -27,9 +34,8 @@ def ranked(
         capacity: responses each takes; those that are full come last, whatever they have cached.
     """
 
-    def rank(name: Name) -> tuple[bool, int, int]:
+    def rank_of(name: Name) -> Rank:
         load = ongoing.get(name, 0)
-        cost_tokens = LOAD_TOKENS * load - cached_tokens.get(name, 0)
-        return load >= capacity[name], cost_tokens, dispatched.get(name, 0)
+        return rank(load, cached_tokens.get(name, 0), dispatched.get(name, 0), capacity[name])
 
-    return sorted(candidates, key=rank)
+    return sorted(candidates, key=rank_of)

@@ -9,9 +9,10 @@ up; from 1 on no schedule keeps every promise.
 from dataclasses import dataclass
 from math import inf
 
-from outrider.contracts.cost import BatchWork, CostModel, VerifyCost, work_of_alike
+from outrider.contracts.cost import BatchWork, CostModel, VerifyCost
 
 _ALIKE = 16  # blocks in the pass that prices one: to a pass that reads all weights one alone adds next to nothing
+_EMPTY = BatchWork()
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +28,13 @@ class PromisedPace:
 
 def added_s(cost: VerifyCost, cost_model: CostModel) -> float:
     """Seconds that one block adds to a pass of many."""
-    together_s = cost_model.predict_work_s(work_of_alike(cost, _ALIKE))
-    return max(0.0, together_s - cost_model.predict_work_s(BatchWork())) / _ALIKE
+    return added_behind_s(cost.new_tokens, cost.cached_tokens, cost_model.predict_work_s(_EMPTY), cost_model)
+
+
+def added_behind_s(new: int, cached: int, constant_s: float, cost_model: CostModel) -> float:
+    """The same of so many positions, where it is known already what an empty pass takes."""
+    together_s = cost_model.predict_work_s(BatchWork(_ALIKE * new, _ALIKE * (new + cached) * new, _ALIKE * cached))
+    return (together_s - constant_s) / _ALIKE if together_s > constant_s else 0.0
 
 
 def load_of(pace: PromisedPace, cost_model: CostModel) -> float:

@@ -15,12 +15,14 @@ never cut: a block that is served a little late costs its response that little, 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
-from outrider.contracts.cost import CostModel
+from outrider.contracts.cost import BatchWork, CostModel
 from outrider.scheduling.admission import GrowingBatch
 from outrider.scheduling.batch_length import batch_length_s, filled_length_s
+from outrider.scheduling.few import FEW, alone, by_arrival, fill
 from outrider.scheduling.policy import (
     NOTHING_PROMISED,
     BatchLimits,
@@ -45,6 +47,7 @@ class SloAware:
     best_effort_s: float = 3.0
     longest_s: float = 1.0
     forgiven_s: float = 0.5
+    few: int = FEW  # so many are planned without arrays, which changes how long it takes and nothing else
 
     def plan(
         self,
@@ -57,6 +60,8 @@ class SloAware:
         """Fill a batch by deadline."""
         if not pending:
             return BatchPlan((), (), StopReason.QUEUE_EMPTY)
+        if len(pending) <= self.few:
+            return self._plan_few(pending, now_s, limits, cost_model, promised)
         waiting = waiting_arrays(pending, limits)
         owed = np.isfinite(waiting.deadline_at_s)
         if promised.least_load > 1.0:
@@ -64,10 +69,36 @@ class SloAware:
         due_at_s = np.where(owed, waiting.deadline_at_s, waiting.arrived_at_s + self.best_effort_s)
         order = np.argsort(due_at_s, kind="stable")  # of equals the first to arrive
         constant_s, first_s = cost_model.predict_works_s(np.stack((np.zeros(3), waiting.works[order[0]])))
-        length_s = batch_length_s(promised, float(constant_s), self.longest_s)
-        if not owed.all():
-            length_s = filled_length_s(length_s, promised, self.longest_s)
+        length_s = self._length_s(promised, float(constant_s), filled=not owed.all())
         batch = GrowingBatch(waiting, np.full(len(order), np.inf), limits, cost_model, keep_guard=False)
         batch.force(int(order[0]))
         batch.admit(order[1:], max(length_s, float(first_s)))
         return batch.plan()
+
+    def _plan_few(
+        self,
+        pending: Sequence[PendingVerification],
+        now_s: float,
+        limits: BatchLimits,
+        cost_model: CostModel,
+        promised: Promised,
+    ) -> BatchPlan:
+        """The same without arrays."""
+        since_s = now_s - self.forgiven_s if promised.least_load > 1.0 else -inf
+        arrived = by_arrival(pending)
+        due = list[tuple[float, int]]()  # of equals the first to arrive
+        filled = False
+        for index, block in enumerate(arrived):
+            if since_s <= block.deadline_at_s < inf:
+                due.append((block.deadline_at_s, index))
+            else:
+                due.append((block.arrived_at_s + self.best_effort_s, index))
+                filled = True
+        order = [arrived[index] for _, index in sorted(due)]
+        length_s = self._length_s(promised, cost_model.predict_work_s(BatchWork()), filled=filled)
+        first_s = cost_model.predict_work_s(alone(order[0], limits))
+        return fill(arrived, order, max(length_s, first_s), limits, cost_model)
+
+    def _length_s(self, promised: Promised, constant_s: float, *, filled: bool) -> float:
+        length_s = batch_length_s(promised, constant_s, self.longest_s)
+        return filled_length_s(length_s, promised, self.longest_s) if filled else length_s

@@ -15,12 +15,14 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain as joined
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
 
 from outrider.contracts.cost import BatchWork, CostModel, VerifyCost
 
+_FEW_ROWS = 64  # from about as many on arrays are faster
 _LEAST_GAIN = 0.01  # of the tokens per second: estimates are no better than that, and what is drafted is paid for
 
 
@@ -45,7 +47,14 @@ class Trim:
     worth_above: float = 0.0
 
 
-def trim(chains: Sequence[Chain], others: BatchWork, other_tokens: float, idle_s: float, model: CostModel) -> Trim:
+def trim(
+    chains: Sequence[Chain],
+    others: BatchWork,
+    other_tokens: float,
+    idle_s: float,
+    model: CostModel,
+    few_rows: int = _FEW_ROWS,
+) -> Trim:
     """Cut the chains of one step.
 
     Args:
@@ -54,6 +63,7 @@ def trim(chains: Sequence[Chain], others: BatchWork, other_tokens: float, idle_s
         other_tokens: expected of that.
         idle_s: that the verifier waits behind the step, however long that is.
         model: of the step's time.
+        few_rows: so many are looked at without arrays, which changes how long it takes and nothing else.
     """
     whole = tuple(len(chain.survivals) for chain in chains)
     if not any(whole):
@@ -63,6 +73,8 @@ def trim(chains: Sequence[Chain], others: BatchWork, other_tokens: float, idle_s
         fixed, cached = chain.cost.new_tokens - len(chain.survivals), chain.cost.cached_tokens
         base = base.plus(VerifyCost(fixed, cached))
         first_row_interactions.append(cached + 2 * fixed + 1)
+    if sum(whole) <= few_rows:
+        return _trim_few(chains, whole, base, first_row_interactions, other_tokens, idle_s, model)
     drafted = np.array(whole)
     owners = np.arange(len(chains)).repeat(drafted)
     depths = np.arange(owners.size) - (drafted.cumsum() - drafted)[owners]
@@ -80,6 +92,38 @@ def trim(chains: Sequence[Chain], others: BatchWork, other_tokens: float, idle_s
         return Trim(whole)
     kept = np.bincount(owners[by_survival[:best]], minlength=len(chains))
     return Trim(tuple(kept.tolist()), float(falling[best]))
+
+
+def _trim_few(
+    chains: Sequence[Chain],
+    whole: tuple[int, ...],
+    base: BatchWork,
+    first_row_interactions: Sequence[int],
+    other_tokens: float,
+    idle_s: float,
+    model: CostModel,
+) -> Trim:
+    """The same without arrays, which cost more than so few rows do."""
+    rows = [
+        (-survival, owner, first_row_interactions[owner] + 2 * depth)
+        for owner, chain in enumerate(chains)
+        for depth, survival in enumerate(chain.survivals)
+    ]
+    rows.sort(key=itemgetter(0))  # of equals the first
+    new, interactions, cached = base
+    tokens_without, survived, predict_s = other_tokens + len(chains), 0.0, model.predict_work_s
+    per_s = [tokens_without / (predict_s(base) + idle_s)]
+    for falling, _, row_interactions in rows:
+        new, interactions, survived = new + 1, interactions + row_interactions, survived - falling
+        per_s.append((tokens_without + survived) / (predict_s(BatchWork(new, interactions, cached)) + idle_s))
+    most = max(per_s)
+    if most < (1.0 + _LEAST_GAIN) * per_s[-1]:
+        return Trim(whole)
+    best = len(rows) - per_s[::-1].index(most)  # the most rows of equal ones
+    kept = [0] * len(chains)
+    for _, owner, _ in rows[:best]:
+        kept[owner] += 1
+    return Trim(tuple(kept), -rows[best][0])
 
 
 def worth(survivals: Sequence[float], worth_above: float) -> int:

@@ -4,6 +4,7 @@ import numpy as np
 
 _STREAM = 2  # second word of the key; the noise of tokens has 0 there, links have 1
 _LINK_BITS = 32
+_WORD, _GOLDEN, _ODD = 2**64 - 1, 0x9E3779B97F4A7C15, 0xD1342543DE82EF95
 
 
 def uniforms(seed: int, device: int, response: int, purpose: int, count: int) -> list[float]:
@@ -27,3 +28,14 @@ def _generator(seed: int, device: int, response: int, purpose: int) -> np.random
     key = np.array([seed, _STREAM], dtype=np.uint64)
     counter = np.array([0, purpose, response, device], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=key, counter=counter))
+
+
+def hashed(seed: int, purpose: int, one: int, other: int = 0) -> float:
+    """One number in [0, 1) where a stream of them would cost too much: a function of all four (splitmix64's mixing)."""
+    mixed = (seed * _ODD + purpose) & _WORD
+    for part in (one, other):
+        mixed = (mixed + part * _GOLDEN + _GOLDEN) & _WORD
+        mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
+        mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _WORD
+        mixed ^= mixed >> 31
+    return (mixed >> 11) * 2.0**-53

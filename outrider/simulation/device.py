@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 from math import inf
 
+from outrider.contracts.link import Direction
 from outrider.link.emulator import LinkEmulator
 from outrider.rounds.account import RoundAccount
 from outrider.scheduling.policy import PendingVerification
@@ -34,6 +35,7 @@ class SimulatedDevice:
     round: int = 0  # counts over all its responses
     done: bool = True  # no response is under way
     draft: Draft = NO_DRAFT  # of the present round
+    number: int = -1  # over all groups; by default its account's
     name: str = field(init=False)  # by which policies and records know it
     promised: RoundAccount = field(init=False)
     prompt_tokens: int = 0
@@ -55,12 +57,9 @@ class SimulatedDevice:
 
     def __post_init__(self) -> None:
         """Name it."""
+        if self.number < 0:
+            self.number = self.account.results.device
         self.name = device_name(self.number)
-
-    @property
-    def number(self) -> int:
-        """Over all groups."""
-        return self.account.results.device
 
     def pending(self) -> PendingVerification:
         """Its block, as the scheduling policy sees it."""
@@ -75,6 +74,14 @@ class SimulatedDevice:
         self.first_at_s = None
         self.promised = promised
         self.begin_round(NO_DRAFT, now_s)
+
+    def back_at_s(self, draft: Draft, bits: tuple[int, int], now_s: float) -> float:
+        """When the block is here that is ordered now, with messages of so many ``bits`` down and up."""
+        arrives_at_s, link = now_s, self.link
+        if link is not None:
+            arrives_at_s = link.deliver(Direction.DOWN, bits[0], now_s)
+        arrives_at_s += draft.draft_s + self.exchange_s
+        return arrives_at_s if link is None else link.deliver(Direction.UP, bits[1], arrives_at_s)
 
     def begin_round(self, draft: Draft, now_s: float) -> None:
         """Begin a round of the present response."""

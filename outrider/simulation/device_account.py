@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from outrider.contracts.slo import SloClass
 from outrider.scheduling.attribution import ViolationCause, round_is_late
 from outrider.simulation.results import DeviceResults
 
@@ -14,6 +15,11 @@ class DeviceAccount:
     since_s: float = 0.0  # from where the pace of the response under way is counted
     open_tokens: int = 0  # of that one since then; the last of them came after ``open_s``
     open_s: float = 0.0
+
+    @property
+    def slo(self) -> SloClass:
+        """What is promised."""
+        return self.results.slo
 
     @property
     def tokens_per_s(self) -> float:

@@ -22,7 +22,7 @@ from outrider.simulation.acceptance_models import draft_shape
 from outrider.simulation.chance import uniforms
 from outrider.simulation.scenario import WIRE, DeviceGroup
 
-_LENGTHS, _TOKENS = 0, 1  # purposes of chance
+LENGTHS, TOKENS = 0, 1  # purposes of chance
 _NORMAL = NormalDist()
 
 
@@ -131,7 +131,7 @@ class ModelledDevice:
         group = drafts.group
         self._group, self._device, self._seed, self._responses = group, device, seed, responses
         self._drafts, self._number = drafts, 0
-        stagger, speed = uniforms(seed, device, 0, _LENGTHS, 2)
+        stagger, speed = uniforms(seed, device, 0, LENGTHS, 2)
         self._stagger_s = group.stagger_s * stagger
         spread = group.step_spread * _NORMAL.inv_cdf(max(speed, 1e-12)) if group.step_spread else 0.0
         self.step_s = group.step_s * exp(spread) if remote else 0.0
@@ -155,10 +155,10 @@ class ModelledDevice:
             return None
         self._number += 1
         group = self._group
-        prompt, output, pause = uniforms(self._seed, self._device, self._number, _LENGTHS, 3)
+        prompt, output, pause = uniforms(self._seed, self._device, self._number, LENGTHS, 3)
         pause_s = self._stagger_s if self._number == 1 else -group.pause_s * log(1.0 - pause)
         response = Response(pause_s, group.prompt.at(prompt), group.output.at(output))
-        self.acceptance_draws = uniforms(self._seed, self._device, self._number, _TOKENS, response.output_tokens)
+        self.acceptance_draws = uniforms(self._seed, self._device, self._number, TOKENS, response.output_tokens)
         return response
 
     def draft(self, committed_tokens: int, remaining_tokens: int, promise: Promise | None) -> Draft:  # noqa: ARG002 (a choice's)

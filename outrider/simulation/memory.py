@@ -20,6 +20,7 @@ class Held:
     last_used: int = 0
     tokens: int = 0  # leading positions that are resident
     on_host: int = 0
+    shared_tokens: int = 0  # of ``tokens``, the leading ones whose blocks are not its own
 
 
 @dataclass(slots=True)
@@ -77,11 +78,15 @@ class KvMemory:
         if held is not None and tokens < held.tokens:
             self._cut(held, tokens)
 
+    def leave(self, sequence: int) -> None:
+        """A response is over: nothing of it is kept."""
+        self.drop(sequence)
+
     def drop(self, sequence: int) -> None:
         """Forget a sequence."""
         held = self._held.pop(sequence, None)
         if held is not None:
-            self._cut(held, 0)
+            self._cut(held, held.shared_tokens)
             self._host_free += held.on_host.bit_count()
 
     def taken_evicted(self) -> list[int]:
@@ -115,21 +120,23 @@ class KvMemory:
     def _evict(self, lacking: int, sequence: int, batch: Sequence[int]) -> bool:
         assert self._free is not None
         members = set(batch)
-        outside = [held for held in self._held.values() if held.tokens and held.number not in members]
+        outside = [
+            held for held in self._held.values() if held.tokens > held.shared_tokens and held.number not in members
+        ]
         while lacking > self._free and (victim := first_to_go(outside)) is not None:
             self._give_up(victim, lacking - self._free)
-            if not victim.tokens:
+            if victim.tokens <= victim.shared_tokens:
                 outside.remove(victim)
         behind = [self._held[other] for other in batch[batch.index(sequence) + 1 :] if other in self._held]
         while lacking > self._free and behind:
-            if (last := behind.pop()).tokens:
+            if (last := behind.pop()).tokens > last.shared_tokens:
                 self._give_up(last, lacking - self._free)
         return lacking <= self._free
 
     def _give_up(self, held: Held, blocks: int) -> None:
         """Take so many blocks from its end, or all it has; full ones are copied to the host if it has room."""
         full = held.tokens // self._block_tokens
-        kept = max(0, self._blocks(held.tokens) - blocks)
+        kept = max(self._blocks(held.shared_tokens), self._blocks(held.tokens) - blocks)
         leaving = ((1 << full) - 1) >> kept << kept & ~held.on_host
         while leaving and self._host_free:
             lowest = leaving & -leaving

@@ -53,7 +53,7 @@ def parse_scenario(text: str, source: str, seed: int | None = None) -> ReadScena
     named = [SloClass(one.name, one.tokens_per_s) for one in file.slo_classes] or DEFAULT_CLASSES
     classes = {one.name: one for one in (*named, BEST_EFFORT)}
     groups = tuple(_group(config, index, classes) for index, config in enumerate(file.devices))
-    verifier = _verifier(file.server)
+    verifier = verifier_of(file.server)
     return ReadScenario(
         name=file.name,
         groups=groups,
@@ -72,7 +72,7 @@ def parse_scenario(text: str, source: str, seed: int | None = None) -> ReadScena
             for system in file.systems
         ),
         epsilon=file.epsilon,
-        cost_source=_cost_source(file.server.cost),
+        cost_source=cost_source_of(file.server.cost),
         measured=file.server.cost.roofline is None,
     )
 
@@ -89,7 +89,12 @@ def _group(config: DeviceGroupConfig, index: int, classes: Mapping[str, SloClass
     )
 
 
-def _verifier(config: ServerConfig) -> VerifierModel:
+def verifier_of(config: ServerConfig) -> VerifierModel:
+    """The verifier a file describes.
+
+    Raises:
+        ConfigError: the model does not fit the GPU.
+    """
     cost_model = cost_model_of(config.cost)
     kv_tokens = config.kv_tokens
     if kv_tokens is None and isinstance(cost_model, RooflineCostModel):
@@ -129,7 +134,8 @@ def cost_model_of(config: CostConfig) -> CostModel:
     return LinearCostModel(four.per_token_s, four.per_interaction_s, four.per_cached_token_s, four.per_batch_s)
 
 
-def _cost_source(config: CostConfig) -> str:
+def cost_source_of(config: CostConfig) -> str:
+    """Where a verifier's times come from, in words for the reader."""
     if config.roofline is not None:
         gpu = HARDWARE[config.roofline.gpu].name
         return f"a roofline of {config.roofline.model} on {gpu}, from data sheets: nothing of it was measured"

@@ -162,6 +162,7 @@ class Scenario:
         plans_late: once for each step, as late as it still counts, in place of at every arrival as the service does:
             the same batches and many times as fast, but that drafts are cut by all who are in a step, not by those who
             came before.
+        plans_once: beside that, who comes between such a plan and the step it is for waits for the next.
         first_token_s: by when a first token is due, where a speed is promised.
 
     Raises:
@@ -180,6 +181,7 @@ class Scenario:
     steps: StepRules | None = None  # in place of the system's: whether drafts are cut and passes held
     first_token_s: float = FIRST_TOKEN_S
     plans_late: bool = False
+    plans_once: bool = False
     admission: AdmissionRules | None = None
     keep_batch_log: bool = False  # whether results hold every batch
     regime: RegimeSettings | None = None  # of groups with a selection; None lets each of their rounds be chosen

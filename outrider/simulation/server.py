@@ -58,22 +58,32 @@ class Step:
 class SimulatedServer:
     """Knows who waits, who is with the verifier, and the KV memory."""
 
-    def __init__(self, model: VerifierModel, rules: SystemRules, seed: int) -> None:
-        """An idle verifier."""
+    def __init__(
+        self,
+        model: VerifierModel,
+        rules: SystemRules,
+        seed: int,
+        memory: type[KvMemory] = KvMemory,
+        *,
+        told_late: bool = False,
+    ) -> None:
+        """An idle verifier with a ``memory`` of some kind; what steps brought may be ``told_late`` in any case."""
         self._model, self._rules, self._seed = model, rules, seed
         limits = model.limits
         self._limits = limits if rules.keeps_kv else replace(limits, prefill_chunk_tokens=_UNCHUNKED)
         self._planner = StepPlanner(rules.scheduling.policy, self._limits, rules.steps)
         host = model.host
         host_blocks = host.blocks if host is not None and host.prices.copying_pays else 0
-        self.memory = KvMemory(limits.max_memory_blocks, model.kv_block_tokens, host_blocks)
+        self.memory = memory(limits.max_memory_blocks, model.kv_block_tokens, host_blocks)
         self.dispatch_s = 0.0 if rules.in_engine else model.dispatch_s
         self.reply_s = 0.0 if rules.in_engine else model.reply_s
         self._estimator = model.estimator
+        self._told_late = told_late or self.reply_s > 0.0
         self._planned_at_s = 0.0
         self._asking: dict[str, SimulatedDevice] = {}  # whose block is not decided, as far as is known
         self._within: dict[str, SimulatedDevice] = {}  # with the verifier
-        self._steps = False
+        self._untold: set[str] = set()  # whose block is decided, which is not known yet
+        self.steps = False  # whether one is under way
         self._noise: list[float] = []
         self._noise_blocks = 0
 
@@ -95,8 +105,8 @@ class SimulatedServer:
     def expects(self, device: SimulatedDevice, now_s: float) -> None:
         """A draft is ordered."""
         self._planner.expects(device.name, now_s + device.draft.away_s)
-        terms = device.promised.terms(device.began_at_s, device.draft.expected_tokens)
-        self.memory.due(device.number, terms.deadline_at_s)
+        deadline_at_s = device.promised.deadline_at_s(device.began_at_s, device.draft.expected_tokens)
+        self.memory.due(device.number, deadline_at_s)
         device.worth_above = self._planner.worth_above if device.draft.cut_as_ordered else None
 
     def enqueue(self, device: SimulatedDevice, now_s: float) -> None:
@@ -114,27 +124,28 @@ class SimulatedServer:
 
     def over(self, device: SimulatedDevice) -> None:
         """Its response is."""
-        self.memory.drop(device.number)
+        self.memory.leave(device.number)
         self._planner.over(device.name)
 
     def _asks(self, device: SimulatedDevice, now_s: float) -> None:
-        terms = device.promised.terms(device.began_at_s, device.draft.expected_tokens)
-        self.memory.due(device.number, terms.deadline_at_s)
-        total = device.total_tokens
-        resident = min(total - 1, self.memory.resident_tokens(device.number))
+        draft, memory = device.draft, self.memory
+        deadline_at_s = device.promised.deadline_at_s(device.began_at_s, draft.expected_tokens)
+        memory.due(device.number, deadline_at_s)
+        total = device.prompt_tokens + device.committed + device.ahead + draft.nodes
+        resident = min(total - 1, memory.resident_tokens(device.number))
         device.verification = PendingVerification(
             device.name,
             device.round,
             now_s,
-            terms.deadline_at_s,
-            terms.expected_tokens,
+            deadline_at_s,
+            draft.expected_tokens,
             VerifyCost(total - resident, resident),
-            terms.tokens_per_s,
+            device.promised.tokens_per_s,
             -(-total // self._model.kv_block_tokens),
-            before_s=0.0 if device.first_at_s is None else now_s - device.began_at_s,
-            survivals=device.draft.survivals,
-            worth_above=device.worth_above,
-            prefix_tokens=max(0, total - resident - device.own_rows),
+            0.0 if device.first_at_s is None else now_s - device.began_at_s,
+            draft.survivals,
+            device.worth_above,
+            max(0, total - resident - draft.nodes - 1),
         )
 
     def let_in(self, now_s: float) -> Given | None:
@@ -154,14 +165,16 @@ class SimulatedServer:
         """It reached the verifier: it counts from the next step on."""
         for device in given.held_back:
             self._within.pop(device.name, None)
-        self._within |= {device.name: device for device in given.joining if device.name in self._asking}
+        for device in given.joining:
+            if device.name in self._asking and device.name not in self._untold:
+                self._within[device.name] = device
 
     def step(self, now_s: float) -> Step | None:
         """Begin a step; None if one is under way or nobody is with the verifier."""
-        if self._steps or not self._within:
+        if self.steps or not self._within:
             return None
-        self._steps = True
-        if self.reply_s == 0.0:
+        self.steps = True
+        if not self._told_late:
             self._planner.steps()
         members = sorted(self._within.values(), key=lambda device: not device.ahead)
         foreseen = [(device.pending().cost, device.own_rows) for device in members]
@@ -184,7 +197,7 @@ class SimulatedServer:
 
     def ended(self, step: Step) -> None:
         """The verifier is done with a step; who is not finished or goes on by itself is in the next one."""
-        self._steps, ended_at_s = False, step.entry.ends_at_s
+        self.steps, ended_at_s = False, step.entry.ends_at_s
         for device, remaining in zip(step.members, step.remaining_tokens, strict=True):
             device.verify_s += step.entry.took_s
             device.queued_at_s = ended_at_s
@@ -196,13 +209,14 @@ class SimulatedServer:
                 step.going_on.add(device.number)
             else:
                 self._within.pop(device.name, None)
+                self._untold.add(device.name)
 
     def told(self, step: Step) -> list[SimulatedDevice]:
         """What a step brought is known: the devices whose blocks are decided."""
         decided = []
         if self._estimator is not None:
             self._estimator = self._estimator.observed(step.costs, step.entry.took_s)
-        if self.reply_s > 0.0:
+        if self._told_late:
             self._planner.steps()
         for device, remaining in zip(step.members, step.remaining_tokens, strict=True):
             if remaining:
@@ -212,6 +226,7 @@ class SimulatedServer:
             device.ahead -= 1
             if device.number not in step.going_on:
                 del self._asking[device.name]
+                self._untold.discard(device.name)
                 self._planner.leaves(device.name)
         return decided
 

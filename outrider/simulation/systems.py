@@ -44,3 +44,8 @@ def rules_of(scenario: Scenario) -> SystemRules:
     """The system's rules, with the scenario's scheduling and rules of steps where it names them."""
     rules = _TABLE[scenario.system]
     return replace(rules, scheduling=scenario.scheduling or rules.scheduling, steps=scenario.steps or rules.steps)
+
+
+def fleet_rules(scheduling: Scheduling) -> SystemRules:
+    """The product's, with this scheduling."""
+    return replace(_TABLE[System.OUTRIDER], scheduling=scheduling)

@@ -22,11 +22,9 @@ from outrider.contracts.errors import BusyError, GenerationFailedError, Verifier
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from outrider.contracts.slo import SloClass
 from outrider.events import event
+from outrider.routing.resuming import PAUSE_SPREAD, pause_s
 
-_FIRST_PAUSE_S = 0.1
-_LONGEST_PAUSE_S = 2.0
 _MOST_FAILED_ATTEMPTS = 3
-_JITTER = 0.5  # of a pause, either way
 
 log = logging.getLogger(__name__)
 
@@ -153,9 +151,4 @@ def most_failures(error: Exception, max_failures: int) -> float:
 
 async def _about(seconds: float) -> None:
     """Wait for so long, more or less."""
-    await asyncio.sleep(seconds * random.uniform(1.0 - _JITTER, 1.0 + _JITTER))  # noqa: S311 (nothing to guess)
-
-
-def pause_s(failures: int) -> float:
-    """Seconds to wait after so many failures in a row."""
-    return float(min(_FIRST_PAUSE_S * 2.0 ** (failures - 1), _LONGEST_PAUSE_S))
+    await asyncio.sleep(seconds * random.uniform(1.0 - PAUSE_SPREAD, 1.0 + PAUSE_SPREAD))  # noqa: S311 (nothing to guess)

@@ -15,12 +15,9 @@ from ray.serve._private.replica_result import ReplicaResult
 from ray.serve.request_router import FIFOMixin, PendingRequest, RequestRouter, RunningReplica
 
 from outrider.contracts.requests import GenerationRequest
-from outrider.routing.prefix_index import PrefixIndex, leading_digests
+from outrider.routing.prefix_index import BLOCK_TOKENS, MAX_BLOCKS, PrefixIndex, leading_digests
 from outrider.routing.scores import ranked
 from serve_app.coordination.listener import Listener
-
-_BLOCK_TOKENS = 16
-_MAX_BLOCKS = 100_000  # about 10 MiB
 
 
 class PrefixRouter(FIFOMixin, RequestRouter):
@@ -28,7 +25,7 @@ class PrefixRouter(FIFOMixin, RequestRouter):
 
     def initialize_state(self, **_: object) -> None:
         """Called by Serve instead of a constructor."""
-        self._index: PrefixIndex[ReplicaID] = PrefixIndex(_MAX_BLOCKS)
+        self._index: PrefixIndex[ReplicaID] = PrefixIndex(MAX_BLOCKS)
         self._dispatched: Counter[ReplicaID] = Counter()
         self._ongoing: Counter[ReplicaID] = Counter()
         self._streams: dict[str, ReplicaID] = {}  # of chunks, by the id of their call: open, but no load
@@ -43,7 +40,7 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         blocks = self._index.matches(_digests(pending_request) or [])
         order = ranked(
             sorted(replicas, key=str),
-            cached_tokens={replica: count * _BLOCK_TOKENS for replica, count in blocks.items()},
+            cached_tokens={replica: count * BLOCK_TOKENS for replica, count in blocks.items()},
             ongoing={replica: self._load(replica) for replica in replicas},
             dispatched=self._dispatched,
             # The last place is for telling by name that there is none (see ``serve_app.app``).
@@ -118,4 +115,4 @@ def _digests(request: PendingRequest | None) -> list[bytes] | None:
     first = request.args[0] if request is not None and request.args else None
     if not isinstance(first, GenerationRequest):
         return None
-    return leading_digests((*first.prompt_ids, *first.output_ids), _BLOCK_TOKENS, first.cache_salt)
+    return leading_digests((*first.prompt_ids, *first.output_ids), BLOCK_TOKENS, first.cache_salt)

@@ -46,6 +46,41 @@ devices:
 """
 
 
+FLEET = """
+name: three servers
+duration_s: 10
+warmup_s: 1
+verifiers:
+  count: 3
+  server: {cost: {profile: wisp_table_12}}
+drafters:
+  - {name: phones, count: 6, draft_tokens_per_s: 50, acceptance: [0.8], link: {profile: wifi_2m}}
+traffic:
+  - {name: readers, slo: speed_4, users: 6, prompt: {tokens: 60}, output: {tokens: 30}}
+"""
+
+
+def test_a_fleet_prints_who_got_what_and_what_it_took(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, figures = tmp_path / "fleet.yaml", tmp_path / "figures.json"
+    file.write_text(FLEET, encoding="utf-8")
+    assert main(["simulate", str(file), "--json", str(figures), "--seed", "3"]) == 0
+    printed = capsys.readouterr().out
+    assert "three servers: 6 drafters, 3 verifiers; costs: the cost profile wisp_table_12" in printed
+    assert "readers speed_4 4" in " ".join(printed.split())
+    assert "rounds/s" in printed
+    written = json.loads(figures.read_text(encoding="utf-8"))
+    assert written["results"]["seed"] == 3
+    assert f"simulated {written['results']['rounds']:,} rounds" in printed
+    assert written["simulation"]["peak_mib"] > 0
+
+
+def test_a_fleet_has_no_plots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "fleet.yaml"
+    file.write_text(FLEET, encoding="utf-8")
+    assert main(["simulate", str(file), "--plots", str(tmp_path)]) == 2
+    assert "--plots needs a scenario of one verifier" in capsys.readouterr().err
+
+
 def test_a_scenario_prints_every_system_and_class(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, figures = tmp_path / "scenario.yaml", tmp_path / "figures.json"
     file.write_text(SCENARIO, encoding="utf-8")

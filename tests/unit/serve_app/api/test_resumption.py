@@ -29,7 +29,8 @@ from outrider.contracts.errors import (
 )
 from outrider.contracts.requests import FinishReason, GenerationChunk, GenerationRequest, RoundStats, TokenLogprobs
 from outrider.contracts.slo import LedgerRecord, SloClass
-from serve_app.api.resumption import advanced, may_resume, next_attempt, pause_s, resumed
+from outrider.routing.resuming import pause_s
+from serve_app.api.resumption import advanced, may_resume, next_attempt, resumed
 from tests.unit.engines.reference import assert_same_logprobs
 from tests.unit.serve_app.api.in_memory_coordinators import Coordinators
 from tests.unit.serve_app.api.in_memory_service import PENALISED, Service, drafter, request_for, tokens_of, truth_of

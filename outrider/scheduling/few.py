@@ -1,0 +1,86 @@
+"""Filling a batch where few wait: what ``GrowingBatch`` does, one after another and without arrays.
+
+Arrays cost some hundred microseconds however little is in them, a block here two or three. The decision is the same.
+"""
+
+from collections.abc import Sequence
+from operator import attrgetter
+
+from outrider.contracts.cost import BatchWork, CostModel
+from outrider.scheduling.policy import BatchLimits, BatchPlan, PendingVerification, StopReason
+
+FEW = 64  # from about as many on arrays are faster
+_ROUNDING_S = 1e-9
+_by_arrival = attrgetter("arrived_at_s", "generation", "round")
+
+
+def by_arrival(pending: Sequence[PendingVerification]) -> list[PendingVerification]:
+    """The first to arrive first, then by generation and round."""
+    return sorted(pending, key=_by_arrival)
+
+
+def alone(block: PendingVerification, limits: BatchLimits) -> BatchWork:
+    """What one pass computes of a block with nothing else in it."""
+    new = _computed(block, limits.prefill_chunk_tokens, limits.prefill_chunk_tokens)
+    cached = block.cost.cached_tokens
+    return BatchWork(new, (new + cached) * new, cached if new else 0)
+
+
+def fill(
+    arrived: Sequence[PendingVerification],
+    order: Sequence[PendingVerification],
+    length_s: float,
+    limits: BatchLimits,
+    cost_model: CostModel,
+) -> BatchPlan:
+    """The first in ``order`` whatever it takes, then whoever fits; one that does not is passed over.
+
+    Args:
+        arrived: all of them by arrival, in which order the rest is returned.
+        order: all of them by precedence.
+        length_s: the batch may not take longer.
+        limits: of a batch.
+        cost_model: predicts its time.
+    """
+    chunk = limits.prefill_chunk_tokens
+    most_memory = float("inf") if limits.max_memory_blocks is None else limits.max_memory_blocks
+    most_s, most_new, predict_s = length_s + _ROUNDING_S, limits.max_new_tokens, cost_model.predict_work_s
+    batch = list[PendingVerification]()
+    work, memory, used = BatchWork(), 0, 0
+    refusal: StopReason | None = None
+    for block in order:
+        if batch and len(batch) >= limits.max_blocks:
+            refusal = refusal or StopReason.MAX_BLOCKS
+            break
+        prefix, old, own = block.prefix_tokens, block.cost.cached_tokens, block.cost.new_tokens
+        if prefix or own > chunk:
+            own = _computed(block, chunk - used, chunk)
+        more = BatchWork(work[0] + own, work[1] + (own + old) * own, work[2] + (old if own else 0))
+        needed = memory + block.memory_blocks
+        if batch:
+            found: StopReason | None = None
+            if more[0] > most_new or not own:
+                found = StopReason.MAX_NEW_TOKENS
+            elif needed > most_memory:
+                found = StopReason.MEMORY
+            elif predict_s(more) > most_s:
+                found = StopReason.LENGTH
+            if found is not None:
+                refusal = refusal or found
+                continue
+        batch.append(block)
+        work, memory, used = more, needed, used + prefix
+    if len(batch) == len(arrived):
+        return BatchPlan(tuple(batch), (), StopReason.QUEUE_EMPTY)
+    members = {id(block) for block in batch}
+    rest = tuple(block for block in arrived if id(block) not in members)
+    return BatchPlan(tuple(batch), rest, refusal or StopReason.QUEUE_EMPTY)
+
+
+def _computed(block: PendingVerification, chunk_left: int, chunk: int) -> int:
+    """Positions of a block that a pass computes, as ``waiting_arrays`` has it."""
+    new, prefix = block.cost.new_tokens, block.prefix_tokens
+    if not prefix:
+        return min(new, chunk)
+    counted = min(max(chunk_left, 0), prefix)
+    return new if counted == prefix else counted

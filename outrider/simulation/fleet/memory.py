@@ -1,0 +1,106 @@
+"""KV memory in which conversations keep their prefix between turns, and share that of a system prompt.
+
+Sequences are conversations. What one leaves behind when a response is over is kept as long as nobody needs the room,
+the least recently left first to go, and before anything of a response under way. A system prompt that one conversation
+has computed is from then on everybody's: its blocks are held once.
+"""
+
+from collections.abc import Sequence
+
+from outrider.simulation.memory import Held, KvMemory
+
+
+class PrefixMemory(KvMemory):
+    """As ``KvMemory``; whoever is begun is to be told of by ``opens``. System prompts are numbers from 0 on."""
+
+    def __init__(self, blocks: int | None, block_tokens: int, host_blocks: int = 0) -> None:
+        """Empty."""
+        super().__init__(blocks, block_tokens, host_blocks)
+        self._kept: dict[int, Held] = {}  # the least recently left first; system prompts are -1 - their number
+        self._shared: dict[int, tuple[Held, set[int]]] = {}  # system prompts, with the sequences that use each
+        self._computing: dict[int, tuple[int, int]] = {}  # sequences to a system prompt and its tokens
+        self._uses_of: dict[int, int] = {}  # sequences to the system prompt that they share
+
+    def opens(self, sequence: int, system: int | None, system_tokens: int) -> int:
+        """A response of a conversation begins with so many tokens of a system prompt; how many positions are here."""
+        held = self._kept.pop(sequence, None)
+        if held is not None:
+            self._held[sequence] = held
+        if sequence in self._held:  # only on the host, if it was not kept
+            return self.resident_tokens(sequence)
+        full = system_tokens - system_tokens % self._block_tokens
+        if system is None or not full:
+            return 0
+        if system in self._shared:
+            prompt, users = self._shared[system]
+            self._kept.pop(prompt.number, None)
+            users.add(sequence)
+            self._uses_of[sequence] = system
+            held = self._of(sequence)
+            held.shared_tokens = held.tokens = prompt.tokens
+            return held.tokens
+        self._computing[sequence] = system, full
+        return 0
+
+    def shrink(self, sequence: int, tokens: int) -> None:
+        """As above; who has computed a system prompt gives it to all."""
+        super().shrink(sequence, tokens)
+        if self._computing and sequence in self._computing:
+            self._publish(sequence)
+
+    def leave(self, sequence: int) -> None:
+        """A response is over: what it has is kept for the conversation's next."""
+        held = self._held.pop(sequence, None)
+        self._computing.pop(sequence, None)
+        if held is not None:
+            self._kept[sequence] = held
+
+    def drop(self, sequence: int) -> None:
+        """The conversation is over."""
+        held = self._kept.pop(sequence, None)
+        if held is not None:
+            self._held[sequence] = held
+        self._computing.pop(sequence, None)
+        super().drop(sequence)
+        self._stops_using(sequence)
+
+    def _publish(self, sequence: int) -> None:
+        system, full = self._computing[sequence]
+        held = self._held.get(sequence)
+        if held is None or held.tokens < full:
+            return
+        del self._computing[sequence]
+        if system not in self._shared:
+            self._shared[system] = Held(-1 - system, tokens=full), {sequence}
+            self._uses_of[sequence] = system
+            held.shared_tokens = full
+
+    def _stops_using(self, sequence: int) -> None:
+        system = self._uses_of.pop(sequence, None)
+        if system is None:
+            return
+        prompt, users = self._shared[system]
+        users.remove(sequence)
+        if not users:
+            self._kept[prompt.number] = prompt
+
+    def _gone(self, held: Held) -> None:
+        """Nothing of what was kept is left on the device."""
+        if held.number >= 0 and held.on_host:
+            self._held[held.number] = held
+            return
+        self._host_free += held.on_host.bit_count()
+        if held.number < 0:
+            del self._shared[-1 - held.number]
+        else:
+            self._stops_using(held.number)
+
+    def _evict(self, lacking: int, sequence: int, batch: Sequence[int]) -> bool:
+        assert self._free is not None
+        while lacking > self._free and self._kept:
+            number, held = next(iter(self._kept.items()))
+            self._give_up(held, lacking - self._free)
+            if held.tokens <= held.shared_tokens:
+                del self._kept[number]
+                self._gone(held)
+        return lacking <= self._free or super()._evict(lacking, sequence, batch)
