@@ -97,8 +97,17 @@ class Ledger:
         if self.tokens_per_s == 0.0:
             return ledger
         credit_s = ledger.credit_s(now_s)
-        if credit_s > CREDIT_CAP_S:
-            return replace(ledger, anchor_at_s=now_s + CREDIT_CAP_S, anchored_tokens=0)
+        if credit_s > CREDIT_CAP_S:  # most commits: without ``replace``, which takes four times as long
+            return Ledger(
+                self.tokens_per_s,
+                self.first_due_at_s,
+                self.first_at_s,
+                now_s,
+                ledger.tokens,
+                now_s + CREDIT_CAP_S,
+                0,
+                self.times_behind,
+            )
         if credit_s >= 0.0:
             return ledger
         ledger = replace(ledger, times_behind=self.times_behind + 1)

@@ -194,9 +194,10 @@ class StepPlanner:
         chains, prefixes, others, other_tokens = dict[GenerationId, PendingVerification](), [], [], 0.0
         members = list[tuple[float, float]]()
         for name in chosen:
-            contender, block = self._within[name], self._within[name].pending()
-            own_rows = block.cost.new_tokens - contender.prefix_tokens
-            if contender.prefix_tokens:  # brings nothing yet
+            contender = self._within[name]
+            block, prefix_tokens = contender.pending(), contender.prefix_tokens
+            own_rows = block.cost.new_tokens - prefix_tokens
+            if prefix_tokens:  # brings nothing yet
                 prefixes.append((block.cost, own_rows))
                 continue
             members.append((block.expected_tokens, _before_s(block, now_s) if name in waited else block.before_s))

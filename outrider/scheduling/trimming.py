@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from outrider.contracts.cost import BatchWork, CostModel, VerifyCost
 
-_FEW_ROWS = 64  # from about as many on arrays are faster
+_FEW_ROWS = 40  # from about as many on arrays are faster
 _LEAST_GAIN = 0.01  # of the tokens per second: estimates are no better than that, and what is drafted is paid for
 
 

@@ -107,7 +107,7 @@ class SimulatedDevice:
     def prefix_tokens(self) -> int:
         """Positions still to compute that go in chunks."""
         assert self.verification is not None
-        return max(0, self.verification.cost.new_tokens - self.draft.nodes - 1)
+        return self.verification.prefix_tokens
 
     @property
     def goes_on(self) -> bool:

@@ -66,8 +66,13 @@ class SimulatedServer:
         memory: type[KvMemory] = KvMemory,
         *,
         told_late: bool = False,
+        logged: bool = True,
     ) -> None:
-        """An idle verifier with a ``memory`` of some kind; what steps brought may be ``told_late`` in any case."""
+        """An idle verifier with a ``memory`` of some kind.
+
+        What steps brought may be ``told_late`` in any case. Where steps are not ``logged`` their entries do not say who
+        was in them, and predict what they take.
+        """
         self._model, self._rules, self._seed = model, rules, seed
         limits = model.limits
         self._limits = limits if rules.keeps_kv else replace(limits, prefill_chunk_tokens=_UNCHUNKED)
@@ -78,6 +83,7 @@ class SimulatedServer:
         self.dispatch_s = 0.0 if rules.in_engine else model.dispatch_s
         self.reply_s = 0.0 if rules.in_engine else model.reply_s
         self._estimator = model.estimator
+        self._logged = logged
         self._told_late = told_late or self.reply_s > 0.0
         self._planned_at_s = 0.0
         self._asking: dict[str, SimulatedDevice] = {}  # whose block is not decided, as far as is known
@@ -177,23 +183,28 @@ class SimulatedServer:
         if not self._told_late:
             self._planner.steps()
         members = sorted(self._within.values(), key=lambda device: not device.ahead)
-        foreseen = [(device.pending().cost, device.own_rows) for device in members]
-        predicted = BatchWork()
-        for cost in pass_costs(foreseen, self._limits.prefill_chunk_tokens):
-            predicted = predicted.plus(cost)
-        predicted_s = self._planner_model.predict_work_s(predicted)
         for device in members:
             device.queue_s += now_s - device.queued_at_s
-        numbers = tuple((device.number, device.round + device.ahead) for device in members)
+        predicted_s, numbers = self._foreseen(members) if self._logged else (0.0, ())
         costs, remaining, recomputed = self._compute(members)
         work = work_of(costs)
         evictions, swapped = self._correct_evicted(), self.memory.taken_swapped()
         took_s = self._model.cost_model.predict_work_s(work) + self._drafting_s(members) + self._copying_s(swapped)
         took_s *= self._noise_factor() * (1.0 if self._model.pace is None else self._model.pace(now_s))
+        predicted_s = predicted_s if self._logged else took_s
         new, cached = work.new_tokens, work.cached_tokens
         reason = self._planner.reason
         entry = BatchEntry(self._planned_at_s, now_s, took_s, predicted_s, numbers, new, cached, reason)
         return Step(entry, members, costs, remaining, set(), recomputed, evictions, swapped)
+
+    def _foreseen(self, members: Sequence[SimulatedDevice]) -> tuple[float, tuple[tuple[int, int], ...]]:
+        """What the planner would say that a step of these takes, and who they are."""
+        foreseen = [(device.pending().cost, device.own_rows) for device in members]
+        predicted = BatchWork()
+        for cost in pass_costs(foreseen, self._limits.prefill_chunk_tokens):
+            predicted = predicted.plus(cost)
+        numbers = tuple((device.number, device.round + device.ahead) for device in members)
+        return self._planner_model.predict_work_s(predicted), numbers
 
     def ended(self, step: Step) -> None:
         """The verifier is done with a step; who is not finished or goes on by itself is in the next one."""

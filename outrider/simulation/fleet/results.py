@@ -7,7 +7,7 @@ that was asked for after the warm-up is exactly one of the four.
 
 from collections import Counter
 from dataclasses import dataclass
-from math import exp, log
+from math import exp, floor, log
 
 _PER_FACTOR = 100  # bins for each factor of e: 1 % wide
 _LEAST_S = 1e-6
@@ -24,7 +24,7 @@ class TimeHistogram:
 
     def add(self, seconds: float) -> None:
         """One more."""
-        self._bins[int(_PER_FACTOR * log(max(seconds, _LEAST_S)))] += 1
+        self._bins[floor(_PER_FACTOR * log(max(seconds, _LEAST_S)))] += 1
 
     def quantile_s(self, share: float) -> float:
         """So many of them are no longer, to 1 %; 0 of none."""

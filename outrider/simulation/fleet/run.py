@@ -3,12 +3,12 @@
 from collections.abc import Callable
 
 from outrider.contracts.errors import ParameterError
-from outrider.routing.resuming import PAUSE_SPREAD, pause_s
 from outrider.simulation.agenda import Agenda
 from outrider.simulation.chance import hashed
 from outrider.simulation.device_account import DeviceAccount
 from outrider.simulation.fleet.conversation import Conversation
 from outrider.simulation.fleet.drafters import DrafterPool, exponential
+from outrider.simulation.fleet.losses import Losses, around
 from outrider.simulation.fleet.results import FleetResults, SiteResults, TimeHistogram
 from outrider.simulation.fleet.routes import Routes
 from outrider.simulation.fleet.scenario import FleetScenario
@@ -16,10 +16,9 @@ from outrider.simulation.fleet.site import Site
 from outrider.simulation.fleet.tally import TrafficTally
 from outrider.simulation.results import DeviceResults
 
-_ARRIVAL, _RETRY, _INGRESS, _LOSS, _LEAVING, _STAGGER = range(22, 28)  # purposes of chance
+_ARRIVAL, _RETRY, _INGRESS, _STAGGER = range(22, 26)  # purposes of chance
 _WITHOUT_LIMIT = 1_000_000_000
 _FULL_RETRY_S = 1.0  # where no coordinator has a place
-_NOTICED_S = 1.0  # until a coordinator knows that a device which drafts for it is gone
 _SAMPLED = 16  # one round in so many is timed
 _TICKS = 200
 
@@ -44,20 +43,20 @@ class Fleet:
         self.scenario, self.agenda = scenario, Agenda()
         admission = scenario.admission
         capacity = _WITHOUT_LIMIT if admission is None else admission.max_active + admission.max_waiting
-        self._routes = Routes(scenario.router, capacity)
+        self.routes = Routes(scenario.router, capacity)
         self.pool = DrafterPool(scenario.drafters, scenario.seed)
-        self._sites = [Site(number, self) for number in range(scenario.verifiers)]
-        for site in self._sites:
-            self._routes.add(site.number)
+        self.sites = [Site(number, self) for number in range(scenario.verifiers)]
+        for site in self.sites:
+            self.routes.add(site.number)
         self._tallies = [TrafficTally(traffic) for traffic in scenario.traffic]
         self._accounts = [
             DeviceAccount(DeviceResults(device=number, group=traffic.name, slo=traffic.slo))
             for number, traffic in enumerate(scenario.traffic)
         ]
         self._users = sum(traffic.users for traffic in scenario.traffic)
-        self._identities = self._requests = self._came = self._losses = self._leavings = 0
+        self._identities = self._requests = self._came = self._retries = 0
         self._rounds = self._drafted = self._active = self._most_active = 0
-        self._lost = self._resumed = self._drafts_lost = self._retries = 0
+        self._losses = Losses(self)
         self._round_times = TimeHistogram()
         self._asked: dict[int, Conversation] = {}  # whose response has not ended
 
@@ -71,10 +70,7 @@ class Fleet:
             first += traffic.users
             if traffic.most_per_s:
                 self._await_arrival(kind, 0.0)
-        self._await_loss(0.0)
-        for index, table in enumerate(self.pool.tables):
-            if table.group.present_s is not None:
-                self._await_leaving(index, 0.0)
+        self._losses.begin()
         if progress is not None:
             self.agenda.at(0.0, self._tick, progress)
         self.agenda.run(scenario.duration_s)
@@ -98,18 +94,18 @@ class Fleet:
                     evictions=site.evictions,
                     recomputed_tokens=site.recomputed_tokens,
                 )
-                for site in self._sites
+                for site in self.sites
             ),
             rounds=self._rounds,
             drafted_rounds=self._drafted,
             round_p50_s=self._round_times.quantile_s(0.5),
             round_p99_s=self._round_times.quantile_s(0.99),
             most_active=self._most_active,
-            verifiers_lost=self._lost,
-            responses_resumed=self._resumed,
+            verifiers_lost=self._losses.verifiers,
+            responses_resumed=self._losses.responses,
             drafters_lost=self.pool.losses,
             drafters_used=self.pool.used,
-            drafts_lost=self._drafts_lost,
+            drafts_lost=self._losses.drafts,
             retries=self._retries,
         )
 
@@ -137,7 +133,7 @@ class Fleet:
     def over(self, talk: Conversation) -> None:
         """A response has all its tokens."""
         talk.release()
-        self._leave(talk)
+        self.leave(talk)
         del self._asked[talk.number]
         if not talk.counted:
             return
@@ -158,20 +154,20 @@ class Fleet:
             if talk.number >= self._users:
                 return
             pause = self._begin(talk)
-        self.agenda.at(now_s + pause, self._request, talk)
+        self.agenda.at(now_s + pause, self.request, talk)
 
     def refused(self, talk: Conversation, retry_after_s: float, now_s: float) -> None:
         """A coordinator does not let it in: the client comes again, or gives up."""
         assert talk.site is not None
         talk.site.memory.leave(talk.number)
-        self._leave(talk)
+        self.leave(talk)
         self._retry(talk, retry_after_s, now_s)
 
     def _comes(self, who: tuple[int, int], now_s: float) -> None:
         kind, number = who
         talk = Conversation(self.scenario.traffic[kind], kind, number, self._accounts[kind], self.agenda, self.pool)
         self._begin(talk)
-        self._request(talk, now_s)
+        self.request(talk, now_s)
 
     def _begin(self, talk: Conversation) -> float:
         self._identities += 1
@@ -191,7 +187,7 @@ class Fleet:
             now_s + exponential(hashed(self.scenario.seed, _ARRIVAL, self._came), mean_s), self._arrives, kind
         )
 
-    def _request(self, talk: Conversation, now_s: float) -> None:
+    def request(self, talk: Conversation, now_s: float) -> None:
         """Route a response that is asked for, or that was lost."""
         tally = self._tallies[talk.kind]
         if talk.number not in self._asked:
@@ -200,11 +196,11 @@ class Fleet:
             self._asked[talk.number] = talk
         self._requests += 1
         ingress = int(self.scenario.router.ingresses * hashed(self.scenario.seed, _INGRESS, self._requests))
-        chosen = self._routes.send(talk.digests(), ingress)
+        chosen = self.routes.send(talk.digests(), ingress)
         if chosen is None:
             self._retry(talk, _FULL_RETRY_S, now_s)
             return
-        site = talk.site = self._sites[chosen]
+        site = talk.site = self.sites[chosen]
         talk.sites.add(site)
         self._active += 1
         self._most_active = max(self._most_active, self._active)
@@ -222,85 +218,23 @@ class Fleet:
         if talk.attempts <= talk.traffic.retries or not talk.done:  # what has been begun is its ingress's to resume
             self._retries += 1
             share = hashed(self.scenario.seed, _RETRY, talk.number, self._requests)
-            self.agenda.at(now_s + after_s * _around(share), self._request, talk)
+            self.agenda.at(now_s + after_s * around(share), self.request, talk)
             return
         self._tallies[talk.kind].refused += talk.counted
         del self._asked[talk.number]
         talk.turn = talk.turns  # nothing follows it
         self.next(talk, now_s)
 
-    def _leave(self, talk: Conversation) -> None:
+    def leave(self, talk: Conversation) -> None:
+        """It is not under way any more where it was."""
         assert talk.site is not None
-        self._routes.ended(talk.site.number)
+        self.routes.ended(talk.site.number)
         talk.site = None
         self._active -= 1
-
-    def _await_loss(self, now_s: float) -> None:
-        self._losses += 1
-        mean_s = self.scenario.lost_every_s / self.scenario.verifiers
-        at_s = now_s + exponential(hashed(self.scenario.seed, _LOSS, self._losses), mean_s)
-        self.agenda.at(
-            at_s, self._loses, int(self.scenario.verifiers * hashed(self.scenario.seed, _LOSS, self._losses, 1))
-        )
-
-    def _loses(self, number: int, now_s: float) -> None:
-        """A verifier is lost with its coordinator; ingresses resume elsewhere what was there."""
-        site = self._sites[number]
-        if site.is_up:
-            self._lost += 1
-            self._routes.drop(number)
-            for talk in site.lose():
-                talk.release()
-                self._leave(talk)
-                talk.ahead = 0
-                self._resumed += not talk.done
-                share = hashed(self.scenario.seed, _RETRY, talk.number, self._losses)
-                self.agenda.at(now_s + pause_s(1) * _around(share), self._request, talk)
-            self.agenda.at(now_s + self.scenario.reload_s, self._returns, site)
-        self._await_loss(now_s)
-
-    def _returns(self, site: Site, _: float) -> None:
-        site.up()
-        self._routes.add(site.number)
-
-    def _await_leaving(self, index: int, now_s: float) -> None:
-        group = self.pool.tables[index].group
-        assert group.present_s is not None
-        self._leavings += 1
-        after_s = exponential(hashed(self.scenario.seed, _LEAVING, self._leavings), group.present_s / group.count)
-        self.agenda.at(now_s + after_s, self._leaves, index)
-
-    def _leaves(self, index: int, now_s: float) -> None:
-        """One of a group's devices is gone, if it is there at all; whoever it drafts for begins another round."""
-        number = self.pool.any_of(index, hashed(self.scenario.seed, _LEAVING, self._leavings, 1))
-        drafter = self.pool.drafter(number)
-        if drafter.present:
-            for talk in self.pool.leaves(number):
-                talk.drafter = None
-                if talk.draft.bits is not None and talk.arrived_at_s > now_s:
-                    talk.arrived_at_s = now_s + _NOTICED_S
-                    self._drafts_lost += 1
-                    self.agenda.at(talk.arrived_at_s, self._redrafts, (talk, talk.site))
-            away_s = exponential(hashed(self.scenario.seed, _LEAVING, self._leavings, 2), drafter.tables.group.away_s)
-            self.agenda.at(now_s + away_s, self._back, number)
-        self._await_leaving(index, now_s)
-
-    def _back(self, number: int, now_s: float) -> None:
-        self.pool.returns(number, now_s)
-
-    def _redrafts(self, whose: tuple[Conversation, Site | None], now_s: float) -> None:
-        talk, site = whose
-        if site is not None and talk.site is site and talk.arrived_at_s == now_s:
-            site.lane.again(talk, now_s)
 
     def _tick(self, progress: Callable[[float], None], now_s: float) -> None:
         progress(now_s)
         self.agenda.at(now_s + self.scenario.duration_s / _TICKS, self._tick, progress)
-
-
-def _around(share: float) -> float:
-    """A factor about 1: whoever is told the same does not come back at the same moment."""
-    return 1.0 + PAUSE_SPREAD * (2.0 * share - 1.0)
 
 
 def _check_memory(scenario: FleetScenario) -> None:

@@ -36,7 +36,7 @@ class Site:
         rules = fleet_rules(scenario.scheduling)
         seed = (scenario.seed << 32) + (self.lives << 20) + self.number if self.number or self.lives else scenario.seed
         computes = scenario.coordinator_round_s + scenario.coordinator_token_s > 0.0
-        server = SimulatedServer(scenario.verifier, rules, seed % 2**63, PrefixMemory, told_late=computes)
+        server = SimulatedServer(scenario.verifier, rules, seed % 2**63, PrefixMemory, told_late=computes, logged=False)
         self.memory = cast("PrefixMemory", server.memory)
         self._cpu = CoordinatorCpu(scenario.coordinator_round_s, scenario.coordinator_token_s)
         self.lane = Lane(

@@ -133,7 +133,7 @@ def test_the_router_finds_what_conversations_and_system_prompts_left() -> None:
     by_prefix = simulate_fleet(of)
     in_turn = simulate_fleet(replace(of, router=RouterRules(by=Routing.ROUND_ROBIN)))
     forgetful = simulate_fleet(replace(of, router=RouterRules(max_blocks=16)))
-    assert by_prefix.hit_share > 0.85
+    assert by_prefix.hit_share > 0.8
     assert by_prefix.hit_share > in_turn.hit_share + 0.1
     assert by_prefix.hit_share > forgetful.hit_share
     said_anew = simulate_fleet(replace(of, traffic=(talks(system_prompts=None, turns=Lengths(tokens=1)),)))
@@ -213,7 +213,7 @@ def test_speeds_and_acceptances_spread_from_device_to_device() -> None:
 
 
 def test_open_arrivals_follow_the_day_and_its_bursts() -> None:
-    flat = traffic(users=0, conversations_per_s=20.0)
+    flat = traffic(users=0, conversations_per_s=20.0, output=Lengths(tokens=1))
     day = replace(flat, day=Day(100.0, 0.8))
     bursts = replace(flat, bursts=Bursts(10.0, 2.0, 5.0))
     assert [round(day.rate_at(at_s), 3) for at_s in (0.0, 25.0, 75.0)] == [20.0, 36.0, 4.0]

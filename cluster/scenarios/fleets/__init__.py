@@ -1,0 +1,1 @@
+"""Scenarios of whole fleets; ``cluster.scenarios`` knows them by name."""

@@ -1,0 +1,98 @@
+"""Who is lost and comes back: verifiers with their coordinators, and drafters."""
+
+from typing import TYPE_CHECKING
+
+from outrider.routing.resuming import PAUSE_SPREAD, pause_s
+from outrider.simulation.chance import hashed
+from outrider.simulation.fleet.conversation import Conversation
+from outrider.simulation.fleet.drafters import exponential
+from outrider.simulation.fleet.site import Site
+
+if TYPE_CHECKING:
+    from outrider.simulation.fleet.run import Fleet
+
+_LOSS, _LEAVING, _RESUMED = range(26, 29)  # purposes of chance
+_NOTICED_S = 1.0  # until a coordinator knows that a device which drafts for it is gone
+
+
+def around(share: float) -> float:
+    """A factor about 1: whoever is told the same does not come back at the same moment."""
+    return 1.0 + PAUSE_SPREAD * (2.0 * share - 1.0)
+
+
+class Losses:
+    """Of one fleet. Each of many leaves after a time exponentially distributed: so one of them does, as much sooner."""
+
+    def __init__(self, fleet: "Fleet") -> None:
+        """None yet."""
+        self._fleet, self._scenario, self._agenda, self._pool = fleet, fleet.scenario, fleet.agenda, fleet.pool
+        self._nth_loss = self._nth_leaving = 0
+        self.verifiers = 0  # lost; ``responses`` that went on elsewhere, ``drafts`` that were made for nobody
+        self.responses = self.drafts = 0
+
+    def begin(self) -> None:
+        """From now on somebody may be lost."""
+        self._await_loss(0.0)
+        for index, table in enumerate(self._pool.tables):
+            if table.group.present_s is not None:
+                self._await_leaving(index, 0.0)
+
+    def _await_loss(self, now_s: float) -> None:
+        self._nth_loss += 1
+        mean_s = self._scenario.lost_every_s / self._scenario.verifiers
+        at_s = now_s + exponential(hashed(self._scenario.seed, _LOSS, self._nth_loss), mean_s)
+        self._agenda.at(
+            at_s, self._loses, int(self._scenario.verifiers * hashed(self._scenario.seed, _LOSS, self._nth_loss, 1))
+        )
+
+    def _loses(self, number: int, now_s: float) -> None:
+        """A verifier is lost with its coordinator; ingresses resume elsewhere what was there."""
+        site = self._fleet.sites[number]
+        if site.is_up:
+            self.verifiers += 1
+            self._fleet.routes.drop(number)
+            for talk in site.lose():
+                talk.release()
+                self._fleet.leave(talk)
+                talk.ahead = 0
+                self.responses += not talk.done
+                share = hashed(self._scenario.seed, _RESUMED, talk.number, self._nth_loss)
+                self._agenda.at(now_s + pause_s(1) * around(share), self._fleet.request, talk)
+            self._agenda.at(now_s + self._scenario.reload_s, self._returns, site)
+        self._await_loss(now_s)
+
+    def _returns(self, site: Site, _: float) -> None:
+        site.up()
+        self._fleet.routes.add(site.number)
+
+    def _await_leaving(self, index: int, now_s: float) -> None:
+        group = self._pool.tables[index].group
+        assert group.present_s is not None
+        self._nth_leaving += 1
+        after_s = exponential(hashed(self._scenario.seed, _LEAVING, self._nth_leaving), group.present_s / group.count)
+        self._agenda.at(now_s + after_s, self._leaves, index)
+
+    def _leaves(self, index: int, now_s: float) -> None:
+        """One of a group's devices is gone, if it is there at all; whoever it drafts for begins another round."""
+        number = self._pool.any_of(index, hashed(self._scenario.seed, _LEAVING, self._nth_leaving, 1))
+        drafter = self._pool.drafter(number)
+        if drafter.present:
+            for talk in self._pool.leaves(number):
+                talk.drafter = None
+                if talk.draft.bits is not None and talk.arrived_at_s > now_s:
+                    talk.arrived_at_s = now_s + _NOTICED_S
+                    self.drafts += 1
+                    self._agenda.at(talk.arrived_at_s, self._redrafts, (talk, talk.site))
+            away_s = exponential(
+                hashed(self._scenario.seed, _LEAVING, self._nth_leaving, 2), drafter.tables.group.away_s
+            )
+            self._agenda.at(now_s + away_s, self._back, number)
+        self._await_leaving(index, now_s)
+
+    def _back(self, number: int, now_s: float) -> None:
+        self._pool.returns(number, now_s)
+
+    def _redrafts(self, whose: tuple[Conversation, Site | None], now_s: float) -> None:
+        talk, site = whose
+        if site is not None and talk.site is site and talk.arrived_at_s == now_s:
+            site.lane.again(talk, now_s)
