@@ -165,7 +165,7 @@ def test_nothing_that_it_sends_is_unpickled(service: Service, tmp_path: Path) ->
         return False
 
     eventually(moved_in, _WITHIN_S)
-    eventually(lambda: (tmp_path / "asked-1").exists(), _WITHIN_S)
+    eventually((tmp_path / "asked-1").exists, _WITHIN_S)
     eventually(lambda: helps(service), _WITHIN_S)  # a genuine one is back
     assert not (tmp_path / "gone_off").exists()
     service.check_released()
