@@ -60,9 +60,8 @@ class GenerationResponse(Response):
             left.cancel()
             work.cancel()
             await asyncio.gather(work, left, return_exceptions=True)
-            facts = self._facts()
-            record.facts |= facts
-            self._passed.settle(int(str(facts["prompt_tokens"])) + int(str(facts["completion_tokens"])))
+            record.facts |= self._facts()
+            self._passed.settle(self._prompt_tokens() + self._completion_tokens())
 
     async def _make(self, scope: Scope, receive: Receive, send: Send) -> None:
         generations = [self._service.generate(reader.choice.request) for reader in self._readers]
@@ -131,12 +130,19 @@ class GenerationResponse(Response):
             raise GenerationFailedError(f"{', '.join(unfinished)} ended without a finish reason")
         return reasons
 
+    def _prompt_tokens(self) -> int:
+        requests = (reader.choice.request for reader in self._readers if reader.choice.first_of_prompt)
+        return sum(len(request.prompt_ids) for request in requests)
+
+    def _completion_tokens(self) -> int:
+        return sum(reader.completion_tokens for reader in self._readers)
+
     def _facts(self) -> dict[str, object]:
         """For the log."""
         readers = self._readers
         return {
-            "prompt_tokens": sum(len(r.choice.request.prompt_ids) for r in readers if r.choice.first_of_prompt),
-            "completion_tokens": sum(reader.completion_tokens for reader in readers),
+            "prompt_tokens": self._prompt_tokens(),
+            "completion_tokens": self._completion_tokens(),
             "finish_reasons": [reader.finish_reason for reader in readers],
             "choices": len(readers),
             "stream": self._form.body.stream,

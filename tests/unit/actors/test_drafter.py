@@ -10,11 +10,13 @@ import pytest
 from transformers import PreTrainedModel
 
 from actors.drafter import DrafterActor
+from actors.messages import Answer
+from actors.plain_replies import read_reply
 from actors.waiting import within
 from outrider.assembly.drafters import drafter_spec
 from outrider.config.reading import parse_config
 from outrider.contracts.drafting import Draft, DraftAnswer, DraftPlan, DraftRequest, DraftTerms
-from outrider.contracts.errors import ContextTooLongError, UnsupportedBlockError
+from outrider.contracts.errors import ContextTooLongError, DrafterBrokenError, UnsupportedBlockError
 from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import ProtocolName, SamplingParams
@@ -134,3 +136,25 @@ def test_a_probe_is_answered_while_the_engine_is_in_a_step(folder: Path, monkeyp
         assert (await exchange).data
 
     asyncio.run(probed())
+
+
+def test_all_that_it_answers_may_be_asked_for_in_plain_bytes(folder: Path) -> None:
+    async def replied() -> None:
+        actor = actor_of("torch", folder)
+        assert read_reply(await actor.reply("card")) == await actor.card()
+        assert read_reply(await actor.reply("open", OpenGeneration("g", PROMPT, PARAMS), TERMS)) is None
+        assert read_reply(await actor.reply("held")) == ("g",)
+        session = CoordinatorSession(TERMS.wire, "g")
+        order = session.encode_order(request_of("g", [*PROMPT], 0, "token_ids"))
+        answer = read_reply(await actor.reply("exchange", "g", order))
+        assert isinstance(answer, Answer)
+        assert answer.data == (await actor.exchange("g", order)).data
+        assert read_reply(await actor.reply("probe", b"x", 3)) == Answer(bytes(3), 0.0)
+        assert read_reply(await actor.reply("close", "g")) is None
+        with pytest.raises(ContextTooLongError):
+            read_reply(await actor.reply("open", OpenGeneration("h", PROMPT * 100, PARAMS), TERMS))
+        for method in ("emulate_link", "__init__", "reply"):
+            with pytest.raises(DrafterBrokenError, match=f"AttributeError.*{method}"):
+                read_reply(await actor.reply(method))
+
+    asyncio.run(within(_WAIT_S, replied()))

@@ -1,9 +1,12 @@
 """The file of API keys: what is read, whose a key is, and that no message tells one."""
 
+import re
 from hashlib import sha256
+from pathlib import Path
 
 import pytest
 
+from outrider.config.reading import parse_config
 from outrider.contracts.errors import ConfigError
 from outrider.tenants.keys import Keys, check_against, parse_keys, read_keys
 
@@ -74,3 +77,13 @@ def test_names_that_the_configuration_does_not_have_are_found() -> None:
         check_against(keys(), ["slow"], ["lab"], "test")
     with pytest.raises(ConfigError, match=r"keys\[1\].drafters needs names out of none, found 'lab'"):
         check_against(keys(), ["slow", "fast"], [], "test")
+
+
+def test_the_readmes_examples_are_valid() -> None:
+    text = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
+    snippets = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    (shown,) = [snippet for snippet in snippets if snippet.startswith("keys:")]
+    (tenant,) = parse_keys(shown, "README.md").tenants
+    assert tenant.concurrent_responses == 8
+    (groups,) = [snippet for snippet in snippets if "trust:" in snippet]
+    assert [group.trusted for group in parse_config(groups, "README.md").drafters] == [True, False]
