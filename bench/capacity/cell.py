@@ -5,6 +5,7 @@ always is.
 """
 
 import asyncio
+import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
@@ -180,9 +181,14 @@ async def run_cell(
     settings = replace(settings, admission=replace(settings.admission, weighs=setting.admits))
     generations = Generations(settings, server.target, verifier, fleet, _Stats(cell, clock), clock)
     made, progress = list[_Response](), _Progress(until)
+    gc.collect()
+    gc.disable()  # a look at all that a run has noted stops everybody for a second, which no service's would
     asking = [asyncio.create_task(_use(generations, cell, plan, made, progress, clock)) for plan in users]
     all_asked, enough = asyncio.gather(*asking), asyncio.create_task(progress.enough.wait())
-    await asyncio.wait((all_asked, enough), timeout=until.most_s, return_when=asyncio.FIRST_COMPLETED)
+    try:
+        await asyncio.wait((all_asked, enough), timeout=until.most_s, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        gc.enable()
     entries, ended_at_s = tuple(response.entry() for response in made), clock()
     batches, decisions = tuple(verifier.batches), tuple(policy.decisions)
     failed = all_asked.exception() if all_asked.done() else None

@@ -69,12 +69,14 @@ def _expected_tokens(log: CellLog) -> _Expected:
 
 
 def _exchange_beyond_link_s(log: CellLog, settings: RunSettings) -> float:
-    """What an exchange takes beyond its link's mean: timers and the event loop."""
+    """What a drafted round takes beyond its link's mean, drafting, queue and verifier: timers and the event loop."""
     csi = profile_csi(settings.profile)
     beyond_s = [
-        entry.timing.link_s - exchange_s(csi, entry.timing.down_bits, entry.timing.up_bits)
+        entry.timing.link_s
+        + entry.timing.orchestration_s
+        - exchange_s(csi, entry.timing.down_bits, entry.timing.up_bits)
         for response in log.responses
-        for entry in response.rounds
+        for entry in response.rounds[1:]
         if entry.timing.up_bits
     ]
     return max(0.0, sum(beyond_s) / len(beyond_s)) if beyond_s else 0.0

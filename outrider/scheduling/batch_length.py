@@ -14,7 +14,8 @@ be served in time. A promise that asks for batches which are constants for the m
 What is promised is not all that is asked for: who is served faster than promised asks for more, and prompts of
 responses that nobody knows of yet want to be computed. Where little is promised the load would have batches that are
 half constants, and one prompt a batch of its own, while everybody else waits. So none is meant to be shorter than ten
-constants: a tenth of the time is as much as they may take.
+constants where a third of the time is promised or less; the more is promised, the less of that, as who is promised a
+speed has less time to wait.
 
 Best effort is no load, and takes what is over: where any of it waits a batch may be longer, as long as those who are
 promised a speed and come while it runs need not mind.
@@ -23,7 +24,9 @@ promised a speed and come while it runs need not mind.
 from outrider.scheduling.policy import Promised
 
 _SPARE = 2.0
-_LEAST_CONSTANTS = 10.0
+_LEAST_CONSTANTS = 2.0
+_EASY_CONSTANTS = 10.0  # at the least, where so much of the time is spare
+_EASY_SPARE = 2.0 / 3.0
 _ROUND_SHARE = 0.6
 _FILLED_ROUND_SHARE = 0.25
 
@@ -39,7 +42,9 @@ def batch_length_s(promised: Promised, constant_s: float, longest_s: float) -> f
     most_s = min(_ROUND_SHARE * promised.round_s, longest_s)
     spare = 1.0 - promised.load
     length_s = _SPARE * constant_s / spare if spare > 0.0 else most_s
-    return max(min(length_s, most_s), _LEAST_CONSTANTS * constant_s)
+    most_s = max(most_s, _EASY_CONSTANTS * constant_s)
+    easy = min(1.0, max(0.0, spare) / _EASY_SPARE)
+    return max(min(length_s, most_s), max(_LEAST_CONSTANTS, _EASY_CONSTANTS * easy) * constant_s)
 
 
 def filled_length_s(length_s: float, promised: Promised, longest_s: float) -> float:

@@ -13,7 +13,6 @@ from bench.capacity.plan import Load, cells, speed_classes, user_plans
 from bench.capacity.run import Run, RunSettings, joined, read_run, write_run
 from bench.capacity.validation import fitted_verifier, pace_of, same_decisions, validated
 from bench.capacity.workload import workload
-from outrider.config.schema import AdmissionConfig
 from outrider.contracts.cost import LinearCostModel, VerifyCost
 from outrider.contracts.errors import ParameterError
 from outrider.scheduling.policy import BatchPlan, PendingVerification, StopReason
@@ -42,7 +41,8 @@ async def cell(
     policy: str, load: Load = CLOSED_LOAD, until: Until = UNTIL, speeds: tuple[float, ...] = SETTINGS.speeds
 ) -> CellLog:
     server, (planned,) = tiny_server(LocalVerifier(), SETTINGS), cells((policy,), (load,), (0,))
-    server = replace(server, config=replace(server.config, admission=AdmissionConfig(max_wait_s=0.1)))
+    limits = replace(server.config.limits, max_queued_generations=2)  # who finds these waiting is refused
+    server = replace(server, config=replace(server.config, limits=limits))
     users = user_plans(
         planned, speed_classes(speeds), tiny_responses(), seed=0, pause_s=SETTINGS.pause_s, stagger_s=0.0
     )
