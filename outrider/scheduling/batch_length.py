@@ -2,14 +2,16 @@
 
 A long batch spends less of its time on the constant part of a pass, and what promises can be kept in all is decided by
 that; a short one keeps those waiting less who arrive while it runs. In batches of length L the constant c takes c / L
-of the time, and a promised load rho the rest as long as L >= c / (1 - rho). Twice that leaves half of the spare time
-for bad luck. Neither how much waits nor how urgent it is comes into it: a deadline that cuts a batch short spends time
-on constants, which makes more blocks urgent, which makes batches shorter still.
+of the time, and a promised load rho the rest as long as L >= c / (1 - rho). Three times that leaves two thirds of the
+spare time for bad luck. Neither how much waits nor how urgent it is comes into it: a deadline that cuts a batch short
+spends time on constants, which makes more blocks urgent, which makes batches shorter still.
 
 What the load asks for has an end where the fastest promise could not be kept any more. A response waits for half of
 the running batch on average and for all of its own, so one and a half batches and its drafting have to fit between two
-of its rounds, most of the time. Where more is promised than can be kept, that is the length: who comes first still can
-be served in time. A promise that asks for batches which are constants for the most part does not get them.
+of its rounds; its prompt waits for passes too, each of which has one chunk for prompts. About a third of the time
+between its rounds leaves room for all of that. Where more is promised than can be kept, that is the length: who comes
+first still can be served in time. A promise that asks for batches which are constants for the most part does not get
+them.
 
 Best effort is no load, and takes what is over: where any of it waits a batch may be longer, as long as those who are
 promised a speed and come while it runs need not mind.
@@ -17,10 +19,10 @@ promised a speed and come while it runs need not mind.
 
 from outrider.scheduling.policy import Promised
 
-_SPARE = 2.0
+_SPARE = 3.0
 _LEAST_CONSTANTS = 2.0
 _MOST_CONSTANTS = 10.0  # that the promised rounds leave it at least
-_ROUND_SHARE = 0.6
+_ROUND_SHARE = 0.35
 _FILLED_ROUND_SHARE = 0.25
 
 

@@ -9,7 +9,12 @@ up; from 1 on no schedule keeps every promise.
 from dataclasses import dataclass
 from math import inf
 
+import numpy as np
+import numpy.typing as npt
+
 from outrider.contracts.cost import BatchWork, CostModel, VerifyCost, work_of_alike
+
+_Floats = npt.NDArray[np.float64]
 
 _ALIKE = 16  # blocks in the pass that prices one: to a pass that reads all weights one alone adds next to nothing
 
@@ -29,6 +34,14 @@ def added_s(cost: VerifyCost, cost_model: CostModel) -> float:
     """Seconds that one block adds to a pass of many."""
     together_s = cost_model.predict_work_s(work_of_alike(cost, _ALIKE))
     return max(0.0, together_s - cost_model.predict_work_s(BatchWork())) / _ALIKE
+
+
+def each_added_s(new_tokens: _Floats, cached_tokens: _Floats, cost_model: CostModel) -> _Floats:
+    """``added_s`` of ``[n]`` blocks at once."""
+    works = np.stack((new_tokens, (new_tokens + cached_tokens) * new_tokens, cached_tokens), axis=1)
+    together_s = cost_model.predict_works_s(_ALIKE * works)
+    added: _Floats = np.maximum(0.0, together_s - cost_model.predict_work_s(BatchWork())) / _ALIKE
+    return added
 
 
 def load_of(pace: PromisedPace, cost_model: CostModel) -> float:
