@@ -109,15 +109,16 @@ def test_a_block_that_does_not_fit_holds_nobody_back() -> None:
 @pytest.mark.parametrize(
     ("load", "round_s", "expected_s"),
     [
-        (0.0, INFINITY, 3.0 * CONSTANT_S),
-        (0.5, INFINITY, 6.0 * CONSTANT_S),
-        (0.9, INFINITY, 30.0 * CONSTANT_S),
+        (0.0, INFINITY, 2.0 * CONSTANT_S),
+        (0.5, INFINITY, 1.75 / 0.45 * CONSTANT_S),
+        (0.9, INFINITY, 35.0 * CONSTANT_S),
+        (0.96, INFINITY, 1.0),
         (0.99, INFINITY, 1.0),
         (1.0, INFINITY, 1.0),
         (3.0, INFINITY, 1.0),
         (0.95, 0.8, 0.28),
         (3.0, 0.8, 0.28),
-        (0.5, 0.8, 6.0 * CONSTANT_S),
+        (0.5, 0.8, 1.75 / 0.45 * CONSTANT_S),
         (0.9, 0.2, 10.0 * CONSTANT_S),
     ],
 )
@@ -132,18 +133,18 @@ def test_the_length_follows_from_the_promised_load(load: float, round_s: float, 
 
 @given(st.floats(0.0, 2.0), st.floats(1e-3, 0.1))
 def test_the_load_can_be_served_in_batches_of_that_length(load: float, constant_s: float) -> None:
-    """If it can in the longest: a third of what the load leaves is theirs."""
+    """If it can in the longest: four sevenths of what load and reserve leave is theirs."""
     length_s = batch_length_s(Promised(load), constant_s, 1.0)
     assert 2.0 * constant_s <= length_s <= max(1.0, 2.0 * constant_s)
-    if load + 3.0 * constant_s <= 1.0:
-        assert load + constant_s / length_s <= 1.0 - (1.0 - load) * 2.0 / 3.0 + 1e-9
+    if load + 2.0 * constant_s <= 0.95:
+        assert load + constant_s / length_s <= 0.95 - (0.95 - load) * 3.0 / 7.0 + 1e-9
 
 
-@pytest.mark.parametrize(("round_s", "expected_s"), [(INFINITY, 1.0), (8.0, 1.0), (0.4, 0.1), (0.1, 3.0 * CONSTANT_S)])
+@pytest.mark.parametrize(("round_s", "expected_s"), [(INFINITY, 1.0), (8.0, 1.0), (0.4, 0.1), (0.1, 2.0 * CONSTANT_S)])
 def test_best_effort_makes_batches_longer_as_far_as_promised_rounds_need_not_mind(
     round_s: float, expected_s: float
 ) -> None:
-    assert filled_length_s(3.0 * CONSTANT_S, Promised(0.0, round_s), 1.0) == pytest.approx(expected_s)
+    assert filled_length_s(2.0 * CONSTANT_S, Promised(0.0, round_s), 1.0) == pytest.approx(expected_s)
     crowd = [block(f"{index:03}", waited_s=0.0001 * (400 - index)) for index in range(400)]
     plan = SloAware().plan(crowd, NOW_S, replace(ROOMY, max_blocks=999), COSTS, Promised(0.0, round_s))
     assert expected_s - took_s(crowd[:1]) + CONSTANT_S < took_s(plan.batch) <= expected_s + 1e-6
@@ -182,7 +183,7 @@ def test_overload_costs_some_their_promise_and_not_all() -> None:
 def test_mixed_classes_keep_their_speed_where_first_come_first_served_does_not() -> None:
     speeds = [2.0, 4.0, 6.0, 8.0] * 32
     ours, fcfs = (serve(policy, speeds, 20.0).at_their_speed for policy in (SloAware(), Fcfs()))
-    assert ours >= 0.92 * len(speeds)
+    assert ours >= 0.95 * len(speeds)
     assert fcfs <= 0.85 * len(speeds)
 
 
