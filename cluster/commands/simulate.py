@@ -40,17 +40,19 @@ from cluster.reports.tables import percent, show_table
 from cluster.scenarios import FLEETS, SCENARIOS, scenario_file
 from outrider.contracts.errors import ParameterError
 from outrider.simulation.aims import AimRun, aims, run_aim, summaries
-from outrider.simulation.cases import CapacityFigures, capacity_cells, cases, mixed_cells
+from outrider.simulation.cases import CapacityFigures, capacity_cells, cases, loaded, mixed_cases, mixed_cells
 from outrider.simulation.experiment import Case, Cell, CellResult, LoadResult, run_cell, run_load
 from outrider.simulation.fleet.reading import is_fleet
 from outrider.simulation.reading import ReadScenario, load_scenario
 from outrider.simulation.results import SimulationResults
 from outrider.simulation.run import simulate
+from outrider.simulation.settings import Variant
 from outrider.simulation.stop_map import COSTS, QUICK, Grid, PlaceResult, cost_cases, places, run_place
 
 _CAPACITY = "capacity"
 _STOPS = "stops"
 _AIMS = "aims"
+_PARTS = (*(case.name for case in cases(None, quick=False)), "mixed", "loads")
 _LOAD_STEPS = (0.5, 0.65, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 1.8)  # of what first come first served can take
 _HEADER = ("system", "class", "promised", "devices", "achieved", "late devices", "late responses", "late rounds")
 _TOTALS = ("system", "goodput", "rounds/s", "round p50", "p99", "queue p99", "first token p99", "blocks", "busy")
@@ -79,6 +81,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--auc", type=float, help=f"{_STOPS}: of the predictor (default: {Grid().auc:g}, WISP's)")
     add("--seeds", nargs="+", type=int, default=(0, 1, 2), help=f"{_AIMS}: (default: 0 1 2)")
     add("--rows", nargs="+", choices=[aim.name for aim in aims()], help=f"{_AIMS}: (default: all)")
+    add("--parts", nargs="+", choices=_PARTS, default=_PARTS, help=f"{_CAPACITY}: of its tables (default: all)")
     add("--profile", type=Path, default=None, metavar="FILE", help="no file: of `outrider profile`, in place of ours")
 
 
@@ -160,11 +163,12 @@ def _run_aims(arguments: argparse.Namespace) -> None:
 
 def _run_capacity(arguments: argparse.Namespace) -> None:
     began_at_s = time.monotonic()
-    seed, chosen = arguments.seed or 0, cases(arguments.profile, quick=arguments.quick)
+    seed, all_cases = arguments.seed or 0, cases(arguments.profile, quick=arguments.quick)
+    chosen = [case for case in all_cases if case.name in arguments.parts]
     cells = [cell for case in chosen for cell in capacity_cells(case, seed, quick=arguments.quick)]
     results = _each(run_cell, cells, arguments.workers, "capacities")
     found = {(one.costs_name, one.variant, one.speeds_tokens_per_s[0]): one for one in results}
-    figures = CapacityFigures(tuple(chosen), found, *_mixed(chosen[0], seed, arguments))
+    figures = CapacityFigures(tuple(chosen), found, *_mixed(all_cases, seed, arguments))
     show_capacity(figures)
     print(f"\n{time.monotonic() - began_at_s:.0f} s with {arguments.workers} worker(s), seed {seed}")
     if arguments.json is not None:
@@ -208,14 +212,25 @@ def _run_stops(arguments: argparse.Namespace) -> None:
 
 
 def _mixed(
-    case: Case, seed: int, arguments: argparse.Namespace
+    chosen: Sequence[Case], seed: int, arguments: argparse.Namespace
 ) -> tuple[dict[str, list[CellResult]], tuple[LoadResult, ...]]:
     """All classes at once: capacity with and without the limit of KV memory, and violations over devices without."""
-    limited = mixed_cells(case, seed, quick=arguments.quick, memory=True)
-    free = mixed_cells(case, seed, quick=arguments.quick, memory=False)
-    results = list(_each(run_cell, [*limited, *free], arguments.workers, "mixed classes"))
-    mixed = {"with the memory limit": results[: len(limited)], "without it": results[len(limited) :]}
-    most = max(4, results[len(limited)].devices)
-    counts = sorted({round(most * step) for step in _LOAD_STEPS[:: 2 if arguments.quick else 1]})
-    work: list[tuple[Cell, int]] = [(cell, count) for cell in free for count in counts]
-    return mixed, tuple(_each(run_load, work, arguments.workers, "violations over devices"))
+    quick, mixed = arguments.quick, dict[str, list[CellResult]]()
+    if "mixed" in arguments.parts:
+        tables = {
+            f"{case.name}, {'limited' if memory else 'free'}": mixed_cells(case, seed, quick=quick, memory=memory)
+            for case in mixed_cases(chosen)
+            for memory in (True, False)
+        }
+        work = [cell for table in tables.values() for cell in table]
+        results = _each(run_cell, work, arguments.workers, "mixed classes")
+        mixed = {name: [next(results) for _ in table] for name, table in tables.items()}
+        list(results)
+    if "loads" not in arguments.parts:
+        return mixed, ()
+    free = loaded(mixed_cells(chosen[0], seed, quick=quick, memory=False))
+    found = next((one.devices for one in mixed.get(f"{chosen[0].name}, free", ()) if one.variant is Variant.KV), None)
+    most = max(4, run_cell(free[0]).devices if found is None else found)
+    counts = sorted({round(most * step) for step in _LOAD_STEPS[:: 2 if quick else 1]})
+    loads: list[tuple[Cell, int]] = [(cell, count) for cell in free for count in counts]
+    return mixed, tuple(_each(run_load, loads, arguments.workers, "violations over devices"))

@@ -30,10 +30,12 @@ _CAUSES = {None: "in time", ViolationCause.QUEUE: "late, queue", ViolationCause.
 
 
 def plot_capacity(folder: Path, figures: CapacityFigures) -> None:
-    """All plots of ``outrider simulate capacity``."""
-    _capacities(folder / "capacity.png", figures)
-    _violations(folder / "violations.png", figures.loads)
-    _plane(folder / "plane.png", figures.loads)
+    """All plots of ``outrider simulate capacity`` whose tables were asked for."""
+    if figures.cases:
+        _capacities(folder / "capacity.png", figures)
+    if figures.loads:
+        _violations(folder / "violations.png", figures.loads)
+        _plane(folder / "plane.png", figures.loads)
 
 
 def plot_scenario(folder: Path, results: Sequence[SimulationResults]) -> None:

@@ -9,10 +9,14 @@ up; from 1 on no schedule keeps every promise.
 from dataclasses import dataclass
 from math import inf
 
-from outrider.contracts.cost import BatchWork, CostModel, VerifyCost
+import numpy as np
+import numpy.typing as npt
+
+from outrider.contracts.cost import BatchWork, CostModel, VerifyCost, work_of_alike
+
+_Floats = npt.NDArray[np.float64]
 
 _ALIKE = 16  # blocks in the pass that prices one: to a pass that reads all weights one alone adds next to nothing
-_EMPTY = BatchWork()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +32,16 @@ class PromisedPace:
 
 def added_s(cost: VerifyCost, cost_model: CostModel) -> float:
     """Seconds that one block adds to a pass of many."""
-    return added_behind_s(cost.new_tokens, cost.cached_tokens, cost_model.predict_work_s(_EMPTY), cost_model)
+    together_s = cost_model.predict_work_s(work_of_alike(cost, _ALIKE))
+    return max(0.0, together_s - cost_model.predict_work_s(BatchWork())) / _ALIKE
 
 
-def added_behind_s(new: int, cached: int, constant_s: float, cost_model: CostModel) -> float:
-    """The same of so many positions, where it is known already what an empty pass takes."""
-    together_s = cost_model.predict_work_s(BatchWork(_ALIKE * new, _ALIKE * (new + cached) * new, _ALIKE * cached))
-    return (together_s - constant_s) / _ALIKE if together_s > constant_s else 0.0
+def each_added_s(new_tokens: _Floats, cached_tokens: _Floats, cost_model: CostModel) -> _Floats:
+    """``added_s`` of ``[n]`` blocks at once."""
+    works = np.stack((new_tokens, (new_tokens + cached_tokens) * new_tokens, cached_tokens), axis=1)
+    together_s = cost_model.predict_works_s(_ALIKE * works)
+    added: _Floats = np.maximum(0.0, together_s - cost_model.predict_work_s(BatchWork())) / _ALIKE
+    return added
 
 
 def load_of(pace: PromisedPace, cost_model: CostModel) -> float:

@@ -137,8 +137,8 @@ class StepPlanner:
             return _NOTHING_CHANGES
         if kept_s := self._hold(now_s, cost_model):
             return StepPlan(hold_s=kept_s)
-        for contender in self._arrived.values():
-            self._promises.arrived(contender.pending(), contender.prefix_tokens, now_s, cost_model)
+        arrived = [(contender.pending(), contender.prefix_tokens) for contender in self._arrived.values()]
+        self._promises.arrived(arrived, now_s, cost_model)
         self._arrived.clear()
         waiting, within = self._waiting, self._within
         done = self._done()

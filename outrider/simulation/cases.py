@@ -11,10 +11,19 @@ from outrider.simulation.experiment import Case, Cell, CellResult, LoadResult
 from outrider.simulation.published import SPEEDS_TOKENS_PER_S, TABLE_12
 from outrider.simulation.roofline import HARDWARE, MODELS, RooflineCostModel
 from outrider.simulation.settings import ABLATION, WITHOUT_LIMIT, Costs, Variant, preset
+from outrider.simulation.stop_map import FLASH
 
 _A100 = HARDWARE["a100-80gb"]
 _DRAFTER = RooflineCostModel(MODELS["qwen3-1.7b"], _A100)  # colocated: nobody has published its cost
-_MIXED_VARIANTS = (Variant.KV, Variant.WISP, Variant.WISP_FAIR, Variant.SCHEDULER, Variant.CHAINS)
+_MIXED_VARIANTS = (
+    Variant.KV,
+    Variant.WISP,
+    Variant.WISP_FAIR,
+    Variant.SCHEDULER,
+    Variant.ADMISSION,
+    Variant.CHAINS,
+)
+_LOADED = (Variant.KV, Variant.WISP, Variant.WISP_FAIR, Variant.SCHEDULER, Variant.CHAINS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +31,8 @@ class CapacityFigures:
     """What the experiment found.
 
     Attributes:
-        mixed: of the first case with all classes at once, by what KV memory is had; likewise ``loads``, over devices.
+        mixed: all classes at once, by the case and what KV memory is had; ``loads``: of the first case without a limit
+            of it, over devices.
     """
 
     cases: tuple[Case, ...]  # the first is WISP's own
@@ -53,15 +63,7 @@ class CapacityFigures:
 def cases(profile: Path | None, *, quick: bool) -> list[Case]:
     """All of them, WISP's published coefficients first."""
     settings = preset("wisp_table_2")
-    compared = (
-        Variant.SLED,
-        Variant.KV,
-        Variant.CHAINS,
-        Variant.TREES,
-        Variant.WISP,
-        Variant.WISP_FAIR,
-        Variant.CENTRALIZED,
-    )
+    compared = (Variant.SLED, Variant.KV, Variant.CHAINS, Variant.WISP, Variant.WISP_FAIR, Variant.CENTRALIZED)
     roofline = RooflineCostModel(MODELS["qwen3-32b"], _A100)
     own, source = DEFAULT_COST_MODEL, "the built-in model of the embedded pair on one CPU core; no profile was given"
     if profile is not None:
@@ -82,6 +84,14 @@ def cases(profile: Path | None, *, quick: bool) -> list[Case]:
             Costs(TABLE_12, _DRAFTER),
             (8.0,),
             (*ABLATION, Variant.WISP, Variant.WISP_FAIR, Variant.PREDICTOR, Variant.CENTRALIZED),
+        ),
+        Case(
+            "acceptance",
+            "WISP Table 12 with cached tokens read at the card's bandwidth, fewer tokens accepted, shorter windows",
+            replace(settings, token_acceptance=0.732, window=8),
+            Costs(FLASH, _DRAFTER),
+            (8.0,),
+            (*ABLATION, Variant.WISP, Variant.WISP_FAIR, Variant.CENTRALIZED),
         ),
         Case(
             "roofline",
@@ -108,11 +118,21 @@ def capacity_cells(case: Case, seed: int, *, quick: bool) -> list[Cell]:
     return [cell(variant, (speed,)) for variant in case.variants for speed in case.speeds_tokens_per_s]
 
 
+def mixed_cases(chosen: Sequence[Case]) -> list[Case]:
+    """Those of them that are run with all classes at once: WISP's coefficients, and the same with less acceptance."""
+    return [case for case in chosen if case.name in {"table 12", "acceptance"}]
+
+
 def mixed_cells(case: Case, seed: int, *, quick: bool, memory: bool) -> list[Cell]:
     """All classes at once, as many devices each; with or without the limit of KV memory."""
     case = case if memory else replace(case, settings=replace(case.settings, kv_tokens=WITHOUT_LIMIT))
     cell = partial(Cell, case, seed=seed, responses=0.75 if quick else 1.5, resolution=0.05 if quick else 0.02)
     return [cell(variant, SPEEDS_TOKENS_PER_S) for variant in _MIXED_VARIANTS]
+
+
+def loaded(cells: Sequence[Cell]) -> list[Cell]:
+    """Those of mixed classes whose violations are shown over devices."""
+    return [cell for cell in cells if cell.variant in _LOADED]
 
 
 def _quarter(model: LinearCostModel) -> LinearCostModel:

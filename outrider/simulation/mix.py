@@ -161,7 +161,14 @@ def served(broken: Callable[[int, int], Break | None], seeds: Sequence[int], gue
 
     first, *others = seeds
     limit = most if keeps(1, first) else 1  # promises that nobody is kept are found out with one device
-    search = capacity(lambda devices: not keeps(devices, first), 0.0, limit, max(1, min(guess, limit)), _RESOLUTION)
+    search = capacity(
+        lambda devices: not keeps(devices, first),
+        0.0,
+        limit,
+        max(1, min(guess, limit)),
+        _RESOLUTION,
+        look_beyond=False,  # a dent is found by the other seeds, which move to either side
+    )
     kept = [search.devices]
     if search.devices:
         kept += (_near(partial(keeps, seed=seed), search.devices, most) for seed in others)

@@ -4,7 +4,7 @@ The same settings are run through every system, so a difference is the system's.
 of WISP's Table 2 were found on two of its columns (docs/experiments.md) and are not touched when the others are run.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from importlib.resources import files
@@ -20,7 +20,7 @@ from outrider.scheduling.policy import BatchLimits
 from outrider.selection.yields import expected_tokens
 from outrider.simulation.acceptance_models import Predictor
 from outrider.simulation.lengths import Lengths
-from outrider.simulation.planning import Draft, best_draft, chains, trees
+from outrider.simulation.planning import best_draft, chains
 from outrider.simulation.scenario import DeviceGroup, Scenario, System, VerifierModel, host_memory
 
 WITHOUT_LIMIT = 100_000_000  # ``kv_tokens`` that are never too few
@@ -65,14 +65,13 @@ class Settings:
 
 
 class Variant(StrEnum):
-    """The systems compared. The first six are an ablation: each adds one thing to the one before."""
+    """The systems compared. The first five are an ablation: each adds one thing to the one before."""
 
     SLED = "sled"
     KV = "+ kv"
     SCHEDULER = "+ scheduler"
     ADMISSION = "+ admission"
     CHAINS = "+ window"
-    TREES = "+ trees"
     WISP = "wisp"  # Algorithm 1 as printed; the flagged token is sent
     WISP_FAIR = "wisp, fair"  # doomed blocks best effort, marginal utilities; the flagged token is withheld (eq. 25)
     PREDICTOR = "fcfs, predictor"
@@ -80,8 +79,9 @@ class Variant(StrEnum):
     COLOCATED = "colocated"
 
 
-ABLATION = (Variant.SLED, Variant.KV, Variant.SCHEDULER, Variant.ADMISSION, Variant.CHAINS, Variant.TREES)
-_ADMITTING = frozenset({Variant.ADMISSION, Variant.CHAINS, Variant.TREES})
+ABLATION = (Variant.SLED, Variant.KV, Variant.SCHEDULER, Variant.ADMISSION, Variant.CHAINS)
+PRODUCT = Variant.CHAINS  # what the service does: promises are weighed, and drafts are as long as serves most
+_ADMITTING = frozenset({Variant.ADMISSION, Variant.CHAINS})
 
 _SYSTEMS: Mapping[Variant, System] = MappingProxyType(
     {
@@ -90,16 +90,12 @@ _SYSTEMS: Mapping[Variant, System] = MappingProxyType(
         Variant.SCHEDULER: System.OUTRIDER,
         Variant.ADMISSION: System.OUTRIDER,
         Variant.CHAINS: System.OUTRIDER,
-        Variant.TREES: System.OUTRIDER,
         Variant.WISP: System.WISP,
         Variant.WISP_FAIR: System.WISP_FAIR,
         Variant.PREDICTOR: System.SLED_KV,
         Variant.CENTRALIZED: System.CENTRALIZED,
         Variant.COLOCATED: System.COLOCATED,
     }
-)
-_CANDIDATES: Mapping[Variant, Callable[[], tuple[Draft, ...]]] = MappingProxyType(
-    {Variant.CHAINS: chains, Variant.TREES: trees}
 )
 
 
@@ -151,9 +147,9 @@ def drafted_by(variant: Variant, group: DeviceGroup, verifier: VerifierModel) ->
         return replace(group, predictor=Predictor(sends_flagged=False))
     if variant in {Variant.WISP, Variant.PREDICTOR}:
         return replace(group, predictor=Predictor())
-    if variant not in _CANDIDATES:
+    if variant is not Variant.CHAINS:
         return group
-    best = best_draft(group, verifier, group.slo.tokens_per_s, _CANDIDATES[variant]()).draft
+    best = best_draft(group, verifier, group.slo.tokens_per_s, chains()).draft
     return replace(group, window=best.window, expansion=best.expansion)
 
 

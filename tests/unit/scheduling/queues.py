@@ -148,7 +148,7 @@ def serve(
                 cost=VerifyCost(_WINDOW + 1, device.prefix_tokens),
                 tokens_per_s=device.ledger.tokens_per_s,
             )
-            active.arrived(pending[index], 0, arrived_at_s, COSTS)
+            active.arrived([(pending[index], 0)], arrived_at_s, COSTS)
         plan = policy.plan(list(pending.values()), now_s, ROOMY, COSTS, active.promised(now_s))
         now_s += COSTS.predict_s([p.cost for p in plan.batch])
         for member in plan.batch:

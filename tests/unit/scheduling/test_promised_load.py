@@ -1,11 +1,12 @@
 """What promises need of the verifier's time, against WISP's formula written out."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.contracts.cost import LinearCostModel, VerifyCost
-from outrider.scheduling.promised_load import PromisedPace, added_s, load_of
+from outrider.scheduling.promised_load import PromisedPace, added_s, each_added_s, load_of
 from outrider.simulation.roofline import HARDWARE, MODELS, RooflineCostModel
 from tests.unit.scheduling.queues import COSTS
 
@@ -46,3 +47,10 @@ def test_where_one_alone_is_free_it_is_priced_among_others() -> None:
 def test_a_model_that_falls_with_its_rows_gives_no_time_back() -> None:
     falling = LinearCostModel(0.0, 0.0, 0.0, 0.1, row_offsets_s=tuple(-0.001 * bucket for bucket in range(26)))
     assert added_s(BLOCK, falling) == 0.0
+
+
+@given(st.lists(st.tuples(st.integers(0, 600), st.integers(0, 3000)), min_size=1, max_size=9))
+def test_many_are_priced_as_each_is(blocks: list[tuple[int, int]]) -> None:
+    for model in (COSTS, RooflineCostModel(MODELS["qwen3-32b"], HARDWARE["a100-80gb"])):
+        new, cached = np.array(blocks, dtype=np.float64).T
+        assert each_added_s(new, cached, model) == pytest.approx([added_s(VerifyCost(*one), model) for one in blocks])

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from outrider.simulation.planning import chains, trees
+from outrider.simulation.planning import chains
 from outrider.simulation.published import TABLE_12
 from outrider.simulation.roofline import HARDWARE, MODELS, RooflineCostModel
 from outrider.simulation.scenario import System
@@ -52,4 +52,3 @@ def test_each_rung_changes_what_its_name_says() -> None:
     assert made(Variant.CENTRALIZED)[0] is System.CENTRALIZED
     assert made(Variant.COLOCATED)[0] is System.COLOCATED
     assert made(Variant.CHAINS)[1] in {draft.window for draft in chains()}
-    assert made(Variant.TREES)[2] in {draft.expansion for draft in trees()}
