@@ -36,14 +36,20 @@ class Call:
         return done
 
 
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
 class MemoryQuotas:
     """The actor, in this process."""
 
     def __init__(self) -> None:
         self.quotas, self.gone, self.hangs = Quotas(), False, False
-        self.ask = Call(lambda *a: self.quotas.ask(*a, asyncio.get_running_loop().time()), self)
+        self.ask = Call(
+            lambda owner, grant, asked, limits: self.quotas.ask(owner, grant, asked, limits, _now_s()), self
+        )
         self.settle = Call(self.quotas.settle, self)
-        self.renew = Call(lambda *a: self.quotas.renew(*a, asyncio.get_running_loop().time()), self)
+        self.renew = Call(lambda owner, held: self.quotas.renew(owner, held, _now_s()), self)
 
 
 def keys_file(folder: Path, limits: str = "concurrent_responses: 2") -> Path:

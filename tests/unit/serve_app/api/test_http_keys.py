@@ -67,7 +67,7 @@ def test_without_a_known_key_nothing_is_read_or_made(path: str, header: str | No
     assert (refused.status_code, error_of(refused)["code"]) == (401, "invalid_api_key")
     assert refused.headers["www-authenticate"] == "Bearer"
     assert "sk-" not in refused.text
-    assert served.requests == gate.asked == []
+    assert (served.requests, gate.asked) == ([], [])
 
 
 def test_probes_and_metrics_need_no_key() -> None:
