@@ -167,7 +167,7 @@ def served(broken: Callable[[int, int], Break | None], seeds: Sequence[int], gue
         limit,
         max(1, min(guess, limit)),
         _RESOLUTION,
-        look_beyond=False,  # a dent is found by the other seeds, which move to either side
+        look_beyond=not others,  # else a dent is found by the other seeds, which move to either side
     )
     kept = [search.devices]
     if search.devices:

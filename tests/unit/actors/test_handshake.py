@@ -65,7 +65,8 @@ def test_a_card_of_an_older_version_lacks_fields_and_is_refused(fields: int) -> 
     for name in ("name", "model_hash", "token_map_hash", "vocab_size", "eos_token_ids", "max_context_tokens")[:fields]:
         object.__setattr__(old, name, getattr(CARD, name))
     fault = handshake_fault(old, TOKEN_MAP, None)
-    assert fault == "needs protocol version 2, found None; install the same version of outrider on its device"
+    needed = f"needs protocol version {PROTOCOL_VERSION}, found None"
+    assert fault == f"{needed}; install the same version of outrider on its device"
 
 
 def test_a_card_from_before_the_noise_had_versions_is_refused() -> None:

@@ -38,6 +38,7 @@ from tests.unit.serve_app.api.in_memory_service import (
     tokens_of,
     truth_of,
 )
+from tests.unit.serve_app.api.text_service import LIMITS
 from tests.unit.serve_app.coordination.in_memory import WIRE
 from tests.unit.virtual_clock import on_loop
 
@@ -177,9 +178,12 @@ def test_choice_weighs_it_by_its_own_bits() -> None:
 
 def test_configuration_and_requests_may_name_it() -> None:
     assert parse_config("speculation: {protocols: [pairs]}", "test").speculation.protocols == ("pairs",)
-    assert generation(outrider={"protocol": "pairs"}).protocol == "pairs"
+    limits = replace(LIMITS, protocols=(*LIMITS.protocols, "pairs"))
+    assert generation(limits=limits, outrider={"protocol": "pairs"}).protocol == "pairs"
     with pytest.raises(ParameterError, match="token_ids where a seed is named"):
-        generation(outrider={"protocol": "pairs"}, seed=1)
+        generation(limits=limits, outrider={"protocol": "pairs"}, seed=1)
+    with pytest.raises(ParameterError, match="needs one of token_ids"):
+        generation(outrider={"protocol": "pairs"})
     with pytest.raises(ConfigError, match="wisv_selective, pairs, found 'pears'"):
         parse_config("speculation: {protocols: [pears]}", "test")
 

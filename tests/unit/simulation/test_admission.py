@@ -49,7 +49,8 @@ def test_what_fits_is_let_in_at_once() -> None:
     assert found.promised.refused == 0
     assert found.promised.late_responses == 0
     alone = run(*mixed(1), rules=None)
-    assert kept_per_s(found) == kept_per_s(alone)
+    response = 1.0 / found.measured_s
+    assert kept_per_s(found) == pytest.approx(kept_per_s(alone), abs=1.5 * response), "but for the end of the time"
 
 
 def test_refusals_fall_on_the_classes_alike() -> None:

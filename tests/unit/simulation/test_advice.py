@@ -45,7 +45,7 @@ def good() -> Advice:
 
 def test_good_drafters_are_worth_it_where_reading_dominates(good: Advice) -> None:
     assert good.multiple is not None
-    assert good.multiple > 1.4
+    assert good.multiple > 1.0, "memory ends both"
     assert good.better is good.drafting
     verdict, enough, *_ = lines(good, RULE)
     assert verdict.startswith("Draft: one server keeps its promises to ")
