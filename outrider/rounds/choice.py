@@ -152,6 +152,7 @@ class RoundChooser:
             expansion=self._expansion,
             rows=self._rows,
             may_grow=True,
+            later_protocols=self._protocols,  # it may have a trusted drafter then
             promise=promise,
             arm=turn.arm,
         )

@@ -76,6 +76,7 @@ class RoundSituation:
     expansion: tuple[int, ...] = ()  # fixed tree shape; () leaves it to the policy
     rows: int = 0  # if any: nodes, fixed, of trees that grow where the drafter is sure
     may_grow: bool = False  # whether the policy may choose such trees
+    later_protocols: tuple[ProtocolName, ...] = ()  # that other rounds of the response may have
     promise: Promise | None = None  # what the response is owed; None is best effort
     arm: Arm = DRAFT
 
@@ -96,7 +97,7 @@ class RoundSituation:
 
     @property
     def _nobody_minds(self) -> bool:
-        return self.params.greedy or all(PROTOCOLS[name].grows for name in self.protocols)
+        return self.params.greedy or all(PROTOCOLS[name].grows for name in (*self.protocols, *self.later_protocols))
 
 
 @dataclass(frozen=True, slots=True)

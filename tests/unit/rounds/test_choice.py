@@ -6,7 +6,7 @@ import pytest
 
 from outrider.contracts.cost import DEFAULT_COST_MODEL
 from outrider.contracts.drafting import DraftPlan
-from outrider.contracts.requests import GenerationRequest, SamplingParams
+from outrider.contracts.requests import GenerationRequest, ProtocolName, SamplingParams
 from outrider.contracts.verifying import AcceptanceRule, Block, Verified
 from outrider.protocols.registry import judged_protocols
 from outrider.rounds.choice import RoundChooser, Speculation
@@ -16,7 +16,7 @@ from outrider.rounds.load import PresentLoad
 from outrider.selection.acceptance import AcceptanceBook
 from outrider.selection.drift import RejectionDrift
 from outrider.selection.fixed import Fixed
-from outrider.selection.situation import DrafterView
+from outrider.selection.situation import DrafterView, RoundChoice, RoundSituation
 from tests.unit.serve_app.coordination.in_memory import PROMPT, WIRE
 
 VIEW = PresentLoad().view(DEFAULT_COST_MODEL)
@@ -104,3 +104,30 @@ def test_where_nobody_judges_drafts_go_on_verified_strictly() -> None:
     assert judged is not None
     assert unjudged is not None
     assert (judged.protocol, unjudged.protocol) == (FULL, "token_ids")
+
+
+class Seeing(Fixed):
+    """Notes what it is told."""
+
+    def choose(self, situation: RoundSituation, previous: RoundChoice | None) -> RoundChoice:
+        """Keep the situation; three tokens."""
+        self.told = situation
+        return super().choose(replace(situation, window=3), previous)
+
+
+@pytest.mark.parametrize(("protocols", "grows"), [(("token_ids", "dsd"), False), (("token_ids",), True)])
+def test_a_sampled_response_that_may_have_a_trusted_drafter_later_has_no_tree_that_grows(
+    protocols: tuple[ProtocolName, ...], grows: bool
+) -> None:
+    """An untrusted one is asked for shared noise alone, but which nodes a tree has a later ratio rule would mind."""
+    for rows in (0, 8):
+        request = GenerationRequest("g", PROMPT, SamplingParams(temperature=1.0), 64, reproducible=False)
+        generation = Generation(request, eos_token_ids=(), max_context_tokens=128)
+        speculation = Speculation(protocols, 16, 3 if rows else None, (), WIRE, has_drafters=True, rows=rows)
+        policy = Seeing()
+        choosing = RoundChooser(generation, speculation, policy)
+        untrusted = Drafter("small", AcceptanceBook(), DrafterView(None, 0.02, 0.0))
+        plan = choosing.choose(Turn(untrusted, VIEW), None).chosen.plan
+        assert policy.told.protocols == ("token_ids",)
+        assert bool(policy.told.grown_rows if rows else policy.told.most_grown) is grows
+        assert plan == DraftPlan("token_ids", 3, rows=rows if grows else 0)
