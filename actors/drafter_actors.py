@@ -5,12 +5,11 @@ from typing import Any
 import ray
 
 from actors.drafter import DrafterActor
+from actors.head_actors import ANYWHERE
 from actors.messages import DrafterId
 from actors.plain_handle import PlainHandle
 from outrider.assembly.drafters import drafter_spec
 from outrider.config.schema import DrafterGroupConfig
-
-ANYWHERE = "DEFAULT"  # said aloud, or Ray keeps what a coordinator starts inside that coordinator's placement group
 
 
 class DrafterActors:

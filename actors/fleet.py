@@ -12,12 +12,12 @@ from collections.abc import Collection, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
 
-import ray
 from ray.actor import ActorHandle
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 
-from actors.drafter_actors import ANYWHERE, DrafterActors
+from actors.drafter_actors import DrafterActors
 from actors.handshake import handshake_fault
+from actors.head_actors import head_actor
 from actors.lease_table import LeaseTable
 from actors.messages import CoordinatorReport, DrafterId, FleetSettings, FleetStatus, Heartbeat
 from actors.ray_errors import last_line
@@ -29,7 +29,6 @@ from outrider.events import event, write_events
 from outrider.models.head_file import HeadInfo
 
 FLEET_NAME = "fleet"
-_HEAD = "node:__internal_head__"  # Ray's own mark
 log = logging.getLogger(__name__)
 
 
@@ -265,15 +264,4 @@ class FleetActor(Fleet):
 
 def fleet_handle(namespace: str) -> "ActorHandle[Any]":
     """The cluster's fleet actor, created if it does not exist."""
-    actor: Any = ray.remote(FleetActor).options(
-        name=FLEET_NAME,
-        namespace=namespace,
-        lifetime="detached",
-        get_if_exists=True,
-        max_restarts=-1,
-        scheduling_strategy=ANYWHERE,
-        num_cpus=0,
-        resources={_HEAD: 0.001},  # devices come and go
-    )
-    handle: ActorHandle[Any] = actor.remote(namespace)
-    return handle
+    return head_actor(FleetActor, FLEET_NAME, namespace, namespace)

@@ -68,9 +68,7 @@ class PlainReference:
 
 def watch(handle: "ActorHandle[Any]") -> None:
     """From now on this process reads nothing but plain bytes of what an actor sends."""
-    actor = handle._actor_id.binary()  # noqa: SLF001 (as above)
-    if actor not in _WATCHED:
-        _WATCHED.add(actor)
+    _WATCHED.add(handle._actor_id.binary())  # noqa: SLF001 (as above)
     ray_worker: Any = worker.global_worker
     context = ray_worker.get_serialization_context()
     if not isinstance(context._deserialize_object, PlainReader):  # noqa: SLF001 (as above)

@@ -4,16 +4,14 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-import ray
 from ray.actor import ActorHandle
 
-from actors.drafter_actors import ANYWHERE
+from actors.head_actors import head_actor
 from outrider.events import write_events
 from outrider.tenants.quotas import Asked, OverQuota, QuotaLimits, Quotas
 
 QUOTAS_NAME = "quotas"
 OWNER_TTL_S = 15.0  # an ingress tells every few seconds what it holds
-_HEAD = "node:__internal_head__"  # Ray's own mark
 
 
 class QuotasActor:
@@ -39,16 +37,5 @@ class QuotasActor:
 
 
 def quotas_handle(namespace: str) -> "ActorHandle[Any]":
-    """The cluster's actor, created if it does not exist. Asks the cluster's head: not on an event loop."""
-    actor: Any = ray.remote(QuotasActor).options(
-        name=QUOTAS_NAME,
-        namespace=namespace,
-        lifetime="detached",
-        get_if_exists=True,
-        max_restarts=-1,
-        scheduling_strategy=ANYWHERE,
-        num_cpus=0,
-        resources={_HEAD: 0.001},  # devices come and go
-    )
-    handle: ActorHandle[Any] = actor.remote()
-    return handle
+    """The cluster's actor, created if it does not exist."""
+    return head_actor(QuotasActor, QUOTAS_NAME, namespace)
