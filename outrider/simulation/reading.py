@@ -1,12 +1,14 @@
 """Scenario files: YAML to one ``Scenario`` for each system to compare. All problems are reported together."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from outrider.assembly.links import link_source
+from outrider.config.schema import SloClassConfig
 from outrider.contracts.cost import CostModel, LinearCostModel
 from outrider.contracts.errors import ConfigError
 from outrider.contracts.slo import BEST_EFFORT, DEFAULT_CLASSES, SloClass
@@ -20,6 +22,7 @@ from outrider.simulation.scenario import DeviceGroup, Devices, Scenario, Verifie
 from outrider.simulation.scenario_schema import CostConfig, DeviceGroupConfig, ScenarioFile, ServerConfig
 
 _ADAPTER = TypeAdapter(ScenarioFile)
+File = TypeVar("File")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +49,8 @@ def load_scenario(path: str | Path, seed: int | None = None) -> ReadScenario:
 
 def parse_scenario(text: str, source: str, seed: int | None = None) -> ReadScenario:
     """Read YAML text; ``source`` names it in messages."""
-    try:
-        file = _ADAPTER.validate_python(parse_yaml(text, source) or {})
-    except ValidationError as error:
-        raise ConfigFileError(explain(error, _ADAPTER.json_schema()), source) from error
-    named = [SloClass(one.name, one.tokens_per_s) for one in file.slo_classes] or DEFAULT_CLASSES
-    classes = {one.name: one for one in (*named, BEST_EFFORT)}
+    file = parse_file(_ADAPTER, text, source)
+    classes = classes_of(file.slo_classes)
     groups = tuple(_group(config, index, classes) for index, config in enumerate(file.devices))
     verifier = verifier_of(file.server)
     return ReadScenario(
@@ -75,6 +74,24 @@ def parse_scenario(text: str, source: str, seed: int | None = None) -> ReadScena
         cost_source=cost_source_of(file.server.cost),
         measured=file.server.cost.roofline is None,
     )
+
+
+def parse_file(adapter: TypeAdapter[File], text: str, source: str) -> File:
+    """What a YAML text says, as ``adapter`` has it; ``source`` names it in messages.
+
+    Raises:
+        ConfigError: it is no YAML, or fields are unknown, of the wrong type or out of range.
+    """
+    try:
+        return adapter.validate_python(parse_yaml(text, source) or {})
+    except ValidationError as error:
+        raise ConfigFileError(explain(error, adapter.json_schema()), source) from error
+
+
+def classes_of(configs: Sequence[SloClassConfig]) -> dict[str, SloClass]:
+    """By name; the usual ones where a file has none of its own."""
+    named = [SloClass(one.name, one.tokens_per_s) for one in configs] or DEFAULT_CLASSES
+    return {one.name: one for one in (*named, BEST_EFFORT)}
 
 
 def _group(config: DeviceGroupConfig, index: int, classes: Mapping[str, SloClass]) -> DeviceGroup:

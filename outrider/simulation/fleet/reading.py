@@ -5,17 +5,17 @@ from dataclasses import dataclass, fields
 from math import inf
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from outrider.assembly.links import link_source
 from outrider.contracts.errors import ConfigError
-from outrider.contracts.slo import BEST_EFFORT, DEFAULT_CLASSES, SloClass
-from outrider.documents.problems import ConfigFileError, explain, read_text
+from outrider.contracts.slo import SloClass
+from outrider.documents.problems import read_text
 from outrider.documents.yaml_text import parse_yaml
 from outrider.scheduling.registry import SCHEDULING
 from outrider.simulation.fleet.scenario import DrafterGroup, DrafterTraits, FleetScenario, Talks, Traffic
 from outrider.simulation.fleet.schema import DrafterGroupConfig, FleetFile, TrafficConfig
-from outrider.simulation.reading import cost_source_of, verifier_of
+from outrider.simulation.reading import classes_of, cost_source_of, parse_file, verifier_of
 
 _ADAPTER = TypeAdapter(FleetFile)
 _OWN_KEYS = frozenset({"verifiers", "drafters", "traffic"})
@@ -51,12 +51,8 @@ def load_fleet(path: str | Path, seed: int | None = None) -> ReadFleet:
 
 def parse_fleet(text: str, source: str, seed: int | None = None) -> ReadFleet:
     """Read YAML text; ``source`` names it in messages."""
-    try:
-        file = _ADAPTER.validate_python(parse_yaml(text, source) or {})
-    except ValidationError as error:
-        raise ConfigFileError(explain(error, _ADAPTER.json_schema()), source) from error
-    named = [SloClass(one.name, one.tokens_per_s) for one in file.slo_classes] or DEFAULT_CLASSES
-    classes = {one.name: one for one in (*named, BEST_EFFORT)}
+    file = parse_file(_ADAPTER, text, source)
+    classes = classes_of(file.slo_classes)
     verifiers = file.verifiers
     scenario = FleetScenario(
         name=file.name,
