@@ -6,7 +6,8 @@ An answer is as good as its cost model: `outrider profile` measures one.
 """
 
 import argparse
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -19,8 +20,18 @@ from cluster.scenarios import SCENARIOS, scenario_file
 from outrider.contracts.errors import ConfigError, ParameterError
 from outrider.documents.problems import ConfigFileError
 from outrider.link.profiles import PROFILES
-from outrider.simulation.advice import advice_of, answer, drafting_mix, lines, questions
-from outrider.simulation.mix import Rule
+from outrider.simulation.advice import (
+    Question,
+    SideAnswer,
+    advice_of,
+    answer,
+    confirmation,
+    drafting_mix,
+    first_look,
+    lines,
+    questions,
+)
+from outrider.simulation.mix import MOST_ROUNDS, Rule
 from outrider.simulation.reading import ReadScenario, load_scenario, parse_scenario
 from outrider.simulation.roofline import HARDWARE, MODELS
 
@@ -55,6 +66,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--first-token-s", type=float, default=5.0, help="first tokens come within this in 99 of 100 (default: 5)")
     add("--seed", type=int, default=None, help="the first (default: 0)")
     add("--seeds", type=int, default=3, metavar="N", help="runs that differ by chance alone (default: 3)")
+    add(
+        "--rounds",
+        type=int,
+        default=MOST_ROUNDS,
+        help=f"of one run, about: more search further (default: {MOST_ROUNDS})",
+    )
     add("--json", type=Path, default=None, metavar="FILE", help="write everything")
 
 
@@ -64,15 +81,15 @@ def run(arguments: argparse.Namespace) -> None:
         raise ParameterError("--seeds", "a number of at least 1", arguments.seeds)
     if arguments.first_token_s <= 0.0:
         raise ParameterError("--first-token-s", "a number above 0", arguments.first_token_s)
+    if arguments.rounds < 1:
+        raise ParameterError("--rounds", "a number of at least 1", arguments.rounds)
     first = arguments.seed or 0
     scenario = load_scenario(scenario_file(arguments.file), first) if arguments.file else _from_flags(arguments)
-    seeds, rule = range(first, first + arguments.seeds), Rule(scenario.epsilon, arguments.first_token_s)
+    rule = Rule(scenario.epsilon, arguments.first_token_s)
     print(f"{scenario.name}: {sum(group.count for group in scenario.groups)} devices; costs: {scenario.cost_source}")
     mix = drafting_mix(scenario.groups, scenario.verifier)
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        answers = pool.map(answer, questions(mix, rule, seeds))
-        drafting, alone = tqdm(answers, desc="with drafts, without", total=2, disable=None)
-    advice = advice_of(mix, drafting, alone)
+    asked = questions(mix, rule, first, arguments.rounds)
+    advice = advice_of(mix, *_answers(asked, range(first, first + arguments.seeds)))
     show_plan(advice, rule, arguments.seeds)
     if not scenario.measured:
         print(
@@ -82,6 +99,26 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.json is not None:
         content = {"scenario": scenario.name, "costs": scenario.cost_source, "measured": scenario.measured}
         write_json(arguments.json, content | plan_figures(advice) | {"advice": lines(advice, rule)})
+
+
+def _answers(asked: tuple[Question, Question], seeds: range) -> list[SideAnswer]:
+    """Both sides', by two processes. What ended where the search did is no capacity, and one seed is enough for it."""
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        looks = list(tqdm(pool.map(first_look, asked), desc="with drafts, without", total=2, disable=None))
+        confirming = [
+            [
+                pool.submit(confirmation, replace(question, seed=seed), look.searched.devices)
+                for seed in (seeds if look.searched.broken_by is not None else seeds[:1])
+            ]
+            if look.searched is not None
+            else []
+            for question, look in zip(asked, looks, strict=True)
+        ]
+        jobs = [job for side in confirming for job in side]
+        for job in tqdm(as_completed(jobs), desc="confirmed by seeds", total=len(jobs), disable=None):
+            job.result()
+    sides = zip(asked, looks, confirming, strict=True)
+    return [answer(question, look, [job.result() for job in jobs]) for question, look, jobs in sides]
 
 
 def _from_flags(args: argparse.Namespace) -> ReadScenario:

@@ -9,10 +9,12 @@ Jitter is normal and cut off at three standard deviations or where half the roun
 both sides: its mean is 0. It never lets a message overtake another. A link without a round trip has none.
 
 Losses and jitter are a function of (seed, direction, number of the message in its direction): what happens in one
-direction never changes the other.
+direction never changes the other. Messages of one packet, which most are, share a block of chance: a generator for each
+would take longer than all the rest.
 """
 
-from math import ceil
+from math import ceil, log
+from statistics import NormalDist
 
 import numpy as np
 
@@ -22,6 +24,10 @@ from outrider.link.trace import LinkSource, profile_at, segments
 
 PACKET_BITS = 1500 * 8
 _STREAM = 1  # second word of the key; the noise of tokens has 0 there
+_BLOCK = 128  # messages
+_ONE, _MANY = 0, 1  # purposes of chance: jitter and the first packet's losses, block by block; a long message's losses
+_LEAST = 2.0**-54  # a chance of 0 has no logarithm
+_NORMAL = NormalDist()
 _JITTER_CUT = 3.0  # standard deviations
 
 
@@ -35,6 +41,8 @@ class LinkEmulator:
         self._sent = dict.fromkeys(Direction, 0)
         self._idle_at_s = dict.fromkeys(Direction, 0.0)  # when the last bit of the last message left
         self._delivered_at_s = dict.fromkeys(Direction, 0.0)
+        self._block = dict.fromkeys(Direction, -1)
+        self._uniforms: dict[Direction, list[list[float]]] = {}
 
     def deliver(self, direction: Direction, payload_bits: int, now_s: float) -> float:
         """Send a message now; returns when it has arrived completely, on the caller's clock.
@@ -61,17 +69,30 @@ class LinkEmulator:
         per = profile.per_up if direction is Direction.UP else profile.per_down
         if per == 0.0 and profile.jitter_s == 0.0:
             return payload_bits, 0.0
-        counter = np.array([0, number, int(direction), 0], dtype=np.uint64)
-        bits = np.random.Philox(key=np.array([self._seed, _STREAM], dtype=np.uint64), counter=counter)
-        random = np.random.Generator(bits)
+        shaken, lost = self._uniforms_of(direction, number)
         cut_s = min(_JITTER_CUT * profile.jitter_s, profile.rtt_s / 2.0)
-        jitter_s = float(np.clip(random.normal(0.0, profile.jitter_s), -cut_s, cut_s))
+        jitter_s = min(max(profile.jitter_s * _NORMAL.inv_cdf(max(shaken, _LEAST)), -cut_s), cut_s)
         packets = ceil(payload_bits / PACKET_BITS)
         if per == 0.0 or packets == 0:
             return payload_bits, jitter_s
-        times = random.geometric(1.0 - per, size=packets)
+        if packets == 1:
+            return payload_bits * (1 + int(log(max(lost, _LEAST)) / log(per))), jitter_s
+        times = self._generator(direction, number, _MANY).geometric(1.0 - per, size=packets)
         last_bits = payload_bits - (packets - 1) * PACKET_BITS
         return int(times[:-1].sum()) * PACKET_BITS + int(times[-1]) * last_bits, jitter_s
+
+    def _uniforms_of(self, direction: Direction, number: int) -> list[float]:
+        """A message's two numbers in [0, 1)."""
+        block, within = divmod(number, _BLOCK)
+        if self._block[direction] != block:
+            self._block[direction] = block
+            self._uniforms[direction] = self._generator(direction, block, _ONE).random((_BLOCK, 2)).tolist()
+        return self._uniforms[direction][within]
+
+    def _generator(self, direction: Direction, number: int, purpose: int) -> np.random.Generator:
+        counter = np.array([0, number, int(direction), purpose], dtype=np.uint64)
+        key = np.array([self._seed, _STREAM], dtype=np.uint64)
+        return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
     def _left_at_s(self, direction: Direction, bits: float, start_at_s: float) -> float:
         """When the last bit has left, through changes of the rate on the way."""

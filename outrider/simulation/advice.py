@@ -2,7 +2,8 @@
 
 For each group: the draft that serves most at the promised speed (closed forms, ``planning``; a best-effort group gets
 the one that is fastest alone). Then both sides are simulated under one rule, with drafts and with the target alone:
-what the devices there are get, and up to how many devices of the same mix promises are kept (``mix``).
+what the devices there are get, and up to how many devices of the same mix promises are kept (``mix``). ``first_look``,
+then ``confirmation`` by each seed, are pieces for processes to work on; ``answer`` puts a side's together.
 """
 
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 
-from outrider.simulation.mix import Break, Mix, Rule, Served, breaks, served
+from outrider.simulation.mix import MOST_ROUNDS, Break, Found, Mix, Rule, Served, breaks, confirm, search, served
 from outrider.simulation.planning import (
     Draft,
     Outlook,
@@ -21,7 +22,7 @@ from outrider.simulation.planning import (
     resident_devices,
     target_alone,
 )
-from outrider.simulation.results import ClassResults, Percentiles, summary
+from outrider.simulation.results import ClassResults, Percentiles, SimulationResults, summary
 from outrider.simulation.scenario import DeviceGroup, VerifierModel
 
 _WORTH = 1.05  # multiples below this are noise
@@ -60,7 +61,16 @@ class Question:
     mix: Mix  # as its devices should draft
     side: Side
     rule: Rule
-    seeds: tuple[int, ...]
+    seed: int
+    most_rounds: int  # of a run, about: so far it is searched
+
+
+@dataclass(frozen=True, slots=True)
+class FirstLook:
+    """One side with one seed: what the devices there are get, and what a search found; None of no promises."""
+
+    together: SimulationResults
+    searched: Found | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,25 +116,36 @@ def drafting_mix(groups: Sequence[DeviceGroup], verifier: VerifierModel) -> Mix:
     return Mix(tuple(replace(g, window=d.window, expansion=d.expansion, predictor=None) for g, d in pairs), verifier)
 
 
-def questions(mix: Mix, rule: Rule, seeds: Sequence[int]) -> tuple[Question, Question]:
+def questions(mix: Mix, rule: Rule, seed: int, most_rounds: int = MOST_ROUNDS) -> tuple[Question, Question]:
     """Both sides'."""
     return (
-        Question(mix, Side.DRAFTING, rule, tuple(seeds)),
-        Question(mix.without_drafts(), Side.ALONE, rule, tuple(seeds)),
+        Question(mix, Side.DRAFTING, rule, seed, most_rounds),
+        Question(mix.without_drafts(), Side.ALONE, rule, seed, most_rounds),
     )
 
 
-def answer(question: Question) -> SideAnswer:
-    """One side; a pure function of the question."""
-    mix, rule = question.mix, question.rule
-    together = mix.run(mix.devices, question.seeds[0])
-    by_group = (summary([one for one in together.devices if one.group == group.name]) for group in mix.groups)
+def first_look(question: Question) -> FirstLook:
+    """One side with one seed; a pure function of the question."""
+    mix = question.mix
+    together = mix.run(mix.devices, question.seed)
     promised = [group for group in mix.groups if group.slo.tokens_per_s]
-    found = None
-    if promised:
-        tokens = min(_outlook(group, mix.verifier).expected_tokens for group in promised)
-        most = max(mix.most_devices(tokens), 2 * mix.devices)
-        found = served(partial(_broken, mix, rule), question.seeds, _guess(mix, question.side), most)
+    if not promised:
+        return FirstLook(together, None)
+    tokens = min(_outlook(group, mix.verifier).expected_tokens for group in promised)
+    most = max(mix.most_devices(tokens, question.most_rounds), 2 * mix.devices)
+    return FirstLook(together, search(partial(_broken, question, quick=True), _guess(mix, question.side), most))
+
+
+def confirmation(question: Question, devices: int) -> Found:
+    """Whether what was found holds in whole runs with the question's seed, or what does; likewise pure."""
+    return confirm(partial(_broken, question, quick=False), devices)
+
+
+def answer(question: Question, look: FirstLook, confirmed: Sequence[Found]) -> SideAnswer:
+    """One side; ``confirmed`` is empty where nothing was searched."""
+    together = look.together
+    by_group = (summary([one for one in together.devices if one.group == group.name]) for group in question.mix.groups)
+    found = None if look.searched is None else served(look.searched, confirmed)
     return SideAnswer(question.side, tuple(by_group), together.first_token_times, together.busy_share, found)
 
 
@@ -211,8 +232,8 @@ def _cure(advice: Advice, found: Served) -> str:
     return ". Promise less, or add a server, to serve more"
 
 
-def _broken(mix: Mix, rule: Rule, devices: int, seed: int) -> Break | None:
-    return breaks(mix.run(devices, seed), rule, devices)
+def _broken(question: Question, devices: int, *, quick: bool) -> Break | None:
+    return breaks(question.mix.run(devices, question.seed, quick=quick), question.rule, devices)
 
 
 def _best(group: DeviceGroup, verifier: VerifierModel) -> Outlook:

@@ -5,12 +5,14 @@ promised class at most a share epsilon of the responses is slower than promised 
 one first token in a hundred comes later than ``Rule.first_token_s``; the same rule holds with drafts and without.
 
 A run is long enough to be late in: whoever is behind by its end counts, responses last as long as they may at the
-promised speed, and after a warm-up as long as one of them it goes on for one and a half, with few devices for six.
+promised speed, and after a warm-up as long as one of them it goes on for one and a half, with few devices for six. A
+search makes runs of half that time, in which some are not late yet; so what it found is confirmed, seed by seed, by
+whole ones.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from math import floor
 
 from outrider.simulation.capacity import capacity
@@ -24,8 +26,9 @@ _LEAST_PERIOD_S = 10.0
 _WARMUP_PERIODS, _LEAST_PERIODS = 1.0, 1.5
 _MOST_PERIODS, _RESPONSES = 6.0, 100  # as long as that, where all devices together would end fewer than so many
 _ASSUMED_TOKENS_PER_S = 8.0  # of best effort, to say how long a response lasts
+_QUICK = 0.5  # of all that, while searching
 _RESOLUTION = 0.05
-_MOST_ROUNDS = 250_000  # of a run: what a plan has time for
+MOST_ROUNDS = 120_000  # of a run, at the promised speeds: what a plan has time for
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,19 @@ class Break:
     unkept_share: float  # of that class's responses, or of the worst one's: late or refused
     refused_share: float  # of these
     first_token_p99_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was searched with one seed, or confirmed with it.
+
+    Attributes:
+        devices: the largest number that was seen to hold; 0 if not even one device's promise is kept.
+        broken_by: what failed at the next number tried; None if none did, and ``devices`` is where the search ended.
+    """
+
+    devices: int
+    broken_by: Break | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +121,9 @@ class Mix:
         pairs = zip(self.groups, counts, strict=True)
         return tuple(replace(group, count=count) for group, count in pairs if count)
 
-    def run(self, devices: int, seed: int) -> SimulationResults:
-        """So many of them for a while."""
-        groups, period_s = self.of(devices), self.period_s
+    def run(self, devices: int, seed: int, *, quick: bool = False) -> SimulationResults:
+        """So many of them for a while, or half of it."""
+        groups, period_s = self.of(devices), self.period_s * (_QUICK if quick else 1.0)
         staggered = tuple(replace(group, stagger_s=group.stagger_s or period_s) for group in groups)
         warmup_s = _WARMUP_PERIODS * period_s
         periods = min(max(_LEAST_PERIODS, _RESPONSES / devices), _MOST_PERIODS)
@@ -125,11 +141,11 @@ class Mix:
             )
         )
 
-    def most_devices(self, tokens_per_round: float) -> int:
-        """With which a run has about as many rounds as there is time for."""
+    def most_devices(self, tokens_per_round: float, most_rounds: int) -> int:
+        """With which a run has about so many rounds, at the promised speeds."""
         share_s = (_WARMUP_PERIODS + _LEAST_PERIODS) * self.period_s
         speed = sum(group.count * (group.slo.tokens_per_s or _ASSUMED_TOKENS_PER_S) for group in self.groups)
-        return max(1, int(_MOST_ROUNDS * tokens_per_round * self.devices / (speed * share_s)))
+        return max(1, int(most_rounds * tokens_per_round * self.devices / (speed * share_s)))
 
 
 def breaks(found: SimulationResults, rule: Rule, devices: int) -> Break | None:
@@ -143,46 +159,43 @@ def breaks(found: SimulationResults, rule: Rule, devices: int) -> Break | None:
     return Break(devices, worst.slo.name if share > rule.epsilon else "", share, refused, waited_s)
 
 
-def served(broken: Callable[[int, int], Break | None], seeds: Sequence[int], guess: int, most: int) -> Served:
-    """Search with the first seed, from a guess on; the others say how far chance moves it.
+def search(broken: Callable[[int], Break | None], guess: int, most: int) -> Found:
+    """The largest number of devices that holds, from a guess on.
 
     Args:
-        broken: what broke a promise in a run with so many devices and a seed.
-        seeds: of at least one run.
+        broken: what broke a promise in a run with so many devices.
         guess: where to begin.
         most: devices that there is time to try.
     """
-    found: dict[tuple[int, int], Break | None] = {}
+    tried: dict[int, Break | None] = {}
 
-    def keeps(devices: int, seed: int) -> bool:
-        if (devices, seed) not in found:
-            found[devices, seed] = broken(devices, seed)
-        return found[devices, seed] is None
+    def broke(devices: int) -> bool:
+        if devices not in tried:
+            tried[devices] = broken(devices)
+        return tried[devices] is not None
 
-    first, *others = seeds
-    limit = most if keeps(1, first) else 1  # promises that nobody is kept are found out with one device
-    search = capacity(
-        lambda devices: not keeps(devices, first),
-        0.0,
-        limit,
-        max(1, min(guess, limit)),
-        _RESOLUTION,
-        look_beyond=not others,  # else a dent is found by the other seeds, which move to either side
-    )
-    kept = [search.devices]
-    if search.devices:
-        kept += (_near(partial(keeps, seed=seed), search.devices, most) for seed in others)
-    beyond = (found[at] for at in sorted(found) if at[0] > min(kept) and found[at] is not None)
-    return Served(min(kept), max(kept), min(kept) < limit or limit < most, next(beyond, None))
+    limit = 1 if broke(1) else most  # promises that nobody is kept are found out with one device
+    found = capacity(broke, 0.0, limit, max(1, min(guess, limit)), _RESOLUTION, look_beyond=False).devices
+    beyond = (tried[devices] for devices in sorted(tried) if devices > found)
+    return Found(found, next((one for one in beyond if one is not None), None))
 
 
-def _near(keeps: Callable[[int], bool], devices: int, most: int) -> int:
-    """The largest number that holds, in small steps from one that is near it."""
-    step = max(1, int(_RESOLUTION * devices))
-    if keeps(devices):
-        while devices + step <= most and keeps(devices + step):
-            devices += step
-        return devices
-    while devices > 0 and not keeps(devices):
-        devices = max(0, devices - step)
-    return devices
+def confirm(broken: Callable[[int], Break | None], devices: int) -> Found:
+    """The largest number that holds, in small steps down from one that was found."""
+    last: Break | None = None
+    while devices > 0 and (found := broken(devices)) is not None:
+        last, devices = found, devices - max(1, int(_RESOLUTION * devices))
+    return Found(devices, last)
+
+
+def served(searched: Found, confirmed: Sequence[Found]) -> Served:
+    """What every seed keeps, of one at least.
+
+    Args:
+        searched: with one of them.
+        confirmed: with each.
+    """
+    kept = [one.devices for one in confirmed]
+    ends = [one.broken_by for one in (*confirmed, searched) if one.broken_by is not None]
+    beyond = min((end for end in ends if end.devices > min(kept)), key=lambda end: end.devices, default=None)
+    return Served(min(kept), max(kept), beyond is not None, beyond)

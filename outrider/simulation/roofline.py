@@ -11,7 +11,7 @@ Source: Williams, Waterman, Patterson 2009 (roofline); the sums are those of WIS
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import numpy as np
@@ -76,6 +76,22 @@ class RooflineCostModel:
     compute_share: float = COMPUTE_SHARE
     memory_share: float = MEMORY_SHARE
     fixed_s: float = FIXED_S
+    _slopes: tuple[float, float, float, float] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Seconds of arithmetic for each new position and interaction, of traffic for the weights and each position."""
+        shape = self.model
+        flops_per_s, bytes_per_s = (
+            self.hardware.flops_per_s * self.compute_share,
+            self.hardware.bytes_per_s * self.memory_share,
+        )
+        slopes = (
+            2.0 * shape.matrix_weights / flops_per_s,
+            4.0 * shape.layers * shape.heads * shape.head_dim / flops_per_s,
+            shape.bytes_per_weight * shape.matrix_weights / bytes_per_s,
+            shape.kv_bytes_per_token / bytes_per_s,
+        )
+        object.__setattr__(self, "_slopes", slopes)
 
     def predict_s(self, batch: Sequence[VerifyCost]) -> float:
         """Seconds of one forward pass over this batch."""
@@ -83,21 +99,17 @@ class RooflineCostModel:
 
     def predict_work_s(self, work: BatchWork) -> float:
         """The same from a batch's sums."""
-        return float(self._seconds(work.new_tokens, work.interactions, work.cached_tokens))
+        per_new, per_interaction, weights_s, per_token = self._slopes
+        compute_s = per_new * work.new_tokens + per_interaction * work.interactions
+        return max(compute_s, weights_s + per_token * (work.cached_tokens + work.new_tokens)) + self.fixed_s
 
     def predict_works_s(self, works: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """The same for many: ``[n, 3]`` new tokens, interactions, cached tokens; returns ``[n]`` seconds."""
-        return self._seconds(*works.T)
-
-    def _seconds(self, new: Seconds, interactions: Seconds, cached: Seconds) -> Seconds:
-        shape = self.model
-        per_interaction = 4.0 * shape.layers * shape.heads * shape.head_dim
-        flops = 2.0 * shape.matrix_weights * new + per_interaction * interactions
-        read_weights = shape.bytes_per_weight * shape.matrix_weights
-        moved = read_weights + shape.kv_bytes_per_token * (cached + new)
-        compute_s = flops / (self.hardware.flops_per_s * self.compute_share)
-        memory_s = moved / (self.hardware.bytes_per_s * self.memory_share)
-        seconds: Seconds = np.maximum(compute_s, memory_s)
+        per_new, per_interaction, weights_s, per_token = self._slopes
+        new, interactions, cached = works.T
+        seconds: npt.NDArray[np.float64] = np.maximum(
+            per_new * new + per_interaction * interactions, weights_s + per_token * (cached + new)
+        )
         return seconds + self.fixed_s
 
     def guard_s(self, predicted_s: Seconds) -> Seconds:

@@ -93,12 +93,14 @@ def test_jitter_and_losses_average_out(name: str) -> None:
 
 
 def test_traffic_that_says_enough_makes_probes_of_the_rate_needless() -> None:
-    link = Link(PROFILES["wifi_20m"])
-    large_bits = 2_000_000
+    large_bits, errors = 2_000_000, []
     traffic = [*rounds(30, 0.25), *rounds(30, 0.5, up_bits=large_bits), *rounds(30, 0.5, down_bits=large_bits)]
-    ended_at_s = link.run(sorted(traffic))
-    assert [probe for at_s, probe in link.probed if at_s > 1.0] == []
-    assert measured(link.csi(ended_at_s)) == pytest.approx(net(PROFILES["wifi_20m"]), rel=0.1)
+    for seed in range(5):
+        link = Link(PROFILES["wifi_20m"], seed)
+        ended_at_s = link.run(sorted(traffic))
+        assert [probe for at_s, probe in link.probed if at_s > 1.0] == []
+        errors.append(np.array(measured(link.csi(ended_at_s))) / net(PROFILES["wifi_20m"]) - 1)
+    assert np.sqrt(np.mean(np.square(errors), axis=0)).max() < 0.1
 
 
 def test_waits_in_a_busy_process_are_not_taken_for_the_link() -> None:

@@ -6,7 +6,19 @@ import pytest
 from outrider.contracts.slo import BEST_EFFORT, SloClass
 from outrider.link.profiles import LinkProfile
 from outrider.scheduling.policy import BatchLimits
-from outrider.simulation.advice import Advice, Side, SideAnswer, advice_of, answer, drafting_mix, lines, questions
+from outrider.simulation.advice import (
+    Advice,
+    Question,
+    Side,
+    SideAnswer,
+    advice_of,
+    answer,
+    confirmation,
+    drafting_mix,
+    first_look,
+    lines,
+    questions,
+)
 from outrider.simulation.lengths import Lengths
 from outrider.simulation.mix import Break, Rule, Served
 from outrider.simulation.published import TABLE_12
@@ -28,7 +40,13 @@ DEVICES = DeviceGroup(
 
 def advice(*groups: DeviceGroup) -> Advice:
     mix = drafting_mix(groups, SERVER)
-    return advice_of(mix, *map(answer, questions(mix, RULE, (0,))))
+    return advice_of(mix, *map(answered, questions(mix, RULE, 0)))
+
+
+def answered(question: Question) -> SideAnswer:
+    look = first_look(question)
+    confirmed = [] if look.searched is None else [confirmation(question, look.searched.devices)]
+    return answer(question, look, confirmed)
 
 
 def told(found: Advice, drafting: Served | None, alone: Served | None) -> Advice:
@@ -116,7 +134,7 @@ def test_capacity_falls_as_promises_rise() -> None:
     served = []
     for speed in (7.0, 12.0):
         mix = drafting_mix((replace(DEVICES, slo=SloClass("one", speed)),), SERVER)
-        found: SideAnswer = answer(questions(mix, RULE, (0,))[0])
+        found: SideAnswer = answered(questions(mix, RULE, 0)[0])
         assert found.served is not None
         served.append(found.served.devices)
     for slower, faster in pairwise(served):

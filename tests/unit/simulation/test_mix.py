@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -5,25 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.contracts.slo import BEST_EFFORT, SloClass
-from outrider.simulation.mix import Break, Mix, Rule, breaks, served
+from outrider.simulation.mix import Break, Mix, Rule, breaks, confirm, search, served
 from tests.unit.simulation.test_advice import DEVICES, SERVER
 
 SLOW = replace(DEVICES, name="slow", count=2, slo=SloClass("slow", 2.0))
 MIX = Mix((replace(DEVICES, count=6), SLOW, replace(DEVICES, name="free", count=1, slo=BEST_EFFORT)), SERVER)
 
 
-def limited(limits: dict[int, int]) -> "Limited":
-    return Limited(limits)
-
-
-class Limited:
-    """Promises that are kept up to a number of devices, another one for each seed."""
-
-    def __init__(self, limits: dict[int, int]) -> None:
-        self.limits = limits
-
-    def __call__(self, devices: int, seed: int) -> Break | None:
-        return None if devices <= self.limits[seed] else Break(devices, "fast", 0.5, 0.0, 1.0)
+def up_to(limit: int) -> Callable[[int], Break | None]:
+    """Promises that are kept up to a number of devices."""
+    return lambda devices: None if devices <= limit else Break(devices, "fast", 0.5, 0.0, 1.0)
 
 
 @given(devices=st.integers(1, 500))
@@ -36,23 +28,29 @@ def test_a_mix_keeps_its_proportions(devices: int) -> None:
 
 
 @given(
-    first=st.integers(0, 400),
-    chance=st.lists(st.floats(0.85, 1.15), min_size=0, max_size=3),
+    quick=st.integers(0, 400),
+    chance=st.lists(st.floats(0.7, 1.15), min_size=1, max_size=4),
     guess=st.integers(1, 1000),
     most=st.integers(1, 300),
 )
-def test_a_capacity_is_what_every_seed_keeps(first: int, chance: list[float], guess: int, most: int) -> None:
-    limits = {0: first} | {seed: int(first * times) for seed, times in enumerate(chance, 1)}
-    found = served(limited(limits), tuple(limits), guess, most)
-    least, largest = min(limits.values()), max(limits.values())
+def test_a_capacity_is_what_every_seed_keeps(quick: int, chance: list[float], guess: int, most: int) -> None:
+    limits = [int(quick * times) for times in chance]
+    searched = search(up_to(quick), guess, most)
+    assert searched.devices <= min(quick, most)
+    found = served(searched, [confirm(up_to(limit), searched.devices) for limit in limits])
+    least = min(quick, *limits)
     assert found.devices <= min(least, most)
-    assert found.most <= min(largest, most)
+    assert found.most <= min(quick, most, max(limits))
     if found.searched_all:
-        assert found.devices >= least - 0.11 * first - 2
+        assert found.devices >= least - 0.11 * quick - 2
         assert found.broken_by is not None
         assert found.broken_by.devices > found.devices
     else:
         assert found.devices == most <= least, "the end of the search is not a capacity"
+
+
+def test_a_first_look_takes_half_the_time_of_what_confirms_it() -> None:
+    assert MIX.run(4, 0, quick=True).measured_s == pytest.approx(0.5 * MIX.run(4, 0).measured_s)
 
 
 def test_what_is_promised_to_nobody_in_particular_breaks_nothing() -> None:
