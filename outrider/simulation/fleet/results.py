@@ -50,7 +50,7 @@ class TrafficResults:
     unfinished: int
     first_token_p50_s: float  # from the request that was let in
     first_token_p99_s: float
-    goodput_tokens_per_s: float  # committed
+    goodput_tokens_per_s: float  # committed from the warm-up on, of responses asked for before it, too
     kept_goodput_tokens_per_s: float  # of responses that ended in time
     prompt_tokens: int  # of all requests that were sent to a verifier
     hit_tokens: int  # of these, found at the verifier

@@ -116,16 +116,16 @@ class Fleet:
     def began(self, talk: Conversation, now_s: float) -> None:
         """Its first token was committed."""
         self._rounds += 1
+        tally = self._tallies[talk.kind]
+        tally.tokens += now_s >= self.scenario.warmup_s
         if talk.counted:
-            tally = self._tallies[talk.kind]
             tally.first_token.add(now_s - talk.asked_at_s)
-            tally.tokens += 1
 
     def round(self, talk: Conversation, tokens: int, now_s: float) -> None:
         """Tokens behind the first were committed."""
         self._rounds += 1
         self._drafted += talk.draft.nodes > 0
-        if talk.counted:
+        if now_s >= self.scenario.warmup_s:
             self._tallies[talk.kind].tokens += tokens
             if self._rounds % _SAMPLED == 0:
                 self._round_times.add(now_s - talk.began_at_s)

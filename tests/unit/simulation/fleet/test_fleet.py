@@ -34,6 +34,16 @@ def test_the_same_seed_gives_the_same_fleet_and_another_one_another() -> None:
     assert simulate_fleet(replace(of, seed=1)) != first
 
 
+def test_what_is_committed_behind_the_warm_up_counts_whoever_asked_before_it() -> None:
+    of = fleet(duration_s=20.0, warmup_s=0.0)
+    whole, early, late = (
+        sum(round(one.goodput_tokens_per_s * found.measured_s) for one in found.traffic)
+        for found in map(simulate_fleet, (of, replace(of, duration_s=8.0), replace(of, warmup_s=8.0)))
+    )
+    assert early > 0
+    assert late == whole - early
+
+
 @settings(max_examples=12, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
