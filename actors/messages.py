@@ -58,6 +58,14 @@ class VerifyCall:
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a generation could not be opened: it is ``too_long`` for the engine, or opening it went wrong."""
+
+    reason: str
+    too_long: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class StepReply:
     """What one step of the verifier brought, and where the time went.
 
@@ -68,17 +76,20 @@ class StepReply:
         idle_s: the engine had nothing to do before.
         computed: by the pass, of each block that computed something.
         evicted: who lost KV to make room, and how many leading positions of it need no computing still.
+        faults: kinds of what went wrong with passes, each time; whatever it was did not reach other blocks.
+        suspects: the engine is lost, and these were in the pass that it was lost with. The process ends.
     """
 
     outcomes: tuple[Outcome, ...]
-    refused_openings: dict[GenerationId, str]
+    refused_openings: dict[GenerationId, Refusal]
     engine_s: float
     idle_s: float
     usage: KvUsage
     computed: tuple[VerifyCost, ...]
-    failure: str | None = None  # the pass went wrong, and nothing of what was under way is decided
     session: int = 0  # of the calls that were taken in last
     evicted: tuple[tuple[GenerationId, int], ...] = ()
+    faults: tuple[str, ...] = ()
+    suspects: tuple[GenerationId, ...] = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """In columns: most outcomes are one token of a generation that decodes alone."""
@@ -87,9 +98,10 @@ class StepReply:
             self.engine_s,
             self.idle_s,
             self.usage,
-            self.failure,
             self.session,
             self.evicted,
+            self.faults,
+            self.suspects,
         )
         return _reply_from, (*_columns(self.outcomes), _flat(self.computed), *rest)
 
@@ -115,13 +127,11 @@ def _reply_from(
     numbers: bytes,
     others: list[tuple[int, Outcome]],
     computed: bytes,
-    refused_openings: dict[GenerationId, str],
+    refused_openings: dict[GenerationId, Refusal],
     engine_s: float,
     idle_s: float,
     usage: KvUsage,
-    failure: str | None,
-    session: int,
-    evicted: tuple[tuple[GenerationId, int], ...],
+    *rest: Any,
 ) -> StepReply:
     rounds_and_tokens, costs = array("q", numbers), array("q", computed)
     outcomes: list[Outcome] = [
@@ -131,7 +141,7 @@ def _reply_from(
     for place, outcome in others:  # in order
         outcomes.insert(place, outcome)
     done = tuple(map(VerifyCost, costs[::2], costs[1::2]))
-    return StepReply(tuple(outcomes), refused_openings, engine_s, idle_s, usage, done, failure, session, evicted)
+    return StepReply(tuple(outcomes), refused_openings, engine_s, idle_s, usage, done, *rest)
 
 
 PROTOCOL_VERSION = 3  # of the messages between coordinators and drafters; raised when one of them changes

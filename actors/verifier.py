@@ -14,12 +14,12 @@ from concurrent.futures import Executor
 from dataclasses import replace
 
 from actors.inbox import Inbox
-from actors.messages import ModelCard, StepReply, VerifyCall
+from actors.messages import ModelCard, Refusal, StepReply, VerifyCall
 from actors.start import started
 from outrider.assembly.verifiers import build_verifier
-from outrider.contracts.errors import OutriderError, VerifierLostError
+from outrider.contracts.errors import ContextTooLongError, VerifierLostError
 from outrider.contracts.requests import GenerationId
-from outrider.contracts.verifying import KvUsage, Outcome, VerifierEngine
+from outrider.contracts.verifying import KvUsage, VerifierEngine
 from outrider.engines.kinds import VerifierSpec
 from outrider.engines.verifier.stepper import Stepper
 from outrider.events import event, write_events
@@ -27,6 +27,9 @@ from outrider.lookup.store import EarlierTexts
 from outrider.lookup.text import Experience
 
 log = logging.getLogger(__name__)
+
+_LAST_WORDS_S = 0.5  # for a message to leave before the process does
+_MOST_REASON_CHARS = 300
 
 
 class VerifierActor:
@@ -84,8 +87,6 @@ class VerifierActor:
 
     def _step_on(self) -> None:
         """On the engine's thread: step until nothing is under way."""
-        from torch import AcceleratorError  # noqa: PLC0415 (as above)
-
         try:
             while True:
                 with self._inbox_lock:
@@ -96,13 +97,20 @@ class VerifierActor:
                 reply = self._steps.step(calls)
                 assert self._loop is not None
                 self._loop.call_soon_threadsafe(self._tell, reply)
-        except (VerifierLostError, AcceleratorError) as error:
+        except VerifierLostError as error:
             # A process of the engine is gone, or the GPU's state: nothing can be computed again before Ray starts anew.
             event(log, "verifier_engine_lost", logging.ERROR, reason=str(error))
-            os._exit(1)
+            self._end()
         except BaseException:  # nobody is called back on this thread: who waits for steps must not wait in vain
             log.exception("verifier_step_failed")
-            os._exit(1)
+            self._end()
+
+    def _end(self) -> None:
+        """Say who was in the pass, if that can still be said, and end the process."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._tell, self._steps.last_words())
+            time.sleep(_LAST_WORDS_S)
+        os._exit(1)
 
 
 class SteppedEngine:
@@ -124,26 +132,32 @@ class SteppedEngine:
         """Take in calls, and make one step."""
         started_at_s = time.monotonic()
         idle_s = 0.0 if self._idle_since_s is None else started_at_s - self._idle_since_s
-        refused, failure, outcomes = dict[GenerationId, str](), None, list[Outcome]()
-        try:
-            for call in calls:
-                self._session = call.session
-                refused |= take_in(self._stepper, call, started_at_s)
-            outcomes = self._stepper.step()
-        except VerifierLostError:  # of the engine itself: nothing can be asked of it any more
-            raise
-        except OutriderError as error:  # of what was asked
-            event(log, "verifier_step_failed", logging.ERROR, reason=str(error))
-            self._stepper.drop_all()
-            failure = str(error)
+        refused = dict[GenerationId, Refusal]()
+        for call in calls:
+            self._session = call.session
+            refused |= take_in(self._stepper, call, started_at_s)
+        outcomes = self._stepper.step()
         ended_at_s, self.usage = time.monotonic(), self._engine.usage()
         engine_s, self._idle_since_s = ended_at_s - started_at_s, ended_at_s if self.idle else None
-        computed, evicted = self._engine.last_pass(), self._engine.evicted()
-        rest = computed, failure, self._session, evicted
-        return StepReply(tuple(outcomes), refused, engine_s, idle_s, self.usage, *rest)
+        return StepReply(
+            tuple(outcomes),
+            refused,
+            engine_s,
+            idle_s,
+            self.usage,
+            self._stepper.last_pass(),
+            session=self._session,
+            evicted=self._stepper.evicted(),
+            faults=self._stepper.taken_faults(),
+        )
+
+    def last_words(self) -> StepReply:
+        """The engine is lost; what was in the pass that it was lost with, and what went wrong before."""
+        suspects, faults = self._stepper.in_pass, self._stepper.taken_faults()
+        return StepReply((), {}, 0.0, 0.0, self.usage, (), session=self._session, faults=faults, suspects=suspects)
 
 
-def take_in(stepper: Stepper, call: VerifyCall, now_s: float) -> dict[GenerationId, str]:
+def take_in(stepper: Stepper, call: VerifyCall, now_s: float) -> dict[GenerationId, Refusal]:
     """Forget, open, give, and let go on; returns why generations were refused. ``now_s`` is on this machine's clock.
 
     The first call of a session ends all there was: whoever made it has lost sight of that and opens what it needs.
@@ -152,12 +166,17 @@ def take_in(stepper: Stepper, call: VerifyCall, now_s: float) -> dict[Generation
         stepper.close_all()
     for closing in call.closings:
         stepper.close(closing.generation, keep_cache=closing.keep_cache)
-    refused: dict[GenerationId, str] = {}
+    refused: dict[GenerationId, Refusal] = {}
     for opening in call.openings:
         try:
             stepper.open(opening)
-        except OutriderError as error:
-            refused[opening.generation] = str(error)
+        except VerifierLostError:
+            raise
+        except ContextTooLongError as error:
+            refused[opening.generation] = Refusal(str(error), too_long=True)
+        except Exception as error:  # of this one: the others are opened
+            log.exception("opening_failed")
+            refused[opening.generation] = Refusal(f"{type(error).__name__}: {error}"[:_MOST_REASON_CHARS])
     stepper.give(call.blocks, call.resolutions)
     for generation, until_round in call.leaves:
         stepper.leave(generation, until_round)

@@ -138,6 +138,11 @@ ENDED_KEPT = _counter(
 )
 PROMISED_LOAD = _gauge("promised_load", "Verifier seconds per second, of promises: needed, allowed", "state")
 QUEUED_RESPONSES = _gauge("queued_responses", "Responses that wait to be begun", "slo_class")
+PASS_FAULTS = _counter(
+    "pass_faults_total",
+    "Passes of the verifier that went wrong, by kind: pass (of a block), memory, device (the accelerator), lost",
+    "kind",
+)
 VERIFIER_LOSSES = _counter("verifier_losses_total", "Rounds lost because the verifier died or hung")
 SLO_ROUNDS = _counter("slo_rounds_total", "Rounds of responses that were promised a speed", "slo_class")
 SLO_LATE_ROUNDS = _counter(

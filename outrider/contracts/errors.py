@@ -106,3 +106,7 @@ class FleetUnavailableError(OutriderError):
 
 class GenerationFailedError(OutriderError):
     """A response cannot be completed, through no fault of the request."""
+
+
+class RequestFailedError(OutriderError):
+    """The service fails at this request, alone and again: nobody else is to be asked to make it."""

@@ -224,9 +224,19 @@ class Refused:
     generation: GenerationId
     round: int
     reason: str
+    too_long: bool = False  # it does not fit the context or the KV: the request's own matter, and nobody's fault
 
 
-Outcome = Verified | Unfinished | Undecided | Stale | Unknown | Refused
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Passes with this block, or this resolution, in them go wrong: it failed alone, twice. Nothing is committed."""
+
+    generation: GenerationId
+    round: int
+    reason: str
+
+
+Outcome = Verified | Unfinished | Undecided | Stale | Unknown | Refused | Failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +297,8 @@ class VerifierEngine(Protocol):
 
         Raises:
             UnsupportedBlockError: before anything is run, if the engine lacks what a block asks for.
+            Exception: the pass went wrong. Of each of its blocks all is as if it had never been asked for, or the block
+                is decided whole and answered from memory; whose KV was evicted for the pass has lost it.
         """
         ...
 

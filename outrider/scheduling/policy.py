@@ -58,6 +58,7 @@ class StopReason(StrEnum):
     MAX_NEW_TOKENS = "max_new_tokens"
     MEMORY = "memory"
     DEADLINE = "deadline"  # one more block would have made a member late
+    ALONE = "alone"  # who may have cost the verifier its process is in a step by itself
     LENGTH = "length"  # a longer batch would have kept later blocks waiting for too long
 
 

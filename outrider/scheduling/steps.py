@@ -130,11 +130,18 @@ class StepPlanner:
         """Whether it is in no step."""
         return generation in self._waiting
 
-    def plan(self, now_s: float, cost_model: CostModel) -> StepPlan:
-        """Let in and hold back, by the policy."""
+    @property
+    def under_way(self) -> Collection[GenerationId]:
+        """Who is in the verifier's step that is being made, or in the next."""
+        return self._stepped | self._within.keys()
+
+    def plan(self, now_s: float, cost_model: CostModel, alone: Collection[GenerationId] = ()) -> StepPlan:
+        """Let in and hold back, by the policy; as long as any of ``alone`` waits, one of these and nobody beside it."""
         if not self._waiting:
             self.reason, self._held_since_s = StopReason.QUEUE_EMPTY, None
             return _NOTHING_CHANGES
+        if alone and (suspects := [name for name in (*self._within, *self._waiting) if name in alone]):
+            return self._plan_alone(suspects[0])
         if kept_s := self._hold(now_s, cost_model):
             return StepPlan(hold_s=kept_s)
         arrived = [(contender.pending(), contender.prefix_tokens) for contender in self._arrived.values()]
@@ -156,6 +163,19 @@ class StepPlanner:
         joining = tuple(name for name in chosen if name in waiting)
         cuts = self._trim(chosen, waiting, done, now_s, cost_model) if self._rules.trims and joining else ()
         return StepPlan(joining, held_back, cuts)
+
+    def _plan_alone(self, name: GenerationId) -> StepPlan:
+        """Let this one in, and hold all others back: they may be in the step under way, but in none behind it."""
+        self.reason, self._held_since_s = StopReason.ALONE, None
+        held_back = tuple(dict.fromkeys(other for other in (*self._within, *self._overtaking) if other != name))
+        if not (self._within or self._overtaking):
+            self._stepped = {name}
+        joining = () if name in self._within else (name,)
+        contender = self._within.get(name) or self._waiting.pop(name)
+        self._waiting = {other: self._within.pop(other) for other in held_back if other in self._within} | self._waiting
+        self._within = {name: contender}
+        self._overtaking.clear()
+        return StepPlan(joining, held_back)
 
     def _done(self) -> dict[GenerationId, Contender]:
         """Who is decided by the step under way and needs no room in the next, as far as can be known."""

@@ -23,6 +23,7 @@ from outrider.contracts.errors import (
     NotAdmittedError,
     OutriderError,
     ParameterError,
+    RequestFailedError,
     VerifierLostError,
 )
 
@@ -139,6 +140,7 @@ ERROR_KINDS: Mapping[type[BaseException], ErrorKind] = {
     NotAdmittedError: ErrorKind(429, "rate_limit_error", "busy", retry=True),
     BusyError: _BUSY,
     BackPressureError: _BUSY,
+    RequestFailedError: _INTERNAL,
     GenerationFailedError: _UNAVAILABLE,
     VerifierLostError: _UNAVAILABLE,
     DrafterLostError: _UNAVAILABLE,

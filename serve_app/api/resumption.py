@@ -18,7 +18,7 @@ from ray.exceptions import RayError, RayTaskError, TaskCancelledError, Unseriali
 from ray.serve.exceptions import BackPressureError, RayServeException
 
 from actors.ray_errors import cause_of
-from outrider.contracts.errors import BusyError, GenerationFailedError, VerifierLostError
+from outrider.contracts.errors import BusyError, GenerationFailedError, RequestFailedError, VerifierLostError
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from outrider.contracts.slo import SloClass
 from outrider.events import event
@@ -128,6 +128,8 @@ def may_resume(error: Exception, *, begun: bool) -> bool:
     cause = cause_of(error)
     if isinstance(cause, BusyError | BackPressureError):
         return begun
+    if isinstance(cause, RequestFailedError):
+        return False  # it would fail there as well, and cost others their verifier
     if isinstance(cause, VerifierLostError | GenerationFailedError):
         return True
     if isinstance(cause, RayTaskError | UnserializableException) or type(cause) is RayError:

@@ -6,6 +6,7 @@ every step while one still does.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from math import inf
@@ -13,7 +14,7 @@ from typing import Protocol
 
 from actors.messages import Closing, StepReply, VerifyCall
 from outrider.contracts.cost import LinearCostModel, VerifyCost
-from outrider.contracts.errors import VerifierLostError
+from outrider.contracts.errors import GenerationFailedError, RequestFailedError, VerifierLostError
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import (
     RATIO_RULES,
@@ -32,12 +33,15 @@ from outrider.rounds.events import VerifyResult
 from outrider.rounds.states import RoundEvent
 from outrider.scheduling.policy import BatchLimits, SchedulingPolicy
 from outrider.scheduling.steps import StepPlanner
+from outrider.scheduling.suspects import Suspects
 from serve_app.coordination.members import Follower, Member, Told
 from serve_app.coordination.statistics import BatchRecord
 
 _CLOSING_S = 0.05  # how long a closing waits for a call to travel with
 _NO_TERMS = VerifyTerms()
 _NOTHING = VerifyCall()
+
+log = logging.getLogger(__name__)
 
 
 class SteppedVerifier(Protocol):
@@ -102,6 +106,8 @@ class Batcher:
         self._due_at_s: dict[GenerationId, float] = {}  # not told yet
         self._resident: dict[GenerationId, int] = {}  # positions, of who lost KV since it was in a step
         self._closings: dict[GenerationId, Closing] = {}
+        self._suspects = Suspects()  # of having cost the verifier its process
+        self._named: tuple[GenerationId, ...] = ()  # by the last words of the verifier
         self._session = self._calls = 0
         self._listening: asyncio.Task[None] | None = None
         self._sending: asyncio.Handle | None = None
@@ -142,6 +148,8 @@ class Batcher:
 
         Raises:
             VerifierLostError: the verifier died or hung; nothing of this round is committed.
+            RequestFailedError: it did so with this block alone in it, again.
+            GenerationFailedError: who is in the verifier's steps could not be decided.
         """
         now_s = self._clock()
         told = self._told[block.generation] = Told()
@@ -224,6 +232,7 @@ class Batcher:
     def close(self, generation: GenerationId, *, keep_cache: bool) -> None:
         """Have the verifier forget a generation, with the next call or soon."""
         self._forget(generation)
+        self._suspects = self._suspects.over(generation)
         self._planner.over(generation)
         of_it = (self._told, self._resolutions, self._resolving, self._due_at_s, self._resident)
         for held in of_it:
@@ -252,7 +261,12 @@ class Batcher:
     def _send(self) -> None:
         """Tell the verifier all there is to tell, with the blocks there is room for."""
         self._sending = None
-        given = self._let_in()
+        try:
+            given = self._let_in()
+        except Exception as error:
+            log.exception("planning_failed")
+            self._cannot_plan(error)
+            given = []
         call = VerifyCall(
             closings=tuple(self._closings.values()),
             openings=tuple(member.opening for member in given if member.opening is not None),
@@ -272,6 +286,13 @@ class Batcher:
         if self._watch is None:
             self._watch_over()
 
+    def _cannot_plan(self, error: Exception) -> None:
+        """Whoever waits would do so for ever. Nobody knows whose fault it is: others may be able to go on with them."""
+        for name, member in list(self._members.items()):
+            if self._planner.waits(name):
+                self._forget(name)
+                member.told.fail(GenerationFailedError(f"the verifier's next step cannot be planned: {error!r:.200}"))
+
     def _dues(self) -> tuple[tuple[GenerationId, float], ...]:
         """By when rounds have to be committed, from now on, as far as that has changed."""
         now_s, (changed, self._due_at_s) = self._clock(), (self._due_at_s, {})
@@ -279,7 +300,7 @@ class Batcher:
 
     def _let_in(self) -> list[Member]:
         """Who is to be given to the verifier; who is there already gets leave to go on, or is held back."""
-        plan, given = self._planner.plan(self._clock(), self.cost_model), []
+        plan, given = self._planner.plan(self._clock(), self.cost_model, self._suspects.names), []
         if plan.hold_s:
             self._sending = asyncio.get_running_loop().call_later(plan.hold_s, self._send)
         for name, draft_tokens in plan.cuts:
@@ -313,16 +334,21 @@ class Batcher:
         try:
             async for reply in steps:
                 self._settle(reply)
-        except Exception as error:  # noqa: BLE001 (whatever went wrong)
+        except VerifierLostError as error:
             self._lost(error)
+        except Exception as error:
+            log.exception("listening_failed")
+            self._lost(VerifierLostError(f"what the verifier brought cannot be read: {error!r:.200}"))
 
-    def _lost(self, error: Exception) -> None:
+    def _lost(self, error: VerifierLostError) -> None:
         """What was given is gone; who was not given waits on."""
+        self._suspects, guilty = self._suspects.lost(self._planner.under_way, self._named)
+        self._named = ()
         lost = [member for member in self._members.values() if member.given or member.overtakes is not None]
         for member in lost:
             self._forget(member.block.generation)
         for member in (*lost, *self._resolving.values()):
-            member.told.fail(error)
+            member.told.fail(error if member.block.generation != guilty else _guilty(error))
         self._resolving, self._resolutions, self._leaves, self._lookups = {}, {}, {}, {}
         self._resident = {}  # everything is gone, and opened anew
         self._session, self._calls = self._session + 1, 0
@@ -341,14 +367,14 @@ class Batcher:
 
     def _settle(self, reply: StepReply) -> None:
         now_s, blocks = self._clock(), 0
+        self._named = reply.suspects
         self._planner.steps()
-        if reply.failure is not None and reply.session == self._session:
-            self._lost(VerifierLostError(reply.failure))
         predicted_s, reason = self.cost_model.predict_s(reply.computed), self._planner.reason
         for outcome in reply.outcomes if reply.session == self._session else ():  # else of a time before a loss
-            blocks += self._settle_outcome(outcome, reply, now_s)
-        self._observe(BatchRecord(blocks, reason, predicted_s, reply.engine_s, reply.idle_s, reply.usage))
-        self._estimator = self._estimator.observed(reply.computed, reply.engine_s)
+            blocks += self._settle_alone(outcome, reply, now_s)
+        self._observe(BatchRecord(blocks, reason, predicted_s, reply.engine_s, reply.idle_s, reply.usage, reply.faults))
+        if not reply.faults:  # else it took several passes
+            self._estimator = self._estimator.observed(reply.computed, reply.engine_s)
         for name, resident in reply.evicted if reply.session == self._session else ():
             self._evicted(name, resident)
         self._planner.has_memory(reply.usage.total_blocks)
@@ -375,6 +401,21 @@ class Batcher:
             del self._resolving[outcome.generation]
         member.tell(outcome, now_s)
 
+    def _settle_alone(self, outcome: Outcome, reply: StepReply, now_s: float) -> bool:
+        """The same; what goes wrong with it is of its generation alone."""
+        name = outcome.generation
+        if not isinstance(outcome, Unfinished):
+            self._suspects = self._suspects.decided(name)
+        try:
+            return self._settle_outcome(outcome, reply, now_s)
+        except Exception as error:
+            log.exception("settling_failed")
+            member = self._members.get(name) or self._resolving.pop(name, None)
+            self._forget(name)
+            if member is not None:
+                member.told.fail(RequestFailedError(f"a verifier's outcome cannot be settled: {error!r:.200}"))
+            return False
+
     def _settle_outcome(self, outcome: Outcome, reply: StepReply, now_s: float) -> bool:
         """Whether it was a block's, or of a round that followed one."""
         name = outcome.generation
@@ -388,7 +429,8 @@ class Batcher:
             return False
         member.verify_s += reply.engine_s
         if name in reply.refused_openings:
-            outcome = Refused(name, outcome.round, reply.refused_openings[name])
+            refusal = reply.refused_openings[name]
+            outcome = Refused(name, outcome.round, refusal.reason, refusal.too_long)
         if isinstance(outcome, Unfinished):
             member.remains(outcome.remaining_tokens)
             return True
@@ -419,3 +461,7 @@ class Batcher:
             self._forget(outcome.generation)  # there is nothing left that it could join
         before.tell(outcome, now_s)
         return True
+
+
+def _guilty(error: Exception) -> RequestFailedError:
+    return RequestFailedError(f"the verifier was lost with this request alone in its steps, again: {error}")

@@ -105,6 +105,7 @@ class RoundLoop:
 
         Raises:
             ContextTooLongError: the prompt does not fit the verifier.
+            RequestFailedError: the verifier fails at it.
             GenerationFailedError: the verifier was lost again and again.
             VerifierLostError: it was lost and did not come up again in time.
         """
@@ -119,9 +120,9 @@ class RoundLoop:
                     await self._wait_for_reader()
                 awaited = self._step(answer or self._turn())
                 answer = None if awaited is None else await self._carry_out(awaited)
-        except OutriderError as error:
+        except Exception as error:
             generation.happened(GenerationEvent.FAULT)
-            reason = str(error)
+            reason = str(error) if isinstance(error, OutriderError) else f"{type(error).__name__}: {error}"
             raise
         finally:
             if generation.state is GenerationState.ACTIVE:

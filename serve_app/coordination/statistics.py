@@ -38,6 +38,7 @@ class BatchRecord:
     engine_s: float
     idle_s: float  # of the verifier, before
     usage: KvUsage
+    faults: tuple[str, ...] = ()  # kinds of what went wrong with its passes
 
 
 class CoordinatorStats:
@@ -142,6 +143,8 @@ class CoordinatorStats:
             sink.record(metrics.ROUNDS, self._followed, protocol="none")
             self._followed = 0
         sink.record(metrics.VERIFIER_IDLE_S, record.idle_s)
+        for kind in record.faults:
+            sink.record(metrics.PASS_FAULTS, kind=kind)
         self._made_room(record.usage, before)
         if record.blocks:
             sink.record(metrics.BATCHES, reason=record.reason)

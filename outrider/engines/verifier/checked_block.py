@@ -12,7 +12,7 @@ import numpy as np
 from outrider.contracts.errors import ShapeError, UnsupportedBlockError
 from outrider.contracts.exchanged import DenseDraft, SparseDraft
 from outrider.contracts.requests import SamplingParams
-from outrider.contracts.verifying import RATIO_RULES, AcceptanceRule, Block, target_rule
+from outrider.contracts.verifying import RATIO_RULES, AcceptanceRule, Block, Refused, target_rule
 from outrider.engines.verifier.tree_branches import Branches
 from outrider.verification.decision import DraftShape, shape_of
 from outrider.verification.ratio_block import RatioBlock
@@ -45,7 +45,7 @@ class Door:
     branching: bool  # the model takes trees path by path
     judges: Mapping[str, MismatchJudge]  # of mismatches, by name; without one there is no semantic rule
 
-    def check(self, block: Block, params: SamplingParams) -> CheckedBlock | str:
+    def check(self, block: Block, params: SamplingParams) -> CheckedBlock | Refused:
         """Let a block in, or say why it can never be verified.
 
         Raises:
@@ -63,15 +63,17 @@ class Door:
         except UnsupportedBlockError as error:
             raise UnsupportedBlockError(f"block {block.generation}/{block.round}: {error}") from error
         except ShapeError as error:
-            return str(error)
-        reason = self._overlong(position, nodes, shape.depth) or self._malformed(block, params)
-        if reason is not None:
-            return reason
+            return Refused(block.generation, block.round, str(error))
+        if (reason := self._overlong(position, nodes, shape.depth)) is not None:
+            return Refused(block.generation, block.round, reason, too_long=True)
+        if (reason := self._malformed(block, params)) is not None:
+            return Refused(block.generation, block.round, reason)
         by_path = self.branching and block.parents and nodes
         branches = Branches(tuple(shape.leaf_paths()), position) if by_path else None
         needed = 0 if branches is None else branches.blocks_needed(self.block_tokens)
         if needed > self.total_blocks:
-            return f"needs {needed} KV blocks for a tree's paths, found {self.total_blocks}; send a smaller tree"
+            reason = f"needs {needed} KV blocks for a tree's paths, found {self.total_blocks}; send a smaller tree"
+            return Refused(block.generation, block.round, reason, too_long=True)
         return CheckedBlock(block, shape, ratio, branches)
 
     def _overlong(self, position: int, nodes: int, longest: int) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from outrider.contracts.cost import VerifyCost
-from outrider.contracts.errors import ContextTooLongError, ParameterError
+from outrider.contracts.errors import ContextTooLongError, ParameterError, VerifierLostError
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import (
@@ -24,6 +24,7 @@ from outrider.contracts.verifying import (
     Verified,
 )
 from outrider.engines.forward_model import BranchModel, MaskedModel, SwappingModel
+from outrider.engines.kv.shelf import HostCopy
 from outrider.engines.kv.store import KvStore
 from outrider.engines.verifier.checked_block import CheckedBlock, Door, outside
 from outrider.engines.verifier.decision import Decision, decide
@@ -102,6 +103,7 @@ class PagedVerifier:
         self._generations[request.generation] = HeldGeneration(
             params=request.params,
             token_ids=token_ids,
+            prompt_tokens=len(request.prompt_ids),
             prefix_hash=extend_prefix_hash(EMPTY_PREFIX_HASH, token_ids),
             kv=self._store.open(request.generation, request.cache_salt),
             counts=TokenCounts(self._vocab_size, request.prompt_ids, request.output_ids)
@@ -118,7 +120,20 @@ class PagedVerifier:
             raise ValueError(f"a batch needs at most one block per generation, found {names}")
         verdicts = [self._verdict(block) for block in blocks]
         resolved = self._resolve(resolutions)
+        self._last_pass = ()
         self._store.begin_pass([self._generations[name].kv for name in names if name in self._generations])
+        try:
+            outcomes = self._passed(blocks, verdicts)
+        except BaseException:
+            for verdict in verdicts:
+                if isinstance(verdict, CheckedBlock):
+                    self._abandon(verdict)
+            raise
+        return [outcomes[index] for index in range(len(blocks))] + resolved
+
+    def _passed(
+        self, blocks: Sequence[Block], verdicts: Sequence[CheckedBlock | Refused | Unknown]
+    ) -> dict[int, Outcome]:
         outcomes: dict[int, Outcome] = {}
         plan = PassPlan(self._store, self._prefill_chunk_tokens)
         for index, (block, verdict) in enumerate(zip(blocks, verdicts, strict=True)):
@@ -130,8 +145,14 @@ class PagedVerifier:
                 outcome = outcome or verdict
             if outcome is not None:
                 outcomes[index] = outcome
-        outcomes |= self._run(plan.works)
-        return [outcomes[index] for index in range(len(blocks))] + resolved
+        return outcomes | self._run(plan.works)
+
+    def _abandon(self, checked: CheckedBlock) -> None:
+        """A pass with this block in it went wrong: what it has changed is taken back, unless the block is decided."""
+        generation = self._generations[checked.block.generation]
+        if generation.begun is checked and generation.open_round is None:
+            self._rows.drop(checked.block.generation)  # computed again where it is needed; it may be of what was undone
+            generation.abandon()
 
     def close(self, generation: GenerationId, *, keep_cache: bool) -> None:
         """Forget a generation; see ``VerifierEngine.close``."""
@@ -173,8 +194,7 @@ class PagedVerifier:
             return Unknown(block.generation, block.round)
         if generation.begun is not None and generation.begun.block == block:
             return generation.begun
-        checked = self._door.check(block, generation.params)
-        return checked if isinstance(checked, CheckedBlock) else Refused(block.generation, block.round, checked)
+        return self._door.check(block, generation.params)
 
     def _settled(self, block: Block) -> Outcome | None:
         """The outcome of a block that is repeated or out of date."""
@@ -194,6 +214,16 @@ class PagedVerifier:
     def _resolve(self, resolutions: Sequence[Resolution]) -> list[Outcome]:
         """Apply second halves of two-step outcomes, all of a batch at once."""
         found = [self._waiting_for(resolution) for resolution in resolutions]
+        try:
+            return self._all_resolved(found, resolutions)
+        except BaseException:
+            for resolution in resolutions:
+                generation = self._generations.get(resolution.generation)
+                if generation is not None and generation.open_round is not None:
+                    generation.undo(generation.open_round.block)
+            raise
+
+    def _all_resolved(self, found: Sequence[OpenRound | Outcome], resolutions: Sequence[Resolution]) -> list[Outcome]:
         waiting = [
             (open_round, resolution.hidden)
             for open_round, resolution in zip(found, resolutions, strict=True)
@@ -265,7 +295,7 @@ class PagedVerifier:
     def _forward(self, works: Sequence[Work]) -> tuple[torch.Tensor, torch.Tensor | None]:
         """``[R, vocab]``, ``[R, d]`` if wanted: the rows of ``works`` in turn, a tree's in the order of its nodes."""
         if self._swapping is not None and (copies := self._store.taken_copies()):
-            self._swapping.swap(copies)
+            self._swap(self._swapping, copies)
         segments = [segment for work in works for segment in work.segments]
         self._last_pass = tuple(VerifyCost(len(segment.token_ids), segment.start) for segment in segments)
         if not segments:
@@ -283,6 +313,13 @@ class PagedVerifier:
         at = index_tensor(order, logits.device)
         return logits[at], None if hidden is None else hidden[at]
 
+    def _swap(self, swapping: SwappingModel, copies: Sequence[HostCopy]) -> None:
+        """Copy; blocks that are to hold what was not copied are shared already, so half of it is of no use."""
+        try:
+            swapping.swap(copies)
+        except Exception as error:
+            raise VerifierLostError(f"KV could not be copied from host memory or back: {error!r:.200}") from error
+
     def _commit(self, block: Block, generation: HeldGeneration, decision: Decision) -> Verified:
         """Append what was decided and roll the KV back to it."""
         kv = generation.kv
@@ -299,7 +336,6 @@ class PagedVerifier:
         kv.publish(generation.token_ids, kv.computed_tokens)
         kv.busy = False
         scores, forced = generation.prompt_scores, generation.forced_scores.entries
-        generation.begun = generation.open_round = generation.prompt_scores = None
         generation.last_outcome = Verified(
             generation=block.generation,
             round=block.round,
@@ -311,4 +347,5 @@ class PagedVerifier:
             logprobs=() if generation.logprobs is None else (*forced, *decision.logprobs),
             prompt_logprobs=() if scores is None else (None, *scores.entries),
         )
+        generation.begun = generation.open_round = generation.prompt_scores = None
         return generation.last_outcome

@@ -24,6 +24,7 @@ class HeldGeneration:
     params: SamplingParams
     token_ids: list[int]
     prefix_hash: int
+    prompt_tokens: int
     kv: SequenceKv
     counts: TokenCounts | None
     logprobs: int | None  # alternatives to report with each token; None reports nothing
@@ -31,6 +32,8 @@ class HeldGeneration:
     last_outcome: Verified | None = None
     cached_tokens: int | None = None  # known once the prefix cache was asked
     deferred: bool = False  # the next token is the device's to draw
+    deferred_before: bool = False  # the block that is not decided yet; likewise what follows
+    computed_before: int = 0
     begun: CheckedBlock | None = None  # the block that is not decided yet
     open_round: OpenRound | None = None  # that block's, once only its resolution is missing
     forced_scores: TokenScores = field(default_factory=lambda: TokenScores(1, (), 0))  # of that block's forced tokens
@@ -39,7 +42,7 @@ class HeldGeneration:
         """Take up a block that is not the one begun before; what was computed for that one is forgotten."""
         block, position = checked.block, len(self.token_ids)
         self.kv.rollback(position)
-        self.begun, self.open_round = checked, None
+        self.begun, self.open_round, self.deferred_before = checked, None, self.deferred
         drawn_by_device = self.deferred and bool(block.forced)
         scored = block.forced if self.logprobs is not None else block.forced[: int(drawn_by_device)]
         if not (scored or self.forced_scores.token_ids):  # nothing to score, as most often, and nothing before either
@@ -51,6 +54,26 @@ class HeldGeneration:
             add_scores = score(kept_row[None], [ScoredRows(self.forced_scores, 0, 1)], readback)
             readback.read()  # whether the block is refused decides what the pass has room for
             add_scores()
+
+    def abandon(self) -> None:
+        """Be as before the block that was begun: a pass over it went wrong, wherever that was."""
+        assert self.begun is not None, "only a block that was begun changes anything"
+        self.undo(self.begun.block)
+        self.begun, self.forced_scores = None, TokenScores(1, (), 0)
+        self.kv.rollback(min(self.computed_before, self.kv.computed_tokens))
+        self.kv.busy = False
+
+    def undo(self, block: Block) -> None:
+        """Take back what was committed of a block, if that went wrong half-way."""
+        self.deferred = self.deferred_before
+        if len(self.token_ids) == block.position:
+            return
+        self.token_ids = self.token_ids[: block.position]
+        self.prefix_hash = block.prefix_hash
+        self.kv.rollback(block.position)
+        if self.counts is not None:
+            prompt, output = self.token_ids[: self.prompt_tokens], self.token_ids[self.prompt_tokens :]
+            self.counts = TokenCounts(len(self.counts.seen), prompt, output)
 
     def refuse_correction(self, block: Block) -> Refused:
         """Drop a block that forces a token the target could not have said."""

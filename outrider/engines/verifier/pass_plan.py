@@ -37,6 +37,7 @@ class PassPlan:
         block, kv = checked.block, generation.kv
         if checked is not generation.begun:
             generation.begin(checked, kept_row)
+        generation.computed_before = kv.computed_tokens
         if generation.forced_scores.impossible:
             return generation.refuse_correction(block)
         need = need_of(generation, block, kept_row)
@@ -80,6 +81,7 @@ class PassPlan:
         kv, block = generation.kv, checked.block
         start, stop = kv.computed_tokens, kv.computed_tokens + taken
         self.store.computing(kv, start, stop)
+        generation.computed_before = min(generation.computed_before, start)  # what is behind is written anew
         remaining = max(0, need.length - stop)
         own_rows, head = (0, None) if remaining else (need.own_rows, need.head)
         scored = [(scores, rows) for scores in generation.open_scores if (rows := scores.unscored(start, stop))]

@@ -4,13 +4,16 @@ One step is one forward pass. Generations that decode alone come first in it, so
 of memory waits for them rather than throws them out.
 """
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from outrider.contracts.cost import VerifyCost
 from outrider.contracts.requests import GenerationId, SamplingParams
 from outrider.contracts.stretches import Trail, following
 from outrider.contracts.verifying import (
     Block,
+    Failed,
     LookupLeave,
     OpenGeneration,
     Outcome,
@@ -22,8 +25,16 @@ from outrider.contracts.verifying import (
     Verified,
     VerifierEngine,
 )
+from outrider.engines.verifier.attempts import FaultKind
+from outrider.engines.verifier.contained import ContainedPasses
 from outrider.engines.verifier.own_drafts import OwnDrafts
+from outrider.events import event
 from outrider.lookup.text import Experience
+
+log = logging.getLogger(__name__)
+
+
+_MOST_REASON_CHARS = 300
 
 
 @dataclass(slots=True, eq=False)
@@ -47,7 +58,7 @@ class Stepper:
 
     def __init__(self, engine: VerifierEngine, experience: Experience | None = None) -> None:
         """Take over an engine; nobody else verifies with it. ``experience`` is where its own drafts begin."""
-        self._engine = engine
+        self._engine, self._passes = engine, ContainedPasses(engine)
         self._own_drafts = OwnDrafts(experience or Experience())
         self._params: dict[GenerationId, SamplingParams] = {}
         self._under_way: dict[GenerationId, _UnderWay] = {}
@@ -121,9 +132,36 @@ class Stepper:
         stepped.sort(key=lambda each: each.trail is None)
         resolutions, settled = self._resolutions, self._settled
         self._resolutions, self._settled = [], []
-        outcomes = self._engine.verify([each.next for each in stepped], resolutions)
-        outcomes[: len(stepped)] = map(self._went_on, stepped, outcomes)
+        outcomes = self._passes.verify([each.next for each in stepped], resolutions)
+        outcomes[: len(stepped)] = map(self._followed, stepped, outcomes)
         return [*settled, *outcomes]
+
+    @property
+    def in_pass(self) -> tuple[GenerationId, ...]:
+        """Generations of the pass that is being made, or was made last."""
+        return self._passes.under_way
+
+    def last_pass(self) -> tuple[VerifyCost, ...]:
+        """What the last step computed."""
+        return self._passes.last_pass()
+
+    def evicted(self) -> tuple[tuple[GenerationId, int], ...]:
+        """Who lost KV in the last step; see ``VerifierEngine.evicted``."""
+        return self._passes.evicted()
+
+    def taken_faults(self) -> tuple[FaultKind, ...]:
+        """What went wrong with passes since this was asked last."""
+        return self._passes.taken_faults()
+
+    def _followed(self, under_way: _UnderWay, outcome: Outcome) -> Outcome:
+        """As ``_went_on``; what goes wrong there is of this generation alone."""
+        try:
+            return self._went_on(under_way, outcome)
+        except Exception as error:
+            done = under_way.next
+            log.exception("stretch_failed")
+            self._under_way.pop(done.generation, None)
+            return Failed(done.generation, done.round, f"{type(error).__name__}: {error}"[:_MOST_REASON_CHARS])
 
     def _went_on(self, under_way: _UnderWay, outcome: Outcome) -> Outcome:
         """Go on behind a round that was stepped, as far as that is to be; what is told of it."""
@@ -160,6 +198,10 @@ class Stepper:
             lookup = each.lookup
             if short:
                 lookup = replace(lookup, tokens=min(lookup.tokens, -each.next.position % usage.block_tokens))
-            each.own_draft = self._own_drafts.draft(name, self._engine.committed(name), lookup)
+            try:
+                each.own_draft = self._own_drafts.draft(name, self._engine.committed(name), lookup)
+            except Exception as error:  # noqa: BLE001 (a guess less)
+                event(log, "lookup_failed", logging.ERROR, generation=name, reason=f"{error!r:.200}")
+                each.lookup = None
             if each.own_draft is not None:
                 each.next = replace(each.next, draft=each.own_draft.token_ids)

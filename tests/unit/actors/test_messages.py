@@ -7,7 +7,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from actors.messages import StepReply
+from actors.messages import Refusal, StepReply
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.exchanged import Candidates
 from outrider.contracts.requests import (
@@ -35,7 +35,17 @@ COMPUTED = (VerifyCost(1, 40_000), VerifyCost(64, 0))
 
 @pytest.mark.parametrize("outcomes", [[], ALONE, OTHERS, [OTHERS[0], *ALONE, *OTHERS[1:], ALONE[0]]])
 def test_a_reply_arrives_as_it_was(outcomes: list[Verified]) -> None:
-    reply = StepReply(tuple(outcomes), {"x": "too long"}, 0.5, 0.25, KvUsage(16, 10, 1, 2, 3, 4), COMPUTED, "why", 9)
+    reply = StepReply(
+        tuple(outcomes),
+        {"x": Refusal("too long", too_long=True)},
+        0.5,
+        0.25,
+        KvUsage(16, 10, 1, 2, 3, 4),
+        COMPUTED,
+        9,
+        faults=("pass",),
+        suspects=("a",),
+    )
     again = pickle.loads(pickle.dumps(reply))
     for field in fields(StepReply):
         assert getattr(again, field.name) == getattr(reply, field.name)

@@ -1,19 +1,31 @@
 """What an engine is told and tells, step by step."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
 
 from actors.messages import Closing, VerifyCall
 from actors.verifier import SteppedEngine
-from outrider.contracts.errors import OutriderError, ParameterError, VerifierLostError
+from outrider.contracts.errors import ParameterError, VerifierLostError
 from outrider.contracts.requests import SamplingParams
-from outrider.contracts.verifying import Block, Outcome, Refused, Resolution, Stretch, Unknown, Verified
+from outrider.contracts.verifying import (
+    Block,
+    Failed,
+    OpenGeneration,
+    Outcome,
+    Refused,
+    Resolution,
+    Stretch,
+    Unknown,
+    Verified,
+)
+from outrider.engines.verifier.own_drafts import OwnDrafts
 from tests.unit.engines.conftest import tiny_llama, torch_verifier
 from tests.unit.engines.reference import Client
 
 PROMPT = [5, 17, 42, 8, 61, 30, 2]
+SIZES = {"fits": 1, "large": 9, "odd": 1}  # in prompts
 
 
 class Failing:
@@ -21,7 +33,7 @@ class Failing:
 
     def __init__(self) -> None:
         self._engine = torch_verifier(tiny_llama())
-        self.error: OutriderError | None = None
+        self.errors: list[Exception] = []  # of the next passes
 
     def __getattr__(self, name: str) -> object:
         """As it is."""
@@ -29,8 +41,8 @@ class Failing:
 
     def verify(self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()) -> list[Outcome]:
         """Go wrong, or not."""
-        if self.error is not None:
-            raise self.error
+        if self.errors:
+            raise self.errors.pop(0)
         return self._engine.verify(blocks, resolutions)
 
 
@@ -39,30 +51,61 @@ def stretched(client: Client, until_round: int) -> VerifyCall:
     return VerifyCall(openings=(client.opening(),), blocks=(block,))
 
 
-def test_a_step_that_fails_for_what_was_asked_is_told_and_the_next_session_begins_anew() -> None:
+def test_a_pass_that_goes_wrong_once_costs_nobody_anything() -> None:
     engine = Failing()
     stepped, client = SteppedEngine(engine), Client("a", PROMPT, SamplingParams(temperature=0.0))  # type: ignore[arg-type]
     (outcome,) = stepped.step([stretched(client, 9)]).outcomes
     assert isinstance(outcome, Verified)
-    engine.error = ParameterError("seed", "one", None)
+    engine.errors = [RuntimeError("nan")]
     reply = stepped.step([])
-    assert (reply.outcomes, "seed" in (reply.failure or "")) == ((), True)
-    assert stepped.idle, "nothing of it goes on"
-    engine.error = None
-    assert stepped.usage.generations == 1
-    (unknown,) = stepped.step([VerifyCall(session=1, blocks=(client.block(),))]).outcomes
-    assert isinstance(unknown, Unknown), "whoever asks anew opens anew"
-    assert stepped.usage.generations == 0
-    (again,) = stepped.step([replace(stretched(client, 9), session=1, number=1)]).outcomes
+    (again,) = reply.outcomes
     assert isinstance(again, Verified)
-    assert again.next_token == outcome.next_token
+    assert (again.round, list(reply.faults)) == (1, ["pass"])
+    assert not stepped.step([]).faults
+
+
+def test_a_block_that_fails_alone_twice_is_told_so_and_its_stretch_ends() -> None:
+    engine = Failing()
+    stepped, client = SteppedEngine(engine), Client("a", PROMPT, SamplingParams(temperature=0.0))  # type: ignore[arg-type]
+    engine.errors = [ParameterError("seed", "one", None)] * 2
+    (outcome,) = stepped.step([stretched(client, 9)]).outcomes
+    assert outcome == Failed("a", 0, "ParameterError: seed needs one, found None")
+    assert stepped.idle
+    (after,) = stepped.step([VerifyCall(number=1, blocks=(client.block(),))]).outcomes
+    assert isinstance(after, Verified), "the engine is well, and holds it as it was"
+
+
+def test_what_cannot_be_opened_for_a_fault_of_ours_is_told_apart_from_what_is_too_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stepped = SteppedEngine(torch_verifier(tiny_llama(), blocks=8))
+    fits, large, odd = (Client(name, PROMPT * size, SamplingParams(temperature=0.0)) for name, size in SIZES.items())
+    monkeypatch.setattr(OwnDrafts, "opened", goes_wrong_of("odd"))
+    openings = (odd.opening(), large.opening(), fits.opening())
+    reply = stepped.step([VerifyCall(openings=openings, blocks=(odd.block(), large.block(), fits.block()))])
+    assert {name: refusal.too_long for name, refusal in reply.refused_openings.items()} == {"odd": False, "large": True}
+    assert reply.refused_openings["odd"].reason == "KeyError: 'odd'"
+    assert isinstance(reply.outcomes[-1], Verified)
+
+
+def goes_wrong_of(name: str) -> Callable[..., None]:
+    """Of one generation."""
+
+    def opened(_: object, request: OpenGeneration) -> None:
+        if request.generation == name:
+            raise KeyError(name)
+
+    return opened
 
 
 def test_an_engine_that_is_lost_is_not_asked_again() -> None:
     engine = Failing()
-    engine.error = VerifierLostError("a worker died")
-    with pytest.raises(VerifierLostError):
-        SteppedEngine(engine).step([])  # type: ignore[arg-type]
+    engine.errors = [VerifierLostError("a worker died")]
+    stepped, client = SteppedEngine(engine), Client("a", PROMPT, SamplingParams(temperature=0.0))  # type: ignore[arg-type]
+    with pytest.raises(VerifierLostError, match="a worker died"):
+        stepped.step([stretched(client, 9)])
+    last = stepped.last_words()
+    assert (last.suspects, last.faults) == (("a",), ("lost",))
 
 
 def test_what_cannot_be_opened_is_refused_beside_the_others() -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 
-from actors.messages import StepReply, VerifyCall
+from actors.messages import Refusal, StepReply, VerifyCall
 from outrider.contracts.cost import CostModel, LinearCostModel, VerifyCost
 from outrider.contracts.errors import VerifierLostError
 from outrider.contracts.verifying import (
@@ -61,16 +61,16 @@ class HandDrivenVerifier:
     def brings(
         self,
         *outcomes: Outcome,
-        refused: dict[str, str] | None = None,
+        refused: dict[str, Refusal] | None = None,
         computed: tuple[VerifyCost, ...] | None = None,
-        failure: str | None = None,
+        suspects: tuple[str, ...] = (),
         session: int | None = None,
         evicted: tuple[tuple[str, int], ...] = (),
     ) -> None:
         """A step."""
         session = self.session if session is None else session
         done = (VerifyCost(3, 10),) * len(outcomes) if computed is None else computed
-        reply = StepReply(outcomes, refused or {}, 0.5, 0.0, USAGE, done, failure, session, evicted)
+        reply = StepReply(outcomes, refused or {}, 0.5, 0.0, USAGE, done, session, evicted, suspects=suspects)
         self._brought.put_nowait(reply)
 
     def dies(self) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from actors.messages import Refusal
 from outrider.contracts.cost import LinearCostModel, VerifyCost
 from outrider.contracts.errors import VerifierLostError
 from outrider.contracts.requests import SamplingParams
@@ -133,14 +134,13 @@ async def test_outcomes_of_a_time_before_a_loss_are_not_listened_to() -> None:
     lost = submit(batcher, block("a", 3))
     call = await verifier.calls.get()
     assert (call.session, call.number) == (0, 0)
-    verifier.brings(failure="gone")
+    verifier.dies()
     with pytest.raises(VerifierLostError):
         await lost
     again = submit(batcher, block("a", 4))
     call = await verifier.calls.get()
     assert (call.session, call.number) == (1, 0)
     verifier.brings(Verified("a", 4, (), 99), session=0)
-    verifier.brings(failure="once more", session=0)
     verifier.brings(verified(block("a", 3)))
     verifier.brings(verified(block("a", 4)))
     assert (await again).outcome == verified(block("a", 4))
@@ -168,12 +168,12 @@ async def test_an_opening_that_is_refused_refuses_its_block_only() -> None:
     batcher, verifier = make()
     tasks = [submit(batcher, block(name)) for name in "ab"]
     await verifier.calls.get()
-    verifier.brings(Unknown("a", 0), verified(block("b")), refused={"a": "too long"})
-    assert (await tasks[0]).outcome == Refused("a", 0, "too long")
+    verifier.brings(Unknown("a", 0), verified(block("b")), refused={"a": Refusal("too long", too_long=True)})
+    assert (await tasks[0]).outcome == Refused("a", 0, "too long", too_long=True)
     assert (await tasks[1]).outcome == verified(block("b"))
 
 
-@pytest.mark.parametrize("loss", ["died", "failed", "hung"])
+@pytest.mark.parametrize("loss", ["died", "hung"])
 @on_loop
 async def test_a_lost_verifier_is_told_to_all_who_were_under_way_and_the_batcher_goes_on(loss: str) -> None:
     records: list[BatchRecord] = []
@@ -183,8 +183,6 @@ async def test_a_lost_verifier_is_told_to_all_who_were_under_way_and_the_batcher
     await verifier.calls.get()
     if loss == "died":
         verifier.dies()
-    elif loss == "failed":
-        verifier.brings(failure="gone")
     for task in tasks:
         with pytest.raises(VerifierLostError, match="gone"):
             await task
