@@ -13,25 +13,31 @@ from pathlib import Path
 from typing import Any
 
 from actors.emulated_link import EmulatedLink
+from actors.engine_beat import EngineBeat
 from actors.messages import Answer, ModelCard
 from actors.plain_replies import plain, plain_failure
 from actors.round_log import RoundFiles, RoundLog
 from outrider.assembly.drafters import build_drafter, log_header
 from outrider.assembly.links import link_source
 from outrider.config.schema import LinkConfig
-from outrider.contracts.drafting import DraftAnswer, DraftRequest, DraftTerms
-from outrider.contracts.errors import ChecksumError, OutriderError
+from outrider.contracts.drafting import Draft, DraftAnswer, DraftPlan, DraftRequest, DraftTerms
+from outrider.contracts.errors import ChecksumError, DrafterBrokenError, DraftingFailedError, OutriderError
+from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.link import Direction
-from outrider.contracts.requests import GenerationId
+from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
+from outrider.contracts.requests import GenerationId, SamplingParams
 from outrider.contracts.verifying import KvUsage, OpenGeneration
+from outrider.engines.drafter.contained import ContainedDrafts, DraftStep
 from outrider.engines.kinds import DrafterSpec
 from outrider.events import write_events
 from outrider.link.profiles import LinkProfile
 from outrider.session.session import DrafterSession, payload_bits
 from outrider.wire.bits import id_bits
 
-_PLAIN = frozenset({"card", "open", "exchange", "probe", "held", "close"})
+_PLAIN = frozenset({"card", "prove", "open", "exchange", "probe", "held", "close"})
 _MOST_PROBE_BYTES = 64 * 2**20
+_HUNG_S = 60.0  # longer than any step of an engine that is well
+_PROOF, _PROOF_IDS = "proof", (0, 1)  # of a drafter's own, not of any coordinator's
 
 _Act = tuple[Callable[[], None], asyncio.Future[None]]
 
@@ -56,7 +62,8 @@ class DrafterActor:
         if log is not None and spec.log is not None:
             folder = Path(spec.log.folder).expanduser() / f"{spec.log.group}-{index}"
             log.begin(RoundFiles(folder, spec.log.most_bytes, log_header(spec, built)))
-        self._engine = built.engine
+        self._engine, self._drafts, self._beat = built.engine, ContainedDrafts(built.engine), EngineBeat()
+        self._proofs = 0
         self._card = model_card(built.facts, built.engine.max_context_tokens)
         self._sessions: dict[GenerationId, DrafterSession] = {}
         self._acts: list[_Act] = []
@@ -70,10 +77,35 @@ class DrafterActor:
 
         Raises:
             Exception: whatever broke the engine, if something did; the actor is of no further use.
+            DrafterBrokenError: the engine stands still.
         """
+        self._check()
+        return self._card
+
+    def _check(self) -> None:
         if self._fault is not None:
             raise self._fault
-        return self._card
+        if (busy_s := self._beat.busy_s) > _HUNG_S:
+            raise DrafterBrokenError(f"needs an engine that gets on, found it in one step for {busy_s:.0f} s")
+
+    async def prove(self) -> None:
+        """Draft a token, as for a generation: only an engine that works can.
+
+        Raises:
+            Exception: what keeps it from that.
+        """
+        self._proofs += 1
+        name, params = f"{_PROOF}-{self._proofs}", SamplingParams(temperature=0.0)
+        prefix_hash = extend_prefix_hash(EMPTY_PREFIX_HASH, _PROOF_IDS)
+        request = DraftRequest(name, 0, len(_PROOF_IDS), (), prefix_hash, DraftPlan("token_ids", 1))
+        terms = DraftTerms(WireFormat(self._card.vocab_size))
+        try:
+            await self._apply(partial(self._engine.open, OpenGeneration(name, _PROOF_IDS, params), terms))
+            drafted = await self._drafted(request)
+        finally:
+            await self._apply(partial(self._engine.close, name))
+        if not isinstance(drafted, Draft) or len(drafted.token_ids) != 1:
+            raise DrafterBrokenError(f"needs to draft a token to prove itself, found {drafted!r:.100}")
 
     async def emulate_link(self, source: LinkProfile | None) -> None:
         """Put another emulated link in the place of the configured one; None takes it away."""
@@ -130,7 +162,12 @@ class DrafterActor:
             return plain_failure(error)
 
     async def held(self) -> tuple[GenerationId, ...]:
-        """The generations it holds."""
+        """The generations it holds.
+
+        Raises:
+            Exception: as ``card``.
+        """
+        self._check()
         return tuple(self._sessions)
 
     async def usage(self) -> KvUsage:
@@ -192,18 +229,24 @@ class DrafterActor:
                 if not acts and not self._engine.busy:
                     self._working = False
                     return
-            errors = [_attempt(act) for act, _ in acts]
             try:
-                answers = self._engine.step() if self._engine.busy else []
+                with self._beat.working():
+                    errors = [_attempt(act) for act, _ in acts]
+                    made = self._drafts.step() if self._engine.busy else DraftStep()
             except Exception as error:  # noqa: BLE001 (a broken engine is reported to everybody who waits for it)
                 loop.call_soon_threadsafe(self._broke, [done for _, done in acts], error)
                 return
-            if acts or answers:
+            if acts or made.answers or made.failed:
                 dones = [(done, error) for (_, done), error in zip(acts, errors, strict=True)]
-                loop.call_soon_threadsafe(self._tell, dones, answers)
+                loop.call_soon_threadsafe(self._tell, dones, made)
 
-    def _tell(self, dones: list[tuple[asyncio.Future[None], Exception | None]], answers: list[DraftAnswer]) -> None:
+    def _tell(self, dones: list[tuple[asyncio.Future[None], Exception | None]], made: DraftStep) -> None:
         """What came of acts, and of a step behind them."""
+        for name, reason in made.failed.items():
+            self._sessions.pop(name, None)
+            for (generation, _), answer in self._waiting.items():
+                if generation == name and not answer.done():
+                    answer.set_exception(DraftingFailedError(f"drafting for {name} fails: {reason}"))
         for done, error in dones:
             if done.done():
                 continue
@@ -211,7 +254,7 @@ class DrafterActor:
                 done.set_result(None)
             else:
                 done.set_exception(error)
-        for answer in answers:
+        for answer in made.answers:
             waiting = self._waiting.get((answer.generation, answer.round))
             if waiting is not None and not waiting.done():
                 waiting.set_result(answer)

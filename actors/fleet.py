@@ -8,6 +8,7 @@ after a while.
 
 import asyncio
 import logging
+import random
 from collections.abc import Collection, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +22,7 @@ from actors.head_actors import head_actor
 from actors.lease_table import LeaseTable
 from actors.messages import CoordinatorReport, DrafterId, FleetSettings, FleetStatus, Heartbeat
 from actors.ray_errors import last_line
+from actors.standing import Standing
 from actors.waiting import within
 from outrider.config.schema import DrafterGroupConfig
 from outrider.contracts.errors import DrafterBrokenError, OutriderError
@@ -37,8 +39,10 @@ class FleetPace:
     """How long the fleet waits for what."""
 
     probe_deadline_s: float = 5.0
+    proof_deadline_s: float = 30.0  # of a draft of one token
     restart_poll_s: float = 1.0
     retry_s: float = 15.0  # until a refused drafter is started anew
+    most_pause_s: float = 60.0  # of one that was taken out again and again
     owner_ttl_s: float = 10.0  # a coordinator beats every second
     sweep_s: float = 5.0
 
@@ -62,6 +66,7 @@ class Fleet:
         self._model_hashes: dict[str, str] = {}  # by group, of the drafters that are ready
         self._reports: dict[str, tuple[float, CoordinatorReport]] = {}
         self._held: dict[str, int] = {}  # generations in each drafter's memory, by its name
+        self._standings: dict[DrafterId, Standing] = {}
         self._watchers: dict[DrafterId, asyncio.Task[None]] = {}
         self._sweeper: asyncio.Task[None] | None = None
 
@@ -114,11 +119,15 @@ class Fleet:
             self._table.mark_suspect(drafter)
             self._watch(drafter, self._recover(drafter))
 
-    async def report_broken(self, drafter: DrafterId, fault: str) -> None:
-        """Told that a drafter answered nonsense: it is stopped, and started anew after a while."""
+    async def report_broken(self, drafter: DrafterId, fault: str, generation: GenerationId) -> None:
+        """Told that a drafter answers a generation nonsense, or fails at it: it has to prove itself.
+
+        If several say so it is stopped, and started anew after a while.
+        """
         if self._idle(drafter):
             self._table.mark_suspect(drafter)
-            self._watch(drafter, self._replace(drafter, fault))
+            self._standings[drafter] = standing = self._standings.get(drafter, Standing()).doubted(generation)
+            self._watch(drafter, self._replace(drafter, fault) if standing.broken else self._recover(drafter))
 
     def _apply_groups(self) -> None:
         """Start what the settings name, stop what they do not name any more or name differently."""
@@ -177,6 +186,8 @@ class Fleet:
                 of_group = any(other.group == drafter.group for other in self._table.loads())
                 expected_hash = self._model_hashes.get(drafter.group) if of_group else None
                 fault = handshake_fault(card, self._settings.token_map_hash, expected_hash, self._head(drafter))
+                if fault is None and not await self._proves_itself(drafter, handle):
+                    continue
                 if fault is None:
                     self._model_hashes[drafter.group] = card.model_hash
                     self._handles[drafter] = handle
@@ -184,6 +195,28 @@ class Fleet:
                     event(log, "drafter_ready", drafter=drafter.actor_name, model=card.model_hash[:12])
                     return
                 await self._refuse(drafter, fault)
+
+    async def _proves_itself(self, drafter: DrafterId, handle: Any) -> bool:
+        """Have it draft a token, through its engine. One that hangs is killed, and one that fails refused."""
+        try:
+            await within(self._pace.proof_deadline_s, handle.prove.remote())
+        except RayActorError:
+            await asyncio.sleep(self._pause_s(drafter, self._pace.restart_poll_s))
+        except TimeoutError:
+            self._end_leases(drafter, "hung")
+            self._actors.restart(handle)
+            await asyncio.sleep(self._pause_s(drafter, self._pace.restart_poll_s))
+        except (RayError, OutriderError) as error:
+            reason = last_line(error) if isinstance(error, RayError) else str(error)
+            await self._refuse(drafter, f"cannot draft: {reason}")
+        else:
+            return True
+        return False
+
+    def _pause_s(self, drafter: DrafterId, first_s: float) -> float:
+        """It is taken out once more: how long until it is tried again."""
+        self._standings[drafter] = standing = self._standings.get(drafter, Standing()).struck(_now_s())
+        return standing.pause_s(first_s, self._pace.most_pause_s, random.random())  # noqa: S311 (nothing to guess)
 
     def _head(self, drafter: DrafterId) -> HeadInfo | None:
         models = {group.name: group.model for group in self._settings.groups}
@@ -199,7 +232,7 @@ class Fleet:
         except (TimeoutError, RayError, DrafterBrokenError):
             self._end_leases(drafter, "hung")
             self._actors.restart(handle)
-            await asyncio.sleep(self._pace.restart_poll_s)
+            await asyncio.sleep(self._pause_s(drafter, self._pace.restart_poll_s))
         await self._bring_up(drafter)
 
     async def _replace(self, drafter: DrafterId, fault: str) -> None:
@@ -211,7 +244,7 @@ class Fleet:
         orphans = self._table.mark_refused(drafter, reason)
         event(log, "drafter_refused", logging.ERROR, drafter=drafter.actor_name, reason=reason, leases=len(orphans))
         self._actors.stop(drafter)
-        await asyncio.sleep(self._pace.retry_s)
+        await asyncio.sleep(self._pause_s(drafter, self._pace.retry_s))
 
     def _end_leases(self, drafter: DrafterId, cause: str) -> None:
         orphans = self._table.mark_lost(drafter)

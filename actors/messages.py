@@ -144,7 +144,7 @@ def _reply_from(
     return StepReply(tuple(outcomes), refused_openings, engine_s, idle_s, usage, done, *rest)
 
 
-PROTOCOL_VERSION = 3  # of the messages between coordinators and drafters; raised when one of them changes
+PROTOCOL_VERSION = 4  # of the messages between coordinators and drafters; raised when one of them changes
 
 
 @dataclass(frozen=True, slots=True)

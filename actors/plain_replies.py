@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pydantic import TypeAdapter, ValidationError
 
 from actors.messages import Answer, ModelCard
-from outrider.contracts.errors import ContextTooLongError, DrafterBrokenError
+from outrider.contracts.errors import ContextTooLongError, DrafterBrokenError, DraftingFailedError
 
-_NOTHING, _ANSWER, _CARD, _NAMES, _TOO_LONG, _FAILED = range(6)
+_NOTHING, _ANSWER, _CARD, _NAMES, _TOO_LONG, _FAILED, _NOT_THIS = range(7)
 _SECONDS = struct.Struct("<d")
 _MOST_REASON_CHARS = 200
 _CARDS: TypeAdapter[ModelCard] = TypeAdapter(ModelCard)
@@ -35,7 +35,8 @@ def plain(reply: Reply) -> bytes:
 
 def plain_failure(error: Exception) -> bytes:
     """Why it does not."""
-    kind = _TOO_LONG if isinstance(error, ContextTooLongError) else _FAILED
+    kinds = {ContextTooLongError: _TOO_LONG, DraftingFailedError: _NOT_THIS}
+    kind = next((kind for type_, kind in kinds.items() if isinstance(error, type_)), _FAILED)
     return bytes([kind]) + f"{error!r:.{_MOST_REASON_CHARS}}".encode()
 
 
@@ -44,13 +45,16 @@ def read_reply(data: object) -> Reply:
 
     Raises:
         ContextTooLongError: a generation does not fit the drafter.
+        DraftingFailedError: it fails at this generation.
         DrafterBrokenError: it failed, or these are no bytes of a reply.
     """
     if not isinstance(data, bytes) or not data:
         raise DrafterBrokenError(f"needs a reply in plain bytes, found a {type(data).__name__}; it was not read")
     kind, content = data[0], data[1:]
-    if kind in (_TOO_LONG, _FAILED):
+    if kind in (_TOO_LONG, _FAILED, _NOT_THIS):
         reason = content[: 4 * _MOST_REASON_CHARS].decode(errors="replace")[:_MOST_REASON_CHARS]
+        if kind == _NOT_THIS:
+            raise DraftingFailedError(reason)
         raise ContextTooLongError(reason) if kind == _TOO_LONG else DrafterBrokenError(f"failed: {reason}")
     try:
         return _READERS[kind](content)

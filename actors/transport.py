@@ -11,7 +11,13 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from actors.messages import Answer
 from actors.waiting import within
 from outrider.contracts.drafting import DraftTerms
-from outrider.contracts.errors import ContextTooLongError, DrafterBrokenError, DrafterLostError, DrafterSilentError
+from outrider.contracts.errors import (
+    ContextTooLongError,
+    DrafterBrokenError,
+    DrafterLostError,
+    DrafterSilentError,
+    DraftingFailedError,
+)
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import OpenGeneration
 
@@ -35,6 +41,7 @@ class DrafterTransport(Protocol):
             DrafterSilentError: no answer within ``deadline_s`` seconds, or it was lost on its way.
             DrafterLostError: the drafter is gone.
             DrafterBrokenError: an answer of another form, or none for a fault of its own.
+            DraftingFailedError: none for this generation, at which it fails.
         """
         ...
 
@@ -98,7 +105,7 @@ class RayDrafterTransport:
         except RayActorError as error:
             raise DrafterLostError(f"drafter {self._name} is gone: {type(error).__name__}") from error
         except RayTaskError as error:
-            if isinstance(error.cause, ContextTooLongError):
+            if isinstance(error.cause, ContextTooLongError | DraftingFailedError):
                 raise error.cause from None
             raise DrafterBrokenError(f"drafter {self._name} failed: {error.cause!r:.200}") from error
         except RayError as error:

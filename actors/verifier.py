@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Iterable
 from concurrent.futures import Executor
 from dataclasses import replace
 
+from actors.engine_beat import EngineBeat
 from actors.inbox import Inbox
 from actors.messages import ModelCard, Refusal, StepReply, VerifyCall
 from actors.start import started
@@ -50,6 +51,7 @@ class VerifierActor:
     def _begin(self, thread: Executor, engine: VerifierEngine, experience: Experience | None = None) -> None:
         """Step this engine on this thread, which is its own."""
         self._thread, self._steps = thread, SteppedEngine(engine, experience)
+        self._beat = EngineBeat()
         self._inbox = Inbox()
         self._inbox_lock = threading.Lock()
         self._stepping = False
@@ -60,6 +62,10 @@ class VerifierActor:
     async def card(self) -> ModelCard:
         """Who this verifier is; also the liveness probe, answered while a step runs."""
         return self._card
+
+    async def busy_s(self) -> float:
+        """For so long its engine's thread has been in one step; 0 between two. A thread that hangs does not end its."""
+        return self._beat.busy_s
 
     async def give(self, call: VerifyCall) -> None:
         """Take in a call; what comes of it is told by ``steps``."""
@@ -94,7 +100,8 @@ class VerifierActor:
                     if not calls and self._steps.idle:
                         self._stepping = False
                         return
-                reply = self._steps.step(calls)
+                with self._beat.working():
+                    reply = self._steps.step(calls)
                 assert self._loop is not None
                 self._loop.call_soon_threadsafe(self._tell, reply)
         except VerifierLostError as error:

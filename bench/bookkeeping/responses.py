@@ -31,7 +31,7 @@ class _NoDrafters:
     def report_lost(self, drafter: object) -> None:
         """Nobody."""
 
-    def report_broken(self, drafter: object, fault: str) -> None:
+    def report_broken(self, drafter: object, fault: str, generation: GenerationId) -> None:
         """Nobody."""
 
 

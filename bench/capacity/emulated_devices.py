@@ -170,7 +170,7 @@ class EmulatedFleet:
         """Keep it for the record: no device here may be lost."""
         self.faults.append(f"{drafter.actor_name} was lost")
 
-    def report_broken(self, drafter: DrafterId, fault: str) -> None:
+    def report_broken(self, drafter: DrafterId, fault: str, generation: GenerationId) -> None:  # noqa: ARG002 (no device is replaced)
         """Keep the fault for the record."""
         self.faults.append(f"{drafter.actor_name}: {fault}")
 

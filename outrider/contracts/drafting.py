@@ -1,5 +1,6 @@
 """What a drafter engine promises: the contract between a drafter and whatever holds its model and KV."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
@@ -144,11 +145,19 @@ class DrafterEngine(Protocol):
         """
         ...
 
-    def step(self) -> list[DraftAnswer]:
-        """One batched forward pass for all started blocks; answers those that became complete.
+    def step(self, among: Collection[GenerationId] | None = None) -> list[DraftAnswer]:
+        """One batched forward pass for all started blocks, or these alone; answers those that became complete.
 
         A shorter block does not wait for a longer one. ``NeedsRow`` is answered where no candidate was taken.
+
+        Raises:
+            Exception: it went wrong. Each of its blocks is as if it had just been started, or is complete and answered
+                by the next step.
         """
+        ...
+
+    def started(self) -> tuple[GenerationId, ...]:
+        """Whose blocks a pass is needed for."""
         ...
 
     @property

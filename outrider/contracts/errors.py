@@ -96,6 +96,10 @@ class DrafterBrokenError(OutriderError):
     """The drafter answers nonsense (the wrong round, tokens that do not exist), or fails at what it is asked."""
 
 
+class DraftingFailedError(OutriderError):
+    """A drafter fails at this generation, alone and again; for others it drafts."""
+
+
 class VerifierLostError(OutriderError):
     """The verifier died or did not answer in time. It restarts empty: generations must be opened again."""
 

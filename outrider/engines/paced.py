@@ -5,7 +5,7 @@ computed it.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from outrider.contracts.cost import VerifyCost
@@ -72,10 +72,14 @@ class PacedDrafter:
         """As its engine."""
         self._engine.submit(request)
 
-    def step(self) -> list[DraftAnswer]:
+    def started(self) -> tuple[GenerationId, ...]:
+        """Its engine's."""
+        return self._engine.started()
+
+    def step(self, among: Collection[GenerationId] | None = None) -> list[DraftAnswer]:
         """As its engine, in time."""
         began_at_s = self._waiting.begun()
-        answers = self._engine.step()
+        answers = self._engine.step(among)
         self._waiting.until_over(began_at_s, 0)
         return answers
 

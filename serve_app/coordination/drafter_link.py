@@ -21,6 +21,7 @@ from outrider.contracts.errors import (
     DrafterBrokenError,
     DrafterLostError,
     DrafterSilentError,
+    DraftingFailedError,
     MessageError,
     OutriderError,
 )
@@ -43,6 +44,9 @@ _MOST_FORGOTTEN = 5
 _CATCH_UP_TOKENS = 32  # more than these in one order were committed without the drafter
 _PING = bytes(1)
 _PREFILL_ROUND = -1  # round number of the window-0 exchange that computes a drafter's prefix
+
+# What a draft that was to be used may have been lost by, once it was drawn.
+_MAY_HAVE_DRAWN = DrafterBrokenError | DrafterSilentError | DraftingFailedError
 
 log = logging.getLogger(__name__)
 
@@ -74,8 +78,8 @@ class FleetPort(Protocol):
         """Tell the fleet that a drafter does not answer; nobody waits for that."""
         ...
 
-    def report_broken(self, drafter: DrafterId, fault: str) -> None:
-        """Tell the fleet that a drafter answers nonsense; nobody waits for that."""
+    def report_broken(self, drafter: DrafterId, fault: str, generation: GenerationId) -> None:
+        """Tell the fleet that a drafter answers this generation nonsense, or fails at it; nobody waits for that."""
         ...
 
 
@@ -88,6 +92,7 @@ class LinkSettings:
     prefill_deadline_s: float
     retry_s: float  # pause before asking for a drafter again when there was none
     wire: WireFormat
+    most_losses: int = 5  # of a generation: it may be what breaks them, so the target goes on alone then
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +124,7 @@ class DrafterLink:
         self._probing: asyncio.Task[None] | None = None
         self._is_ready = asyncio.Event()
         self.losses = 0  # drafters that failed this generation
+        self._ended: str | None = None  # why no other drafter is to be asked, but for a correction that is owed
 
     @property
     def ready(self) -> bool:
@@ -140,9 +146,14 @@ class DrafterLink:
         return Drafter(book.model(drafter), book.acceptance(drafter), view, book.is_trusted(drafter))
 
     def start(self) -> None:
-        """Begin to get a drafter ready, in the background."""
+        """Begin to get a drafter ready, in the background, unless drafting has ended."""
         self._is_ready.clear()
-        self._acquiring = asyncio.get_running_loop().create_task(self._acquire())
+        if self._may_lease:
+            self._acquiring = asyncio.get_running_loop().create_task(self._acquire_or_end())
+
+    @property
+    def _may_lease(self) -> bool:
+        return self._ended is None or self._generation.correction_by is not None
 
     def close(self) -> None:
         """Give the drafter back; it forgets the generation."""
@@ -178,7 +189,7 @@ class DrafterLink:
         except OutriderError as error:
             self._give_up(port, error)
             self.start()
-            return Answered(number, None, censored=isinstance(error, DrafterBrokenError | DrafterSilentError))
+            return Answered(number, None, censored=isinstance(error, _MAY_HAVE_DRAWN))
         if exchange is None:
             self._forget(port)
             self.start()
@@ -330,13 +341,32 @@ class DrafterLink:
                 sent_at_s + elapsed_s, probe.down_bits, probe.up_bits, elapsed_s, min(answer.drafter_s, elapsed_s)
             )
             record.link.observe(sample)
-        except OutriderError as error:
+        except Exception as error:  # noqa: BLE001 (nobody waits for it)
             # A drafter that is lost will be noticed by the rounds.
             event(log, "probe_failed", logging.WARNING, **self._named(port), reason=str(error))
 
+    async def _acquire_or_end(self) -> None:
+        """As ``_acquire``, of which nobody hears otherwise."""
+        try:
+            await self._acquire()
+        except Exception as error:
+            log.exception("acquiring_failed")
+            if self._port is not None:
+                self._port.transport.close(self._generation.name)
+                self._port = None
+            self._end(f"no drafter can be got ready: {error!r:.200}")
+
+    def _end(self, reason: str) -> None:
+        """Nothing more is drafted for this generation."""
+        if self._ended is None:
+            self._ended = reason
+            request = self._generation.request
+            named = {"request_id": request.request_id, "generation": request.generation}
+            event(log, "drafting_ended", logging.WARNING, **named, reason=reason)
+
     async def _acquire(self) -> None:
-        """Lease, open and prefill a drafter, and try others, until one is ready."""
-        while True:
+        """Lease, open and prefill a drafter, and try others, until one is ready or drafting has ended."""
+        while self._may_lease:
             groups = self._groups()
             port = await self._fleet.lease(self._generation.name, self._excluded | self._too_small, groups)
             if port is None:
@@ -393,10 +423,14 @@ class DrafterLink:
             return
         self._excluded |= {port.drafter}
         self.losses += 1
-        if isinstance(error, DrafterBrokenError):
-            self._fleet.report_broken(port.drafter, str(error))
+        if isinstance(error, DrafterBrokenError | DraftingFailedError):
+            self._fleet.report_broken(port.drafter, str(error), self._generation.name)
         else:
             self._fleet.report_lost(port.drafter)
+        if isinstance(error, DraftingFailedError):
+            self._end(str(error))
+        elif self.losses >= self._settings.most_losses:
+            self._end(f"it has lost {self.losses} drafters, the last by: {error}")
 
     def _named(self, port: DrafterPort) -> dict[str, str]:
         request = self._generation.request

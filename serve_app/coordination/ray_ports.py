@@ -38,6 +38,7 @@ from serve_app.coordination.settings import VerifierSettings
 _PROBE_DEADLINE_S = 2.0
 _PROBE_PAUSE_S = 0.2
 _FLEET_DEADLINE_S = 5.0
+_NOT_READY_SHARE = 3.0  # of a step's deadline: a verifier that takes longer is ended at the whole of it
 
 log = logging.getLogger(__name__)
 
@@ -128,23 +129,27 @@ class VerifierPort:
     async def check_not_gone(self) -> None:
         """Tell a verifier that Ray will not restart from one that is busy, loading or restarting.
 
+        One whose engine stands still is ended, whether it owes an answer or not.
+
         Raises:
             VerifierLostError: it is gone for good.
         """
         try:
-            await within(_PROBE_DEADLINE_S, self._handle.card.remote())
+            busy_s: float = await within(_PROBE_DEADLINE_S, self._handle.busy_s.remote())
+            if busy_s > self._deadline_s:
+                self.hangs()
         except ActorDiedError as error:
             raise VerifierLostError(f"the verifier is gone for good: {error}") from error
         except (TimeoutError, RayError):
             return
 
     async def alive(self) -> bool:
-        """Whether the verifier answers now."""
+        """Whether the verifier answers now, and its engine gets on."""
         try:
-            await within(_PROBE_DEADLINE_S, self._handle.card.remote())
+            busy_s: float = await within(_PROBE_DEADLINE_S, self._handle.busy_s.remote())
         except (TimeoutError, RayError):
             return False
-        return True
+        return busy_s < self._deadline_s / _NOT_READY_SHARE
 
 
 class RayFleet:
@@ -204,9 +209,9 @@ class RayFleet:
         """Have the fleet probe it; nobody waits for that."""
         self._handle.report_lost.remote(drafter)
 
-    def report_broken(self, drafter: DrafterId, fault: str) -> None:
-        """Have the fleet replace it; nobody waits for that."""
-        self._handle.report_broken.remote(drafter, fault)
+    def report_broken(self, drafter: DrafterId, fault: str, generation: GenerationId) -> None:
+        """Have the fleet probe it, or replace it; nobody waits for that."""
+        self._handle.report_broken.remote(drafter, fault, generation)
 
     def _fleet(self) -> "ActorHandle[Any]":
         return fleet_handle(self._namespace)

@@ -13,10 +13,12 @@ from outrider.config.reading import load_config
 from outrider.config.schema import Config, RoundLogConfig, StoppingConfig, TargetDType
 from outrider.models.head_file import save_head
 from outrider.models.loading import LoadedModel, load_drafter, load_target, load_target_facts
+from tests.cluster.poison import HOOK
 from tests.cluster.served import Service, started
 from tests.unit.verification.random_head import head_of
 
 DRAFTERS = 3
+os.environ.setdefault("RAY_RUNTIME_ENV_HOOK", HOOK)
 _STATUS = pytest.StashKey[int]()
 
 

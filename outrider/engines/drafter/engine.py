@@ -9,7 +9,7 @@ consecutive slots and serves the next block; leaves are never computed. Of a tre
 are those that were given children, sent or not.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -29,7 +29,7 @@ from outrider.drafting.stopping import Stopping, Stops
 from outrider.drafting.stops import Step
 from outrider.engines.drafter.batch import HeadRows, draw_batch
 from outrider.engines.drafter.job import DraftedGeneration, DraftingJob
-from outrider.engines.drafter.tree import shape_that_fits
+from outrider.engines.drafter.tree import DraftTree, shape_that_fits
 from outrider.engines.forward_model import PassResult, Segment
 from outrider.engines.kinds import OnVerdict
 from outrider.engines.kv.store import KvStore, SequenceKv
@@ -139,13 +139,29 @@ class TorchDrafter:
         """Whether ``step`` has work."""
         return bool(self._ready_answers) or any(g.job is not None for g in self._generations.values())
 
-    def step(self) -> list[DraftAnswer]:
+    def started(self) -> tuple[GenerationId, ...]:
+        """Who has a block; see ``DrafterEngine.started``."""
+        return tuple(name for name, generation in self._generations.items() if generation.job is not None)
+
+    def step(self, among: Collection[GenerationId] | None = None) -> list[DraftAnswer]:
         """One batched forward pass; see ``DrafterEngine.step``."""
+        held = self._generations
+        present = held.values() if among is None else [held[name] for name in among if name in held]
+        # The oldest first: it may take memory from younger ones, so somebody always gets on.
+        started = sorted((g for g in present if g.job), key=lambda g: g.kv.order)
+        try:
+            self._step(started)
+        except BaseException:
+            for generation in started:
+                self._start_again(generation)
+            raise
+        answers, self._ready_answers = self._ready_answers, []
+        return answers
+
+    def _step(self, started: Sequence[DraftedGeneration]) -> None:
         works: list[_Work] = []
         admitted: set[SequenceKv] = set()
         chunk_left = self._limits.prefill_chunk_tokens
-        # The oldest first: it may take memory from younger ones, so somebody always gets on.
-        started = sorted((g for g in self._generations.values() if g.job), key=lambda g: g.kv.order)
         for generation in started:
             job = generation.job
             assert job is not None
@@ -158,8 +174,18 @@ class TorchDrafter:
             self._advance(works)
         for generation in started:
             self._finish_if_complete(generation)
-        answers, self._ready_answers = self._ready_answers, []
-        return answers
+
+    def _start_again(self, generation: DraftedGeneration) -> None:
+        """A pass with its block in it went wrong: draft that from its beginning. What was drawn is drawn again."""
+        job = generation.job
+        if job is None:  # it is complete
+            return
+        again = DraftingJob(job.request, job.position, correcting=job.correcting, correction=job.correction)
+        generation.tree, generation.job = DraftTree(), again
+        if again.correcting:
+            self._take_up(generation)
+        else:
+            self._plan(generation, again)
 
     def close(self, generation: GenerationId) -> None:
         """Forget a generation and its block."""

@@ -13,7 +13,7 @@ from outrider.contracts.cost import VerifyCost
 from outrider.contracts.errors import VerifierLostError
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import Block, Failed, Outcome, Resolution, VerifierEngine
-from outrider.engines.verifier.attempts import Attempts, FaultKind, PassBound, Witnesses, fault_kind
+from outrider.engines.attempts import Attempts, FaultKind, PassBound, Witnesses, fault_kind
 from outrider.events import event
 
 log = logging.getLogger(__name__)

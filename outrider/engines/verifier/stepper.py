@@ -25,7 +25,7 @@ from outrider.contracts.verifying import (
     Verified,
     VerifierEngine,
 )
-from outrider.engines.verifier.attempts import FaultKind
+from outrider.engines.attempts import FaultKind
 from outrider.engines.verifier.contained import ContainedPasses
 from outrider.engines.verifier.own_drafts import OwnDrafts
 from outrider.events import event

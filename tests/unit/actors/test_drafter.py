@@ -2,24 +2,30 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from transformers import PreTrainedModel
 
+import actors.drafter as drafter_module
 from actors.drafter import DrafterActor
 from actors.messages import Answer
-from actors.plain_replies import read_reply
+from actors.plain_replies import plain_failure, read_reply
 from actors.waiting import within
 from outrider.assembly.drafters import drafter_spec
 from outrider.config.reading import parse_config
 from outrider.contracts.drafting import Draft, DraftAnswer, DraftPlan, DraftRequest, DraftTerms
-from outrider.contracts.errors import ContextTooLongError, DrafterBrokenError, UnsupportedBlockError
+from outrider.contracts.errors import (
+    ContextTooLongError,
+    DrafterBrokenError,
+    DraftingFailedError,
+    UnsupportedBlockError,
+)
 from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
-from outrider.contracts.requests import ProtocolName, SamplingParams
+from outrider.contracts.requests import GenerationId, ProtocolName, SamplingParams
 from outrider.contracts.verifying import OpenGeneration
 from outrider.engines.kinds import BuiltDrafter, DrafterSpec, OnVerdict
 from outrider.engines.registry import DRAFTERS
@@ -104,13 +110,105 @@ def test_what_an_engine_does_not_draft_is_refused(folder: Path, monkeypatch: pyt
 class Stuck(TableDrafter):
     """Begins a step, and does not end it before it may."""
 
-    begun, may_end = threading.Event(), threading.Event()
+    begun, may_end = threading.Event(), threading.Event()  # anew for each test
 
-    def step(self) -> list[DraftAnswer]:
+    def step(self, among: Collection[GenerationId] | None = None) -> list[DraftAnswer]:
         """On the engine's thread."""
         self.begun.set()
         assert self.may_end.wait(_WAIT_S)
-        return super().step()
+        return super().step(among)
+
+
+class Poisoned(TableDrafter):
+    """Fails at a generation, or at all of them."""
+
+    fails: Callable[[GenerationId], bool] = staticmethod(lambda name: name == "bad")
+
+    def step(self, among: Collection[GenerationId] | None = None) -> list[DraftAnswer]:
+        """Fail, or not."""
+        if any(self.fails(name) for name in (self.started() if among is None else among)):
+            raise RuntimeError("nan")
+        return super().step(among)
+
+
+def poisoned_drafter(spec: DrafterSpec, _on_verdict: OnVerdict | None) -> BuiltDrafter:
+    return replace(table_drafter(spec), engine=Poisoned(TableModel(VOCAB)))
+
+
+async def one_round(actor: DrafterActor, name: str) -> list[int]:
+    """Open a generation and have a block drafted."""
+    session, request = CoordinatorSession(TERMS.wire, name), request_of(name, [*PROMPT], 0, "token_ids")
+    await actor.open(OpenGeneration(name, PROMPT, PARAMS), TERMS)
+    draft = session.decode_answer((await actor.exchange(name, session.encode_order(request))).data, request)
+    assert isinstance(draft, Draft)
+    return list(draft.token_ids)
+
+
+def test_an_error_of_one_generation_ends_its_drafting_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DRAFTERS, "table", poisoned_drafter)
+
+    async def drafted() -> None:
+        actor, others = actor_of("table", folder), ["a", "b", "c"]
+        told = await asyncio.gather(
+            *(one_round(actor, name) for name in ("a", "bad", "b", "c")), return_exceptions=True
+        )
+        failed = told.pop(1)
+        assert told == [target_alone(TableModel(VOCAB), PROMPT, PARAMS, 3, VOCAB)] * 3
+        assert isinstance(failed, DraftingFailedError)
+        assert str(failed) == "drafting for bad fails: RuntimeError: nan"
+        assert sorted(await actor.held()) == others, "nothing of it is kept"
+        assert (await actor.usage()).generations == len(others)
+        assert await actor.card()
+        with pytest.raises(DraftingFailedError, match="nan"):
+            read_reply(plain_failure(failed))
+        await actor.prove()
+
+    asyncio.run(within(_WAIT_S, drafted()))
+
+
+def test_a_drafter_that_fails_at_one_after_the_other_is_broken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DRAFTERS, "table", poisoned_drafter)
+    monkeypatch.setattr(Poisoned, "fails", staticmethod(lambda _: True))
+
+    async def broken() -> None:
+        actor = actor_of("table", folder)
+        for name in ("a", "b"):
+            with pytest.raises(DraftingFailedError):
+                await one_round(actor, name)
+        await actor.card()
+        with pytest.raises(DrafterBrokenError, match="one generation after the other"):
+            await actor.prove()
+        with pytest.raises(DrafterBrokenError, match="one generation after the other"):
+            await actor.card()
+
+    asyncio.run(within(_WAIT_S, broken()))
+
+
+def test_one_whose_engine_stands_still_does_not_say_that_it_is_well(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(DRAFTERS, "table", stuck_drafter)
+    monkeypatch.setattr(Stuck, "begun", threading.Event())
+    monkeypatch.setattr(Stuck, "may_end", threading.Event())
+
+    async def asked() -> None:
+        actor = actor_of("table", folder)
+        await actor.card()
+        proving = asyncio.create_task(actor.prove())
+        try:
+            assert await asyncio.to_thread(Stuck.begun.wait, _WAIT_S)
+            assert await actor.card(), "a step may take a while"
+            monkeypatch.setattr(drafter_module, "_HUNG_S", 0.0)
+            for ask in (actor.card, actor.held):
+                with pytest.raises(DrafterBrokenError, match="in one step"):
+                    await ask()
+            assert not proving.done()
+        finally:
+            Stuck.may_end.set()
+        await proving
+        assert await actor.card()
+
+    asyncio.run(within(_WAIT_S, asked()))
 
 
 def stuck_drafter(spec: DrafterSpec, _on_verdict: OnVerdict | None) -> BuiltDrafter:

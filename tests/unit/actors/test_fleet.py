@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from actors.messages import (
     ModelCard,
 )
 from outrider.config.schema import DrafterGroupConfig
+from outrider.contracts.errors import DrafterBrokenError
 from outrider.contracts.requests import GenerationId
 from tests.unit.virtual_clock import on_loop
 
@@ -47,7 +49,11 @@ class MemoryDrafter:
         self.generations: set[GenerationId] = set()
         self.trouble: Exception | None = None
         self.hangs = False
+        self.fails: Exception | None = None  # at drafting
+        self.engine_hangs = False
+        self.proofs = 0
         self.card, self.held, self.close = Call(self._card), Call(self._held), Call(self._close)
+        self.prove = Call(self._prove)
 
     async def _card(self) -> object:
         await self._answering()
@@ -56,6 +62,14 @@ class MemoryDrafter:
     async def _held(self) -> tuple[GenerationId, ...]:
         await self._answering()
         return tuple(self.generations)
+
+    async def _prove(self) -> None:
+        await self._answering()
+        self.proofs += 1
+        if self.engine_hangs:
+            await asyncio.Event().wait()
+        if self.fails is not None:
+            raise self.fails
 
     async def _close(self, generation: GenerationId) -> None:
         self.generations.discard(generation)
@@ -115,6 +129,18 @@ async def ready(fleet: Fleet, drafters: int, heartbeat: Heartbeat) -> FleetStatu
 def bounded(test: Coroutine[Any, Any, None]) -> None:
     """Run it on a virtual loop of its own."""
     on_loop(lambda: test)()
+
+
+async def broken(fleet: Fleet, drafter: DrafterId) -> None:
+    """Two generations say that it is, one after the other."""
+    for generation in "gh":
+        while (drafter.actor_name, DrafterState.READY) not in await states(fleet):  # noqa: ASYNC110 (as below)
+            await asyncio.sleep(0.001)
+        await fleet.report_broken(drafter, "needs round 3, found 4", generation)
+
+
+async def states(fleet: Fleet) -> list[tuple[str, DrafterState]]:
+    return [(one.name, one.state) for one in (await fleet.status()).drafters]
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -213,10 +239,10 @@ def test_a_stranger_is_refused_and_a_new_model_for_the_whole_group_is_not() -> N
         fleet = Fleet(actors, PACE)
         await ready(fleet, 2, beat())
         actors.card = replace(CARD, model_hash="newer")
-        await fleet.report_broken(FIRST, "needs round 3, found 4")
+        await broken(fleet, FIRST)
         while "rest of its group" not in str((await fleet.beat(beat())).drafters[0].reason):  # noqa: ASYNC110 (as above)
             await asyncio.sleep(0.001)
-        await fleet.report_broken(SECOND, "needs round 3, found 4")
+        await broken(fleet, SECOND)
         await ready(fleet, 2, beat())
         assert {process.card_shown for process in actors.running.values()} == {actors.card}
 
@@ -235,5 +261,47 @@ def test_a_drafter_that_is_removed_in_the_middle_of_a_sweep_ends_no_sweeping() -
         while actors.running[FIRST].generations:
             await fleet.beat(beat("d", count=1, since_s=2.0))
             await asyncio.sleep(0.001)
+
+    bounded(run())
+
+
+def test_one_generations_word_does_not_break_a_drafter_that_proves_itself() -> None:
+    async def run() -> None:
+        actors = MemoryActors()
+        fleet = Fleet(actors, PACE)
+        await ready(fleet, 2, beat())
+        for _ in range(5):
+            await fleet.report_broken(FIRST, "sends nonsense", "g")
+            await ready(fleet, 2, beat())
+        assert (actors.stopped, actors.restarted, actors.running[FIRST].proofs) == ([], 0, 6)
+        await fleet.report_broken(FIRST, "sends nonsense", "h")
+        await until(lambda: actors.stopped == [FIRST])
+        await ready(fleet, 2, beat())
+
+    bounded(run())
+
+
+@pytest.mark.parametrize("trouble", ["hangs", "fails"])
+def test_one_whose_engine_does_not_draft_is_not_leased_whatever_it_answers(trouble: str) -> None:
+    """Its event loop answers: it is a suspect while it is asked to prove itself, and taken out longer each time."""
+
+    async def run() -> None:
+        actors, now_s = MemoryActors(), asyncio.get_running_loop().time
+        fleet = Fleet(actors, replace(PACE, proof_deadline_s=0.1))
+        await ready(fleet, 2, beat())
+        taken_out_at_s = []
+        for _ in range(4):
+            process = actors.running[FIRST]
+            process.engine_hangs = trouble == "hangs"
+            process.fails = DrafterBrokenError("nan") if trouble == "fails" else None
+            before = (actors.restarted, len(actors.stopped))
+            await fleet.report_lost(FIRST)
+            assert await fleet.lease("g", exclude=[SECOND]) is None
+            await until(lambda before=before: (actors.restarted, len(actors.stopped)) != before)
+            began_s = now_s()
+            await ready(fleet, 2, beat())
+            taken_out_at_s.append(now_s() - began_s)
+        assert all(later > 1.1 * earlier for earlier, later in pairwise(taken_out_at_s)), taken_out_at_s
+        assert await fleet.lease("g", exclude=[SECOND]) == (FIRST, actors.running[FIRST])
 
     bounded(run())

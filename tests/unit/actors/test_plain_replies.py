@@ -14,7 +14,7 @@ from ray.exceptions import ActorDiedError, TaskCancelledError
 from actors.messages import Answer, ModelCard
 from actors.plain_handle import PlainReader, PlainReference
 from actors.plain_replies import Reply, plain, plain_failure, read_reply
-from outrider.contracts.errors import ContextTooLongError, DrafterBrokenError
+from outrider.contracts.errors import ContextTooLongError, DrafterBrokenError, DraftingFailedError
 
 CARD = ModelCard("tiny", "model", "tokens", 64, (2, 3), 256)
 
@@ -35,7 +35,7 @@ def test_a_failure_is_told_by_its_kind() -> None:
 def test_any_bytes_are_a_reply_or_refused(data: bytes) -> None:
     try:
         reply = read_reply(data)
-    except (DrafterBrokenError, ContextTooLongError):
+    except (DrafterBrokenError, ContextTooLongError, DraftingFailedError):
         return
     assert reply is None or isinstance(reply, (Answer, ModelCard, tuple))
 

@@ -1,5 +1,6 @@
 """A drafter without a neural network, KV or batches: a table says what follows a token."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -75,10 +76,14 @@ class TableDrafter:
         """See ``DrafterEngine.busy``."""
         return bool(self._ready) or any(held.request for held in self._held.values())
 
-    def step(self) -> list[DraftAnswer]:
+    def started(self) -> tuple[GenerationId, ...]:
+        """See ``DrafterEngine.started``."""
+        return tuple(name for name, held in self._held.items() if held.request is not None)
+
+    def step(self, among: Collection[GenerationId] | None = None) -> list[DraftAnswer]:
         """See ``DrafterEngine.step``."""
-        for held in self._held.values():
-            if held.request is None:
+        for name, held in self._held.items():
+            if held.request is None or (among is not None and name not in among):
                 continue
             window = min(held.request.plan.window, max(0, self.max_context_tokens - len(held.tokens)))
             if len(held.drafted) < window:

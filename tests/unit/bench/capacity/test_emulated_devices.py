@@ -118,5 +118,5 @@ async def test_each_user_has_a_device_of_its_own() -> None:
     assert port == DrafterPort(DrafterId(GROUP, 1), devices[1])
     assert await fleet.lease(second, frozenset({DrafterId(GROUP, 1)}), None) is None
     fleet.report_lost(DrafterId(GROUP, 1))
-    fleet.report_broken(DrafterId(GROUP, 0), "sent a poem")
+    fleet.report_broken(DrafterId(GROUP, 0), "sent a poem", "g")
     assert fleet.faults == ["drafter-emulated-1 was lost", "drafter-emulated-0: sent a poem"]

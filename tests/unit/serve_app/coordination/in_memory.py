@@ -167,6 +167,7 @@ class MemoryFleet:
         self.leased: set[GenerationId] = set()
         self.excluded: list[frozenset[DrafterId]] = []  # of every call
         self.reported: list[DrafterId] = []  # as lost
+        self.witnesses: list[tuple[DrafterId, GenerationId]] = []
         self.faults: dict[DrafterId, str] = {}  # of those reported as broken
         for transport in transports:
             self.add(transport)
@@ -204,8 +205,9 @@ class MemoryFleet:
         self.reported.append(drafter)
         self.table.mark_suspect(drafter)
 
-    def report_broken(self, drafter: DrafterId, fault: str) -> None:
+    def report_broken(self, drafter: DrafterId, fault: str, generation: GenerationId) -> None:
         """No new leases on it."""
+        self.witnesses.append((drafter, generation))
         self.faults[drafter] = fault
         self.table.mark_suspect(drafter)
 

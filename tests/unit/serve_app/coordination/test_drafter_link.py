@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from outrider.contracts.drafting import Draft, DraftPlan
-from outrider.contracts.errors import DrafterBrokenError, DrafterLostError, OutriderError
+from outrider.contracts.errors import DrafterBrokenError, DrafterLostError, DraftingFailedError, OutriderError
 from outrider.contracts.requests import GenerationRequest, SamplingParams
 from outrider.contracts.verifying import Verified
 from outrider.rounds.events import AskDrafter, Exchange
@@ -341,3 +341,46 @@ async def test_a_drafter_that_catches_up_is_not_taken_for_slow() -> None:
         assert view is not None
         assert view.step_s == 1e-5
     link.close()
+
+
+@on_loop
+async def test_a_drafter_that_fails_at_this_generation_ends_its_drafting() -> None:
+    """With a word to the fleet, and none to other drafters."""
+    first, second = transport(), transport()
+    fleet = MemoryFleet(first, second)
+    generation, link = await ready(fleet)
+    first.lost["draft"] = DraftingFailedError("drafting for g fails: nan")
+    assert await drafted(generation, link) is None
+    assert fleet.witnesses == [(FIRST, "g")]
+    await asyncio.sleep(10.0)
+    assert (link.ready, link.drafter, link.losses, second.opened) == (False, None, 1, [])
+    link.close()
+    await until(lambda: fleet.empty)
+
+
+@on_loop
+async def test_a_generation_that_loses_one_drafter_after_the_other_goes_on_alone() -> None:
+    drafters = [transport() for _ in range(9)]
+    fleet = MemoryFleet(*drafters)
+    for each in drafters:
+        each.lost["prefill"] = DrafterLostError("gone")
+    _, link = link_to(fleet)
+    link.start()
+    await asyncio.sleep(60.0)
+    assert len(fleet.reported) == link.losses == SETTINGS.most_losses
+    assert sum(len(each.opened) for each in drafters) == SETTINGS.most_losses
+    link.close()
+    await until(lambda: fleet.empty)
+
+
+@on_loop
+async def test_an_error_nobody_thought_of_ends_drafting_and_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    only = transport()
+    fleet = MemoryFleet(only)
+    only.lost["prefill"] = ZeroDivisionError("no such thing")  # type: ignore[assignment]  # it is no error of ours
+    _, link = link_to(fleet)
+    link.start()
+    await until(lambda: any(record.message == "drafting_ended" for record in caplog.records))
+    assert link.drafter is None
+    link.close()
+    await until(lambda: fleet.empty)

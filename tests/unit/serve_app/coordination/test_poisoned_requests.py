@@ -114,7 +114,7 @@ async def test_a_fault_of_ours_is_no_client_that_left() -> None:
         raise ZeroDivisionError
 
     service = Service()
-    service.services = replace(service.services, observe=lambda _: fails)
+    service.services = replace(service.services, observe=fails)
     with pytest.raises(ZeroDivisionError):
         await service.response(request_for())
     assert service.generations["g"].state is GenerationState.FAILED

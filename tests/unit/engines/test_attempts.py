@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.contracts.errors import VerifierLostError
-from outrider.engines.verifier.attempts import (
+from outrider.engines.attempts import (
     MOST_WITNESSES,
     Attempts,
     FaultKind,

@@ -1,0 +1,78 @@
+"""Steps of a drafter engine, contained: what goes wrong with one generation's draft ends that one's drafting alone.
+
+Decided as a verifier's passes are (``outrider.engines.attempts``). An engine that fails at several generations in a
+row, or whose device is gone, is of no further use.
+"""
+
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from outrider.contracts.drafting import DraftAnswer, DrafterEngine
+from outrider.contracts.errors import DrafterBrokenError
+from outrider.contracts.requests import GenerationId
+from outrider.engines.attempts import Attempts, FaultKind, PassBound, Witnesses, fault_kind
+from outrider.events import event
+
+log = logging.getLogger(__name__)
+_MOST_REASON_CHARS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class DraftStep:
+    """What a step brought: answers, and why it cannot draft for these generations, which it has forgotten."""
+
+    answers: list[DraftAnswer] = field(default_factory=list)
+    failed: dict[GenerationId, str] = field(default_factory=dict)
+
+
+class ContainedDrafts:
+    """The steps of one engine. Not thread-safe."""
+
+    def __init__(self, engine: DrafterEngine) -> None:
+        """Nobody else steps it."""
+        self._engine = engine
+        self._bound, self._witnesses = PassBound(), Witnesses()
+
+    def step(self) -> DraftStep:
+        """As the engine's, in as many passes as it takes.
+
+        Raises:
+            DrafterBrokenError: it is no generation that is to blame.
+        """
+        names, made = self._engine.started(), DraftStep()
+        attempts, reasons = Attempts.of(len(names), self._bound), dict[GenerationId, str]()
+        if not names:
+            made.answers.extend(self._engine.step())
+        while (group := attempts.next) is not None:
+            among = [names[place] for place in group]
+            fault = self._pass(among, made)
+            if fault is None:
+                attempts = attempts.went()
+                continue
+            kind, reason = fault
+            event(log, "draft_step_failed", logging.ERROR, kind=kind, generations=among, reason=reason)
+            if kind in (FaultKind.DEVICE, FaultKind.LOST):
+                raise DrafterBrokenError(f"nothing more can be asked of the engine: {reason}")
+            attempts = attempts.failed(kind)
+            reasons |= dict.fromkeys(among, reason)
+        self._bound = attempts.bound
+        guilty = frozenset(names[place] for place in attempts.guilty)
+        if names:
+            self._witnesses = self._witnesses.after(guilty, attempts.served)
+        if self._witnesses.against_engine:
+            raise DrafterBrokenError(
+                f"fails at one generation after the other, the last by: {next(iter(reasons.values()))}"
+            )
+        for name in guilty:
+            self._engine.close(name)
+            made.failed[name] = reasons[name]
+        return made
+
+    def _pass(self, among: Collection[GenerationId], made: DraftStep) -> tuple[FaultKind, str] | None:
+        """Why it went wrong, if it did. Not the exception: that would keep the memory of what it went wrong with."""
+        try:
+            made.answers.extend(self._engine.step(among))
+        except Exception as error:  # noqa: BLE001 (whatever it was, somebody is to blame)
+            return fault_kind(error), f"{type(error).__name__}: {error}"[:_MOST_REASON_CHARS]
+        return None
