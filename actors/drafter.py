@@ -207,6 +207,8 @@ class DrafterActor:
         finally:
             if self._waiting.get(key) is answer:
                 del self._waiting[key]
+            if answer.done() and not answer.cancelled():
+                answer.exception()  # read, whether it was waited for or not
 
     async def _apply(self, act: Callable[[], None]) -> None:
         """Have the engine thread do something between two steps."""
@@ -244,9 +246,9 @@ class DrafterActor:
         """What came of acts, and of a step behind them."""
         for name, reason in made.failed.items():
             self._sessions.pop(name, None)
-            for (generation, _), answer in self._waiting.items():
-                if generation == name and not answer.done():
-                    answer.set_exception(DraftingFailedError(f"drafting for {name} fails: {reason}"))
+            for (generation, _), asked in self._waiting.items():
+                if generation == name and not asked.done():
+                    asked.set_exception(DraftingFailedError(f"drafting for {name} fails: {reason}"))
         for done, error in dones:
             if done.done():
                 continue

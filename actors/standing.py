@@ -37,4 +37,4 @@ class Standing:
     def pause_s(self, first_s: float, most_s: float, chance: float) -> float:
         """Until it is tried again: twice as long with each strike, more or less by ``chance``, which is in 0..1."""
         doublings = min(max(0, self.strikes - 1), 30)
-        return min(first_s * 2**doublings, most_s) * (1.0 + _SPREAD * (2.0 * chance - 1.0))
+        return min(first_s * 2.0**doublings, most_s) * (1.0 + _SPREAD * (2.0 * chance - 1.0))

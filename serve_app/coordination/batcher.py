@@ -123,6 +123,10 @@ class Batcher:
         """As corrected by every step so far."""
         return self._estimator.model
 
+    def suspects(self, generation: GenerationId) -> bool:
+        """Whether it may have cost the verifier its process: it is not to go on at another one before that is known."""
+        return generation in self._suspects.names
+
     @property
     def idle(self) -> bool:
         """Whether the verifier has nothing to do."""

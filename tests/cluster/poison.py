@@ -20,7 +20,8 @@ def install() -> None:
     import actors.drafter  # noqa: PLC0415 (in the cluster's processes alone)
     import actors.verifier  # noqa: PLC0415 (likewise)
 
-    stepped, build = actors.verifier.SteppedEngine.__init__, actors.drafter.build_drafter
+    verifiers, drafters = vars(actors.verifier), vars(actors.drafter)
+    stepped, build = verifiers["SteppedEngine"].__init__, drafters["build_drafter"]
 
     def begin(self: Any, engine: Any, experience: Any = None) -> None:
         stepped(self, PoisonedVerifier(engine), experience)
@@ -31,8 +32,8 @@ def install() -> None:
         drafter = build(*arguments)
         return replace(drafter, engine=PoisonedDrafter(drafter.engine))
 
-    actors.verifier.SteppedEngine.__init__ = begin  # type: ignore[method-assign]
-    actors.drafter.build_drafter = built
+    verifiers["SteppedEngine"].__init__ = begin
+    drafters["build_drafter"] = built
 
 
 class _Poisoned:

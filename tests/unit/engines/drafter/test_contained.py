@@ -56,7 +56,7 @@ def drafts(engine: TorchDrafter, failed: dict[str, str] | None = None) -> dict[s
 @pytest.mark.parametrize("step", [0, 2])
 def test_the_others_draft_what_they_would_without_it(stage: str, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the first step, in a later one, and where it does not happen again."""
-    alone = {}
+    alone: dict[str, tuple[int, ...]] = {}
     for name in PARAMS:
         engine = torch_drafter(tiny_llama())
         asked(engine, [name])
