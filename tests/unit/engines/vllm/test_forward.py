@@ -144,3 +144,33 @@ def test_options_vllm_does_not_have_or_refuses(make_settings: MakeSettings) -> N
         VllmForward(make_settings(vllm_options={"quantization": "no-such-method"}))
     with pytest.raises(EngineUnavailableError, match=r"does not start .*memory"):
         VllmForward(make_settings(kv_budget_bytes=1 << 50))
+
+
+@pytest.mark.parametrize("stage", ["model", "rows", "before"])
+def test_a_pass_that_goes_wrong_inside_vllm_leaves_it_as_it_was(
+    stage: str, forward: VllmForward, tiny: LlamaForCausalLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the model, behind it, and before it: the next pass, of others and of the same, is what it always is."""
+    runner = forward._runner._core.model_executor.driver_worker.worker.model_runner  # noqa: SLF001 (where it goes wrong)
+    owner, name = {
+        "model": (runner, "_model_forward"),
+        "rows": (runner.model, "compute_logits"),
+        "before": (runner, "_prepare_inputs"),
+    }[stage]
+    tokens, other = tokens_of(31, 40), tokens_of(32, 20)
+    forward.forward([Segment(tokens[:32], 0, [5], 0)])
+    times = 0
+
+    def wrong(*_arguments: object, **_more: object) -> None:
+        nonlocal times
+        times += 1
+        raise RuntimeError("nan")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, wrong)
+        for segment in (Segment(tokens[32:], 32, [5, 6], 8), Segment(other, 0, [7], 3)):
+            with pytest.raises(RuntimeError, match="nan"):
+                forward.forward([segment])
+    assert times == 2
+    result = forward.forward([Segment(other, 0, [7], 3), Segment(tokens[32:], 32, [5, 6], 8)])
+    assert_close(result.logits, torch.cat([rows_of(tiny, other, 3), rows_of(tiny, tokens, 8)]))
