@@ -2,8 +2,8 @@
 
 A verifier that says with which pass it is lost names its suspects; one that dies or hangs in silence has none the first
 time, as machines fail too. Whoever is lost with it again, without a commit between, is one. A suspect that is decided
-is none any more; one that is lost with the verifier alone, twice, is guilty. One of them: if nobody commits anything
-behind that and it goes on, it is the verifier that fails.
+is none any more; one that is lost with the verifier alone, twice, is guilty, if the verifier has named it or that goes
+on for long. One of them: if nobody commits anything behind that and it goes on, it is the verifier that fails.
 """
 
 from collections.abc import Collection, Mapping
@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from outrider.contracts.requests import GenerationId
 
 _LOSSES_IN_SILENCE = 2  # in a row, until whoever was there is suspected
-_LOSSES_ALONE = 2  # of a suspect, until it is guilty
+_LOSSES_ALONE = 2  # of a suspect, until it is guilty; where the verifier dies in silence, so many in a row besides:
+_LOSSES_IN_A_ROW = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,8 @@ class Suspects:
         for name in within:
             if name in named or (not named and losses[name] >= _LOSSES_IN_SILENCE):
                 alone.setdefault(name, 0)
-        if only is not None and alone.get(only, 0) >= _LOSSES_ALONE and not self.convicted:
+        enough = only in named or losses.get(only or "", 0) >= _LOSSES_IN_A_ROW
+        if only is not None and alone.get(only, 0) >= _LOSSES_ALONE and enough and not self.convicted:
             return replace(Suspects(losses, alone, convicted=True).over(only), convicted=True), only
         return Suspects(losses, alone, self.convicted), None
 
