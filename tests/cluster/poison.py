@@ -4,6 +4,7 @@ What is poisoned is told by a request's seed. Nothing of this is reachable where
 """
 
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 FAILS_VERIFIERS, KILLS_VERIFIERS, FAILS_DRAFTERS = 666_001, 666_002, 666_003
@@ -11,8 +12,10 @@ HOOK = "tests.cluster.poison.with_poison"  # of ``RAY_RUNTIME_ENV_HOOK``
 
 
 def with_poison(runtime_env: dict[str, Any] | None) -> dict[str, Any]:
-    """What processes are started with, and ``install``."""
-    return {**(runtime_env or {}), "worker_process_setup_hook": "tests.cluster.poison.install"}
+    """What processes are started with, and ``install``, for which they need to find the tests."""
+    given = runtime_env or {}
+    variables = {**given.get("env_vars", {}), "PYTHONPATH": str(Path(__file__).parents[2])}
+    return {**given, "env_vars": variables, "worker_process_setup_hook": "tests.cluster.poison.install"}
 
 
 def install() -> None:
