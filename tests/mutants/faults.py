@@ -33,9 +33,36 @@ KV_STORE = ("tests/unit/engines/kv/test_blocks.py",)
 RESIDENCY = ("tests/unit/scheduling/test_residency.py",)
 ADMISSION = ("tests/unit/admission",)
 UNTRUSTED = ("tests/unit/serve_app/coordination/test_untrusted_drafters.py",)
+CONTAINED = ("tests/unit/engines/verifier/test_contained.py", "-k", "torch")
+SUSPECTS = ("tests/unit/scheduling/test_suspects.py",)
+CONTAINED_DRAFTS = ("tests/unit/engines/drafter/test_contained.py",)
 QUOTAS = ("tests/unit/tenants/test_quotas.py",)
 
 FAULTS = (
+    Fault(
+        "what a pass that failed has committed stays",
+        "self.token_ids = self.token_ids[: block.position]",
+        "pass",
+        CONTAINED,
+    ),
+    Fault(
+        "one that failed alone once is guilty",
+        "if member in self.warned:",
+        "if True:",
+        ("tests/unit/engines/test_attempts.py",),
+    ),
+    Fault(
+        "whoever was there when the verifier died is suspected",
+        "losses[name] >= _LOSSES_IN_SILENCE",
+        "losses[name] >= 1",
+        SUSPECTS,
+    ),
+    Fault(
+        "a draft whose step failed goes on where it was",
+        "generation.tree, generation.job = DraftTree(), again",
+        "pass",
+        CONTAINED_DRAFTS,
+    ),
     Fault(
         "an untrusted device's word is taken for what it drafted from",
         "protocols=protocols if trusted else harmless_protocols(protocols, generation.request.params),",

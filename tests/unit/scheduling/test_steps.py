@@ -297,3 +297,28 @@ def test_a_prefix_in_the_step_is_no_reason_to_verify_more() -> None:
     steps.arrives("cold", Asking(block("cold", cost=VerifyCost(400, 0)), prefix_tokens=399))
     assert dict(steps.plan(NOW_S, DEAR).cuts) == dict(alone.cuts)
     assert dict(alone.cuts) == dict.fromkeys(names, 1)
+
+
+@ALL_POLICIES
+def test_whoever_is_to_be_alone_is_and_the_others_go_on_behind_it(policy: str) -> None:
+    steps = planner(policy, ROOMY, [block(name) for name in "abcd"])
+    steps.plan(NOW_S, COSTS)
+    steps.arrives("e", Asking(block("e")))
+    alone = {"b", "e"}
+    plan = steps.plan(NOW_S, COSTS, alone)
+    assert (plan.joining, sorted(plan.held_back), steps.reason) == ((), ["a", "c", "d"], StopReason.ALONE)
+    assert set(steps.under_way) == set("abcd"), "the others may be in the step that is being made"
+    steps.steps()
+    assert set(steps.under_way) == {"b"}
+    assert steps.plan(NOW_S, COSTS, alone) == StepPlan()
+    steps.leaves("b")
+    plan = steps.plan(NOW_S, COSTS, alone - {"b"})
+    assert (plan.joining, plan.held_back, set(steps.under_way)) == (("e",), (), {"e"})
+    steps.leaves("e")
+    assert sorted(steps.plan(NOW_S, COSTS, ()).joining) == ["a", "c", "d"]
+
+
+def test_one_that_waits_to_be_alone_comes_into_empty_steps() -> None:
+    steps = planner("fcfs", ROOMY, [block(name) for name in "abc"])
+    plan = steps.plan(NOW_S, COSTS, {"b"})
+    assert (plan.joining, set(steps.under_way), steps.waiting) == (("b",), {"b"}, 2)

@@ -8,10 +8,11 @@ import pytest
 
 from actors.messages import Refusal
 from outrider.contracts.cost import LinearCostModel, VerifyCost
-from outrider.contracts.errors import VerifierLostError
+from outrider.contracts.errors import RequestFailedError, VerifierLostError
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import (
     OpenGeneration,
+    Outcome,
     Refused,
     Resolution,
     Undecided,
@@ -25,6 +26,7 @@ from outrider.rounds.states import RoundEvent
 from outrider.scheduling.policy import (
     StopReason,
 )
+from serve_app.coordination.members import Member
 from serve_app.coordination.statistics import BatchRecord
 from tests.unit.serve_app.coordination.hand_driven import (
     DEADLINE_S,
@@ -384,3 +386,64 @@ async def test_the_estimator_learns_from_what_a_pass_computed_not_from_what_was_
     one_row = [VerifyCost(1, 30)]
     assert little.predict_s(one_row) == pytest.approx(0.5, rel=0.05)
     assert chunk.predict_s(one_row) < 0.7 * little.predict_s(one_row), "the same time, taken for that of sixteen rows"
+
+
+@on_loop
+async def test_who_the_verifier_names_with_its_last_words_is_alone_until_it_is_decided() -> None:
+    batcher, verifier = make()
+    tasks = [submit(batcher, block(name)) for name in "abc"]
+    await verifier.calls.get()
+    verifier.brings(suspects=("a", "b"))
+    verifier.dies()
+    for task in tasks:
+        with pytest.raises(VerifierLostError):
+            await task
+    assert [batcher.suspects(name) for name in "abc"] == [True, True, False]
+    again = [submit(batcher, block(name, 1)) for name in "cab"]
+    for name in "ab":
+        assert [one.generation for one in (await verifier.calls.get()).blocks] == [name]
+        verifier.brings(verified(block(name, 1)))
+    assert [one.generation for one in (await verifier.calls.get()).blocks] == ["c"]
+    verifier.brings(verified(block("c", 1)))
+    await asyncio.gather(*again)
+    assert not any(map(batcher.suspects, "abc"))
+
+
+@on_loop
+async def test_who_is_lost_with_the_verifier_alone_twice_is_refused_and_the_others_go_on() -> None:
+    batcher, verifier = make()
+    task, other = submit(batcher, block("a")), submit(batcher, block("b"))
+    for number in range(1, 4):
+        await verifier.calls.get()
+        verifier.brings(suspects=("a",))
+        verifier.dies()
+        with pytest.raises(VerifierLostError if number < 3 else RequestFailedError):
+            await task
+        if number < 3:
+            task = submit(batcher, block("a", number))
+        if number == 1:
+            with pytest.raises(VerifierLostError):
+                await other
+    other = submit(batcher, block("b", 1))
+    assert [one.generation for one in (await verifier.calls.get()).blocks] == ["b"]
+    verifier.brings(verified(block("b", 1)))
+    assert (await other).outcome == verified(block("b", 1))
+
+
+@on_loop
+async def test_an_outcome_that_cannot_be_settled_is_its_own_generations(monkeypatch: pytest.MonkeyPatch) -> None:
+    batcher, verifier = make()
+    told, other = submit(batcher, block("a")), submit(batcher, block("b"))
+    await verifier.calls.get()
+    whole = Member.went_on
+
+    def went_on(member: Member, outcome: Outcome) -> bool:
+        if member.block.generation == "a":
+            raise ZeroDivisionError
+        return whole(member, outcome)
+
+    monkeypatch.setattr(Member, "went_on", went_on)
+    verifier.brings(verified(block("a")), verified(block("b")))
+    with pytest.raises(RequestFailedError, match="ZeroDivisionError"):
+        await told
+    assert (await other).outcome == verified(block("b"))
