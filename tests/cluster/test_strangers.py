@@ -82,6 +82,9 @@ class Impostor:
         """Who it claims to be."""
         return self._nonsense.card
 
+    async def prove(self) -> None:
+        """Pretend to have."""
+
     async def held(self) -> tuple[str, ...]:
         """Nothing."""
         return ()

@@ -1,12 +1,16 @@
 """What an engine is told and tells, step by step."""
 
+import asyncio
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
-from actors.messages import Closing, VerifyCall
-from actors.verifier import SteppedEngine
+from actors.messages import Closing, StepReply, VerifyCall
+from actors.verifier import SteppedEngine, VerifierActor
+from actors.waiting import within
 from outrider.contracts.errors import ParameterError, VerifierLostError
 from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import (
@@ -24,6 +28,7 @@ from outrider.engines.verifier.own_drafts import OwnDrafts
 from tests.unit.engines.conftest import tiny_llama, torch_verifier
 from tests.unit.engines.reference import Client
 
+_WAIT_S = 60.0
 PROMPT = [5, 17, 42, 8, 61, 30, 2]
 SIZES = {"fits": 1, "large": 9, "odd": 1}  # in prompts
 
@@ -141,3 +146,51 @@ def test_idle_is_the_time_without_anything_to_do() -> None:
     assert [stepped.step([]).idle_s for _ in range(2)] == [0.0, 0.0]
     assert stepped.idle
     assert stepped.step([VerifyCall(number=1, closings=(Closing("a", keep_cache=False),))]).idle_s > 0.0
+
+
+def actor_over(engine: Failing) -> VerifierActor:
+    """As Ray has it, but for loading a model."""
+    actor = VerifierActor.__new__(VerifierActor)
+    actor._begin(ThreadPoolExecutor(max_workers=1), engine)  # type: ignore[arg-type]  # noqa: SLF001
+    return actor
+
+
+def test_a_process_whose_device_is_gone_says_who_was_there_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr("os._exit", ended.append)
+    monkeypatch.setattr("actors.verifier._LAST_WORDS_S", 0.0)
+
+    async def last_words() -> StepReply:
+        engine = Failing()
+        engine.errors = [RuntimeError("CUDA error: an illegal memory access was encountered")]
+        actor, client = actor_over(engine), Client("a", PROMPT, SamplingParams(temperature=0.0))
+        await actor.give(stretched(client, 9))
+        return await anext(actor.steps())
+
+    reply = asyncio.run(within(_WAIT_S, last_words()))
+    assert (reply.outcomes, reply.suspects, reply.faults) == ((), ("a",), ("device",))
+    assert ended == [1]
+
+
+def test_an_engine_that_stands_still_is_seen_beside_it() -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    class Stuck(Failing):
+        def verify(self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()) -> list[Outcome]:
+            begun.set()
+            assert may_end.wait(_WAIT_S)
+            return super().verify(blocks, resolutions)
+
+    async def seen() -> None:
+        actor, client = actor_over(Stuck()), Client("a", PROMPT, SamplingParams(temperature=0.0))
+        assert await actor.busy_s() == 0.0
+        await actor.give(stretched(client, 0))
+        assert await asyncio.to_thread(begun.wait, _WAIT_S)
+        earlier = await actor.busy_s()
+        assert await actor.busy_s() > earlier > 0.0, "nobody of the engine's had to answer that"
+        may_end.set()
+        assert (await anext(actor.steps())).outcomes
+        while await actor.busy_s():  # noqa: ASYNC110 (nobody tells)
+            await asyncio.sleep(0)
+
+    asyncio.run(within(_WAIT_S, seen()))
