@@ -1,6 +1,7 @@
 """A request at which engines fail, among others: it gets its own error, and the others the target's own tokens."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -12,7 +13,7 @@ from outrider.training.traces import prompt_ids
 from serve_app.metrics import PASS_FAULTS
 from tests.cluster.poison import FAILS_DRAFTERS, FAILS_VERIFIERS, KILLS_VERIFIERS
 from tests.cluster.prompts import CHATS
-from tests.cluster.reference import greedy, sampled, shown
+from tests.cluster.reference import sampled, shown
 from tests.cluster.served import Service, eventually
 from tests.cluster.streams import TOKENS, body, streams
 
@@ -22,13 +23,12 @@ WITHIN_S = 180.0
 
 @pytest.fixture(scope="module")
 def truth(target: LoadedModel) -> list[str]:
-    """What the target alone says to each client."""
-    texts = []
+    """What the target alone says to each client, behind its end as well."""
+    endless, texts = replace(target, eos_token_ids=()), list[str]()
     for i in range(CLIENTS):
         prompt = prompt_ids(target.tokenizer, CHATS[i % len(CHATS)])
-        params = SamplingParams(0.8, seed=i)
-        token_ids = sampled(target, prompt, params, TOKENS) if i % 2 else greedy(target, prompt, TOKENS)
-        texts.append(shown(target, token_ids))
+        params = SamplingParams(0.8 * (i % 2), seed=i)
+        texts.append(shown(target, sampled(endless, prompt, params, TOKENS)))
     return texts
 
 
