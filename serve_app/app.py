@@ -31,6 +31,7 @@ _MAX_ONGOING_INGRESS_REQUESTS = 1000
 _MAX_QUEUED_INGRESS_REQUESTS = 256  # per HTTP proxy, beyond those under way; more are refused at once
 _BUSY = BackpressureConfig(status_code=429, retry_after_s=1.0)  # by the proxy; like the ingress's own answer
 _ROUTER = "serve_app.coordination.request_router:PrefixRouter"
+_ROUTING_STATS_S, _ROUTING_STATS_DEADLINE_S = 1.0, 5.0  # how often each coordinator tells the routers of its verifier
 _MAX_ROUTED_REQUESTS = 64  # waiting in an ingress for a coordinator; more are refused at once
 SHUTDOWN_GRACE_S = 600.0  # for responses under way to end when a replica is taken out of service
 
@@ -100,7 +101,11 @@ def build_app(config: Config, *, ingress_listens: bool = False) -> Application:
         max_ongoing_requests=most_calls,
         max_queued_requests=_MAX_ROUTED_REQUESTS,
         graceful_shutdown_timeout_s=SHUTDOWN_GRACE_S,
-        request_router_config=RequestRouterConfig(request_router_class=_ROUTER),  # type: ignore[arg-type]  # or a class
+        request_router_config=RequestRouterConfig(
+            request_router_class=_ROUTER,  # type: ignore[arg-type]  # or a class
+            request_routing_stats_period_s=_ROUTING_STATS_S,  # type: ignore[arg-type]  # a number
+            request_routing_stats_timeout_s=_ROUTING_STATS_DEADLINE_S,  # type: ignore[arg-type]  # a number
+        ),
     )
     ingress: Any = serve.deployment(
         Ingress,

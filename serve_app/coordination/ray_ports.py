@@ -37,6 +37,7 @@ from serve_app.coordination.settings import VerifierSettings
 
 _PROBE_DEADLINE_S = 2.0
 _PROBE_PAUSE_S = 0.2
+_RESTART_PAUSE_S = 5.0
 _FLEET_DEADLINE_S = 5.0
 
 log = logging.getLogger(__name__)
@@ -59,9 +60,13 @@ class VerifierPort:
         )
         # Ray keeps a large argument that it puts away itself only until the actor is first created; a head is large.
         self._spec = ray.put(settings.spec)
-        self._handle: ActorHandle[Any] = actor.remote(self._spec, settings.lookup_store_tokens)
+        self._handle: ActorHandle[Any] = actor.remote(
+            self._spec, settings.lookup_store_tokens, settings.emulated_reload_s
+        )
         self._deadline_s, self._start_deadline_s = settings.deadline_s, settings.start_deadline_s
         self.is_up = False  # as far as is known
+        self._coming_up: asyncio.Task[None] | None = None  # since it was lost last
+        self._killing: asyncio.Task[None] | None = None
 
     def give(self, call: VerifyCall) -> None:
         """Tell it something, without waiting."""
@@ -76,6 +81,7 @@ class VerifierPort:
             async for reply in stream:
                 yield await reply
         except RayActorError as error:
+            self._is_lost()
             raise VerifierLostError(f"the verifier is gone: {type(error).__name__}") from error
         except RayError as error:
             event(log, "verifier_call_failed", logging.ERROR, reason=str(error))
@@ -84,7 +90,7 @@ class VerifierPort:
     def hangs(self) -> None:
         """It missed its deadline: it is killed, and restarts."""
         event(log, "verifier_hung", logging.ERROR, deadline_s=self._deadline_s)
-        ray.kill(self._handle, no_restart=False)
+        self._killing = asyncio.create_task(asyncio.to_thread(ray.kill, self._handle, no_restart=False))
 
     async def card(self) -> ModelCard:
         """Who the verifier is; waits while it loads its model or restarts.
@@ -102,8 +108,10 @@ class VerifierPort:
                     f"the verifier did not come up within {self._start_deadline_s:g} s; see its log"
                 ) from None
             except ActorUnavailableError:
+                self._is_lost()
                 await asyncio.sleep(_PROBE_PAUSE_S)
             except RayActorError as error:
+                self._is_lost()
                 reason = last_line(error)
                 event(log, "verifier_cannot_start", logging.ERROR, reason=reason)
                 raise VerifierLostError(f"the verifier cannot be started: {reason}") from error
@@ -113,8 +121,29 @@ class VerifierPort:
 
     async def answers(self) -> None:
         """Return once it answers again; as ``card``."""
+        if self.is_up or self._coming_up is None:
+            await self.card()
+            return
+        try:
+            await within(self._start_deadline_s, asyncio.shield(self._coming_up))
+        except TimeoutError:
+            raise VerifierLostError(f"the verifier did not come up again within {self._start_deadline_s:g} s") from None
+
+    def _is_lost(self) -> None:
+        """Until it answers again nothing is begun here that another coordinator can begin."""
         self.is_up = False
-        await self.card()
+        if self._coming_up is None or self._coming_up.done():
+            self._coming_up = asyncio.get_running_loop().create_task(self._comes_up())
+
+    async def _comes_up(self) -> None:
+        """Wait for it, however long that takes and whoever waits besides."""
+        event(log, "verifier_lost", logging.WARNING)
+        while not self.is_up:
+            try:
+                await self.card()
+            except VerifierLostError:  # it is logged
+                await asyncio.sleep(_RESTART_PAUSE_S)
+        event(log, "verifier_back")
 
     async def usage(self) -> KvUsage:
         """Its memory after the last step.
