@@ -23,7 +23,7 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, 
 from ray.serve.handle import DeploymentHandle
 from transformers import PreTrainedTokenizerBase
 
-from actors.fleet import FLEET_NAME
+from actors.fleet_actor import FLEET_NAME
 from actors.messages import FleetStatus, ModelCard
 from actors.quotas import quotas_handle
 from actors.start import started

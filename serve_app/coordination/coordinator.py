@@ -164,7 +164,6 @@ class Coordinator:
                 status = await self._fleet.beat(report)
                 if status is not None:
                     self._peers.heard(status.coordinators)
-                    self._stats.fleet(status)
                 if generations is not None:
                     self._stats.links(generations.links())
                     self._stats.drifts(generations.drifts())

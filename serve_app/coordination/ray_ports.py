@@ -4,6 +4,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import AsyncGenerator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from ray.actor import ActorHandle
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from actors.fleet import fleet_handle
 from actors.messages import (
     CoordinatorReport,
     DrafterId,
@@ -23,6 +23,7 @@ from actors.messages import (
     StepReply,
     VerifyCall,
 )
+from actors.named import Named
 from actors.ray_errors import last_line
 from actors.transport import RayDrafterTransport
 from actors.verifier import VerifierActor
@@ -34,6 +35,7 @@ from outrider.contracts.verifying import KvUsage
 from outrider.events import event
 from serve_app.coordination.drafter_link import DrafterPort
 from serve_app.coordination.settings import VerifierSettings
+from serve_app.fleet_gauges import application_fleet
 
 _PROBE_DEADLINE_S = 2.0
 _PROBE_PAUSE_S = 0.2
@@ -180,11 +182,10 @@ class RayFleet:
     """The fleet actor (``FleetPort``). If it cannot be reached, generations simply go on without a drafter."""
 
     def __init__(self, owner: str, settings: FleetSettings, namespace: str) -> None:
-        """Find the fleet or create it. ``owner`` is the coordinator's id, under which its leases are kept."""
+        """The first beat finds the fleet or creates it. ``owner`` is the coordinator's id, who has its leases."""
         self._owner = owner
         self._settings = settings
-        self._namespace = namespace
-        self._handle = self._fleet()
+        self._fleet = Named(partial(application_fleet, namespace), _FLEET_DEADLINE_S)
         self._held: dict[GenerationId, DrafterId | None] = {}
 
     @property
@@ -196,9 +197,10 @@ class RayFleet:
         """Tell the fleet what this coordinator does and holds; None if it does not answer, as while it restarts."""
         heartbeat = Heartbeat(report, self._settings, dict(self._held))
         try:
-            status: FleetStatus = await within(_FLEET_DEADLINE_S, self._handle.beat.remote(heartbeat))
+            fleet = await self._fleet.handle()
+            status: FleetStatus = await within(_FLEET_DEADLINE_S, fleet.beat.remote(heartbeat))
         except ActorDiedError:
-            self._handle = self._fleet()
+            self._fleet.lost()
             return None
         except (TimeoutError, RayError):
             return None
@@ -208,10 +210,12 @@ class RayFleet:
         self, generation: GenerationId, exclude: frozenset[DrafterId], groups: frozenset[str] | None
     ) -> DrafterPort | None:
         """Ask the fleet; what is asked for counts as held, so that no heartbeat ends it meanwhile."""
+        if (fleet := self._fleet.known) is None:
+            return None
         self._held[generation] = None
         try:
             lease: tuple[DrafterId, ActorHandle[Any]] | None = await within(
-                _FLEET_DEADLINE_S, self._handle.lease.remote(generation, exclude, self._owner, groups)
+                _FLEET_DEADLINE_S, fleet.lease.remote(generation, exclude, self._owner, groups)
             )
         except (TimeoutError, RayError) as error:
             self._held.pop(generation, None)
@@ -227,15 +231,15 @@ class RayFleet:
     def release(self, generation: GenerationId) -> None:
         """Sent without waiting; a lost message is mended by the next heartbeat."""
         self._held.pop(generation, None)
-        self._handle.release.remote(generation)
+        if self._fleet.known is not None:
+            self._fleet.known.release.remote(generation)
 
     def report_lost(self, drafter: DrafterId) -> None:
         """Have the fleet probe it; nobody waits for that."""
-        self._handle.report_lost.remote(drafter)
+        if self._fleet.known is not None:
+            self._fleet.known.report_lost.remote(drafter)
 
     def report_broken(self, drafter: DrafterId, fault: str) -> None:
         """Have the fleet replace it; nobody waits for that."""
-        self._handle.report_broken.remote(drafter, fault)
-
-    def _fleet(self) -> "ActorHandle[Any]":
-        return fleet_handle(self._namespace)
+        if self._fleet.known is not None:
+            self._fleet.known.report_broken.remote(drafter, fault)

@@ -162,7 +162,7 @@ def test_a_verifier_is_killed_and_takes_long_to_load(service: Service, undisturb
     before, lost = service.pids("VerifierActor"), len(service.events("round_lost"))
     with judged_beside(service) as beside:
         responses = streams(service.url, at_work(service.coordinators, partial(service.kill, "VerifierActor", most=1)))
-    print(f"without a token for at most {max(response.longest_gap_s for response in responses):.2f} s")
+    print(f"without a token for at most {max(response.longest_gap_s for response in responses):.2f} s")  # noqa: T201 (no test's business)
     assert told(responses) == told(undisturbed)
     for response in beside:
         response.result().check(service)

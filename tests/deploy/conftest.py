@@ -44,6 +44,13 @@ class Head:
             timeout=400,
         )
 
+    def available(self, resource: str) -> float:
+        """How much of a resource nobody claims."""
+        asks = f"import ray; ray.init({self.address!r}, logging_level=50); print(ray.available_resources().get({resource!r}, 0.0))"
+        command = [sys.executable, "-c", asks]
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=True, timeout=120)
+        return float(done.stdout.splitlines()[-1])
+
 
 @pytest.fixture(scope="session")
 def head() -> Iterator[Head]:
