@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import ray
 from ray.actor import ActorHandle
 
 from actors.abandoned import end_named, end_when_abandoned
@@ -36,6 +37,16 @@ class FleetActor(Fleet):
         """As ``Fleet.beat``."""
         self._beaten_at_s = time.monotonic()
         return await super().beat(heartbeat)
+
+
+def find_fleet(namespace: str) -> "ActorHandle[Any]":
+    """The cluster's fleet actor. Asks the head: not on an event loop.
+
+    Raises:
+        ValueError: there is none.
+    """
+    found: ActorHandle[Any] = ray.get_actor(FLEET_NAME, namespace=namespace)
+    return found
 
 
 def fleet_handle(namespace: str, gauges: Gauges) -> "ActorHandle[Any]":

@@ -399,6 +399,7 @@ class HttpConfig:
 
     host: Text = "127.0.0.1"
     port: Port = 8000
+    keep_alive_s: Annotated[float, Field(strict=True, gt=0, le=86_400)] | None = 15.0
 
     @property
     def is_loopback(self) -> bool:
