@@ -331,7 +331,7 @@ MISTAKES = [
     ("wire: {row_field: int8}", "wire.row_field needs one of fp32, fp16, bf16, found 'int8'"),
     ("wire: {scalar_bits: 64}", "wire.scalar_bits needs an integer in [8, 32], found 64"),
     ("http:", "http needs a mapping of host, port, keep_alive_s, found None"),
-    ("http: {prt: 1}", "http needs known keys (host, port; did you mean port?), found 'prt'"),
+    ("http: {prt: 1}", "http needs known keys (host, port, keep_alive_s; did you mean port?), found 'prt'"),
     ("surprise: 1", "configuration needs known keys (model, drafters,"),
     ("1: 1", "configuration needs known keys (model, drafters,"),
     ("- model", "configuration needs a mapping of model, drafters,"),
