@@ -205,11 +205,15 @@ def test_both_coordinators_are_killed(service: Service, undisturbed: list[Stream
 def test_the_fleet_is_killed_and_learns_the_leases_anew(service: Service, undisturbed: list[Streamed]) -> None:
     """From the coordinators, whose rounds go on with the drafters they have leased."""
 
+    before = service.pids("FleetActor")
+
     def kill() -> None:
         service.kill("FleetActor")
         eventually(lambda: any(drafter["generations"] for drafter in service.drafters()), AT_WORK_WITHIN_S)
 
     responses = streams(service.url, at_work(drafters(service), kill), tokens=LONG)
+    assert before
+    assert not set(before) & set(service.pids("FleetActor"))
     assert begins(undisturbed, responses)
     assert sum(response.usage["outrider"]["accepted_tokens"] for response in responses) > 0
     service.check_released()
