@@ -49,4 +49,11 @@ class EventStream:
             return
         if not self._saying.locked():  # else something is on its way
             self._comment = self._loop.create_task(self.say(_COMMENT))
+            self._comment.add_done_callback(_heard)
         self._wait(self._quiet_s)
+
+
+def _heard(comment: "asyncio.Task[None]") -> None:
+    """If it failed, the next event does, too: it is that one's to be told of."""
+    if not comment.cancelled():
+        comment.exception()
