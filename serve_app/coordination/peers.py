@@ -9,7 +9,7 @@ from actors.messages import CoordinatorReport
 from outrider.contracts.errors import VerifierAwayError, VerifierLostError
 
 _HEARD_TTL_S = 5.0  # the fleet tells every second
-_PROBE_S = 0.3  # a verifier that was lost in appearance only answers in this time
+_PROBE_S = 0.3  # in which a verifier whose process runs is to answer
 
 
 class Peers:
@@ -87,7 +87,8 @@ class Homes:
         """
         answers = asyncio.ensure_future(self._verifier.answers())
         try:
-            await asyncio.wait((answers,), timeout=_PROBE_S)
+            if self._verifier.is_up:  # only a step has failed, as far as is known
+                await asyncio.wait((answers,), timeout=_PROBE_S)
             if not answers.done() and self._peers is not None:
                 elsewhere = asyncio.ensure_future(self._peers.come(settled_at_s))
                 try:

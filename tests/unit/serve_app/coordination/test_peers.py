@@ -24,8 +24,8 @@ def told(**verifiers: str) -> list[CoordinatorReport]:
 class Loading:
     """A verifier that takes a while to come up."""
 
-    def __init__(self, seconds: float) -> None:
-        self.is_up, self._seconds = False, seconds
+    def __init__(self, seconds: float, *, is_up: bool = False) -> None:
+        self.is_up, self._seconds = is_up, seconds
 
     async def answers(self) -> None:
         await asyncio.sleep(self._seconds)
@@ -52,11 +52,13 @@ async def test_others_count_while_the_fleet_tells_of_them() -> None:
     assert not peers.ready(), "the fleet has told nothing for long"
 
 
+@pytest.mark.parametrize("is_up", [False, True])
 @on_loop
-async def test_a_response_is_handed_back_at_once_where_another_verifier_is_ready() -> None:
+async def test_a_response_is_handed_back_at_once_where_another_verifier_is_ready(*, is_up: bool) -> None:
+    """``is_up``: it hangs, and nobody knows yet."""
     peers = Peers("own", now_s)
     peers.heard(told(other="ready"))
-    homes, begun_s = Homes(Loading(300.0), peers, now_s), now_s()
+    homes, begun_s = Homes(Loading(300.0, is_up=is_up), peers, now_s), now_s()
     with pytest.raises(VerifierLostError, match="handed to another"):
         await homes.verifier_answers(-inf)
     assert now_s() - begun_s < 1.0
@@ -67,7 +69,7 @@ async def test_a_response_is_handed_back_at_once_where_another_verifier_is_ready
 async def test_a_verifier_that_is_well_keeps_its_responses() -> None:
     peers = Peers("own", now_s)
     peers.heard(told(other="ready"))
-    await Homes(Loading(0.1), peers, now_s).verifier_answers(-inf)
+    await Homes(Loading(0.1, is_up=True), peers, now_s).verifier_answers(-inf)
 
 
 @pytest.mark.parametrize("known", [False, True])
