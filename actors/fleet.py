@@ -60,6 +60,7 @@ class Fleet:
         """
         self._note, self._noted_at_s = note, float("-inf")
         self._stopping: set[asyncio.Task[None]] = set()
+        self._looking: asyncio.Task[None] | None = None  # for drafters that are not wanted
         self._actors = actors
         self._pace = pace
         self._settings = FleetSettings((), "", "", since_s=0.0)
@@ -263,16 +264,24 @@ class Fleet:
         suspects: set[tuple[DrafterId, GenerationId]] = set()
         while True:
             await asyncio.sleep(self._pace.sweep_s)
+            if self._looking is None or self._looking.done():
+                self._looking = asyncio.create_task(self._stop_strangers())
             try:
                 suspects = await self._sweep(suspects)
             except Exception:  # a sweep that fails must not be the last
                 log.exception("sweep_failed")
 
+    async def _stop_strangers(self) -> None:
+        """Of a fleet before this one, or not stopped when they were removed. A head that is away is waited for."""
+        try:
+            for drafter in await self._actors.running():
+                if drafter not in self._groups:
+                    event(log, "drafter_not_wanted", logging.WARNING, drafter=drafter.actor_name)
+                    self._stop(drafter)
+        except Exception:
+            log.exception("looking_failed")
+
     async def _sweep(self, suspects: set[tuple[DrafterId, GenerationId]]) -> set[tuple[DrafterId, GenerationId]]:
-        for drafter in await self._actors.running():
-            if drafter not in self._groups:  # of a fleet before this one, or not stopped when it was removed
-                event(log, "drafter_not_wanted", logging.WARNING, drafter=drafter.actor_name)
-                self._stop(drafter)
         ended = self._table.expire(_now_s(), self._pace.owner_ttl_s)
         if ended:
             event(log, "leases_expired", logging.WARNING, leases=len(ended))

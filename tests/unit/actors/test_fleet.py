@@ -73,6 +73,7 @@ class MemoryActors(DrafterActors):
 
     card: object = CARD
     processes: dict[DrafterId, MemoryDrafter] = field(default_factory=dict)
+    head: asyncio.Event = field(default_factory=asyncio.Event)
     deaf: int = 0  # calls to stop one that fail from now on
     stopped: list[DrafterId] = field(default_factory=list)
     restarted: int = 0
@@ -96,7 +97,8 @@ class MemoryActors(DrafterActors):
         self.processes.pop(drafter, None)
 
     async def running(self) -> frozenset[DrafterId]:
-        """All there are."""
+        """All there are, while the head is not away."""
+        await self.head.wait()
         return frozenset(self.processes)
 
 
@@ -276,8 +278,10 @@ def test_what_was_removed_while_no_fleet_ran_is_stopped_by_the_next_one() -> Non
         fleet = Fleet(actors, PACE)
         await asyncio.sleep(10 * PACE.sweep_s)
         assert actors.stopped == [], "it does not know yet what is wanted"
-        actors.deaf = 1
         await ready(fleet, 1, beat("d", count=1, since_s=2.0))
+        await asyncio.sleep(10 * PACE.sweep_s)
+        actors.deaf = 1
+        actors.head.set()
         await until(lambda: set(actors.processes) == {FIRST})
         assert actors.processes[FIRST] is kept
         assert set(actors.stopped) == {SECOND, THIRD}
