@@ -23,6 +23,7 @@ from outrider.contracts.errors import (
     NotAdmittedError,
     OutriderError,
     ParameterError,
+    VerifierAwayError,
     VerifierLostError,
 )
 
@@ -141,6 +142,7 @@ ERROR_KINDS: Mapping[type[BaseException], ErrorKind] = {
     BackPressureError: _BUSY,
     GenerationFailedError: _UNAVAILABLE,
     VerifierLostError: _UNAVAILABLE,
+    VerifierAwayError: _UNAVAILABLE,
     DrafterLostError: _UNAVAILABLE,
     DrafterBrokenError: _UNAVAILABLE,
     FleetUnavailableError: _UNAVAILABLE,
