@@ -1,9 +1,15 @@
-"""How drafters are run: as detached named Ray actors, which outlive whoever started them."""
+"""How drafters are run: as detached named Ray actors, which outlive whoever started them.
 
+Each of these calls asks the cluster's head, which may be away for a while: they are made in threads.
+"""
+
+import asyncio
 from typing import Any
 
 import ray
+from ray.util import list_named_actors
 
+from actors.abandoned import end_named
 from actors.drafter import DrafterActor
 from actors.head_actors import ANYWHERE
 from actors.messages import DrafterId
@@ -18,11 +24,37 @@ class DrafterActors:
     def __init__(self, namespace: str) -> None:
         self._namespace = namespace
 
-    def find(self, drafter: DrafterId, group: DrafterGroupConfig, target: str) -> Any:
+    async def find(self, drafter: DrafterId, group: DrafterGroupConfig, target: str) -> Any:
         """The named actor, created if it does not exist; one whose resources are not in the cluster waits for them.
 
         Of one whose group is not trusted nothing but plain bytes are taken.
         """
+        return await asyncio.to_thread(self._find, drafter, group, target)
+
+    async def restart(self, handle: Any) -> None:
+        """Kill the process; Ray starts it anew under the same handle."""
+        actor = handle.ray_handle if isinstance(handle, PlainHandle) else handle
+        await asyncio.to_thread(ray.kill, actor, no_restart=False)
+
+    async def stop(self, drafter: DrafterId) -> None:
+        """Kill the named actor for good, if it runs."""
+        await asyncio.to_thread(end_named, drafter.actor_name, self._namespace)
+
+    async def running(self) -> frozenset[DrafterId]:
+        """All there are, whoever started them."""
+        return await asyncio.to_thread(self._running)
+
+    def end_all(self) -> None:
+        """Kill all of them for good; waits for the head."""
+        for drafter in self._running():
+            end_named(drafter.actor_name, self._namespace)
+
+    def _running(self) -> frozenset[DrafterId]:
+        named: list[dict[str, str]] = list_named_actors(all_namespaces=True)
+        found = (DrafterId.named(each["name"]) for each in named if each["namespace"] == self._namespace)
+        return frozenset(drafter for drafter in found if drafter is not None)
+
+    def _find(self, drafter: DrafterId, group: DrafterGroupConfig, target: str) -> Any:
         actor: Any = ray.remote(DrafterActor).options(
             name=drafter.actor_name,
             namespace=self._namespace,
@@ -37,14 +69,3 @@ class DrafterActors:
         )
         handle = actor.remote(drafter_spec(group, target), group.link, drafter.index)
         return handle if group.trusted else PlainHandle(handle)
-
-    def restart(self, handle: Any) -> None:
-        """Kill the process; Ray starts it anew under the same handle."""
-        ray.kill(handle.ray_handle if isinstance(handle, PlainHandle) else handle, no_restart=False)
-
-    def stop(self, drafter: DrafterId) -> None:
-        """Kill the named actor for good, if it runs."""
-        try:
-            ray.kill(ray.get_actor(drafter.actor_name, namespace=self._namespace), no_restart=True)
-        except ValueError:
-            return  # it does not run

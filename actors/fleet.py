@@ -3,13 +3,14 @@
 Drafters are detached named actors, so that they outlive a restart of the fleet: it finds them again by name, and the
 leases through the coordinators' heartbeats. A drafter whose resources (``jetson``) are not in the cluster yet simply
 becomes ready when they join. One that fails the handshake, or answers nonsense, is refused: stopped, and started anew
-after a while.
+after a while. What runs and is not wanted is stopped, whoever started it; a fleet that no coordinator tells of anything
+any more stops all drafters and ends, as its application is gone.
 """
 
 import asyncio
 import logging
 import random
-from collections.abc import Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +19,6 @@ from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 
 from actors.drafter_actors import DrafterActors
 from actors.handshake import handshake_fault
-from actors.head_actors import head_actor
 from actors.lease_table import LeaseTable
 from actors.messages import CoordinatorReport, DrafterId, FleetSettings, FleetStatus, Heartbeat
 from actors.ray_errors import last_line
@@ -27,10 +27,9 @@ from actors.waiting import within
 from outrider.config.schema import DrafterGroupConfig
 from outrider.contracts.errors import DrafterBrokenError, OutriderError
 from outrider.contracts.requests import GenerationId
-from outrider.events import event, write_events
+from outrider.events import event
 from outrider.models.head_file import HeadInfo
 
-FLEET_NAME = "fleet"
 log = logging.getLogger(__name__)
 
 
@@ -45,6 +44,7 @@ class FleetPace:
     most_pause_s: float = 60.0  # of one that was taken out again and again
     owner_ttl_s: float = 10.0  # a coordinator beats every second
     sweep_s: float = 5.0
+    noted_s: float = 1.0  # how often its gauges are set
 
 
 def _now_s() -> float:
@@ -55,8 +55,16 @@ def _now_s() -> float:
 class Fleet:
     """What the fleet actor does, over whatever runs the drafters."""
 
-    def __init__(self, actors: DrafterActors, pace: FleetPace) -> None:
-        """Know nothing: which drafters are to run is told by the first heartbeat of a coordinator."""
+    def __init__(
+        self, actors: DrafterActors, pace: FleetPace, note: Callable[[FleetStatus], None] = lambda _: None
+    ) -> None:
+        """Know nothing: which drafters are to run is told by the first heartbeat of a coordinator.
+
+        ``note`` is told how things stand, about every second.
+        """
+        self._note, self._noted_at_s = note, float("-inf")
+        self._stopping: set[asyncio.Task[None]] = set()
+        self._looking: asyncio.Task[None] | None = None  # for drafters that are not wanted
         self._actors = actors
         self._pace = pace
         self._settings = FleetSettings((), "", "", since_s=0.0)
@@ -80,7 +88,11 @@ class Fleet:
             self._apply_groups()
         self._reports[heartbeat.report.id] = (now_s, heartbeat.report)
         self._table.renew(heartbeat.report.id, heartbeat.held, now_s)
-        return await self.status()
+        status = await self.status()
+        if now_s - self._noted_at_s >= self._pace.noted_s:
+            self._noted_at_s = now_s
+            self._note(status)
+        return status
 
     async def status(self) -> FleetStatus:
         """Drafters and coordinators that are alive, by name."""
@@ -105,9 +117,14 @@ class Fleet:
         None if there is none with room.
         """
         drafter = self._table.lease(generation, exclude, owner, groups)
-        if drafter is not None and drafter not in self._handles:  # a lease from before this fleet was restarted
-            self._handles[drafter] = self._find(drafter)
-        return None if drafter is None else (drafter, self._handles[drafter])
+        if drafter is None:
+            return None
+        if drafter not in self._handles:  # a lease from before this fleet was restarted
+            handle = await self._find(drafter)
+            if drafter not in self._groups:  # it was removed meanwhile
+                return None
+            self._handles.setdefault(drafter, handle)
+        return drafter, self._handles[drafter]
 
     async def release(self, generation: GenerationId) -> None:
         """End a generation's lease."""
@@ -137,43 +154,65 @@ class Fleet:
             for group in settings.groups
             for i in range(group.count)
         }
+        changed: set[DrafterId] = set()
         for drafter, run_as in list(self._groups.items()):
             if wanted.get(drafter) != run_as:
                 self._watchers.pop(drafter).cancel()
                 self._table.remove(drafter)
-                self._actors.stop(drafter)
                 del self._groups[drafter]
                 self._handles.pop(drafter, None)
                 self._model_hashes.pop(drafter.group, None)
+                if drafter in wanted:
+                    changed.add(drafter)
+                else:
+                    self._stop(drafter)
         for drafter, run_as in wanted.items():
             if drafter not in self._groups:
                 self._groups[drafter] = run_as
                 self._table.add(drafter, run_as[0].max_generations)
-                self._watch(drafter, self._bring_up(drafter))
+                self._watch(drafter, self._bring_up(drafter, anew=drafter in changed))
+
+    def _stop(self, drafter: DrafterId) -> None:
+        """Nobody waits for it; if it fails, the next sweep finds the drafter."""
+        stopping = asyncio.create_task(self._stopped(drafter))
+        self._stopping.add(stopping)
+        stopping.add_done_callback(self._stopping.discard)
+
+    async def _stopped(self, drafter: DrafterId) -> None:
+        try:
+            await self._actors.stop(drafter)
+        except Exception:
+            log.exception("stopping_failed")
 
     def _watch(self, drafter: DrafterId, work: Coroutine[Any, Any, None]) -> None:
         self._watchers[drafter] = asyncio.create_task(self._watched(drafter, work))
 
     async def _watched(self, drafter: DrafterId, work: Coroutine[Any, Any, None]) -> None:
-        """Do the work; whatever goes wrong, the drafter is tried again."""
+        """Do the work; whatever goes wrong, then and behind it, the drafter is tried again."""
         while True:
             try:
                 await work
             except Exception as error:
                 log.exception("watching_failed")
-                await self._refuse(drafter, f"cannot be watched: {error!r:.200}")
-                work = self._bring_up(drafter)
+                self._take_out(drafter, fault := f"cannot be watched: {error!r:.200}")
             else:
                 return
+            await asyncio.sleep(self._pace.restart_poll_s)  # what goes wrong at once is not tried all the time
+            work = self._replace(drafter, fault)
 
     def _idle(self, drafter: DrafterId) -> bool:
         """Whether nobody looks after a drafter already."""
         return drafter in self._watchers and self._watchers[drafter].done()
 
-    async def _bring_up(self, drafter: DrafterId) -> None:
-        """Wait until the drafter has loaded its model, however long its node takes to join or it takes to restart."""
+    async def _bring_up(self, drafter: DrafterId, *, anew: bool = False) -> None:
+        """Wait until the drafter has loaded its model, however long its node takes to join or it takes to restart.
+
+        One that is to run otherwise than before is started ``anew``.
+        """
+        if anew:
+            await self._actors.stop(drafter)
         while True:
-            handle = self._find(drafter)
+            handle = await self._find(drafter)
             try:
                 card = await handle.card.remote()
             except ActorUnavailableError:
@@ -204,7 +243,7 @@ class Fleet:
             await asyncio.sleep(self._pause_s(drafter, self._pace.restart_poll_s))
         except TimeoutError:
             self._end_leases(drafter, "hung")
-            self._actors.restart(handle)
+            await self._actors.restart(handle)
             await asyncio.sleep(self._pause_s(drafter, self._pace.restart_poll_s))
         except (RayError, OutriderError) as error:
             reason = last_line(error) if isinstance(error, RayError) else str(error)
@@ -224,14 +263,14 @@ class Fleet:
 
     async def _recover(self, drafter: DrafterId) -> None:
         """Probe a suspect. One that is gone restarts by itself; one that hangs or is broken is killed, and restarts."""
-        handle = self._find(drafter)
+        handle = await self._find(drafter)
         try:
             await within(self._pace.probe_deadline_s, handle.card.remote())
         except RayActorError:
             self._end_leases(drafter, "died")
         except (TimeoutError, RayError, DrafterBrokenError):
             self._end_leases(drafter, "hung")
-            self._actors.restart(handle)
+            await self._actors.restart(handle)
             await asyncio.sleep(self._pause_s(drafter, self._pace.restart_poll_s))
         await self._bring_up(drafter)
 
@@ -241,10 +280,13 @@ class Fleet:
 
     async def _refuse(self, drafter: DrafterId, reason: str) -> None:
         """Take a drafter out of service for a while; what runs in its place is then started from the configuration."""
+        self._take_out(drafter, reason)
+        await self._actors.stop(drafter)
+        await asyncio.sleep(self._pause_s(drafter, self._pace.retry_s))
+
+    def _take_out(self, drafter: DrafterId, reason: str) -> None:
         orphans = self._table.mark_refused(drafter, reason)
         event(log, "drafter_refused", logging.ERROR, drafter=drafter.actor_name, reason=reason, leases=len(orphans))
-        self._actors.stop(drafter)
-        await asyncio.sleep(self._pause_s(drafter, self._pace.retry_s))
 
     def _end_leases(self, drafter: DrafterId, cause: str) -> None:
         orphans = self._table.mark_lost(drafter)
@@ -255,10 +297,22 @@ class Fleet:
         suspects: set[tuple[DrafterId, GenerationId]] = set()
         while True:
             await asyncio.sleep(self._pace.sweep_s)
+            if self._looking is None or self._looking.done():
+                self._looking = asyncio.create_task(self._stop_strangers())
             try:
                 suspects = await self._sweep(suspects)
             except Exception:  # a sweep that fails must not be the last
                 log.exception("sweep_failed")
+
+    async def _stop_strangers(self) -> None:
+        """Of a fleet before this one, or not stopped when they were removed. A head that is away is waited for."""
+        try:
+            for drafter in await self._actors.running():
+                if drafter not in self._groups:
+                    event(log, "drafter_not_wanted", logging.WARNING, drafter=drafter.actor_name)
+                    self._stop(drafter)
+        except Exception:
+            log.exception("looking_failed")
 
     async def _sweep(self, suspects: set[tuple[DrafterId, GenerationId]]) -> set[tuple[DrafterId, GenerationId]]:
         ended = self._table.expire(_now_s(), self._pace.owner_ttl_s)
@@ -273,8 +327,8 @@ class Fleet:
                 self._handles[drafter].close.remote(generation)
         return found
 
-    def _find(self, drafter: DrafterId) -> Any:
-        return self._actors.find(drafter, *self._groups[drafter])
+    async def _find(self, drafter: DrafterId) -> Any:
+        return await self._actors.find(drafter, *self._groups[drafter])
 
     async def _unleased(self, drafter: DrafterId) -> frozenset[GenerationId]:
         try:
@@ -285,16 +339,3 @@ class Fleet:
             return frozenset()
         self._held[drafter.actor_name] = len(held)
         return self._table.unleased(drafter, held) if drafter in self._groups else frozenset()
-
-
-class FleetActor(Fleet):
-    """Named actor, one per cluster namespace."""
-
-    def __init__(self, namespace: str) -> None:
-        write_events()
-        super().__init__(DrafterActors(namespace), FleetPace())
-
-
-def fleet_handle(namespace: str) -> "ActorHandle[Any]":
-    """The cluster's fleet actor, created if it does not exist."""
-    return head_actor(FleetActor, FLEET_NAME, namespace, namespace)

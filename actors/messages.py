@@ -173,6 +173,9 @@ class Answer:
     drafter_s: float
 
 
+_DRAFTER_PREFIX = "drafter-"
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class DrafterId:
     """One drafter actor; also its actor name."""
@@ -183,7 +186,14 @@ class DrafterId:
     @property
     def actor_name(self) -> str:
         """Name under which the actor is registered in Ray."""
-        return f"drafter-{self.group}-{self.index}"
+        return f"{_DRAFTER_PREFIX}{self.group}-{self.index}"
+
+    @classmethod
+    def named(cls, actor_name: str) -> "DrafterId | None":
+        """Whose name this is; None of what is no drafter."""
+        group, _, index = actor_name.removeprefix(_DRAFTER_PREFIX).rpartition("-")
+        found = cls(group, int(index)) if group and index.isdecimal() else None
+        return found if found is not None and found.actor_name == actor_name else None
 
 
 class DrafterState(StrEnum):

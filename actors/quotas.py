@@ -1,11 +1,13 @@
 """The actor that counts what each API key asks for, over all ingresses together. Off the round path."""
 
 import asyncio
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from ray.actor import ActorHandle
 
+from actors.abandoned import end_named, end_when_abandoned
 from actors.head_actors import head_actor
 from outrider.events import write_events
 from outrider.tenants.quotas import Asked, OverQuota, QuotaLimits, Quotas
@@ -15,11 +17,16 @@ OWNER_TTL_S = 15.0  # an ingress tells every few seconds what it holds
 
 
 class QuotasActor:
-    """Named actor, one per cluster namespace. It remembers nothing beyond its process: buckets are full again then."""
+    """Named actor, one per cluster namespace. It remembers nothing beyond its process: buckets are full again then.
 
-    def __init__(self) -> None:
+    It ends when no ingress tells it what it holds any more.
+    """
+
+    def __init__(self, namespace: str) -> None:
         write_events()
         self._quotas = Quotas()
+        self._told_at_s = time.monotonic()
+        end_when_abandoned(lambda: self._told_at_s, lambda: end_named(QUOTAS_NAME, namespace))
 
     async def ask(self, owner: str, grant: str, asked: Asked, limits: QuotaLimits) -> OverQuota | None:
         """As ``Quotas.ask``."""
@@ -33,9 +40,10 @@ class QuotasActor:
 
     async def renew(self, owner: str, held: Mapping[str, Asked]) -> None:
         """As ``Quotas.renew``."""
+        self._told_at_s = time.monotonic()
         self._quotas.renew(owner, held, asyncio.get_running_loop().time())
 
 
 def quotas_handle(namespace: str) -> "ActorHandle[Any]":
     """The cluster's actor, created if it does not exist."""
-    return head_actor(QuotasActor, QUOTAS_NAME, namespace)
+    return head_actor(QuotasActor, QUOTAS_NAME, namespace, namespace)

@@ -13,6 +13,8 @@ from collections.abc import AsyncGenerator, Iterable
 from concurrent.futures import Executor
 from dataclasses import replace
 
+import ray
+
 from actors.engine_beat import EngineBeat
 from actors.inbox import Inbox
 from actors.messages import ModelCard, Refusal, StepReply, VerifyCall
@@ -36,12 +38,17 @@ _MOST_REASON_CHARS = 300
 class VerifierActor:
     """Holds a target model and the KV of the generations its coordinator sends."""
 
-    def __init__(self, spec: VerifierSpec, lookup_store_tokens: int = 0) -> None:
-        """Build the engine; ``lookup_store_tokens`` of earlier responses are kept to be looked through."""
+    def __init__(self, spec: VerifierSpec, lookup_store_tokens: int = 0, emulated_reload_s: float = 0.0) -> None:
+        """Build the engine; ``lookup_store_tokens`` of earlier responses are kept to be looked through.
+
+        One that Ray has restarted takes ``emulated_reload_s`` longer, as a large model would.
+        """
         # Whoever only creates this actor need not wait for torch to load.
         from actors.engine_thread import engine_thread, model_card  # noqa: PLC0415
 
         write_events()
+        if emulated_reload_s and ray.get_runtime_context().was_current_actor_reconstructed:
+            time.sleep(emulated_reload_s)
         thread = engine_thread(spec.threads)
         built = thread.submit(build_verifier, spec).result()
         self._card = replace(model_card(built.facts, built.engine.max_context_tokens), machine=built.machine)

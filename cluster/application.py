@@ -12,13 +12,13 @@ from ray.serve.config import HTTPOptions, ProxyLocation
 from ray.serve.context import _get_global_client  # Serve tells its own HTTP address nowhere else
 from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
 
-from actors.fleet import fleet_handle
 from actors.messages import CoordinatorReport, DrafterState, FleetStatus
 from cluster.capacity_check import Resources
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError, GenerationFailedError
 from outrider.costs.profiles import ProfiledOn
 from serve_app.app import SHUTDOWN_GRACE_S, build_app
+from serve_app.fleet_gauges import application_fleet
 
 APP_NAME = "outrider"
 HEAD_RESOURCE = "node:__internal_head__"  # Ray's mark of the head node
@@ -54,7 +54,7 @@ def bring_up(config: Config, proxies: ProxyLocation, show: Callable[[str], None]
 
 def await_drafters(config: Config, expected: int) -> int:
     """Wait until so many drafters are ready, or as long as that may take; the service works without them meanwhile."""
-    fleet = fleet_handle(config.cluster.namespace)
+    fleet = application_fleet(config.cluster.namespace)
     give_up_at_s = time.monotonic() + _DRAFTERS_DEADLINE_S
     ready = 0
     while ready < expected and time.monotonic() < give_up_at_s:
@@ -71,7 +71,7 @@ def verifier_line(config: Config) -> str:
 
     The fleet still knows coordinators that an update has replaced: only those that Serve has running are asked for.
     """
-    fleet = fleet_handle(config.cluster.namespace)
+    fleet = application_fleet(config.cluster.namespace)
     give_up_at_s = time.monotonic() + _REPORT_DEADLINE_S
     while time.monotonic() < give_up_at_s:
         with suppress(RayError):

@@ -27,10 +27,12 @@ from serve_app.ingress import Ingress
 # Both wait for others most of the time; their models run in actors of their own.
 _COORDINATOR_CPUS = 0.5
 _INGRESS_CPUS = 0.5
-_MAX_ONGOING_INGRESS_REQUESTS = 1000
-_MAX_QUEUED_INGRESS_REQUESTS = 256  # per HTTP proxy, beyond those under way; more are refused at once
+_MAX_ONGOING_INGRESS_REQUESTS = 1000  # beside what is only read; an ingress itself refuses more at once
+_MAX_READS = 256  # so that a proxy lets probes through where all responses' places are taken
+_MAX_QUEUED_INGRESS_REQUESTS = 256  # per HTTP proxy, where even these are taken
 _BUSY = BackpressureConfig(status_code=429, retry_after_s=1.0)  # by the proxy; like the ingress's own answer
 _ROUTER = "serve_app.coordination.request_router:PrefixRouter"
+_ROUTING_STATS_S, _ROUTING_STATS_DEADLINE_S = 1.0, 5.0  # how often each coordinator tells the routers of its verifier
 _MAX_ROUTED_REQUESTS = 64  # waiting in an ingress for a coordinator; more are refused at once
 SHUTDOWN_GRACE_S = 600.0  # for responses under way to end when a replica is taken out of service
 
@@ -100,20 +102,23 @@ def build_app(config: Config, *, ingress_listens: bool = False) -> Application:
         max_ongoing_requests=most_calls,
         max_queued_requests=_MAX_ROUTED_REQUESTS,
         graceful_shutdown_timeout_s=SHUTDOWN_GRACE_S,
-        request_router_config=RequestRouterConfig(request_router_class=_ROUTER),  # type: ignore[arg-type]  # or a class
+        request_router_config=RequestRouterConfig(
+            request_router_class=_ROUTER,  # type: ignore[arg-type]  # or a class
+            request_routing_stats_period_s=_ROUTING_STATS_S,  # type: ignore[arg-type]  # a number
+            request_routing_stats_timeout_s=_ROUTING_STATS_DEADLINE_S,  # type: ignore[arg-type]  # a number
+        ),
     )
     ingress: Any = serve.deployment(
         Ingress,
         name="Ingress",
         num_replicas=config.ingress.count,
         ray_actor_options={"num_cpus": _INGRESS_CPUS},
-        max_ongoing_requests=_MAX_ONGOING_INGRESS_REQUESTS,
+        max_ongoing_requests=_MAX_ONGOING_INGRESS_REQUESTS + _MAX_READS,
         max_queued_requests=_MAX_QUEUED_INGRESS_REQUESTS,
         backpressure_config=_BUSY,
         graceful_shutdown_timeout_s=SHUTDOWN_GRACE_S,
     )
     address = Address(config.http.host, config.http.port) if ingress_listens else None
-    most = _MAX_ONGOING_INGRESS_REQUESTS + _MAX_QUEUED_INGRESS_REQUESTS
-    settings = replace(ServiceSettings.from_config(config), max_requests=most)
+    settings = replace(ServiceSettings.from_config(config), max_requests=_MAX_ONGOING_INGRESS_REQUESTS)
     application: Application = ingress.bind(coordinator.bind(wanted), settings, address)
     return application

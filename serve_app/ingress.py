@@ -13,18 +13,17 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-import ray
 from fastapi import FastAPI
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector
 from ray import serve
-from ray.actor import ActorHandle
 from ray.exceptions import ActorDiedError, RayError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RayServeException
 from ray.serve.handle import DeploymentHandle
 from transformers import PreTrainedTokenizerBase
 
-from actors.fleet import FLEET_NAME
+from actors.fleet_actor import find_fleet
 from actors.messages import FleetStatus, ModelCard
+from actors.named import Named
 from actors.quotas import quotas_handle
 from actors.start import started
 from actors.waiting import within
@@ -40,7 +39,7 @@ from serve_app.api.response_meter import ResponseMeter
 from serve_app.api.resumption import resumed
 from serve_app.api.service import Gate, ReadyReport, RequestLimits, ServiceSettings
 from serve_app.key_gate import KeyGate
-from serve_app.metrics import Sink, in_prometheus, in_ray
+from serve_app.metrics import Sink, in_prometheus, in_ray, page_of
 from serve_app.streams import CoordinatorStreams
 
 _READY_DEADLINE_S = 5.0
@@ -58,10 +57,14 @@ class CoordinatorService:
         limits: RequestLimits,
         tokenizer: PreTrainedTokenizerBase,
         gate: Gate | None = None,
+        replica: str = "",
+        fleet: Named | None = None,
     ) -> None:
+        """``replica`` tells this ingress's figures from those of others; ``fleet`` is found by itself unless given."""
         self._coordinator = coordinator.options(_by_reference=False)
         self._streams = CoordinatorStreams(coordinator)
-        self._fleet: ActorHandle[Any] | None = None
+        self._fleet = fleet or Named(partial(find_fleet, settings.namespace), _READY_DEADLINE_S)
+        self._replica = replica
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)  # the process's own figures: memory, CPU
         self._meter = ResponseMeter(
@@ -94,29 +97,42 @@ class CoordinatorService:
             raise GenerationFailedError(f"the coordinators could not be deployed ({error})") from error
 
     async def ready(self) -> ReadyReport:
-        """Ask a coordinator; one that does not answer is not ready."""
+        """Ask a coordinator; where none has a place for the question, what they tell the fleet counts."""
         try:
             detail = await within(_READY_DEADLINE_S, self._coordinator.ready.remote())
         except (TimeoutError, RayError, RayServeException) as error:
-            return ReadyReport(ready=False, detail={"reason": f"no coordinator answers: {type(error).__name__}"})
+            reason = f"no coordinator answers: {type(error).__name__}"
+            if await self._verifiers_ready():
+                reason = f"all coordinators are busy: {type(error).__name__}"
+                return ReadyReport(ready=True, detail={"verifier": "answers", "reason": reason})
+            return ReadyReport(ready=False, detail={"reason": reason})
         return ReadyReport(ready=bool(detail["ready"]), detail=detail)
+
+    async def _verifiers_ready(self) -> bool:
+        try:
+            status = await self._fleet_status()
+        except FleetUnavailableError:
+            return False
+        return any(report.verifier == "ready" for report in status.coordinators)
 
     async def status(self) -> dict[str, object]:
         """Ask the fleet, to which every coordinator reports."""
+        return {"model": self.settings.model_name, **asdict(await self._fleet_status())}
+
+    async def _fleet_status(self) -> FleetStatus:
         try:
-            if self._fleet is None:  # asks the cluster's head, so once
-                self._fleet = ray.get_actor(FLEET_NAME, namespace=self.settings.namespace)
-            status: FleetStatus = await within(_READY_DEADLINE_S, self._fleet.status.remote())
+            fleet = await self._fleet.handle()
+            status: FleetStatus = await within(_READY_DEADLINE_S, fleet.status.remote())
         except ActorDiedError as error:
-            self._fleet = None
+            self._fleet.lost()
             raise FleetUnavailableError("the fleet was removed") from error
         except (TimeoutError, RayError, ValueError) as error:
             raise FleetUnavailableError(f"the fleet does not answer: {type(error).__name__}") from error
-        return {"model": self.settings.model_name, **asdict(status)}
+        return status
 
     def metrics(self) -> bytes:
         """What this replica has measured, for Prometheus."""
-        return generate_latest(self._registry)
+        return page_of(self._registry, self._replica)
 
 
 @serve.ingress()
@@ -147,7 +163,8 @@ class Ingress:
         if settings.auth is not None:
             gate = await asyncio.to_thread(KeyGate, settings.auth, partial(quotas_handle, settings.namespace))
             await gate.start()
-        self._service = CoordinatorService(coordinator, settings, limits, tokenizer, gate)
+        replica = serve.get_replica_context().replica_id.unique_id
+        self._service = CoordinatorService(coordinator, settings, limits, tokenizer, gate, replica)
         self._listening = None if address is None else listen(make_api(self._service), address)
         started()
 

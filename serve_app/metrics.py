@@ -9,9 +9,10 @@ acceptance length is ``(accepted + drafts) / drafts``, the verifier's own token 
 time between two chunks divided by the tokens of the later one, once for each of these tokens.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import prometheus_client
 from ray.util import metrics as ray_metrics
@@ -217,3 +218,23 @@ def in_prometheus(registry: prometheus_client.CollectorRegistry, metric: Metric)
         case Kind.HISTOGRAM:
             times = prometheus_client.Histogram(name, text, labelled, buckets=metric.boundaries, registry=registry)
             return lambda value, labels: (times.labels(**labels) if labelled else times).observe(value)
+
+
+class _OfReplica:
+    """A registry whose every sample says whose it is: behind a balancer the next page is another replica's."""
+
+    def __init__(self, registry: prometheus_client.CollectorRegistry, replica: str) -> None:
+        self._registry, self._replica = registry, replica
+
+    def collect(self) -> Iterator[Any]:
+        """As the registry's, labelled."""
+        for family in self._registry.collect():
+            own = {"replica": self._replica}
+            family.samples = [sample._replace(labels={**sample.labels, **own}) for sample in family.samples]
+            yield family
+
+
+def page_of(registry: prometheus_client.CollectorRegistry, replica: str) -> bytes:
+    """A registry in Prometheus's text format, each sample labelled with the ``replica``, if it is named."""
+    source: Any = _OfReplica(registry, replica) if replica else registry
+    return prometheus_client.generate_latest(source)

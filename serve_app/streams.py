@@ -12,13 +12,15 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
-from outrider.contracts.errors import OutriderError
+from actors.ray_errors import cause_of
+from outrider.contracts.errors import OutriderError, VerifierAwayError, VerifierLostError
 from outrider.contracts.requests import GenerationChunk, GenerationId, GenerationRequest
 from serve_app.coordination.credit import MOST_UNREAD_TOKENS
 from serve_app.coordination.listener import Listener
 
 _TELL_TOKENS = MOST_UNREAD_TOKENS // 2  # a coordinator is told of what was read as often
 _TELL_AGAIN_S = 0.1
+_LOST_FOR_S = 5.0  # longer than routers take to learn of a verifier that is gone
 
 
 class _Mailbox:
@@ -58,6 +60,7 @@ class CoordinatorStreams:
         self._mailboxes: dict[GenerationId, _Mailbox] = {}
         self._made_by: dict[GenerationId, str] = {}
         self._read: dict[GenerationId, int] = {}  # tokens that were read, of responses whose coordinator is to know
+        self._lost_at_s: dict[str, float] = {}  # coordinators by when they were without a verifier, in this order
         self._telling: asyncio.Task[None] | None = None
         self._hearing: dict[str, asyncio.Task[None]] = {}
 
@@ -75,6 +78,7 @@ class CoordinatorStreams:
             while not finished:
                 chunk = await mailbox.next()
                 if isinstance(chunk, Exception):
+                    self._note_lost(name, chunk)
                     raise chunk
                 finished = chunk.finish_reason is not None
                 yield chunk
@@ -91,7 +95,7 @@ class CoordinatorStreams:
 
     async def _make(self, record: GenerationRequest, mailbox: _Mailbox) -> None:
         """Ask for it. The call gives the coordinator's name first, and ends with the response."""
-        call: Any = self._calls.generate.remote(record, self._name)  # a DeploymentResponseGenerator
+        call: Any = self._calls.generate.remote(record, self._name, self._lost())  # a DeploymentResponseGenerator
         try:
             async for coordinator in call:
                 self._made_by[record.generation] = coordinator
@@ -102,6 +106,18 @@ class CoordinatorStreams:
         finally:
             with suppress(RayError, RayServeException):  # of a call that failed, cancel() raises the failure once more
                 call.cancel()
+
+    def _note_lost(self, generation: GenerationId, error: Exception) -> None:
+        """Others are asked from now on; soon the routers will have been told."""
+        coordinator = self._made_by.get(generation)
+        if coordinator is not None and isinstance(cause_of(error), VerifierLostError | VerifierAwayError):
+            self._lost_at_s.pop(coordinator, None)
+            self._lost_at_s[coordinator] = asyncio.get_running_loop().time()
+
+    def _lost(self) -> tuple[str, ...]:
+        since_s = asyncio.get_running_loop().time() - _LOST_FOR_S
+        self._lost_at_s = {name: at_s for name, at_s in self._lost_at_s.items() if at_s > since_s}
+        return tuple(self._lost_at_s)
 
     def _tell_soon(self) -> None:
         if self._telling is None:

@@ -21,6 +21,8 @@ _WARM_UP_TOKENS, _ALONE_STEPS = 8, 100
 class _Verifier:
     """The actor, as ``Generations`` sees it."""
 
+    is_up = True
+
     def __init__(self, actor: Any) -> None:
         self._actor = actor
 

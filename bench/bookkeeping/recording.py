@@ -15,6 +15,8 @@ from serve_app.coordination.outlets import Piece
 class _Verifier:
     """A verifier in this process, which steps as fast as it is heard."""
 
+    is_up = True
+
     def __init__(self, on_step: Callable[[], None]) -> None:
         """``on_step`` is told before each step."""
         self._stepped = SteppedEngine(SleepingEngine(wakeful=True))

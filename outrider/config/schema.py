@@ -194,6 +194,7 @@ class VerifierConfig:
     vllm_options: Mapping[Text, Any] = field(default_factory=dict)  # of vLLM's EngineArgs, which checks them
     emulated_pass_ms: Milliseconds = 0.0
     emulated_row_ms: Milliseconds = 0.0
+    emulated_reload_s: Annotated[float, Field(strict=True, ge=0, le=3600)] = 0.0
 
     def __post_init__(self) -> None:
         """Refuse what the engine or its device cannot do, and a chunk that no batch can hold."""
@@ -398,6 +399,7 @@ class HttpConfig:
 
     host: Text = "127.0.0.1"
     port: Port = 8000
+    keep_alive_s: Annotated[float, Field(strict=True, gt=0, le=86_400)] | None = 15.0
 
     @property
     def is_loopback(self) -> bool:

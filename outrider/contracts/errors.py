@@ -104,6 +104,10 @@ class VerifierLostError(OutriderError):
     """The verifier died or did not answer in time. It restarts empty: generations must be opened again."""
 
 
+class VerifierAwayError(OutriderError):
+    """A coordinator has no verifier now and another one has: nothing was begun, the response is to be made there."""
+
+
 class FleetUnavailableError(OutriderError):
     """The fleet actor does not answer; it restarts, and responses go on meanwhile."""
 

@@ -1,6 +1,6 @@
 """Rank coordinators for a request: cached prefix against load. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
 Name = TypeVar("Name")
@@ -15,6 +15,22 @@ Rank = tuple[bool, int, int]
 def rank(ongoing: int, cached_tokens: int, dispatched: int, capacity: int) -> Rank:
     """Of one candidate, the least is the best; the arguments are those of ``ranked``."""
     return ongoing >= capacity, LOAD_TOKENS * ongoing - cached_tokens, dispatched
+
+
+def takers(candidates: Sequence[Name], loading: Collection[Name], lost: Sequence[Name]) -> list[Name]:
+    """Who may be given a response at all: whoever has a verifier; where nobody has, who lost it first.
+
+    Args:
+        candidates: all there are.
+        loading: those whose verifiers were not ready when they were last asked.
+        lost: those that were found without one since then, the last one at the end.
+    """
+    well = [name for name in candidates if name not in loading and name not in lost]
+    if well:
+        return well
+    lost_as = {name: lost.index(name) if name in lost else -1 for name in candidates}
+    first = min(lost_as.values(), default=-1)
+    return [name for name in candidates if lost_as[name] == first]
 
 
 def ranked(

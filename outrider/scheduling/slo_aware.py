@@ -69,7 +69,7 @@ class SloAware:
         due_at_s = np.where(owed, waiting.deadline_at_s, waiting.arrived_at_s + self.best_effort_s)
         order = np.argsort(due_at_s, kind="stable")  # of equals the first to arrive
         constant_s, first_s = cost_model.predict_works_s(np.stack((np.zeros(3), waiting.works[order[0]])))
-        length_s = self._length_s(promised, float(constant_s), filled=not owed.all())
+        length_s = self._length_s(promised, float(constant_s), filled=_best_effort_waits(pending))
         batch = GrowingBatch(waiting, np.full(len(order), np.inf), limits, cost_model, keep_guard=False)
         batch.force(int(order[0]))
         batch.admit(order[1:], max(length_s, float(first_s)))
@@ -87,18 +87,21 @@ class SloAware:
         since_s = now_s - self.forgiven_s if promised.least_load > 1.0 else -inf
         arrived = by_arrival(pending)
         due = list[tuple[float, int]]()  # of equals the first to arrive
-        filled = False
         for index, block in enumerate(arrived):
             if since_s <= block.deadline_at_s < inf:
                 due.append((block.deadline_at_s, index))
             else:
                 due.append((block.arrived_at_s + self.best_effort_s, index))
-                filled = True
         order = [arrived[index] for _, index in sorted(due)]
-        length_s = self._length_s(promised, cost_model.predict_work_s(BatchWork()), filled=filled)
+        length_s = self._length_s(promised, cost_model.predict_work_s(BatchWork()), filled=_best_effort_waits(pending))
         first_s = cost_model.predict_work_s(alone(order[0], limits))
         return fill(arrived, order, max(length_s, first_s), limits, cost_model)
 
     def _length_s(self, promised: Promised, constant_s: float, *, filled: bool) -> float:
         length_s = batch_length_s(promised, constant_s, self.longest_s)
         return filled_length_s(length_s, promised, self.longest_s) if filled else length_s
+
+
+def _best_effort_waits(pending: Sequence[PendingVerification]) -> bool:
+    """Who owes too much is served like best effort, but makes no batch longer: that would make others owe as much."""
+    return any(block.tokens_per_s == 0.0 for block in pending)

@@ -24,6 +24,7 @@ from outrider.contracts.errors import (
     OutriderError,
     ParameterError,
     RequestFailedError,
+    VerifierAwayError,
     VerifierLostError,
 )
 
@@ -143,6 +144,7 @@ ERROR_KINDS: Mapping[type[BaseException], ErrorKind] = {
     RequestFailedError: _INTERNAL,
     GenerationFailedError: _UNAVAILABLE,
     VerifierLostError: _UNAVAILABLE,
+    VerifierAwayError: _UNAVAILABLE,
     DrafterLostError: _UNAVAILABLE,
     DrafterBrokenError: _UNAVAILABLE,
     FleetUnavailableError: _UNAVAILABLE,

@@ -18,13 +18,20 @@ from ray.exceptions import RayError, RayTaskError, TaskCancelledError, Unseriali
 from ray.serve.exceptions import BackPressureError, RayServeException
 
 from actors.ray_errors import cause_of
-from outrider.contracts.errors import BusyError, GenerationFailedError, RequestFailedError, VerifierLostError
+from outrider.contracts.errors import (
+    BusyError,
+    GenerationFailedError,
+    RequestFailedError,
+    VerifierAwayError,
+    VerifierLostError,
+)
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from outrider.contracts.slo import SloClass
 from outrider.events import event
 from outrider.routing.resuming import PAUSE_SPREAD, pause_s
 
-_MOST_FAILED_ATTEMPTS = 3
+_MOST_LOSSES = 3
+_NO_LOSS = (BusyError, BackPressureError, VerifierAwayError)
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +58,7 @@ async def resumed(
     Raises:
         Exception: what ended the last attempt, if nobody else may go on or ``max_failures`` is exceeded.
     """
-    record, attempts, failures, finished, last_at_s = request, 0, 0, False, clock()
+    record, attempts, failures, losses, finished, last_at_s = request, 0, 0, 0, False, clock()
     while True:
         failure: Exception = GenerationFailedError(f"{record.generation} ended without a finish reason")
         told = list[int]()
@@ -61,7 +68,7 @@ async def resumed(
             async with aclosing(attempt(record)) as chunks:
                 async for chunk in chunks:
                     told += chunk.token_ids
-                    last, failures, last_at_s = chunk, 0, clock()
+                    last, failures, losses, last_at_s = chunk, 0, 0, clock()
                     granted = granted or chunk.granted
                     finished = chunk.finish_reason is not None
                     yield chunk
@@ -73,7 +80,9 @@ async def resumed(
             record = advanced(record, told, last)
             record = replace(record, slo=granted or record.slo, lower=())
         failures += 1
-        if failures > most_failures(failure, max_failures) or not may_resume(failure, begun=bool(record.stats.rounds)):
+        losses += not isinstance(cause_of(failure), _NO_LOSS)
+        within = failures <= most_failures(failure, max_failures) and losses <= most_losses(failure)
+        if not within or not may_resume(failure, begun=bool(record.stats.rounds)):
             raise failure
         attempts += 1
         _log_resumed(record, attempts, failure)
@@ -130,7 +139,7 @@ def may_resume(error: Exception, *, begun: bool) -> bool:
         return begun
     if isinstance(cause, RequestFailedError):
         return False  # it would fail there as well, and cost others their verifier
-    if isinstance(cause, VerifierLostError | GenerationFailedError):
+    if isinstance(cause, VerifierLostError | VerifierAwayError | GenerationFailedError):
         return True
     if isinstance(cause, RayTaskError | UnserializableException) or type(cause) is RayError:
         return False  # the coordinator is well, and failed at this request with an error that cannot travel
@@ -142,13 +151,17 @@ def may_resume(error: Exception, *, begun: bool) -> bool:
 def most_failures(error: Exception, max_failures: int) -> float:
     """Failures in a row after which to give up.
 
-    A full coordinator is no failure: how long a response may wait is the deadlines' to say. One that lost its verifier
-    again and again has tried already, and others might lose theirs over the same request.
+    A full coordinator is no failure: how long a response may wait is the deadlines' to say.
     """
-    cause = cause_of(error)
-    if isinstance(cause, BusyError | BackPressureError):
-        return float("inf")
-    return _MOST_FAILED_ATTEMPTS if isinstance(cause, VerifierLostError | GenerationFailedError) else max_failures
+    return float("inf") if isinstance(cause_of(error), BusyError | BackPressureError) else max_failures
+
+
+def most_losses(error: Exception) -> float:
+    """Losses in a row after which to give up: others might lose their verifiers over the same request.
+
+    A coordinator that has begun nothing, as it is full or without a verifier, has lost none over it.
+    """
+    return _MOST_LOSSES if isinstance(cause_of(error), VerifierLostError | GenerationFailedError) else float("inf")
 
 
 async def _about(seconds: float) -> None:

@@ -53,9 +53,10 @@ class ServiceSettings:
     target: str  # name or path, for its tokenizer
     max_output_tokens: int
     k_max: int
-    max_requests: int = 1256  # at a time in one ingress, beside what is only read; more are refused at once
+    max_requests: int = 1000  # at a time in one ingress, beside what is only read; more are refused at once
     max_body_bytes: int = 4 * 2**20
     body_deadline_s: float = 60.0  # from the end of a request's head
+    keep_alive_s: float | None = 15.0  # of silence on a stream until a comment is sent; None: none is
     start_deadline_s: float = 300.0
     first_chunk_deadline_s: float = 400.0
     next_chunk_deadline_s: float = 400.0
@@ -79,6 +80,7 @@ class ServiceSettings:
             k_max=config.speculation.k_max,
             max_body_bytes=config.limits.max_body_mib * 2**20,
             body_deadline_s=config.limits.body_deadline_s,
+            keep_alive_s=config.http.keep_alive_s,
             start_deadline_s=config.limits.verifier_start_deadline_s + config.limits.verifier_deadline_s,
             first_chunk_deadline_s=config.limits.first_chunk_deadline_s,
             next_chunk_deadline_s=config.limits.next_chunk_deadline_s,

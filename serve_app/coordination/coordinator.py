@@ -19,8 +19,9 @@ from outrider.models.tokenizer import load_tokenizer
 from outrider.rounds.timing import RoundTiming
 from outrider.text.tokens import token_texts
 from serve_app.coordination.generations import Generations, Target
-from serve_app.coordination.listener import Listener
+from serve_app.coordination.listener import VERIFIER_UP, Listener
 from serve_app.coordination.outlets import Message, Outlet, Outlets
+from serve_app.coordination.peers import Peers
 from serve_app.coordination.ray_ports import RayFleet, VerifierPort
 from serve_app.coordination.settings import CoordinatorSettings
 from serve_app.coordination.statistics import CoordinatorStats
@@ -47,26 +48,32 @@ class Coordinator:
         tokens_hash = token_map(tokenizer).sha256()
         wanted = FleetSettings(settings.drafters, settings.target, tokens_hash, since_s=time.time(), heads=heads)
         self._fleet = RayFleet(self._id, wanted, settings.namespace)
+        self._peers = Peers(self._id, clock)
         self._stats = CoordinatorStats(self._id, Sink(in_ray), clock)
         self._beating = asyncio.create_task(self._beat_for_ever())
         self._card = card = await self._verifier.card()
         texts = await asyncio.to_thread(token_texts, tokenizer.backend_tokenizer, card.vocab_size)
         target = Target(card, tokenizer, texts)
-        self._generations = Generations(settings.generations, target, self._verifier, self._fleet, self._stats, clock)
+        parts = self._verifier, self._fleet, self._stats, clock, self._peers
+        self._generations = Generations(settings.generations, target, *parts)
         started()
         event(log, "coordinator_ready", coordinator=self._id, model=card.name, positions=card.max_context_tokens)
 
-    async def generate(self, request: GenerationRequest, ingress: str) -> AsyncGenerator[str, None]:
+    async def generate(
+        self, request: GenerationRequest, ingress: str, lost: tuple[str, ...] = ()
+    ) -> AsyncGenerator[str, None]:
         """Make one response: gives who makes it, then nothing until it has ended. Its chunks leave by ``chunks``.
 
+        ``lost``: coordinators that have just lost their verifiers. One that is named and asked all the same is the
+        only one left.
+
         Raises:
-            NotAdmittedError: there was no room for it in time.
-            ContextTooLongError: the prompt does not fit.
-            GenerationFailedError: the verifier was lost for good.
+            OutriderError: as ``Generations.generate``.
         """
         yield self._id
+        nobody_else = self._id in lost
         with self._outlets.of(ingress).response(request.generation) as (put, credit):
-            await self._ready_generations().generate(request, put, credit)
+            await self._ready_generations().generate(request, put, credit, nobody_else=nobody_else)
 
     async def chunks(self, listener: Listener) -> AsyncGenerator[Message, None]:
         """The chunks of all responses that are made here for an ingress, as long as there are any.
@@ -131,6 +138,10 @@ class Coordinator:
         """
         await self._verifier.check_not_gone()
 
+    async def record_routing_stats(self) -> dict[str, bool]:
+        """Asked by Serve every second, for the routers of all ingresses."""
+        return {VERIFIER_UP: self._verifier.is_up}
+
     def _ready_generations(self) -> Generations:
         assert self._generations is not None, "Serve calls a replica only once its constructor has returned"
         return self._generations
@@ -152,7 +163,7 @@ class Coordinator:
             try:
                 status = await self._fleet.beat(report)
                 if status is not None:
-                    self._stats.fleet(status)
+                    self._peers.heard(status.coordinators)
                 if generations is not None:
                     self._stats.links(generations.links())
                     self._stats.drifts(generations.drifts())

@@ -37,6 +37,7 @@ from serve_app.coordination.cost_estimator import cost_estimator
 from serve_app.coordination.credit import Credit, endless
 from serve_app.coordination.drafter_book import DrafterBook
 from serve_app.coordination.drafter_link import DrafterLink, FleetPort, LinkServices, LinkSettings
+from serve_app.coordination.peers import Homes, Peers, Waited
 from serve_app.coordination.round_loop import RoundLoop, RoundServices
 from serve_app.coordination.settings import GenerationsSettings
 from serve_app.coordination.statistics import BatchRecord, CoordinatorStats
@@ -46,16 +47,8 @@ _KEPT_STOPS = 64
 _LEASE_RETRY_S = 1.0
 
 
-class VerifierAccess(SteppedVerifier, Protocol):
+class VerifierAccess(SteppedVerifier, Waited, Protocol):
     """A coordinator's verifier."""
-
-    async def answers(self) -> None:
-        """Return once it answers, if it was lost.
-
-        Raises:
-            VerifierLostError: it is gone.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +71,13 @@ class Generations:
         fleet: FleetPort,
         stats: CoordinatorStats,
         clock: Callable[[], float],
+        peers: Peers | None = None,
     ) -> None:
-        """Begin with none; ``stats`` are told of rounds and batches, ``clock`` is monotonic, in seconds."""
+        """Begin with none; ``stats`` are told of rounds and batches, ``clock`` is monotonic, in seconds.
+
+        Without ``peers`` responses wait for the verifier when it is lost, however long it takes.
+        """
+        self._homes = Homes(verifier, peers, clock)
         self._limits = limits = settings.limits
         self._target, self.machine = target, target.card.machine
         # A look at the whole vocabulary, in a thread: once for each set of stop strings.
@@ -89,7 +87,6 @@ class Generations:
         self._timings: deque[RoundTiming] = deque(maxlen=_KEPT_TIMINGS)
         self._load = PresentLoad()
         self.regime = Regime(settings.drafting.arms, RegimeSettings(), clock())
-        drafting = settings.drafting
         drafting = settings.drafting
         self._book = DrafterBook(drafting.models, drafting.heads, drafting.stopping, drafting.logging, drafting.trusted)
         self._usage: KvUsage | None = None  # of the verifier's memory, as it last told
@@ -108,7 +105,14 @@ class Generations:
             experience=Experience(earlier=EarlierTexts(settings.drafting.speculation.lookup_store_tokens)),
         )
         self._services = RoundServices(
-            self.batcher, verifier.answers, self._load, self.regime, self._note_round, stats.sink, clock, self._measured
+            self.batcher,
+            partial(self._homes.verifier_answers, self._homes.settled_at_s(nobody_else=False)),
+            self._load,
+            self.regime,
+            self._note_round,
+            stats.sink,
+            clock,
+            self._measured,
         )
         self._admitting = Admitting(settings.admission, self._verifier_now, stats.sink, clock)
         link_settings = LinkSettings(
@@ -121,25 +125,39 @@ class Generations:
         self._links = LinkServices(fleet, self._book, link_settings, clock)
 
     async def generate(
-        self, request: GenerationRequest, put: Callable[[GenerationChunk], None], credit: Credit | None = None
+        self,
+        request: GenerationRequest,
+        put: Callable[[GenerationChunk], None],
+        credit: Credit | None = None,
+        *,
+        nobody_else: bool = False,
     ) -> None:
         """Make one response; ``put`` is given its chunks as rounds are committed. Cancelling it cancels the response.
 
-        Nothing is begun while there is no ``credit``; None is endless.
+        Nothing is begun while there is no ``credit``; None is endless. ``nobody_else`` would take it: it waits here for
+        a verifier, until another coordinator has one back.
 
         Raises:
             NotAdmittedError: there was no room for it in time.
             ContextTooLongError: the prompt does not fit.
+            VerifierAwayError: another coordinator can begin it, and this one cannot.
+            VerifierLostError: another coordinator can go on with it, and this one cannot.
             GenerationFailedError: the verifier was lost for good.
         """
+        settled_at_s = self._homes.settled_at_s(nobody_else=nobody_else)
+        self._homes.check(settled_at_s)
         credit = credit or endless()
         asked_at_s = self._clock()  # waiting for a place counts against a resumed response's promise
         looks = request.stop and not request.min_tokens
         stop_ids = await asyncio.to_thread(self._stop_ids, request.stop) if looks else ()
         async with self._admitting.place(request, credit) as place:
+            self._homes.check(settled_at_s)
             granted = replace(request, slo=place.slo)
             since_s = asked_at_s if request.ledger is not None else self._clock()
-            loop = self._round_loop(granted, stop_ids, since_s, lambda chunk: put(place.told(chunk)), credit)
+            services = self._services
+            if nobody_else:
+                services = replace(services, await_verifier=partial(self._homes.verifier_answers, settled_at_s))
+            loop = self._round_loop(granted, stop_ids, since_s, lambda chunk: put(place.told(chunk)), credit, services)
             await loop.run()
 
     def _verifier_now(self) -> VerifierNow:
@@ -185,12 +203,13 @@ class Generations:
         asked_at_s: float,
         put: Callable[[GenerationChunk], None],
         credit: Credit,
+        services: RoundServices,
     ) -> RoundLoop:
         card = self._target.card
         generation = Generation(request, eos_token_ids=card.eos_token_ids, max_context_tokens=card.max_context_tokens)
         text = IncrementalText(self._target.tokenizer, request.stop, request.output_ids, request.min_tokens)
         rounds = RoundMachine(generation, text, self._rules, asked_at_s)
-        return RoundLoop(rounds, DrafterLink(generation, self._links, stop_ids), self._services, put, credit)
+        return RoundLoop(rounds, DrafterLink(generation, self._links, stop_ids), services, put, credit)
 
     def _note_round(self, timing: RoundTiming) -> None:
         self._timings.append(timing)

@@ -1,9 +1,11 @@
-"""By whom calls are made that are meant for one coordinator.
+"""What routers know coordinators by: who calls are meant for, and the name of what each tells of its verifier.
 
 In a module of its own: Serve sends the request router's by value, and a class sent so is another one than everybody's.
 """
 
 from dataclasses import dataclass
+
+VERIFIER_UP = "verifier_up"  # of Serve's routing statistics: whether its verifier answers
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import AsyncGenerator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from ray.actor import ActorHandle
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from actors.fleet import fleet_handle
 from actors.messages import (
     CoordinatorReport,
     DrafterId,
@@ -23,6 +23,7 @@ from actors.messages import (
     StepReply,
     VerifyCall,
 )
+from actors.named import Named
 from actors.ray_errors import last_line
 from actors.transport import RayDrafterTransport
 from actors.verifier import VerifierActor
@@ -34,9 +35,11 @@ from outrider.contracts.verifying import KvUsage
 from outrider.events import event
 from serve_app.coordination.drafter_link import DrafterPort
 from serve_app.coordination.settings import VerifierSettings
+from serve_app.fleet_gauges import application_fleet
 
 _PROBE_DEADLINE_S = 2.0
 _PROBE_PAUSE_S = 0.2
+_RESTART_PAUSE_S = 5.0
 _FLEET_DEADLINE_S = 5.0
 _NOT_READY_SHARE = 3.0  # of a step's deadline: a verifier that takes longer is ended at the whole of it
 
@@ -60,9 +63,13 @@ class VerifierPort:
         )
         # Ray keeps a large argument that it puts away itself only until the actor is first created; a head is large.
         self._spec = ray.put(settings.spec)
-        self._handle: ActorHandle[Any] = actor.remote(self._spec, settings.lookup_store_tokens)
+        self._handle: ActorHandle[Any] = actor.remote(
+            self._spec, settings.lookup_store_tokens, settings.emulated_reload_s
+        )
         self._deadline_s, self._start_deadline_s = settings.deadline_s, settings.start_deadline_s
         self.is_up = False  # as far as is known
+        self._coming_up: asyncio.Task[None] | None = None  # since it was lost last
+        self._killing: asyncio.Task[None] | None = None
 
     def give(self, call: VerifyCall) -> None:
         """Tell it something, without waiting."""
@@ -77,6 +84,7 @@ class VerifierPort:
             async for reply in stream:
                 yield await reply
         except RayActorError as error:
+            self._is_lost()
             raise VerifierLostError(f"the verifier is gone: {type(error).__name__}") from error
         except RayError as error:
             event(log, "verifier_call_failed", logging.ERROR, reason=str(error))
@@ -85,7 +93,7 @@ class VerifierPort:
     def hangs(self) -> None:
         """It missed its deadline: it is killed, and restarts."""
         event(log, "verifier_hung", logging.ERROR, deadline_s=self._deadline_s)
-        ray.kill(self._handle, no_restart=False)
+        self._killing = asyncio.create_task(asyncio.to_thread(ray.kill, self._handle, no_restart=False))
 
     async def card(self) -> ModelCard:
         """Who the verifier is; waits while it loads its model or restarts.
@@ -103,8 +111,10 @@ class VerifierPort:
                     f"the verifier did not come up within {self._start_deadline_s:g} s; see its log"
                 ) from None
             except ActorUnavailableError:
+                self._is_lost()
                 await asyncio.sleep(_PROBE_PAUSE_S)
             except RayActorError as error:
+                self._is_lost()
                 reason = last_line(error)
                 event(log, "verifier_cannot_start", logging.ERROR, reason=reason)
                 raise VerifierLostError(f"the verifier cannot be started: {reason}") from error
@@ -114,8 +124,29 @@ class VerifierPort:
 
     async def answers(self) -> None:
         """Return once it answers again; as ``card``."""
+        if self.is_up or self._coming_up is None:
+            await self.card()
+            return
+        try:
+            await within(self._start_deadline_s, asyncio.shield(self._coming_up))
+        except TimeoutError:
+            raise VerifierLostError(f"the verifier did not come up again within {self._start_deadline_s:g} s") from None
+
+    def _is_lost(self) -> None:
+        """Until it answers again nothing is begun here that another coordinator can begin."""
         self.is_up = False
-        await self.card()
+        if self._coming_up is None or self._coming_up.done():
+            self._coming_up = asyncio.get_running_loop().create_task(self._comes_up())
+
+    async def _comes_up(self) -> None:
+        """Wait for it, however long that takes and whoever waits besides."""
+        event(log, "verifier_lost", logging.WARNING)
+        while not self.is_up:
+            try:
+                await self.card()
+            except VerifierLostError:  # it is logged
+                await asyncio.sleep(_RESTART_PAUSE_S)
+        event(log, "verifier_back")
 
     async def usage(self) -> KvUsage:
         """Its memory after the last step.
@@ -156,11 +187,10 @@ class RayFleet:
     """The fleet actor (``FleetPort``). If it cannot be reached, generations simply go on without a drafter."""
 
     def __init__(self, owner: str, settings: FleetSettings, namespace: str) -> None:
-        """Find the fleet or create it. ``owner`` is the coordinator's id, under which its leases are kept."""
+        """The first beat finds the fleet or creates it. ``owner`` is the coordinator's id, who has its leases."""
         self._owner = owner
         self._settings = settings
-        self._namespace = namespace
-        self._handle = self._fleet()
+        self._fleet = Named(partial(application_fleet, namespace), _FLEET_DEADLINE_S)
         self._held: dict[GenerationId, DrafterId | None] = {}
 
     @property
@@ -172,9 +202,10 @@ class RayFleet:
         """Tell the fleet what this coordinator does and holds; None if it does not answer, as while it restarts."""
         heartbeat = Heartbeat(report, self._settings, dict(self._held))
         try:
-            status: FleetStatus = await within(_FLEET_DEADLINE_S, self._handle.beat.remote(heartbeat))
+            fleet = await self._fleet.handle()
+            status: FleetStatus = await within(_FLEET_DEADLINE_S, fleet.beat.remote(heartbeat))
         except ActorDiedError:
-            self._handle = self._fleet()
+            self._fleet.lost()
             return None
         except (TimeoutError, RayError):
             return None
@@ -184,10 +215,12 @@ class RayFleet:
         self, generation: GenerationId, exclude: frozenset[DrafterId], groups: frozenset[str] | None
     ) -> DrafterPort | None:
         """Ask the fleet; what is asked for counts as held, so that no heartbeat ends it meanwhile."""
+        if (fleet := self._fleet.known) is None:
+            return None
         self._held[generation] = None
         try:
             lease: tuple[DrafterId, ActorHandle[Any]] | None = await within(
-                _FLEET_DEADLINE_S, self._handle.lease.remote(generation, exclude, self._owner, groups)
+                _FLEET_DEADLINE_S, fleet.lease.remote(generation, exclude, self._owner, groups)
             )
         except (TimeoutError, RayError) as error:
             self._held.pop(generation, None)
@@ -203,15 +236,15 @@ class RayFleet:
     def release(self, generation: GenerationId) -> None:
         """Sent without waiting; a lost message is mended by the next heartbeat."""
         self._held.pop(generation, None)
-        self._handle.release.remote(generation)
+        if self._fleet.known is not None:
+            self._fleet.known.release.remote(generation)
 
     def report_lost(self, drafter: DrafterId) -> None:
         """Have the fleet probe it; nobody waits for that."""
-        self._handle.report_lost.remote(drafter)
+        if self._fleet.known is not None:
+            self._fleet.known.report_lost.remote(drafter)
 
     def report_broken(self, drafter: DrafterId, fault: str, generation: GenerationId) -> None:
         """Have the fleet probe it, or replace it; nobody waits for that."""
-        self._handle.report_broken.remote(drafter, fault, generation)
-
-    def _fleet(self) -> "ActorHandle[Any]":
-        return fleet_handle(self._namespace)
+        if self._fleet.known is not None:
+            self._fleet.known.report_broken.remote(drafter, fault, generation)

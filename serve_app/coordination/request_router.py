@@ -16,8 +16,8 @@ from ray.serve.request_router import FIFOMixin, PendingRequest, RequestRouter, R
 
 from outrider.contracts.requests import GenerationRequest
 from outrider.routing.prefix_index import BLOCK_TOKENS, MAX_BLOCKS, PrefixIndex, leading_digests
-from outrider.routing.scores import ranked
-from serve_app.coordination.listener import Listener
+from outrider.routing.scores import ranked, takers
+from serve_app.coordination.listener import VERIFIER_UP, Listener
 
 
 class PrefixRouter(FIFOMixin, RequestRouter):
@@ -28,6 +28,7 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         self._index: PrefixIndex[ReplicaID] = PrefixIndex(MAX_BLOCKS)
         self._dispatched: Counter[ReplicaID] = Counter()
         self._ongoing: Counter[ReplicaID] = Counter()
+        self._loading: set[ReplicaID] = set()
         self._streams: dict[str, ReplicaID] = {}  # of chunks, by the id of their call: open, but no load
 
     async def choose_replicas(
@@ -36,7 +37,8 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         """Every replica in a rank of its own: the next one is asked only if those before it are full."""
         if pending_request is not None:
             pending_request.routing_context.should_backoff = True  # all are offered at once
-        replicas = {replica.replica_id: replica for replica in _meant(candidate_replicas, pending_request)}
+        offered = self._with_verifiers(_meant(candidate_replicas, pending_request), pending_request)
+        replicas = {replica.replica_id: replica for replica in offered}
         blocks = self._index.matches(_digests(pending_request) or [])
         order = ranked(
             sorted(replicas, key=str),
@@ -47,6 +49,19 @@ class PrefixRouter(FIFOMixin, RequestRouter):
             capacity={r: replica.max_ongoing_requests - 1 for r, replica in replicas.items()},
         )
         return [[replicas[replica]] for replica in order]
+
+    def _with_verifiers(self, offered: list[RunningReplica], request: PendingRequest | None) -> list[RunningReplica]:
+        """Those that can begin something; what the others held went with their verifiers."""
+        if _listener(request) is not None:
+            return offered
+        loading = {replica.replica_id for replica in offered if not replica.routing_stats.get(VERIFIER_UP, True)}
+        for replica in loading - self._loading:
+            self._index.forget(replica)
+        self._loading = loading
+        names = {replica.replica_id: replica.replica_id.unique_id for replica in offered}
+        known = [names[replica] for replica in loading]
+        may = set(takers(list(names.values()), known, _lost(request)))
+        return [replica for replica in offered if replica.replica_id.unique_id in may]
 
     def _fulfill_next_pending_request(
         self, replica: RunningReplica, request_metadata: RequestMetadata | None = None
@@ -108,6 +123,12 @@ def _meant(replicas: list[RunningReplica], request: PendingRequest | None) -> li
 def _listener(request: PendingRequest | None) -> Listener | None:
     first = request.args[0] if request is not None and request.args else None
     return first if isinstance(first, Listener) else None
+
+
+def _lost(request: PendingRequest | None) -> tuple[str, ...]:
+    """Coordinators that a generation's ingress has just found without their verifiers."""
+    args = () if request is None else request.args
+    return args[2] if len(args) > 2 and isinstance(args[0], GenerationRequest) else ()
 
 
 def _digests(request: PendingRequest | None) -> list[bytes] | None:

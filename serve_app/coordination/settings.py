@@ -32,6 +32,7 @@ class VerifierSettings:
     deadline_s: float
     start_deadline_s: float
     lookup_store_tokens: int = 0  # of earlier responses, to be looked through
+    emulated_reload_s: float = 0.0  # that one which restarts takes longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,7 @@ def verifier_settings(config: Config, heads: Mapping[str, Head] | None = None) -
         deadline_s=limits.verifier_deadline_s,
         start_deadline_s=limits.verifier_start_deadline_s,
         lookup_store_tokens=config.speculation.lookup_store_tokens,
+        emulated_reload_s=verifiers.emulated_reload_s,
     )
 
 

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from actors.messages import CoordinatorReport, DrafterId, FleetStatus, SloRounds
+from actors.messages import CoordinatorReport, DrafterId, SloRounds
 from outrider.admission.decisions import AdmissionReport, ClassAdmission
 from outrider.contracts.link import Csi
 from outrider.contracts.verifying import KvUsage
@@ -56,7 +56,6 @@ class CoordinatorStats:
         self._slo: dict[str, SloRounds] = {}
         self._regime: RegimeReport | None = None  # as last told
         self._admission = AdmissionReport()  # likewise
-        self._gauged: set[tuple[str, str]] = set()
         self._last_reply_at_s = self._started_at_s
         self.idle_s = 0.0
         self.usage: KvUsage | None = None
@@ -261,15 +260,3 @@ class CoordinatorStats:
             up_bps, down_bps = min(csi.up_bps for csi in links), min(csi.down_bps for csi in links)
             for direction, rate_bps in (("up", up_bps), ("down", down_bps)):
                 self.sink.record(metrics.LINK_RATE_BPS, rate_bps, group=group, direction=direction)
-
-    def fleet(self, status: FleetStatus) -> None:
-        """Set the gauges of the fleet. Every coordinator does: take the maximum over them."""
-        states = Counter((drafter.group, str(drafter.state)) for drafter in status.drafters)
-        leases: Counter[str] = Counter()
-        for drafter in status.drafters:
-            leases[drafter.group] += drafter.generations
-        self._gauged |= set(states)
-        for group, state in self._gauged:  # a state nobody is in any more has to be told as well
-            self.sink.record(metrics.DRAFTERS, states[group, state], group=group, state=state)
-        for group in {group for group, _ in self._gauged}:  # nor a group that is gone
-            self.sink.record(metrics.LEASES, leases[group], group=group)

@@ -1,9 +1,11 @@
 """Clients that stream several responses at once, greedy and seeded, and what they got."""
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
@@ -24,6 +26,7 @@ class Streamed:
     text: str
     token_logprobs: tuple[float, ...]  # rounded: one per token, so that a lost or doubled token shows
     usage: dict[str, Any]
+    longest_gap_s: float = 0.0  # between two events; what a loss costs, to be reported, and no test's business
 
 
 def body(i: int, tokens: int = TOKENS) -> dict[str, object]:
@@ -44,6 +47,7 @@ def body(i: int, tokens: int = TOKENS) -> dict[str, object]:
 def stream(url: str, request: dict[str, object], at_event: Callable[[int], None] = lambda _: None) -> Streamed:
     """Stream one chat to its end; ``at_event`` is told the number of each event."""
     events: list[Any] = []
+    at_s: list[float] = []
     line = ""
     with httpx.stream("POST", f"{url}/v1/chat/completions", json=request, timeout=400) as response:
         assert response.status_code == httpx.codes.OK, response.read()
@@ -51,6 +55,7 @@ def stream(url: str, request: dict[str, object], at_event: Callable[[int], None]
             if line.startswith("data: {"):
                 events.append(json.loads(line.removeprefix("data: ")))
                 assert "error" not in events[-1], events[-1]
+                at_s.append(time.monotonic())
                 at_event(len(events))
     assert line == "data: [DONE]"
     choices = [event["choices"][0] for event in events if event["choices"]]
@@ -61,6 +66,7 @@ def stream(url: str, request: dict[str, object], at_event: Callable[[int], None]
         text="".join(choice["delta"].get("content", "") for choice in choices),
         token_logprobs=tuple(round(entry["logprob"], 2) for entry in entries),
         usage=events[-1]["usage"],
+        longest_gap_s=max(later_s - earlier_s for earlier_s, later_s in pairwise(at_s)),
     )
 
 

@@ -22,6 +22,7 @@ from tests.cluster.streams import CLIENTS, Streamed, begins, streams, told
 
 COORDINATORS, DRAFTERS = 2, 3
 COORDINATOR = "ServeReplica:outrider:Coordinator"
+RELOAD_S = 45.0  # of a verifier: longer than responses take to go on elsewhere and end there
 LONG = 120  # tokens
 HANG_UPS = 12
 KV_BLOCK_TOKENS = 16
@@ -36,7 +37,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     config = judged(load_config(), tmp_path_factory.mktemp("head") / "head.safetensors")
     config = replace(
         config,
-        verifiers=replace(config.verifiers, count=COORDINATORS),
+        verifiers=replace(config.verifiers, count=COORDINATORS, emulated_reload_s=RELOAD_S),
         drafters=(replace(config.drafters[0], count=DRAFTERS),),
         speculation=replace(config.speculation, window=2),
     )
@@ -156,8 +157,28 @@ def test_drafters_hang(service: Service, undisturbed: list[Streamed]) -> None:
     service.check_released()
 
 
-def test_a_verifier_is_killed(service: Service, undisturbed: list[Streamed]) -> None:
-    check(service, undisturbed, lambda: service.kill("VerifierActor", most=1), "round_lost")
+def test_a_verifier_is_killed_and_takes_long_to_load(service: Service, undisturbed: list[Streamed]) -> None:
+    """What it made goes on at the other coordinator, and nothing new is begun at its own until it is back."""
+    before, lost = service.pids("VerifierActor"), len(service.events("round_lost"))
+    with judged_beside(service) as beside:
+        responses = streams(service.url, at_work(service.coordinators, partial(service.kill, "VerifierActor", most=1)))
+    print(f"without a token for at most {max(response.longest_gap_s for response in responses):.2f} s")  # noqa: T201 (no test's business)
+    assert told(responses) == told(undisturbed)
+    for response in beside:
+        response.result().check(service)
+    assert len(service.events("round_lost")) > lost, "nobody missed what was lost"
+    assert set(before[1:]) <= set(service.pids("VerifierActor"))
+    begun = [service.get("/v1/models")] and [service.complete("Once upon a time", max_tokens=2) for _ in range(4)]
+    assert all(answer["usage"]["completion_tokens"] == 2 for answer in begun)
+    eventually(lambda: bool(service.events("verifier_back")), BACK_WITHIN_S)
+    (away,), (back,) = service.events("verifier_lost"), service.events("verifier_back")
+    resumed = service.events("response_resumed")
+    assert resumed
+    assert {event["reason"] for event in resumed} <= {"VerifierLostError", "VerifierAwayError"}
+    names = {event["generation"] for event in service.events("generation_finished")}
+    ends = [event for event in service.events("generation_finished") if "." in event["generation"]]
+    assert len(names) > len(ends) > 0
+    assert all(away["time"] < event["time"] < back["time"] for event in ends), "elsewhere, and before it was back"
     service.check_released()
 
 
@@ -183,12 +204,15 @@ def test_both_coordinators_are_killed(service: Service, undisturbed: list[Stream
 
 def test_the_fleet_is_killed_and_learns_the_leases_anew(service: Service, undisturbed: list[Streamed]) -> None:
     """From the coordinators, whose rounds go on with the drafters they have leased."""
+    before = service.pids("FleetActor")
 
     def kill() -> None:
         service.kill("FleetActor")
         eventually(lambda: any(drafter["generations"] for drafter in service.drafters()), AT_WORK_WITHIN_S)
 
     responses = streams(service.url, at_work(drafters(service), kill), tokens=LONG)
+    assert before
+    assert not set(before) & set(service.pids("FleetActor"))
     assert begins(undisturbed, responses)
     assert sum(response.usage["outrider"]["accepted_tokens"] for response in responses) > 0
     service.check_released()

@@ -9,7 +9,7 @@ import httpx
 import pytest
 import yaml
 
-from tests.cluster.served import free_ports
+from tests.cluster.served import eventually, free_ports
 from tests.deploy.conftest import ROOT, Head
 
 _UP_WITHIN_S = 300
@@ -52,7 +52,7 @@ def test_no_room_for_the_verifier(head: Head) -> None:
 
 
 def test_a_rayservice_comes_up(head: Head) -> None:
-    """Its Serve configuration, with devices of this machine, by the call that KubeRay makes."""
+    """Its Serve configuration, with devices of this machine, by the call KubeRay makes. Deleted, it holds nothing."""
     manifest = yaml.safe_load((ROOT / "k8s" / "rayservice.yaml").read_text(encoding="utf-8"))
     serve_config = yaml.safe_load(manifest["spec"]["serveConfigV2"])
     (port,) = free_ports(1)
@@ -71,7 +71,9 @@ def test_a_rayservice_comes_up(head: Head) -> None:
             assert time.monotonic() < give_up_at_s, state
             time.sleep(0.2)
         completes(f"http://127.0.0.1:{port}", "smollm2-135m-instruct")
+        eventually(lambda: head.available("jetson") == 0.0, _UP_WITHIN_S)
         assert client.delete(applications).is_success
+    eventually(lambda: head.available("jetson") == 1.0, _UP_WITHIN_S)
 
 
 def state_of(details: dict[str, Any], name: str) -> dict[str, Any]:

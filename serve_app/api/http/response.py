@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from outrider.contracts.errors import GenerationFailedError
 from outrider.contracts.requests import FinishReason, GenerationChunk
+from serve_app.api.http.event_stream import EventStream
 from serve_app.api.http.merge import merged, with_deadlines
 from serve_app.api.http.record import RequestRecord
 from serve_app.api.openai.choice_reader import ChoiceReader, Delta, whole
@@ -23,7 +24,6 @@ from serve_app.api.openai.choices import Choice
 from serve_app.api.openai.responses import ResponseForm, usage_of
 from serve_app.api.service import Pass, Service
 
-_EVENT_STREAM_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _MANY_TOKENS = 256  # log-probabilities of so many are written in a thread: a prompt's come all at once
 _encode_text = TypeAdapter(dict[str, object]).dump_json
@@ -34,7 +34,8 @@ class GenerationResponse(Response):
     """Makes all choices of a response at once while sending it, as one JSON document or as server-sent events.
 
     Nothing is sent before the first chunk, so that an error until then is an HTTP error; a later one is an event of
-    its own, after which the stream ends without ``[DONE]``. Any choice's error is the response's.
+    its own, after which the stream ends without ``[DONE]``. So it is, too, where the first chunk was so late that
+    a comment had to keep the connection alive. Any choice's error is the response's.
     """
 
     def __init__(self, service: Service, choices: Sequence[Choice], form: ResponseForm, passed: Pass) -> None:
@@ -86,19 +87,18 @@ class GenerationResponse(Response):
         return JSONResponse(self._form.whole(choices, usage))
 
     async def _send_events(self, chunks: _Chunks, send: Send, record: RequestRecord) -> None:
-        started = False
+        stream = EventStream(send, self._service.settings.keep_alive_s)
         try:
             async for event in self._events(chunks):
-                if not started:
-                    started = True
-                    await send({"type": "http.response.start", "status": 200, "headers": _EVENT_STREAM_HEADERS})
-                await _send_event(send, event)
-            await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
+                await stream.say(await _event(event))
+            await stream.say(b"data: [DONE]\n\n", last=True)
         except Exception as error:
-            if not started:
+            if not stream.begun:
                 raise
-            await _send_event(send, record.answer_to(error).body)
-            await send({"type": "http.response.body", "body": b""})
+            await stream.say(await _event(record.answer_to(error).body))
+            await stream.say(b"", last=True)
+        finally:
+            stream.close()
 
     async def _events(self, chunks: _Chunks) -> AsyncIterator[dict[str, object]]:
         options = self._form.body.stream_options
@@ -149,9 +149,9 @@ class GenerationResponse(Response):
         }
 
 
-async def _send_event(send: Send, content: dict[str, object]) -> None:
+async def _event(content: dict[str, object]) -> bytes:
     data = await asyncio.to_thread(_written, content) if _is_long(content) else _written(content)
-    await send({"type": "http.response.body", "body": b"data: %b\n\n" % data, "more_body": True})
+    return b"data: %b\n\n" % data
 
 
 def _written(content: dict[str, object]) -> bytes:

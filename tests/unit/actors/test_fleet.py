@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from ray.exceptions import ActorDiedError
+from ray.exceptions import ActorDiedError, RayError
 
 from actors.drafter_actors import DrafterActors
 from actors.fleet import Fleet, FleetPace
@@ -52,8 +52,8 @@ class MemoryDrafter:
         self.fails: Exception | None = None  # at drafting
         self.engine_hangs = False
         self.proofs = 0
-        self.card, self.held, self.close = Call(self._card), Call(self._held), Call(self._close)
         self.prove = Call(self._prove)
+        self.card, self.held, self.close = Call(self._card), Call(self._held), Call(self._close)
 
     async def _card(self) -> object:
         await self._answering()
@@ -86,24 +86,34 @@ class MemoryActors(DrafterActors):
     """Starts drafters that say they are ``card``."""
 
     card: object = CARD
-    running: dict[DrafterId, MemoryDrafter] = field(default_factory=dict)
+    processes: dict[DrafterId, MemoryDrafter] = field(default_factory=dict)
+    head: asyncio.Event = field(default_factory=asyncio.Event)
+    deaf: int = 0  # calls to stop one that fail from now on
     stopped: list[DrafterId] = field(default_factory=list)
     restarted: int = 0
 
-    def find(self, drafter: DrafterId, group: DrafterGroupConfig, target: str) -> MemoryDrafter:
+    async def find(self, drafter: DrafterId, group: DrafterGroupConfig, target: str) -> MemoryDrafter:
         """The one that runs, or a new one."""
         assert (group.name, target) == (drafter.group, "target")
-        return self.running.setdefault(drafter, MemoryDrafter(self.card))
+        return self.processes.setdefault(drafter, MemoryDrafter(self.card))
 
-    def restart(self, handle: MemoryDrafter) -> None:
+    async def restart(self, handle: MemoryDrafter) -> None:
         """It comes up with nothing in memory."""
         self.restarted += 1
         handle.__init__(handle.card_shown)  # type: ignore[misc]
 
-    def stop(self, drafter: DrafterId) -> None:
-        """It is gone."""
+    async def stop(self, drafter: DrafterId) -> None:
+        """It is gone, unless the head is away."""
+        if self.deaf:
+            self.deaf -= 1
+            raise RayError("the head is away")
         self.stopped.append(drafter)
-        self.running.pop(drafter, None)
+        self.processes.pop(drafter, None)
+
+    async def running(self) -> frozenset[DrafterId]:
+        """All there are, while the head is not away."""
+        await self.head.wait()
+        return frozenset(self.processes)
 
 
 def report(name: str) -> CoordinatorReport:
@@ -156,10 +166,10 @@ def test_it_knows_nothing_until_a_coordinator_beats() -> None:
     async def run() -> None:
         actors = MemoryActors()
         fleet = Fleet(actors, PACE)
-        assert (await fleet.lease("g"), (await fleet.status()).drafters, actors.running) == (None, (), {})
+        assert (await fleet.lease("g"), (await fleet.status()).drafters, actors.processes) == (None, (), {})
         status = await ready(fleet, 2, beat())
         assert [drafter.name for drafter in status.drafters] == ["drafter-edge-0", "drafter-edge-1"]
-        assert await fleet.lease("g", owner="c") == (FIRST, actors.running[FIRST])
+        assert await fleet.lease("g", owner="c") == (FIRST, actors.processes[FIRST])
 
     bounded(run())
 
@@ -173,7 +183,7 @@ def test_a_redeployment_with_more_devices_leaves_the_others_running() -> None:
         assert actors.stopped == []
         assert len((await fleet.beat(beat(count=2))).drafters) == 3, "the newest coordinator's settings hold"
         await ready(fleet, 1, beat("e", count=1, since_s=3.0))
-        assert actors.stopped == [SECOND, THIRD]
+        await until(lambda: set(actors.stopped) == {SECOND, THIRD})
 
     bounded(run())
 
@@ -185,17 +195,17 @@ def test_a_restarted_fleet_finds_drafters_and_leases_again() -> None:
         await ready(Fleet(actors, PACE), 2, beat())
 
     async def run() -> None:
-        for process in actors.running.values():
+        for process in actors.processes.values():
             process.generations.add("g")
         fleet = Fleet(actors, PACE)
         heartbeat = beat(held={"g": SECOND})
         status = await ready(fleet, 2, heartbeat)
         assert [drafter.generations for drafter in status.drafters] == [0, 1]
-        assert await fleet.lease("g", owner="c") == (SECOND, actors.running[SECOND])
-        while actors.running[FIRST].generations:
+        assert await fleet.lease("g", owner="c") == (SECOND, actors.processes[SECOND])
+        while actors.processes[FIRST].generations:
             await fleet.beat(heartbeat)
             await asyncio.sleep(0.001)
-        assert actors.running[SECOND].generations == {"g"}, "what is leased stays"
+        assert actors.processes[SECOND].generations == {"g"}, "what is leased stays"
         assert actors.stopped == []
 
     bounded(first_fleet())
@@ -208,8 +218,8 @@ def test_a_silent_coordinators_leases_end_and_its_generations_are_forgotten() ->
         fleet = Fleet(actors, PACE)
         await ready(fleet, 2, beat("dead"))
         await fleet.lease("g", owner="dead")
-        actors.running[FIRST].generations.add("g")
-        while actors.running[FIRST].generations:
+        actors.processes[FIRST].generations.add("g")
+        while actors.processes[FIRST].generations:
             await fleet.beat(beat("alive"))
             await asyncio.sleep(0.001)
         status = await fleet.status()
@@ -225,14 +235,14 @@ def test_one_that_fails_while_idle_is_found_and_comes_back(trouble: str) -> None
         actors = MemoryActors()
         fleet = Fleet(actors, PACE)
         await ready(fleet, 2, beat())
-        process = actors.running[FIRST]
+        process = actors.processes[FIRST]
         if trouble == "died":
             process.trouble = ActorDiedError()
         else:
             process.hangs = True
-        await until(lambda: actors.running.get(FIRST) is not process or actors.restarted == 1)
+        await until(lambda: actors.processes.get(FIRST) is not process or actors.restarted == 1)
         await ready(fleet, 2, beat())
-        assert await fleet.lease("g", exclude=[SECOND]) == (FIRST, actors.running[FIRST])
+        assert await fleet.lease("g", exclude=[SECOND]) == (FIRST, actors.processes[FIRST])
 
     bounded(run())
 
@@ -248,7 +258,7 @@ def test_a_stranger_is_refused_and_a_new_model_for_the_whole_group_is_not() -> N
             await asyncio.sleep(0.001)
         await broken(fleet, SECOND)
         await ready(fleet, 2, beat())
-        assert {process.card_shown for process in actors.running.values()} == {actors.card}
+        assert {process.card_shown for process in actors.processes.values()} == {actors.card}
 
     bounded(run())
 
@@ -258,13 +268,84 @@ def test_a_drafter_that_is_removed_in_the_middle_of_a_sweep_ends_no_sweeping() -
         actors = MemoryActors()
         fleet = Fleet(actors, PACE)
         await ready(fleet, 2, beat())
-        actors.running[SECOND].hangs = True
+        actors.processes[SECOND].hangs = True
         await asyncio.sleep(2 * PACE.sweep_s)  # a sweep waits for its answer now
         await fleet.beat(beat("d", count=1, since_s=2.0))
-        actors.running[FIRST].generations.add("orphan")
-        while actors.running[FIRST].generations:
+        actors.processes[FIRST].generations.add("orphan")
+        while actors.processes[FIRST].generations:
             await fleet.beat(beat("d", count=1, since_s=2.0))
             await asyncio.sleep(0.001)
+
+    bounded(run())
+
+
+@pytest.mark.parametrize("failures", [1, 2, 5])
+def test_whatever_goes_wrong_while_a_drafter_is_replaced_it_is_tried_again(failures: int) -> None:
+    async def run() -> None:
+        actors = MemoryActors()
+        fleet = Fleet(actors, PACE)
+        await ready(fleet, 2, beat())
+        actors.deaf = failures
+        await broken(fleet, FIRST)
+        (refused, _) = (await fleet.beat(beat())).drafters
+        while refused.state is not DrafterState.REFUSED:
+            (refused, _) = (await fleet.beat(beat())).drafters
+            await asyncio.sleep(0.001)
+        await ready(fleet, 2, beat())
+        assert (actors.deaf, actors.stopped) == (0, [FIRST])
+
+    bounded(run())
+
+
+def test_what_was_removed_while_no_fleet_ran_is_stopped_by_the_next_one() -> None:
+    actors = MemoryActors()
+
+    async def first_fleet() -> None:
+        await ready(Fleet(actors, PACE), 3, beat(count=3))
+
+    async def run() -> None:
+        kept = actors.processes[FIRST]
+        fleet = Fleet(actors, PACE)
+        await asyncio.sleep(10 * PACE.sweep_s)
+        assert actors.stopped == [], "it does not know yet what is wanted"
+        await ready(fleet, 1, beat("d", count=1, since_s=2.0))
+        await asyncio.sleep(10 * PACE.sweep_s)
+        actors.deaf = 1
+        actors.head.set()
+        await until(lambda: set(actors.processes) == {FIRST})
+        assert actors.processes[FIRST] is kept
+        assert set(actors.stopped) == {SECOND, THIRD}
+
+    bounded(first_fleet())
+    bounded(run())
+
+
+def test_one_that_is_to_run_otherwise_is_started_anew() -> None:
+    async def run() -> None:
+        actors = MemoryActors()
+        fleet = Fleet(actors, PACE)
+        await ready(fleet, 2, beat())
+        before = dict(actors.processes)
+        changed = beat("d", since_s=2.0)
+        (group,) = changed.settings.groups
+        settings = replace(changed.settings, groups=(replace(group, max_generations=9),))
+        status = await ready(fleet, 2, replace(changed, settings=settings))
+        assert [drafter.capacity for drafter in status.drafters] == [9, 9]
+        assert actors.stopped == [FIRST, SECOND]
+        assert not set(before.values()) & set(actors.processes.values())
+
+    bounded(run())
+
+
+def test_its_gauges_are_told_how_it_stands_however_many_coordinators_beat() -> None:
+    async def run() -> None:
+        told = list[FleetStatus]()
+        fleet = Fleet(MemoryActors(), replace(PACE, noted_s=1.0), told.append)
+        for number in range(31):
+            await fleet.beat(beat(f"c{number % 3}"))
+            await asyncio.sleep(0.1)
+        assert len(told) in (3, 4)
+        assert [drafter.state for drafter in told[-1].drafters] == [DrafterState.READY] * 2
 
     bounded(run())
 
@@ -277,7 +358,7 @@ def test_one_generations_word_does_not_break_a_drafter_that_proves_itself() -> N
         for _ in range(5):
             await fleet.report_broken(FIRST, "sends nonsense", "g")
             await ready(fleet, 2, beat())
-        assert (actors.stopped, actors.restarted, actors.running[FIRST].proofs) == ([], 0, 6)
+        assert (actors.stopped, actors.restarted, actors.processes[FIRST].proofs) == ([], 0, 6)
         await fleet.report_broken(FIRST, "sends nonsense", "h")
         await until(lambda: actors.stopped == [FIRST])
         await ready(fleet, 2, beat())
@@ -295,7 +376,7 @@ def test_one_whose_engine_does_not_draft_is_not_leased_whatever_it_answers(troub
         await ready(fleet, 2, beat())
         taken_out_at_s = []
         for _ in range(4):
-            process = actors.running[FIRST]
+            process = actors.processes[FIRST]
             process.engine_hangs = trouble == "hangs"
             process.fails = DrafterBrokenError("nan") if trouble == "fails" else None
             before = times_taken_out(actors)
@@ -307,6 +388,6 @@ def test_one_whose_engine_does_not_draft_is_not_leased_whatever_it_answers(troub
             await ready(fleet, 2, beat())
             taken_out_at_s.append(now_s() - began_s)
         assert all(later > 1.1 * earlier for earlier, later in pairwise(taken_out_at_s)), taken_out_at_s
-        assert await fleet.lease("g", exclude=[SECOND]) == (FIRST, actors.running[FIRST])
+        assert await fleet.lease("g", exclude=[SECOND]) == (FIRST, actors.processes[FIRST])
 
     bounded(run())

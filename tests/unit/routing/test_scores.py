@@ -2,7 +2,7 @@
 
 import pytest
 
-from outrider.routing.scores import LOAD_TOKENS, ranked
+from outrider.routing.scores import LOAD_TOKENS, ranked, takers
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,20 @@ def test_a_burst_without_prefixes_is_spread_evenly() -> None:
     for _ in range(30):
         ongoing[ranked(list(ongoing), {}, ongoing, {}, dict.fromkeys("abc", 100))[0]] += 1
     assert set(ongoing.values()) == {10}
+
+
+@pytest.mark.parametrize(
+    ("loading", "lost", "may"),
+    [
+        ("", "", "abc"),
+        ("b", "", "ac"),
+        ("", "c", "ab"),
+        ("b", "c", "a"),
+        ("abc", "", "abc"),
+        ("bc", "a", "bc"),
+        ("c", "ba", "c"),
+        ("", "bca", "b"),
+    ],
+)
+def test_who_has_no_verifier_is_given_nothing_while_another_has_one(loading: str, lost: str, may: str) -> None:
+    assert takers(list("abc"), list(loading), list(lost)) == list(may)

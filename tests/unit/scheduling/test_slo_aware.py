@@ -59,7 +59,7 @@ def test_a_batch_is_in_one_order_and_of_its_length(
         return
     assert due[0] == min(due_at_s(p, load) for p in queue), "the first of all goes"
     longest_s = batch_length_s(Promised(load), CONSTANT_S, 1.0)
-    if not all(is_owed(p, load) for p in queue):
+    if any(p.tokens_per_s == 0.0 for p in queue):
         longest_s = 1.0  # nobody is promised anything who is not here
     assert took_s(plan.batch, limits) <= max(longest_s, took_s(plan.batch[:1], limits)) + 1e-6
 
@@ -150,6 +150,17 @@ def test_best_effort_makes_batches_longer_as_far_as_promised_rounds_need_not_min
     crowd = [block(f"{index:03}", waited_s=0.0001 * (400 - index)) for index in range(400)]
     plan = SloAware().plan(crowd, NOW_S, replace(ROOMY, max_blocks=999), COSTS, Promised(0.0, round_s))
     assert expected_s - took_s(crowd[:1]) + CONSTANT_S < took_s(plan.batch) <= expected_s + 1e-6
+
+
+@pytest.mark.parametrize("crowd", [40, 400])
+def test_who_owes_too_much_makes_no_batch_longer(crowd: int) -> None:
+    """Longer batches would make others owe as much, and theirs longer still."""
+    doomed = [block(f"{index:03}", waited_s=1.0, tokens_per_s=4.0) for index in range(crowd)]
+    plan = SloAware().plan(doomed, NOW_S, replace(ROOMY, max_blocks=999), COSTS, Promised(0.0, 8.0))
+    assert took_s(plan.batch) <= 10.0 * CONSTANT_S + 1e-6
+    with_best_effort = [*doomed, block("free")]
+    longer = SloAware().plan(with_best_effort, NOW_S, replace(ROOMY, max_blocks=999), COSTS, Promised(0.0, 8.0))
+    assert len(longer.batch) > len(plan.batch)
 
 
 def test_a_prompt_longer_than_batches_are_to_be_goes_when_it_is_first() -> None:

@@ -66,6 +66,7 @@ class MemoryHandle:
         self._named = coordinator
         self.asked: list[dict[str, bool]] = []
         self.generate, self.chunks = Method(self._generate), Method(self._chunks)
+        self.lost: list[tuple[str, ...]] = []  # what each call said of who had lost a verifier
         self.listening = 0  # streams of chunks
         self.told = 0  # tokens
         self.read, self.deaf = Call(self._read), 0  # calls that fail from now on
@@ -76,7 +77,10 @@ class MemoryHandle:
         self.asked.append(options)
         return self
 
-    async def _generate(self, record: GenerationRequest, ingress: str) -> AsyncGenerator[str, None]:
+    async def _generate(
+        self, record: GenerationRequest, ingress: str, lost: tuple[str, ...]
+    ) -> AsyncGenerator[str, None]:
+        self.lost.append(lost)
         name = self._named or f"coordinator {len(self._outlets)}"
         outlets = self._outlets.setdefault(name, Outlets(now_s))
         yield name

@@ -9,12 +9,16 @@ import pytest
 from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 from ray.exceptions import ActorDiedError
+from ray.serve.exceptions import BackPressureError
 from ray.serve.handle import DeploymentHandle
 
+from actors.messages import CoordinatorReport, FleetStatus
+from actors.named import Named
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.slo import SloClass
 from serve_app import metrics
 from serve_app.api.http.listener import Address, ListenerEndedError, listen
+from serve_app.api.service import ReadyReport
 from serve_app.ingress import CoordinatorService, Ingress
 from serve_app.metrics import Metric
 from tests.unit.serve_app.api.in_memory_service import TOKENIZER, request_for, tokens_of, truth_of
@@ -104,3 +108,45 @@ def test_an_ingress_whose_listener_has_ended_is_not_healthy() -> None:
         await Ingress.check_health(cast("Any", SimpleNamespace(_listening=None)))
 
     asyncio.run(asked())
+
+
+def test_an_ingress_is_ready_where_all_coordinators_are_busy_and_not_where_there_is_none() -> None:
+    """A probe that finds every place taken is answered from what coordinators tell the fleet."""
+
+    async def asked(error: Exception, *reports: CoordinatorReport) -> ReadyReport:
+        async def full() -> None:
+            raise error
+
+        async def status() -> FleetStatus:
+            return FleetStatus((), reports)
+
+        fleet = SimpleNamespace(status=SimpleNamespace(remote=status))
+        handle = SimpleNamespace(ready=SimpleNamespace(remote=full))
+        handle.options = lambda **_: handle
+        named, typed = Named(lambda: fleet, 60.0), cast("DeploymentHandle[Any]", handle)
+        return await CoordinatorService(typed, SETTINGS, LIMITS, TOKENIZER, fleet=named).ready()
+
+    ready, loading = (CoordinatorReport(name, name, 1.0) for name in ("ready", "restarting"))
+    for error in (BackPressureError(num_queued_requests=64, max_queued_requests=64), TimeoutError()):
+        assert asyncio.run(asked(error, loading, ready)).ready
+        assert not asyncio.run(asked(error, loading)).ready
+        assert not asyncio.run(asked(error)).ready
+
+
+@on_loop
+async def test_figures_of_several_ingresses_do_not_mix_on_one_address() -> None:
+    """A balancer gives one page after the other: each series is one replica's, and only ever grows."""
+    pages = [dict[tuple[str, str], float]() for _ in range(2)]
+    for name, page, responses in (("a", pages[0], 1), ("b", pages[1], 3)):
+        handle = MemoryHandle()
+        service = CoordinatorService(cast("DeploymentHandle[Any]", handle), SETTINGS, LIMITS, TOKENIZER, replica=name)
+        for number in range(responses):
+            async for _ in service.generate(request_for(f"{name}{number}", window=0)):
+                pass
+        await handle.closed()
+        for family in text_string_to_metric_families(service.metrics().decode()):
+            for sample in family.samples:
+                assert sample.labels["replica"] == name
+                page[sample.name, ",".join(sample.labels.values())] = sample.value
+    assert not set(pages[0]) & set(pages[1])
+    assert [sum(v for (n, _), v in page.items() if n == metrics.RESPONSES.name) for page in pages] == [1, 3]

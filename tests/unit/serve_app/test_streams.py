@@ -8,6 +8,7 @@ import pytest
 from ray.exceptions import ActorDiedError, RayError
 from ray.serve.handle import DeploymentHandle
 
+from outrider.contracts.errors import VerifierAwayError, VerifierLostError
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from serve_app.coordination.credit import MOST_UNREAD_TOKENS
 from serve_app.streams import CoordinatorStreams
@@ -107,4 +108,22 @@ async def test_what_is_refused_at_once_is_raised(error: Exception) -> None:
     handle = MemoryHandle((0, error))
     with pytest.raises(type(error)):
         await read(streams_of(handle), REQUESTS[0])
+    await handle.closed()
+
+
+@on_loop
+async def test_who_was_found_without_a_verifier_is_named_for_a_while_in_the_order_of_the_losses() -> None:
+    handle = MemoryHandle(
+        (1, VerifierLostError("handed over")), (0, VerifierAwayError("restarts")), (1, RayError("no"))
+    )
+    streams = streams_of(handle)
+    for request in REQUESTS:
+        with pytest.raises((VerifierLostError, VerifierAwayError, RayError)):
+            await read(streams, request)
+    await read(streams, request_for("d", window=0))
+    lost = ("coordinator 0", "coordinator 1")
+    assert handle.lost == [(), lost[:1], lost, lost], "one that died is no longer routed to"
+    await asyncio.sleep(10.0)
+    await read(streams, request_for("e", window=0))
+    assert handle.lost[-1] == ()
     await handle.closed()

@@ -118,6 +118,7 @@ class LocalVerifier:
         self.answer_lost: Container[int] = ()  # the step is made, and the engine goes on
         self.forgets_before: Container[int] = ()  # restarts in silence: its generations are unknown then
         self.restarting: Gate | None = None
+        self.is_up = True
         self._inbox: list[VerifyCall] = []
         self._given = asyncio.Event()
         self.engine = self._empty()
@@ -160,7 +161,9 @@ class LocalVerifier:
     async def answers(self) -> None:
         """It answers again."""
         if self.restarting is not None:
+            self.is_up = False
             await self.restarting.wait()
+            self.is_up = True
 
     @property
     def empty(self) -> bool:

@@ -25,6 +25,7 @@ from outrider.contracts.errors import (
     ContextTooLongError,
     GenerationFailedError,
     ParameterError,
+    VerifierAwayError,
     VerifierLostError,
 )
 from outrider.contracts.requests import FinishReason, GenerationChunk, GenerationRequest, RoundStats, TokenLogprobs
@@ -36,7 +37,7 @@ from tests.unit.serve_app.api.in_memory_coordinators import Coordinators
 from tests.unit.serve_app.api.in_memory_service import PENALISED, Service, drafter, request_for, tokens_of, truth_of
 from tests.unit.serve_app.api.test_http_errors import through_ray
 from tests.unit.serve_app.coordination.in_memory import GREEDY, PROMPT, SAMPLED, Gate, until
-from tests.unit.virtual_clock import VirtualLoop, on_loop
+from tests.unit.virtual_clock import VirtualLoop, now_s, on_loop
 
 DEATH = ActorDiedError()
 ASKED = replace(request_for(params=SAMPLED), max_tokens=12, logprobs=2, prompt_logprobs=True, request_id="r")
@@ -165,6 +166,43 @@ async def test_a_response_that_costs_verifiers_is_given_up_soon_and_a_full_servi
 
 
 @on_loop
+async def test_coordinators_without_a_verifier_cost_nothing_and_only_losses_add_up() -> None:
+    away, lost = through_ray(VerifierAwayError("restarts")), through_ray(VerifierLostError("handed over"))
+    coordinators = Coordinators((2, lost), *[(0, away)] * 6, (0, lost), (0, away))
+    request = request_for(window=0)
+    assert tokens_of([chunk async for chunk in coordinators.response(request, max_failures=20)]) == truth_of(request)
+    assert len(coordinators.records) == 10
+    coordinators = Coordinators(*[(0, away), (0, lost)] * 10)
+    with pytest.raises(VerifierLostError):
+        [chunk async for chunk in coordinators.response(request, max_failures=20)]
+    assert len(coordinators.records) == 8, "a request that kills verifiers meets four of them"
+
+
+@on_loop
+async def test_lost_together_they_come_back_one_by_one() -> None:
+    """By itself a response pauses more or less long, so that another coordinator is not met by all at once."""
+    back_at_s = list[float]()
+
+    async def one(name: str) -> None:
+        coordinators = Coordinators((2, DEATH))
+        request = request_for(name, window=0)
+        ends_s = list[float]()
+
+        async def attempt(record: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
+            ends_s.append(now_s())
+            async with aclosing(coordinators.attempt(record)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+
+        response = resumed(request, attempt, max_failures=3, on_resume=lambda: None)
+        assert tokens_of([chunk async for chunk in response]) == truth_of(request)
+        back_at_s.append(ends_s[1])
+
+    await asyncio.gather(*(one(f"g{number}") for number in range(6)))
+    assert len({round(at_s, 4) for at_s in back_at_s}) == 6
+
+
+@on_loop
 async def test_an_overload_is_told_before_the_first_chunk_and_waited_out_afterwards() -> None:
     busy = through_ray(BusyError("full"))
     coordinators = Coordinators((0, busy))
@@ -247,6 +285,7 @@ async def test_a_client_that_leaves_in_between_starts_nothing_more(where: str) -
         (WorkerCrashedError(), True, True),
         (DeploymentUnavailableError(DeploymentID("Coordinator")), True, True),
         (VerifierLostError("hung"), True, True),
+        (VerifierAwayError("restarts"), True, True),
         (GenerationFailedError("lost 6 times"), True, True),
         (BusyError("full"), False, True),
         (BackPressureError(num_queued_requests=3, max_queued_requests=2), False, True),

@@ -11,7 +11,7 @@ from ray.serve._private.request_router.common import PendingRequest
 from ray.serve._private.request_router.replica_wrapper import RunningReplica
 from ray.serve.config import RequestRouterConfig
 
-from serve_app.coordination.listener import Listener
+from serve_app.coordination.listener import VERIFIER_UP, Listener
 from tests.unit.serve_app.api.in_memory_service import request_for
 from tests.unit.virtual_clock import on_loop
 
@@ -29,6 +29,7 @@ class Replica:
     node_id: str = "node"
     availability_zone: str | None = None
     multiplexed_model_ids: frozenset[str] = field(default_factory=frozenset)
+    routing_stats: dict[str, bool] = field(default_factory=dict)
 
     @property
     def replica_id(self) -> ReplicaID:
@@ -39,8 +40,11 @@ class Replica:
         return self.chance.choice((0, 0, 10))
 
 
-def call_of(name: str, first: object, *, shared: str | None = None) -> PendingRequest:
-    return PendingRequest([first], {}, RequestMetadata(name, shared or name, is_streaming=True))
+def call_of(
+    name: str, first: object, *, shared: str | None = None, lost: tuple[str, ...] | None = None
+) -> PendingRequest:
+    arguments = [first] if lost is None else [first, "ingress", lost]
+    return PendingRequest(arguments, {}, RequestMetadata(name, shared or name, is_streaming=True))
 
 
 def router_of(chance: random.Random, *, counts: bool) -> Any:
@@ -111,3 +115,36 @@ async def test_a_stream_that_stays_open_is_no_load() -> None:
     end(stream, made_by)
     under_way = [await send(call_of(f"load {number}", turn)) for number in range(8)]
     assert set(under_way) > {made_by}, "responses are load, which moves some of them elsewhere"
+
+
+@on_loop
+async def test_a_coordinator_without_its_verifier_is_given_nothing_and_what_it_held_is_forgotten() -> None:
+    chance = random.Random(0)
+    router, turn = router_of(chance, counts=False), request_for(prompt=tuple(range(1600)))
+
+    def tell(**up: bool) -> None:
+        """What each has said of its verifier; nothing, if it is not named."""
+        told = {name: {VERIFIER_UP: up[name]} if name in up else {} for name in NAMES}
+        replicas = [Replica(name, chance, max_ongoing_requests=1000, routing_stats=told[name]) for name in NAMES]
+        router.update_replicas(cast("list[RunningReplica]", replicas))
+
+    async def made_by(name: str) -> str:
+        found = await routed(router, call := call_of(name, turn))
+        router.on_request_routed(call, ReplicaID(found, DEPLOYMENT), None)
+        return found
+
+    tell()
+    home = await made_by("first")
+    assert [await made_by(f"turn {number}") for number in range(3)] == [home] * 3
+    tell(**{home: False})
+    away = {await made_by(f"away {number}") for number in range(3)}
+    assert home not in away
+    assert await routed(router, call_of("asks it", Listener("ingress", home))) == home
+    (refuge,) = away
+    elsewhere = await routed(router, call_of("elsewhere", turn, lost=(refuge,)))
+    assert elsewhere not in (home, refuge), "as its ingress has found out"
+    tell(**{home: True})
+    assert await made_by("back") == refuge, "its KV is gone"
+    others = [name for name in NAMES if name != home]
+    left = call_of("none left", turn, lost=(home, *others))
+    assert await routed(router, left) == home, "it lost its verifier first"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.messages import DrafterId, DrafterState, DrafterStatus, FleetStatus, SloRounds
+from actors.messages import DrafterId, SloRounds
 from outrider.admission.decisions import AdmissionReport, ClassAdmission
 from outrider.contracts.link import Csi
 from outrider.contracts.verifying import KvUsage
@@ -220,31 +220,6 @@ def test_a_report_sets_the_gauges() -> None:
     assert (sink.of(metrics.GENERATIONS, "running"), sink.of(metrics.GENERATIONS, "queued")) == ([3, 4], [2, 0])
     assert sink.of(metrics.QUEUED_BLOCKS) == [2, 1]
     assert [sink.of(metrics.KV_BLOCKS, state) for state in ("used", "cached", "free")] == [[3], [2], [5]]
-
-
-def fleet_of(*drafters: tuple[str, DrafterState, int]) -> FleetStatus:
-    return FleetStatus(
-        tuple(DrafterStatus(f"d{i}", group, state, None, n, 8) for i, (group, state, n) in enumerate(drafters)), ()
-    )
-
-
-DRAFTERS = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(DrafterState), st.integers(0, 8)), max_size=6)
-
-
-@given(history=st.lists(DRAFTERS, min_size=1, max_size=5))
-def test_the_fleets_gauges_are_the_last_statuss_and_zero_for_what_is_gone(
-    history: list[list[tuple[str, DrafterState, int]]],
-) -> None:
-    stats, sink, _ = made()
-    for drafters in history:
-        stats.fleet(fleet_of(*drafters))
-    last = history[-1]
-    for drafters in history:
-        for group, state, _ in drafters:
-            expected = sum((g, s) == (group, state) for g, s, _ in last)
-            assert sink.of(metrics.DRAFTERS, group, state)[-1] == expected
-            leases = sum(n for g, _, n in last if g == group)
-            assert sink.of(metrics.LEASES, group)[-1] == leases
 
 
 @given(

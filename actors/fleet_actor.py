@@ -1,0 +1,57 @@
+"""The fleet as a Ray actor: made by whoever asks for it first, and gone once its application is."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import ray
+from ray.actor import ActorHandle
+
+from actors.abandoned import end_named, end_when_abandoned
+from actors.drafter_actors import DrafterActors
+from actors.fleet import Fleet, FleetPace
+from actors.head_actors import head_actor
+from actors.messages import FleetStatus, Heartbeat
+from outrider.events import write_events
+
+FLEET_NAME = "fleet"
+
+Gauges = Callable[[], Callable[[FleetStatus], None]]  # made in the fleet's process, told how things stand
+
+
+class FleetActor(Fleet):
+    """Named actor, one per cluster namespace. It ends with all drafters when no coordinator beats any more."""
+
+    def __init__(self, namespace: str, gauges: Gauges) -> None:
+        write_events()
+        super().__init__(actors := DrafterActors(namespace), FleetPace(), gauges())
+        self._beaten_at_s = time.monotonic()
+
+        def end() -> None:
+            actors.end_all()
+            end_named(FLEET_NAME, namespace)
+
+        end_when_abandoned(lambda: self._beaten_at_s, end)
+
+    async def beat(self, heartbeat: Heartbeat) -> FleetStatus:
+        """As ``Fleet.beat``."""
+        self._beaten_at_s = time.monotonic()
+        return await super().beat(heartbeat)
+
+
+def find_fleet(namespace: str) -> "ActorHandle[Any]":
+    """The cluster's fleet actor. Asks the head: not on an event loop.
+
+    Raises:
+        ValueError: there is none.
+    """
+    found: ActorHandle[Any] = ray.get_actor(FLEET_NAME, namespace=namespace)
+    return found
+
+
+def fleet_handle(namespace: str, gauges: Gauges) -> "ActorHandle[Any]":
+    """The cluster's fleet actor, created with these gauges if it does not exist.
+
+    Asks the head: not on an event loop.
+    """
+    return head_actor(FleetActor, FLEET_NAME, namespace, namespace, gauges)
