@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -387,7 +386,7 @@ def test_one_whose_engine_does_not_draft_is_not_leased_whatever_it_answers(troub
             began_s = now_s()
             await ready(fleet, 2, beat())
             taken_out_at_s.append(now_s() - began_s)
-        assert all(later > 1.1 * earlier for earlier, later in pairwise(taken_out_at_s)), taken_out_at_s
+        assert taken_out_at_s[-1] > 2.0 * taken_out_at_s[0], taken_out_at_s
         assert await fleet.lease("g", exclude=[SECOND]) == (FIRST, actors.processes[FIRST])
 
     bounded(run())
