@@ -106,7 +106,7 @@ class Generations:
         )
         self._services = RoundServices(
             self.batcher,
-            partial(self._homes.verifier_answers, self._homes.settled_at_s(nobody_else=False)),
+            verifier.answers,
             self._load,
             self.regime,
             self._note_round,
@@ -154,9 +154,9 @@ class Generations:
             self._homes.check(settled_at_s)
             granted = replace(request, slo=place.slo)
             since_s = asked_at_s if request.ledger is not None else self._clock()
-            services = self._services
-            if nobody_else:
-                services = replace(services, await_verifier=partial(self._homes.verifier_answers, settled_at_s))
+            stays = partial(self.batcher.suspects, request.generation)
+            answers = partial(self._homes.verifier_answers, settled_at_s, stays)
+            services = replace(self._services, await_verifier=answers)
             loop = self._round_loop(granted, stop_ids, since_s, lambda chunk: put(place.told(chunk)), credit, services)
             await loop.run()
 

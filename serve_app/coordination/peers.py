@@ -79,8 +79,10 @@ class Homes:
         if not self._verifier.is_up and self._peers is not None and self._peers.ready(settled_at_s):
             raise VerifierAwayError("needs a verifier that answers, found it restarting; another coordinator has one")
 
-    async def verifier_answers(self, settled_at_s: float) -> None:
+    async def verifier_answers(self, settled_at_s: float, stays: Callable[[], bool] = lambda: False) -> None:
         """Return once the verifier answers, if it was lost.
+
+        A response that ``stays`` is not handed on: it may have cost the verifier its process, and would the next one.
 
         Raises:
             VerifierLostError: it is gone, or another coordinator goes on sooner: the response is handed back.
@@ -89,7 +91,7 @@ class Homes:
         try:
             if self._verifier.is_up:  # only a step has failed, as far as is known
                 await asyncio.wait((answers,), timeout=_PROBE_S)
-            if not answers.done() and self._peers is not None:
+            if not answers.done() and self._peers is not None and not stays():
                 elsewhere = asyncio.ensure_future(self._peers.come(settled_at_s))
                 try:
                     await asyncio.wait((answers, elsewhere), return_when=asyncio.FIRST_COMPLETED)

@@ -66,6 +66,15 @@ async def test_a_response_is_handed_back_at_once_where_another_verifier_is_ready
 
 
 @on_loop
+async def test_who_may_have_cost_the_verifier_its_process_is_not_sent_to_the_next_one() -> None:
+    peers = Peers("own", now_s)
+    peers.heard(told(other="ready"))
+    begun_s = now_s()
+    await Homes(Loading(300.0), peers, now_s).verifier_answers(-inf, stays=lambda: True)
+    assert now_s() - begun_s >= 300.0
+
+
+@on_loop
 async def test_a_verifier_that_is_well_keeps_its_responses() -> None:
     peers = Peers("own", now_s)
     peers.heard(told(other="ready"))
