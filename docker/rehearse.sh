@@ -13,6 +13,10 @@ mkdir "$folder/src"
 cp /etc/resolv.conf "$folder/etc/resolv.conf"
 cp /etc/ssl/certs/ca-certificates.crt "$folder/etc/ssl/certs/ca-certificates.crt"
 if [ -e /etc/pip.conf ]; then cp /etc/pip.conf "$folder/etc/pip.conf"; fi
+if [ -d "${PIP_FIND_LINKS:-}" ]; then # wheels of the machine's own
+    mkdir -p "$folder$PIP_FIND_LINKS"
+    cp -R "$PIP_FIND_LINKS/." "$folder$PIP_FIND_LINKS"
+fi
 
 inside() {
     chroot "$folder" env OUTRIDER_HOME=/opt/models HOME=/root \

@@ -90,7 +90,7 @@ def test_requirements_are_the_packages_own() -> None:
 
 
 class _Answers(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:  # noqa: N802  # the base class's name
+    def do_GET(self) -> None:  # the base class's name
         self.send_response(HTTPStatus.OK if self.path == "/well" else HTTPStatus.SERVICE_UNAVAILABLE)
         self.end_headers()
 
