@@ -7,7 +7,7 @@ folder=${1:?needs a folder for the Debian to be made in}
 index=${2-https://download.pytorch.org/whl/cpu}
 source=$(cd "$(dirname "$0")/.." && pwd)
 
-debootstrap --variant=minbase --include=ca-certificates,curl,python3.11-venv bookworm "$folder"
+debootstrap --variant=minbase --include=ca-certificates bookworm "$folder"
 mkdir "$folder/src"
 (cd "$source" && git archive HEAD) | tar -x -C "$folder/src"
 cp /etc/resolv.conf "$folder/etc/resolv.conf"
@@ -22,6 +22,8 @@ inside() {
     chroot "$folder" env OUTRIDER_HOME=/opt/models HOME=/root \
         PATH=/opt/outrider/bin:/usr/sbin:/usr/bin:/sbin:/bin "$@"
 }
+inside apt-get update
+inside apt-get install --yes --no-install-recommends curl python3.11-venv # Debian 12's own is the images' 3.11
 inside useradd --uid 10001 --create-home outrider
 inside /src/docker/install.sh environment "$index"
 inside /src/docker/install.sh outrider
