@@ -26,7 +26,7 @@ def notes(version: str, package: str, changelog: str) -> str:
             f"needs __version__ = {version!r} in outrider/__init__.py, found another: set it, or tag that one"
         )
     found = re.search(
-        rf"^## {re.escape(version)} \((.+)\)\n(.*?)(?=^## |\Z)", changelog, flags=re.MULTILINE | re.DOTALL
+        rf"^## {re.escape(version)} \(([^)\n]+)\)\n(.*?)(?=^## |\Z)", changelog, flags=re.MULTILINE | re.DOTALL
     )
     if found is None:
         raise ValueError(f"needs a section '## {version} (YYYY-MM-DD)' in CHANGELOG.md, found none: write it")

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -157,6 +158,8 @@ def test_ray_knows_the_drain_command(cloud: str) -> None:
 
 def verified(text: str, folder: Path) -> str:
     """What systemd says of the unit, on a machine that has what it starts."""
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("needs systemd-analyze, found none")
     ray = folder / "ray"
     ray.write_text("#!/bin/sh\n", encoding="utf-8")
     ray.chmod(0o755)
