@@ -97,11 +97,11 @@ def test_probes_and_ports_agree(overlay: Overlay) -> None:
 def claims(overlay: Overlay) -> list[Claim]:
     """Of the application, with what the overlay says of where ingresses run."""
     (application,) = overlay.serve.applications
-    (override,) = [one for one in application.deployments if one.name == "Ingress"] or [None]
     bundle = ingress_bundle()
-    if override is not None:
-        options = override.ray_actor_options
-        bundle = {"CPU": options.num_cpus, **options.resources}
+    for one in application.deployments:
+        if one.name == "Ingress":
+            options = one.ray_actor_options
+            bundle = {"CPU": float(options.num_cpus or 0), **options.resources}
     return [
         Claim(one.who, one.field, bundle) if one.who == "ingress" else one
         for one in (*service_claims(overlay.config), *drafter_claims(overlay.config))
