@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from tests.cluster.served import eventually, free_ports
-from tests.deploy.conftest import ROOT, Head
+from tests.deploy.conftest import Head
+from tests.unit.deployment.manifests import built
 
 _UP_WITHIN_S = 300
 
@@ -52,14 +53,13 @@ def test_no_room_for_the_verifier(head: Head) -> None:
 
 
 def test_a_rayservice_comes_up(head: Head) -> None:
-    """Its Serve configuration, with devices of this machine, by the call KubeRay makes. Deleted, it holds nothing."""
-    manifest = yaml.safe_load((ROOT / "k8s" / "rayservice.yaml").read_text(encoding="utf-8"))
-    serve_config = yaml.safe_load(manifest["spec"]["serveConfigV2"])
+    """The trial's Serve configuration, in less memory, by the call KubeRay makes. Deleted, it holds nothing."""
+    serve_config = yaml.safe_load(built("trial").service["spec"]["serveConfigV2"])
     (port,) = free_ports(1)
     (application,) = serve_config["applications"]
     config = application["args"]["config"]
-    config["verifiers"] |= {"device": "cpu", "num_gpus": 0.0, "kv_budget_mib": 64}
-    config["drafters"][0] |= {"device": "cpu", "num_gpus": 0.0, "count": 1, "kv_budget_mib": 64}
+    config["verifiers"] = {"kv_budget_mib": 64}
+    config["drafters"][0] |= {"kv_budget_mib": 64}
     serve_config["http_options"] |= {"host": "127.0.0.1", "port": port}
     applications = f"{head.dashboard_url}/api/serve/applications/"
     with httpx.Client(headers={"Authorization": f"Bearer {head.token}"}, timeout=60) as client:

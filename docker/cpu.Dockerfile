@@ -1,0 +1,34 @@
+# syntax=docker/dockerfile:1
+# Trial: amd64 without a GPU, the embedded pair inside. `docker run -p 8000:8000 outrider-cpu` serves; KubeRay starts Ray instead.
+ARG PYTHON_VERSION=3.11.14
+
+FROM python:${PYTHON_VERSION}-slim-bookworm AS build
+ARG TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu
+ENV OUTRIDER_HOME=/opt/models
+RUN --mount=type=bind,target=/src /src/docker/install.sh environment "${TORCH_INDEX_URL}"
+
+FROM build AS models
+RUN --mount=type=bind,target=/src /src/docker/install.sh outrider && /src/docker/install.sh models
+
+FROM python:${PYTHON_VERSION}-slim-bookworm
+# hadolint ignore=DL3008  # Debian keeps one version of a package for a release
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends curl \
+    && rm -rf /var/lib/apt/lists/* \
+    && useradd --uid 10001 --create-home outrider
+COPY --from=build /opt/outrider /opt/outrider
+COPY --from=models /opt/models /opt/models
+COPY docker/healthy.py /opt/healthy.py
+RUN --mount=type=bind,target=/src /src/docker/install.sh outrider
+ARG VERSION
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="outrider-cpu" \
+    org.opencontainers.image.version="${VERSION}" \
+    org.opencontainers.image.revision="${REVISION}" \
+    org.opencontainers.image.licenses="Apache-2.0"
+ENV PATH=/opt/outrider/bin:$PATH OUTRIDER_HOME=/opt/models HF_HUB_OFFLINE=1 RAY_USAGE_STATS_ENABLED=0
+USER 10001:10001
+WORKDIR /home/outrider
+EXPOSE 8000 8080
+HEALTHCHECK --interval=10s --timeout=10s --start-period=300s --retries=6 CMD ["python", "/opt/healthy.py"]
+CMD ["outrider", "serve", "--set", "http.host=0.0.0.0"]

@@ -1,0 +1,197 @@
+"""Rented machines and devices: Ray accepts the files, what is claimed is offered, and a notice is heard."""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+
+import pytest
+import yaml
+from ray.autoscaler._private.util import prepare_config, validate_config
+from ray.scripts.scripts import drain_node, start
+
+from cluster.capacity_check import misfit, place, service_claims
+from cluster.spot_drain import CLOUDS, await_notice, drain_command, taken_back_by_aws, taken_back_by_gcp
+from outrider import __version__
+from outrider.config.reading import load_config
+from tests.unit.deployment.manifests import ROOT
+
+CLUSTER = ROOT / "cluster"
+UNIT = CLUSTER / "outrider-jetson.service"
+
+
+@pytest.fixture(params=["aws", "gcp"])
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def prepared(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = prepare_config(yaml.safe_load((CLUSTER / f"{name}.yaml").read_text(encoding="utf-8")))
+    validate_config(found)
+    return found
+
+
+def test_ray_accepts_the_file(name: str) -> None:
+    assert prepared(name)["provider"]["type"] == name
+
+
+def test_a_field_that_ray_does_not_know_is_found() -> None:
+    broken = prepared("aws") | {"max_wokers": 3}
+    with pytest.raises(Exception, match="max_wokers"):
+        validate_config(broken)
+
+
+def test_machines_have_room_for_what_is_deployed(name: str) -> None:
+    """Devices join from outside; the service works without them."""
+    types = prepared(name)["available_node_types"]
+    nodes = [kind["resources"] for kind in types.values() for _ in range(kind.get("min_workers", 0))]
+    config = load_config(CLUSTER / "cloud-config.yaml")
+    assert len(nodes) == config.verifiers.count
+    assert misfit(service_claims(config), [types["head"]["resources"], *nodes]) is None, "outrider deploy asks that"
+    assert place(service_claims(config), [types["head"]["resources"], *nodes]) == ()
+    assert place(service_claims(config), [types["head"]["resources"]]), "verifiers stay off the head"
+    assert [group.trust for group in config.drafters] == ["untrusted"]
+
+
+def test_one_machine_is_not_on_spot_and_others_are(name: str) -> None:
+    types = prepared(name)["available_node_types"]
+    on_spot = {kind for kind in types if re.search(r"spot|'preemptible': True", str(types[kind]["node_config"]))}
+    assert on_spot == {"verifier-spot"}
+    assert types["verifier"]["min_workers"] >= 1
+    assert any(f"-m cluster.spot_drain {name} " in command for command in prepared(name)["worker_start_ray_commands"])
+
+
+def test_every_command_has_the_token_and_its_options_exist(name: str) -> None:
+    found = prepared(name)
+    known = {option for parameter in start.params for option in parameter.opts}
+    for role in ("head", "worker"):
+        for command in found[f"{role}_start_ray_commands"]:
+            assert command.startswith(". ~/.outrider/env;")
+            if "ray start" in command:
+                assert set(re.findall(r" (--[a-z-]+)", command)) <= known
+    text = (CLUSTER / f"{name}.yaml").read_text(encoding="utf-8")
+    assert f"outrider=={__version__}" in text
+
+
+@contextmanager
+def metadata(answers: dict[str, tuple[HTTPStatus, str]]) -> Iterator[str]:
+    """A cloud's metadata service on this machine; what is not among ``answers`` is not found."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, text = answers.get(self.path, (HTTPStatus.NOT_FOUND, ""))
+            identified = "X-aws-ec2-metadata-token" in self.headers or "Metadata-Flavor" in self.headers
+            if "token" not in self.path and not identified:
+                status, text = HTTPStatus.UNAUTHORIZED, ""
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        do_PUT = do_GET  # noqa: N815  # the base class's name
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+TOKEN = {"/latest/api/token": (HTTPStatus.OK, "secret")}
+ACTION = "/latest/meta-data/spot/instance-action"
+PREEMPTED = "/computeMetadata/v1/instance/preempted"
+
+
+def test_amazons_notice_is_heard() -> None:
+    with metadata(TOKEN) as quiet:
+        assert not taken_back_by_aws(quiet)
+    with metadata(TOKEN | {ACTION: (HTTPStatus.OK, '{"action": "terminate"}')}) as notice:
+        assert taken_back_by_aws(notice)
+    with metadata(TOKEN | {ACTION: (HTTPStatus.INTERNAL_SERVER_ERROR, "")}) as broken, pytest.raises(HTTPError):
+        taken_back_by_aws(broken)
+
+
+def test_googles_notice_is_heard() -> None:
+    for text, expected in (("FALSE", False), ("TRUE\n", True)):
+        with metadata({PREEMPTED: (HTTPStatus.OK, text)}) as address:
+            assert taken_back_by_gcp(address) is expected
+
+
+def test_metadata_that_fails_for_a_moment_is_asked_again() -> None:
+    answers: Iterator[OSError | bool] = iter([OSError("down"), False, True])
+    waits: list[float] = []
+
+    def taken_back() -> bool:
+        answer = next(answers)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    await_notice(taken_back, waits.append)
+    assert len(waits) == 2
+
+
+@pytest.mark.parametrize("cloud", sorted(CLOUDS))
+def test_ray_knows_the_drain_command(cloud: str) -> None:
+    _, command, *rest = drain_command("ab" * 28, cloud)
+    assert command == "drain-node"
+    context = drain_node.make_context("drain-node", rest)
+    assert context.params["reason"] == "DRAIN_NODE_REASON_PREEMPTION"
+    assert 0 < context.params["deadline_remaining_seconds"] < 120
+
+
+def verified(text: str, folder: Path) -> str:
+    """What systemd says of the unit, on a machine that has what it starts."""
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("needs systemd-analyze, found none")
+    ray = folder / "ray"
+    ray.write_text("#!/bin/sh\n", encoding="utf-8")
+    ray.chmod(0o755)
+    unit = folder / UNIT.name
+    unit.write_text(text.replace("/opt/outrider/bin/ray", str(ray)), encoding="utf-8")
+    command = ["systemd-analyze", "verify", "--man=no", str(unit)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return "\n".join(line for line in (done.stdout + done.stderr).splitlines() if UNIT.name in line)
+
+
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+    assert not verified(UNIT.read_text(encoding="utf-8"), tmp_path)
+
+
+def test_systemd_finds_a_fault_in_a_unit(tmp_path: Path) -> None:
+    assert "RestartSecs" in verified(UNIT.read_text(encoding="utf-8").replace("RestartSec=", "RestartSecs="), tmp_path)
+
+
+def test_the_unit_starts_ray_with_options_that_it_has_and_ports_that_all_share() -> None:
+    (line,) = re.findall(r"^ExecStart=(.*)$", UNIT.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    _, command, *options = shlex.split(line)
+    assert command == "start"
+    known = {option for parameter in start.params for option in parameter.opts}
+    given = dict(option.partition("=")[::2] for option in options)
+    assert set(given) <= known
+    for cloud in ("aws", "gcp"):
+        (worker,) = [one for one in prepared(cloud)["worker_start_ray_commands"] if "ray start" in one]
+        for option in ("--node-manager-port", "--object-manager-port", "--min-worker-port", "--max-worker-port"):
+            assert f"{option}={given[option]}" in worker
+
+
+def test_the_page_has_every_setting_that_the_unit_reads() -> None:
+    page = (CLUSTER / "jetson.md").read_text(encoding="utf-8")
+    read = set(re.findall(r"\$\{(\w+)\}", UNIT.read_text(encoding="utf-8")))
+    told = dict(re.findall(r"^(OUTRIDER_\w+)=(.*)$", page, flags=re.MULTILINE))
+    assert set(told) == read
+    assert json.loads(told["OUTRIDER_RESOURCES"].strip("'")) == {"jetson": 1}
