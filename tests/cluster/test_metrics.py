@@ -24,7 +24,7 @@ _SILENT_WHEN_ALL_IS_WELL = (
 )
 _SILENT_WHERE_WINDOWS_ARE_NAMED = (
     *(metrics.REGIME_ACTIVE_S, metrics.REGIME_CHANGES, metrics.REGIME_PROBES, metrics.REGIME_PROBES_LOST_S),
-    metrics.LOOKED_UP_TOKENS,
+    *(metrics.LOOKED_UP_TOKENS, metrics.REGIME_REWARD, metrics.REGIME_LOSS),
 )
 _REQUESTS = 4
 _ASKED = {"window": 4, "slo_class": "speed_2"}
