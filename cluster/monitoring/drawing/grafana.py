@@ -8,6 +8,7 @@ from grafana_foundation_sdk.builders.prometheus import Dataquery
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import common as common_models
 from grafana_foundation_sdk.models import dashboard as models
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from cluster.monitoring.drawing.board import Board, Panel, Shape, Variable
 from cluster.monitoring.drawing.promql import CLUSTER, CLUSTER_LABEL, COORDINATOR_LABEL, named, series
@@ -84,7 +85,7 @@ def _panel(panel: Panel) -> Any:
     for number, query in enumerate(panel.queries):
         target = Dataquery().expr(query.expr).legend_format(query.legend).ref_id(chr(ord("A") + number))
         if panel.shape is Shape.HEAT:
-            target.format("heatmap")
+            target.format(PromQueryFormat.HEATMAP)
         made.with_target(target.datasource(_SOURCE))
     return made
 
