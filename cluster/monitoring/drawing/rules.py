@@ -228,6 +228,14 @@ ALERTS = (
         "fleet",
     ),
     Alert(
+        "OutriderPassesFail",
+        f"{_happened(m.PASS_FAULTS, '15m', 'kind')} >= 3",
+        "ticket",
+        "0m",
+        "{{ $value | humanize }} passes of the verifier went wrong in 15 minutes: {{ $labels.kind }}.",
+        "verifier",
+    ),
+    Alert(
         "OutriderQueueGrows",
         f"{_QUEUED} > {_RUNNING} and {_QUEUED} > ({_QUEUED.replace('})', '} offset 5m)')})",
         "ticket",

@@ -100,6 +100,13 @@ _BATCHES = Row(
             "Seconds per second, of all verifiers together.",
         ),
         Panel(
+            "Passes that went wrong",
+            (Query(total(m.PASS_FAULTS, COORDINATOR, by="kind"), "{{kind}}"),),
+            "short",
+            "Since the coordinators' start. pass: one block fails alone; memory: tried again with fewer blocks.",
+            to="fleet",
+        ),
+        Panel(
             "Rounds lost with the verifier",
             (
                 Query(total(m.VERIFIER_LOSSES, COORDINATOR), "rounds lost"),

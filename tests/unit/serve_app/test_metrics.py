@@ -18,6 +18,7 @@ LABELS = {
     "end",
     "group",
     "kept",
+    "kind",
     "model",
     "outcome",
     "owed",

@@ -78,6 +78,7 @@ def _again(recomputed: str) -> dict[str, str]:
 _UP = f"ray_outrider_verifier_ready{{{PROCESS}}}"
 _LOST = f"ray_outrider_drafter_losses_total{{{PROCESS}}}"
 _DRIFTED = f'ray_outrider_decision_head_drifted{{{PROCESS}, model="m"}}'
+_FAULTS = f'ray_outrider_pass_faults_total{{{PROCESS}, kind="memory"}}'
 _C, _W = {"ray_io_cluster": "c"}, {"ray_io_cluster": "c", "WorkerId": "w"}
 _PROMISE = {"ray_io_cluster": "c", "slo_class": "speed_2"}
 
@@ -102,6 +103,7 @@ CASES = (
     Case("OutriderDraftersMissing", {**_C, "group": "g"}, _drafters(0, 3), _drafters(9, 1)),
     Case("OutriderDraftersLost", _C, {_LOST: "_x54 1 4 9+0x99"}, {_LOST: "1+0x10 9+0x99"}),
     Case("OutriderDraftersLost", _C, {_LOST: "_x54 5+0x99"}, {_LOST: "_x54 2+0x99"}),  # the first there ever were
+    Case("OutriderPassesFail", {**_C, "kind": "memory"}, {_FAULTS: "_x54 3+0x99"}, {_FAULTS: "9+0x40 11+0x99"}),
     Case("OutriderQueueGrows", _C, _places("0+2x600", "32+0x600"), _places("100+0x600", "32+0x600")),
     Case("OutriderQueueGrows", _C, _places("0+2x600", "32+0x600"), _places("0+0.2x600", "32+0x600")),
     Case("OutriderResponsesRefused", _C, _asked("0+8x600", "0+2x600"), _asked("0+98x600", "0+2x600")),
