@@ -10,7 +10,8 @@ import pytest
 import ray
 
 from cluster.local import announce_metrics
-from cluster.monitoring.drawing.rules import ALERTS, as_dict
+from cluster.monitoring.drawing.alerts import ALERTS
+from cluster.monitoring.drawing.rules import as_dict
 from cluster.monitoring.files import CLUSTER_NAME, Places, write
 from cluster.monitoring.running import prometheus_over
 from serve_app import metrics as m

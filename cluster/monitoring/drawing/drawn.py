@@ -6,7 +6,7 @@ from cluster.monitoring.drawing.boards import BOARDS
 from cluster.monitoring.drawing.grafana import as_json
 from cluster.monitoring.drawing.rules import as_dict
 
-_MADE = "# Made by `make dashboards` from cluster/monitoring/drawing/rules.py.\n"
+_MADE = "# Made by `make dashboards` from cluster/monitoring/drawing.\n"
 
 
 def drawn() -> dict[str, str]:

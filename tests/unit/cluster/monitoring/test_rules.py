@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from cluster.monitoring.drawing.rules import ALERTS, as_dict
+from cluster.monitoring.drawing.alerts import ALERTS
+from cluster.monitoring.drawing.rules import as_dict
 from cluster.monitoring.files import FOLDER
 from serve_app.metrics import ALL
 from tests.unit.cluster.monitoring.promtool import names_in, promtool
