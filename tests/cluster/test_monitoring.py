@@ -37,7 +37,8 @@ ABSENT: dict[Metric, str] = {
     m.CORRECTIONS_GIVEN_UP: "likewise",
     m.DRAFTS_GIVEN_UP: "likewise",
     m.PASS_FAULTS: "no pass goes wrong",
-    m.REGIME_CHANGES: "no arm need be left for another within a minute",
+    m.REGIME_PROBES: "no arm need be tried within a minute",
+    m.REGIME_CHANGES: "nor left for another",
     m.REGIME_PROBES_LOST_S: "no try need cost anything",
 }
 
