@@ -9,6 +9,7 @@ import pytest
 from actors.messages import DrafterState
 from outrider.admission.decisions import Lack
 from outrider.contracts.requests import FinishReason
+from outrider.engines.attempts import FaultKind
 from outrider.protocols.registry import PROTOCOLS
 from outrider.rounds.looked_up import LOOKUP
 from outrider.rounds.timing import RoundTiming
@@ -34,6 +35,7 @@ CLOSED = {
     f"reason of {metrics.NOT_ADMITTED.name}": set(Lack),
     "cause": set(ViolationCause),
     "arm": set(ARMS),
+    "kind": set(FaultKind),
     f"state of {metrics.DRAFTERS.name}": set(DrafterState),
 }
 
