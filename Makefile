@@ -11,7 +11,9 @@ PYTEST = PYTHONFAULTHANDLER=1 RAY_USAGE_STATS_ENABLED=0 HF_HUB_OFFLINE=1 OMP_NUM
 BENCHES ?= engine overhead
 MUTANTS ?= # parts of the names of the faults to plant; --whole meets them with more tests
 
-.PHONY: help serve test check mutants bench format clean install models vllm-cpu
+MONITORING ?= build/monitoring# the folder that Prometheus and Grafana are started over
+
+.PHONY: help serve test check mutants bench monitoring dashboards format clean install models vllm-cpu
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST)
 
@@ -38,6 +40,12 @@ mutants: install ## plant faults one by one, and see that a unit test finds each
 
 bench: install models ## measure speed (BENCHES)
 	for name in $(BENCHES); do $(BIN)/outrider bench $$name || exit 1; done
+
+monitoring: install ## start Prometheus with all rules and alerts, and Grafana with all dashboards if it is installed
+	$(BIN)/outrider dashboards --start --out $(MONITORING)
+
+dashboards: install ## draw dashboards and rules anew, from cluster/monitoring/drawing
+	$(BIN)/python -m cluster.monitoring.drawing
 
 format: install ## format the code and mend what ruff can mend
 	$(BIN)/ruff check --fix

@@ -17,6 +17,7 @@ _COMMANDS = {
     "deploy": "put the service on a running Ray cluster, update it, or remove it",
     "top": "watch a running service in the terminal",
     "chat": "talk to a running service in the terminal",
+    "dashboards": "write Grafana dashboards, Prometheus rules and alerts for a service",
     "config": "show or check the configuration",
     "models": "manage the embedded models",
     "distill": "make a drafter for a target from the target's own layers",
@@ -56,7 +57,7 @@ def _parser(chosen: list[str]) -> argparse.ArgumentParser:
     return parser
 
 
-def _fill(parser: argparse.ArgumentParser, name: str) -> None:  # noqa: C901 (one case a command, for import-linter to see)
+def _fill(parser: argparse.ArgumentParser, name: str) -> None:  # noqa: C901, PLR0912 (a case a command, for import-linter)
     """Give a command's parser its options, and what carries it out."""
     match name:
         case "serve":
@@ -67,6 +68,8 @@ def _fill(parser: argparse.ArgumentParser, name: str) -> None:  # noqa: C901 (on
             from cluster.commands.top import add_options, run
         case "chat":
             from cluster.commands.chat import add_options, run
+        case "dashboards":
+            from cluster.commands.dashboards import add_options, run
         case "config":
             from cluster.commands.config import add_options, run
         case "models":

@@ -1,5 +1,6 @@
 """The embedded cluster: a private Ray on this machine with simulated devices, and the application on it."""
 
+import json
 import logging
 import os
 import signal
@@ -8,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import ray
@@ -23,6 +25,7 @@ from cluster.application import (
     verifier_line,
 )
 from cluster.capacity_check import drafter_claims, misfit, service_claims
+from cluster.monitoring.files import DISCOVERY_FILE
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
 from outrider.engines.registry import VERIFIERS
@@ -39,6 +42,7 @@ def serve_locally(config: Config) -> None:
         print(f"Logs: {_logs()}", flush=True)
         if (metrics := _metrics_url()) is not None:
             print(f"Metrics: {metrics}", flush=True)
+            announce_metrics(metrics, Path(ray.get_runtime_context().get_temp_dir()))
         print(f"Ready: {config.model.public_name} at {url}/v1 - Ctrl-C ends it", flush=True)
         _wait_for_signal()
         print("Stopping", flush=True)
@@ -114,6 +118,15 @@ def _metrics_url() -> str | None:
         return url if httpx.get(url, timeout=_METRICS_DEADLINE_S).is_success else None
     except httpx.HTTPError:
         return None
+
+
+def announce_metrics(url: str, folder: Path) -> Path:
+    """Tell Prometheus where the exporter is as Ray's dashboard does, which does not run here; returns the file."""
+    file = folder / Path(DISCOVERY_FILE).name
+    written = file.with_suffix(f".{os.getpid()}")
+    written.write_text(json.dumps([{"labels": {"job": "ray"}, "targets": [urlsplit(url).netloc]}]), encoding="utf-8")
+    written.replace(file)  # at once: Prometheus may be reading
+    return file
 
 
 def _check_port(config: Config) -> None:

@@ -2,7 +2,9 @@
 
 A metric is recorded into *sinks*: Ray's exporter, which Prometheus scrapes on every node (and which puts ``ray_``
 before each name), and on the ingress ``prometheus_client`` as well, for ``/metrics``. Names are the field's own behind
-one prefix. Labels are few and closed: never a generation, a prompt or a user.
+one prefix; units are Prometheus's base units, but for what crosses a link, which is counted in bits as the papers do.
+Labels are few and closed: never a generation, a prompt or a user. ``docs/metrics.md`` lists all of them; panels and
+alerts are in ``cluster/monitoring``.
 
 Definitions that tools disagree on: acceptance rate is ``accepted / draft`` tokens, over rounds that drafted; mean
 acceptance length is ``(accepted + drafts) / drafts``, the verifier's own token included; inter-token latency is the
@@ -22,6 +24,7 @@ _LATENCY_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0,
 _PHASE_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0, 30.0)
 _BLOCKS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 _SPEEDS = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0, 128.0)
+_WINDOWS = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0, 64.0)
 _RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
@@ -82,9 +85,17 @@ RESPONSE_SPEED = _histogram(
 
 # Rounds, recorded by coordinators.
 ROUNDS = _counter("rounds_total", "Committed rounds; protocol none: without a draft", "protocol")
-DRAFT_TOKENS = _counter("spec_decode_num_draft_tokens_total", "Draft tokens verified")
-ACCEPTED_TOKENS = _counter("spec_decode_num_accepted_tokens_total", "Draft tokens accepted")
-DRAFTS = _counter("spec_decode_num_drafts_total", "Rounds that verified a draft")
+DRAFT_TOKENS = _counter("spec_decode_num_draft_tokens_total", "Draft tokens verified", "protocol")
+ACCEPTED_TOKENS = _counter("spec_decode_num_accepted_tokens_total", "Draft tokens accepted", "protocol")
+DRAFTS = _counter("spec_decode_num_drafts_total", "Rounds that verified a draft", "protocol")
+ACCEPTED_AT = _counter(
+    "spec_decode_num_accepted_tokens_per_pos_total",
+    "Drafts whose token at this position, from 0, was accepted; further positions are not counted",
+    "position",
+)
+DRAFT_WINDOW = _histogram(
+    "draft_window_tokens", "Draft tokens ordered in a round with a message, or looked up", _WINDOWS
+)
 LOOKED_UP_TOKENS = _counter(
     "looked_up_tokens_total",
     "Of draft tokens verified, those looked up in prompts and responses: accepted, rejected",
@@ -108,6 +119,9 @@ BATCH_BLOCKS = _histogram("verify_batch_blocks", "Blocks verified together in a 
 COST_ERROR = _histogram(
     "verify_cost_error_ratio", "Of the predicted time of a step: |predicted - measured| / measured", _RATIOS
 )
+PREDICTED_S = _counter("verify_predicted_seconds_total", "Time of steps with blocks, as the cost model predicted it")
+MEASURED_S = _counter("verify_measured_seconds_total", "Time of the same steps, as it was measured")
+VERIFIER_READY = _gauge("verifier_ready", "1: a coordinator's verifier answers, 0: it is being started")
 VERIFIER_IDLE_S = _counter("verifier_idle_seconds_total", "The verifier had nothing to do")
 GENERATIONS = _gauge("generations", "Generations at a coordinator: running, queued", "state")
 QUEUED_BLOCKS = _gauge("queued_blocks", "Blocks that wait for a step")
@@ -125,17 +139,17 @@ ADMISSION_WAIT_S = _histogram(
     "admission_wait_seconds", "That responses which were begun had waited for it", _LATENCY_S, "slo_class"
 )
 NOT_ADMITTED = _counter(
-    "not_admitted_total",
+    "responses_not_admitted_total",
     "Responses that were not begun, by the last class they could have had and what there was too little of: load, "
     "memory, places, queue",
     "slo_class",
     "reason",
 )
-SUSPENDED = _counter("suspended_total", "Times that a best-effort response had to make room for a promise")
-ADMITTED = _counter("admitted_total", "Responses that were begun, by the class they were given", "slo_class")
-LOWERED = _counter("lowered_total", "Of these, responses that would have preferred this class", "slo_class")
+SUSPENDED = _counter("responses_suspended_total", "Times that a best-effort response had to make room for a promise")
+ADMITTED = _counter("responses_admitted_total", "Responses that were begun, by the class they were given", "slo_class")
+LOWERED = _counter("responses_lowered_total", "Of these, responses that would have preferred this class", "slo_class")
 ENDED_KEPT = _counter(
-    "ended_responses_total", "Responses that ended by themselves, by whether they came as promised", "slo_class", "kept"
+    "responses_ended_total", "Responses that ended by themselves, by whether they came as promised", "slo_class", "kept"
 )
 PROMISED_LOAD = _gauge("promised_load", "Verifier seconds per second, of promises: needed, allowed", "state")
 QUEUED_RESPONSES = _gauge("queued_responses", "Responses that wait to be begun", "slo_class")
@@ -165,8 +179,18 @@ REGIME_PROBES_LOST_S = _counter(
 REGIME_ACTIVE_S = _counter(
     "regime_active_seconds_total", "Time in which responses were active: what that is a share of"
 )
+REGIME_REWARD = _gauge(
+    "regime_reward_tokens_per_second", "What an arm was measured to bring a response at the present load", "arm"
+)
+REGIME_LOSS = _gauge(
+    "regime_loss_ratio",
+    "Share of what the kept arm brings that this one was measured to lose at the present load; below 0: to gain",
+    "arm",
+)
 DRAFTS_GIVEN_UP = _counter("drafts_given_up_total", "Drafts that had to be used and never came: inexact rounds")
-LINK_RATE_BPS = _gauge("link_rate_bps", "Measured rate of a group's links, the slowest: up, down", "group", "direction")
+LINK_RATE_BPS = _gauge(
+    "link_rate_bits_per_second", "Measured rate of a group's links, the slowest: up, down", "group", "direction"
+)
 LINK_RTT_S = _gauge("link_rtt_seconds", "Measured round-trip time of a group's links, the longest", "group")
 DRAFTERS = _gauge("drafters", "Drafters by group and state: starting, ready, suspect, refused", "group", "state")
 LEASES = _gauge("drafter_leases", "Generations leased to the drafters of a group", "group")

@@ -17,7 +17,7 @@ best at the present load is kept (``outrider.selection.rewards``).
 Pure: the caller tells what happens and when. Told once a token, so ``round`` does next to nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf, log
 
@@ -72,6 +72,8 @@ class RegimeReport:
         probes_lost_s: what they have cost, in seconds of everybody's time, out of ``active_s``: those in which anybody
             was active who does not fix drafts itself.
         changes: of the arm that is kept.
+        at_load: of arms measured near the present load: tokens/s of a response, and the share of these that the arm
+            loses against the one that is kept (negative: gains).
     """
 
     arm: str
@@ -81,6 +83,7 @@ class RegimeReport:
     probes_lost_s: float
     active_s: float
     changes: int
+    at_load: tuple[tuple[str, float, float], ...] = ()
 
 
 class Regime:
@@ -108,7 +111,8 @@ class Regime:
         self._is_young = False  # the try, whose first epoch tells only whether it is hopeless
         self._changes = 0
         self._scouts = Scouts()
-        self._verdicts: dict[Arm, Verdict] = {}
+        self._verdicts: dict[Arm, Verdict] = {}  # of those that are worth a try
+        self._scouted: dict[Arm, Verdict] = {}  # of all, the last
 
     @property
     def arm(self) -> Arm:
@@ -192,7 +196,18 @@ class Regime:
             probes_lost_s=self._probes.lost_s,
             active_s=self._choosing.at(now_s)[0],
             changes=self._changes,
+            at_load=() if self._last_load is None else tuple(self._at_load(self._last_load)),
         )
+
+    def _at_load(self, load: float) -> Iterator[tuple[str, float, float]]:
+        kept = self._rewards.tokens_per_s(self._kept.name, load)
+        for arm in self._arms:
+            reward, scouted = self._rewards.tokens_per_s(arm.name, load), self._scouted.get(arm)
+            compared = self._rewards.compare(arm.name, self._kept.name, load)
+            if reward is not None and (arm is self._kept or compared.known):
+                yield arm.name, reward, 0.0 if arm is self._kept else compared.loss
+            elif kept is not None and scouted is not None and not _apart(scouted.load, load):
+                yield arm.name, scouted.ratio * kept, 1.0 - scouted.ratio
 
     def _prefill_over(self, generation: str, now_s: float) -> bool:
         """Whether there was one."""
@@ -316,6 +331,7 @@ class Regime:
         found = Verdict(arm, 1.0 if ratio is None else ratio, epoch.load(now_s), now_s)
         lost_s = self._cost_s((1.0 - found.ratio) * len(scouts.out) / len(paces), found.load, now_s)
         self._probes.scouted(arm.name, lost_s, now_s, lost=found.lost)
+        self._scouted[arm] = found
         if found.lost:
             self._verdicts.pop(arm, None)
         else:

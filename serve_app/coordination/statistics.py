@@ -18,6 +18,7 @@ from outrider.selection.regime import RegimeReport
 from serve_app import metrics
 from serve_app.metrics import Sink
 
+POSITIONS = 16  # of a draft, that are counted apart
 _COUNTED_OF_KV = (
     "evictions",
     "unowed_evictions",
@@ -52,6 +53,7 @@ class CoordinatorStats:
         self._started_at_s = clock()
         self._counts: Counter[str] = Counter()
         self._phase_s: defaultdict[str, float] = defaultdict(float)
+        self._accepted_at = [0] * POSITIONS  # not exported yet, nor are
         self._followed = 0  # rounds that followed by themselves and were not exported yet
         self._slo: dict[str, SloRounds] = {}
         self._regime: RegimeReport | None = None  # as last told
@@ -65,8 +67,7 @@ class CoordinatorStats:
         if timing.follows and not timing.drafted_tokens:
             self._followed_round(timing)
             return
-        drafted, accepted, sink = timing.drafted_tokens, timing.accepted_tokens, self.sink
-        counts = self._counts
+        sink, counts = self.sink, self._counts
         counts["rounds"] += 1
         counts["committed"] += timing.committed_tokens
         protocol = timing.protocol or "none"
@@ -74,24 +75,12 @@ class CoordinatorStats:
         for direction, bits in (("up", timing.up_bits), ("down", timing.down_bits)):
             if bits:
                 sink.record(metrics.PAYLOAD_BITS, bits, protocol=protocol, direction=direction)
-        if drafted:
-            counts["speculative"] += 1
-            counts["drafted"] += drafted
-            counts["accepted"] += accepted
-            counts["trimmed"] += timing.trimmed_tokens
-            sink.record(metrics.DRAFTS)
-            sink.record(metrics.DRAFT_TOKENS, drafted - timing.trimmed_tokens)
-            sink.record(metrics.ACCEPTED_TOKENS, accepted)
-            if timing.judged_tokens:
-                passed = timing.override_tokens
-                sink.record(metrics.JUDGED_TOKENS, passed, outcome="passed")
-                sink.record(metrics.JUDGED_TOKENS, timing.judged_tokens - passed, outcome="rejected")
-            if timing.protocol == LOOKUP:
-                rejected = drafted - timing.trimmed_tokens - accepted
-                sink.record(metrics.LOOKED_UP_TOKENS, accepted, outcome="accepted")
-                sink.record(metrics.LOOKED_UP_TOKENS, rejected, outcome="rejected")
+        if timing.drafted_tokens:
+            self._draft_verified(timing, protocol)
         if timing.draft_s:
             sink.record(metrics.WASTED_DRAFT_S, timing.wasted_draft_s)
+        if timing.drafted_tokens or timing.up_bits:
+            sink.record(metrics.DRAFT_WINDOW, timing.ordered_tokens or timing.drafted_tokens)
         self._slo_round(timing)
         if timing.follows:
             self._took(timing)
@@ -99,6 +88,26 @@ class CoordinatorStats:
         for phase, seconds in timing.phases_s.items():
             self._phase_s[phase] += seconds
             sink.record(metrics.PHASE_S, seconds, phase=phase)
+
+    def _draft_verified(self, timing: RoundTiming, protocol: str) -> None:
+        drafted, accepted, sink, counts = timing.drafted_tokens, timing.accepted_tokens, self.sink, self._counts
+        counts["speculative"] += 1
+        counts["drafted"] += drafted
+        counts["accepted"] += accepted
+        counts["trimmed"] += timing.trimmed_tokens
+        sink.record(metrics.DRAFTS, protocol=protocol)
+        sink.record(metrics.DRAFT_TOKENS, drafted - timing.trimmed_tokens, protocol=protocol)
+        sink.record(metrics.ACCEPTED_TOKENS, accepted, protocol=protocol)
+        for position in range(min(accepted, POSITIONS)):
+            self._accepted_at[position] += 1
+        if timing.judged_tokens:
+            passed = timing.override_tokens
+            sink.record(metrics.JUDGED_TOKENS, passed, outcome="passed")
+            sink.record(metrics.JUDGED_TOKENS, timing.judged_tokens - passed, outcome="rejected")
+        if timing.protocol == LOOKUP:
+            rejected = drafted - timing.trimmed_tokens - accepted
+            sink.record(metrics.LOOKED_UP_TOKENS, accepted, outcome="accepted")
+            sink.record(metrics.LOOKED_UP_TOKENS, rejected, outcome="rejected")
 
     def _followed_round(self, timing: RoundTiming) -> None:
         """Nothing was drafted, and no message went to or fro."""
@@ -150,6 +159,8 @@ class CoordinatorStats:
             sink.record(metrics.BATCH_BLOCKS, record.blocks)
             error_s = abs(record.predicted_s - record.engine_s)
             sink.record(metrics.COST_ERROR, error_s / max(record.engine_s, 1e-6))
+            sink.record(metrics.PREDICTED_S, record.predicted_s)
+            sink.record(metrics.MEASURED_S, record.engine_s)
 
     def _made_room(self, usage: KvUsage, before: KvUsage | None) -> None:
         """Who lost KV since the step before, and what that took."""
@@ -188,6 +199,10 @@ class CoordinatorStats:
         sink.record(metrics.GENERATIONS, running, state="running")
         sink.record(metrics.GENERATIONS, queued, state="queued")
         sink.record(metrics.QUEUED_BLOCKS, queued_blocks)
+        sink.record(metrics.VERIFIER_READY, float(verifier == "ready"))
+        for position, drafts in enumerate(self._accepted_at):
+            sink.record(metrics.ACCEPTED_AT, drafts, position=str(position))
+        self._accepted_at = [0] * POSITIONS
         if usage is not None:
             free = usage.total_blocks - usage.used_blocks - usage.cached_blocks
             for state, blocks in (("used", usage.used_blocks), ("cached", usage.cached_blocks), ("free", free)):
@@ -240,6 +255,9 @@ class CoordinatorStats:
         for arm, probes in regime.probes:
             sink.record(metrics.REGIME_ARM, float(arm == regime.arm), arm=arm)
             sink.record(metrics.REGIME_PROBES, probes - earlier.get(arm, 0), arm=arm)
+        for arm, tokens_per_s, loss in regime.at_load:
+            sink.record(metrics.REGIME_REWARD, tokens_per_s, arm=arm)
+            sink.record(metrics.REGIME_LOSS, loss, arm=arm)
         sink.record(metrics.REGIME_PROBES_LOST_S, regime.probes_lost_s - (before.probes_lost_s if before else 0.0))
         sink.record(metrics.REGIME_ACTIVE_S, regime.active_s - (before.active_s if before else 0.0))
         sink.record(metrics.REGIME_CHANGES, regime.changes - (before.changes if before else 0))

@@ -18,13 +18,13 @@ from tests.cluster.served import TOKENS, Service, eventually, free_port
 _SCRAPED_WITHIN_S = 90.0
 _SILENT_WHEN_ALL_IS_WELL = (
     *(metrics.DRAFTER_LOSSES, metrics.VERIFIER_LOSSES, metrics.CANDIDATE_FALLBACKS, metrics.CORRECTIONS_GIVEN_UP),
-    *(metrics.DRAFTS_GIVEN_UP, metrics.NOT_ADMITTED, metrics.SUSPENDED, metrics.LOWERED),
+    *(metrics.PASS_FAULTS, metrics.DRAFTS_GIVEN_UP, metrics.NOT_ADMITTED, metrics.SUSPENDED, metrics.LOWERED),
     *(metrics.SLO_BEHIND, metrics.SLO_BROKEN, metrics.SLO_LATE_ROUNDS, metrics.RESUMED),
     *(metrics.KV_EVICTIONS, metrics.KV_EVICTED_BLOCKS, metrics.KV_RECOMPUTED_TOKENS, metrics.KV_SWAPPED_BLOCKS),
 )
 _SILENT_WHERE_WINDOWS_ARE_NAMED = (
     *(metrics.REGIME_ACTIVE_S, metrics.REGIME_CHANGES, metrics.REGIME_PROBES, metrics.REGIME_PROBES_LOST_S),
-    metrics.LOOKED_UP_TOKENS,
+    *(metrics.LOOKED_UP_TOKENS, metrics.REGIME_REWARD, metrics.REGIME_LOSS),
 )
 _REQUESTS = 4
 _ASKED = {"window": 4, "slo_class": "speed_2"}

@@ -125,6 +125,25 @@ def test_a_step_to_a_load_that_is_new_is_followed_by_a_try() -> None:
     assert world.regime.report(46.0).kept == "none"
 
 
+@pytest.mark.parametrize(("ratio", "load"), [(0.4, 8), (0.9, 8), (0.8, 1), (1.4, 8)])
+def test_what_arms_bring_at_the_present_load_is_told(ratio: float, load: int) -> None:
+    """By tries, or by the scouts after which there was none."""
+    world = World(constant(ratio))
+    world.load(load)
+    assert world.regime.report(0.0).at_load == (), "before anything is measured"
+    world.until(MINUTE_S)
+    report = world.regime.report(world.now_s)
+    told = {arm: (tokens_per_s, loss) for arm, tokens_per_s, loss in report.at_load}
+    assert set(told) == {"none", "draft"}
+    kept, other = ("draft", "none") if ratio > 1.0 else ("none", "draft")
+    assert report.kept == kept
+    assert told[kept][0] == pytest.approx(world.speed(world.regime.arm, load, 0.0), rel=0.15)
+    assert told[kept][1] == 0.0
+    brings = told[other][0] / told[kept][0]
+    assert 1.0 - told[other][1] == pytest.approx(brings, abs=0.15)
+    assert brings == pytest.approx(min(ratio, 1.0 / ratio), abs=0.25)
+
+
 @pytest.mark.parametrize("factor", [20.0, 4.0])
 def test_one_slow_device_among_many_does_not_keep_the_others_from_drafting(factor: float) -> None:
     world = World(constant(1.3), slow={"g1": factor})

@@ -12,16 +12,18 @@ from serve_app import metrics
 from serve_app.metrics import ALL, Kind, Metric, Sink, in_prometheus, in_ray
 
 LABELS = {
-    "model",
-    "owed",
     "arm",
     "cause",
     "direction",
     "end",
     "group",
     "kept",
+    "kind",
+    "model",
     "outcome",
+    "owed",
     "phase",
+    "position",
     "protocol",
     "reason",
     "slo_class",

@@ -16,7 +16,7 @@ from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.policy import StopReason
 from outrider.selection.regime import RegimeReport
 from serve_app import metrics
-from serve_app.coordination.statistics import BatchRecord, CoordinatorStats
+from serve_app.coordination.statistics import POSITIONS, BatchRecord, CoordinatorStats
 from tests.unit.serve_app.coordination.in_memory import RecordingSink
 
 ALONE = RoundTiming(None, 0, 0, 1, draft_s=0.0, link_s=0.0, queue_s=0.25, verify_s=1.0, total_s=1.5)
@@ -72,8 +72,10 @@ def test_rounds_add_up_in_report_and_metrics() -> None:
         {"draft": 4.0, "link": 1.0, "queue": 0.75, "verify": 3.0, "orchestration": 0.75}
     )
     assert (sink.of(metrics.ROUNDS, "none"), sink.of(metrics.ROUNDS, "tslt")) == ([1], [1, 1])
-    assert sink.of(metrics.DRAFTS) == [1, 1]
-    assert (sink.of(metrics.DRAFT_TOKENS), sink.of(metrics.ACCEPTED_TOKENS)) == ([4, 4], [3, 3])
+    assert sink.of(metrics.DRAFTS, "tslt") == [1, 1]
+    assert (sink.of(metrics.DRAFT_TOKENS, "tslt"), sink.of(metrics.ACCEPTED_TOKENS, "tslt")) == ([4, 4], [3, 3])
+    assert [sum(sink.of(metrics.ACCEPTED_AT, str(i))) for i in range(POSITIONS)] == [2, 2, 2] + [0] * (POSITIONS - 3)
+    assert sink.of(metrics.DRAFT_WINDOW) == [4, 4], "a round without a message has no window"
     assert sink.of(metrics.WASTED_DRAFT_S) == [0.5, 0.5], "a quarter of the drafted tokens was rejected"
     assert sink.of(metrics.PHASE_S, "draft") == [2.0, 2.0], "a round without a draft has no such phase"
     assert sink.of(metrics.PHASE_S, "verify") == [1.0, 1.0, 1.0]
@@ -88,7 +90,7 @@ def test_a_draft_that_was_ordered_and_not_sent_is_waste() -> None:
     stats.round(stopped)
     stats.round(replace(stopped, ordered_tokens=0))  # for a correction alone
     assert sink.of(metrics.WASTED_DRAFT_S) == [2.0, 0.0]
-    assert sink.of(metrics.DRAFTS) == []
+    assert sink.of(metrics.DRAFTS, "tslt") == sink.of(metrics.DRAFTS, "none") == []
 
 
 def test_what_nobody_judged_is_told_apart() -> None:
@@ -96,7 +98,7 @@ def test_what_nobody_judged_is_told_apart() -> None:
     stats.round(replace(DRAFTED, trimmed_tokens=1))
     report = stats.report(verifier="ready", admitted=0, running=0, queued_blocks=0)
     assert (report.drafted_tokens, report.trimmed_tokens, report.accepted_tokens) == (4, 1, 3)
-    assert sink.of(metrics.DRAFT_TOKENS) == [3]
+    assert sink.of(metrics.DRAFT_TOKENS, "tslt") == [3]
 
 
 def test_a_round_that_follows_by_itself_is_counted_but_its_phases_are_no_histograms() -> None:
@@ -198,6 +200,7 @@ def test_batches_tell_idleness_prediction_and_evictions() -> None:
     assert sink.of(metrics.BATCHES, "max_blocks") == [1] * 4
     assert sink.of(metrics.BATCH_BLOCKS) == [3] * 4
     assert sink.of(metrics.COST_ERROR) == pytest.approx([0.25] * 4)
+    assert (sink.of(metrics.PREDICTED_S), sink.of(metrics.MEASURED_S)) == ([1.0] * 4, [0.8] * 4)
     assert stats.usage == usage
     assert stats.report(verifier="ready", admitted=0, running=0, queued_blocks=0).verifier_idle_s == 2.0
 
@@ -220,6 +223,8 @@ def test_a_report_sets_the_gauges() -> None:
     assert (sink.of(metrics.GENERATIONS, "running"), sink.of(metrics.GENERATIONS, "queued")) == ([3, 4], [2, 0])
     assert sink.of(metrics.QUEUED_BLOCKS) == [2, 1]
     assert [sink.of(metrics.KV_BLOCKS, state) for state in ("used", "cached", "free")] == [[3], [2], [5]]
+    stats.report(verifier="restarting", admitted=0, running=0, queued_blocks=0)
+    assert sink.of(metrics.VERIFIER_READY) == [1, 1, 0]
 
 
 @given(
@@ -239,6 +244,7 @@ def test_a_rounds_phases_add_up_to_its_time(parts: tuple[float, ...], drafted: i
 def test_a_regime_sets_its_gauges_and_counts_what_came_since_the_last_report() -> None:
     stats, sink, _ = made()
     told = RegimeReport("none", "none", (), (("none", 0), ("draft", 1)), 0.5, 10.0, 0)
+    told = replace(told, at_load=(("none", 40.0, 0.0), ("draft", 30.0, 0.25)))
     later = replace(told, arm="draft", kept="draft", probes=(("none", 2), ("draft", 1)), probes_lost_s=0.75, changes=1)
     for regime in (told, later, later):
         report = stats.report(verifier="ready", admitted=0, running=0, queued_blocks=0, regime=regime)
@@ -248,6 +254,7 @@ def test_a_regime_sets_its_gauges_and_counts_what_came_since_the_last_report() -
     assert sink.of(metrics.REGIME_PROBES_LOST_S) == [0.5, 0.25, 0.0]
     assert sink.of(metrics.REGIME_ACTIVE_S) == [10.0, 0.0, 0.0]
     assert sink.of(metrics.REGIME_CHANGES) == [0, 1, 0]
+    assert (sink.of(metrics.REGIME_REWARD, "none"), sink.of(metrics.REGIME_LOSS, "draft")) == ([40.0] * 3, [0.25] * 3)
 
 
 def test_admission_is_reported_and_its_counters_move_by_what_is_new() -> None:

@@ -1,0 +1,39 @@
+"""Write Grafana dashboards, Prometheus rules and alerts, and the configuration that brings them there."""
+
+import argparse
+from pathlib import Path
+
+from cluster.monitoring.files import CLUSTER_NAME, DISCOVERY_FILE, PROMETHEUS_URL, Places, write
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Where to, and what differs from operator to operator."""
+    parser.description = __doc__
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="is made if need be")
+    parser.add_argument(
+        "--discovery",
+        default=DISCOVERY_FILE,
+        metavar="FILE",
+        help="in which Ray keeps the addresses of its exporters (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--prometheus", default=PROMETHEUS_URL, metavar="URL", help="where Grafana finds it (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--cluster", default=CLUSTER_NAME, metavar="NAME", help="the label ray_io_cluster (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--start", action="store_true", help="start Prometheus with them, and Grafana if it is installed, until Ctrl-C"
+    )
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Write, and start if asked to."""
+    out: Path = arguments.out
+    places = Places(arguments.discovery, arguments.prometheus, arguments.cluster)
+    for file in write(out, places):
+        print(file)
+    if arguments.start:
+        from cluster.monitoring.running import run_until_interrupted
+
+        run_until_interrupted(out, places)

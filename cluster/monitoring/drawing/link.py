@@ -1,0 +1,99 @@
+"""The links to devices: state, and what crosses them."""
+
+from cluster.monitoring.drawing.board import Board, Panel, Query, Row, Shape, Variable
+from cluster.monitoring.drawing.promql import CLUSTER, GROUP, UP, quantile, rate, ratio, series
+from serve_app import metrics as m
+
+_STATE = Row(
+    "State, the worst of each group",
+    (
+        Panel(
+            "Round trip",
+            (Query(f"max by (group) ({series(m.LINK_RTT_S, GROUP)})", "{{group}}"),),
+            "s",
+            "The longest median of a link's small exchanges. A round with a draft costs one.",
+            warn=0.1,
+            alarm=0.5,
+        ),
+        Panel(
+            "Rates",
+            (
+                Query(
+                    f"min by (group, direction) ({series(m.LINK_RATE_BPS, GROUP)})",
+                    "{{group}} {{direction}}",
+                ),
+            ),
+            "bps",
+            "The slowest link's, net of lost packets: loss shows as a slower link. Unmeasured it is 20 Mbit/s.",
+            warn=5e6,
+            alarm=1e6,
+        ),
+        Panel(
+            "Link phase of rounds",
+            tuple(Query(quantile(q, m.PHASE_S, CLUSTER, 'phase="link"'), f"p{q * 100:g}") for q in (0.5, 0.9, 0.99)),
+            "s",
+            "What is left of an exchange without the device's own time: round trip, transfer, and waiting on the way.",
+            to="speculation",
+        ),
+    ),
+)
+
+_TRAFFIC = Row(
+    "Traffic",
+    (
+        Panel(
+            "Payload up",
+            (Query(rate(m.PAYLOAD_BITS, CLUSTER, UP, by="protocol"), "{{protocol}}"),),
+            "bps",
+            "Drafts, by protocol.",
+            Shape.STACK,
+            width=6,
+        ),
+        Panel(
+            "Payload down",
+            (Query(rate(m.PAYLOAD_BITS, CLUSTER, 'direction="down"', by="protocol"), "{{protocol}}"),),
+            "bps",
+            "Orders and verdicts, by protocol.",
+            Shape.STACK,
+            width=6,
+        ),
+        Panel(
+            "Bits of a round",
+            (
+                Query(
+                    f"{rate(m.PAYLOAD_BITS, CLUSTER, by='protocol, direction')}"
+                    f" / on (protocol) group_left {rate(m.ROUNDS, CLUSTER, by='protocol')}",
+                    "{{protocol}} {{direction}}",
+                ),
+            ),
+            "short",
+            "Payload of a round, by protocol.",
+            width=6,
+            to="speculation",
+        ),
+        Panel(
+            "Load of the slowest uplink",
+            (
+                Query(
+                    ratio(
+                        rate(m.PAYLOAD_BITS, CLUSTER, UP),
+                        f"min({series(m.LINK_RATE_BPS, GROUP, UP)})",
+                    )
+                ),
+            ),
+            "percentunit",
+            "If all payload went over it: an upper bound, exact with one device.",
+            warn=0.5,
+            alarm=0.9,
+            width=6,
+        ),
+    ),
+)
+
+BOARD = Board(
+    "link",
+    "Outrider: link",
+    "The links to devices: state, and what crosses them.",
+    (Variable.CLUSTER, Variable.GROUP),
+    (_STATE, _TRAFFIC),
+)

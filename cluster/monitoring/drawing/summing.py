@@ -1,0 +1,18 @@
+"""What recordings and alerts have in common: what they are summed by, and the share of broken promises."""
+
+from cluster.monitoring.drawing.promql import CLUSTER_LABEL, COORDINATOR_LABEL, series
+from serve_app.metrics import Metric
+
+BY_CLUSTER = CLUSTER_LABEL
+BY_CLASS = f"{BY_CLUSTER}, slo_class"
+BY_PROCESS = f"{BY_CLUSTER}, {COORDINATOR_LABEL}"
+
+
+def summed(counter: Metric, over: str, *where: str, by: str = BY_CLUSTER) -> str:
+    """A counter's rate."""
+    return f"sum by ({by}) (rate({series(counter, *where)}[{over}]))"
+
+
+def broken(window: str) -> str:
+    """The share of promises that were broken in this time, as it is recorded."""
+    return f"outrider:promises_broken:ratio_rate{window}"

@@ -1,0 +1,55 @@
+"""Writes all that watches a service into a folder, for an operator's own Prometheus and Grafana."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+DISCOVERY_FILE = "/tmp/ray/prom_metrics_service_discovery.json"  # noqa: S108 (where Ray writes it)
+PROMETHEUS_URL = "http://127.0.0.1:9090"
+CLUSTER_NAME = "outrider"
+_DASHBOARDS = "/etc/outrider/monitoring/dashboards"  # in the packaged files
+_KINDS = {".json", ".yaml"}
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """What differs from operator to operator.
+
+    Attributes:
+        discovery: the file in which Ray keeps the addresses of its exporters, on the head.
+        prometheus_url: where Grafana finds Prometheus.
+        cluster: its name, which Prometheus gives to all that it scrapes as the label ``ray_io_cluster``.
+    """
+
+    discovery: str = DISCOVERY_FILE
+    prometheus_url: str = PROMETHEUS_URL
+    cluster: str = CLUSTER_NAME
+
+
+def packaged() -> Iterator[Path]:
+    """All files, by their path in the folder."""
+    for file in sorted(FOLDER.rglob("*")):
+        if file.suffix in _KINDS:
+            yield file.relative_to(FOLDER)
+
+
+def write(out: Path, places: Places) -> list[Path]:
+    """Write them into a folder, which is made if need be; returns what was written."""
+    replaced = {
+        DISCOVERY_FILE: places.discovery,
+        PROMETHEUS_URL: places.prometheus_url,
+        _DASHBOARDS: str((out / "dashboards").resolve()),
+        f"replacement: {CLUSTER_NAME}": f"replacement: {places.cluster}",
+    }
+    written = []
+    for path in packaged():
+        text = (FOLDER / path).read_text(encoding="utf-8")
+        if path.suffix == ".yaml":
+            for packaged_value, own in replaced.items():
+                text = text.replace(packaged_value, own)
+        file = out / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+        written.append(file)
+    return written

@@ -1,0 +1,147 @@
+"""What an operator is given, over a cluster under load with faults: every panel and rule has an answer."""
+
+import math
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+import ray
+
+from cluster.local import announce_metrics
+from cluster.monitoring.drawing.alerts import ALERTS
+from cluster.monitoring.drawing.rules import as_dict
+from cluster.monitoring.files import CLUSTER_NAME, Places, write
+from cluster.monitoring.running import prometheus_over
+from serve_app import metrics as m
+from serve_app.metrics import Metric
+from tests.cluster.served import Service, eventually, free_port
+from tests.cluster.streams import streams
+from tests.unit.cluster.monitoring.promtool import expressions, filled_in, names_in
+
+_SEEN_WITHIN_S = 60.0
+_BACK_WITHIN_S = 180.0
+_STEP_S = 2
+
+ABSENT: dict[Metric, str] = {
+    m.KV_SWAPPED_BLOCKS: "nothing is swapped without verifiers.swap_mib",
+    m.NOT_ADMITTED: "this cluster lets everybody in",
+    m.LOWERED: "likewise",
+    m.SUSPENDED: "likewise",
+    m.SLO_BROKEN: "no promise need be broken",
+    m.SLO_LATE_ROUNDS: "likewise",
+    m.SLO_BEHIND: "likewise",
+    m.RESUMED: "there is no other coordinator to go on at",
+    m.CANDIDATE_FALLBACKS: "an accident of a protocol that is not asked for",
+    m.CORRECTIONS_GIVEN_UP: "likewise",
+    m.DRAFTS_GIVEN_UP: "likewise",
+    m.PASS_FAULTS: "no pass goes wrong",
+    m.REGIME_PROBES: "no arm need be tried within a minute",
+    m.REGIME_CHANGES: "nor left for another",
+    m.REGIME_PROBES_LOST_S: "no try need cost anything",
+}
+
+
+class Prometheus:
+    """A running one, and since when."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._since_s = time.time()
+
+    def get(self, path: str, **params: object) -> Any:
+        """What it answers."""
+        answer = httpx.get(f"{self._url}/api/v1/{path}", params={k: str(v) for k, v in params.items()}, timeout=30)
+        assert answer.status_code == httpx.codes.OK, answer.text
+        return answer.json()["data"]
+
+    def values(self, expr: str) -> list[float]:
+        """All that an expression has had, of all series, since the start; without what is no number."""
+        ends = {"start": self._since_s, "end": time.time(), "step": _STEP_S}
+        series = self.get("query_range", query=expr, **ends)["result"]
+        values = [float(value) for each in series for _, value in each["values"]]
+        return [value for value in values if math.isfinite(value)]
+
+    def unanswered(self, exprs: list[str]) -> list[str]:
+        """Those that never had a value, and have no excuse."""
+        excused = {metric.name for metric in ABSENT}
+        return [expr for expr in exprs if not names_in(expr) & excused and not self.values(expr)]
+
+
+@pytest.fixture(scope="module")
+def prometheus(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """With an operator's files, but that it looks every second: rates over a minute then have values within seconds."""
+    folder, url = tmp_path_factory.mktemp("monitoring"), f"http://127.0.0.1:{free_port()}"
+    nodes: Any = ray.nodes
+    discovery = announce_metrics(f"http://127.0.0.1:{nodes()[0]['MetricsExportPort']}/metrics", folder)
+    write(folder, Places(str(discovery), url))
+    configuration = folder / "prometheus.yaml"
+    text = configuration.read_text(encoding="utf-8")
+    configuration.write_text(text.replace("_interval: 5s", "_interval: 1s").replace("_interval: 10s", "_interval: 1s"))
+    with prometheus_over(folder, url):
+        eventually(lambda: _answers(url), _SEEN_WITHIN_S)
+        running = Prometheus(url)
+        _under_load(service, running)
+        yield running
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/-/ready", timeout=5).status_code == httpx.codes.OK
+    except httpx.HTTPError:
+        return False
+
+
+def _under_load(service: Service, prometheus: Prometheus) -> None:
+    """Of each kind of request some; meanwhile a drafter dies, then the verifier."""
+    drafted = {"outrider": {"window": 4, "slo_class": "speed_2"}}
+    streams(service.url)
+    streams(service.url, lambda: service.kill("DrafterActor", most=1), options=drafted)
+    semantic = {"window": 8, "protocol": "wisv_full", "verification": "semantic"}
+    service.complete("Once upon a time", ignore_eos=True, temperature=0, outrider=semantic)
+    eventually(lambda: prometheus.values(f"ray_{m.VERIFIER_READY.name} == 1") != [], _SEEN_WITHIN_S)
+    streams(service.url, lambda: service.kill("VerifierActor"), options=drafted)
+
+
+def test_every_panel_has_an_answer(prometheus: Prometheus) -> None:
+    exprs = [filled_in(expr) for expr in expressions()]
+    left: list[str] = []
+
+    def all_answer() -> bool:
+        left[:] = prometheus.unanswered(left or exprs)
+        return not left
+
+    try:
+        eventually(all_answer, _SEEN_WITHIN_S)
+    finally:
+        assert left == []
+
+
+def test_every_rule_is_kept_and_has_an_answer(prometheus: Prometheus) -> None:
+    groups = prometheus.get("rules")["groups"]
+    assert [rule for group in groups for rule in group["rules"] if rule["health"] != "ok"] == []
+    rules = [rule for group in as_dict()["groups"] for rule in group["rules"]]
+    excused = {metric.name for metric in ABSENT}
+    recorded = {rule["record"]: names_in(rule["expr"]) for rule in rules if "record" in rule}
+    assert [name for name, of in recorded.items() if not of & excused and not prometheus.values(name)] == []
+    known = set(prometheus.get("label/__name__/values"))
+    for alert in ALERTS:
+        for name in names_in(alert.expr) - excused:
+            assert known & {name, f"ray_{name}"}, f"{alert.name} asks for {name}"
+
+
+def test_everything_is_labelled_with_its_cluster_and_process(prometheus: Prometheus) -> None:
+    (found,) = prometheus.get("query", query=f"ray_{m.VERIFIER_READY.name}")["result"]
+    assert found["metric"]["ray_io_cluster"] == CLUSTER_NAME
+    assert found["metric"]["WorkerId"]
+
+
+def test_what_died_is_seen_and_nobody_is_woken_for_what_came_back(service: Service, prometheus: Prometheus) -> None:
+    assert min(prometheus.values(f"ray_{m.VERIFIER_READY.name}")) == 0
+    assert max(prometheus.values(f"sum(ray_{m.VERIFIER_LOSSES.name})")) >= 1
+    assert max(prometheus.values(f"sum(ray_{m.DRAFTER_LOSSES.name})")) >= 1
+    assert prometheus.values('ALERTS{alertname="OutriderVerifierDown", alertstate="pending"}')
+    eventually(lambda: len(service.drafters("ready")) == service.config.drafters[0].count, _BACK_WITHIN_S)
+    woken = 'ALERTS{alertname=~"OutriderVerifierDown|OutriderDraftersMissing", alertstate="firing"}'
+    assert prometheus.values(woken) == []

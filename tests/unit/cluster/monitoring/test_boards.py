@@ -1,0 +1,84 @@
+"""Dashboards: drawn from what is kept beside them, complete, readable, and in Prometheus's language."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.monitoring.drawing.board import Board, Panel
+from cluster.monitoring.drawing.boards import BOARDS
+from cluster.monitoring.drawing.drawn import drawn
+from cluster.monitoring.files import FOLDER
+from serve_app.metrics import ALL
+from tests.unit.cluster.monitoring.promtool import as_rules, expressions, filled_in, names_in, promtool
+
+ON_NO_PANEL: dict[str, str] = {}  # metric: why
+PANELS = [pytest.param(panel, id=f"{board.name}: {panel.title}") for board in BOARDS for panel in board.panels]
+WRITTEN = {board.name: json.loads((FOLDER / f"dashboards/{board.name}.json").read_text("utf-8")) for board in BOARDS}
+
+
+def test_files_are_what_the_drawing_makes() -> None:
+    """If not: `make dashboards`."""
+    for path, text in drawn().items():
+        assert (FOLDER / path).read_text(encoding="utf-8") == text, path
+    assert {file.stem for file in (FOLDER / "dashboards").iterdir()} == {board.name for board in BOARDS}
+
+
+def test_every_metric_is_on_a_panel_or_it_is_said_why_not() -> None:
+    shown = {name for expr in expressions() for name in names_in(expr)}
+    assert {metric.name for metric in ALL} - shown == set(ON_NO_PANEL)
+    assert shown <= {metric.name for metric in ALL}, "nothing is drawn that is not exported"
+
+
+def test_every_expression_parses(tmp_path: Path) -> None:
+    (tmp_path / "rules.yaml").write_text(as_rules([filled_in(expr) for expr in expressions()]), encoding="utf-8")
+    promtool("check", "rules", "rules.yaml", folder=tmp_path)
+
+
+@pytest.mark.parametrize("panel", PANELS)
+def test_a_panel_says_what_it_shows_in_which_unit(panel: Panel) -> None:
+    assert panel.text.endswith(".")
+    assert panel.title
+    assert panel.unit in {"short", "s", "percentunit", "reqps", "bps"}
+    assert (panel.warn is None) is (panel.alarm is None)
+    assert all(query.legend for query in panel.queries) or len(panel.queries) == 1
+    assert panel.to is None or panel.to in {board.name for board in BOARDS}
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
+def test_a_board_has_what_its_expressions_ask_for(board: Board) -> None:
+    written: dict[str, Any] = WRITTEN[board.name]
+    offered = {variable["name"] for variable in written["templating"]["list"]}
+    assert offered == {"datasource", *board.variables}
+    for panel in board.panels:
+        for query in panel.queries:
+            narrowed = {name for name in ("cluster", "coordinator", "class", "group") if f"${name}" in query.expr}
+            assert narrowed, f"{panel.title} is narrowed to a cluster at least"
+            assert narrowed <= offered
+    assert board.variables == tuple(
+        variable
+        for variable in board.variables
+        if any(f"${variable}" in query.expr for panel in board.panels for query in panel.queries)
+    ), "nothing can be chosen that changes nothing"
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
+def test_what_grafana_reads_is_whole(board: Board) -> None:
+    written = WRITTEN[board.name]
+    assert (written["uid"], written["title"]) == (f"outrider-{board.name}", board.title)
+    assert written["links"][0]["tags"] == written["tags"] == ["outrider"]
+    panels = [panel for panel in written["panels"] if panel["type"] != "row"]
+    assert [panel["title"] for panel in panels] == [panel.title for panel in board.panels]
+    assert len({panel["id"] for panel in written["panels"]}) == len(written["panels"])
+    for panel, drawn_panel in zip(panels, board.panels, strict=True):
+        assert [target["expr"] for target in panel["targets"]] == [query.expr for query in drawn_panel.queries]
+        assert panel["description"] == drawn_panel.text
+        assert panel["fieldConfig"]["defaults"]["unit"] == drawn_panel.unit
+        if drawn_panel.warn is not None:
+            assert len(panel["fieldConfig"]["defaults"]["thresholds"]["steps"]) >= 2
+        if drawn_panel.to is not None:
+            assert panel["links"][0]["url"].startswith(f"/d/outrider-{drawn_panel.to}?")
+    assert max(Counter((p["gridPos"]["x"], p["gridPos"]["y"]) for p in written["panels"]).values()) == 1
+    assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in panels)
