@@ -20,6 +20,7 @@ from platformdirs import user_cache_path
 
 from bench.harness.record import write_record
 from tests.chaos.injecting import told_faults
+from tests.chaos.judging import Struck
 from tests.chaos.left import calm
 from tests.chaos.links import die_with_parent, enter
 from tests.chaos.references import PROMPTS, Alone
@@ -158,9 +159,7 @@ class Session:
         began_s = time.monotonic()
         outcome = chaos.run(schedule)
         self._outcomes.append(outcome)
-        faults = ", ".join(
-            f"{each.fault.name} ({each.proof or ('no effect' if each.at_s else 'too late')})" for each in outcome.struck
-        )
+        faults = ", ".join(f"{each.fault.name} ({_became(each)})" for each in outcome.struck)
         ends = ", ".join(sorted({str(told.end) for told in outcome.told.values()}))
         state = "WRONG" if outcome.wrong else "ok"
         took = f"in {time.monotonic() - began_s:.0f} s; whole again after {outcome.whole_again_s or 0:.1f} s"
@@ -178,6 +177,12 @@ class Session:
         if self._args.report is not None:
             self._args.report.mkdir(parents=True, exist_ok=True)
             (self._args.report / f"failed-{schedule.seed}.json").write_text(smallest.to_json() + "\n")
+
+
+def _became(struck: Struck) -> str:
+    if struck.at_s is None:
+        return "too late"
+    return struck.proof or ("gone first" if struck.moot else "no effect")
 
 
 def _wanted(targets: tuple[Target, ...], words: Sequence[str]) -> tuple[Target, ...]:

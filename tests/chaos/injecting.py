@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.chaos.judging import Struck
 from tests.chaos.links import Loopback, ports_of
-from tests.chaos.processes import becomes, continued, killed, pids_of, state_of, stopped
+from tests.chaos.processes import becomes, continued, gone, killed, pids_of, stopped
 from tests.chaos.schedules import FAULTS, Fault, FaultKind, Target, Victim
 from tests.cluster.served import Service
 
@@ -59,11 +59,13 @@ class Injector:
         if pid is None:
             return Struck(fault, at_s)
         if fault.kind is FaultKind.KILL:
-            return Struck(fault, at_s, at_s, _of_living(killed, pid))
+            found = _of_living(killed, pid)
+            return Struck(fault, at_s, at_s, found, moot=not found and gone(pid))
         with self._lasting(fault, pid) as proof:
             time.sleep(fault.lasts_s)
             found = proof()
-        return Struck(fault, at_s, time.monotonic(), found)
+            moot = not found and gone(pid)
+        return Struck(fault, at_s, time.monotonic(), found, moot)
 
     def _victim(self, fault: Fault) -> int | None:
         """One that runs; after a fault of the same burst there may be none until it is back."""
@@ -104,9 +106,8 @@ class Injector:
 
     def _met(self, times: Callable[[], int], unit: str, pid: int) -> str:
         """Wait a little longer where nobody has met it yet."""
-        if not becomes(lambda: times() > 0 or not state_of(pid), _FIRST_WITHIN_S):
-            return ""
-        return f"process {pid}: {times()} {unit}" if times() else f"process {pid} was gone first"
+        becomes(lambda: times() > 0 or gone(pid), _FIRST_WITHIN_S)
+        return f"process {pid}: {times()} {unit}" if times() else ""
 
 
 def _of_living(act: Callable[[int], str], pid: int) -> str:
@@ -114,7 +115,7 @@ def _of_living(act: Callable[[int], str], pid: int) -> str:
     try:
         return act(pid)
     except ProcessLookupError:
-        return f"process {pid} was gone already"
+        return ""
 
 
 def _size(file: Path) -> int:

@@ -29,12 +29,14 @@ class Struck:
         at_s: when it was done; None: the streams had ended before its turn came.
         mended_at_s: when it was over, where it is one that is.
         proof: how it is known that it took effect; empty: it did not.
+        moot: another fault had ended the process first.
     """
 
     fault: Fault
     at_s: float | None = None
     mended_at_s: float | None = None
     proof: str = ""
+    moot: bool = False
 
     @property
     def ended_at_s(self) -> float:
@@ -58,7 +60,8 @@ def judged(
         foreign: of semantic streams, the positions whose token is not the target's own behind those before it.
         struck: what became of the faults.
     """
-    wrong = [f"{each.fault.name}: took no effect" for each in struck if each.at_s is not None and not each.proof]
+    idle = [each for each in struck if each.at_s is not None and not each.proof and not each.moot]
+    wrong = [f"{each.fault.name}: took no effect" for each in idle]
     for stream in schedule.streams:
         found = told.get(stream.number)
         if found is None:

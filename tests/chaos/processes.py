@@ -58,6 +58,11 @@ def state_of(pid: int) -> str:
         return ""
 
 
+def gone(pid: int) -> bool:
+    """Whether it has ended, collected or not."""
+    return state_of(pid) in ("", "Z", "X")
+
+
 def becomes(holds: Callable[[], bool], within_s: float = _EFFECT_WITHIN_S) -> bool:
     """Whether something comes to hold in time."""
     give_up_at_s = time.monotonic() + within_s
@@ -71,13 +76,13 @@ def becomes(holds: Callable[[], bool], within_s: float = _EFFECT_WITHIN_S) -> bo
 def killed(pid: int) -> str:
     """Kill a process; how it is known that it is dead, empty if it is not."""
     os.kill(pid, signal.SIGKILL)
-    return f"process {pid} is gone" if becomes(lambda: state_of(pid) in ("", "Z", "X")) else ""
+    return f"process {pid} is gone" if becomes(lambda: gone(pid)) else ""
 
 
 def stopped(pid: int) -> str:
     """Stop a process; likewise."""
     os.kill(pid, signal.SIGSTOP)
-    return f"process {pid} is stopped" if becomes(lambda: state_of(pid) == "T") else ""
+    return f"process {pid} is stopped" if becomes(lambda: state_of(pid) == "T" or gone(pid)) and not gone(pid) else ""
 
 
 def continued(pid: int) -> None:

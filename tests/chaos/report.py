@@ -16,7 +16,7 @@ class Row:
 
     Attributes:
         tried: how many were done; ``late``: their turn did not come, as all streams had ended.
-        effective: of which it is known that they took effect.
+        effective: of which it is known that they took effect; of others another fault had ended the process first.
         survived: of which the schedule was as it has to be.
         streams: that were under way; of these ``failed`` ended with an error of their own or a broken connection.
         recovery_s: quantiles of the longest wait of each of these streams.
