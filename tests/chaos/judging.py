@@ -60,21 +60,33 @@ def judged(
         foreign: of semantic streams, the positions whose token is not the target's own behind those before it.
         struck: what became of the faults.
     """
-    idle = [each for each in struck if each.at_s is not None and not each.proof and not each.moot]
-    wrong = [f"{each.fault.name}: took no effect" for each in idle]
+    wrong = without_effect(struck)
     for stream in schedule.streams:
-        found = told.get(stream.number)
-        if found is None:
+        if stream.number in told:
+            own, other = expected.get(stream.number, ()), foreign.get(stream.number, ())
+            wrong += judged_stream(stream, told[stream.number], own, other, struck)
+        else:
             wrong.append(f"stream {stream.number}: nothing is known of it")
-            continue
-        faults = _ended(stream, found, struck)
-        if stream.kind is StreamKind.SEMANTIC:
-            faults += _semantic(found, foreign.get(stream.number, ()))
-        elif stream.kind is not StreamKind.POISONED:
-            for choice, own in enumerate(expected[stream.number]):
-                faults += _own(found, choice, own)
-        wrong += [f"stream {stream.number} ({stream.kind}): {fault}" for fault in faults]
     return wrong
+
+
+def without_effect(struck: Sequence[Struck]) -> list[str]:
+    """Faults that were done and did nothing."""
+    idle = [each for each in struck if each.at_s is not None and not each.proof and not each.moot]
+    return [f"{each.fault.name}: took no effect" for each in idle]
+
+
+def judged_stream(
+    stream: Stream, told: Told, expected: Sequence[Expected], foreign: Sequence[int], struck: Sequence[Struck]
+) -> list[str]:
+    """What is wrong with one stream; as ``judged``."""
+    faults = _ended(stream, told, struck)
+    if stream.kind is StreamKind.SEMANTIC:
+        faults += _semantic(told, foreign)
+    elif stream.kind is not StreamKind.POISONED:
+        for choice, own in enumerate(expected):
+            faults += _own(told, choice, own)
+    return [f"stream {stream.number} ({stream.kind}): {fault}" for fault in faults]
 
 
 def _ended(stream: Stream, told: Told, struck: Sequence[Struck]) -> list[str]:

@@ -201,6 +201,16 @@ def schedule_of(seed: int, menu: Menu) -> Schedule:
     return Schedule(seed, tuple(streams), tuple(faults))
 
 
+def stream_of(rng: Random, number: int, menu: Menu) -> Stream:
+    """Draw one stream, none of the first two."""
+    return replace(_stream(rng, number + 2, menu), number=number, begins_s=0.0)
+
+
+def fault_of(rng: Random, menu: Menu) -> Fault:
+    """Draw one fault, to be done at once."""
+    return _fault(rng, menu, 0)
+
+
 def expected_tokens(streams: Sequence[Stream]) -> int:
     """That the lasting streams bring together, if none of them stops early."""
     return sum(stream.tokens * stream.n for stream in streams if stream.lasts and stream.stop_at is None)
