@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -15,6 +15,7 @@ from ray.serve.context import _get_global_client  # Serve tells its replicas' id
 from cluster.application import APP_NAME, bring_up
 from outrider.config.reading import load_config
 from outrider.config.schema import Config
+from tests.chaos.head import HeadRestarts, remembered
 from tests.chaos.injecting import Injector
 from tests.chaos.links import Loopback
 from tests.cluster.conftest import judged
@@ -78,10 +79,13 @@ def under_test(layout: Layout, folder: Path) -> Iterator[UnderTest]:
         file.unlink()
     os.environ["OUTRIDER_CHAOS"] = str(folder)
     os.environ["PYTHONPATH"] = os.pathsep.join((str(_PLANTED), str(_ROOT)))
-    with started(config_of(layout, folder)) as service:
+    with remembered(folder) as can_restart, ExitStack() as ends, started(config_of(layout, folder)) as service:
         update = _Updates(service.config) if layout is Layout.PROXIED else None
         loopback = Loopback() if Loopback.available() else None
-        yield UnderTest(service, Injector(service, folder, loopback, update), folder)
+        restart = HeadRestarts(service) if can_restart else None
+        if restart is not None:
+            ends.callback(restart.end)
+        yield UnderTest(service, Injector(service, folder, loopback, update, restart), folder)
 
 
 class _Updates:
