@@ -59,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--schedule", type=Path, default=None, help="or a file with one schedule, as a report has it")
     add("--layout", type=Layout, choices=list(Layout), default=None, help="default: one after the other")
     add("--faults", nargs="+", default=[], help="draw only those whose names have one of these words in them")
+    add("--streams", type=int, nargs=2, default=Menu(()).streams, help="least and most of a schedule")
     add("--tokens", type=int, default=48, help="of the longest streams")
     add("--prompts", type=int, default=len(PROMPTS), help="how many to choose from")
     add("--sampling-seeds", type=int, default=3, help="likewise, of streams")
@@ -147,7 +148,7 @@ class Session:
         chaos = Chaos(under.service, under.folder, under.injector, self._alone)
         assert chaos.wait_whole() is not None, "the cluster did not come up whole"
         args = self._args
-        sizes = replace(Menu(()), prompts=args.prompts, most_tokens=args.tokens)
+        sizes = replace(Menu(()), prompts=args.prompts, most_tokens=args.tokens, streams=tuple(args.streams))
         targets, seeds = _wanted(under.injector.targets(), args.faults), sizes.seeds[: args.sampling_seeds]
         self._menu = menu = replace(sizes, targets=targets, seeds=seeds)
         calmly = replace(schedule_of(_WARM_UP_SEED, replace(menu, targets=FAULTS, poison=False)), faults=())
