@@ -78,6 +78,7 @@ def under_test(layout: Layout, folder: Path) -> Iterator[UnderTest]:
     for file in folder.glob("*.sock"):
         file.unlink()
     os.environ["OUTRIDER_CHAOS"] = str(folder)
+    os.environ.pop("RAY_RUNTIME_ENV_HOOK", None)  # of other tests, which plant something else
     os.environ["PYTHONPATH"] = os.pathsep.join((str(_PLANTED), str(_ROOT)))
     with remembered(folder) as can_restart, ExitStack() as ends, started(config_of(layout, folder)) as service:
         update = _Updates(service.config) if layout is Layout.PROXIED else None

@@ -67,8 +67,8 @@ def _plant_drafter_engine(module: ModuleType) -> None:
     engine: Any = module.TorchDrafter
     stepped = _gate(engine.step)
 
-    def step(self: Any) -> list[Any]:
-        answers: list[Any] = stepped(self)
+    def step(self: Any, *rest: Any) -> list[Any]:
+        answers: list[Any] = stepped(self, *rest)
         return [_lie(answer) for answer in answers] if answers and _told("lie").exists() else answers
 
     engine.step = step
