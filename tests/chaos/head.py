@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import ray
+
 from tests.chaos.processes import becomes, gone, killed, pids_of
 from tests.chaos.schedules import Victim
 from tests.cluster.served import Service, free_port
 
 _ADDRESS = "RAY_REDIS_ADDRESS"
+_PORT = "--gcs_server_port="
 _UP_WITHIN_S = 30.0
 
 
@@ -43,7 +46,11 @@ class HeadRestarts:
         (pid,) = pids_of(service, Victim.GCS)
         process = Path(f"/proc/{pid}")
         self._pid = pid
-        self._command = process.joinpath("cmdline").read_bytes().decode().split("\0")[:-1]
+        command = process.joinpath("cmdline").read_bytes().decode().split("\0")[:-1]
+        # It chose a port for itself; where it is started again everybody looks for it there.
+        port = ray.get_runtime_context().gcs_address.rpartition(":")[2]
+        self._command = [_PORT + port if part.startswith(_PORT) else part for part in command]
+        assert _PORT + port in self._command, command
         pairs = process.joinpath("environ").read_bytes().decode().split("\0")[:-1]
         self._environment = dict(pair.split("=", 1) for pair in pairs)
         self._again: subprocess.Popen[bytes] | None = None
