@@ -33,7 +33,7 @@ def pids_of(service: Service, victim: Victim) -> list[int]:
     found = []
     for folder in Path("/proc").iterdir():
         pid = int(folder.name) if folder.name.isdigit() else 0
-        if pid and _comm(pid) == RAYS_OWN[victim] and service.pid in ancestors(pid):
+        if pid and _comm(pid) == RAYS_OWN[victim] and not gone(pid) and service.pid in ancestors(pid):
             found.append(pid)
     return sorted(found)
 
