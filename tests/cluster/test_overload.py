@@ -1,5 +1,6 @@
 """More clients than the service takes at once: those it took all complete, the rest are refused at once, by name."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -8,10 +9,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from bench.connections.clients import Kind, Outcome, answers, counted, unfair
 from tests.cluster.served import MODEL, Service, served
 from tests.cluster.streams import body, stream
 
-CLIENTS, FLOOD = 100, 300
+CLIENTS, FLOOD, CONNECTIONS = 100, 300, 200
 RUNNING, QUEUED = 32, 128
 _MOST_GROWN_MIB = 150
 
@@ -19,7 +21,7 @@ _MOST_GROWN_MIB = 150
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """The defaults, with one drafter, which is to draft in every round however little that pays."""
-    limits = {"max_concurrent_generations": RUNNING, "max_queued_generations": QUEUED}
+    limits = {"max_concurrent_generations": RUNNING, "max_queued_generations": QUEUED, "body_deadline_s": 15.0}
     settings = {"limits": limits, "speculation": {"window": 2}}
     with served(tmp_path_factory.mktemp("overload"), settings) as running:
         yield running
@@ -71,3 +73,22 @@ def test_what_cannot_be_queued_is_refused_at_once(service: Service) -> None:
     first_refusal = finished.index(httpx.codes.TOO_MANY_REQUESTS)
     assert first_refusal < RUNNING, "a refusal does not wait for others' responses"
     service.check_reported_released()
+
+
+def test_connections_of_all_kinds_are_served_refused_or_closed(service: Service) -> None:
+    """Slow readers get theirs; who never ends a request, or says nothing, loses its connection."""
+    body = {
+        "model": MODEL,
+        "prompt": "Once upon a time",
+        "max_tokens": 8,
+        "temperature": 0,
+        "ignore_eos": True,
+        "stream": True,
+    }
+    before, port = memory_mib(service), service.config.http.port
+    found = asyncio.run(answers("127.0.0.1", port, body, CONNECTIONS, 300.0))
+    assert not unfair(found), (counted(found), unfair(found)[:3])
+    assert sum(each.outcome is Outcome.SERVED and each.kind is Kind.SLOW for each in found) > 0
+    service.check_reported_released()
+    grown = {name: mib - before[name] for name, mib in memory_mib(service).items()}
+    assert max(grown.values()) < _MOST_GROWN_MIB, grown

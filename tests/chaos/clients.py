@@ -1,0 +1,130 @@
+"""Clients that stream over HTTP, read at their own pace, and note what they were told."""
+
+import json
+import socket
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import httpx
+
+from tests.chaos.planted.sitecustomize import POISON_SEED
+from tests.chaos.schedules import Reader, Stream, StreamKind
+from tests.chaos.told import End, Piece, Told
+from tests.cluster.served import MODEL
+
+TEMPERATURE = 0.8  # of seeded streams
+SILENT_S = 240.0  # longer than any process may take to come back
+_CONNECT_S = 20.0
+_SLOW_PAUSE_S = 0.15  # before each event
+_SLOW_BUFFER_BYTES = 2048
+_UPLOADS = ("wisv_full", "wisv_selective")
+
+
+def body_of(stream: Stream, prompt: Sequence[int], stop: str | None) -> dict[str, object]:
+    """The request."""
+    options: dict[str, object] = {"slo_class": list(stream.slo_classes)} if stream.slo_classes else {}
+    if stream.kind is StreamKind.SEMANTIC:
+        options |= {"verification": "semantic", "protocol": _UPLOADS[stream.number % len(_UPLOADS)]}
+    sampled = stream.kind is StreamKind.SEEDED
+    seed = POISON_SEED if stream.kind is StreamKind.POISONED else stream.seed
+    return {
+        "model": MODEL,
+        "prompt": list(prompt),
+        "max_tokens": stream.tokens,
+        "temperature": TEMPERATURE if sampled else 0.0,
+        "seed": seed,
+        "n": stream.n,
+        "ignore_eos": True,
+        "logprobs": 0,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "outrider": options,
+        **({} if stop is None else {"stop": stop}),
+    }
+
+
+def told_by(url: str, stream: Stream, body: dict[str, object], on_tokens: Callable[[int], None]) -> Told:
+    """Stream one request to its end, whatever that is; ``on_tokens`` is told how many tokens each event brings."""
+    log = _Log(on_tokens)
+    buffer = [(socket.SOL_SOCKET, socket.SO_RCVBUF, _SLOW_BUFFER_BYTES)] if stream.reader is Reader.SLOW else None
+    timeout = httpx.Timeout(SILENT_S, connect=_CONNECT_S)
+    try:
+        with (
+            httpx.Client(transport=httpx.HTTPTransport(socket_options=buffer), timeout=timeout) as client,
+            client.stream("POST", f"{url}/v1/completions", json=body) as response,
+        ):
+            if response.status_code != httpx.codes.OK:
+                response.read()
+                return log.told(End.REFUSED, response.status_code, response.text)
+            for line in filter(None, response.iter_lines()):
+                if stream.reader is Reader.SLOW:
+                    time.sleep(_SLOW_PAUSE_S)
+                failed = log.take(line)
+                if failed:
+                    return log.told(End.FAILED, response.status_code, line.removeprefix("data: "))
+                if stream.reader is Reader.HANGS_UP and log.events >= stream.hangs_up_after:
+                    return log.told(End.HUNG_UP, response.status_code)
+    except httpx.ReadTimeout as error:
+        return log.told(End.SILENT, detail=repr(error))
+    except (httpx.TransportError, OSError) as error:
+        return log.told(End.BROKEN, detail=repr(error))
+    return log.told(End.WHOLE if log.done else End.BROKEN, httpx.codes.OK)
+
+
+class _Log:
+    """What has come so far."""
+
+    def __init__(self, on_tokens: Callable[[int], None]) -> None:
+        self._on_tokens, self._began_at_s = on_tokens, time.monotonic()
+        self._pieces: list[Piece] = []
+        self._usage: dict[str, Any] = {}
+        self.events = self._behind = 0
+        self.done = False
+
+    def take(self, line: str) -> bool:
+        """Take an event; whether it is an error."""
+        if line.startswith(":"):
+            return False  # a comment, which keeps a connection alive
+        self._behind += self.done
+        self.events += 1
+        data = line.removeprefix("data: ")
+        if data == "[DONE]":
+            self.done = True
+            return False
+        content = json.loads(data)
+        if "error" in content:
+            return True
+        self._usage = content.get("usage") or self._usage
+        tokens = 0
+        for choice in content["choices"]:
+            names = tuple((choice.get("logprobs") or {}).get("tokens") or ())
+            tokens += len(names)
+            finish = choice.get("finish_reason")
+            self._pieces.append(Piece(time.monotonic(), choice["index"], choice["text"], names, finish))
+        if tokens:
+            self._on_tokens(tokens)
+        return False
+
+    def told(self, end: End, status: int | None = None, detail: str = "") -> Told:
+        """All of it."""
+        return Told(
+            end=end,
+            began_at_s=self._began_at_s,
+            ended_at_s=time.monotonic(),
+            pieces=tuple(self._pieces),
+            status=status,
+            code=_code(detail),
+            detail=detail,
+            usage=self._usage,
+            behind=self._behind,
+        )
+
+
+def _code(detail: str) -> str | None:
+    """Of an error in OpenAI's form."""
+    try:
+        error = json.loads(detail)["error"]
+        return str(error["code"]) if {"message", "type", "param", "code"} <= error.keys() else None
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return None

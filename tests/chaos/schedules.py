@@ -1,0 +1,268 @@
+"""What is to happen, drawn from a seed before anything runs: streams, and the faults that meet them. Pure.
+
+A fault strikes when the streams together have brought so many tokens, so that a slow machine meets it in the same
+state as a fast one; how long it lasts is told in seconds, as what it has to outlast (deadlines, probes) is.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from random import Random
+from typing import Any
+
+
+class FaultKind(StrEnum):
+    """What is done to a process, its links, or the application."""
+
+    KILL = "kill"  # as a power cut would
+    STOP = "stop"  # and let it continue later
+    HANG = "hang"  # its engine, while its event loop goes on answering
+    SLOW = "slow"  # links to and from it, a few hundred kilobits per second
+    LOSSY = "lossy"  # of them every eighth packet is lost
+    PARTITION = "partition"  # all are
+    LIE = "lie"  # a device drafts other tokens than its model, or damages what it sends
+    UPDATE = "update"  # a new version of the application, while the old one serves
+    RESTART = "restart"  # killed, and started again by whoever runs it
+
+
+class Victim(StrEnum):
+    """Whom it is done to."""
+
+    DRAFTER = "drafter"
+    VERIFIER = "verifier"
+    COORDINATOR = "coordinator"
+    INGRESS = "ingress"
+    PROXY = "proxy"
+    FLEET = "fleet"
+    GCS = "gcs"  # Ray's own head process
+    RAYLET = "raylet"
+    APPLICATION = "application"
+
+
+Target = tuple[FaultKind, Victim]
+
+_LINKED = (Victim.DRAFTER, Victim.VERIFIER, Victim.COORDINATOR)
+_WEIGHTS: Mapping[Target, int] = {  # how often each is drawn where it is possible
+    **{(FaultKind.KILL, victim): 4 for victim in _LINKED},
+    **{(FaultKind.STOP, victim): 3 for victim in _LINKED},
+    **{(kind, victim): 2 for kind in (FaultKind.SLOW, FaultKind.LOSSY, FaultKind.PARTITION) for victim in _LINKED},
+    **{(FaultKind.HANG, victim): 3 for victim in (Victim.DRAFTER, Victim.VERIFIER)},
+    (FaultKind.LIE, Victim.DRAFTER): 4,
+    (FaultKind.KILL, Victim.FLEET): 2,
+    (FaultKind.STOP, Victim.FLEET): 2,
+    (FaultKind.STOP, Victim.GCS): 1,
+    (FaultKind.STOP, Victim.RAYLET): 1,
+    (FaultKind.STOP, Victim.INGRESS): 1,
+    (FaultKind.KILL, Victim.INGRESS): 1,  # breaks every stream: seldom, or the other faults would meet none
+    (FaultKind.STOP, Victim.PROXY): 1,
+    (FaultKind.KILL, Victim.PROXY): 1,
+    (FaultKind.UPDATE, Victim.APPLICATION): 1,
+    (FaultKind.RESTART, Victim.GCS): 2,
+}
+FAULTS: tuple[Target, ...] = tuple(_WEIGHTS)
+LASTING = frozenset(
+    {FaultKind.STOP, FaultKind.HANG, FaultKind.SLOW, FaultKind.LOSSY, FaultKind.PARTITION, FaultKind.LIE}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault.
+
+    Attributes:
+        which: of several such processes, counted round.
+        after_tokens: of all streams together.
+        lasts_s: until it is mended, where it is (``LASTING``).
+    """
+
+    kind: FaultKind
+    victim: Victim
+    which: int = 0
+    after_tokens: int = 0
+    lasts_s: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """What is reported together."""
+        return f"{self.kind} {self.victim}"
+
+
+class StreamKind(StrEnum):
+    """What may be said of a stream's tokens."""
+
+    GREEDY = "greedy"
+    SEEDED = "seeded"
+    SEMANTIC = "semantic"  # greedy, and a decision head may let other tokens stand, which are then told
+    POISONED = "poisoned"  # any pass with one of its blocks fails
+
+
+class Reader(StrEnum):
+    """How a client reads."""
+
+    STEADY = "steady"
+    SLOW = "slow"  # so little at a time that what is sent to it backs up
+    HANGS_UP = "hangs_up"
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One streamed request.
+
+    Attributes:
+        number: tells it from the others.
+        prompt: an index into the prompts.
+        stop_at: where, of the text that the target alone gives, its stop string is taken from, in [0, 1).
+        slo_classes: in order of preference; none is the service's default.
+        begins_s: after the first one.
+        hangs_up_after: events, where its reader does.
+    """
+
+    number: int
+    kind: StreamKind
+    prompt: int
+    tokens: int
+    seed: int = 0
+    n: int = 1
+    stop_at: float | None = None
+    slo_classes: tuple[str, ...] = ()
+    begins_s: float = 0.0
+    reader: Reader = Reader.STEADY
+    hangs_up_after: int = 0
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it is to be told to its end."""
+        return self.kind is not StreamKind.POISONED and self.reader is not Reader.HANGS_UP
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Everything of one run."""
+
+    seed: int
+    streams: tuple[Stream, ...]
+    faults: tuple[Fault, ...]
+
+    def to_json(self) -> str:
+        """To be written down and run again."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Schedule":
+        """What was written down."""
+        content = json.loads(text)
+        streams, faults = map(_stream_of, content["streams"]), map(_fault_of, content["faults"])
+        return cls(content["seed"], tuple(streams), tuple(faults))
+
+    def lines(self) -> list[str]:
+        """For a reader."""
+        return [f"seed {self.seed}", *map(_told_stream, self.streams), *map(_told_fault, self.faults)]
+
+
+@dataclass(frozen=True, slots=True)
+class Menu:
+    """What may be drawn.
+
+    Attributes:
+        targets: faults that this machine and this cluster allow.
+        semantic: whether there is a decision head.
+        poison: whether verifiers can be poisoned.
+        prompts: to choose from.
+        most_tokens: of a stream.
+        streams: least and most of a schedule.
+    """
+
+    targets: tuple[Target, ...]
+    semantic: bool = True
+    poison: bool = True
+    prompts: int = 6
+    most_tokens: int = 48
+    streams: tuple[int, int] = (6, 9)
+    seeds: tuple[int, ...] = (11, 2**63 - 1, 5)  # few, as the target alone has to say what each one gives
+    slo_classes: tuple[tuple[str, ...], ...] = field(
+        default=((), (), ("speed_2", "best_effort"), ("speed_4", "speed_2", "best_effort"))
+    )
+
+
+def schedule_of(seed: int, menu: Menu) -> Schedule:
+    """Draw a schedule: bursts of one to three faults, the second of which may meet what the first has not left yet."""
+    rng = Random(f"chaos {seed}")
+    streams = [_stream(rng, number, menu) for number in range(rng.randint(*menu.streams))]
+    if menu.poison and rng.random() < 0.3:
+        victim = rng.randrange(len(streams))
+        streams[victim] = replace(
+            streams[victim], kind=StreamKind.POISONED, n=1, stop_at=None, slo_classes=(), reader=Reader.STEADY
+        )
+    expected = expected_tokens(streams)
+    faults: list[Fault] = []
+    for after in sorted(rng.uniform(0.05, 0.5) for _ in range(rng.choice([1, 1, 2]))):
+        faults += [_fault(rng, menu, int(after * expected)) for _ in range(rng.choice([1, 2, 2, 3]))]
+    return Schedule(seed, tuple(streams), tuple(faults))
+
+
+def stream_of(rng: Random, number: int, menu: Menu) -> Stream:
+    """Draw one stream, none of the first two."""
+    return replace(_stream(rng, number + 2, menu), number=number, begins_s=0.0)
+
+
+def fault_of(rng: Random, menu: Menu) -> Fault:
+    """Draw one fault, to be done at once."""
+    return _fault(rng, menu, 0)
+
+
+def expected_tokens(streams: Sequence[Stream]) -> int:
+    """That the lasting streams bring together, if none of them stops early."""
+    return sum(stream.tokens * stream.n for stream in streams if stream.lasts and stream.stop_at is None)
+
+
+def _stream(rng: Random, number: int, menu: Menu) -> Stream:
+    kinds = [StreamKind.GREEDY] * 4 + [StreamKind.SEEDED] * 4 + [StreamKind.SEMANTIC] * menu.semantic
+    # The first two are there for the faults to meet, whatever the others are.
+    kind = (StreamKind.GREEDY, StreamKind.SEEDED)[number] if number < 2 else rng.choice(kinds)
+    reader = Reader.STEADY if number < 2 else rng.choice([Reader.STEADY] * 5 + [Reader.SLOW, Reader.HANGS_UP])
+    semantic = kind is StreamKind.SEMANTIC
+    return Stream(
+        number=number,
+        kind=kind,
+        prompt=rng.randrange(menu.prompts),
+        tokens=menu.most_tokens if number < 2 else rng.randint(menu.most_tokens // 2, menu.most_tokens),
+        seed=rng.choice(menu.seeds) if kind is StreamKind.SEEDED else 0,
+        n=1 if semantic or number < 2 else rng.choice([1, 1, 1, 2, 3]),
+        stop_at=rng.uniform(0.3, 0.8) if not semantic and number >= 2 and rng.random() < 0.3 else None,
+        slo_classes=() if semantic else rng.choice(menu.slo_classes),
+        begins_s=0.0 if number < 2 else round(rng.uniform(0.0, 2.0), 2),
+        reader=reader,
+        hangs_up_after=rng.randint(1, 20) if reader is Reader.HANGS_UP else 0,
+    )
+
+
+def _fault(rng: Random, menu: Menu, after_tokens: int) -> Fault:
+    kind, victim = rng.choices(menu.targets, [_WEIGHTS[target] for target in menu.targets])[0]
+    lasts_s = round(rng.choice([rng.uniform(0.5, 3.0), rng.uniform(3.0, 12.0)]), 1) if kind in LASTING else 0.0
+    if victim in (Victim.GCS, Victim.RAYLET, Victim.INGRESS, Victim.PROXY):
+        lasts_s = min(lasts_s, 4.0)  # longer, Ray takes the node for dead: another fault
+    return Fault(kind, victim, rng.randrange(8), after_tokens, lasts_s)
+
+
+def _stream_of(fields: dict[str, Any]) -> Stream:
+    told = fields | {"kind": StreamKind(fields["kind"]), "reader": Reader(fields["reader"])}
+    return Stream(**told | {"slo_classes": tuple(fields["slo_classes"])})
+
+
+def _fault_of(fields: dict[str, Any]) -> Fault:
+    return Fault(**fields | {"kind": FaultKind(fields["kind"]), "victim": Victim(fields["victim"])})
+
+
+def _told_stream(stream: Stream) -> str:
+    parts = [f"  stream {stream.number}: {stream.kind}, prompt {stream.prompt}, {stream.tokens} tokens"]
+    parts += [f"seed {stream.seed}"] * (stream.kind is StreamKind.SEEDED) + [f"n {stream.n}"] * (stream.n > 1)
+    parts += [] if stream.stop_at is None else [f"stop at {stream.stop_at:.2f}"]
+    parts += [" or ".join(stream.slo_classes)] if stream.slo_classes else []
+    parts += [f"reader {stream.reader}"] if stream.reader is not Reader.STEADY else []
+    return ", ".join(parts)
+
+
+def _told_fault(fault: Fault) -> str:
+    lasts = f" for {fault.lasts_s:g} s" if fault.kind in LASTING else ""
+    return f"  fault: {fault.name} {fault.which}{lasts}, after {fault.after_tokens} tokens"

@@ -1,0 +1,118 @@
+"""Services that chaos is tried on: real clusters of several coordinators and devices, of which some are not trusted."""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from ray.serve.config import ProxyLocation
+from ray.serve.context import _get_global_client  # Serve tells its replicas' ids nowhere else
+
+from cluster.application import APP_NAME, bring_up
+from outrider.config.reading import load_config
+from outrider.config.schema import Config
+from tests.chaos.head import HeadRestarts, remembered
+from tests.chaos.injecting import Injector
+from tests.chaos.links import Loopback
+from tests.cluster.conftest import judged
+from tests.cluster.served import Service, started
+
+COORDINATORS = 2
+_PLANTED = Path(__file__).parent / "planted"
+_ROOT = Path(__file__).parents[2]
+
+
+class Layout(StrEnum):
+    """How clients get in."""
+
+    ONE_DOOR = "one_door"  # the only ingress listens by itself
+    PROXIED = "proxied"  # two ingresses behind a proxy: the application can be updated while it serves
+
+
+def config_of(layout: Layout, folder: Path) -> Config:
+    """Two coordinators, a trusted device with a decision head and two that are not trusted; devices always draft.
+
+    Deadlines are short, so that a run meets those on both sides of them.
+    """
+    config = judged(load_config(), folder / "head.safetensors")
+    device = config.drafters[0]
+    limits = replace(
+        config.limits,
+        drafter_deadline_s=2.0,
+        drafter_last_deadline_s=20.0,
+        drafter_open_deadline_s=10.0,
+        verifier_deadline_s=8.0,
+    )
+    return replace(
+        config,
+        model=replace(config.model, dtype="float32"),
+        verifiers=replace(config.verifiers, count=COORDINATORS),
+        drafters=(
+            replace(device, name="lab", trust="trusted"),
+            replace(device, name="visitors", trust="untrusted", count=2),
+        ),
+        speculation=replace(config.speculation, window=3),
+        limits=limits,
+        ingress=replace(config.ingress, count=2 if layout is Layout.PROXIED else 1),
+        cluster=replace(config.cluster, num_cpus=24),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class UnderTest:
+    """A service, and who strikes it."""
+
+    service: Service
+    injector: Injector
+    folder: Path
+
+
+@contextmanager
+def under_test(layout: Layout, folder: Path) -> Iterator[UnderTest]:
+    """Run a service with planted faults while the block is open."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in folder.glob("*.sock"):
+        file.unlink()
+    os.environ["OUTRIDER_CHAOS"] = str(folder)
+    os.environ.pop("RAY_RUNTIME_ENV_HOOK", None)  # of other tests, which plant something else
+    os.environ["PYTHONPATH"] = os.pathsep.join((str(_PLANTED), str(_ROOT)))
+    with remembered(folder) as can_restart, ExitStack() as ends, started(config_of(layout, folder)) as service:
+        update = _Updates(service.config) if layout is Layout.PROXIED else None
+        loopback = Loopback() if Loopback.available() else None
+        restart = HeadRestarts(service) if can_restart else None
+        if restart is not None:
+            ends.callback(restart.end)
+        yield UnderTest(service, Injector(service, folder, loopback, update, restart), folder)
+
+
+class _Updates:
+    """Versions of the application, one after the other."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+
+    def __call__(self) -> str:
+        """Bring up the next one; how it is known that it serves."""
+        limits = self._config.limits
+        self._config = replace(
+            self._config, limits=replace(limits, max_queued_generations=limits.max_queued_generations + 1)
+        )
+        before, began_s = _replicas(), time.monotonic()
+        bring_up(self._config, ProxyLocation.HeadOnly, show=lambda _: None)
+        replaced = before - _replicas()
+        return f"{len(replaced)} replicas were replaced in {time.monotonic() - began_s:.0f} s" if replaced else ""
+
+
+def _replicas() -> frozenset[str]:
+    client: Any = _get_global_client()
+    deployments = client.get_serve_details()["applications"][APP_NAME]["deployments"]
+    return frozenset(
+        replica["replica_id"]
+        for deployment in deployments.values()
+        for replica in deployment["replicas"]
+        if replica["state"] == "RUNNING"
+    )
