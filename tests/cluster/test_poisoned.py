@@ -33,8 +33,8 @@ def truth(target: LoadedModel) -> list[str]:
 
 
 def poisoned(service: Service, seed: int) -> httpx.Response:
-    """A request like the others', but for its seed."""
-    request = {**body(1), "seed": seed, "stream": False, "stream_options": None}
+    """A request like the others', but for its seed, and drafted for whether or not that pays."""
+    request = {**body(1), "seed": seed, "outrider": {"window": 4}, "stream": False, "stream_options": None}
     return httpx.post(f"{service.url}/v1/chat/completions", json=request, timeout=300)
 
 
