@@ -13,6 +13,7 @@ from cluster.monitoring.files import FOLDER, Places, packaged, write
 from cluster.monitoring.running import grafana_command, grafana_settings, prometheus_over
 from outrider.contracts.errors import ParameterError
 from tests.unit.cluster.monitoring.promtool import promtool
+from tests.unit.deployment.manifests import OVERLAYS, built
 
 ROOT = Path(__file__).parents[4]
 
@@ -56,11 +57,9 @@ def test_kubernetes_is_given_the_same_and_finds_its_files() -> None:
     assert (ROOT / "k8s" / "monitoring").resolve() == FOLDER.resolve()
 
 
-def test_pod_monitors_select_pods_and_ports_that_there_are() -> None:
-    (service,) = documents(ROOT / "k8s" / "rayservice.yaml")
-    cluster = service["spec"]["rayClusterConfig"]
-    groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
-    ports = [{port["name"] for port in group["template"]["spec"]["containers"][0]["ports"]} for group in groups]
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_pod_monitors_select_pods_and_ports_that_there_are(overlay: str) -> None:
+    ports = [group.ports for group in built(overlay).groups.values()]
     monitors = documents(FOLDER / "kubernetes/podmonitors.yaml")
     assert {each["spec"]["selector"]["matchLabels"]["ray.io/node-type"] for each in monitors} == {"head", "worker"}
     for monitor in monitors:
