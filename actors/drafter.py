@@ -31,6 +31,7 @@ from outrider.engines.drafter.contained import ContainedDrafts, DraftStep
 from outrider.engines.kinds import DrafterSpec
 from outrider.events import write_events
 from outrider.link.profiles import LinkProfile
+from outrider.protocols.registry import PLAINEST
 from outrider.session.session import DrafterSession, payload_bits
 from outrider.wire.bits import id_bits
 
@@ -97,7 +98,7 @@ class DrafterActor:
         self._proofs += 1
         name, params = f"{_PROOF}-{self._proofs}", SamplingParams(temperature=0.0)
         prefix_hash = extend_prefix_hash(EMPTY_PREFIX_HASH, _PROOF_IDS)
-        request = DraftRequest(name, 0, len(_PROOF_IDS), (), prefix_hash, DraftPlan("token_ids", 1))
+        request = DraftRequest(name, 0, len(_PROOF_IDS), (), prefix_hash, DraftPlan(PLAINEST, 1))
         terms = DraftTerms(WireFormat(self._card.vocab_size))
         try:
             await self._apply(partial(self._engine.open, OpenGeneration(name, _PROOF_IDS, params), terms))

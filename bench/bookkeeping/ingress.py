@@ -77,7 +77,12 @@ class _Coordinator:
         """The same one."""
         return self
 
-    async def _generate(self, record: GenerationRequest, ingress: str) -> AsyncGenerator[str]:  # noqa: ARG002
+    async def _generate(
+        self,
+        record: GenerationRequest,
+        ingress: str,  # noqa: ARG002
+        lost: tuple[str, ...],  # noqa: ARG002
+    ) -> AsyncGenerator[str]:
         yield _NAME
         self._names.append(record.generation)
         if len(self._names) == self._sequences:

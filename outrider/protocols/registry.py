@@ -19,6 +19,7 @@ from outrider.protocols.wisv_full import WisvFull
 from outrider.protocols.wisv_selective import WisvSelective
 from outrider.wire.envelope import envelope_bits
 
+PLAINEST: ProtocolName = TokenIds.name  # of which an answer is nothing but what was drafted
 _PROTOCOLS: dict[ProtocolName, DraftProtocol] = {}
 PROTOCOLS: Mapping[ProtocolName, DraftProtocol] = MappingProxyType(_PROTOCOLS)  # in the order they were registered
 

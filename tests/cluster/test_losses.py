@@ -198,9 +198,13 @@ def test_an_ingress_is_killed_and_its_generations_end(service: Service) -> None:
     cancelled, found_out = len(service.events("generation_cancelled")), len(service.events(*HEALERS))
     under_way = 0
 
-    def kill() -> None:
+    def counted() -> bool:
         nonlocal under_way
         under_way = sum(coordinator["generations"] for coordinator in service.coordinators())
+        return under_way > 0
+
+    def kill() -> None:
+        eventually(counted, AT_WORK_WITHIN_S)
         service.kill("ServeReplica:outrider:Ingress")
 
     with pytest.raises((httpx.HTTPError, AssertionError)):

@@ -165,7 +165,10 @@ def test_a_process_whose_device_is_gone_says_who_was_there_and_ends(monkeypatch:
         engine.errors = [RuntimeError("CUDA error: an illegal memory access was encountered")]
         actor, client = actor_over(engine), Client("a", PROMPT, SamplingParams(temperature=0.0))
         await actor.give(stretched(client, 9))
-        return await anext(actor.steps())
+        reply = await anext(actor.steps())
+        while not ended:
+            await asyncio.sleep(0.01)
+        return reply
 
     reply = asyncio.run(within(_WAIT_S, last_words()))
     assert (reply.outcomes, reply.suspects, reply.faults) == ((), ("a",), ("device",))
