@@ -166,7 +166,7 @@ def test_a_process_whose_device_is_gone_says_who_was_there_and_ends(monkeypatch:
         actor, client = actor_over(engine), Client("a", PROMPT, SamplingParams(temperature=0.0))
         await actor.give(stretched(client, 9))
         reply = await anext(actor.steps())
-        while not ended:
+        while not ended:  # noqa: ASYNC110 (by a thread)
             await asyncio.sleep(0.01)
         return reply
 
