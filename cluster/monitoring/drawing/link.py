@@ -1,7 +1,8 @@
 """The links to devices: state, and what crosses them."""
 
 from cluster.monitoring.drawing.board import Board, Panel, Query, Row, Shape, Variable
-from cluster.monitoring.drawing.promql import CLUSTER, GROUP, UP, quantile, rate, ratio, series
+from cluster.monitoring.drawing.percentiles import percentiles
+from cluster.monitoring.drawing.promql import CLUSTER, GROUP, UP, rate, ratio, series
 from serve_app import metrics as m
 
 _STATE = Row(
@@ -30,7 +31,7 @@ _STATE = Row(
         ),
         Panel(
             "Link phase of rounds",
-            tuple(Query(quantile(q, m.PHASE_S, CLUSTER, 'phase="link"'), f"p{q * 100:g}") for q in (0.5, 0.9, 0.99)),
+            percentiles(m.PHASE_S, CLUSTER, 'phase="link"'),
             "s",
             "What is left of an exchange without the device's own time: round trip, transfer, and waiting on the way.",
             to="speculation",

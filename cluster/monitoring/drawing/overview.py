@@ -1,6 +1,7 @@
 """What clients notice: requests, first tokens, pace, promises."""
 
 from cluster.monitoring.drawing.board import Board, Panel, Query, Row, Shape, Variable
+from cluster.monitoring.drawing.percentiles import percentiles
 from cluster.monitoring.drawing.promql import CLASS, CLUSTER, READY, events, quantile, rate, ratio, total, worst
 from serve_app import metrics as m
 
@@ -105,21 +106,21 @@ _TIMES = Row(
     (
         Panel(
             "First token",
-            tuple(Query(quantile(q, m.TTFT_S, CLUSTER), f"p{q * 100:g}") for q in (0.5, 0.9, 0.99)),
+            percentiles(m.TTFT_S, CLUSTER),
             "s",
             "From request to first chunk.",
             width=6,
         ),
         Panel(
             "Between tokens",
-            tuple(Query(quantile(q, m.INTER_TOKEN_S, CLUSTER), f"p{q * 100:g}") for q in (0.5, 0.9, 0.99)),
+            percentiles(m.INTER_TOKEN_S, CLUSTER),
             "s",
             "The time between two chunks, shared by the tokens of the later one.",
             width=6,
         ),
         Panel(
             "Whole responses",
-            tuple(Query(quantile(q, m.E2E_S, CLUSTER), f"p{q * 100:g}") for q in (0.5, 0.9, 0.99)),
+            percentiles(m.E2E_S, CLUSTER),
             "s",
             "From request to last chunk.",
             width=6,

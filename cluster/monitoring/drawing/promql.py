@@ -23,41 +23,44 @@ def series(metric: Metric, *where: str, suffix: str = "") -> str:
     return named(metric, suffix) + (f"{{{matchers}}}" if matchers else "")
 
 
-def _by(labels: str) -> str:
-    return f"sum by ({labels}) " if labels else "sum"
+def _over(how: str, labels: str) -> str:
+    return f"{how} by ({labels}) " if labels else how
 
 
 def rate(counter: Metric, *where: str, by: str = "", over: str = RATE) -> str:
     """Of a counter, per second."""
     assert counter.kind is Kind.COUNTER, counter.name
-    return f"{_by(by)}(rate({series(counter, *where)}[{over}]))"
+    return _rate(counter, *where, by=by, over=over)
+
+
+def _rate(metric: Metric, *where: str, suffix: str = "", by: str, over: str) -> str:
+    return f"{_over('sum', by)}(rate({series(metric, *where, suffix=suffix)}[{over}]))"
 
 
 def total(metric: Metric, *where: str, by: str = "") -> str:
     """A counter since its processes began, or a gauge that each process sets for itself."""
-    return f"{_by(by)}({series(metric, *where)})"
+    return f"{_over('sum', by)}({series(metric, *where)})"
 
 
 def worst(gauge: Metric, *where: str, by: str = "") -> str:
     """Of a gauge that several processes set for the same thing."""
-    return f"max{f' by ({by})' if by else ''}({series(gauge, *where)})"
+    return f"{_over('max', by)}({series(gauge, *where)})"
 
 
 def quantile(q: float, histogram: Metric, *where: str, by: str = "", over: str = RATE) -> str:
     """Of a histogram."""
     assert histogram.kind is Kind.HISTOGRAM, histogram.name
-    labels = f"le, {by}" if by else "le"
-    return f"histogram_quantile({q}, sum by ({labels}) (rate({series(histogram, *where, suffix='_bucket')}[{over}])))"
+    return f"histogram_quantile({q}, {buckets(histogram, *where, by=by, over=over)})"
 
 
 def events(histogram: Metric, *where: str, by: str = "", over: str = RATE) -> str:
     """How many values a histogram was given, per second."""
-    return f"{_by(by)}(rate({series(histogram, *where, suffix='_count')}[{over}]))"
+    return _rate(histogram, *where, suffix="_count", by=by, over=over)
 
 
-def buckets(histogram: Metric, *where: str, over: str = RATE) -> str:
-    """For a heat map."""
-    return f"sum by (le) (rate({series(histogram, *where, suffix='_bucket')}[{over}]))"
+def buckets(histogram: Metric, *where: str, by: str = "", over: str = RATE) -> str:
+    """How many values fell into each bucket, per second: a heat map, or what quantiles are of."""
+    return _rate(histogram, *where, suffix="_bucket", by=f"le, {by}" if by else "le", over=over)
 
 
 def ratio(part: str, whole: str) -> str:

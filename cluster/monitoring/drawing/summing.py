@@ -1,6 +1,6 @@
 """What recordings and alerts have in common: what they are summed by, and the share of broken promises."""
 
-from cluster.monitoring.drawing.promql import CLUSTER_LABEL, COORDINATOR_LABEL, series
+from cluster.monitoring.drawing.promql import CLUSTER_LABEL, COORDINATOR_LABEL, rate
 from serve_app.metrics import Metric
 
 BY_CLUSTER = CLUSTER_LABEL
@@ -10,7 +10,7 @@ BY_PROCESS = f"{BY_CLUSTER}, {COORDINATOR_LABEL}"
 
 def summed(counter: Metric, over: str, *where: str, by: str = BY_CLUSTER) -> str:
     """A counter's rate."""
-    return f"sum by ({by}) (rate({series(counter, *where)}[{over}]))"
+    return rate(counter, *where, by=by, over=over)
 
 
 def broken(window: str) -> str:

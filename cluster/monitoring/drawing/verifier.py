@@ -1,7 +1,8 @@
 """The verifier: batches, predicted against measured time, memory, admission."""
 
 from cluster.monitoring.drawing.board import Board, Panel, Query, Row, Shape, Variable
-from cluster.monitoring.drawing.promql import CLUSTER, COORDINATOR, RATE, buckets, quantile, rate, ratio, series, total
+from cluster.monitoring.drawing.percentiles import percentiles
+from cluster.monitoring.drawing.promql import CLUSTER, COORDINATOR, RATE, buckets, rate, ratio, series, total
 from serve_app import metrics as m
 
 _NOW = Row(
@@ -85,9 +86,9 @@ _BATCHES = Row(
         Panel(
             "Queue and verify phases",
             tuple(
-                Query(quantile(q, m.PHASE_S, COORDINATOR, f'phase="{phase}"'), f"{phase} p{q * 100:g}")
+                query
                 for phase in ("queue", "verify")
-                for q in (0.5, 0.99)
+                for query in percentiles(m.PHASE_S, COORDINATOR, f'phase="{phase}"', of=(0.5, 0.99), called=f"{phase} ")
             ),
             "s",
             "Of rounds that were asked for.",
@@ -141,7 +142,7 @@ _COST_MODEL = Row(
         ),
         Panel(
             "Error of a step",
-            tuple(Query(quantile(q, m.COST_ERROR, COORDINATOR), f"p{q * 100:g}") for q in (0.5, 0.9)),
+            percentiles(m.COST_ERROR, COORDINATOR, of=(0.5, 0.9)),
             "percentunit",
             "|predicted - measured| / measured.",
             warn=0.3,
