@@ -364,6 +364,7 @@ class LimitsConfig:
     drafter_last_deadline_s: Seconds = 120.0
     drafter_open_deadline_s: Seconds = 30.0
     verifier_deadline_s: Seconds = 30.0
+    verifier_silence_s: Seconds = 1.5
     verifier_start_deadline_s: Seconds = 300.0
     first_chunk_deadline_s: Seconds = 400.0
     next_chunk_deadline_s: Seconds = 400.0

@@ -36,6 +36,7 @@ from outrider.scheduling.steps import StepPlanner
 from outrider.scheduling.suspects import Suspects
 from serve_app.coordination.members import Follower, Member, Told
 from serve_app.coordination.statistics import BatchRecord
+from serve_app.coordination.step_watch import Doubt, StepWatch
 
 _CLOSING_S = 0.05  # how long a closing waits for a call to travel with
 _NO_TERMS = VerifyTerms()
@@ -80,6 +81,7 @@ class Batcher:
         estimator: OnlineEstimator,
         observe: Callable[[BatchRecord], None],
         clock: Callable[[], float],
+        doubt: Doubt | None = None,
     ) -> None:
         """Start empty.
 
@@ -89,6 +91,7 @@ class Batcher:
             estimator: of a step's time; corrected by every step.
             observe: told of every step.
             clock: monotonic, in seconds.
+            doubt: when the verifier is asked whether it gets on.
         """
         self._verifier = verifier
         self._planning = planning
@@ -111,7 +114,7 @@ class Batcher:
         self._session = self._calls = 0
         self._listening: asyncio.Task[None] | None = None
         self._sending: asyncio.Handle | None = None
-        self._watch: asyncio.TimerHandle | None = None
+        self._watch = StepWatch(planning.deadline_s, verifier.hangs, self._is_silent, doubt)
 
     @property
     def queued_blocks(self) -> int:
@@ -287,7 +290,7 @@ class Batcher:
         if self._listening is None or self._listening.done():
             self._listening = asyncio.get_running_loop().create_task(self._listen(self._verifier.steps()))
         self._verifier.give(call)
-        if self._watch is None:
+        if not self._watch.on:
             self._watch_over()
 
     def _cannot_plan(self, error: Exception) -> None:
@@ -329,7 +332,8 @@ class Batcher:
 
     def stop(self) -> None:
         """Listen no more: what is under way is lost."""
-        for task in (self._listening, self._sending, self._watch):
+        self._watch.stop()
+        for task in (self._listening, self._sending):
             if task is not None:
                 task.cancel()
 
@@ -344,11 +348,19 @@ class Batcher:
             log.exception("listening_failed")
             self._lost(VerifierLostError(f"what the verifier brought cannot be read: {error!r:.200}"))
 
+    def _is_silent(self) -> None:
+        """It may go on any moment: nobody is to blame, and whoever was given to it goes on elsewhere."""
+        self._forget_all_given(VerifierLostError("the verifier does not get on, and another one does"), guilty=None)
+
     def _lost(self, error: VerifierLostError) -> None:
-        """What was given is gone; who was not given waits on."""
         self._suspects, guilty = self._suspects.lost(self._planner.under_way, self._named)
         self._named = ()
-        lost = [member for member in self._members.values() if member.given or member.overtakes is not None]
+        self._forget_all_given(error, guilty)
+
+    def _forget_all_given(self, error: VerifierLostError, guilty: GenerationId | None) -> None:
+        """What was given is gone; who was not given waits on, unless there is somewhere to go on at once."""
+        elsewhere = self._watch.elsewhere
+        lost = [each for each in self._members.values() if elsewhere or each.given or each.overtakes is not None]
         for member in lost:
             self._forget(member.block.generation)
         for member in (*lost, *self._resolving.values()):
@@ -362,16 +374,13 @@ class Batcher:
 
     def _watch_over(self) -> None:
         """While something is under way, each step has to come within the deadline."""
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
-        under_way = self._planner.within or any(member.given for member in self._resolving.values())
-        if under_way and self._planning.deadline_s < inf:
-            self._watch = asyncio.get_running_loop().call_later(self._planning.deadline_s, self._verifier.hangs)
+        resolving = any(member.given for member in self._resolving.values())
+        self._watch.anew(under_way=bool(self._planner.within) or resolving)
 
     def _settle(self, reply: StepReply) -> None:
         now_s, blocks = self._clock(), 0
         self._named = reply.suspects
+        self._watch.took(reply.engine_s)
         self._planner.steps()
         predicted_s, reason = self.cost_model.predict_s(reply.computed), self._planner.reason
         for outcome in reply.outcomes if reply.session == self._session else ():  # else of a time before a loss

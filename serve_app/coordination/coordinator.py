@@ -25,6 +25,7 @@ from serve_app.coordination.peers import Peers
 from serve_app.coordination.ray_ports import RayFleet, VerifierPort
 from serve_app.coordination.settings import CoordinatorSettings
 from serve_app.coordination.statistics import CoordinatorStats
+from serve_app.coordination.step_watch import Doubt
 from serve_app.metrics import Sink, in_ray
 
 _BEAT_S = 1.0
@@ -54,7 +55,8 @@ class Coordinator:
         self._card = card = await self._verifier.card()
         texts = await asyncio.to_thread(token_texts, tokenizer.backend_tokenizer, card.vocab_size)
         target = Target(card, tokenizer, texts)
-        parts = self._verifier, self._fleet, self._stats, clock, self._peers
+        doubt = Doubt(settings.verifier.silence_s, self._peers.ready, self._verifier.is_silent)
+        parts = self._verifier, self._fleet, self._stats, clock, self._peers, doubt
         self._generations = Generations(settings.generations, target, *parts)
         started()
         event(log, "coordinator_ready", coordinator=self._id, model=card.name, positions=card.max_context_tokens)

@@ -41,6 +41,7 @@ from serve_app.coordination.peers import Homes, Peers, Waited
 from serve_app.coordination.round_loop import RoundLoop, RoundServices
 from serve_app.coordination.settings import GenerationsSettings
 from serve_app.coordination.statistics import BatchRecord, CoordinatorStats
+from serve_app.coordination.step_watch import Doubt
 
 _KEPT_TIMINGS = 20_000
 _KEPT_STOPS = 64
@@ -72,10 +73,12 @@ class Generations:
         stats: CoordinatorStats,
         clock: Callable[[], float],
         peers: Peers | None = None,
+        doubt: Doubt | None = None,
     ) -> None:
         """Begin with none; ``stats`` are told of rounds and batches, ``clock`` is monotonic, in seconds.
 
-        Without ``peers`` responses wait for the verifier when it is lost, however long it takes.
+        Without ``peers`` responses wait for the verifier when it is lost, however long it takes; ``doubt`` says when
+        it is asked whether it gets on.
         """
         self._homes = Homes(verifier, peers, clock)
         self._limits = limits = settings.limits
@@ -92,7 +95,7 @@ class Generations:
         self._usage: KvUsage | None = None  # of the verifier's memory, as it last told
         self._measured = MeasuredRounds()
         estimator = cost_estimator(settings.profiles, target.card.machine)
-        self.batcher = Batcher(verifier, settings.planning, estimator, self._note_batch, clock)
+        self.batcher = Batcher(verifier, settings.planning, estimator, self._note_batch, clock, doubt)
         choices = settings.drafting.choices(target.card.vocab_size)
         self._rules = RoundRules(
             speculation=choices,

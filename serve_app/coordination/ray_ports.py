@@ -38,6 +38,7 @@ from serve_app.coordination.settings import VerifierSettings
 from serve_app.fleet_gauges import application_fleet
 
 _PROBE_DEADLINE_S = 2.0
+_SILENT_PROBE_S = 0.5  # of one that has told nothing for a while
 _PROBE_PAUSE_S = 0.2
 _RESTART_PAUSE_S = 5.0
 _FLEET_DEADLINE_S = 5.0
@@ -67,6 +68,7 @@ class VerifierPort:
             self._spec, settings.lookup_store_tokens, settings.emulated_reload_s
         )
         self._deadline_s, self._start_deadline_s = settings.deadline_s, settings.start_deadline_s
+        self._silent_s: float | None = None  # it counts as lost, as it was in one step for longer than that
         self.is_up = False  # as far as is known
         self._coming_up: asyncio.Task[None] | None = None  # since it was lost last
         self._killing: asyncio.Task[None] | None = None
@@ -94,6 +96,26 @@ class VerifierPort:
         """It missed its deadline: it is killed, and restarts."""
         event(log, "verifier_hung", logging.ERROR, deadline_s=self._deadline_s)
         self._killing = asyncio.create_task(asyncio.to_thread(ray.kill, self._handle, no_restart=False))
+
+    async def is_silent(self, longest_s: float) -> bool:
+        """Whether it does not answer, or has been in one step for longer than that.
+
+        Then it counts as lost until it gets on again, and is ended if that takes longer than its deadline.
+        """
+        if await self._gets_on(longest_s):
+            return False
+        event(log, "verifier_silent", logging.WARNING, longest_s=longest_s)
+        if self.is_up:
+            self._silent_s = longest_s
+            self._is_lost()
+        return True
+
+    async def _gets_on(self, longest_s: float) -> bool:
+        try:
+            busy_s: float = await within(_SILENT_PROBE_S, self._handle.busy_s.remote())
+        except (TimeoutError, RayError):
+            return False
+        return busy_s <= longest_s
 
     async def card(self) -> ModelCard:
         """Who the verifier is; waits while it loads its model or restarts.
@@ -140,13 +162,29 @@ class VerifierPort:
 
     async def _comes_up(self) -> None:
         """Wait for it, however long that takes and whoever waits besides."""
-        event(log, "verifier_lost", logging.WARNING)
+        if self._silent_s is None:
+            event(log, "verifier_lost", logging.WARNING)
+        elif await self._gets_on_again():
+            self.is_up = True
+            event(log, "verifier_gets_on")
         while not self.is_up:
             try:
                 await self.card()
             except VerifierLostError:  # it is logged
                 await asyncio.sleep(_RESTART_PAUSE_S)
         event(log, "verifier_back")
+
+    async def _gets_on_again(self) -> bool:
+        """Wait for one that was silent; False if it is ended, as that took its deadline."""
+        loop = asyncio.get_running_loop()
+        give_up_at_s, longest_s, self._silent_s = loop.time() + self._deadline_s, self._silent_s, None
+        assert longest_s is not None, "nobody waits for one that was heard"
+        while not await self._gets_on(longest_s):
+            if loop.time() > give_up_at_s:
+                self.hangs()
+                return False
+            await asyncio.sleep(_PROBE_PAUSE_S)
+        return True
 
     async def usage(self) -> KvUsage:
         """Its memory after the last step.

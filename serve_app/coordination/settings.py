@@ -30,6 +30,7 @@ class VerifierSettings:
     num_gpus: float
     resources: Mapping[str, float]
     deadline_s: float
+    silence_s: float  # after which it is asked whether it gets on
     start_deadline_s: float
     lookup_store_tokens: int = 0  # of earlier responses, to be looked through
     emulated_reload_s: float = 0.0  # that one which restarts takes longer
@@ -143,6 +144,7 @@ def verifier_settings(config: Config, heads: Mapping[str, Head] | None = None) -
         num_gpus=verifiers.num_gpus,
         resources=verifiers.resources,
         deadline_s=limits.verifier_deadline_s,
+        silence_s=limits.verifier_silence_s,
         start_deadline_s=limits.verifier_start_deadline_s,
         lookup_store_tokens=config.speculation.lookup_store_tokens,
         emulated_reload_s=verifiers.emulated_reload_s,

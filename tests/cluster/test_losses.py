@@ -47,7 +47,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @pytest.fixture(scope="module")
 def undisturbed(service: Service) -> list[Streamed]:
-    """What the clients get when nothing happens."""
+    """What the clients get when nothing happens, and where both coordinators are up: prompts stay where they are first."""
+    eventually(lambda: len(service.coordinators()) == COORDINATORS, BACK_WITHIN_S)
     with judged_beside(service) as beside:
         responses = streams(service.url)
     assert sum(response.usage["outrider"]["accepted_tokens"] for response in responses) > 0
@@ -213,6 +214,40 @@ def test_an_ingress_is_killed_and_its_generations_end(service: Service) -> None:
     service.check_released()
     assert len(service.events("generation_cancelled")) - cancelled >= under_way > 0
     assert len(service.events(*HEALERS)) == found_out, "all were told, nobody had to find out"
+
+
+def test_a_verifier_stands_still_and_its_responses_go_on_elsewhere(
+    service: Service, undisturbed: list[Streamed]
+) -> None:
+    """Long before anybody takes it for dead: it goes on once it may, and serves again."""
+    before = len(service.events("round_lost"))
+    with standing_still(service) as stand_still:
+        unknown = {"cache_salt": "where nobody is at home yet"}
+        responses = streams(service.url, at_work(service.coordinators, stand_still), options=unknown)
+        print(f"without a token for at most {max(response.longest_gap_s for response in responses):.2f} s")  # noqa: T201 (no test's business)
+    assert told(responses) == told(undisturbed)
+    assert len(service.events("round_lost")) > before
+    eventually(lambda: bool(service.events("verifier_gets_on", "verifier_back")), BACK_WITHIN_S)
+    silent, back = service.events("verifier_silent")[0], service.events("verifier_gets_on", "verifier_back")[0]
+    ends = [
+        event
+        for event in service.events("generation_finished")
+        if "." in event["generation"] and event["time"] > silent["time"]
+    ]
+    assert ends
+    assert all(event["time"] < back["time"] for event in ends), "elsewhere, and before it went on"
+    eventually(lambda: service.complete("Once upon a time", max_tokens=2)["usage"]["completion_tokens"] == 2, 60.0)
+    service.check_released()
+
+
+@contextlib.contextmanager
+def standing_still(service: Service) -> Iterator[Callable[[], None]]:
+    """A way to stop one verifier, which goes on behind the block."""
+    try:
+        yield partial(service.kill, "VerifierActor", most=1, number=signal.SIGSTOP)
+    finally:
+        with contextlib.suppress(AssertionError):  # it was ended meanwhile
+            service.kill("VerifierActor", number=signal.SIGCONT)
 
 
 def test_a_verifier_is_killed_and_takes_long_to_load(service: Service, undisturbed: list[Streamed]) -> None:
