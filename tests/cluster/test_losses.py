@@ -47,7 +47,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @pytest.fixture(scope="module")
 def undisturbed(service: Service) -> list[Streamed]:
-    """What the clients get when nothing happens; once both coordinators are up, as prompts stay where they were first."""
+    """What the clients get when nothing happens; once both are up, as prompts stay where they were first."""
     eventually(lambda: len(service.coordinators()) == COORDINATORS, BACK_WITHIN_S)
     with judged_beside(service) as beside:
         responses = streams(service.url)
