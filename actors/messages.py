@@ -161,6 +161,12 @@ class ModelCard:
     noise_version: int = NOISE_VERSION
     machine: ProfiledOn | None = None  # of a verifier: where its times are measured
 
+    @property
+    def target(self) -> str:
+        """What a verifier's tokens depend on besides a request: another one may go on otherwise."""
+        made = () if self.machine is None else (self.machine.engine, self.machine.dtype)
+        return "/".join((self.model_hash, *made, f"noise {self.noise_version}"))
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -262,6 +268,7 @@ class CoordinatorReport:
     regime: RegimeReport | None = None
     admission: AdmissionReport | None = None
     machine: ProfiledOn | None = None  # what its verifier computes with
+    target: str = ""  # which it is (``ModelCard.target``); "": not known yet
 
 
 @dataclass(frozen=True, slots=True)

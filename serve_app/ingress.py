@@ -30,6 +30,7 @@ from actors.waiting import within
 from outrider.contracts.errors import BusyError, FleetUnavailableError, GenerationFailedError
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from outrider.events import event, write_events
+from outrider.models.token_map import token_map
 from outrider.models.tokenizer import load_tokenizer
 from outrider.text.tokens import backend_of
 from serve_app.api.gate import OpenGate
@@ -43,6 +44,7 @@ from serve_app.metrics import Sink, in_prometheus, in_ray, page_of
 from serve_app.streams import CoordinatorStreams
 
 _READY_DEADLINE_S = 5.0
+_CARD_PAUSE_S = 0.5
 
 log = logging.getLogger(__name__)
 
@@ -153,10 +155,9 @@ class Ingress:
             OSError: somebody else listens at the address.
         """
         write_events()
-        verifier: ModelCard = await within(
-            settings.start_deadline_s, coordinator.options(_by_reference=False).card.remote()
-        )
-        limits, tokenizer = await asyncio.to_thread(_load, settings, verifier)
+        tokenizer, tokens_hash = await asyncio.to_thread(_load, settings.target)
+        verifier = await within(settings.start_deadline_s, _card(coordinator, tokens_hash))
+        limits = _limits(settings, tokenizer, verifier)
         gate = None
         if settings.open_to_all:
             event(log, "open_to_all", logging.WARNING, mend="set auth.keys_file, or http.host: 127.0.0.1")
@@ -186,13 +187,30 @@ class Ingress:
         return make_api(self._service, returns_request_id=False)
 
 
-def _load(settings: ServiceSettings, verifier: ModelCard) -> tuple[RequestLimits, PreTrainedTokenizerBase]:
-    """Everything about the target but its weights."""
-    tokenizer, context = load_tokenizer(settings.target), verifier.max_context_tokens
+def _load(target: str) -> tuple[PreTrainedTokenizerBase, str]:
+    """A target's tokenizer, and the hash of what its token ids mean."""
+    tokenizer = load_tokenizer(target)
     backend = backend_of(tokenizer)
     backend.no_truncation()  # a saved tokenizer may truncate or pad by itself
     backend.no_padding()
-    limits = RequestLimits(
+    return tokenizer, token_map(tokenizer).sha256()
+
+
+async def _card(coordinator: DeploymentHandle[Any], tokens_hash: str) -> ModelCard:
+    """A verifier's that takes these token ids: during an update coordinators of another target may still serve."""
+    handle = coordinator.options(_by_reference=False)
+    while True:
+        card: ModelCard = await handle.card.remote()
+        if card.token_map_hash == tokens_hash:
+            return card
+        event(log, "other_target", needed=tokens_hash, found=card.token_map_hash)
+        await asyncio.sleep(_CARD_PAUSE_S)
+
+
+def _limits(settings: ServiceSettings, tokenizer: PreTrainedTokenizerBase, verifier: ModelCard) -> RequestLimits:
+    """What the served model allows of a request."""
+    context, vocabulary = verifier.max_context_tokens, backend_of(tokenizer).get_vocab()
+    return RequestLimits(
         model_name=settings.model_name,
         max_context_tokens=context,
         max_output_tokens=min(settings.max_output_tokens, context - 1),
@@ -203,6 +221,6 @@ def _load(settings: ServiceSettings, verifier: ModelCard) -> tuple[RequestLimits
         judges=settings.judges,
         protocols=settings.protocols,
         drafters=settings.drafters,
-        max_prompt_chars=context * max(map(len, backend.get_vocab())),  # more would fit only if most were dropped
+        max_prompt_chars=context * max(map(len, vocabulary)),  # more would fit only if most were dropped
+        token_map=verifier.token_map_hash,
     )
-    return limits, tokenizer

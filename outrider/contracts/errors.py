@@ -108,6 +108,10 @@ class VerifierAwayError(OutriderError):
     """A coordinator has no verifier now and another one has: nothing was begun, the response is to be made there."""
 
 
+class OtherTargetError(OutriderError):
+    """A coordinator has another target than a response was begun with, or its tokens are of: nothing was begun."""
+
+
 class FleetUnavailableError(OutriderError):
     """The fleet actor does not answer; it restarts, and responses go on meanwhile."""
 

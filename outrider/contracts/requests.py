@@ -214,6 +214,8 @@ class GenerationRequest:
         reproducible: whether the seed was named, so that the output must be the one the target alone makes of it.
         correction_by: the draft model from whose residual a device is to draw the next token, if one is (a response
             resumed in between).
+        token_map: hash of what its token ids mean; only a target with the same may be given them. "": not known.
+        target: who made ``output_ids``, as ``ModelCard.target`` has it; only the same may go on. "": anybody may begin.
     """
 
     generation: GenerationId  # unique to this attempt; a resumed response is a new generation
@@ -244,6 +246,8 @@ class GenerationRequest:
     request_id: str = ""  # of the HTTP request, for logs
     cache_salt: bytes = b""  # whose KV it may share: that of requests with the same
     drafters: tuple[str, ...] | None = None  # groups of devices that may be given it to draft for; None: all
+    token_map: str = ""
+    target: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +281,7 @@ class GenerationChunk(Plain):
     choices: tuple[ChoiceReport, ...] = ()  # why these rounds were made as they were, if asked for
     ledger: LedgerRecord | None = None  # as in ``GenerationRequest``, after these tokens
     granted: SloClass | None = None  # on the first chunk: its class, where that is another than it asked for
+    target: str = ""  # on the first chunk: who makes it
 
     @property
     def text(self) -> str:

@@ -21,6 +21,7 @@ from actors.ray_errors import cause_of
 from outrider.contracts.errors import (
     BusyError,
     GenerationFailedError,
+    OtherTargetError,
     RequestFailedError,
     VerifierAwayError,
     VerifierLostError,
@@ -64,12 +65,14 @@ async def resumed(
         told = list[int]()
         last: GenerationChunk | None = None
         granted: SloClass | None = None
+        target = ""
         try:
             async with aclosing(attempt(record)) as chunks:
                 async for chunk in chunks:
                     told += chunk.token_ids
                     last, failures, losses, last_at_s = chunk, 0, 0, clock()
                     granted = granted or chunk.granted
+                    target = target or chunk.target
                     finished = chunk.finish_reason is not None
                     yield chunk
         except Exception as error:  # noqa: BLE001 (judged below)
@@ -78,7 +81,7 @@ async def resumed(
             return  # if the coordinator was lost then, it had said everything
         if last is not None:
             record = advanced(record, told, last)
-            record = replace(record, slo=granted or record.slo, lower=())
+            record = replace(record, slo=granted or record.slo, lower=(), target=target or record.target)
         failures += 1
         losses += not isinstance(cause_of(failure), _NO_LOSS)
         within = failures <= most_failures(failure, max_failures) and losses <= most_losses(failure)
@@ -139,7 +142,7 @@ def may_resume(error: Exception, *, begun: bool) -> bool:
         return begun
     if isinstance(cause, RequestFailedError):
         return False  # it would fail there as well, and cost others their verifier
-    if isinstance(cause, VerifierLostError | VerifierAwayError | GenerationFailedError):
+    if isinstance(cause, VerifierLostError | VerifierAwayError | OtherTargetError | GenerationFailedError):
         return True
     if isinstance(cause, RayTaskError | UnserializableException) or type(cause) is RayError:
         return False  # the coordinator is well, and failed at this request with an error that cannot travel
@@ -159,9 +162,11 @@ def most_failures(error: Exception, max_failures: int) -> float:
 def most_losses(error: Exception) -> float:
     """Losses in a row after which to give up: others might lose their verifiers over the same request.
 
-    A coordinator that has begun nothing, as it is full or without a verifier, has lost none over it.
+    A coordinator that has begun nothing, as it is full or without a verifier, has lost none over it. Where the target
+    was replaced nobody may have the old one any more.
     """
-    return _MOST_LOSSES if isinstance(cause_of(error), VerifierLostError | GenerationFailedError) else float("inf")
+    lost = VerifierLostError | OtherTargetError | GenerationFailedError
+    return _MOST_LOSSES if isinstance(cause_of(error), lost) else float("inf")
 
 
 async def _about(seconds: float) -> None:

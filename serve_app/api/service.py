@@ -33,6 +33,7 @@ class RequestLimits:
     restricted: bool = False  # whether there may be other groups, which are not to see the prompt
     max_choices: int = MAX_CHOICES  # of one request
     tenant: str = ""  # whose key it has; "": nobody's
+    token_map: str = ""  # hash of what token ids mean here
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from outrider.models.tokenizer import load_tokenizer
 from outrider.rounds.timing import RoundTiming
 from outrider.text.tokens import token_texts
 from serve_app.coordination.generations import Generations, Target
-from serve_app.coordination.listener import VERIFIER_UP, Listener
+from serve_app.coordination.listener import TARGET, TOKEN_MAP, VERIFIER_UP, Listener
 from serve_app.coordination.outlets import Message, Outlet, Outlets
 from serve_app.coordination.peers import Peers
 from serve_app.coordination.ray_ports import RayFleet, VerifierPort
@@ -53,6 +53,7 @@ class Coordinator:
         self._stats = CoordinatorStats(self._id, Sink(in_ray), clock)
         self._beating = asyncio.create_task(self._beat_for_ever())
         self._card = card = await self._verifier.card()
+        self._peers.target = card.target
         texts = await asyncio.to_thread(token_texts, tokenizer.backend_tokenizer, card.vocab_size)
         target = Target(card, tokenizer, texts)
         doubt = Doubt(settings.verifier.silence_s, self._peers.ready, self._verifier.is_silent)
@@ -140,9 +141,10 @@ class Coordinator:
         """
         await self._verifier.check_not_gone()
 
-    async def record_routing_stats(self) -> dict[str, bool]:
+    async def record_routing_stats(self) -> dict[str, bool | str]:
         """Asked by Serve every second, for the routers of all ingresses."""
-        return {VERIFIER_UP: self._verifier.is_up}
+        card = self._card
+        return {VERIFIER_UP: self._verifier.is_up, TARGET: card.target, TOKEN_MAP: card.token_map_hash}
 
     def _ready_generations(self) -> Generations:
         assert self._generations is not None, "Serve calls a replica only once its constructor has returned"
@@ -161,6 +163,7 @@ class Coordinator:
                 regime=generations.regime.report(time.monotonic()) if generations else None,
                 admission=generations.admission() if generations else None,
                 machine=generations.machine if generations else None,
+                target=self._peers.target,
             )
             try:
                 status = await self._fleet.beat(report)

@@ -42,6 +42,7 @@ from serve_app.coordination.round_loop import RoundLoop, RoundServices
 from serve_app.coordination.settings import GenerationsSettings
 from serve_app.coordination.statistics import BatchRecord, CoordinatorStats
 from serve_app.coordination.step_watch import Doubt
+from serve_app.coordination.targets import check_target
 
 _KEPT_TIMINGS = 20_000
 _KEPT_STOPS = 64
@@ -143,10 +144,12 @@ class Generations:
         Raises:
             NotAdmittedError: there was no room for it in time.
             ContextTooLongError: the prompt does not fit.
+            OtherTargetError: another target has begun it, or its token ids are of another.
             VerifierAwayError: another coordinator can begin it, and this one cannot.
             VerifierLostError: another coordinator can go on with it, and this one cannot.
             GenerationFailedError: the verifier was lost for good.
         """
+        check_target(self._target.card, request)
         settled_at_s = self._homes.settled_at_s(nobody_else=nobody_else)
         self._homes.check(settled_at_s)
         credit = credit or endless()
@@ -160,8 +163,12 @@ class Generations:
             stays = partial(self.batcher.suspects, request.generation)
             answers = partial(self._homes.verifier_answers, settled_at_s, stays)
             services = replace(self._services, await_verifier=answers)
-            loop = self._round_loop(granted, stop_ids, since_s, lambda chunk: put(place.told(chunk)), credit, services)
-            await loop.run()
+
+            def tell(chunk: GenerationChunk) -> None:
+                told = place.told(chunk)
+                put(told if told.granted is None else replace(told, target=self._target.card.target))
+
+            await self._round_loop(granted, stop_ids, since_s, tell, credit, services).run()
 
     def _verifier_now(self) -> VerifierNow:
         """As admission sees it: what a token costs is that of the regime in force."""

@@ -5,7 +5,9 @@ In a module of its own: Serve sends the request router's by value, and a class s
 
 from dataclasses import dataclass
 
-VERIFIER_UP = "verifier_up"  # of Serve's routing statistics: whether its verifier answers
+# Of Serve's routing statistics:
+VERIFIER_UP = "verifier_up"  # whether its verifier answers
+TARGET, TOKEN_MAP = "target", "token_map"  # which that is, and what its token ids mean
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ class Peers:
     def __init__(self, own: str, clock: Callable[[], float]) -> None:
         """Know of nobody; ``own`` is the id that is not meant, ``clock`` monotonic, in seconds."""
         self._own, self._clock = own, clock
+        self.target = ""  # only who has the same can go on with what was begun here; "": not known yet
         self._ready_since_s: dict[str, float] = {}
         self._heard_at_s = -inf
         self._news = asyncio.Event()
@@ -25,7 +26,8 @@ class Peers:
     def heard(self, reports: Sequence[CoordinatorReport]) -> None:
         """What the fleet says of all coordinators."""
         self._heard_at_s = now_s = self._clock()
-        ready = [report.id for report in reports if report.id != self._own and report.verifier == "ready"]
+        others = [report for report in reports if report.id != self._own and report.target == self.target]
+        ready = [report.id for report in others if report.verifier == "ready"]
         self._ready_since_s = {name: self._ready_since_s.get(name, now_s) for name in ready}
         news, self._news = self._news, asyncio.Event()
         news.set()

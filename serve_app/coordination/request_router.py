@@ -17,7 +17,7 @@ from ray.serve.request_router import FIFOMixin, PendingRequest, RequestRouter, R
 from outrider.contracts.requests import GenerationRequest
 from outrider.routing.prefix_index import BLOCK_TOKENS, MAX_BLOCKS, PrefixIndex, leading_digests
 from outrider.routing.scores import ranked, takers
-from serve_app.coordination.listener import VERIFIER_UP, Listener
+from serve_app.coordination.listener import TARGET, TOKEN_MAP, VERIFIER_UP, Listener
 
 
 class PrefixRouter(FIFOMixin, RequestRouter):
@@ -37,7 +37,8 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         """Every replica in a rank of its own: the next one is asked only if those before it are full."""
         if pending_request is not None:
             pending_request.routing_context.should_backoff = True  # all are offered at once
-        offered = self._with_verifiers(_meant(candidate_replicas, pending_request), pending_request)
+        meant = _of_target(_meant(candidate_replicas, pending_request), pending_request)
+        offered = self._with_verifiers(meant, pending_request)
         replicas = {replica.replica_id: replica for replica in offered}
         blocks = self._index.matches(_digests(pending_request) or [])
         order = ranked(
@@ -118,6 +119,21 @@ def _meant(replicas: list[RunningReplica], request: PendingRequest | None) -> li
     if listener is None:
         return replicas
     return [replica for replica in replicas if replica.replica_id.unique_id == listener.coordinator] or replicas
+
+
+def _of_target(replicas: list[RunningReplica], request: PendingRequest | None) -> list[RunningReplica]:
+    """Those that serve what a generation was begun with and its token ids are of; if all were replaced, any says so."""
+    first = request.args[0] if request is not None and request.args else None
+    if not isinstance(first, GenerationRequest):
+        return replicas
+    wanted = {TARGET: first.target, TOKEN_MAP: first.token_map}
+    fit = [each for each in replicas if all(_may_be(each.routing_stats.get(of), to) for of, to in wanted.items())]
+    return fit or replicas
+
+
+def _may_be(told: object, wanted: str) -> bool:
+    """One that has told nothing yet may be anything."""
+    return not wanted or told in (None, wanted)
 
 
 def _listener(request: PendingRequest | None) -> Listener | None:

@@ -189,6 +189,7 @@ class CoordinatorStats:
         regime: RegimeReport | None = None,
         admission: AdmissionReport | None = None,
         machine: ProfiledOn | None = None,
+        target: str = "",
     ) -> CoordinatorReport:
         """The present state, told to the fleet and set in the gauges.
 
@@ -234,6 +235,7 @@ class CoordinatorStats:
             regime=regime,
             admission=admission,
             machine=machine,
+            target=target,
         )
 
     def _admission_stands(self, admission: AdmissionReport) -> None:

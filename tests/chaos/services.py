@@ -101,13 +101,14 @@ class _Updates:
         self._config = replace(
             self._config, limits=replace(limits, max_queued_generations=limits.max_queued_generations + 1)
         )
-        before, began_s = _replicas(), time.monotonic()
+        before, began_s = replicas_running(), time.monotonic()
         bring_up(self._config, ProxyLocation.HeadOnly, show=lambda _: None)
-        replaced = before - _replicas()
+        replaced = before - replicas_running()
         return f"{len(replaced)} replicas were replaced in {time.monotonic() - began_s:.0f} s" if replaced else ""
 
 
-def _replicas() -> frozenset[str]:
+def replicas_running() -> frozenset[str]:
+    """Ids of the application's replicas that serve."""
     client: Any = _get_global_client()
     deployments = client.get_serve_details()["applications"][APP_NAME]["deployments"]
     return frozenset(

@@ -127,6 +127,7 @@ def _request(
         explain=body.outrider.explain,
         slo=slo,
         lower=tuple(lower),
+        token_map=limits.token_map,
         first_token_s=promises.first_token_s,
     )
 

@@ -24,6 +24,7 @@ from outrider.contracts.errors import (
     BusyError,
     ContextTooLongError,
     GenerationFailedError,
+    OtherTargetError,
     ParameterError,
     VerifierAwayError,
     VerifierLostError,
@@ -179,6 +180,25 @@ async def test_coordinators_without_a_verifier_cost_nothing_and_only_losses_add_
 
 
 @on_loop
+async def test_who_began_it_is_named_to_whoever_goes_on_and_if_replaced_soon_nobody_is_asked() -> None:
+    request, records = request_for(window=0), list[GenerationRequest]()
+    whole = [chunk async for chunk in Coordinators().response(request)]
+
+    async def attempt(record: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
+        records.append(record)
+        if len(records) == 1:
+            yield replace(whole[0], target="old")
+            yield whole[1]
+            raise through_ray(VerifierLostError("hung"))
+        raise through_ray(OtherTargetError("replaced"))
+
+    with pytest.raises(OtherTargetError):
+        [chunk async for chunk in resumed(request, attempt, max_failures=100, on_resume=lambda: None)]
+    assert [record.target for record in records] == ["", *["old"] * (len(records) - 1)]
+    assert len(records) == 4
+
+
+@on_loop
 async def test_lost_together_they_come_back_one_by_one() -> None:
     """By itself a response pauses more or less long, so that another coordinator is not met by all at once."""
     back_at_s = list[float]()
@@ -286,6 +306,7 @@ async def test_a_client_that_leaves_in_between_starts_nothing_more(where: str) -
         (DeploymentUnavailableError(DeploymentID("Coordinator")), True, True),
         (VerifierLostError("hung"), True, True),
         (VerifierAwayError("restarts"), True, True),
+        (OtherTargetError("replaced"), True, True),
         (GenerationFailedError("lost 6 times"), True, True),
         (BusyError("full"), False, True),
         (BackPressureError(num_queued_requests=3, max_queued_requests=2), False, True),

@@ -52,6 +52,17 @@ async def test_others_count_while_the_fleet_tells_of_them() -> None:
     assert not peers.ready(), "the fleet has told nothing for long"
 
 
+@on_loop
+async def test_who_has_another_target_cannot_go_on() -> None:
+    peers = Peers("own", now_s)
+    peers.target = "old"
+    reports = told(other="ready")
+    peers.heard([replace(report, target="new") for report in reports])
+    assert not peers.ready()
+    peers.heard([replace(report, target="old") for report in reports])
+    assert peers.ready()
+
+
 @pytest.mark.parametrize("is_up", [False, True])
 @on_loop
 async def test_a_response_is_handed_back_at_once_where_another_verifier_is_ready(*, is_up: bool) -> None:

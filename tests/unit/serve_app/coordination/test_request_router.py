@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
@@ -11,7 +11,7 @@ from ray.serve._private.request_router.common import PendingRequest
 from ray.serve._private.request_router.replica_wrapper import RunningReplica
 from ray.serve.config import RequestRouterConfig
 
-from serve_app.coordination.listener import VERIFIER_UP, Listener
+from serve_app.coordination.listener import TARGET, TOKEN_MAP, VERIFIER_UP, Listener
 from tests.unit.serve_app.api.in_memory_service import request_for
 from tests.unit.virtual_clock import on_loop
 
@@ -29,7 +29,7 @@ class Replica:
     node_id: str = "node"
     availability_zone: str | None = None
     multiplexed_model_ids: frozenset[str] = field(default_factory=frozenset)
-    routing_stats: dict[str, bool] = field(default_factory=dict)
+    routing_stats: dict[str, bool | str] = field(default_factory=dict)
 
     @property
     def replica_id(self) -> ReplicaID:
@@ -124,7 +124,7 @@ async def test_a_coordinator_without_its_verifier_is_given_nothing_and_what_it_h
 
     def tell(**up: bool) -> None:
         """What each has said of its verifier; nothing, if it is not named."""
-        told = {name: {VERIFIER_UP: up[name]} if name in up else {} for name in NAMES}
+        told: dict[str, dict[str, bool | str]] = {n: {VERIFIER_UP: up[n]} if n in up else {} for n in NAMES}
         replicas = [Replica(name, chance, max_ongoing_requests=1000, routing_stats=told[name]) for name in NAMES]
         router.update_replicas(cast("list[RunningReplica]", replicas))
 
@@ -148,3 +148,30 @@ async def test_a_coordinator_without_its_verifier_is_given_nothing_and_what_it_h
     others = [name for name in NAMES if name != home]
     left = call_of("none left", turn, lost=(home, *others))
     assert await routed(router, left) == home, "it lost its verifier first"
+
+
+@on_loop
+async def test_what_one_target_has_begun_goes_on_at_the_same_as_long_as_there_is_one() -> None:
+    chance = random.Random(0)
+    router = router_of(chance, counts=False)
+
+    def tell(**targets: str) -> None:
+        """What each has said of its target and, before the slash, of its token ids; nothing, if it is not named."""
+        told: dict[str, dict[str, bool | str]] = {name: {} for name in NAMES}
+        for name, target in targets.items():
+            told[name] = {VERIFIER_UP: True, TARGET: target, TOKEN_MAP: target.partition("/")[0]}
+        replicas = [Replica(name, chance, max_ongoing_requests=1000, routing_stats=told[name]) for name in NAMES]
+        router.update_replicas(cast("list[RunningReplica]", replicas))
+
+    new, old, *others = NAMES
+    begun = replace(request_for(prompt=tuple(range(64))), target="ids/float32", token_map="ids")  # noqa: S106 (no password)
+    tell(**{new: "ids/bfloat16", old: "ids/float32"}, **dict.fromkeys(others, "other/float32"))
+    assert {await routed(router, call_of(f"begun {number}", begun)) for number in range(9)} == {old}
+    fresh = replace(begun, target="")
+    found = set()
+    for number in range(40):
+        router.on_send_request(ReplicaID(await routed(router, call_of(f"fresh {number}", fresh)), DEPLOYMENT))
+        found.add(await routed(router, call_of(f"again {number}", fresh)))
+    assert found == {new, old}
+    tell(**{new: "ids/bfloat16"}, **dict.fromkeys([old, *others], "other/float32"))
+    assert await routed(router, call_of("left", begun)) in NAMES, "somebody has to refuse it"
