@@ -1,5 +1,6 @@
 """Two ingresses, two coordinators, and clients that never pause: the application is updated, and no request fails."""
 
+import json
 import random
 import time
 from collections.abc import Iterator
@@ -55,15 +56,17 @@ def answer(url: str, number: int) -> str:
         "model": MODEL,
         "max_tokens": TOKENS,
         "ignore_eos": True,
-        "logprobs": True,
         "stream": True,
     }
     with httpx.stream("POST", f"{url}/v1/chat/completions", json=body, timeout=_WITHIN_S) as response:
         lines = [line for line in response.iter_lines() if line]
     assert response.status_code == httpx.codes.OK, lines
     assert lines[-1] == "data: [DONE]", lines[-1]
-    assert not [line for line in lines if '"error"' in line]
-    return "".join(line.partition('"content":')[2].partition('"logprobs"')[0] for line in lines)
+    events = [json.loads(line.removeprefix("data: ")) for line in lines[:-1] if line.startswith("data: ")]
+    assert not [event for event in events if "error" in event]
+    choices = [event["choices"][0] for event in events if event["choices"]]
+    assert choices[-1]["finish_reason"] == "length"
+    return "".join(choice["delta"].get("content") or "" for choice in choices)
 
 
 @dataclass
@@ -73,12 +76,14 @@ class Clients:
     url: str
 
     def __enter__(self) -> Self:
+        """Begin."""
         self._over, self._pool = Event(), ThreadPoolExecutor(CLIENTS)
         self.answered: list[tuple[int, str]] = []
         self._asking: list[Future[None]] = [self._pool.submit(self._ask_on, seed) for seed in range(CLIENTS)]
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """End, and raise what a client has met."""
         self._over.set()
         self._pool.shutdown()
         for asking in self._asking:
