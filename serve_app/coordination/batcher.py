@@ -36,6 +36,7 @@ from outrider.scheduling.steps import StepPlanner
 from outrider.scheduling.suspects import Suspects
 from serve_app.coordination.members import Follower, Member, Told
 from serve_app.coordination.statistics import BatchRecord
+from serve_app.coordination.tracing import ResponseTraces
 
 _CLOSING_S = 0.05  # how long a closing waits for a call to travel with
 _NO_TERMS = VerifyTerms()
@@ -80,6 +81,7 @@ class Batcher:
         estimator: OnlineEstimator,
         observe: Callable[[BatchRecord], None],
         clock: Callable[[], float],
+        traces: ResponseTraces | None = None,
     ) -> None:
         """Start empty.
 
@@ -89,8 +91,10 @@ class Batcher:
             estimator: of a step's time; corrected by every step.
             observe: told of every step.
             clock: monotonic, in seconds.
+            traces: of sampled responses, which are told of every step.
         """
         self._verifier = verifier
+        self._traces = traces
         self._planning = planning
         self._planner = StepPlanner(planning.policy, planning.limits)
         self._estimator = estimator
@@ -374,6 +378,8 @@ class Batcher:
         self._named = reply.suspects
         self._planner.steps()
         predicted_s, reason = self.cost_model.predict_s(reply.computed), self._planner.reason
+        if self._traces is not None and reply.session == self._session:
+            self._traces.stepped(reply, predicted_s, reason, now_s)
         for outcome in reply.outcomes if reply.session == self._session else ():  # else of a time before a loss
             blocks += self._settle_alone(outcome, reply, now_s)
         self._observe(BatchRecord(blocks, reason, predicted_s, reply.engine_s, reply.idle_s, reply.usage, reply.faults))

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import random
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
@@ -25,7 +26,9 @@ from serve_app.coordination.peers import Peers
 from serve_app.coordination.ray_ports import RayFleet, VerifierPort
 from serve_app.coordination.settings import CoordinatorSettings
 from serve_app.coordination.statistics import CoordinatorStats
+from serve_app.coordination.tracing import ResponseTraces
 from serve_app.metrics import Sink, in_ray
+from serve_app.spans import close, span_sink
 
 _BEAT_S = 1.0
 
@@ -55,7 +58,11 @@ class Coordinator:
         texts = await asyncio.to_thread(token_texts, tokenizer.backend_tokenizer, card.vocab_size)
         target = Target(card, tokenizer, texts)
         parts = self._verifier, self._fleet, self._stats, clock, self._peers
-        self._generations = Generations(settings.generations, target, *parts)
+        self._spans = span_sink(settings.tracing, f"coordinator {self._id}")
+        traces = None
+        if self._spans is not None:
+            traces = ResponseTraces(self._spans.emit, random.getrandbits, clock, time.time)
+        self._generations = Generations(settings.generations, target, *parts, traces)
         started()
         event(log, "coordinator_ready", coordinator=self._id, model=card.name, positions=card.max_context_tokens)
 
@@ -141,6 +148,10 @@ class Coordinator:
     async def record_routing_stats(self) -> dict[str, bool]:
         """Asked by Serve every second, for the routers of all ingresses."""
         return {VERIFIER_UP: self._verifier.is_up}
+
+    async def __del__(self) -> None:
+        """Called by Serve once its responses have ended."""
+        await close(getattr(self, "_spans", None))
 
     def _ready_generations(self) -> Generations:
         assert self._generations is not None, "Serve calls a replica only once its constructor has returned"
