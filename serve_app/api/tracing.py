@@ -12,6 +12,7 @@ from outrider.tracing.spans import Emit, Ids, Value
 from serve_app.api.openai.choices import Choice
 
 TRACEPARENT = "traceparent"
+_MAX_PATH_CHARS = 200
 
 
 class Answered(Protocol):
@@ -52,7 +53,7 @@ class RequestTraces:
         context = SpanContext(decision.trace_id, drawn.span_id)
         if not decision.sampled:
             return Traced(None if decision.parent_id is None else context.traceparent(sampled=False), None)
-        facts: dict[str, Value] = {"http.request.method": method, "url.path": path}
+        facts: dict[str, Value] = {"http.request.method": method, "url.path": path[:_MAX_PATH_CHARS]}
         trace = RequestTrace(context, decision.parent_id, self._wall(), facts)
         header = context.traceparent()
         self._open[header] = trace
