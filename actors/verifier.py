@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncGenerator, Iterable
 from concurrent.futures import Executor
 from dataclasses import replace
+from traceback import format_exception
 
 import ray
 
@@ -188,8 +189,9 @@ def take_in(stepper: Stepper, call: VerifyCall, now_s: float) -> dict[Generation
             raise
         except ContextTooLongError as error:
             refused[opening.generation] = Refusal(str(error), too_long=True)
-        except Exception as error:  # of this one: the others are opened
-            log.exception("opening_failed")
+        except Exception as error:  # noqa: BLE001 (of this one: the others are opened)
+            named = {"generation": opening.generation, "trace_id": opening.trace_id}
+            event(log, "opening_failed", logging.ERROR, **named, traceback="".join(format_exception(error)))
             refused[opening.generation] = Refusal(f"{type(error).__name__}: {error}"[:_MOST_REASON_CHARS])
     stepper.give(call.blocks, call.resolutions)
     for generation, until_round in call.leaves:

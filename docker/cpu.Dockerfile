@@ -5,7 +5,7 @@ ARG PYTHON_VERSION=3.11.14
 FROM python:${PYTHON_VERSION}-slim-bookworm AS build
 ARG TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu
 ENV OUTRIDER_HOME=/opt/models
-RUN --mount=type=bind,target=/src /src/docker/install.sh environment "${TORCH_INDEX_URL}"
+RUN --mount=type=bind,target=/src /src/docker/install.sh environment "${TORCH_INDEX_URL}" tracing
 
 FROM build AS models
 RUN --mount=type=bind,target=/src /src/docker/install.sh outrider && /src/docker/install.sh models

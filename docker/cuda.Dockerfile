@@ -7,11 +7,11 @@ ARG ENGINE=torch
 
 FROM python:${PYTHON_VERSION}-slim-bookworm AS build-torch
 ARG TORCH_INDEX_URL=
-RUN --mount=type=bind,target=/src /src/docker/install.sh environment "${TORCH_INDEX_URL}"
+RUN --mount=type=bind,target=/src /src/docker/install.sh environment "${TORCH_INDEX_URL}" tracing
 
 FROM python:${PYTHON_VERSION}-slim-bookworm AS build-vllm
 ARG TORCH_INDEX_URL=
-RUN --mount=type=bind,target=/src /src/docker/install.sh environment "${TORCH_INDEX_URL}" vllm
+RUN --mount=type=bind,target=/src /src/docker/install.sh environment "${TORCH_INDEX_URL}" vllm tracing
 
 FROM build-torch AS models
 ENV OUTRIDER_HOME=/opt/models

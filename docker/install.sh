@@ -1,6 +1,6 @@
 #!/bin/sh
 # The steps that all images install Outrider by, each a layer of its own, the one that changes most often last:
-#   install.sh environment TORCH_INDEX_URL [EXTRA]   a virtual environment in /opt/outrider with torch and all it needs
+#   install.sh environment TORCH_INDEX_URL [EXTRA ...]   a virtual environment in /opt/outrider with torch and all it needs
 #   install.sh outrider                              Outrider itself into it
 #   install.sh models                                the embedded pair, into $OUTRIDER_HOME
 # The checkout is where this file's folder is; it is not written to.
@@ -11,10 +11,12 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 
 case ${1:-} in
 environment)
+    extras=$(shift; [ $# -eq 0 ] || shift; echo "$*")
     "$python" -m venv /opt/outrider
     # Its exact version first, so that the index chooses its build. An empty index is pip's own.
     /opt/outrider/bin/pip install ${2:+--index-url "$2"} "$(grep '^torch==' "$source/constraints.txt")"
-    /opt/outrider/bin/python "$source/docker/requirements.py" "$source/pyproject.toml" ${3:+"$3"} > /tmp/requirements.txt
+    # shellcheck disable=SC2086  # each is a word
+    /opt/outrider/bin/python "$source/docker/requirements.py" "$source/pyproject.toml" $extras > /tmp/requirements.txt
     /opt/outrider/bin/pip install -c "$source/constraints.txt" -r /tmp/requirements.txt
     rm /tmp/requirements.txt
     ;;

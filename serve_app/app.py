@@ -23,6 +23,7 @@ from serve_app.api.service import ServiceSettings
 from serve_app.coordination.coordinator import Coordinator
 from serve_app.coordination.settings import coordinator_settings
 from serve_app.ingress import Ingress
+from serve_app.spans import check_installed
 
 # Both wait for others most of the time; their models run in actors of their own.
 _COORDINATOR_CPUS = 0.5
@@ -83,9 +84,10 @@ def build_app(config: Config, *, ingress_listens: bool = False) -> Application:
     both together and never places one without the other. Cost profiles and heads are read here and travel along.
 
     Raises:
-        ConfigError: a cost profile cannot be read.
+        ConfigError: a cost profile cannot be read, or requests are to be traced and OpenTelemetry is not installed.
         ModelUnavailableError: a decision head cannot.
     """
+    check_installed(config.tracing)
     limits = config.limits
     profiles = tuple(map(read_profile, config.scheduling.cost_profiles))
     wanted = coordinator_settings(config, profiles, read_heads(config))

@@ -6,6 +6,7 @@
 
 import asyncio
 import logging
+import random
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -39,8 +40,10 @@ from serve_app.api.http.routes import make_api
 from serve_app.api.response_meter import ResponseMeter
 from serve_app.api.resumption import resumed
 from serve_app.api.service import Gate, ReadyReport, RequestLimits, ServiceSettings
+from serve_app.api.tracing import RequestTraces
 from serve_app.key_gate import KeyGate
 from serve_app.metrics import Sink, in_prometheus, in_ray, page_of
+from serve_app.spans import close, span_sink
 from serve_app.streams import CoordinatorStreams
 
 _READY_DEADLINE_S = 5.0
@@ -61,8 +64,10 @@ class CoordinatorService:
         gate: Gate | None = None,
         replica: str = "",
         fleet: Named | None = None,
+        traces: RequestTraces | None = None,
     ) -> None:
         """``replica`` tells this ingress's figures from those of others; ``fleet`` is found by itself unless given."""
+        self._traces = traces
         self._coordinator = coordinator.options(_by_reference=False)
         self._streams = CoordinatorStreams(coordinator)
         self._fleet = fleet or Named(partial(find_fleet, settings.namespace), _READY_DEADLINE_S)
@@ -82,7 +87,16 @@ class CoordinatorService:
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
         """Make a response, and go on elsewhere when a coordinator is lost; closing the generator cancels it."""
         with self._meter.response(len(request.prompt_ids), request.slo) as metered:
-            chunks = resumed(request, self._attempt, max_failures=self.settings.max_failures, on_resume=metered.resumed)
+            attempts = 0
+
+            def on_resume() -> None:
+                nonlocal attempts
+                attempts += 1
+                metered.resumed()
+                if self._traces is not None:
+                    self._traces.resumed(request, attempts)
+
+            chunks = resumed(request, self._attempt, max_failures=self.settings.max_failures, on_resume=on_resume)
             async with aclosing(chunks):
                 async for chunk in chunks:
                     metered.chunk(chunk)
@@ -165,8 +179,13 @@ class Ingress:
             gate = await asyncio.to_thread(KeyGate, settings.auth, partial(quotas_handle, settings.namespace))
             await gate.start()
         replica = serve.get_replica_context().replica_id.unique_id
-        self._service = CoordinatorService(coordinator, settings, limits, tokenizer, gate, replica)
-        self._listening = None if address is None else listen(make_api(self._service), address)
+        self._spans = span_sink(settings.tracing, f"ingress {replica}")
+        self._traces = None
+        if self._spans is not None:
+            ratio = settings.tracing.sample_ratio
+            self._traces = RequestTraces(self._spans.emit, ratio, random.getrandbits, time.time)
+        self._service = CoordinatorService(coordinator, settings, limits, tokenizer, gate, replica, traces=self._traces)
+        self._listening = None if address is None else listen(make_api(self._service, traces=self._traces), address)
         started()
 
     async def check_health(self) -> None:
@@ -181,10 +200,11 @@ class Ingress:
         """
         if (listening := getattr(self, "_listening", None)) is not None:
             await listening.close()
+        await close(getattr(self, "_spans", None))
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """Called by Serve once the constructor is done. Serve's HTTP server returns ``X-Request-Id`` itself."""
-        return make_api(self._service, returns_request_id=False)
+        return make_api(self._service, returns_request_id=False, traces=self._traces)
 
 
 def _load(target: str) -> tuple[PreTrainedTokenizerBase, str]:

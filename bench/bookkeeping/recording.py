@@ -12,7 +12,7 @@ from outrider.contracts.requests import GenerationChunk, GenerationId
 from serve_app.coordination.outlets import Piece
 
 
-class _Verifier:
+class WakefulVerifier:
     """A verifier in this process, which steps as fast as it is heard."""
 
     is_up = True
@@ -60,7 +60,7 @@ async def recorded(names: Sequence[GenerationId], tokens: int) -> list[bytes]:
             messages.append(pickle.dumps(tuple(gathered), pickle.HIGHEST_PROTOCOL))
             gathered.clear()
 
-    generations = generations_over(_Verifier(cut), len(names))
+    generations = generations_over(WakefulVerifier(cut), len(names))
     await make(generations, names, tokens, put)
     cut()
     generations.batcher.stop()

@@ -13,6 +13,7 @@ from outrider.text.tokens import token_texts
 from serve_app.coordination.generations import Generations, Target, VerifierAccess
 from serve_app.coordination.settings import generations_settings
 from serve_app.coordination.statistics import CoordinatorStats
+from serve_app.coordination.tracing import ResponseTraces
 from serve_app.metrics import Sink, in_ray
 
 _PROMPT = tuple(range(100))
@@ -35,7 +36,7 @@ class _NoDrafters:
         """Nobody."""
 
 
-def generations_over(verifier: VerifierAccess, sequences: int) -> Generations:
+def generations_over(verifier: VerifierAccess, sequences: int, traces: ResponseTraces | None = None) -> Generations:
     """So many at once, with the limits of an accelerator."""
     most = LimitsConfig(max_concurrent_generations=sequences, max_queued_generations=sequences)
     accelerator = VerifierConfig(
@@ -47,7 +48,7 @@ def generations_over(verifier: VerifierAccess, sequences: int) -> Generations:
     texts = token_texts(tokenizer.backend_tokenizer, len(tokenizer))
     stats = CoordinatorStats("bench", Sink(in_ray), time.monotonic)
     target = Target(card, tokenizer, texts)
-    return Generations(settings, target, verifier, _NoDrafters(), stats, time.monotonic)
+    return Generations(settings, target, verifier, _NoDrafters(), stats, time.monotonic, traces=traces)
 
 
 async def make(
@@ -55,11 +56,13 @@ async def make(
     names: Sequence[GenerationId],
     tokens: int,
     put: Callable[[GenerationId, GenerationChunk], None],
+    trace: Callable[[], str] = str,
 ) -> None:
-    """Make responses of these names, all at once, each of so many tokens."""
+    """Make responses of these names, all at once, each of so many tokens; ``trace`` says what each carries of one."""
 
     async def one(name: GenerationId) -> None:
-        request = GenerationRequest(name, _PROMPT, SamplingParams(temperature=0.0), max_tokens=tokens)
+        params = SamplingParams(temperature=0.0)
+        request = GenerationRequest(name, _PROMPT, params, max_tokens=tokens, trace=trace())
         await generations.generate(request, lambda chunk: put(name, chunk))
 
     await asyncio.gather(*map(one, names))

@@ -12,6 +12,7 @@ from itertools import accumulate
 from operator import mul
 from pathlib import PurePath
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
@@ -412,6 +413,22 @@ class HttpConfig:
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
+class TracingConfig:
+    """Whose traces go where."""
+
+    enabled: bool = False
+    endpoint: Text | None = None
+    sample_ratio: Probability = 0.05
+    service_name: Text | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse an address that no collector can have."""
+        if self.endpoint is not None and not _is_http(self.endpoint):
+            needed = "the URL of a collector that takes OTLP over HTTP, such as http://collector:4318"
+            raise ConfigError("endpoint", needed, self.endpoint)
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
 class ClusterConfig:
     """The Ray cluster that ``outrider serve`` starts on this machine."""
 
@@ -436,6 +453,7 @@ class Config:
     ingress: IngressConfig = field(default_factory=IngressConfig)
     auth: AuthConfig = field(default_factory=AuthConfig)
     http: HttpConfig = field(default_factory=HttpConfig)
+    tracing: TracingConfig = field(default_factory=TracingConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
 
     def __post_init__(self) -> None:
@@ -478,6 +496,14 @@ class Config:
             for name, quantity in resources.items():
                 total[name] = total.get(name, 0.0) + count * quantity
         return total
+
+
+def _is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # no port
+        return False
 
 
 def _needs_gpu(device: Device, num_gpus: float) -> None:

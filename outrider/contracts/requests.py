@@ -244,6 +244,7 @@ class GenerationRequest:
     first_token_s: float | None = None  # in which it is to be begun, if it says so
     ledger: LedgerRecord | None = None  # how far that was kept (a response resumed in between)
     request_id: str = ""  # of the HTTP request, for logs
+    trace: str = ""  # of a sampled one: its span, as ``traceparent`` (``contracts.tracing``)
     cache_salt: bytes = b""  # whose KV it may share: that of requests with the same
     drafters: tuple[str, ...] | None = None  # groups of devices that may be given it to draft for; None: all
     token_map: str = ""

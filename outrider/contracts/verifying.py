@@ -251,6 +251,7 @@ class OpenGeneration:
     prompt_logprobs: bool = False  # of the prompt too, once; its KV is then computed, not taken from the cache
     tenant: str = ""  # whose earlier responses may be looked through; nobody's if empty
     cache_salt: bytes = b""  # KV is shared among generations of the same salt
+    trace_id: str | None = None  # of its request, where that is sampled: for the log. No device is told
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,7 +151,7 @@ class OpenRound:
         if not (exchanges or drafted):
             total_s = now_s - self.began_at_s
             spent = 0.0, 0.0, self.queue_s, self.verify_s, total_s
-            return RoundTiming(None, 0, 0, committed_tokens, *spent, follows=self.follows, arm=arm)
+            return RoundTiming(None, 0, 0, committed_tokens, *spent, follows=self.follows, arm=arm, number=self.number)
         return RoundTiming(
             protocol=self.protocol if drafted else None,
             drafted_tokens=drafted,
@@ -171,4 +171,5 @@ class OpenRound:
             judged_tokens=self.judged_tokens(outcome),
             override_tokens=len(outcome.overrides),
             ordered_tokens=0 if self.plan is None else self.plan.nodes,
+            number=self.number,
         )

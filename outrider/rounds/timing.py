@@ -48,6 +48,7 @@ class RoundTiming:
     judged_tokens: int = 0
     override_tokens: int = 0
     ordered_tokens: int = 0
+    number: int = 0  # of the round, in its response
 
     @property
     def orchestration_s(self) -> float:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from outrider.contracts.cost import VerifyCost
+from outrider.contracts.tracing import trace_id_of
 from outrider.contracts.verifying import Block, OpenGeneration, Stretch
 from outrider.rounds.account import RoundAccount
 from outrider.rounds.blocks import block_tokens, make_block
@@ -54,7 +55,8 @@ class VerifierSide:
         if self._held:
             return None
         self._generation.verifier_lost()
-        opening = self._generation.opening()
+        trace_id = trace_id_of(self._generation.request.trace)
+        opening = replace(self._generation.opening(), trace_id=trace_id)
         looks_up = lookup_tokens(self._generation.request, self._rules.speculation.lookup_window) > 0
         return opening if looks_up else replace(opening, tenant="")
 

@@ -28,6 +28,7 @@ from outrider.contracts.errors import (
 )
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from outrider.contracts.slo import SloClass
+from outrider.contracts.tracing import trace_id_of
 from outrider.events import event
 from outrider.routing.resuming import PAUSE_SPREAD, pause_s
 
@@ -103,6 +104,7 @@ def _log_resumed(record: GenerationRequest, attempt: int, failure: Exception) ->
         logging.WARNING,
         request_id=record.request_id,
         generation=record.generation,
+        trace_id=trace_id_of(record.trace),
         attempt=attempt,
         tokens=len(record.output_ids),
         reason=type(cause_of(failure)).__name__,

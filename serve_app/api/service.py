@@ -6,7 +6,7 @@ from typing import Protocol
 
 from transformers import PreTrainedTokenizerBase
 
-from outrider.config.schema import Config
+from outrider.config.schema import Config, TracingConfig
 from outrider.contracts.requests import GenerationChunk, GenerationRequest, ProtocolName
 from outrider.contracts.slo import BEST_EFFORT, SloClass
 from outrider.models.folders import head_path
@@ -70,6 +70,7 @@ class ServiceSettings:
     drafters: Mapping[str, bool] = field(default_factory=dict)
     auth: AuthSettings | None = None  # None: everybody may ask
     open_to_all: bool = False  # whether everybody may who is not on this machine
+    tracing: TracingConfig = field(default_factory=TracingConfig)
 
     @classmethod
     def from_config(cls, config: Config) -> "ServiceSettings":
@@ -96,6 +97,7 @@ class ServiceSettings:
             drafters={group.name: group.trusted for group in config.drafters if group.count},
             auth=auth_settings(config),
             open_to_all=config.open_to_all,
+            tracing=config.tracing,
         )
 
 

@@ -37,6 +37,7 @@ from outrider.scheduling.suspects import Suspects
 from serve_app.coordination.members import Follower, Member, Told
 from serve_app.coordination.statistics import BatchRecord
 from serve_app.coordination.step_watch import Doubt, StepWatch
+from serve_app.coordination.tracing import ResponseTraces
 
 _CLOSING_S = 0.05  # how long a closing waits for a call to travel with
 _NO_TERMS = VerifyTerms()
@@ -82,6 +83,7 @@ class Batcher:
         observe: Callable[[BatchRecord], None],
         clock: Callable[[], float],
         doubt: Doubt | None = None,
+        traces: ResponseTraces | None = None,
     ) -> None:
         """Start empty.
 
@@ -92,8 +94,10 @@ class Batcher:
             observe: told of every step.
             clock: monotonic, in seconds.
             doubt: when the verifier is asked whether it gets on.
+            traces: of sampled responses, which are told of every step.
         """
         self._verifier = verifier
+        self._traces = traces
         self._planning = planning
         self._planner = StepPlanner(planning.policy, planning.limits)
         self._estimator = estimator
@@ -383,6 +387,8 @@ class Batcher:
         self._watch.took(reply.engine_s)
         self._planner.steps()
         predicted_s, reason = self.cost_model.predict_s(reply.computed), self._planner.reason
+        if self._traces is not None and reply.session == self._session:
+            self._traces.stepped(reply, predicted_s, reason, now_s)
         for outcome in reply.outcomes if reply.session == self._session else ():  # else of a time before a loss
             blocks += self._settle_alone(outcome, reply, now_s)
         self._observe(BatchRecord(blocks, reason, predicted_s, reply.engine_s, reply.idle_s, reply.usage, reply.faults))

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import random
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
@@ -26,7 +27,9 @@ from serve_app.coordination.ray_ports import RayFleet, VerifierPort
 from serve_app.coordination.settings import CoordinatorSettings
 from serve_app.coordination.statistics import CoordinatorStats
 from serve_app.coordination.step_watch import Doubt
+from serve_app.coordination.tracing import ResponseTraces
 from serve_app.metrics import Sink, in_ray
+from serve_app.spans import close, span_sink
 
 _BEAT_S = 1.0
 
@@ -57,7 +60,11 @@ class Coordinator:
         texts = await asyncio.to_thread(token_texts, tokenizer.backend_tokenizer, card.vocab_size)
         target = Target(card, tokenizer, texts)
         doubt = Doubt(settings.verifier.silence_s, self._peers.ready, self._verifier.is_silent)
-        parts = self._verifier, self._fleet, self._stats, clock, self._peers, doubt
+        self._spans = span_sink(settings.tracing, f"coordinator {self._id}")
+        traces = None
+        if self._spans is not None:
+            traces = ResponseTraces(self._spans.emit, random.getrandbits, clock, time.time)
+        parts = self._verifier, self._fleet, self._stats, clock, self._peers, doubt, traces
         self._generations = Generations(settings.generations, target, *parts)
         started()
         event(log, "coordinator_ready", coordinator=self._id, model=card.name, positions=card.max_context_tokens)
@@ -145,6 +152,10 @@ class Coordinator:
         """Asked by Serve every second, for the routers of all ingresses."""
         card = self._card
         return {VERIFIER_UP: self._verifier.is_up, TARGET: card.target, TOKEN_MAP: card.token_map_hash}
+
+    async def __del__(self) -> None:
+        """Called by Serve once its responses have ended."""
+        await close(getattr(self, "_spans", None))
 
     def _ready_generations(self) -> Generations:
         assert self._generations is not None, "Serve calls a replica only once its constructor has returned"

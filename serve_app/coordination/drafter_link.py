@@ -28,6 +28,7 @@ from outrider.contracts.errors import (
 from outrider.contracts.exchanged import CorrectionSource, WireFormat
 from outrider.contracts.price import DraftPrice
 from outrider.contracts.requests import GenerationId
+from outrider.contracts.tracing import trace_id_of
 from outrider.contracts.verifying import Resolution
 from outrider.events import event
 from outrider.link.latency import down_s
@@ -38,6 +39,7 @@ from outrider.rounds.generation import Generation
 from outrider.rounds.rules import LINK_PATIENCE
 from outrider.session.answers import draft_fault, drafted_layers
 from outrider.session.session import CoordinatorSession, payload_bits
+from outrider.tracing.responses import ResponseTrace
 from serve_app.coordination.drafter_book import DrafterBook, DrafterRecord
 
 _MOST_FORGOTTEN = 5
@@ -108,9 +110,18 @@ class LinkServices:
 class DrafterLink:
     """The drafter of one generation, if it has one."""
 
-    def __init__(self, generation: Generation, services: LinkServices, stop_ids: tuple[int, ...] = ()) -> None:
-        """Nothing is leased before ``start``. ``stop_ids`` are tokens that complete a stop string by themselves."""
-        self._generation = generation
+    def __init__(
+        self,
+        generation: Generation,
+        services: LinkServices,
+        stop_ids: tuple[int, ...] = (),
+        trace: ResponseTrace | None = None,
+    ) -> None:
+        """Nothing is leased before ``start``. ``stop_ids`` are tokens that complete a stop string by themselves.
+
+        ``trace``: of the generation's response, if it is sampled.
+        """
+        self._generation, self._trace = generation, trace
         self._fleet, self._book = services.fleet, services.book
         self._settings, self._clock = services.settings, services.clock
         self._end_ids = (*generation.end_ids, *stop_ids)
@@ -360,9 +371,7 @@ class DrafterLink:
         """Nothing more is drafted for this generation."""
         if self._ended is None:
             self._ended = reason
-            request = self._generation.request
-            named = {"request_id": request.request_id, "generation": request.generation}
-            event(log, "drafting_ended", logging.WARNING, **named, reason=reason)
+            event(log, "drafting_ended", logging.WARNING, **self._of_generation(), reason=reason)
 
     async def _acquire(self) -> None:
         """Lease, open and prefill a drafter, and try others, until one is ready or drafting has ended."""
@@ -385,6 +394,7 @@ class DrafterLink:
             else:
                 self._is_ready.set()
                 event(log, "drafter_leased", **self._named(port))
+                self._told("drafter_leased", port)
                 return
 
     def _groups(self) -> frozenset[str] | None:
@@ -415,6 +425,7 @@ class DrafterLink:
         """Part with a drafter, and tell the fleet if it is the drafter's fault."""
         owed = self._generation.correction_by is not None
         event(log, "drafter_given_up", logging.WARNING, **self._named(port), reason=str(error), correction_owed=owed)
+        self._told("drafter_given_up", port, reason=str(error))
         port.transport.close(self._generation.name)
         self._port = None
         self._is_ready.clear()
@@ -432,10 +443,14 @@ class DrafterLink:
         elif self.losses >= self._settings.most_losses:
             self._end(f"it has lost {self.losses} drafters, the last by: {error}")
 
-    def _named(self, port: DrafterPort) -> dict[str, str]:
+    def _told(self, name: str, port: DrafterPort, **more: str) -> None:
+        if self._trace is not None:
+            self._trace.happened(name, self._clock(), drafter=port.drafter.actor_name, **more)
+
+    def _named(self, port: DrafterPort) -> dict[str, str | None]:
+        return {**self._of_generation(), "drafter": port.drafter.actor_name}
+
+    def _of_generation(self) -> dict[str, str | None]:
         request = self._generation.request
-        return {
-            "request_id": request.request_id,
-            "generation": request.generation,
-            "drafter": port.drafter.actor_name,
-        }
+        trace_id = trace_id_of(request.trace)
+        return {"request_id": request.request_id, "generation": request.generation, "trace_id": trace_id}

@@ -6,6 +6,7 @@ Knows neither Serve nor how verifier and fleet are reached: the coordinator hand
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Protocol
@@ -31,6 +32,7 @@ from outrider.selection.drift import RejectionDrift
 from outrider.selection.regime import Regime, RegimeSettings
 from outrider.text.shown import IncrementalText
 from outrider.text.stops import tokens_that_stop
+from outrider.tracing.responses import ResponseTrace
 from serve_app.coordination.admitting import Admitting
 from serve_app.coordination.batcher import Batcher, SteppedVerifier
 from serve_app.coordination.cost_estimator import cost_estimator
@@ -43,6 +45,7 @@ from serve_app.coordination.settings import GenerationsSettings
 from serve_app.coordination.statistics import BatchRecord, CoordinatorStats
 from serve_app.coordination.step_watch import Doubt
 from serve_app.coordination.targets import check_target
+from serve_app.coordination.tracing import ResponseTraces
 
 _KEPT_TIMINGS = 20_000
 _KEPT_STOPS = 64
@@ -75,12 +78,14 @@ class Generations:
         clock: Callable[[], float],
         peers: Peers | None = None,
         doubt: Doubt | None = None,
+        traces: ResponseTraces | None = None,
     ) -> None:
         """Begin with none; ``stats`` are told of rounds and batches, ``clock`` is monotonic, in seconds.
 
         Without ``peers`` responses wait for the verifier when it is lost, however long it takes; ``doubt`` says when
-        it is asked whether it gets on.
+        it is asked whether it gets on. Without ``traces`` none is traced.
         """
+        self._traces = traces
         self._homes = Homes(verifier, peers, clock)
         self._limits = limits = settings.limits
         self._target, self.machine = target, target.card.machine
@@ -96,7 +101,7 @@ class Generations:
         self._usage: KvUsage | None = None  # of the verifier's memory, as it last told
         self._measured = MeasuredRounds()
         estimator = cost_estimator(settings.profiles, target.card.machine)
-        self.batcher = Batcher(verifier, settings.planning, estimator, self._note_batch, clock, doubt)
+        self.batcher = Batcher(verifier, settings.planning, estimator, self._note_batch, clock, doubt, traces)
         choices = settings.drafting.choices(target.card.vocab_size)
         self._rules = RoundRules(
             speculation=choices,
@@ -150,14 +155,27 @@ class Generations:
             GenerationFailedError: the verifier was lost for good.
         """
         check_target(self._target.card, request)
+        with nullcontext() if self._traces is None else self._traces.response(request) as trace:
+            await self._make(request, put, credit or endless(), trace, nobody_else=nobody_else)
+
+    async def _make(
+        self,
+        request: GenerationRequest,
+        put: Callable[[GenerationChunk], None],
+        credit: Credit,
+        trace: ResponseTrace | None,
+        *,
+        nobody_else: bool,
+    ) -> None:
         settled_at_s = self._homes.settled_at_s(nobody_else=nobody_else)
         self._homes.check(settled_at_s)
-        credit = credit or endless()
         asked_at_s = self._clock()  # waiting for a place counts against a resumed response's promise
         looks = request.stop and not request.min_tokens
         stop_ids = await asyncio.to_thread(self._stop_ids, request.stop) if looks else ()
         async with self._admitting.place(request, credit) as place:
             self._homes.check(settled_at_s)
+            if trace is not None:
+                trace.admitted(self._clock())
             granted = replace(request, slo=place.slo)
             since_s = asked_at_s if request.ledger is not None else self._clock()
             stays = partial(self.batcher.suspects, request.generation)
@@ -169,6 +187,9 @@ class Generations:
                 put(told if told.granted is None else replace(told, target=self._target.card.target))
 
             await self._round_loop(granted, stop_ids, since_s, tell, credit, services).run()
+            services = replace(self._services, await_verifier=answers, trace=trace)
+            loop = self._round_loop(granted, stop_ids, since_s, lambda chunk: put(place.told(chunk)), credit, services)
+            await loop.run()
 
     def _verifier_now(self) -> VerifierNow:
         """As admission sees it: what a token costs is that of the regime in force."""
@@ -219,7 +240,8 @@ class Generations:
         generation = Generation(request, eos_token_ids=card.eos_token_ids, max_context_tokens=card.max_context_tokens)
         text = IncrementalText(self._target.tokenizer, request.stop, request.output_ids, request.min_tokens)
         rounds = RoundMachine(generation, text, self._rules, asked_at_s)
-        return RoundLoop(rounds, DrafterLink(generation, self._links, stop_ids), services, put, credit)
+        link = DrafterLink(generation, self._links, stop_ids, services.trace)
+        return RoundLoop(rounds, link, services, put, credit)
 
     def _note_round(self, timing: RoundTiming) -> None:
         self._timings.append(timing)

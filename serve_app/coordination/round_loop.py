@@ -14,6 +14,7 @@ from typing import Any
 from outrider.admission.rounds import MeasuredRounds
 from outrider.contracts.errors import OutriderError, VerifierLostError
 from outrider.contracts.requests import GenerationChunk
+from outrider.contracts.tracing import trace_id_of
 from outrider.events import event
 from outrider.rounds.events import (
     Answered,
@@ -45,6 +46,7 @@ from outrider.rounds.states import GenerationEvent, GenerationState
 from outrider.rounds.timing import RoundTiming
 from outrider.selection.arms import Arm
 from outrider.selection.regime import Regime
+from outrider.tracing.responses import ResponseTrace
 from serve_app import metrics
 from serve_app.coordination.batcher import Batcher
 from serve_app.coordination.credit import Credit
@@ -73,6 +75,7 @@ class RoundServices:
     sink: Sink
     clock: Callable[[], float]
     measured: MeasuredRounds = field(default_factory=MeasuredRounds)  # of rounds behind their response's first
+    trace: ResponseTrace | None = None  # of the response, if it is sampled
 
 
 class RoundLoop:
@@ -99,6 +102,7 @@ class RoundLoop:
         self._ahead: asyncio.Task[Answered] | None = None  # what is ordered ahead, until the rounds are told
         self._verifying = False  # a round is with the verifier
         self._failed: BaseException | None = None  # while nobody was there to be told
+        self._trace_id = trace_id_of(rounds.generation.request.trace)
 
     async def run(self) -> None:
         """Commit round after round; the last chunk carries the finish reason and the statistics.
@@ -207,6 +211,8 @@ class RoundLoop:
         services, name = self._services, self._generation.name
         services.observe(timing)
         now_s = services.clock()
+        if services.trace is not None:
+            services.trace.round(timing, now_s)
         if self._has_begun:
             late = None if timing.slo_class is None else timing.late is not None
             services.regime.round(name, timing.committed_tokens, timing.total_s, now_s, late=late)
@@ -221,7 +227,10 @@ class RoundLoop:
         if isinstance(effect, Measured):
             self._measured(effect.timing)
         else:
-            self._services.sink.record(_COUNTED[effect.incident])
+            services = self._services
+            services.sink.record(_COUNTED[effect.incident])
+            if services.trace is not None:
+                services.trace.happened(effect.incident, services.clock(), **effect.fields)
             self._log(effect.incident, logging.WARNING, **effect.fields)
 
     async def _carry_out(self, effect: Awaited) -> Event | None:
@@ -315,7 +324,8 @@ class RoundLoop:
 
     def _log(self, name: str, level: int = logging.INFO, /, **fields: object) -> None:
         request = self._generation.request
-        event(log, name, level, request_id=request.request_id, generation=request.generation, **fields)
+        named = {"request_id": request.request_id, "generation": request.generation, "trace_id": self._trace_id}
+        event(log, name, level, **named, **fields)
 
 
 async def _unless_lost(verified: Coroutine[Any, Any, VerifyResult]) -> VerifyResult | None:

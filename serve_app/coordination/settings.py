@@ -5,7 +5,14 @@ from dataclasses import dataclass, field
 
 from outrider.admission.rules import AdmissionRules
 from outrider.assembly.verifiers import verifier_spec
-from outrider.config.schema import Config, DrafterGroupConfig, LimitsConfig, SpeculationConfig, WireConfig
+from outrider.config.schema import (
+    Config,
+    DrafterGroupConfig,
+    LimitsConfig,
+    SpeculationConfig,
+    TracingConfig,
+    WireConfig,
+)
 from outrider.costs.profiles import CostProfile
 from outrider.drafting.stopping import GroupStopping
 from outrider.engines.kinds import VerifierSpec
@@ -117,6 +124,7 @@ class CoordinatorSettings:
     drafters: tuple[DrafterGroupConfig, ...]
     verifier: VerifierSettings
     generations: GenerationsSettings
+    tracing: TracingConfig = field(default_factory=TracingConfig)
 
 
 def coordinator_settings(
@@ -132,6 +140,7 @@ def coordinator_settings(
         drafters=config.drafters,
         verifier=verifier_settings(config, heads),
         generations=generations_settings(config, profiles, heads),
+        tracing=config.tracing,
     )
 
 

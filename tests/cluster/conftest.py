@@ -10,15 +10,17 @@ import pytest
 import torch
 
 from outrider.config.reading import load_config
-from outrider.config.schema import Config, RoundLogConfig, StoppingConfig, TargetDType
+from outrider.config.schema import Config, RoundLogConfig, StoppingConfig, TargetDType, TracingConfig
 from outrider.models.head_file import save_head
 from outrider.models.loading import LoadedModel, load_drafter, load_target, load_target_facts
 from tests.cluster.poison import HOOK
 from tests.cluster.served import Service, started
+from tests.collector import Collector, collecting
 from tests.unit.verification.random_head import head_of
 
 DRAFTERS = 3
 os.environ.setdefault("RAY_RUNTIME_ENV_HOOK", HOOK)
+os.environ.setdefault("OTEL_BSP_SCHEDULE_DELAY", "200")  # milliseconds
 _STATUS = pytest.StashKey[int]()
 
 
@@ -75,12 +77,25 @@ def judged(config: Config, file: Path) -> Config:
     return replace(config, drafters=(replace(config.drafters[0], head=str(file)),))
 
 
+def traced(config: Config, collector: Collector) -> Config:
+    """Where those are traced whose callers say so."""
+    tracing = TracingConfig(enabled=True, endpoint=collector.url, sample_ratio=0.0)
+    return replace(config, tracing=tracing)
+
+
 @pytest.fixture(scope="session")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def collector() -> Iterator[Collector]:
+    """Where the shared cluster's spans go."""
+    with collecting() as collector:
+        yield collector
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Iterator[Service]:
     """A cluster in float32 with several drafters, and so little KV memory that generations evict each other."""
     config = judged(load_config(), tmp_path_factory.mktemp("head") / "head.safetensors")
     config = logging(config, tmp_path_factory.mktemp("rounds"))
-    with started(crowded(config, "float32", kv_budget_mib=20)) as service:
+    with started(traced(crowded(config, "float32", kv_budget_mib=20), collector)) as service:
         yield service
 
 

@@ -625,4 +625,28 @@ FAULTS = (
         "output_tokens = output_tokens or 0\n        if one is None:",
         ADMISSION,
     ),
+    Fault(
+        "who is not sampled is traced",
+        "caller.context.span_id, caller.sampled)",
+        "caller.context.span_id, True)",
+        ("tests/unit/tracing/test_sampling.py",),
+    ),
+    Fault(
+        "a caller's flag does not count",
+        "bool(int(flags, 16) & _SAMPLED)",
+        "True",
+        ("tests/unit/contracts/test_tracing.py",),
+    ),
+    Fault(
+        "a round's phases leave it",
+        "from_s, until_s = (max(began_at_s, min(at_s, committed_at_s)) for at_s in (from_s, until_s))",
+        "pass",
+        ("tests/unit/tracing/test_rounds.py",),
+    ),
+    Fault(
+        "rounds do not know their passes",
+        "self._passes.setdefault(number, []).append(by)",
+        "pass",
+        ("tests/unit/tracing/test_responses.py",),
+    ),
 )

@@ -6,8 +6,9 @@ Decided by ``attempts``; here passes are made, and errors read. An engine leaves
 
 import gc
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.errors import VerifierLostError
@@ -35,9 +36,9 @@ class ContainedPasses:
         under_way: generations of the pass that is being made, or was made last.
     """
 
-    def __init__(self, engine: VerifierEngine) -> None:
-        """Nobody else has the engine verify."""
-        self._engine = engine
+    def __init__(self, engine: VerifierEngine, trace_ids: Mapping[GenerationId, str] = MappingProxyType({})) -> None:
+        """Nobody else has the engine verify. ``trace_ids``: of generations that are sampled, for the log."""
+        self._engine, self._trace_ids = engine, trace_ids
         self._bound, self._witnesses = PassBound(), Witnesses()
         self._faults: list[FaultKind] = []
         self._computed: tuple[VerifyCost, ...] = ()
@@ -65,7 +66,9 @@ class ContainedPasses:
             if fault.kind in (FaultKind.DEVICE, FaultKind.LOST):
                 raise VerifierLostError(f"nothing more can be asked of the engine: {fault.reason}")
             names = [members[place].generation for place in group]
-            event(log, "pass_failed", logging.ERROR, kind=fault.kind, generations=names, reason=fault.reason)
+            traced = [self._trace_ids[name] for name in names if name in self._trace_ids] or None
+            said = {"kind": fault.kind, "generations": names, "trace_ids": traced, "reason": fault.reason}
+            event(log, "pass_failed", logging.ERROR, **said)
             attempts = attempts.failed(fault.kind)
             if len(group) == 1:
                 reasons[group[0]] = fault.reason
@@ -127,6 +130,7 @@ class ContainedPasses:
                 "block_failed",
                 logging.ERROR,
                 generation=member.generation,
+                trace_id=self._trace_ids.get(member.generation),
                 round=member.round,
                 reason=reasons[place],
             )

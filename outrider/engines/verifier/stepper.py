@@ -58,7 +58,8 @@ class Stepper:
 
     def __init__(self, engine: VerifierEngine, experience: Experience | None = None) -> None:
         """Take over an engine; nobody else verifies with it. ``experience`` is where its own drafts begin."""
-        self._engine, self._passes = engine, ContainedPasses(engine)
+        self._trace_ids: dict[GenerationId, str] = {}  # of those that are sampled
+        self._engine, self._passes = engine, ContainedPasses(engine, self._trace_ids)
         self._own_drafts = OwnDrafts(experience or Experience())
         self._params: dict[GenerationId, SamplingParams] = {}
         self._under_way: dict[GenerationId, _UnderWay] = {}
@@ -76,11 +77,14 @@ class Stepper:
         self._under_way.pop(request.generation, None)
         self._engine.open(request)
         self._params[request.generation] = request.params
+        if request.trace_id is not None:
+            self._trace_ids[request.generation] = request.trace_id
         self._own_drafts.opened(request)
 
     def close(self, generation: GenerationId, *, keep_cache: bool) -> None:
         """Forget a generation; see ``VerifierEngine.close``. With its cache, its response is kept to look through."""
         self._under_way.pop(generation, None)
+        self._trace_ids.pop(generation, None)
         held = self._params.pop(generation, None) is not None
         self._own_drafts.closed(generation, self._engine.committed(generation) if held and keep_cache else None)
         self._engine.close(generation, keep_cache=keep_cache)
@@ -92,6 +96,7 @@ class Stepper:
             self._own_drafts.closed(generation)  # whether its response is complete is not known
             self._engine.close(generation, keep_cache=True)
         self._params = {}
+        self._trace_ids.clear()
 
     def give(self, blocks: Iterable[Block], resolutions: Iterable[Resolution] = ()) -> None:
         """Have blocks and resolutions join the next step. A generation's block ends its stretch."""
@@ -201,7 +206,8 @@ class Stepper:
             try:
                 each.own_draft = self._own_drafts.draft(name, self._engine.committed(name), lookup)
             except Exception as error:  # noqa: BLE001 (a guess less)
-                event(log, "lookup_failed", logging.ERROR, generation=name, reason=f"{error!r:.200}")
+                named = {"generation": name, "trace_id": self._trace_ids.get(name)}
+                event(log, "lookup_failed", logging.ERROR, **named, reason=f"{error!r:.200}")
                 each.lookup = None
             if each.own_draft is not None:
                 each.next = replace(each.next, draft=each.own_draft.token_ids)

@@ -10,16 +10,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve_app.api.http.record import RequestRecord
 from serve_app.api.http_errors import ErrorAnswer
+from serve_app.api.tracing import TRACEPARENT, RequestTraces, Traced
 
 _MAX_REQUEST_ID_CHARS = 128
 _REQUEST_ID_CHARS = frozenset(map(chr, range(0x20, 0x7F)))
+_UNTRACED = Traced(None, None)
 
 
 class Edge:
     """Outermost layer; the layers below find the request's ``RequestRecord`` in its state, as ``record``."""
 
-    def __init__(self, app: ASGIApp, *, returns_request_id: bool) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, *, returns_request_id: bool, traces: RequestTraces | None = None) -> None:
+        self._app, self._traces = app, traces
         self._returns_request_id = returns_request_id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -30,7 +32,11 @@ class Edge:
         record = RequestRecord(_request_id(Headers(scope=scope).get("x-request-id", "")), scope["path"])
         scope.setdefault("state", {})["record"] = record
 
-        tagged_send = self._tagging(send, record, has_body=scope["method"] != "HEAD")
+        traced = _UNTRACED
+        if self._traces is not None and scope["method"] == "POST":
+            traced = self._traces.begin(Headers(scope=scope), "POST", record.path)
+            record.trace = traced.trace
+        tagged_send = self._tagging(send, record, traced.header, has_body=scope["method"] != "HEAD")
         try:
             await self._app(scope, receive, tagged_send)
         except ClientDisconnect:
@@ -46,13 +52,18 @@ class Edge:
         finally:
             if scope["method"] == "POST":
                 record.ended()
+            if self._traces is not None and record.trace is not None:
+                route = getattr(scope.get("route"), "path", None)
+                self._traces.ended(record.trace, route, record)
 
-    def _tagging(self, send: Send, record: RequestRecord, *, has_body: bool) -> Send:
+    def _tagging(self, send: Send, record: RequestRecord, traceparent: str | None, *, has_body: bool) -> Send:
         async def tagged_send(message: Message) -> None:
             if message["type"] == "http.response.start":
                 record.status = message["status"]
                 if self._returns_request_id:
                     MutableHeaders(scope=message)["x-request-id"] = record.request_id
+                if traceparent is not None:
+                    MutableHeaders(scope=message)[TRACEPARENT] = traceparent
             elif not has_body:
                 message = {**message, "body": b""}
             await send(message)

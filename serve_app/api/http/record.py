@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from actors.ray_errors import cause_of
 from outrider.events import event
+from outrider.tracing.requests import RequestTrace
 from serve_app.api.http_errors import ErrorAnswer, answer_for
 
 _MAX_PATH_CHARS = 200
@@ -23,6 +24,7 @@ class RequestRecord:
     status: int | None = None  # of HTTP, once answered
     error: str | None = None  # OpenAI's code of the error it was told of, if any
     left: bool = False  # whether the client went away
+    trace: RequestTrace | None = None  # if it is sampled
     facts: dict[str, object] = field(default_factory=dict)  # of the response: token counts and the like
     began_at_s: float = field(default_factory=time.monotonic)  # on the monotonic clock
 
@@ -48,5 +50,6 @@ class RequestRecord:
         seconds = round(time.monotonic() - self.began_at_s, 6)
         event(log, name, **self._named(), status=self.status, code=self.error, seconds=seconds, **self.facts)
 
-    def _named(self) -> dict[str, str]:
-        return {"request_id": self.request_id, "path": self.path[:_MAX_PATH_CHARS]}
+    def _named(self) -> dict[str, str | None]:
+        trace_id = None if self.trace is None else self.trace.context.trace_id
+        return {"request_id": self.request_id, "path": self.path[:_MAX_PATH_CHARS], "trace_id": trace_id}

@@ -30,20 +30,22 @@ from serve_app.api.openai.parsing import parse_body
 from serve_app.api.openai.prompts import read_prompts
 from serve_app.api.openai.responses import ResponseForm, model_card
 from serve_app.api.service import Service, ServiceSettings
+from serve_app.api.tracing import RequestTraces, asked, carried
 
 _READ = ["GET", "HEAD"]
 
 
-def make_api(service: Service, *, returns_request_id: bool = True) -> FastAPI:
+def make_api(service: Service, *, returns_request_id: bool = True, traces: RequestTraces | None = None) -> FastAPI:
     """The API as an ASGI application.
 
     Args:
         service: what makes the responses.
         returns_request_id: whether to set ``X-Request-Id`` on responses; not behind a server that does.
+        traces: of sampled requests; None: nothing is traced.
     """
     api = FastAPI(title="Outrider", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     api.add_middleware(Bounded, most=service.settings.max_requests)
-    api.add_middleware(Edge, returns_request_id=returns_request_id)
+    api.add_middleware(Edge, returns_request_id=returns_request_id, traces=traces)
     table = TokenTable(backend_of(service.tokenizer))
 
     @api.exception_handler(HTTPException)
@@ -128,6 +130,9 @@ async def _respond(
         default_seed=secrets.randbits(64),
         headers=request.headers,
     )
+    if (trace := request.state.record.trace) is not None:
+        trace.facts |= asked(choices, chat=isinstance(body, ChatBody), name=name, model=limits.model_name)
+        choices = carried(choices, trace)
     form = ResponseForm(name, limits.model_name, int(time.time()), table, body)
     prompt_tokens = sum(len(prompt.token_ids) for prompt in prompts)
     passed = await let_in(service.gate, tenant, [choice.request for choice in choices], prompt_tokens)

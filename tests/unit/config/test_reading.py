@@ -332,6 +332,15 @@ MISTAKES = [
     ("wire: {scalar_bits: 64}", "wire.scalar_bits needs an integer in [8, 32], found 64"),
     ("http:", "http needs a mapping of host, port, keep_alive_s, found None"),
     ("http: {prt: 1}", "http needs known keys (host, port, keep_alive_s; did you mean port?), found 'prt'"),
+    ("tracing: {sample_ratio: 1.5}", "tracing.sample_ratio needs a number in [0, 1], found 1.5"),
+    ("tracing: {enabled: maybe}", "tracing.enabled needs "),
+    *(
+        (
+            f"tracing: {{endpoint: '{url}'}}",
+            f"takes OTLP over HTTP, such as http://collector:4318, found '{url}'",
+        )
+        for url in ("collector:4318", "grpc://collector:4317", "http://", "http://collector:port", "http://collector:0")
+    ),
     ("surprise: 1", "configuration needs known keys (model, drafters,"),
     ("1: 1", "configuration needs known keys (model, drafters,"),
     ("- model", "configuration needs a mapping of model, drafters,"),

@@ -1,6 +1,7 @@
 """The ingress's service over a handle in memory: it goes on elsewhere, closes what it began, and counts."""
 
 import asyncio
+import random
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,9 +17,11 @@ from actors.messages import CoordinatorReport, FleetStatus
 from actors.named import Named
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.slo import SloClass
+from outrider.tracing.spans import Span
 from serve_app import metrics
 from serve_app.api.http.listener import Address, ListenerEndedError, listen
 from serve_app.api.service import ReadyReport
+from serve_app.api.tracing import RequestTraces
 from serve_app.ingress import CoordinatorService, Ingress
 from serve_app.metrics import Metric
 from tests.unit.serve_app.api.in_memory_service import TOKENIZER, request_for, tokens_of, truth_of
@@ -55,6 +58,21 @@ async def test_a_lost_coordinator_is_replaced_and_counted() -> None:
     assert exported(service, metrics.RUNNING) == {"": 0}
     assert exported(service, metrics.PROMPT_TOKENS) == {"": len(PROMPT)}
     assert exported(service, metrics.GENERATION_TOKENS) == {"": len(truth_of(request))}
+
+
+@on_loop
+async def test_a_resumed_response_carries_its_trace_and_tells_its_request() -> None:
+    spans = list[Span]()
+    traces = RequestTraces(spans.append, 1.0, random.Random(1).getrandbits, lambda: 0.0)
+    begun = traces.begin({}, "POST", "/v1/completions")
+    assert begun.trace is not None
+    assert begun.header is not None
+    handle, request = MemoryHandle((2, ActorDiedError())), replace(request_for(window=0), trace=begun.header)
+    service = CoordinatorService(cast("DeploymentHandle[Any]", handle), SETTINGS, LIMITS, TOKENIZER, traces=traces)
+    assert tokens_of([chunk async for chunk in service.generate(request)]) == truth_of(request)
+    await handle.closed()
+    assert [record.trace for record in handle.coordinators.records] == 2 * [begun.header]
+    assert [event.name for event in begun.trace.events] == ["response_resumed"]
 
 
 @pytest.mark.parametrize(("tokens_per_s", "kept"), [(1e-3, "yes"), (1e12, "no")])

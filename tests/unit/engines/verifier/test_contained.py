@@ -1,6 +1,8 @@
 """A block that makes passes go wrong, wherever they do: it fails alone, and nobody else loses anything."""
 
+import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +17,9 @@ from outrider.engines.verifier.contained import ContainedPasses
 from outrider.engines.verifier.engine import PagedVerifier
 from outrider.engines.verifier.generation import HeldGeneration
 from outrider.engines.verifier.pass_plan import PassPlan
+from outrider.engines.verifier.stepper import Stepper
 from outrider.engines.verifier.work import Work
+from outrider.events import JsonLines
 from tests.unit.engines.conftest import MakeVerifier, tiny_llama
 from tests.unit.engines.reference import Client, target_alone
 
@@ -141,6 +145,24 @@ def test_one_block_fails_alone_and_the_others_are_as_if_it_had_never_been(
     for client in present:
         if client.name != "poisoned" or stage == "after":
             assert client.output == target_alone(tiny_llama(), client.prompt, client.params, LENGTH), client.name
+
+
+def test_lines_of_the_log_name_the_traces_of_who_is_sampled(
+    make_verifier: MakeVerifier, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine, present = make_verifier(tiny_llama()), clients()
+    Poison(monkeypatch, engine, "before")
+    stepper = Stepper(engine)
+    for client in present:
+        stepper.open(replace(client.opening(), trace_id="the-trace" if client.name == "poisoned" else None))
+    stepper.give([client.block() for client in present])
+    while not stepper.idle:
+        stepper.step()
+    lines = [json.loads(JsonLines().format(record)) for record in caplog.records]
+    named = {(line["event"], *line.get("trace_ids", ()), line.get("trace_id")) for line in lines}
+    assert named == {("pass_failed", "the-trace", None), ("block_failed", "the-trace")}
+    stepper.close("poisoned", keep_cache=False)
+    assert not stepper._trace_ids  # noqa: SLF001 (nobody tells)
 
 
 @pytest.mark.parametrize("stage", STAGES[:-1])

@@ -4,7 +4,7 @@ import asyncio
 import functools
 import random
 from collections.abc import AsyncGenerator, Callable, Container, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -37,6 +37,7 @@ from outrider.selection.fixed import Fixed
 from outrider.selection.regime import Regime, RegimeSettings
 from outrider.text.shown import IncrementalText
 from outrider.text.stops import tokens_that_stop
+from outrider.tracing.responses import ResponseTrace
 from outrider.verification.semantic import MismatchJudge
 from serve_app.coordination.batcher import Batcher, Planning
 from serve_app.coordination.credit import Credit, endless
@@ -44,6 +45,7 @@ from serve_app.coordination.drafter_book import DrafterBook
 from serve_app.coordination.drafter_link import DrafterLink, LinkServices
 from serve_app.coordination.round_loop import RoundLoop, RoundServices
 from serve_app.coordination.statistics import BatchRecord
+from serve_app.coordination.tracing import ResponseTraces
 from tests.unit.engines.conftest import BLOCK_TOKENS, VOCAB, tiny_llama, torch_drafter, torch_verifier
 from tests.unit.engines.reference import target_alone
 from tests.unit.serve_app.coordination.in_memory import (
@@ -197,7 +199,9 @@ class Service:
         cost_model: LinearCostModel = LinearCostModel(0.0, 0.0, 0.0, 1.0),  # noqa: B008 (frozen)
         store_tokens: int = 0,
         trusted: bool = True,
+        traces: ResponseTraces | None = None,
     ) -> None:
+        self.traces = traces
         self.verifier = LocalVerifier(blocks, judge, Experience(earlier=EarlierTexts(store_tokens)))
         self.fleet = MemoryFleet(*drafters)
         self.link_settings = SETTINGS
@@ -215,6 +219,7 @@ class Service:
                 OnlineEstimator(cost_model),
                 self.batches.append,
                 now_s,
+                traces,
             ),
             await_verifier=self.verifier.answers,
             load=PresentLoad(),
@@ -250,14 +255,24 @@ class Service:
         self, request: GenerationRequest, put: Callable[[GenerationChunk], None], credit: Credit | None = None
     ) -> None:
         """The same, told to ``put``."""
+        with nullcontext() if self.traces is None else self.traces.response(request) as trace:
+            await self._make(request, put, credit or endless(), trace)
+
+    async def _make(
+        self,
+        request: GenerationRequest,
+        put: Callable[[GenerationChunk], None],
+        credit: Credit,
+        trace: ResponseTrace | None,
+    ) -> None:
         most = self.verifier.max_context_tokens
         generation = Generation(request, eos_token_ids=self._eos_token_ids, max_context_tokens=most)
         self.generations[request.generation] = generation
         stop_ids = tokens_that_stop([f"w{i}" for i in range(VOCAB)], request.stop)
-        link = DrafterLink(generation, LinkServices(self.fleet, self.book, self.link_settings, now_s), stop_ids)
+        link = DrafterLink(generation, LinkServices(self.fleet, self.book, self.link_settings, now_s), stop_ids, trace)
         text = IncrementalText(TOKENIZER, request.stop, request.output_ids, request.min_tokens)
         rounds = RoundMachine(generation, text, self.rules, now_s())
-        await RoundLoop(rounds, link, self.services, put, credit or endless()).run()
+        await RoundLoop(rounds, link, replace(self.services, trace=trace), put, credit).run()
 
     async def response(self, request: GenerationRequest) -> list[GenerationChunk]:
         """All chunks of one response."""

@@ -1,0 +1,54 @@
+"""Which trace something belongs to, as W3C Trace Context writes it: the header ``traceparent``.
+
+Inside the service only what is sampled carries one; "" carries nothing.
+"""
+
+import re
+from dataclasses import dataclass
+
+_VERSION, _SAMPLED = "00", 1
+_FORM = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class SpanContext:
+    """A span, by which others name it as their parent.
+
+    Attributes:
+        trace_id: 32 digits of lower-case hexadecimal, not all zero.
+        span_id: 16 of them, likewise.
+    """
+
+    trace_id: str
+    span_id: str
+
+    def traceparent(self, *, sampled: bool = True) -> str:
+        """The header, for who is called from within this span."""
+        return f"{_VERSION}-{self.trace_id}-{self.span_id}-{_SAMPLED if sampled else 0:02x}"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """What a ``traceparent`` says of whoever calls: its span, and whether that is sampled."""
+
+    context: SpanContext
+    sampled: bool
+
+
+def read_traceparent(header: str) -> Caller | None:
+    """None of a header that is none: the caller is then taken to have sent nothing, as W3C asks."""
+    found = _FORM.fullmatch(header.strip())
+    if found is None:
+        return None
+    version, trace_id, span_id, flags, more = found.groups()
+    if version == "ff" or (version == _VERSION and more is not None):
+        return None
+    if not (int(trace_id, 16) and int(span_id, 16)):
+        return None
+    return Caller(SpanContext(trace_id, span_id), bool(int(flags, 16) & _SAMPLED))
+
+
+def trace_id_of(traceparent: str) -> str | None:
+    """For a line of the log; None where nothing is carried."""
+    caller = read_traceparent(traceparent) if traceparent else None
+    return None if caller is None else caller.context.trace_id
