@@ -28,7 +28,9 @@ from cluster.capacity_check import drafter_claims, misfit, service_claims
 from cluster.monitoring.files import DISCOVERY_FILE
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
+from outrider.contracts.requests import SamplingParams
 from outrider.engines.registry import VERIFIERS
+from outrider.models.generation_config import read_sampling_defaults
 from outrider.models.tokenizer import load_tokenizer
 
 __all__ = ["APP_NAME", "running", "serve_locally"]
@@ -60,6 +62,7 @@ def running(config: Config, show: Callable[[str], None] = lambda _: None) -> Ite
     _check_port(config)
     show(f"Models: {config.model.target} and {len(config.drafters)} drafter group(s)")
     load_tokenizer(config.model.target)  # fetches and converts the embedded target, with progress bars
+    show(sampling_line(config))
     try:
         show("Ray: starting a private cluster on this machine")
         _start_ray(config)
@@ -74,6 +77,14 @@ def running(config: Config, show: Callable[[str], None] = lambda _: None) -> Ite
         yield f"http://{config.http.host}:{config.http.port}"
     finally:
         ray.shutdown()
+
+
+def sampling_line(config: Config) -> str:
+    """What requests are sampled by that say nothing, in a line."""
+    model = config.model
+    found = read_sampling_defaults(model.generation_config, model.target, model.override_generation_config)
+    told = f"{found.text} ({found.source})" if found.text else f"temperature {SamplingParams().temperature:g}"
+    return f"Sampling: {told}, unless a request says otherwise"
 
 
 def _only_warnings(show: Callable[[str], None]) -> Callable[[str], None]:

@@ -29,7 +29,9 @@ from actors.start import started
 from actors.waiting import within
 from outrider.contracts.errors import BusyError, FleetUnavailableError, GenerationFailedError
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
+from outrider.contracts.sampling_defaults import SamplingDefaults
 from outrider.events import event, write_events
+from outrider.models.generation_config import read_sampling_defaults
 from outrider.models.tokenizer import load_tokenizer
 from outrider.text.tokens import backend_of
 from serve_app.api.gate import OpenGate
@@ -189,13 +191,14 @@ class Ingress:
 def _load(settings: ServiceSettings, verifier: ModelCard) -> tuple[RequestLimits, PreTrainedTokenizerBase]:
     """Everything about the target but its weights."""
     tokenizer, context = load_tokenizer(settings.target), verifier.max_context_tokens
+    defaults = _defaults(settings)
     backend = backend_of(tokenizer)
     backend.no_truncation()  # a saved tokenizer may truncate or pad by itself
     backend.no_padding()
     limits = RequestLimits(
         model_name=settings.model_name,
         max_context_tokens=context,
-        max_output_tokens=min(settings.max_output_tokens, context - 1),
+        max_output_tokens=min(settings.max_output_tokens, context - 1, defaults.most_tokens or context),
         vocab_size=verifier.vocab_size,
         k_max=settings.k_max,
         slo_classes=settings.slo_classes,
@@ -203,6 +206,19 @@ def _load(settings: ServiceSettings, verifier: ModelCard) -> tuple[RequestLimits
         judges=settings.judges,
         protocols=settings.protocols,
         drafters=settings.drafters,
+        defaults=defaults,
         max_prompt_chars=context * max(map(len, backend.get_vocab())),  # more would fit only if most were dropped
     )
     return limits, tokenizer
+
+
+def _defaults(settings: ServiceSettings) -> SamplingDefaults:
+    """Told once, so that nobody wonders at what a request is sampled by that says nothing."""
+    override = settings.override_generation_config
+    defaults = read_sampling_defaults(settings.generation_config, settings.target, override)
+    if defaults.text:
+        event(log, "sampling_defaults", source=defaults.source, values=defaults.text)
+    if defaults.ignored:
+        names = list(defaults.ignored)
+        event(log, "generation_config_ignored", logging.WARNING, source=defaults.source, fields=names)
+    return defaults

@@ -17,7 +17,7 @@ from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from outrider.config.device_defaults import BatchSize, batch_size, kv_memory_mib
-from outrider.contracts.errors import ConfigError
+from outrider.contracts.errors import ConfigError, ParameterError
 from outrider.contracts.exchanged import FloatField, WireFormat
 from outrider.contracts.requests import DEFAULT_LOOKUP_TOKENS, MAX_LOOKUP_TOKENS, ProtocolName
 from outrider.contracts.slo import DEFAULT_CLASSES, SloClass
@@ -25,6 +25,7 @@ from outrider.documents.names import NameIn
 from outrider.drafting.stopping import STOP_KINDS
 from outrider.engines.registry import DRAFTERS, VERIFIERS
 from outrider.link.profiles import PROFILES
+from outrider.models.generation_config import checked_override
 from outrider.protocols.registry import PROTOCOLS, growing_protocols
 from outrider.scheduling.ledger import FIRST_TOKEN_S
 from outrider.scheduling.registry import SCHEDULING
@@ -73,6 +74,15 @@ class ModelConfig:
     served_name: Text | None = None
     dtype: TargetDType = "auto"
     max_context_tokens: PositiveNumber | None = None
+    generation_config: Text = "auto"
+    override_generation_config: Mapping[Text, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse a default that no request could ask for."""
+        try:
+            checked_override(self.override_generation_config)
+        except ParameterError as error:
+            raise ConfigError("override_generation_config", f"{error.field}: {error.needed}", error.found) from error
 
     @property
     def public_name(self) -> str:

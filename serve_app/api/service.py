@@ -2,12 +2,13 @@
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from transformers import PreTrainedTokenizerBase
 
 from outrider.config.schema import Config
 from outrider.contracts.requests import GenerationChunk, GenerationRequest, ProtocolName
+from outrider.contracts.sampling_defaults import SamplingDefaults
 from outrider.contracts.slo import BEST_EFFORT, SloClass
 from outrider.models.folders import head_path
 from outrider.protocols.registry import PROTOCOLS
@@ -33,6 +34,7 @@ class RequestLimits:
     restricted: bool = False  # whether there may be other groups, which are not to see the prompt
     max_choices: int = MAX_CHOICES  # of one request
     tenant: str = ""  # whose key it has; "": nobody's
+    defaults: SamplingDefaults = SamplingDefaults()  # where a request says nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,8 @@ class ServiceSettings:
     target: str  # name or path, for its tokenizer
     max_output_tokens: int
     k_max: int
+    generation_config: str = "vllm"  # as of ``read_sampling_defaults``
+    override_generation_config: Mapping[str, Any] = field(default_factory=dict)
     max_requests: int = 1000  # at a time in one ingress, beside what is only read; more are refused at once
     max_body_bytes: int = 4 * 2**20
     body_deadline_s: float = 60.0  # from the end of a request's head
@@ -78,6 +82,8 @@ class ServiceSettings:
             target=config.model.target,
             max_output_tokens=config.limits.max_output_tokens,
             k_max=config.speculation.k_max,
+            generation_config=config.model.generation_config,
+            override_generation_config=config.model.override_generation_config,
             max_body_bytes=config.limits.max_body_mib * 2**20,
             body_deadline_s=config.limits.body_deadline_s,
             keep_alive_s=config.http.keep_alive_s,
