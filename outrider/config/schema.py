@@ -39,6 +39,14 @@ Name = Annotated[
         strict=True, pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$", description="a short name of a-z, 0-9, and inside - or _"
     ),
 ]
+Origin = Annotated[
+    str,
+    Field(
+        strict=True,
+        pattern=r"^(\*|[a-z][a-z0-9+.-]*://[^/\s]+)$",
+        description='an origin such as https://my.page:8443, without a path, or "*"',
+    ),
+]
 Port = Annotated[int, Field(strict=True, ge=1, le=65535)]
 Threads = Annotated[int, Field(strict=True, ge=1, le=1024)]
 Number = Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
@@ -410,6 +418,7 @@ class HttpConfig:
     host: Text = "127.0.0.1"
     port: Port = 8000
     keep_alive_s: Annotated[float, Field(strict=True, gt=0, le=86_400)] | None = 15.0
+    cors_origins: tuple[Origin, ...] = ()
 
     @property
     def is_loopback(self) -> bool:

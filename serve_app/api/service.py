@@ -72,6 +72,7 @@ class ServiceSettings:
     protocols: tuple[ProtocolName, ...] = tuple(PROTOCOLS)
     drafters: Mapping[str, bool] = field(default_factory=dict)
     auth: AuthSettings | None = None  # None: everybody may ask
+    cors_origins: tuple[str, ...] = ()  # whose pages' scripts may ask; "*": anybody's
     open_to_all: bool = False  # whether everybody may who is not on this machine
 
     @classmethod
@@ -100,6 +101,7 @@ class ServiceSettings:
             protocols=config.speculation.protocols,
             drafters={group.name: group.trusted for group in config.drafters if group.count},
             auth=auth_settings(config),
+            cors_origins=config.http.cors_origins,
             open_to_all=config.open_to_all,
         )
 
