@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import shlex
 import signal
 import socket
 import threading
@@ -46,6 +47,7 @@ def serve_locally(config: Config) -> None:
             print(f"Metrics: {metrics}", flush=True)
             announce_metrics(metrics, Path(ray.get_runtime_context().get_temp_dir()))
         print(f"Ready: {config.model.public_name} at {url}/v1 - Ctrl-C ends it", flush=True)
+        print("\n".join(first_steps(config, url)), flush=True)
         _wait_for_signal()
         print("Stopping", flush=True)
 
@@ -77,6 +79,20 @@ def running(config: Config, show: Callable[[str], None] = lambda _: None) -> Ite
         yield f"http://{config.http.host}:{config.http.port}"
     finally:
         ray.shutdown()
+
+
+def first_steps(config: Config, url: str) -> tuple[str, ...]:
+    """What to try now: the page, and a request that can be pasted into a shell as it is."""
+    body = {
+        "model": config.model.public_name,
+        "messages": [{"role": "user", "content": "Name the capital of France."}],
+    }
+    key = "" if config.auth.keys_file is None else ' -H "Authorization: Bearer $OUTRIDER_API_KEY"'
+    asked = shlex.quote(json.dumps(body, ensure_ascii=False))
+    return (
+        f"Page: {url}/",
+        f"Try: curl {url}/v1/chat/completions{key} -H 'Content-Type: application/json' -d {asked}",
+    )
 
 
 def sampling_line(config: Config) -> str:

@@ -8,7 +8,7 @@ from transformers import PreTrainedTokenizerBase
 
 from outrider.config.schema import Config
 from outrider.contracts.requests import GenerationChunk, GenerationRequest, ProtocolName
-from outrider.contracts.sampling_defaults import SamplingDefaults
+from outrider.contracts.sampling_defaults import NO_DEFAULTS, SamplingDefaults
 from outrider.contracts.slo import BEST_EFFORT, SloClass
 from outrider.models.folders import head_path
 from outrider.protocols.registry import PROTOCOLS
@@ -34,7 +34,7 @@ class RequestLimits:
     restricted: bool = False  # whether there may be other groups, which are not to see the prompt
     max_choices: int = MAX_CHOICES  # of one request
     tenant: str = ""  # whose key it has; "": nobody's
-    defaults: SamplingDefaults = SamplingDefaults()  # where a request says nothing
+    defaults: SamplingDefaults = NO_DEFAULTS  # where a request says nothing
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,7 +211,7 @@ def _speed(reader: ChoiceReader) -> float | None:
 
 
 def model_card(limits: RequestLimits, created_s: int) -> dict[str, object]:
-    """One entry of ``/v1/models``; ``max_model_len`` is vLLM's name for the context, ``root`` and ``parent`` vLLM's too."""
+    """One entry of ``/v1/models``; ``root``, ``parent`` and ``max_model_len``, the context, are vLLM's names."""
     return {
         "id": limits.model_name,
         "object": "model",

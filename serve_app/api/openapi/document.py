@@ -11,9 +11,13 @@ from serve_app.api.openapi.requests import REF, Schema, request_schemas
 from serve_app.api.service import RequestLimits
 
 _ABOUT = (
-    "OpenAI's API over distributed speculative decoding. A field is honoured exactly or refused by name. Every response "
-    "has X-Request-Id, the client's own if it sends one; every GET has a HEAD. A schema is as strict as fields are by "
+    "OpenAI's API over distributed speculative decoding. A field is honoured exactly or refused by name. Every "
+    "response has X-Request-Id, the client's own if it sends one; every GET has a HEAD. A schema is as strict as fields are by "
     "themselves: what depends on others, or on a prompt's tokens, is refused with a 400 that says so."
+)
+_STREAMED = (
+    "Where `stream` is true: server-sent events, each `data: ` and a {answer}Chunk, or an Error, which ends it; "
+    "comments (`: keep-alive`); and at the end `data: [DONE]`."
 )
 _JSON = "application/json"
 _MADE = (400, 403, 404, 408, 413, 415, 429, 500, 503, 504)
@@ -57,12 +61,12 @@ def openapi_document(limits: RequestLimits, *, keys: bool) -> dict[str, Any]:
 
 def _generation(what: str, body: str, answer: str, limits: RequestLimits, *, keys: bool) -> Schema:
     operation = _operation(f"Make a {what}", answer, _MADE, keys=keys) | _body(_ref(body))
-    stream = {
-        "schema": {"type": "string"},
-        "description": f"Where `stream` is true: events, each `data: ` and a {answer}Chunk, or an Error, which ends it; "
-        "comments (`: keep-alive`); and at the end `data: [DONE]`.",
-        "x-event-schema": _ref(f"{answer}Chunk"),
-    }
+    told = {"anyOf": [_ref(f"{answer}Chunk"), _ref("Error")]}
+    piece = {"type": "string", "contentMediaType": _JSON, "contentSchema": told}
+    data = {"anyOf": [{"const": "[DONE]"}, piece]}
+    event = {"type": "object", "required": ["data"], "properties": {"data": data}}
+    stream = {"itemSchema": event}  # as OpenAPI 3.2 has it; others pass over it
+    operation["description"] = _STREAMED.format(answer=answer)
     operation["responses"]["200"]["content"]["text/event-stream"] = stream
     time: Schema = {"type": "number", "maximum": LONGEST_MS}
     first = time | {"minimum": limits.least_first_token_ms or 1e-3}

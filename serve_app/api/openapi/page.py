@@ -31,7 +31,8 @@ def page_of(document: Mapping[str, Any]) -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(info['title'])} {escape(info['version'])}: API</title><style>{_STYLE}</style></head><body><main>"
+        f"<title>{escape(info['title'])} {escape(info['version'])}: API</title>"
+        f"<style>{_STYLE}</style></head><body><main>"
         f"<h1>{escape(info['title'])} {escape(info['version'])}: API</h1><p>{escape(info['description'])}</p>"
         '<p>For programs: <a href="/openapi.json">/openapi.json</a>.</p>'
         f"{''.join(parts)}<section><h2>Schemas</h2>{named}</section></main></body></html>\n"
@@ -40,6 +41,8 @@ def page_of(document: Mapping[str, Any]) -> str:
 
 def _operation(method: str, path: str, operation: Mapping[str, Any]) -> str:
     parts = [f"<section><h2><code>{method.upper()} {escape(path)}</code></h2><p>{escape(operation['summary'])}.</p>"]
+    if "description" in operation:
+        parts.append(f"<p>{escape(operation['description'])}</p>")
     if "parameters" in operation:
         parts.append(_folded("Parameters", operation["parameters"]))
     if "requestBody" in operation:

@@ -30,7 +30,7 @@ def model(folder: Path, found: object) -> str:
 
 
 def test_auto_takes_what_vllm_takes_of_the_models_own_file(tmp_path: Path) -> None:
-    """vLLM reads it by ``GenerationConfig`` and keeps these names, ``max_new_tokens`` as ``max_tokens``."""
+    """VLLM reads it by ``GenerationConfig`` and keeps these names, ``max_new_tokens`` as ``max_tokens``."""
     target = model(tmp_path, WHOLE | {"max_new_tokens": 512})
     theirs = GenerationConfig.from_pretrained(target).to_diff_dict()
     names = ("repetition_penalty", "presence_penalty", "frequency_penalty", "temperature", "top_k", "top_p", "min_p")
@@ -107,5 +107,5 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 
 def test_an_override_of_nothing_is_refused() -> None:
-    with pytest.raises(ParameterError, match="^override_generation_config needs names among temperature, "):
+    with pytest.raises(ParameterError, match=r"^override_generation_config needs names among temperature, "):
         read_sampling_defaults("auto", TARGET_NAME, {"temprature": 1})
