@@ -12,8 +12,8 @@ from serve_app.api.service import RequestLimits
 
 _ABOUT = (
     "OpenAI's API over distributed speculative decoding. A field is honoured exactly or refused by name. Every "
-    "response has X-Request-Id, the client's own if it sends one; every GET has a HEAD. A schema is as strict as fields are by "
-    "themselves: what depends on others, or on a prompt's tokens, is refused with a 400 that says so."
+    "response has X-Request-Id, the client's own if it sends one; every GET has a HEAD. A schema is as strict as "
+    "fields are by themselves: what depends on others, or on a prompt's tokens, is refused with a 400 that says so."
 )
 _STREAMED = (
     "Where `stream` is true: server-sent events, each `data: ` and a {answer}Chunk, or an Error, which ends it; "
