@@ -5,7 +5,7 @@ No terminal here. Spans say who proposed a piece of text; a service that sends n
 
 import json
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
@@ -29,6 +29,7 @@ class ChatOptions:
 
     model: str
     temperature: float | None = None
+    top_p: float | None = None
     seed: int | None = None
     max_tokens: int | None = None
     window: int | None = None
@@ -40,7 +41,7 @@ class ChatOptions:
         """The request."""
         wished = {name: getattr(self, name) for name in ("window", "protocol", "slo_class", "verification")}
         outrider = {"spans": True, **{name: value for name, value in wished.items() if value is not None}}
-        chosen = {"temperature": self.temperature, "seed": self.seed, "max_tokens": self.max_tokens}
+        chosen = {name: getattr(self, name) for name in ("temperature", "top_p", "seed", "max_tokens")}
         return {
             "model": self.model,
             "messages": list(messages),
@@ -60,6 +61,7 @@ class Usage:
     accepted_tokens: int
     trimmed_tokens: int  # drafted, and neither accepted nor rejected
     rounds: int
+    sampling: Mapping[str, float] = field(default_factory=dict)  # what it was drawn by, if the service says so
 
 
 Piece = TextSpan | Usage
@@ -125,7 +127,7 @@ def _spans(choice: Mapping[str, Any]) -> Iterator[TextSpan]:
 def _usage(usage: Mapping[str, Any]) -> Usage:
     ours = usage.get("outrider") or {}
     counts = [int(ours.get(name, 0)) for name in ("drafted_tokens", "accepted_tokens", "trimmed_tokens", "rounds")]
-    return Usage(int(usage["completion_tokens"]), *counts)
+    return Usage(int(usage["completion_tokens"]), *counts, sampling=dict(ours.get("sampling") or {}))
 
 
 def _message_of(answer: httpx.Response) -> str:

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import shlex
 import signal
 import socket
 import threading
@@ -28,7 +29,9 @@ from cluster.capacity_check import drafter_claims, misfit, service_claims
 from cluster.monitoring.files import DISCOVERY_FILE
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
+from outrider.contracts.requests import SamplingParams
 from outrider.engines.registry import VERIFIERS
+from outrider.models.generation_config import read_sampling_defaults
 from outrider.models.tokenizer import load_tokenizer
 
 __all__ = ["APP_NAME", "running", "serve_locally"]
@@ -44,6 +47,7 @@ def serve_locally(config: Config) -> None:
             print(f"Metrics: {metrics}", flush=True)
             announce_metrics(metrics, Path(ray.get_runtime_context().get_temp_dir()))
         print(f"Ready: {config.model.public_name} at {url}/v1 - Ctrl-C ends it", flush=True)
+        print("\n".join(first_steps(config, url)), flush=True)
         _wait_for_signal()
         print("Stopping", flush=True)
 
@@ -60,6 +64,7 @@ def running(config: Config, show: Callable[[str], None] = lambda _: None) -> Ite
     _check_port(config)
     show(f"Models: {config.model.target} and {len(config.drafters)} drafter group(s)")
     load_tokenizer(config.model.target)  # fetches and converts the embedded target, with progress bars
+    show(sampling_line(config))
     try:
         show("Ray: starting a private cluster on this machine")
         _start_ray(config)
@@ -74,6 +79,28 @@ def running(config: Config, show: Callable[[str], None] = lambda _: None) -> Ite
         yield f"http://{config.http.host}:{config.http.port}"
     finally:
         ray.shutdown()
+
+
+def first_steps(config: Config, url: str) -> tuple[str, ...]:
+    """What to try now: the page, and a request that can be pasted into a shell as it is."""
+    body = {
+        "model": config.model.public_name,
+        "messages": [{"role": "user", "content": "Name the capital of France."}],
+    }
+    key = "" if config.auth.keys_file is None else ' -H "Authorization: Bearer $OUTRIDER_API_KEY"'
+    asked = shlex.quote(json.dumps(body, ensure_ascii=False))
+    return (
+        f"Page: {url}/",
+        f"Try: curl {url}/v1/chat/completions{key} -H 'Content-Type: application/json' -d {asked}",
+    )
+
+
+def sampling_line(config: Config) -> str:
+    """What requests are sampled by that say nothing, in a line."""
+    model = config.model
+    found = read_sampling_defaults(model.generation_config, model.target, model.override_generation_config)
+    told = f"{found.text} ({found.source})" if found.text else f"temperature {SamplingParams().temperature:g}"
+    return f"Sampling: {told}, unless a request says otherwise"
 
 
 def _only_warnings(show: Callable[[str], None]) -> Callable[[str], None]:

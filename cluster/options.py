@@ -59,8 +59,14 @@ def add_url_option(parser: argparse.ArgumentParser) -> None:
 
 def add_key_option(parser: argparse.ArgumentParser) -> None:
     """``--api-key``; ``key_headers`` makes a request's headers of it."""
-    key = os.environ.get("OUTRIDER_API_KEY")
-    parser.add_argument("--api-key", metavar="KEY", default=key, help="of the service (default: $OUTRIDER_API_KEY)")
+    parser.add_argument(
+        "--api-key", metavar="KEY", default=own_api_key(), help="of the service (default: $OUTRIDER_API_KEY)"
+    )
+
+
+def own_api_key() -> str | None:
+    """The environment's."""
+    return os.environ.get("OUTRIDER_API_KEY") or None
 
 
 def key_headers(key: str | None) -> dict[str, str]:

@@ -30,7 +30,9 @@ from actors.start import started
 from actors.waiting import within
 from outrider.contracts.errors import BusyError, FleetUnavailableError, GenerationFailedError
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
+from outrider.contracts.sampling_defaults import SamplingDefaults
 from outrider.events import event, write_events
+from outrider.models.generation_config import read_sampling_defaults
 from outrider.models.token_map import token_map
 from outrider.models.tokenizer import load_tokenizer
 from outrider.text.tokens import backend_of
@@ -169,9 +171,9 @@ class Ingress:
             OSError: somebody else listens at the address.
         """
         write_events()
-        tokenizer, tokens_hash = await asyncio.to_thread(_load, settings.target)
+        tokenizer, tokens_hash, defaults = await asyncio.to_thread(_load, settings)
         verifier = await within(settings.start_deadline_s, _card(coordinator, tokens_hash))
-        limits = _limits(settings, tokenizer, verifier)
+        limits = _limits(settings, tokenizer, defaults, verifier)
         gate = None
         if settings.open_to_all:
             event(log, "open_to_all", logging.WARNING, mend="set auth.keys_file, or http.host: 127.0.0.1")
@@ -207,13 +209,13 @@ class Ingress:
         return make_api(self._service, returns_request_id=False, traces=self._traces)
 
 
-def _load(target: str) -> tuple[PreTrainedTokenizerBase, str]:
-    """A target's tokenizer, and the hash of what its token ids mean."""
-    tokenizer = load_tokenizer(target)
+def _load(settings: ServiceSettings) -> tuple[PreTrainedTokenizerBase, str, SamplingDefaults]:
+    """A target's tokenizer, the hash of what its token ids mean, and what is sampled by where a request says nothing."""
+    tokenizer = load_tokenizer(settings.target)
     backend = backend_of(tokenizer)
     backend.no_truncation()  # a saved tokenizer may truncate or pad by itself
     backend.no_padding()
-    return tokenizer, token_map(tokenizer).sha256()
+    return tokenizer, token_map(tokenizer).sha256(), _defaults(settings)
 
 
 async def _card(coordinator: DeploymentHandle[Any], tokens_hash: str) -> ModelCard:
@@ -227,13 +229,15 @@ async def _card(coordinator: DeploymentHandle[Any], tokens_hash: str) -> ModelCa
         await asyncio.sleep(_CARD_PAUSE_S)
 
 
-def _limits(settings: ServiceSettings, tokenizer: PreTrainedTokenizerBase, verifier: ModelCard) -> RequestLimits:
+def _limits(
+    settings: ServiceSettings, tokenizer: PreTrainedTokenizerBase, defaults: SamplingDefaults, verifier: ModelCard
+) -> RequestLimits:
     """What the served model allows of a request."""
     context, vocabulary = verifier.max_context_tokens, backend_of(tokenizer).get_vocab()
     return RequestLimits(
         model_name=settings.model_name,
         max_context_tokens=context,
-        max_output_tokens=min(settings.max_output_tokens, context - 1),
+        max_output_tokens=min(settings.max_output_tokens, context - 1, defaults.most_tokens or context),
         vocab_size=verifier.vocab_size,
         k_max=settings.k_max,
         slo_classes=settings.slo_classes,
@@ -243,4 +247,17 @@ def _limits(settings: ServiceSettings, tokenizer: PreTrainedTokenizerBase, verif
         drafters=settings.drafters,
         max_prompt_chars=context * max(map(len, vocabulary)),  # more would fit only if most were dropped
         token_map=verifier.token_map_hash,
+        defaults=defaults,
     )
+
+
+def _defaults(settings: ServiceSettings) -> SamplingDefaults:
+    """Told once, so that nobody wonders at what a request is sampled by that says nothing."""
+    override = settings.override_generation_config
+    defaults = read_sampling_defaults(settings.generation_config, settings.target, override)
+    if defaults.text:
+        event(log, "sampling_defaults", source=defaults.source, values=defaults.text)
+    if defaults.ignored:
+        names = list(defaults.ignored)
+        event(log, "generation_config_ignored", logging.WARNING, source=defaults.source, fields=names)
+    return defaults

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import cycle, islice
 
+from cluster.options import key_headers, own_api_key
+
 _SLOW_BUFFER_BYTES = 2048  # of the kernel, at the slow reader's end
 _SLOW_PART_BYTES, _SLOW_PAUSE_S = 512, 0.25
 _PART_BYTES = 65_536
@@ -114,6 +116,7 @@ def _request(host: str, port: int, kind: Kind, body: Mapping[str, object]) -> by
         return b""
     content = json.dumps(body).encode()
     head = f"POST /v1/completions HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n"
+    head += "".join(f"{name}: {value}\r\n" for name, value in key_headers(own_api_key()).items())
     whole = head.encode() + f"Content-Length: {len(content)}\r\nConnection: close\r\n\r\n".encode() + content
     return whole[: -len(content) // 2] if kind is Kind.STALLED else whole
 

@@ -34,7 +34,7 @@ def _chat(number: int, prompt: MixedPrompt, tokens: int, session: str, arm: Arm,
         {"role": "user", "content": prompt.text},
     ]
     drawn = {"seed": number} if temperature and arm.takes_seeds else {}
-    settings = {"temperature": temperature, "max_tokens": tokens, "ignore_eos": True}
+    settings = {"temperature": temperature, "top_p": 1.0, "max_tokens": tokens, "ignore_eos": True}
     return PlannedRequest(0.0, _PATH, {"messages": messages, **settings, **drawn, **arm.extra}, prompt.kind)
 
 

@@ -84,7 +84,7 @@ async def answered(
         json={
             "model": model,
             "messages": [{"role": "user", "content": prompt}],
-            **parameters,
+            **({"temperature": 1.0, "top_p": 1.0} | parameters),  # whatever the service takes where nothing is said
             "outrider": options,
         },
     )

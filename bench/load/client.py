@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ import httpx
 
 from bench.load.plan import LoadPlan, PlannedRequest
 from bench.load.report import COMPLETED, Answer, Event, Usage
-from cluster.options import key_headers
+from cluster.options import key_headers, own_api_key
 from outrider.contracts.errors import OutriderError
 
 _MAX_DETAIL_CHARS = 300
@@ -24,7 +23,7 @@ class ServiceUnusableError(OutriderError):
 
 def open_client(url: str, timeout_s: float) -> httpx.AsyncClient:
     """As many connections as there are requests under way, so that none waits for another."""
-    headers = key_headers(os.environ.get("OUTRIDER_API_KEY"))
+    headers = key_headers(own_api_key())
     return httpx.AsyncClient(
         base_url=url, timeout=timeout_s, limits=httpx.Limits(max_connections=None), headers=headers
     )

@@ -96,7 +96,7 @@ def _generate_rate(target: LoadedModel, assistant: LoadedModel | None, tokens: i
 async def _measured(url: str, model: str, generations: int, window: int, args: argparse.Namespace) -> dict[str, object]:
     """One number of generations at once and one window; printed, and returned."""
     coordinator = serve.get_deployment_handle("Coordinator", APP_NAME)
-    body = {"max_tokens": args.tokens, "temperature": args.temperature, "seed": 1, "ignore_eos": True}
+    body = {"max_tokens": args.tokens, "temperature": args.temperature, "top_p": 1.0, "seed": 1, "ignore_eos": True}
     requests = [
         PlannedRequest(
             0.0,

@@ -21,7 +21,7 @@ _SAMPLINGS: tuple[dict[str, float], ...] = (
     {"temperature": 0.0},
     {"temperature": 0.0},
     {"temperature": 0.7, "top_p": 0.9},
-    {"temperature": 1.0},
+    {"temperature": 1.0, "top_p": 1.0},
 )
 _DOCUMENT_WORDS = (60, 400)
 _MEDIAN_SHARE, _SIGMA = 1 / 3, 0.7  # of the log-normal output lengths

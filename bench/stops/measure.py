@@ -10,6 +10,7 @@ from ray import serve
 
 from bench.harness.mix import mixed
 from bench.harness.running import answered
+from bench.load.client import open_client
 from bench.stops.arms import Arm
 from cluster.local import APP_NAME
 from outrider.rounds.timing import RoundTiming
@@ -63,7 +64,7 @@ async def measure(url: str, arm: Arm, asking: Asking, clients: int, repeat: int)
     """
     coordinator = serve.get_deployment_handle("Coordinator", APP_NAME)
     prompts = [prompt.text for prompt in mixed(clients * asking.responses, _SHARES)]
-    async with httpx.AsyncClient(base_url=url, timeout=_DEADLINE_S) as http:
+    async with open_client(url, _DEADLINE_S) as http:
         await asyncio.gather(*(_ask(http, arm, asking, f"{_HELLO} {number}", _SHORT) for number in range(clients)))
         await coordinator.recent_timings.remote()
         began_at_s = time.perf_counter()

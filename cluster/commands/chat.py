@@ -47,7 +47,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_key_option(parser)
     add = parser.add_argument
     add("--model", help="name of the model (default: the one the service has)")
-    add("--temperature", type=float, help="0 is greedy")
+    add("--temperature", type=float, help="0 is greedy (default: the model's own)")
+    add("--top-p", type=float, help="of tokens, the likeliest that have this probability (default: the model's own)")
     add("--seed", type=int, help="the same seed gives the same answer")
     add("--max-tokens", type=int, help="length limit of an answer")
     add("--window", type=int, help="draft tokens per round (default: the service chooses)")
@@ -155,7 +156,8 @@ def summary(usage: Usage, timing: Timing) -> str:
     if judged := usage.drafted_tokens - usage.trimmed_tokens:
         share = usage.accepted_tokens / judged
         parts.append(f"accepted {usage.accepted_tokens} of {judged} drafted ({share:.0%})")
-    return ", ".join([*parts, f"{usage.rounds} rounds"])
+    parts += [f"{usage.rounds} rounds", *(f"{name} {value:g}" for name, value in usage.sampling.items())]
+    return ", ".join(parts)
 
 
 def _drawn(span: TextSpan) -> Text:

@@ -9,7 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from cluster.options import add_url_option
+from cluster.options import add_key_option, add_url_option, key_headers
 from cluster.service_status import ServiceStatus, StatusError, parse_status
 from cluster.top_view import view
 from outrider.contracts.errors import ParameterError
@@ -30,6 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Which service, and how often it is asked."""
     parser.description = __doc__
     add_url_option(parser)
+    add_key_option(parser)
     add = parser.add_argument
     add("--interval-s", type=float, default=1.0, help="seconds between two polls (default: %(default)s)")
     add("--once", action="store_true", help="print one picture, of two polls")
@@ -41,7 +42,7 @@ def run(arguments: argparse.Namespace) -> None:
     if not 0 < interval_s <= _LONGEST_INTERVAL_S:
         raise ParameterError("--interval-s", f"a number in (0, {_LONGEST_INTERVAL_S:g}]", interval_s)
     console = Console()
-    with httpx.Client(timeout=_DEADLINE_S) as client:
+    with httpx.Client(timeout=_DEADLINE_S, headers=key_headers(arguments.api_key)) as client:
         if arguments.once:
             before = poll(client, url)
             time.sleep(interval_s)

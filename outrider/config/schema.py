@@ -18,7 +18,7 @@ from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from outrider.config.device_defaults import BatchSize, batch_size, kv_memory_mib
-from outrider.contracts.errors import ConfigError
+from outrider.contracts.errors import ConfigError, ParameterError
 from outrider.contracts.exchanged import FloatField, WireFormat
 from outrider.contracts.requests import DEFAULT_LOOKUP_TOKENS, MAX_LOOKUP_TOKENS, ProtocolName
 from outrider.contracts.slo import DEFAULT_CLASSES, SloClass
@@ -26,6 +26,7 @@ from outrider.documents.names import NameIn
 from outrider.drafting.stopping import STOP_KINDS
 from outrider.engines.registry import DRAFTERS, VERIFIERS
 from outrider.link.profiles import PROFILES
+from outrider.models.generation_config import checked_override
 from outrider.protocols.registry import PROTOCOLS, growing_protocols
 from outrider.scheduling.ledger import FIRST_TOKEN_S
 from outrider.scheduling.registry import SCHEDULING
@@ -37,6 +38,14 @@ Name = Annotated[
     str,
     Field(
         strict=True, pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$", description="a short name of a-z, 0-9, and inside - or _"
+    ),
+]
+Origin = Annotated[
+    str,
+    Field(
+        strict=True,
+        pattern=r"^(\*|[a-z][a-z0-9+.-]*://[^/\s]+)$",
+        description='an origin such as https://my.page:8443, without a path, or "*"',
     ),
 ]
 Port = Annotated[int, Field(strict=True, ge=1, le=65535)]
@@ -74,6 +83,15 @@ class ModelConfig:
     served_name: Text | None = None
     dtype: TargetDType = "auto"
     max_context_tokens: PositiveNumber | None = None
+    generation_config: Text = "auto"
+    override_generation_config: Mapping[Text, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse a default that no request could ask for."""
+        try:
+            checked_override(self.override_generation_config)
+        except ParameterError as error:
+            raise ConfigError("override_generation_config", f"{error.field}: {error.needed}", error.found) from error
 
     @property
     def public_name(self) -> str:
@@ -402,6 +420,7 @@ class HttpConfig:
     host: Text = "127.0.0.1"
     port: Port = 8000
     keep_alive_s: Annotated[float, Field(strict=True, gt=0, le=86_400)] | None = 15.0
+    cors_origins: tuple[Origin, ...] = ()
 
     @property
     def is_loopback(self) -> bool:

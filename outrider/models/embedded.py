@@ -28,6 +28,7 @@ from outrider.contracts.errors import ModelUnavailableError
 
 TARGET_NAME = "smollm2-135m-instruct"
 DRAFTER_NAME = "smollm2-135m-drafter"
+CARD_SAMPLING = {"temperature": 0.2, "top_p": 0.9}  # what the card of SmolLM2-135M-Instruct recommends
 _MANIFEST = "manifest.json"
 _MANIFEST_FORMAT = 1
 _SMALL_FILE_BYTES = 8 * 2**20  # files up to this size are hashed at every opening

@@ -2,12 +2,13 @@
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from transformers import PreTrainedTokenizerBase
 
 from outrider.config.schema import Config, TracingConfig
 from outrider.contracts.requests import GenerationChunk, GenerationRequest, ProtocolName
+from outrider.contracts.sampling_defaults import NO_DEFAULTS, SamplingDefaults
 from outrider.contracts.slo import BEST_EFFORT, SloClass
 from outrider.models.folders import head_path
 from outrider.protocols.registry import PROTOCOLS
@@ -34,6 +35,7 @@ class RequestLimits:
     max_choices: int = MAX_CHOICES  # of one request
     tenant: str = ""  # whose key it has; "": nobody's
     token_map: str = ""  # hash of what token ids mean here
+    defaults: SamplingDefaults = NO_DEFAULTS  # where a request says nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ class ServiceSettings:
     target: str  # name or path, for its tokenizer
     max_output_tokens: int
     k_max: int
+    generation_config: str = "vllm"  # as of ``read_sampling_defaults``
+    override_generation_config: Mapping[str, Any] = field(default_factory=dict)
     max_requests: int = 1000  # at a time in one ingress, beside what is only read; more are refused at once
     max_body_bytes: int = 4 * 2**20
     body_deadline_s: float = 60.0  # from the end of a request's head
@@ -69,6 +73,7 @@ class ServiceSettings:
     protocols: tuple[ProtocolName, ...] = tuple(PROTOCOLS)
     drafters: Mapping[str, bool] = field(default_factory=dict)
     auth: AuthSettings | None = None  # None: everybody may ask
+    cors_origins: tuple[str, ...] = ()  # whose pages' scripts may ask; "*": anybody's
     open_to_all: bool = False  # whether everybody may who is not on this machine
     tracing: TracingConfig = field(default_factory=TracingConfig)
 
@@ -80,6 +85,8 @@ class ServiceSettings:
             target=config.model.target,
             max_output_tokens=config.limits.max_output_tokens,
             k_max=config.speculation.k_max,
+            generation_config=config.model.generation_config,
+            override_generation_config=config.model.override_generation_config,
             max_body_bytes=config.limits.max_body_mib * 2**20,
             body_deadline_s=config.limits.body_deadline_s,
             keep_alive_s=config.http.keep_alive_s,
@@ -96,6 +103,7 @@ class ServiceSettings:
             protocols=config.speculation.protocols,
             drafters={group.name: group.trusted for group in config.drafters if group.count},
             auth=auth_settings(config),
+            cors_origins=config.http.cors_origins,
             open_to_all=config.open_to_all,
             tracing=config.tracing,
         )

@@ -33,6 +33,7 @@ def body_of(stream: Stream, prompt: Sequence[int], stop: str | None) -> dict[str
         "prompt": list(prompt),
         "max_tokens": stream.tokens,
         "temperature": TEMPERATURE if sampled else 0.0,
+        "top_p": 1.0,
         "seed": seed,
         "n": stream.n,
         "ignore_eos": True,

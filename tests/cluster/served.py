@@ -53,8 +53,10 @@ class Service:
         return dict(response.json())
 
     def complete(self, prompt: str | Sequence[object], **request: object) -> dict[str, Any]:
-        """One completion, of a prompt as text or token ids, or of several."""
-        return self.post("/v1/completions", {"model": MODEL, "prompt": prompt, "max_tokens": TOKENS, **request})
+        """One completion, of a prompt as text or token ids, or of several; as the target itself draws, unless told."""
+        drawn = {"temperature": 1.0, "top_p": 1.0}
+        body = {"model": MODEL, "prompt": prompt, "max_tokens": TOKENS, **drawn, **request}
+        return self.post("/v1/completions", body)
 
     def under_each(self, choices: Sequence[object], prompt: list[int], **request: object) -> list[dict[str, Any]]:
         """The same completion under each choice of ``outrider``, all at once."""

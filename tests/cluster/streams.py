@@ -36,6 +36,7 @@ def body(i: int, tokens: int = TOKENS) -> dict[str, object]:
         "messages": [{"role": "user", "content": CHATS[i % len(CHATS)]}],
         "max_tokens": tokens,
         "temperature": 0.8 * (i % 2),
+        "top_p": 1.0,
         "seed": i,
         "ignore_eos": True,
         "logprobs": True,

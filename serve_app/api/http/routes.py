@@ -10,18 +10,20 @@ from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
+from outrider import __version__
 from outrider.text.tokens import TokenTable, backend_of
 from serve_app.api.gate import check_allowed, let_in, limits_of, tenant_of
+from serve_app.api.http.body import read_json_body
 from serve_app.api.http.bounded import Bounded
+from serve_app.api.http.cors import allow_cors
+from serve_app.api.http.described import described
 from serve_app.api.http.edge import Edge, error_response
 from serve_app.api.http.response import GenerationResponse
+from serve_app.api.http.tokenizing import tokenizing
+from serve_app.api.http.unknown import unknown_path
 from serve_app.api.http_errors import (
-    BodyTooLargeError,
-    BodyTooSlowError,
-    MediaTypeError,
     MethodError,
     UnknownModelError,
-    UnknownPathError,
     answer_for,
 )
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
@@ -29,7 +31,7 @@ from serve_app.api.openai.choices import to_choices
 from serve_app.api.openai.parsing import parse_body
 from serve_app.api.openai.prompts import read_prompts
 from serve_app.api.openai.responses import ResponseForm, model_card
-from serve_app.api.service import Service, ServiceSettings
+from serve_app.api.service import Service
 from serve_app.api.tracing import RequestTraces, asked, carried
 
 _READ = ["GET", "HEAD"]
@@ -46,19 +48,23 @@ def make_api(service: Service, *, returns_request_id: bool = True, traces: Reque
     api = FastAPI(title="Outrider", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     api.add_middleware(Bounded, most=service.settings.max_requests)
     api.add_middleware(Edge, returns_request_id=returns_request_id, traces=traces)
+    if service.settings.cors_origins:
+        allow_cors(api, service.settings.cors_origins)
     table = TokenTable(backend_of(service.tokenizer))
 
     @api.exception_handler(HTTPException)
     async def no_route(request: Request, error: HTTPException) -> Response:
-        where = f"{request.method} {request.url.path:.200}"
         if error.status_code != 405:
-            return error_response(answer_for(UnknownPathError(f"needs a URL of this API, found {where}")))
+            return error_response(answer_for(unknown_path(request.method, request.url.path)))
+        where = f"{request.method} {request.url.path:.200}"
         allowed = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))
         response = error_response(answer_for(MethodError(f"needs the method {allowed} for this URL, found {where}")))
         response.headers["Allow"] = allowed
         return response
 
     api.include_router(_reads(service))
+    api.include_router(tokenizing(service))
+    api.include_router(described(service))
 
     @api.post("/v1/completions")
     async def completions(request: Request) -> Response:
@@ -93,6 +99,10 @@ def _reads(service: Service) -> APIRouter:
     async def metrics() -> Response:
         return Response(service.metrics(), headers={"content-type": CONTENT_TYPE_LATEST})
 
+    @api.api_route("/version", methods=_READ)
+    async def version() -> Response:
+        return JSONResponse({"version": __version__})
+
     @api.api_route("/v1/models", methods=_READ)
     async def models(request: Request) -> Response:
         tenant_of(service.gate, request.headers)
@@ -116,7 +126,7 @@ async def _respond(
     if tenant is not None:
         request.state.record.facts["key"] = tenant.name
     limits = limits_of(tenant, service.limits)
-    content = await _read_json_body(request, service.settings)
+    content = await read_json_body(request, service.settings)
     body = parse_body(content, kind, limits)
     check_allowed(body.outrider, tenant, limits, service.limits)
     prompts = await asyncio.to_thread(read_prompts, body, service.tokenizer, limits)
@@ -137,19 +147,3 @@ async def _respond(
     prompt_tokens = sum(len(prompt.token_ids) for prompt in prompts)
     passed = await let_in(service.gate, tenant, [choice.request for choice in choices], prompt_tokens)
     return GenerationResponse(service, choices, form, passed)
-
-
-async def _read_json_body(request: Request, settings: ServiceSettings) -> bytes:
-    media_type = request.headers.get("content-type", "")
-    if media_type.partition(";")[0].strip().lower() != "application/json":
-        raise MediaTypeError(f"needs Content-Type: application/json, found {media_type or 'none'}")
-    content, most, deadline_s = bytearray(), settings.max_body_bytes, settings.body_deadline_s
-    try:
-        async with asyncio.timeout(deadline_s):
-            async for part in request.stream():
-                content += part
-                if len(content) > most:
-                    raise BodyTooLargeError(f"needs a body of at most {most} bytes, found more; shorten the prompt")
-    except TimeoutError:
-        raise BodyTooSlowError(f"needs the body within {deadline_s:g} s, found {len(content)} bytes then") from None
-    return bytes(content)

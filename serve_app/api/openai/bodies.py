@@ -12,6 +12,7 @@ MAX_N = 16
 MAX_SALT_CHARS = 1024
 MAX_LOGIT_BIAS = 1024
 MAX_TOP_LOGPROBS = 20  # OpenAI's
+MAX_NAME_CHARS = 256
 LOOKUP_NEEDED = f"true, false or an integer in 0..{MAX_LOOKUP_TOKENS}"
 
 _STRICT = ConfigDict(strict=True, extra="forbid", frozen=True)
@@ -65,11 +66,12 @@ class TextPart(BaseModel):
 
 
 class Message(BaseModel):
-    """One message of a chat. Its parts are joined by newlines, as vLLM does."""
+    """One message of a chat. Its parts are joined by newlines, as vLLM does; ``name`` is the chat template's to use."""
 
     model_config = _STRICT
     role: Literal["system", "user", "assistant"]
     content: str | list[TextPart]
+    name: Annotated[str, Field(max_length=MAX_NAME_CHARS)] | None = None  # which of those in this role
 
     @property
     def text(self) -> str:

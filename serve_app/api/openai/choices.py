@@ -9,6 +9,7 @@ from hashlib import blake2b
 from itertools import accumulate
 from operator import mul
 from types import MappingProxyType
+from typing import Any
 
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.requests import (
@@ -147,8 +148,9 @@ def _params(body: CompletionBody | ChatBody, limits: RequestLimits, default_seed
     seed = default_seed if body.seed is None else body.seed
     if body.seed is not None and body.seed not in _INT64:
         raise ParameterError("seed", f"an integer in {_INT64.start}..{_INT64.stop - 1}", body.seed)
-    asked = {name: getattr(body, name) for name in SAMPLING_RANGES}
-    if asked["top_k"] == -1 or asked["top_k"] >= limits.vocab_size:  # -1 is vLLM's for all
+    asked: dict[str, Any] = {**limits.defaults.params}
+    asked |= {name: getattr(body, name) for name in SAMPLING_RANGES if name in body.model_fields_set}
+    if asked.get("top_k", 0) == -1 or asked.get("top_k", 0) >= limits.vocab_size:  # -1 is vLLM's for all
         asked["top_k"] = 0
     return SamplingParams(**asked, logit_bias=_logit_bias(body.logit_bias, limits.vocab_size), seed=seed % 2**64)
 
@@ -288,7 +290,8 @@ def _max_tokens(body: CompletionBody | ChatBody, prompt_len: int, limits: Reques
             raise ParameterError("max_tokens", "to equal max_completion_tokens, or be left out", asked)
         field, asked = "max_completion_tokens", body.max_completion_tokens
     if asked is None:
-        return most if isinstance(body, ChatBody) else min(_DEFAULT_COMPLETION_TOKENS, most)
+        default = (limits.defaults.max_tokens or most) if isinstance(body, ChatBody) else _DEFAULT_COMPLETION_TOKENS
+        return min(default, most)
     if not least <= asked <= limits.max_output_tokens:
         raise ParameterError(field, f"an integer in {least}..{limits.max_output_tokens}", asked)
     if asked > room:

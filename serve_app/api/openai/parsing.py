@@ -22,6 +22,7 @@ from serve_app.api.http_errors import (
 from serve_app.api.openai.bodies import (
     LOOKUP_NEEDED,
     MAX_N,
+    MAX_NAME_CHARS,
     MAX_SALT_CHARS,
     MAX_STOP_CHARS,
     MAX_STOP_STRINGS,
@@ -38,6 +39,7 @@ from serve_app.api.openai.unsupported import NOT_YET, TEXT_ONLY
 from serve_app.api.service import RequestLimits
 
 _Body = TypeVar("_Body", bound=GenerationBody)
+_Fields = TypeVar("_Fields", bound=BaseModel)
 
 _NESTED: Mapping[str, type[BaseModel]] = {  # by field name: what an object there is, or the objects of a list
     "stream_options": StreamOptions,
@@ -56,6 +58,8 @@ _NEEDED_BY_FIELD = {
     "logit_bias": "an object of token ids and numbers, such as {'50': -100}",
     "messages": "a list of at least one message",
     "role": "one of 'system', 'user', 'assistant' (others are not supported yet)",
+    "name": f"a text of at most {MAX_NAME_CHARS} characters",
+    "tokens": "a list of token ids",
     "type": "'text' (other parts are not supported yet)",
 }
 _NEEDED_BY_TYPE = {
@@ -79,27 +83,42 @@ def parse_body(body: bytes, kind: type[_Body], limits: RequestLimits) -> _Body:
         UnknownModelError: another model than the one served.
         ParameterError: a value of the wrong type, or one that needs another field's.
     """
+    data = read_object(body)
+    parsed = read_fields(data, kind)
+    if parsed.model != limits.model_name:
+        raise UnknownModelError("model", f"model needs one of: {limits.model_name}; found {parsed.model!r}")
+    if "stream_options" in parsed.model_fields_set and not parsed.stream:
+        raise ParameterError("stream_options", "stream: true", data["stream_options"])
+    if isinstance(parsed, ChatBody) and parsed.top_logprobs and not parsed.logprobs:
+        raise ParameterError("top_logprobs", "logprobs: true", parsed.top_logprobs)
+    if isinstance(parsed, CompletionBody):
+        _check_completion(parsed)
+    return parsed
+
+
+def read_object(body: bytes) -> dict[str, object]:
+    """The fields of a body.
+
+    Raises:
+        MalformedBodyError: no JSON, or not an object.
+    """
     try:
         data = from_json(body, allow_inf_nan=False)
     except ValueError as error:
         raise MalformedBodyError(f"needs a body in JSON (UTF-8), found: {error}") from error
     if not isinstance(data, dict):
         raise MalformedBodyError(f"needs a JSON object, found a {type(data).__name__}")
+    return data
+
+
+def read_fields(data: Mapping[str, object], kind: type[_Fields]) -> _Fields:
+    """A body of this kind, by its fields; raises as ``parse_body`` does."""
     fields = _without_neutral(data, kind, "")
     fields |= {name: _nested(fields[name], name) for name in _NESTED if name in fields}
     try:
-        parsed = kind.model_validate(fields)
+        return kind.model_validate(fields)
     except ValidationError as error:
         raise _explained(error.errors(include_url=False, include_context=False)[0], fields) from None
-    if parsed.model != limits.model_name:
-        raise UnknownModelError("model", f"model needs one of: {limits.model_name}; found {parsed.model!r}")
-    if "stream_options" in fields and not parsed.stream:
-        raise ParameterError("stream_options", "stream: true", fields["stream_options"])
-    if isinstance(parsed, ChatBody) and parsed.top_logprobs and not parsed.logprobs:
-        raise ParameterError("top_logprobs", "logprobs: true", parsed.top_logprobs)
-    if isinstance(parsed, CompletionBody):
-        _check_completion(parsed)
-    return parsed
 
 
 def _check_completion(body: CompletionBody) -> None:

@@ -14,7 +14,7 @@ from outrider.contracts.slo import SloClass, slo_class_named
 from serve_app.api.service import RequestLimits
 
 FIRST_TOKEN_HEADER, TOKEN_HEADER = "x-slo-ttft-ms", "x-slo-tpot-ms"
-_LONGEST_MS = 600_000.0
+LONGEST_MS = 600_000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def _milliseconds(headers: Mapping[str, str], name: str, least: float) -> float 
         value = float(text)
     except ValueError:
         value = float("nan")
-    if not isfinite(value) or value <= 0.0 or not least <= value <= _LONGEST_MS:
+    if not isfinite(value) or value <= 0.0 or not least <= value <= LONGEST_MS:
         needed = f"at least {least:g}" if least else "above 0"
-        raise ParameterError(name, f"a number of milliseconds, {needed} and at most {_LONGEST_MS:g}", text[:64])
+        raise ParameterError(name, f"a number of milliseconds, {needed} and at most {LONGEST_MS:g}", text[:64])
     return value

@@ -38,7 +38,7 @@ def read_prompts(
     """
     if isinstance(body, ChatBody):
         _check_choices("n", 1, body.n, limits.max_choices)
-        text = _rendered(body.messages, tokenizer)
+        text = rendered(body.messages, tokenizer)
         ids = _tokenised(text, "messages", tokenizer, limits, add_special_tokens=False)
         return [_checked(Prompt(tuple(ids), text), "messages", limits)]
     given = _given(body.prompt)
@@ -84,17 +84,35 @@ def _checked(prompt: Prompt, field: str, limits: RequestLimits) -> Prompt:
     return prompt
 
 
-def _rendered(messages: Sequence[Message], tokenizer: PreTrainedTokenizerBase) -> str:
+def rendered(
+    messages: Sequence[Message],
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    opens_answer: bool = True,
+    continues: bool = False,
+) -> str:
+    """A chat as one text, by the model's template; ``continues``: the last message is left open.
+
+    Raises:
+        ParameterError: the template refuses the messages.
+        UnsupportedFieldError: there is no template.
+    """
     if tokenizer.chat_template is None:
         raise UnsupportedFieldError(
             "messages", "chat is not supported by this model (no template); use /v1/completions"
         )
-    chat = [{"role": message.role, "content": message.text} for message in messages]
+    chat = [
+        {"role": message.role, "content": message.text} | ({} if message.name is None else {"name": message.name})
+        for message in messages
+    ]
     try:
-        return str(tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False))
+        text = tokenizer.apply_chat_template(
+            chat, add_generation_prompt=opens_answer, continue_final_message=continues, tokenize=False
+        )
     except (TemplateError, TypeError, ValueError, LookupError, AttributeError) as error:
         roles = ", ".join(message.role for message in messages)
         raise ParameterError("messages", f"what the model's chat template takes ({error})", roles) from error
+    return str(text)
 
 
 def _tokenised(

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import floor
 
-from outrider.contracts.requests import FinishReason, RoundStats
+from outrider.contracts.requests import SAMPLING_RANGES, FinishReason, RoundStats, SamplingParams
 from outrider.scheduling.attribution import response_cause
 from outrider.text.tokens import TokenTable
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
@@ -156,11 +156,19 @@ def usage_of(readers: Sequence[ChoiceReader]) -> dict[str, object]:
             "protocols": {name: count for name, count in rounds.items() if count},
             "payload_bits": {"up": stats.payload_up_bits, "down": stats.payload_down_bits},
             "lossless": stats.inexact_rounds == 0,
+            "sampling": sampling_of(readers[0].choice.request.params),
             **_verification(readers, stats),
             "slo": _slo_usage(readers, stats),
             **({"choices": choices} if choices else {}),
         },
     }
+
+
+def sampling_of(params: SamplingParams) -> dict[str, float]:
+    """What tokens were drawn by: the temperature, and whatever else asks for something."""
+    neutral = SamplingParams()
+    values = {name: getattr(params, name) for name in SAMPLING_RANGES}
+    return {name: value for name, value in values.items() if name == "temperature" or value != getattr(neutral, name)}
 
 
 def _verification(readers: Sequence[ChoiceReader], stats: RoundStats) -> dict[str, object]:
@@ -203,16 +211,24 @@ def _speed(reader: ChoiceReader) -> float | None:
 
 
 def model_card(limits: RequestLimits, created_s: int) -> dict[str, object]:
-    """One entry of ``/v1/models``; ``max_model_len`` is vLLM's name for the context."""
+    """One entry of ``/v1/models``; ``root``, ``parent`` and ``max_model_len``, the context, are vLLM's names."""
     return {
         "id": limits.model_name,
         "object": "model",
         "created": created_s,
         "owned_by": "outrider",
+        "root": limits.model_name,
+        "parent": None,
         "max_model_len": limits.max_context_tokens,
         "outrider": {
+            "sampling": sampling_of(SamplingParams(**limits.defaults.params)) | _default_max_tokens(limits),
             "max_window": limits.k_max,
             "protocols": limits.protocols,
             "slo_classes": {slo.name: slo.tokens_per_s or None for slo in limits.slo_classes},
         },
     }
+
+
+def _default_max_tokens(limits: RequestLimits) -> dict[str, float]:
+    most = limits.defaults.max_tokens
+    return {} if most is None else {"max_tokens": most}

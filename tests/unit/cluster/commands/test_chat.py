@@ -47,7 +47,7 @@ def respond(path: str, _: int) -> Answer:
 
 def test_one_turn_asks_for_spans_and_prints_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--temperature", "0.5", "--seed", "7", "--max-tokens", "9", "--window", "3", "--system", "Be brief."]
-    options += ["--slo-class", "speed_8", "--verification", "lossless"]
+    options += ["--slo-class", "speed_8", "--verification", "lossless", "--top-p", "0.9"]
     with serving(respond) as service:
         assert main(["chat", "--url", service.url, *options, "Tell me a story."]) == 0
     assert service.requests[1] == {
@@ -57,6 +57,7 @@ def test_one_turn_asks_for_spans_and_prints_the_answer(capsys: pytest.CaptureFix
         "stream_options": {"include_usage": True},
         "outrider": {"spans": True, "window": 3, "slo_class": "speed_8", "verification": "lossless"},
         "temperature": 0.5,
+        "top_p": 0.9,
         "seed": 7,
         "max_tokens": 9,
     }
@@ -197,6 +198,13 @@ def test_comments_of_a_stream_are_skipped_and_its_end_is_needed() -> None:
     assert list(pieces([": alive", "", "data: [DONE]"])) == []
     with pytest.raises(ChatError, match="ask again"):
         list(pieces([": alive"]))
+
+
+def test_a_summary_tells_what_was_used() -> None:
+    usage = Usage(3, 0, 0, 0, 3, sampling={"temperature": 0.2, "top_p": 0.9})
+    assert summary(usage, Timing(None, 1.5)) == "3 tokens, 2.0 tokens/s, 3 rounds, temperature 0.2, top_p 0.9"
+    told = events({"choices": [], "usage": {"completion_tokens": 1, "outrider": {"sampling": {"temperature": 0.0}}}})
+    assert list(pieces(told.splitlines())) == [Usage(1, 0, 0, 0, 0, sampling={"temperature": 0.0})]
 
 
 def test_a_summary_without_drafts() -> None:

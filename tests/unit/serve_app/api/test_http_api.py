@@ -38,10 +38,26 @@ def test_health_is_the_process_and_ready_is_the_verifier() -> None:
     assert (not_ready.status_code, not_ready.json()) == (503, {"ready": False, "verifier": "does not answer"})
 
 
-@pytest.mark.parametrize("path", ["/", "/v1", "/v1/completions/", "/docs", "/v1/chat/completions/../x", "/%00%ff"])
+@pytest.mark.parametrize("path", ["/v1", "/v1/completions/", "/documents", "/v1/chat/completions/../x", "/%00%ff"])
 def test_unknown_paths_are_404_in_openais_form(path: str) -> None:
     response = ask(TextService(), "GET", path)
     assert (response.status_code, error_of(response)["code"]) == (404, "unknown_url")
+    assert "GET /openapi.json lists them all" in error_of(response)["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "advice"),
+    [
+        ("/v1/responses", "the Responses API is not supported yet; use POST /v1/chat/completions"),
+        ("/v1/responses/resp_1/cancel", "the Responses API is not supported yet; use POST /v1/chat/completions"),
+        ("/v1/embeddings", "this service generates text only; it has no embeddings"),
+    ],
+)
+def test_apis_that_are_not_there_have_something_in_their_place(path: str, advice: str) -> None:
+    for method in ("GET", "POST"):
+        response = ask(TextService(), method, path, **({} if method == "GET" else {"json": {}}))
+        assert (response.status_code, error_of(response)["code"]) == (404, "unknown_url")
+        assert error_of(response)["message"] == f"needs a URL of this API, found {method} {path}; {advice}"
 
 
 def test_status_and_metrics_are_the_services() -> None:

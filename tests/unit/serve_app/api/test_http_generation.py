@@ -36,6 +36,7 @@ def test_a_completion_is_openais() -> None:
             "protocols": {"token_ids": 13, "none": 1},
             "payload_bits": {"up": 1120, "down": 896},
             "lossless": True,
+            "sampling": {"temperature": 1.0},
             "verification": "lossless",
             "slo": {
                 "class": "best_effort",

@@ -1,0 +1,31 @@
+"""How a request's body comes in: JSON, of so many bytes, within so many seconds."""
+
+import asyncio
+
+from fastapi import Request
+
+from serve_app.api.http_errors import BodyTooLargeError, BodyTooSlowError, MediaTypeError
+from serve_app.api.service import ServiceSettings
+
+
+async def read_json_body(request: Request, settings: ServiceSettings) -> bytes:
+    """Read it whole.
+
+    Raises:
+        MediaTypeError: it says that it is something else.
+        BodyTooLargeError: it has more bytes than are taken.
+        BodyTooSlowError: it takes longer than it may.
+    """
+    media_type = request.headers.get("content-type", "")
+    if media_type.partition(";")[0].strip().lower() != "application/json":
+        raise MediaTypeError(f"needs Content-Type: application/json, found {media_type or 'none'}")
+    content, most, deadline_s = bytearray(), settings.max_body_bytes, settings.body_deadline_s
+    try:
+        async with asyncio.timeout(deadline_s):
+            async for part in request.stream():
+                content += part
+                if len(content) > most:
+                    raise BodyTooLargeError(f"needs a body of at most {most} bytes, found more; shorten the prompt")
+    except TimeoutError:
+        raise BodyTooSlowError(f"needs the body within {deadline_s:g} s, found {len(content)} bytes then") from None
+    return bytes(content)

@@ -1,0 +1,109 @@
+"""vLLM's ``/tokenize`` and ``/detokenize`` as data: bodies, and what answers them. May be called from any thread.
+
+Texts are tokenised as prompts of completions and chats are, and may be longer than the context: their length is what
+is asked for.
+"""
+
+import json
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+from transformers import PreTrainedTokenizerBase
+
+from outrider.contracts.errors import ParameterError
+from outrider.text.tokens import backend_of
+from serve_app.api.http_errors import UnknownModelError
+from serve_app.api.openai.bodies import Message
+from serve_app.api.openai.parsing import read_fields, read_object
+from serve_app.api.openai.prompts import rendered
+from serve_app.api.service import RequestLimits
+
+_STRICT = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class TokenizeBody(BaseModel):
+    """What both forms of ``POST /tokenize`` have in common."""
+
+    model_config = _STRICT
+    model: str | None = None
+    return_token_strs: bool = False
+
+
+class TokenizeTextBody(TokenizeBody):
+    """``POST /tokenize`` of a text."""
+
+    prompt: str
+    add_special_tokens: bool = True
+
+
+class TokenizeChatBody(TokenizeBody):
+    """``POST /tokenize`` of a chat."""
+
+    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    add_special_tokens: bool = False
+
+
+class DetokenizeBody(BaseModel):
+    """``POST /detokenize``."""
+
+    model_config = _STRICT
+    model: str | None = None
+    tokens: Annotated[list[int], Field(fail_fast=True)]
+
+
+def tokenize(content: bytes, tokenizer: PreTrainedTokenizerBase, limits: RequestLimits) -> bytes:
+    """Answer a body, in JSON.
+
+    Raises:
+        OutriderError: as of ``parse_body``; or the chat template refuses the messages.
+    """
+    data = read_object(content)
+    if "messages" in data:
+        chat = read_fields(data, TokenizeChatBody)
+        _check_model(chat.model, limits)
+        text, special = _chat_text(chat, "add_generation_prompt" in data, tokenizer), chat.add_special_tokens
+        names = chat.return_token_strs
+    else:
+        body = read_fields(data, TokenizeTextBody)
+        _check_model(body.model, limits)
+        text, special, names = body.prompt, body.add_special_tokens, body.return_token_strs
+    backend = backend_of(tokenizer)
+    # Of the backend's ways to encode, the one that lets other threads run meanwhile.
+    (encoding,) = backend.encode_batch_fast([text], add_special_tokens=special)
+    ids = encoding.ids
+    answer = {
+        "count": len(ids),
+        "max_model_len": limits.max_context_tokens,
+        "tokens": ids,
+        "token_strs": list(map(backend.id_to_token, ids)) if names else None,
+    }
+    return json.dumps(answer, ensure_ascii=False).encode()
+
+
+def detokenize(content: bytes, tokenizer: PreTrainedTokenizerBase, limits: RequestLimits) -> bytes:
+    """Answer a body, in JSON: what the ids spell, special tokens included.
+
+    Raises:
+        OutriderError: as of ``parse_body``; or an id is none of the model's.
+    """
+    body = read_fields(read_object(content), DetokenizeBody)
+    _check_model(body.model, limits)
+    for i, token_id in enumerate(body.tokens):
+        if not 0 <= token_id < limits.vocab_size:
+            raise ParameterError(f"tokens[{i}]", f"a token id in 0..{limits.vocab_size - 1}", token_id)
+    text = backend_of(tokenizer).decode(body.tokens, skip_special_tokens=False)
+    return json.dumps({"prompt": text}, ensure_ascii=False).encode()
+
+
+def _chat_text(body: TokenizeChatBody, prompt_named: bool, tokenizer: PreTrainedTokenizerBase) -> str:
+    if body.continue_final_message and body.add_generation_prompt and prompt_named:
+        raise ParameterError("continue_final_message", "false where add_generation_prompt is true", True)
+    opens = body.add_generation_prompt and not body.continue_final_message
+    return rendered(body.messages, tokenizer, opens_answer=opens, continues=body.continue_final_message)
+
+
+def _check_model(named: str | None, limits: RequestLimits) -> None:
+    if named not in (None, limits.model_name):
+        raise UnknownModelError("model", f"model needs one of: {limits.model_name}; found {named!r}")

@@ -1,0 +1,122 @@
+"""The OpenAPI document of a service: every URL, what it takes, what it answers, every error."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from outrider import __version__
+from serve_app.api.http_errors import ERROR_KINDS
+from serve_app.api.openai.promises import FIRST_TOKEN_HEADER, LONGEST_MS, TOKEN_HEADER
+from serve_app.api.openapi.answers import answer_schemas
+from serve_app.api.openapi.requests import REF, Schema, request_schemas
+from serve_app.api.service import RequestLimits
+
+_ABOUT = (
+    "OpenAI's API over distributed speculative decoding. A field is honoured exactly or refused by name. Every "
+    "response has X-Request-Id, the client's own if it sends one; every GET has a HEAD. A schema is as strict as "
+    "fields are by themselves: what depends on others, or on a prompt's tokens, is refused with a 400 that says so."
+)
+_STREAMED = (
+    "Where `stream` is true: server-sent events, each `data: ` and a {answer}Chunk, or an Error, which ends it; "
+    "comments (`: keep-alive`); and at the end `data: [DONE]`."
+)
+_JSON = "application/json"
+_MADE = (400, 403, 404, 408, 413, 415, 429, 500, 503, 504)
+_READ_BODY = (400, 404, 408, 413, 415, 429, 500)
+_CONTENT_TYPE_METRICS = "text/plain; version=1.0.0; charset=utf-8"
+
+
+def openapi_document(limits: RequestLimits, *, keys: bool) -> dict[str, Any]:
+    """As JSON. ``keys``: whether a request needs one."""
+    tokenize = {"anyOf": [_ref("TokenizeTextBody"), _ref("TokenizeChatBody")]}
+    document: dict[str, Any] = {
+        "openapi": "3.1.0",
+        "info": {"title": "Outrider", "version": __version__, "description": _ABOUT},
+        "paths": {
+            "/v1/chat/completions": {"post": _generation("chat", "ChatBody", "ChatCompletion", limits, keys=keys)},
+            "/v1/completions": {"post": _generation("completion", "CompletionBody", "Completion", limits, keys=keys)},
+            "/v1/models": {"get": _operation("The served model, in a list", "Models", (), keys=keys)},
+            "/v1/models/{model}": {"get": _model(keys=keys)},
+            "/tokenize": {
+                "post": _operation("The tokens of a text or a chat", "Tokenized", _READ_BODY, keys=keys)
+                | _body(tokenize)
+            },
+            "/detokenize": {
+                "post": _operation("The text of tokens", "Detokenized", _READ_BODY, keys=keys)
+                | _body(_ref("DetokenizeBody"))
+            },
+            "/version": {"get": _operation("Outrider's version", "Version", ())},
+            "/health": {"get": _operation("Whether the process answers", "Health", ())},
+            "/ready": {"get": _ready()},
+            "/status": {"get": _operation("What the service is doing", "Status", (500, 503, 504))},
+            "/metrics": {"get": _text("This ingress's metrics, for Prometheus", _CONTENT_TYPE_METRICS)},
+            "/openapi.json": {"get": {"summary": "This document", "responses": {"200": _answer({"type": "object"})}}},
+            "/docs": {"get": _text("This document, to be read", "text/html; charset=utf-8")},
+        },
+        "components": {"schemas": request_schemas(limits) | answer_schemas()},
+    }
+    if keys:
+        document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+    return document
+
+
+def _generation(what: str, body: str, answer: str, limits: RequestLimits, *, keys: bool) -> Schema:
+    operation = _operation(f"Make a {what}", answer, _MADE, keys=keys) | _body(_ref(body))
+    told = {"anyOf": [_ref(f"{answer}Chunk"), _ref("Error")]}
+    piece = {"type": "string", "contentMediaType": _JSON, "contentSchema": told}
+    data = {"anyOf": [{"const": "[DONE]"}, piece]}
+    event = {"type": "object", "required": ["data"], "properties": {"data": data}}
+    stream = {"itemSchema": event}  # as OpenAPI 3.2 has it; others pass over it
+    operation["description"] = _STREAMED.format(answer=answer)
+    operation["responses"]["200"]["content"]["text/event-stream"] = stream
+    time: Schema = {"type": "number", "maximum": LONGEST_MS}
+    first = time | {"minimum": limits.least_first_token_ms or 1e-3}
+    operation["parameters"] = [
+        _header(FIRST_TOKEN_HEADER, "Milliseconds in which it is to be begun, or refused.", first),
+        _header(TOKEN_HEADER, "Milliseconds of a token, within what a class promises.", time | {"minimum": 1e-3}),
+    ]
+    return operation
+
+
+def _model(*, keys: bool) -> Schema:
+    name = {"name": "model", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+    return _operation("The served model", "Model", (404,), keys=keys) | {"parameters": [name]}
+
+
+def _ready() -> Schema:
+    operation = _operation("Whether responses can be made now", "Ready", (500,))
+    operation["responses"]["503"] = _answer(_ref("Ready"), "Not now")
+    return operation
+
+
+def _operation(summary: str, answer: str, errors: Iterable[int], *, keys: bool = False) -> Schema:
+    statuses = [*errors, *([401] if keys else [])]
+    responses = {"200": _answer(_ref(answer))}
+    responses |= {str(status): _answer(_ref("Error"), _codes(status)) for status in sorted(statuses)}
+    return {"summary": summary, "responses": responses} | ({"security": [{"key": []}]} if keys else {})
+
+
+def _text(summary: str, media_type: str) -> Schema:
+    content = {media_type: {"schema": {"type": "string"}}}
+    return {"summary": summary, "responses": {"200": {"description": "OK", "content": content}}}
+
+
+def _codes(status: int) -> str:
+    """The errors of a status, by OpenAI's code."""
+    codes = dict.fromkeys(kind.code for kind in ERROR_KINDS.values() if kind.status == status)
+    return f"An error: {', '.join(codes)}"
+
+
+def _answer(schema: Schema, description: str = "OK") -> Schema:
+    return {"description": description, "content": {_JSON: {"schema": schema}}}
+
+
+def _body(schema: Schema) -> Schema:
+    return {"requestBody": {"required": True, "content": {_JSON: {"schema": schema}}}}
+
+
+def _header(name: str, description: str, schema: Schema) -> Schema:
+    return {"name": name, "in": "header", "required": False, "description": description, "schema": schema}
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": f"{REF}{name}"}

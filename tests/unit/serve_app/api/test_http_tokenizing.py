@@ -1,0 +1,139 @@
+"""vLLM's ``/tokenize``, ``/detokenize`` and ``/version``."""
+
+import asyncio
+import json
+import threading
+from typing import Any
+
+import httpx
+import pytest
+
+from outrider import __version__
+from serve_app.api.http import tokenizing
+from serve_app.api.http.routes import make_api
+from tests.unit.serve_app.api.asking import CHAT, JSON, ask, error_of, post, within
+from tests.unit.serve_app.api.test_http_keys import ALICE, CountingGate
+from tests.unit.serve_app.api.text_service import MODEL, TOKENIZER, TextService
+
+TEXT = "Ünïcode 🦊, <|im_start|>user\n"
+MESSAGES = [{"role": "user", "content": "Hello", "name": "ann"}, {"role": "assistant", "content": "Hi the"}]
+
+
+def told(path: str, body: object) -> dict[str, Any]:
+    response = post(TextService(), path, body)
+    assert response.status_code == 200, response.text
+    return dict(response.json())
+
+
+@pytest.mark.parametrize("named", [{}, {"model": MODEL}, {"model": None}])
+def test_a_text_is_tokenised_as_a_prompt_and_back(named: dict[str, str]) -> None:
+    ids = TOKENIZER(TEXT)["input_ids"]
+    expected = {"count": len(ids), "max_model_len": 256, "tokens": ids, "token_strs": None}
+    assert told("/tokenize", {"prompt": TEXT, **named}) == expected
+    strings = told("/tokenize", {"prompt": TEXT, "return_token_strs": True})["token_strs"]
+    assert strings == TOKENIZER.convert_ids_to_tokens(ids)
+    assert told("/detokenize", {"tokens": ids, **named}) == {"prompt": TEXT}
+    assert told("/detokenize", {"tokens": []}) == {"prompt": ""}
+
+
+@pytest.mark.parametrize(
+    ("asked", "template"),
+    [
+        ({}, {"add_generation_prompt": True}),
+        ({"add_generation_prompt": False}, {"add_generation_prompt": False}),
+        ({"continue_final_message": True}, {"continue_final_message": True}),
+        ({"continue_final_message": True, "add_generation_prompt": False}, {"continue_final_message": True}),
+    ],
+)
+def test_a_chat_is_rendered_first(asked: dict[str, bool], template: dict[str, bool]) -> None:
+    text = TOKENIZER.apply_chat_template(MESSAGES, tokenize=False, **template)
+    expected = TOKENIZER(text, add_special_tokens=False)["input_ids"]
+    assert told("/tokenize", {"messages": MESSAGES, **asked})["tokens"] == expected
+
+
+def test_a_text_may_be_longer_than_the_context() -> None:
+    answer = told("/tokenize", {"prompt": "word " * 5000})
+    assert answer["count"] == len(answer["tokens"]) > 5000 > answer["max_model_len"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "param"),
+    [
+        ("/tokenize", {}, 400, "prompt"),
+        ("/tokenize", {"prompt": [1, 2]}, 400, "prompt"),
+        ("/tokenize", {"prompt": "a", "messages": MESSAGES}, 400, "prompt"),
+        ("/tokenize", {"messages": []}, 400, "messages"),
+        ("/tokenize", {"messages": MESSAGES, "chat_template": "{{ 1 }}"}, 400, "chat_template"),
+        (
+            "/tokenize",
+            {"messages": MESSAGES, "add_generation_prompt": True, "continue_final_message": True},
+            400,
+            "continue_final_message",
+        ),
+        ("/tokenize", {"prompt": "a", "model": "other"}, 404, "model"),
+        ("/detokenize", {"tokens": [1], "model": "other"}, 404, "model"),
+        ("/detokenize", {"tokens": [1, -1]}, 400, "tokens[1]"),
+        ("/detokenize", {"tokens": [len(TOKENIZER)]}, 400, "tokens[0]"),
+        ("/detokenize", {"tokens": [True]}, 400, "tokens[0]"),
+        ("/detokenize", {"prompt": "a"}, 400, "prompt"),
+        ("/detokenize", [1], 400, None),
+    ],
+)
+def test_what_cannot_be_read_is_named(path: str, body: object, status: int, param: str | None) -> None:
+    response = post(TextService(), path, body)
+    assert (response.status_code, error_of(response)["param"]) == (status, param), response.text
+
+
+@pytest.mark.parametrize(("path", "body"), [("/tokenize", {"prompt": "a"}), ("/detokenize", {"tokens": [1]})])
+def test_it_takes_a_key_where_there_are_keys(path: str, body: object) -> None:
+    """VLLM's does not; a processor's time is not for everybody."""
+    gate = CountingGate()
+    assert post(TextService(gate=gate), path, body).status_code == 401
+    assert post(TextService(gate=gate), path, body, authorization=f"Bearer {ALICE}").status_code == 200
+    assert gate.asked == [], "no response is made"
+
+
+def test_long_texts_wait_for_one_another_and_nothing_else_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The threads are held; meanwhile probes are answered, and no more threads are taken."""
+    begun: list[int] = []
+    both, held = threading.Event(), threading.Event()
+
+    def slow(*_: object) -> bytes:
+        begun.append(threading.get_ident())
+        if len(begun) == 2:
+            both.set()
+        assert held.wait(30)
+        return b"{}"
+
+    monkeypatch.setattr(tokenizing, "tokenize", slow)
+
+    async def asked() -> None:
+        transport = httpx.ASGITransport(make_api(TextService()))
+        async with httpx.AsyncClient(transport=transport, base_url="http://outrider") as client:
+            many = [
+                asyncio.create_task(client.post("/tokenize", content=json.dumps({"prompt": "a"}), headers=JSON))
+                for _ in range(6)
+            ]
+            await asyncio.to_thread(both.wait, 30)
+            for _ in range(20):
+                assert (await client.get("/health")).status_code == 200
+            assert len(begun) == 2
+            held.set()
+            assert [answer.status_code for answer in await asyncio.gather(*many)] == [200] * 6
+
+    within(asked())
+
+
+def test_the_version_is_outriders() -> None:
+    assert ask(TextService(gate=CountingGate()), "GET", "/version").json() == {"version": __version__}
+
+
+def test_the_name_of_who_speaks_reaches_the_template() -> None:
+    """SmolLM2's has no use for it; others have."""
+    tokenizer = TOKENIZER.__class__.from_pretrained(TOKENIZER.name_or_path)
+    tokenizer.chat_template = "{% for m in messages %}{{ m.name | default('?') }}: {{ m.content }}\n{% endfor %}"
+    service = TextService(tokenizer=tokenizer)
+    assert post(service, "/v1/chat/completions", CHAT | {"messages": MESSAGES}).status_code == 200
+    assert tokenizer.decode(service.requests[0].prompt_ids) == "ann: Hello\n?: Hi the\n"
+    refused = post(service, "/v1/chat/completions", CHAT | {"messages": [MESSAGES[0] | {"name": 1}]})
+    assert (refused.status_code, error_of(refused)["param"]) == (400, "messages[0].name")
