@@ -125,6 +125,7 @@ def _request(
         cache_salt=_cache_salt(body, limits),
         reproducible=body.seed is not None,
         explain=body.outrider.explain,
+        details=body.outrider.details,
         slo=slo,
         lower=tuple(lower),
         first_token_s=promises.first_token_s,
