@@ -40,6 +40,7 @@ from serve_app.api.resumption import resumed
 from serve_app.api.service import Gate, ReadyReport, RequestLimits, ServiceSettings
 from serve_app.key_gate import KeyGate
 from serve_app.metrics import Sink, in_prometheus, in_ray, page_of
+from serve_app.page.routes import with_page
 from serve_app.streams import CoordinatorStreams
 
 _READY_DEADLINE_S = 5.0
@@ -165,7 +166,9 @@ class Ingress:
             await gate.start()
         replica = serve.get_replica_context().replica_id.unique_id
         self._service = CoordinatorService(coordinator, settings, limits, tokenizer, gate, replica)
-        self._listening = None if address is None else listen(make_api(self._service), address)
+        self._listening = (
+            None if address is None else listen(with_page(make_api(self._service), self._service), address)
+        )
         started()
 
     async def check_health(self) -> None:
@@ -183,7 +186,10 @@ class Ingress:
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """Called by Serve once the constructor is done. Serve's HTTP server returns ``X-Request-Id`` itself."""
-        return make_api(self._service, returns_request_id=False)
+        return self._api(returns_request_id=False)
+
+    def _api(self, *, returns_request_id: bool = True) -> FastAPI:
+        return with_page(make_api(self._service, returns_request_id=returns_request_id), self._service)
 
 
 def _load(settings: ServiceSettings, verifier: ModelCard) -> tuple[RequestLimits, PreTrainedTokenizerBase]:
