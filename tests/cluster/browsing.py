@@ -54,10 +54,11 @@ class Reader:
 
     def ask(self, prompt: str) -> None:
         """Type a prompt and send it by the keyboard, and wait for the answer's end."""
-        before = self.page.locator(".compare").count()
+        before = self.page.locator(".turn").count()
         self.page.fill("#prompt", prompt)
         self.page.press("#prompt", "Enter")
-        self.page.locator(".compare").nth(before).wait_for()
+        self.page.locator(".turn").nth(before).locator(".compare, [role=alert]").first.wait_for()
+        assert not self.page.locator("[role=alert]").all_inner_texts()
 
     def words(self, lane: int = 0) -> str:
         """The text of an answer of the last exchange."""
@@ -69,8 +70,8 @@ class Reader:
 
     def counts(self) -> dict[str, int]:
         """The legend's tokens by origin."""
-        origins = self.page.eval_on_selector_all(
-            "#legend .token", "all => all.map((each) => each.className.split(' ')[1])"
-        )
-        counts = self.page.eval_on_selector_all("#legend .count", "all => all.map((each) => Number(each.textContent))")
+        named = "all => all.map((each) => each.className.split(' ')[1])"
+        written = "all => all.map((each) => Number(each.textContent))"
+        origins = self.page.eval_on_selector_all("#legend .token", named)
+        counts = self.page.eval_on_selector_all("#legend .count", written)
         return dict(zip(origins, counts, strict=True))

@@ -12,9 +12,11 @@ import pytest
 
 from actors.messages import CoordinatorReport, DrafterState, DrafterStatus, FleetStatus, LinkReport
 from outrider.contracts.errors import FleetUnavailableError
-from outrider.tenants.keys import parse_keys
-from serve_app.api.gate import OpenGate
+from outrider.tenants.keys import Tenant, parse_keys
+from outrider.tenants.quotas import Asked, OverQuota
+from serve_app.api.gate import OpenGate, Uncounted
 from serve_app.api.http.routes import make_api
+from serve_app.api.service import Pass
 from serve_app.page.files import read_assets
 from serve_app.page.routes import with_page
 from tests.unit.serve_app.api.asking import error_of, within
@@ -34,7 +36,12 @@ FLEET = FleetStatus(
 
 
 class Locked(OpenGate):
+    """Who has a key may ask for as much as it likes."""
+
     keys = KEYS
+
+    async def ask(self, tenant: Tenant, asked: Asked) -> Pass | OverQuota:  # noqa: ARG002 (interface)
+        return Uncounted()
 
 
 @dataclass
