@@ -9,6 +9,7 @@ import pytest
 import uvicorn
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser
+from playwright.sync_api import Error as PlaywrightError
 
 from serve_app.api.http.routes import make_api
 from serve_app.page.routes import with_page
@@ -182,13 +183,16 @@ def serious(reader: Reader) -> list[str]:
     return [f"{each['id']}: {node['html'][:120]} {node['failureSummary']}" for each in bad for node in each["nodes"]]
 
 
-def test_the_policy_is_in_force(browser: Browser, service: Service) -> None:
-    """What the other tests find nothing of would be found."""
+def test_what_is_wrong_would_be_found(browser: Browser, service: Service) -> None:
+    """The policy is in force, and both console and axe-core tell of what the other tests find nothing of."""
     reader = Reader(browser, service.url)
-    reader.page.evaluate("document.body.setAttribute('onclick', 'document.title = 1')")
-    reader.page.click("h1")
-    assert reader.page.title() == "Outrider"
+    reader.page.evaluate("document.body.setAttribute('style', 'display: none')")
+    assert reader.page.is_visible("h1")
     assert any("Content Security Policy" in complaint for complaint in reader.complaints)
+    with pytest.raises(PlaywrightError, match="TrustedHTML"):
+        reader.page.evaluate("document.body.innerHTML = '<p>text of a model</p>'")
+    reader.page.locator("h1").evaluate("title => { title.style.color = '#f0efe9'; }")
+    assert any(found.startswith("color-contrast") for found in serious(reader))
     reader.page.close()
 
 
