@@ -106,6 +106,8 @@ export class Conversation {
       lanes.replaceChildren(view.root, alone.root);
       lanes.classList.add("two");
       if (await this.#made(withoutDrafts(body), alone)) verdict.textContent = verdictOf(view, alone, warning);
+      this.#onRounds(view.rounds); // those of the answer itself, from now on
+      byId("legend").replaceChildren(...legendOf(view.tally));
       button.disabled = false;
       button.textContent = "Compare again";
     });
