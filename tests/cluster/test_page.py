@@ -66,7 +66,7 @@ def test_an_answer_streams_and_tells_who_proposed_its_tokens(reader: Reader, ser
 
 def test_what_was_looked_up_has_a_colour_of_its_own(reader: Reader) -> None:
     reader.settings(temperature="0", max_tokens="60", lookup="true")
-    reader.ask("Repeat this line five times: the cat sat on the mat and looked at the moon.")
+    reader.ask("Repeat exactly: The cat sat on the mat. The dog sat on the log. " + "The cat sat on the mat. " * 3)
     assert reader.counts()["lookup"] > 0
 
 
@@ -290,4 +290,73 @@ def test_bars_are_as_long_as_their_phases(browser: Browser, locked: str) -> None
     assert (drawn["from_ms"], drawn["to_ms"]) == (55, 200)
     assert means == [["draft", 10], ["link", 5], ["queue", 5], ["verify", 35], ["orchestration", 2.5]]
     assert (nothing["bars"], ticks, none, most) == ([], [0, 500, 1000], [], 96)
+    reader.page.close()
+
+
+def test_a_request_says_what_the_form_says_and_its_twin_drafts_nothing(browser: Browser, locked: str) -> None:
+    reader = Reader(browser, locked)
+    ask = """async ([settings, messages]) => {
+        const { chatBody, compared, inWords, mayDiffer, withoutDrafts } = await import("/page/request.js");
+        const body = chatBody(settings, messages);
+        const answers = [[[], []], [[1, 2], [1, 2]], [[1, 2, 3], [1, 4]], [[1], [1, 2]]];
+        const pairs = answers.map(([one, two]) => compared(one, two));
+        return [body, withoutDrafts(body), mayDiffer(body), pairs, inWords(settings)];
+    }"""
+    messages = [{"role": "user", "content": "Hi"}]
+    names = ("model", "temperature", "seed", "max_tokens", "protocol", "window", "lookup", "slo_class", "verification")
+    plain = {**dict.fromkeys(names, ""), "model": "m"}
+    body, alone, differs, pairs, words = reader.page.evaluate(ask, [plain, messages])
+    sent = {"model": "m", "messages": messages, "stream": True}
+    assert body == {**sent, "outrider": {"details": True}}
+    undrafted = {"details": True, "window": 0, "lookup": False, "verification": "lossless"}
+    assert alone == {**sent, "outrider": undrafted}
+    assert (differs is not None, words) == (True, "service's sampling · any protocol")
+    assert [(pair["same"], pair["of"], pair["equal"]) for pair in pairs] == [
+        (0, 0, True),
+        (2, 2, True),
+        (1, 3, False),
+        (1, 2, False),
+    ]
+    chosen = {"temperature": "0.5", "seed": "7", "max_tokens": "9", "protocol": "dsd", "window": "0", "lookup": "false"}
+    chosen |= {"slo_class": "speed_2", "verification": "semantic"}
+    body, alone, differs, _, _ = reader.page.evaluate(ask, [{**plain, **chosen}, messages])
+    fields = {"protocol": "dsd", "window": 0, "lookup": False, "slo_class": "speed_2", "verification": "semantic"}
+    sampling = {"temperature": 0.5, "seed": 7, "max_tokens": 9}
+    assert body == {**sent, **sampling, "outrider": {"details": True, **fields}}
+    assert alone == {**sent, **sampling, "outrider": {**undrafted, "slo_class": "speed_2"}}
+    assert "semantic" in differs
+    exact = {**plain, **chosen, "verification": ""}
+    assert reader.page.evaluate(ask, [exact, messages])[2] is None
+    assert reader.page.evaluate(ask, [{**plain, "temperature": "0"}, messages])[2] is None
+    reader.page.close()
+
+
+def test_the_history_grows_and_forgets(browser: Browser, locked: str) -> None:
+    reader = Reader(browser, locked)
+    grow = """async () => {
+        const { KEPT_S, extended, newest } = await import("/page/history.js");
+        const one = extended({}, { at_s: [100, 101], speed: [null, 5] });
+        const two = extended(one, { at_s: [], speed: [] });
+        const three = extended(two, { at_s: [100.5 + KEPT_S], speed: [7] });
+        return [one, two, three, newest(three.speed), newest([]), newest(undefined)];
+    }"""
+    one, two, three, *newest = reader.page.evaluate(grow)
+    assert one == two == {"at_s": [100, 101], "speed": [None, 5]}
+    assert three == {"at_s": [101, 400.5], "speed": [5, 7]}
+    assert newest == [7, None, None]
+    reader.page.close()
+
+
+def test_figures_are_written_in_fitting_units(browser: Browser, locked: str) -> None:
+    reader = Reader(browser, locked)
+    write = """async () => {
+        const { counted, milliseconds, number, percent, rates } = await import("/page/format.js");
+        return [
+            milliseconds(null), milliseconds(1.25), milliseconds(52.4), milliseconds(1500), number(undefined, 1),
+            number(3.14, 1), percent(0.699), rates(2e7, 4.1e7), rates(9e4, 1e5),
+            counted(1, "round"), counted(2, "round"),
+        ];
+    }"""
+    written = ["–", "1.3 ms", "52 ms", "1.50 s", "–", "3.1", "70 %", "20 / 41 Mbit/s", "90 / 100 kbit/s"]  # noqa: RUF001
+    assert reader.page.evaluate(write) == [*written, "1 round", "2 rounds"]
     reader.page.close()
