@@ -64,10 +64,63 @@ def test_an_answer_streams_and_tells_who_proposed_its_tokens(reader: Reader, ser
         assert reader.page.locator(f"#timeline .phase.{phase}").count() > 0
 
 
-def test_what_was_looked_up_has_a_colour_of_its_own(reader: Reader) -> None:
-    reader.settings(temperature="0", max_tokens="60", lookup="true")
-    reader.ask("Repeat exactly: The cat sat on the mat. The dog sat on the log. " + "The cat sat on the mat. " * 3)
-    assert reader.counts()["lookup"] > 0
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_can_be_read_by_all_on_any_screen(
+    browser: Browser, service: Service, scheme: Scheme, tmp_path: Path
+) -> None:
+    """axe-core finds nothing serious, before an answer and behind a comparison; nothing is wider than the screen."""
+    reader = Reader(browser, service.url, scheme)
+    reader.page.locator("#devices [data-state=ready]").first.wait_for()
+    assert serious(reader) == []
+    reader.settings(temperature="0", max_tokens="110", window="4")
+    reader.ask(PROMPT)
+    reader.page.click(".compare")
+    reader.page.get_by_text("one by one").wait_for()
+    reader.page.wait_for_timeout(4000 if FIGURES else 0)  # so that charts have something to show
+    reader.page.click("#settings summary")  # that leaves more room for the answers
+    for width in WIDTHS:
+        reader.page.set_viewport_size({"width": width, "height": 844 if width < 500 else 1000})
+        reader.page.wait_for_function("document.querySelector('#timeline svg').clientWidth <= innerWidth")
+        assert reader.page.evaluate("document.documentElement.scrollWidth") <= width
+        assert serious(reader) == []
+        file = f"page-{width}-{scheme}.png"
+        reader.page.screenshot(path=Path(FIGURES or tmp_path) / file, full_page=width < WIDTHS[1])
+    assert reader.complaints == []
+    reader.page.close()
+
+
+def serious(reader: Reader) -> list[str]:
+    """What axe-core finds."""
+    found = Axe().run(reader.page).response["violations"]
+    bad = [each for each in found if each["impact"] in ("serious", "critical")]
+    return [f"{each['id']}: {node['html'][:120]} {node['failureSummary']}" for each in bad for node in each["nodes"]]
+
+
+def test_without_drafts_the_tokens_are_the_same(reader: Reader) -> None:
+    reader.settings(**DRAFTING)
+    reader.ask(PROMPT)
+    reader.page.click(".compare")
+    reader.page.get_by_text("one by one").wait_for()
+    assert f"same {TOKENS} tokens" in reader.page.inner_text(".verdict")
+    assert reader.words(0) == reader.words(1)
+    assert f"{TOKENS} no draft" in reader.outcome(1)
+    assert "token_ids" in reader.outcome(0)
+
+
+def test_a_drafter_that_dies_is_missed(reader: Reader, service: Service) -> None:
+    """Killed while it drafts for this very response, which goes on."""
+    faults = reader.page.locator("#faults")
+    before = faults.inner_text()
+    reader.settings(temperature="0", max_tokens="300", window="4", protocol="token_ids")
+    reader.page.fill("#prompt", "Tell me a very long story.")
+    reader.page.press("#prompt", "Enter")
+    reader.page.locator(".lane[aria-busy] .token.accepted").first.wait_for()
+    service.kill("DrafterActor")
+    reader.page.locator("#devices tr:not([data-state=ready])").first.wait_for()
+    reader.page.locator(".compare").wait_for()
+    eventually(lambda: "drafter" in faults.inner_text() and faults.inner_text() != before, TOLD_WITHIN_S)
+    ready = len(service.config.drafters) * service.config.drafters[0].count
+    eventually(lambda: reader.page.locator("#devices [data-state=ready]").count() == ready, 2 * TOLD_WITHIN_S)
 
 
 def test_the_protocol_is_the_one_that_was_chosen(reader: Reader) -> None:
@@ -83,15 +136,10 @@ def test_the_protocol_is_the_one_that_was_chosen(reader: Reader) -> None:
     assert second[0] == first[0]
 
 
-def test_without_drafts_the_tokens_are_the_same(reader: Reader) -> None:
-    reader.settings(**DRAFTING)
-    reader.ask(PROMPT)
-    reader.page.click(".compare")
-    reader.page.get_by_text("one by one").wait_for()
-    assert f"same {TOKENS} tokens" in reader.page.inner_text(".verdict")
-    assert reader.words(0) == reader.words(1)
-    assert f"{TOKENS} no draft" in reader.outcome(1)
-    assert "token_ids" in reader.outcome(0)
+def test_what_was_looked_up_has_a_colour_of_its_own(reader: Reader) -> None:
+    reader.settings(temperature="0", max_tokens="60", lookup="true")
+    reader.ask("Repeat exactly: The cat sat on the mat. The dog sat on the log. " + "The cat sat on the mat. " * 3)
+    assert reader.counts()["lookup"] > 0
 
 
 def test_sampled_without_a_seed_it_says_that_answers_may_differ(reader: Reader) -> None:
@@ -127,22 +175,6 @@ def test_what_is_refused_is_explained(browser: Browser, service: Service) -> Non
     reader.page.close()
 
 
-def test_a_drafter_that_dies_is_missed(reader: Reader, service: Service) -> None:
-    """Killed while it drafts for this very response, which goes on."""
-    faults = reader.page.locator("#faults")
-    before = faults.inner_text()
-    reader.settings(temperature="0", max_tokens="300", window="4", protocol="token_ids")
-    reader.page.fill("#prompt", "Tell me a very long story.")
-    reader.page.press("#prompt", "Enter")
-    reader.page.locator(".lane[aria-busy] .token.accepted").first.wait_for()
-    service.kill("DrafterActor")
-    reader.page.locator("#devices tr:not([data-state=ready])").first.wait_for()
-    reader.page.locator(".compare").wait_for()
-    eventually(lambda: "drafter" in faults.inner_text() and faults.inner_text() != before, TOLD_WITHIN_S)
-    ready = len(service.config.drafters) * service.config.drafters[0].count
-    eventually(lambda: reader.page.locator("#devices [data-state=ready]").count() == ready, 2 * TOLD_WITHIN_S)
-
-
 def test_the_last_minutes_are_drawn(reader: Reader) -> None:
     reader.page.locator("#charts canvas").nth(3).wait_for()
     speed, _, responses, _ = reader.page.locator("#charts output").all()
@@ -150,38 +182,6 @@ def test_the_last_minutes_are_drawn(reader: Reader) -> None:
     reader.settings(**DRAFTING)
     reader.ask(PROMPT)
     eventually(lambda: speed.inner_text() != "0.0" and speed.inner_text()[0].isdigit(), TOLD_WITHIN_S)
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_can_be_read_by_all_on_any_screen(
-    browser: Browser, service: Service, scheme: Scheme, tmp_path: Path
-) -> None:
-    """axe-core finds nothing serious, before an answer and behind a comparison; nothing is wider than the screen."""
-    reader = Reader(browser, service.url, scheme)
-    reader.page.locator("#devices [data-state=ready]").first.wait_for()
-    assert serious(reader) == []
-    reader.settings(temperature="0", max_tokens="110", window="4")
-    reader.ask(PROMPT)
-    reader.page.click(".compare")
-    reader.page.get_by_text("one by one").wait_for()
-    reader.page.wait_for_timeout(4000 if FIGURES else 0)  # so that charts have something to show
-    reader.page.click("#settings summary")  # that leaves more room for the answers
-    for width in WIDTHS:
-        reader.page.set_viewport_size({"width": width, "height": 844 if width < 500 else 1000})
-        reader.page.wait_for_function("document.querySelector('#timeline svg').clientWidth <= innerWidth")
-        assert reader.page.evaluate("document.documentElement.scrollWidth") <= width
-        assert serious(reader) == []
-        file = f"page-{width}-{scheme}.png"
-        reader.page.screenshot(path=Path(FIGURES or tmp_path) / file, full_page=width < WIDTHS[1])
-    assert reader.complaints == []
-    reader.page.close()
-
-
-def serious(reader: Reader) -> list[str]:
-    """What axe-core finds."""
-    found = Axe().run(reader.page).response["violations"]
-    bad = [each for each in found if each["impact"] in ("serious", "critical")]
-    return [f"{each['id']}: {node['html'][:120]} {node['failureSummary']}" for each in bad for node in each["nodes"]]
 
 
 def test_what_is_wrong_would_be_found(browser: Browser, service: Service) -> None:
