@@ -246,6 +246,15 @@ class SloRounds:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkReport:
+    """A drafter's link as it was measured last, net of what is lost on it."""
+
+    rtt_s: float
+    up_bps: float
+    down_bps: float
+
+
+@dataclass(frozen=True, slots=True)
 class CoordinatorReport:
     """What a coordinator is doing; counters since its start."""
 
@@ -269,6 +278,8 @@ class CoordinatorReport:
     admission: AdmissionReport | None = None
     machine: ProfiledOn | None = None  # what its verifier computes with
     target: str = ""  # which it is (``ModelCard.target``); "": not known yet
+    links: Mapping[str, LinkReport] = field(default_factory=dict)  # by drafter, of those it knows
+    faults: Mapping[str, int] = field(default_factory=dict)  # by kind, of those that ever were
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,10 @@
-"""The service's ``GET /status`` as data, and what happened between two of them.
+"""The service's ``GET /status`` as data. Pure."""
 
-Pure. Counters count from their coordinator's start, so figures come from differences; one that restarted has a new id.
-"""
-
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pydantic import TypeAdapter, ValidationError
 
+from actors.activity import Activity, activity_between
 from actors.messages import CoordinatorReport, DrafterStatus
 from outrider.contracts.errors import OutriderError
 
@@ -25,40 +22,6 @@ class ServiceStatus:
     drafters: tuple[DrafterStatus, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Activity:
-    """What happened in a span of time; seconds are summed over rounds."""
-
-    span_s: float
-    rounds: int
-    drafted_tokens: int
-    accepted_tokens: int
-    trimmed_tokens: int
-    committed_tokens: int
-    phase_seconds: Mapping[str, float]
-    verifier_idle_s: Mapping[str, float]  # by coordinator
-
-    def tokens_per_s(self) -> float | None:
-        """Committed tokens per second."""
-        return _ratio(self.committed_tokens, self.span_s)
-
-    def rounds_per_s(self) -> float | None:
-        """Rounds per second."""
-        return _ratio(self.rounds, self.span_s)
-
-    def accepted_fraction(self) -> float | None:
-        """Accepted of the drafted tokens that were judged."""
-        return _ratio(self.accepted_tokens, self.drafted_tokens - self.trimmed_tokens)
-
-    def mean_acceptance_length(self) -> float | None:
-        """Committed tokens per round."""
-        return _ratio(self.committed_tokens, self.rounds)
-
-    def phase_ms(self, phase: str) -> float | None:
-        """Milliseconds a round spends in a phase."""
-        return _ratio(1e3 * self.phase_seconds.get(phase, 0.0), self.rounds)
-
-
 _ADAPTER = TypeAdapter(ServiceStatus)
 
 
@@ -74,36 +37,4 @@ def parse_status(body: str | bytes) -> ServiceStatus:
 
 def activity(before: ServiceStatus | None, now: ServiceStatus, elapsed_s: float) -> Activity:
     """What happened since ``before``, ``elapsed_s`` seconds ago; None: since the coordinators' start."""
-    earlier = {} if before is None else {coordinator.id: coordinator for coordinator in before.coordinators}
-    pairs = []
-    for coordinator in now.coordinators:
-        then = earlier.get(coordinator.id)
-        if then is None:
-            # It started in between, or was not heard of for a while: then nobody knows what it did in between.
-            is_new = before is None or coordinator.uptime_s <= elapsed_s
-            then = CoordinatorReport(coordinator.id, "", 0.0) if is_new else coordinator
-        pairs.append((then, coordinator))
-
-    def total(name: str) -> int:
-        return sum(max(0, getattr(c, name) - getattr(then, name)) for then, c in pairs)
-
-    phases = dict.fromkeys(phase for _, c in pairs for phase in c.phase_seconds)
-    return Activity(
-        elapsed_s,
-        total("rounds"),
-        total("drafted_tokens"),
-        total("accepted_tokens"),
-        total("trimmed_tokens"),
-        total("committed_tokens"),
-        {
-            phase: sum(
-                max(0.0, c.phase_seconds.get(phase, 0.0) - then.phase_seconds.get(phase, 0.0)) for then, c in pairs
-            )
-            for phase in phases
-        },
-        {c.id: max(0.0, c.verifier_idle_s - then.verifier_idle_s) for then, c in pairs},
-    )
-
-
-def _ratio(part: float, whole: float) -> float | None:
-    return part / whole if whole > 0 else None
+    return activity_between(None if before is None else before.coordinators, now.coordinators, elapsed_s)

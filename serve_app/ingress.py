@@ -45,6 +45,7 @@ from serve_app.api.service import Gate, ReadyReport, RequestLimits, ServiceSetti
 from serve_app.api.tracing import RequestTraces
 from serve_app.key_gate import KeyGate
 from serve_app.metrics import Sink, in_prometheus, in_ray, page_of
+from serve_app.page.routes import with_page
 from serve_app.spans import close, span_sink
 from serve_app.streams import CoordinatorStreams
 
@@ -187,7 +188,7 @@ class Ingress:
             ratio = settings.tracing.sample_ratio
             self._traces = RequestTraces(self._spans.emit, ratio, random.getrandbits, time.time)
         self._service = CoordinatorService(coordinator, settings, limits, tokenizer, gate, replica, traces=self._traces)
-        self._listening = None if address is None else listen(make_api(self._service, traces=self._traces), address)
+        self._listening = None if address is None else listen(self._api(), address)
         started()
 
     async def check_health(self) -> None:
@@ -206,11 +207,15 @@ class Ingress:
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """Called by Serve once the constructor is done. Serve's HTTP server returns ``X-Request-Id`` itself."""
-        return make_api(self._service, returns_request_id=False, traces=self._traces)
+        return self._api(returns_request_id=False)
+
+    def _api(self, *, returns_request_id: bool = True) -> FastAPI:
+        api = make_api(self._service, returns_request_id=returns_request_id, traces=self._traces)
+        return with_page(api, self._service)
 
 
 def _load(settings: ServiceSettings) -> tuple[PreTrainedTokenizerBase, str, SamplingDefaults]:
-    """A target's tokenizer, the hash of what its token ids mean, and what is sampled by where a request says nothing."""
+    """A target's tokenizer, the hash of what its token ids mean, and how is sampled where a request says nothing."""
     tokenizer = load_tokenizer(settings.target)
     backend = backend_of(tokenizer)
     backend.no_truncation()  # a saved tokenizer may truncate or pad by itself

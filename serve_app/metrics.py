@@ -202,9 +202,9 @@ _Record = Callable[[float, dict[str, str]], None]
 
 
 class Sink:
-    """Where values go: to each of some exporters, which know a metric once it has a value."""
+    """Where values go: to each of some exporters, which know a metric once it has a value, if they care for it."""
 
-    def __init__(self, *exporters: Callable[[Metric], _Record]) -> None:
+    def __init__(self, *exporters: Callable[[Metric], _Record | None]) -> None:
         self._exporters = exporters
         self._records: dict[str, list[_Record]] = {}
 
@@ -212,7 +212,8 @@ class Sink:
         """Add to a counter, set a gauge, observe in a histogram."""
         records = self._records.get(metric.name)
         if records is None:
-            records = self._records[metric.name] = [exporter(metric) for exporter in self._exporters]
+            made = [exporter(metric) for exporter in self._exporters]
+            records = self._records[metric.name] = [record for record in made if record is not None]
         for record in records:
             record(value, labels)
 

@@ -16,12 +16,14 @@ from outrider.contracts.requests import TextSpan, TokenOrigin
 
 _STYLES = {
     TokenOrigin.ACCEPTED: "green",
+    TokenOrigin.LOOKUP: "blue",
     TokenOrigin.OVERRIDE: "magenta",
     TokenOrigin.CORRECTION: "yellow",
     TokenOrigin.VERIFIER: "cyan",
 }
 _LEGEND = {
     TokenOrigin.ACCEPTED: "accepted draft",
+    TokenOrigin.LOOKUP: "looked up",
     TokenOrigin.OVERRIDE: "draft that a judge let pass",
     TokenOrigin.CORRECTION: "correction",
     TokenOrigin.VERIFIER: "the verifier's own",

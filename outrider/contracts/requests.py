@@ -104,6 +104,7 @@ class TokenOrigin(StrEnum):
     """Who proposed a committed token."""
 
     ACCEPTED = "accepted"  # the drafter, and the target agreed
+    LOOKUP = "lookup"  # nobody: it was looked up in what was said before, and the target agreed
     OVERRIDE = "override"  # the drafter; the target would have said something else, and a judge let it pass
     CORRECTION = "correction"  # the target, in place of a rejected draft token
     VERIFIER = "verifier"  # the target unasked: a bonus token, or a round without a draft
@@ -236,6 +237,7 @@ class GenerationRequest:
     reproducible: bool = True
     semantic: bool = False
     explain: bool = False  # whether chunks are to tell of each choice
+    details: bool = False  # whether they are to tell of each token and each round
     output_ids: tuple[int, ...] = ()
     stats: RoundStats = RoundStats()
     correction_by: str | None = None
@@ -257,6 +259,44 @@ class TextSpan(Plain):
 
     text: str
     origin: TokenOrigin
+
+
+@dataclass(frozen=True, slots=True)
+class RoundReport(Plain):
+    """How a round was made, and where its time went.
+
+    Attributes:
+        protocol: by which it was drafted, ``lookup`` included; None: nothing was.
+        committed_tokens: one that was sent before the rest of the round included.
+        payload_up_bits: of messages from a drafter, ``payload_down_bits`` of those to it.
+        ended_s: after the coordinator that made it was given the response.
+        phases_s: in the order in which a round goes through them; together they are all of its time.
+        beside_s: of drafting and link, while the verifier went on by itself: part of no phase.
+    """
+
+    protocol: ProtocolName | None
+    drafted_tokens: int
+    accepted_tokens: int
+    trimmed_tokens: int
+    committed_tokens: int
+    payload_up_bits: int
+    payload_down_bits: int
+    ended_s: float
+    phases_s: tuple[tuple[str, float], ...]
+    beside_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkDetails(Plain):
+    """How a chunk came about.
+
+    Attributes:
+        pieces: one for each of its tokens: the text that it makes visible, which may be empty, and who proposed it.
+        rounds: that were committed with it. A device's correction may be sent before its round is.
+    """
+
+    pieces: tuple[TextSpan, ...]
+    rounds: tuple[RoundReport, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +323,7 @@ class GenerationChunk(Plain):
     ledger: LedgerRecord | None = None  # as in ``GenerationRequest``, after these tokens
     granted: SloClass | None = None  # on the first chunk: its class, where that is another than it asked for
     target: str = ""  # on the first chunk: who makes it
+    details: ChunkDetails | None = None  # if asked for
 
     @property
     def text(self) -> str:

@@ -28,6 +28,8 @@ from outrider.rounds.states import (
 )
 from outrider.scheduling.attribution import ViolationCause
 
+_DRAFTED = (TokenOrigin.ACCEPTED, TokenOrigin.LOOKUP, TokenOrigin.OVERRIDE)
+
 
 class Generation:
     """One response: its committed tokens, its open rounds, whether it has ended.
@@ -185,6 +187,7 @@ class Generation:
         trimmed_tokens: int = 0,
         wrong_tokens: int = 0,
         judged_tokens: int = 0,
+        looked_up: bool = False,
     ) -> Committed:
         """Take a verified round's tokens into the response, up to its end.
 
@@ -193,6 +196,7 @@ class Generation:
         the draft, and ``exact`` says whether they keep the target's distribution. ``trimmed_tokens`` were drafted
         beside what the block had of the draft, and so were ``wrong_tokens``, which something else was committed in
         place of before they came. ``judged_tokens`` are mismatches that were judged.
+        A draft that was ``looked_up`` is no drafter's.
         """
         self.round_happened(outcome.round, RoundEvent.VERIFIED)
         self.unverified = ()
@@ -200,7 +204,8 @@ class Generation:
         after = [] if outcome.next_token is None else [outcome.next_token]
         last = outcome.accepted_path[-1] if outcome.accepted_path else -1
         rejected = outcome.accepted_len < len(draft) if parents is None else last in parents
-        origins = [TokenOrigin.CORRECTION] * len(forced) + [TokenOrigin.ACCEPTED] * len(accepted)
+        proposed = TokenOrigin.LOOKUP if looked_up else TokenOrigin.ACCEPTED
+        origins = [TokenOrigin.CORRECTION] * len(forced) + [proposed] * len(accepted)
         for index in outcome.overrides:
             origins[len(forced) + index] = TokenOrigin.OVERRIDE
         origins += [TokenOrigin.CORRECTION if rejected else TokenOrigin.VERIFIER] * len(after)
@@ -271,4 +276,4 @@ class Generation:
 
 def _accepted(origins: Sequence[TokenOrigin]) -> int:
     """Draft tokens among them."""
-    return sum(origin in (TokenOrigin.ACCEPTED, TokenOrigin.OVERRIDE) for origin in origins)
+    return sum(origin in _DRAFTED for origin in origins)

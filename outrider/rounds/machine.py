@@ -83,7 +83,7 @@ class RoundMachine:
         first_due_at_s = now_s + (request.first_token_s or rules.first_token_s) if request.slo.tokens_per_s else inf
         ledger = resumed_ledger(request.slo.tokens_per_s, request.ledger, now_s, first_due_at_s)
         self._account = RoundAccount(ledger, rules.deadline_rule, rules.spikes)
-        self._teller = Teller(generation, text, self._account)
+        self._teller = Teller(generation, text, self._account, now_s)
         self._owed = Owed(generation, self._account, self._teller, rules.speculation.wire)
         self._began_at_s: float | None = None  # of the round that is being made
         self._round: OpenRound | None = None
@@ -394,6 +394,7 @@ class RoundMachine:
             judged_tokens=round_.judged_tokens(outcome),
             trimmed_tokens=round_.trimmed_tokens,
             wrong_tokens=round_.wrong_tokens,
+            looked_up=round_.by_lookup,
         )
         if self._ahead is not None and self._ahead.draft is not None:
             self._ahead.overtaken(committed.token_ids)
@@ -407,6 +408,7 @@ class RoundMachine:
             generation.late(judgement.late)
             slo_class = generation.request.slo.name
             timing = replace(timing, slo_class=slo_class, late=judgement.late, behind=judgement.behind)
+        self._teller.measured(timing, now_s)
         chunk = self._teller.chunk(committed)
         self._over()
         behind = self._went_on(round_, outcome, event, now_s)

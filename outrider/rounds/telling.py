@@ -1,13 +1,14 @@
 """What a client is told of one response: committed text up to a stop string, and what each round went by."""
 
 from outrider.contracts.committed import Committed
-from outrider.contracts.requests import ChoiceReport, GenerationChunk
+from outrider.contracts.requests import ChoiceReport, ChunkDetails, GenerationChunk, RoundReport
 from outrider.contracts.verifying import OwnDraft, Stretch
 from outrider.rounds.account import RoundAccount
 from outrider.rounds.choice import report
 from outrider.rounds.generation import Generation
 from outrider.rounds.looked_up import LookedUp, report_looked_up, report_own
 from outrider.rounds.states import GenerationEvent
+from outrider.rounds.timing import RoundTiming
 from outrider.selection.situation import RoundChoice
 from outrider.text.shown import IncrementalText, shown
 
@@ -15,10 +16,12 @@ from outrider.text.shown import IncrementalText, shown
 class Teller:
     """Makes the chunks of one response."""
 
-    def __init__(self, generation: Generation, text: IncrementalText, account: RoundAccount) -> None:
-        """Nothing is told yet."""
+    def __init__(self, generation: Generation, text: IncrementalText, account: RoundAccount, began_at_s: float) -> None:
+        """Nothing is told yet of the response, which was begun here then."""
         self._generation, self._text, self._account = generation, text, account
+        self._began_at_s = began_at_s
         self._choices: list[ChoiceReport] = []  # not told yet
+        self._rounds: list[RoundReport] = []  # likewise
 
     def explain(self, choice: RoundChoice | None) -> None:
         """Tell what a round goes by, of those who ask for it."""
@@ -35,6 +38,11 @@ class Teller:
         if own is not None and self._generation.request.explain and choice is not None:
             self._choices[-1:] = [report_own(choice, own, None if stretch is None else stretch.lookup)]
 
+    def measured(self, timing: RoundTiming, now_s: float) -> None:
+        """A round ends now: tell where its time went, of those who ask for details."""
+        if self._generation.request.details:
+            self._rounds.append(round_report(timing, now_s - self._began_at_s))
+
     def chunk(self, committed: Committed) -> GenerationChunk:
         """What the client is sent of it, up to a stop string; the last one ends the generation."""
         generation, piece = self._generation, shown(self._text, committed)
@@ -44,6 +52,9 @@ class Teller:
         if piece.finish is not None:
             generation.happened(GenerationEvent.ENDED)
         choices, self._choices = tuple(self._choices), []
+        details = None
+        if generation.request.details:
+            details, self._rounds = ChunkDetails(piece.pieces(), tuple(self._rounds)), []
         return GenerationChunk(
             token_ids=committed.token_ids[: piece.consumed],
             spans=piece.spans,
@@ -55,4 +66,21 @@ class Teller:
             correction_by=generation.correction_by,
             choices=choices,
             ledger=self._account.record,
+            details=details,
         )
+
+
+def round_report(timing: RoundTiming, ended_s: float) -> RoundReport:
+    """A round as a client sees it."""
+    return RoundReport(
+        protocol=timing.protocol,
+        drafted_tokens=timing.drafted_tokens,
+        accepted_tokens=timing.accepted_tokens,
+        trimmed_tokens=timing.trimmed_tokens,
+        committed_tokens=timing.committed_tokens,
+        payload_up_bits=timing.up_bits,
+        payload_down_bits=timing.down_bits,
+        ended_s=ended_s,
+        phases_s=tuple(timing.phases_s.items()),
+        beside_s=timing.beside_s,
+    )

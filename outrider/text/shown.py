@@ -8,7 +8,7 @@ Special tokens have no text (as in OpenAI's API), so no stop string can match on
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 
 from transformers import PreTrainedTokenizerBase
@@ -92,6 +92,16 @@ class Shown:
     spans: tuple[TextSpan, ...]
     consumed: int  # tokens that count; a stop string swallows those behind it
     finish: FinishReason | None
+    unjoined: Sequence[TextSpan] = field(default=(), compare=False)
+    """One for each of these tokens, and one of what was held back, if it comes now."""
+
+    def pieces(self) -> tuple[TextSpan, ...]:
+        """What each token that counts makes visible, be it nothing; the last one also what was held back."""
+        own, held = self.unjoined[: self.consumed], self.unjoined[self.consumed :]
+        if not held:
+            return tuple(own)
+        text = own[-1].text + "".join(span.text for span in held)
+        return (*own[:-1], TextSpan(text, own[-1].origin))
 
 
 def shown(text: IncrementalText, committed: Committed) -> Shown:
@@ -104,7 +114,8 @@ def shown(text: IncrementalText, committed: Committed) -> Shown:
     consumed = len(spans)
     if committed.finish is not None and not text.stopped:
         spans.append(TextSpan(text.finish(), committed.origins[-1]))
-    return Shown(joined(spans), consumed, FinishReason.STOP if text.stopped else committed.finish)
+    finish = FinishReason.STOP if text.stopped else committed.finish
+    return Shown(joined(spans), consumed, finish, spans)
 
 
 def joined(spans: Iterable[TextSpan]) -> tuple[TextSpan, ...]:

@@ -19,6 +19,7 @@ from outrider.models.token_map import token_map
 from outrider.models.tokenizer import load_tokenizer
 from outrider.rounds.timing import RoundTiming
 from outrider.text.tokens import token_texts
+from serve_app.coordination.faults import FaultCounter
 from serve_app.coordination.generations import Generations, Target
 from serve_app.coordination.listener import TARGET, TOKEN_MAP, VERIFIER_UP, Listener
 from serve_app.coordination.outlets import Message, Outlet, Outlets
@@ -53,7 +54,8 @@ class Coordinator:
         wanted = FleetSettings(settings.drafters, settings.target, tokens_hash, since_s=time.time(), heads=heads)
         self._fleet = RayFleet(self._id, wanted, settings.namespace)
         self._peers = Peers(self._id, clock)
-        self._stats = CoordinatorStats(self._id, Sink(in_ray), clock)
+        self._faults = FaultCounter()
+        self._stats = CoordinatorStats(self._id, Sink(in_ray, self._faults.exporter), clock)
         self._beating = asyncio.create_task(self._beat_for_ever())
         self._card = card = await self._verifier.card()
         self._peers.target = card.target
@@ -175,6 +177,8 @@ class Coordinator:
                 admission=generations.admission() if generations else None,
                 machine=generations.machine if generations else None,
                 target=self._peers.target,
+                links=generations.links() if generations else None,
+                faults=self._faults.counts,
             )
             try:
                 status = await self._fleet.beat(report)

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from actors.messages import CoordinatorReport, DrafterId, SloRounds
+from actors.messages import CoordinatorReport, DrafterId, LinkReport, SloRounds
 from outrider.admission.decisions import AdmissionReport, ClassAdmission
 from outrider.contracts.link import Csi
 from outrider.contracts.verifying import KvUsage
@@ -190,6 +190,8 @@ class CoordinatorStats:
         admission: AdmissionReport | None = None,
         machine: ProfiledOn | None = None,
         target: str = "",
+        links: Mapping[DrafterId, Csi] | None = None,
+        faults: Mapping[str, int] | None = None,
     ) -> CoordinatorReport:
         """The present state, told to the fleet and set in the gauges.
 
@@ -236,6 +238,8 @@ class CoordinatorStats:
             admission=admission,
             machine=machine,
             target=target,
+            links={d.actor_name: LinkReport(csi.rtt_s, csi.up_bps, csi.down_bps) for d, csi in (links or {}).items()},
+            faults=dict(faults or {}),
         )
 
     def _admission_stands(self, admission: AdmissionReport) -> None:

@@ -155,7 +155,7 @@ async def _event(content: dict[str, object]) -> bytes:
 
 
 def _written(content: dict[str, object]) -> bytes:
-    """Compact JSON. A piece of text, as most events are, has no fraction in it: only these are written otherwise.
+    """Compact JSON. A piece of text, as most events are, has no small fraction in it: only these are written otherwise.
 
     Python's encoder is set up anew for each document, which costs more than a token's event; pydantic's is not, and
     writes 1e-05 as 1e-5.

@@ -55,6 +55,7 @@ class OutriderOptions(BaseModel):
     drafters: Annotated[list[str], Field(fail_fast=True, max_length=64)] | None = None
     explain: bool = False  # whether ``usage`` is to tell why each round was made as it was
     spans: bool = False  # whether to tell of each piece of text who proposed it
+    details: bool = False  # whether to tell of each token who proposed it, and of each round where its time went
 
 
 class TextPart(BaseModel):

@@ -8,13 +8,22 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outrider.contracts.requests import ChoiceReport, FinishReason, GenerationChunk, RoundStats, TextSpan, TokenLogprobs
+from outrider.contracts.requests import (
+    ChoiceReport,
+    FinishReason,
+    GenerationChunk,
+    RoundReport,
+    RoundStats,
+    TextSpan,
+    TokenLogprobs,
+)
 from outrider.contracts.slo import LedgerRecord
 from outrider.text.shown import joined
 from outrider.text.tokens import TextOffsets, TokenTable
 from serve_app.api.openai.choices import Choice
 
 _KEPT_CHOICES = 256
+_KEPT_ROUNDS = 1024  # of a response that is told as a whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +40,30 @@ class ShownToken:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """A piece of a choice. ``spans`` are the generated part of ``text``: all, unless it is a prompt echoed."""
+    """A piece of a choice.
+
+    Attributes:
+        spans: the generated part of ``text``: all, unless it is a prompt echoed.
+        made: its tokens and who proposed each, if asked for; the text of all of them is that of the spans.
+        rounds: likewise, by which they were made.
+    """
 
     text: str
     spans: tuple[TextSpan, ...] = ()
     tokens: tuple[ShownToken, ...] = ()
+    made: tuple[tuple[int, TextSpan], ...] = ()
+    rounds: tuple[RoundReport, ...] = ()
 
 
 def whole(deltas: Sequence[Delta]) -> Delta:
-    """Several pieces in a row as one."""
+    """Several pieces in a row as one, with its last rounds."""
+    rounds = tuple(reported for delta in deltas for reported in delta.rounds)
     return Delta(
         text="".join(delta.text for delta in deltas),
         spans=joined(span for delta in deltas for span in delta.spans),
         tokens=tuple(token for delta in deltas for token in delta.tokens),
+        made=tuple(token for delta in deltas for token in delta.made),
+        rounds=rounds[-_KEPT_ROUNDS:],
     )
 
 
@@ -84,16 +104,23 @@ class ChoiceReader:
             self.choices += chunk.choices
         if self.choice.shows_output:
             self.completion_tokens += len(chunk.token_ids)
-            deltas.append(Delta(chunk.text, chunk.spans, self._shown(chunk)))
+            deltas.append(self._made(chunk))
         elif chunk.finish_reason is not None:
             self.finish_reason = FinishReason.LENGTH
-        return [delta for delta in deltas if delta.text or delta.tokens]
+        return [delta for delta in deltas if delta.text or delta.tokens or delta.made]
 
     def _echo(self, chunk: GenerationChunk) -> Delta:
         text = self.choice.echo or ""
         offsets = TextOffsets(self._table, spelled=text)
         reported = zip(self.choice.request.prompt_ids, chunk.prompt_logprobs, strict=False)  # none unless asked for
         return Delta(text, tokens=tuple(ShownToken(i, offsets.next(i), logprobs) for i, logprobs in reported))
+
+    def _made(self, chunk: GenerationChunk) -> Delta:
+        shown, details = self._shown(chunk), chunk.details
+        if details is None:
+            return Delta(chunk.text, chunk.spans, shown)
+        made = tuple(zip(chunk.token_ids, details.pieces, strict=True))
+        return Delta(chunk.text, chunk.spans, shown, made, details.rounds)
 
     def _shown(self, chunk: GenerationChunk) -> tuple[ShownToken, ...]:
         if not (chunk.logprobs or self._held):

@@ -126,6 +126,7 @@ def _request(
         cache_salt=_cache_salt(body, limits),
         reproducible=body.seed is not None,
         explain=body.outrider.explain,
+        details=body.outrider.details,
         slo=slo,
         lower=tuple(lower),
         token_map=limits.token_map,

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import floor
 
-from outrider.contracts.requests import SAMPLING_RANGES, FinishReason, RoundStats, SamplingParams
+from outrider.contracts.requests import SAMPLING_RANGES, FinishReason, RoundReport, RoundStats, SamplingParams
 from outrider.scheduling.attribution import response_cause
 from outrider.text.tokens import TokenTable
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
@@ -37,7 +37,7 @@ class ResponseForm:
             content: dict[str, object] = {"message": message} if self.chat else {"text": delta.text}
             logprobs = self._logprobs(delta) if self.body.alternatives is not None else None
             choice = {"index": index, **content, "logprobs": logprobs, "finish_reason": reason}
-            written.append(choice | self._spans(delta))
+            written.append(choice | self._told(delta))
         return self._framed("chat.completion", written) | {"usage": usage}
 
     def role_event(self, index: int) -> dict[str, object]:
@@ -48,7 +48,7 @@ class ResponseForm:
         """A piece of a choice."""
         content: dict[str, object] = {"delta": {"content": delta.text}} if self.chat else {"text": delta.text}
         logprobs = self._logprobs(delta) if delta.tokens else None
-        return self._event(index, content | self._spans(delta), logprobs=logprobs)
+        return self._event(index, content | self._told(delta), logprobs=logprobs)
 
     def last_event(self, index: int, reason: FinishReason) -> dict[str, object]:
         """Why a choice ended."""
@@ -73,10 +73,15 @@ class ResponseForm:
     def _logprobs(self, delta: Delta) -> dict[str, object]:
         return (_chat_logprobs if self.chat else _completion_logprobs)(delta.tokens, self.table)
 
-    def _spans(self, delta: Delta) -> dict[str, object]:
-        if not self.body.outrider.spans or not delta.text:
-            return {}
-        return {"outrider": {"spans": [{"text": span.text, "origin": span.origin} for span in delta.spans]}}
+    def _told(self, delta: Delta) -> dict[str, object]:
+        """What is said of a piece beyond OpenAI's fields, of what the request asked for."""
+        told: dict[str, object] = {}
+        if self.body.outrider.spans and delta.text:
+            told["spans"] = [{"text": span.text, "origin": span.origin} for span in delta.spans]
+        if delta.made:
+            told["tokens"] = [{"id": i, "text": piece.text, "origin": piece.origin} for i, piece in delta.made]
+            told["rounds"] = [_round(reported) for reported in delta.rounds]
+        return {"outrider": told} if told else {}
 
     def _framed(self, chat_object: str, choices: list[dict[str, object]]) -> dict[str, object]:
         return {
@@ -86,6 +91,25 @@ class ResponseForm:
             "model": self.model,
             "choices": choices,
         }
+
+
+def _round(reported: RoundReport) -> dict[str, object]:
+    """Of ``choices[].outrider.rounds``; three decimals of a millisecond are all that is known."""
+    return {
+        "protocol": reported.protocol,
+        "drafted_tokens": reported.drafted_tokens,
+        "accepted_tokens": reported.accepted_tokens,
+        "trimmed_tokens": reported.trimmed_tokens,
+        "committed_tokens": reported.committed_tokens,
+        "payload_bits": {"up": reported.payload_up_bits, "down": reported.payload_down_bits},
+        "ended_ms": _ms(reported.ended_s),
+        "phases_ms": {phase: _ms(seconds) for phase, seconds in reported.phases_s},
+        "beside_ms": _ms(reported.beside_s),
+    }
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1e3, 3)
 
 
 def _chat_logprobs(tokens: Sequence[ShownToken], table: TokenTable) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 import pickle
 import pickletools
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -11,8 +11,10 @@ from actors.messages import Refusal, StepReply
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.exchanged import Candidates
 from outrider.contracts.requests import (
+    ChunkDetails,
     FinishReason,
     GenerationChunk,
+    RoundReport,
     RoundStats,
     TextSpan,
     TokenLogprobs,
@@ -63,6 +65,9 @@ def test_a_chunk_arrives_as_it_was() -> None:
     chunk = GenerationChunk(
         (5,), spans, stats, 3, told, (None, *told), FinishReason.STOP, "m", (), LedgerRecord(1, 2.0)
     )
+    made = RoundReport("dsd", 3, 2, 0, 3, 80, 64, 1.5, (("draft", 0.25), ("verify", 0.5)), 0.125)
+    assert pickle.loads(pickle.dumps(chunk)) == chunk
+    chunk = replace(chunk, details=ChunkDetails(spans, (made,)))
     assert pickle.loads(pickle.dumps(chunk)) == chunk
 
 

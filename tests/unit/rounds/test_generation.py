@@ -176,6 +176,16 @@ def test_statistics_count_every_round() -> None:
     assert (stats.rounds, stats.speculative_rounds, stats.drafted_tokens, stats.accepted_tokens) == (3, 2, 4, 2)
 
 
+def test_what_was_looked_up_is_no_drafters_and_counts_as_accepted() -> None:
+    generation = make()
+    number = begin(generation)
+    committed = generation.commit(Verified("g", number, (0, 1), 4), (5, 6, 7), protocol="lookup", looked_up=True)
+    assert committed.origins == (TokenOrigin.LOOKUP, TokenOrigin.LOOKUP, CORRECTION)
+    assert (generation.stats.drafted_tokens, generation.stats.accepted_tokens) == (3, 2)
+    generation.swallowed((TokenOrigin.LOOKUP, CORRECTION))
+    assert generation.stats.accepted_tokens == 1
+
+
 def test_only_accepted_tokens_of_the_response_count_as_accepted() -> None:
     """An accepted token behind its end is waste like a rejected one."""
     generation = make()

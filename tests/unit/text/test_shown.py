@@ -84,3 +84,17 @@ def test_rounds_end_at_the_first_stop_string(rounds: list[Round], stop: int) -> 
     assert taken == (tokens.index(stop) + 2 if stopped else len(tokens))
     whole = TOKENIZER.decode(tokens)
     assert told == (whole[: f" {whole} ".index(f" w{stop} ")] if stopped else whole)
+
+
+@given(ROUNDS, st.sampled_from([(), ("w3 w4",), ("w2",)]))
+def test_every_token_that_counts_has_a_piece_and_together_they_are_what_is_shown(
+    rounds: list[Round], stop: tuple[str, ...]
+) -> None:
+    text = IncrementalText(TOKENIZER, stop)
+    for number, tokens in enumerate(rounds, start=1):
+        piece = shown(text, committed(tokens, LENGTH if number == len(rounds) else None))
+        pieces = piece.pieces()
+        assert [each.origin for each in pieces] == [origin for _, origin in tokens[: piece.consumed]]
+        assert "".join(each.text for each in pieces) == "".join(span.text for span in piece.spans)
+        if piece.finish is not None:
+            break

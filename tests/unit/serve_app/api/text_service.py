@@ -9,9 +9,11 @@ from transformers import PreTrainedTokenizerBase
 from outrider.config.schema import SloConfig
 from outrider.contracts.committed import Committed
 from outrider.contracts.requests import (
+    ChunkDetails,
     FinishReason,
     GenerationChunk,
     GenerationRequest,
+    RoundReport,
     RoundStats,
     TokenLogprobs,
     TokenOrigin,
@@ -105,6 +107,7 @@ class TextService:
                         elapsed_s=ROUND_S * (number + 1) * (rounds - 1),
                         times_behind=number,
                     ),
+                    details=ChunkDetails(piece.pieces(), (round_of(rounds, len(taken)),)) if request.details else None,
                 )
                 if piece.finish is not None:
                     break
@@ -143,6 +146,12 @@ def prompt_scores(request: GenerationRequest, floor: float) -> tuple[TokenLogpro
     if not request.prompt_logprobs:
         return ()
     return (None, *(score(request, token_id, floor) for token_id in request.prompt_ids[1:]))
+
+
+def round_of(number: int, tokens: int) -> RoundReport:
+    """What the service says of a round, all of which take as long."""
+    phases = (("draft", 0.15), ("verify", ROUND_S - 0.15))
+    return RoundReport("token_ids" if number > 1 else None, 2, 1, 0, tokens, 80, 64, ROUND_S * number, phases)
 
 
 def _origin(first: int, at: int) -> TokenOrigin:

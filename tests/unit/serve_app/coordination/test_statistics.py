@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.messages import DrafterId, SloRounds
+from actors.messages import DrafterId, LinkReport, SloRounds
 from outrider.admission.decisions import AdmissionReport, ClassAdmission
 from outrider.contracts.link import Csi
 from outrider.contracts.verifying import KvUsage
@@ -16,7 +16,9 @@ from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.policy import StopReason
 from outrider.selection.regime import RegimeReport
 from serve_app import metrics
+from serve_app.coordination.faults import FaultCounter
 from serve_app.coordination.statistics import POSITIONS, BatchRecord, CoordinatorStats
+from serve_app.metrics import Sink
 from tests.unit.serve_app.coordination.in_memory import RecordingSink
 
 ALONE = RoundTiming(None, 0, 0, 1, draft_s=0.0, link_s=0.0, queue_s=0.25, verify_s=1.0, total_s=1.5)
@@ -273,3 +275,28 @@ def test_admission_is_reported_and_its_counters_move_by_what_is_new() -> None:
     assert (sink.of(metrics.ENDED_KEPT, "fast", "yes"), sink.of(metrics.ENDED_KEPT, "fast", "no")) == ([2, 2], [1, 0])
     assert sink.of(metrics.QUEUED_RESPONSES, "fast") == [2, 0]
     assert (sink.of(metrics.PROMISED_LOAD, "needed")[-1], sink.of(metrics.PROMISED_LOAD, "allowed")[-1]) == (0.5, 0.7)
+
+
+def test_links_and_faults_are_reported() -> None:
+    stats, _, _ = made()
+    told = stats.report(
+        verifier="ready",
+        admitted=0,
+        running=0,
+        queued_blocks=0,
+        links={DrafterId("near", 1): Csi(2e7, 3e7, 0.0, 0.0, 0.05)},
+        faults={"drafter_losses": 2},
+    )
+    assert (told.links, told.faults) == ({"drafter-near-1": LinkReport(0.05, 2e7, 3e7)}, {"drafter_losses": 2})
+
+
+def test_faults_are_what_the_metrics_count() -> None:
+    faults = FaultCounter()
+    sink = Sink(faults.exporter)
+    sink.record(metrics.DRAFTER_LOSSES, 0)
+    sink.record(metrics.ROUNDS, protocol="none")
+    assert faults.counts == {}
+    sink.record(metrics.PASS_FAULTS, kind="pass")
+    sink.record(metrics.PASS_FAULTS, kind="load")
+    sink.record(metrics.DRAFTER_LOSSES, 3)
+    assert faults.counts == {"pass_faults": 2, "drafter_losses": 3}

@@ -1,0 +1,81 @@
+// Devices, verifiers and faults, as the fleet tells of them.
+
+import { byId, element, replaced } from "./dom.js";
+import { counted, milliseconds, percent, rates } from "./format.js";
+
+const FAULTS = new Map([
+  ["drafter_losses", ["drafter lost", "drafters lost"]],
+  ["verifier_losses", ["round lost with a verifier", "rounds lost with a verifier"]],
+  ["pass_faults", ["pass failed", "passes failed"]],
+  ["drafts_given_up", ["draft given up", "drafts given up"]],
+  ["corrections_given_up", ["correction given up", "corrections given up"]],
+]);
+
+/** Shows what `/page/fleet` answers. */
+export function showFleet(view) {
+  const ready = view.drafters.filter((drafter) => drafter.state === "ready").length;
+  byId("fleet-note").textContent = `${ready} of ${counted(view.drafters.length, "device")} ready`;
+  const links = linksOf(view.coordinators);
+  replaced(byId("devices"), view.drafters.map((drafter) => deviceRow(drafter, links.get(drafter.name))));
+  replaced(byId("verifiers"), view.coordinators.map(verifierRow));
+  replaced(byId("faults"), faultsOf(view.coordinators));
+}
+
+/** Each drafter's link, as the coordinator that sees it worst does. */
+export function linksOf(coordinators) {
+  const worst = new Map();
+  for (const coordinator of coordinators) {
+    for (const [name, link] of Object.entries(coordinator.links)) {
+      if (!worst.has(name) || worst.get(name).rtt_s < link.rtt_s) worst.set(name, link);
+    }
+  }
+  return worst;
+}
+
+/** Faults of all coordinators by kind, as texts. */
+export function faultTexts(coordinators) {
+  const sums = new Map();
+  for (const coordinator of coordinators) {
+    for (const [kind, count] of Object.entries(coordinator.faults)) sums.set(kind, (sums.get(kind) ?? 0) + count);
+  }
+  return [...sums].map(([kind, count]) => {
+    const [one, many] = FAULTS.get(kind) ?? [kind, kind];
+    return `${count} ${count === 1 ? one : many}`;
+  });
+}
+
+function deviceRow(drafter, link) {
+  const name = element("th", { scope: "row" }, drafter.name.replace(/^drafter-/, ""));
+  return element(
+    "tr",
+    { "data-state": drafter.state },
+    name,
+    element("td", {}, stateOf(drafter.state, drafter.reason)),
+    element("td", { class: "number" }, `${drafter.generations} / ${drafter.capacity}`),
+    element("td", { class: "number" }, milliseconds(link && 1000 * link.rtt_s)),
+    element("td", { class: "number" }, link ? rates(link.up_bps, link.down_bps) : "–"),
+  );
+}
+
+function verifierRow(coordinator) {
+  const { regime, kv } = coordinator;
+  const queued = coordinator.queued_generations;
+  return element(
+    "tr",
+    { "data-state": coordinator.verifier },
+    element("th", { scope: "row" }, coordinator.id.slice(-6)),
+    element("td", {}, stateOf(coordinator.verifier)),
+    element("td", {}, regime ? regime.arm.replace("_", " and ") : "–"),
+    element("td", { class: "number" }, `${coordinator.generations}${queued ? ` + ${queued} waiting` : ""}`),
+    element("td", { class: "number" }, percent(kv && kv.used_blocks / Math.max(1, kv.total_blocks))),
+  );
+}
+
+function stateOf(state, reason) {
+  return element("span", { class: `state ${state}`, title: reason || null }, state);
+}
+
+function faultsOf(coordinators) {
+  const texts = faultTexts(coordinators);
+  return texts.length ? texts.map((text) => element("li", { class: "fault" }, text)) : [element("li", {}, "No faults since the start")];
+}

@@ -1,0 +1,44 @@
+"""What a browser is sent: the files of ``assets/``, read once, by a list of names."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+}
+INDEX = "index.html"
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """One file."""
+
+    content: bytes
+    media_type: str
+    tag: str  # an HTTP entity tag: another one for other content
+
+
+def read_assets() -> Mapping[str, Asset]:
+    """All of them, by their path below ``assets/``."""
+    return dict(_assets_in(files("serve_app.page") / "assets", ""))
+
+
+def _assets_in(folder: Traversable, prefix: str) -> list[tuple[str, Asset]]:
+    found = []
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            found += _assets_in(entry, f"{prefix}{entry.name}/")
+            continue
+        suffix = "." + entry.name.rpartition(".")[2]
+        if suffix in _TYPES:
+            content = entry.read_bytes()
+            tag = f'"{blake2b(content, digest_size=12).hexdigest()}"'
+            found.append((prefix + entry.name, Asset(content, _TYPES[suffix], tag)))
+    return found

@@ -1,0 +1,76 @@
+"""The page's routes: ``/``, its files below ``/page/``, and what it polls. Mounted beside the API, with its gate."""
+
+import time
+from collections.abc import Callable, Mapping
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.responses import JSONResponse, Response
+
+from outrider.contracts.errors import ParameterError
+from serve_app.api.gate import tenant_of
+from serve_app.api.http_errors import UnknownPathError
+from serve_app.api.service import Service
+from serve_app.page.files import INDEX, Asset, read_assets
+from serve_app.page.watching import Watching
+
+_READ = ["GET", "HEAD"]
+# Nothing but our own files, no inline script or style, no frame around it, and no text that becomes markup or script.
+_POLICY = "; ".join((
+    "default-src 'none'",
+    *(f"{kind}-src 'self'" for kind in ("script", "style", "img", "connect")),
+    *(f"{what} 'none'" for what in ("base-uri", "form-action", "frame-ancestors")),
+    "require-trusted-types-for 'script'",
+    "trusted-types 'none'",
+))  # fmt: skip
+HEADERS = {
+    "content-security-policy": _POLICY,
+    "cross-origin-opener-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "cache-control": "no-cache",  # asked again each time, and sent again where it has changed
+}
+
+
+def with_page(api: FastAPI, service: Service, clock: Callable[[], float] = time.time) -> FastAPI:
+    """The API, and the page at its root. ``clock`` tells Unix time."""
+    api.include_router(_page(service, clock))
+    return api
+
+
+def _page(service: Service, clock: Callable[[], float]) -> APIRouter:
+    router, assets = APIRouter(redirect_slashes=False, include_in_schema=False), read_assets()
+    watching = Watching(service.status, clock)
+
+    @router.api_route("/", methods=_READ)
+    async def index(request: Request) -> Response:
+        return _asset(assets, INDEX, request)
+
+    @router.api_route("/page/fleet", methods=_READ)
+    async def fleet(request: Request) -> Response:
+        """For who may ask for responses; ``after`` is the time of the last look that is known already."""
+        tenant_of(service.gate, request.headers)
+        return JSONResponse(await watching.view(_after_s(request)), headers={"cache-control": "no-store"})
+
+    @router.api_route("/page/{name:path}", methods=_READ)
+    async def asset(request: Request, name: str) -> Response:
+        return _asset(assets, name, request)
+
+    return router
+
+
+def _asset(assets: Mapping[str, Asset], name: str, request: Request) -> Response:
+    found = assets.get(name)
+    if found is None:
+        raise UnknownPathError(f"needs a URL of this API, found {request.method} {request.url.path:.200}")
+    headers = {**HEADERS, "etag": found.tag}
+    if request.headers.get("if-none-match") == found.tag:
+        return Response(status_code=304, headers=headers)
+    return Response(found.content, media_type=found.media_type, headers=headers)
+
+
+def _after_s(request: Request) -> float:
+    given = request.query_params.get("after", "0")
+    try:
+        return float(given)
+    except ValueError:
+        raise ParameterError("after", "a Unix time in seconds", given[:40]) from None
