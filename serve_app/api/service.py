@@ -6,13 +6,35 @@ from typing import Protocol
 
 from transformers import PreTrainedTokenizerBase
 
-from outrider.config.schema import Config
+from outrider.config.schema import Config, StructuredConfig
 from outrider.contracts.requests import GenerationChunk, GenerationRequest, ProtocolName
 from outrider.contracts.slo import BEST_EFFORT, SloClass
 from outrider.models.folders import head_path
 from outrider.protocols.registry import PROTOCOLS
 from outrider.tenants.keys import MAX_CHOICES, Keys, Tenant
 from outrider.tenants.quotas import Asked, OverQuota
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """Tokens between which the model reasons before it answers; ``start`` None: it begins by itself."""
+
+    start: int | None
+    end: int
+
+    def __contains__(self, token_id: object) -> bool:
+        """Whether it is one of them."""
+        return token_id in (self.start, self.end)
+
+
+@dataclass(frozen=True, slots=True)
+class StructuredLimits:
+    """How large a grammar may be, and where it begins."""
+
+    max_bytes: int = 64 * 1024
+    max_nesting: int = 64
+    max_compile_s: float = 1.0
+    reasoning: Reasoning | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +55,8 @@ class RequestLimits:
     restricted: bool = False  # whether there may be other groups, which are not to see the prompt
     max_choices: int = MAX_CHOICES  # of one request
     tenant: str = ""  # whose key it has; "": nobody's
+    structured: StructuredLimits = field(default_factory=StructuredLimits)
+    tool_format: str = ""  # how the model writes tool calls, by its name in ``openai.tools``; "": not at all
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +92,7 @@ class ServiceSettings:
     protocols: tuple[ProtocolName, ...] = tuple(PROTOCOLS)
     drafters: Mapping[str, bool] = field(default_factory=dict)
     auth: AuthSettings | None = None  # None: everybody may ask
+    structured: StructuredConfig = field(default_factory=StructuredConfig)
     open_to_all: bool = False  # whether everybody may who is not on this machine
 
     @classmethod
@@ -94,6 +119,7 @@ class ServiceSettings:
             protocols=config.speculation.protocols,
             drafters={group.name: group.trusted for group in config.drafters if group.count},
             auth=auth_settings(config),
+            structured=config.structured,
             open_to_all=config.open_to_all,
         )
 

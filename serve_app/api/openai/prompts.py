@@ -4,8 +4,8 @@ Prompts are tokenised as vLLM does: a chat is rendered by the model's template, 
 spells a special token, such as ``<|im_end|>``, therefore becomes that token, in message contents too.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
@@ -13,7 +13,8 @@ from transformers import PreTrainedTokenizerBase
 from outrider.contracts.errors import ParameterError
 from outrider.text.tokens import backend_of
 from serve_app.api.http_errors import PromptTooLongError, UnsupportedFieldError
-from serve_app.api.openai.bodies import ChatBody, CompletionBody, Message
+from serve_app.api.openai.bodies import ChatBody, CompletionBody
+from serve_app.api.openai.tools import read_tools, told
 from serve_app.api.service import RequestLimits
 
 
@@ -38,7 +39,7 @@ def read_prompts(
     """
     if isinstance(body, ChatBody):
         _check_choices("n", 1, body.n, limits.max_choices)
-        text = _rendered(body.messages, tokenizer)
+        text = _rendered(body, tokenizer, limits)
         ids = _tokenised(text, "messages", tokenizer, limits, add_special_tokens=False)
         return [_checked(Prompt(tuple(ids), text), "messages", limits)]
     given = _given(body.prompt)
@@ -84,14 +85,17 @@ def _checked(prompt: Prompt, field: str, limits: RequestLimits) -> Prompt:
     return prompt
 
 
-def _rendered(messages: Sequence[Message], tokenizer: PreTrainedTokenizerBase) -> str:
-    if tokenizer.chat_template is None:
+def _rendered(body: ChatBody, tokenizer: PreTrainedTokenizerBase, limits: RequestLimits) -> str:
+    messages, template = body.messages, tokenizer.chat_template
+    if template is None:
         raise UnsupportedFieldError(
             "messages", "chat is not supported by this model (no template); use /v1/completions"
         )
-    chat = [{"role": message.role, "content": message.text} for message in messages]
+    tools = read_tools(body, limits.tool_format)
+    chat = told(messages, tools, str(template), limits.tool_format)
+    offered: Any = [dict(tool.given) for tool in tools] or None
     try:
-        return str(tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False))
+        return str(tokenizer.apply_chat_template(chat, tools=offered, add_generation_prompt=True, tokenize=False))
     except (TemplateError, TypeError, ValueError, LookupError, AttributeError) as error:
         roles = ", ".join(message.role for message in messages)
         raise ParameterError("messages", f"what the model's chat template takes ({error})", roles) from error

@@ -21,9 +21,8 @@ assert len(TEXTS) == THINK_END
 _PARTS = (("yes", "no", "maybe"), (", ", " , "), (*map(str, range(100)), "007"), ("", " really", " really really"))
 SENTENCES = frozenset(map("".join, product(*_PARTS)))
 # Not forcing: where only one text can follow, the library would allow only the tokens its tokenizer makes of that.
-TOY = Grammar(
-    '%llguidance {"no_forcing": true}\nstart: ("yes" | "no" | "maybe") " "? ", " ( /[1-9]?[0-9]/ | "007" ) (" really"){0,2}'
-)
+_RULE = 'start: ("yes" | "no" | "maybe") " "? ", " ( /[1-9]?[0-9]/ | "007" ) (" really"){0,2}'
+TOY = Grammar(f'%llguidance {{"no_forcing": true}}\n{_RULE}')
 
 
 class _Tokens:

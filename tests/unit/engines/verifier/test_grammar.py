@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from outrider.contracts.errors import ParameterError
-from outrider.contracts.exchanged import Deferral, DraftDistribution
+from outrider.contracts.exchanged import Deferral
 from outrider.contracts.requests import Grammar, SamplingParams
 from outrider.contracts.verifying import AcceptanceRule, Refused, Undecided, Verified
 from outrider.engines.verifier.stepper import Stepper
