@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 ANY_OBJECT = '{"type": "object"}'
 
@@ -19,9 +20,9 @@ def of_json_schema(
     Raises:
         ValueError: the text is no JSON.
     """
-    from llguidance import JsonCompileOptions, LLMatcher  # noqa: PLC0415 (takes a while)
+    from llguidance import LLMatcher  # noqa: PLC0415 (takes a while)
 
-    options = JsonCompileOptions(whitespace_flexible=flexible)
+    options: Any = {"whitespace_flexible": flexible}
     if whitespace_pattern is not None:
         options["whitespace_pattern"] = whitespace_pattern
     return LLMatcher.grammar_from_json_schema(schema if isinstance(schema, str) else dict(schema), defaults=options)

@@ -31,19 +31,16 @@ class ResponseForm:
         """Which of the two endpoints."""
         return isinstance(self.body, ChatBody)
 
-    def whole(
-        self, choices: Sequence[tuple[Delta, FinishReason | str]], usage: Mapping[str, object]
-    ) -> dict[str, object]:
+    def whole(self, choices: Sequence[tuple[Delta, FinishReason]], usage: Mapping[str, object]) -> dict[str, object]:
         """All of it at once: each choice's text and why it ended."""
         written = []
         for index, (delta, reason) in enumerate(choices):
             message: dict[str, object] = {"role": "assistant", "content": delta.text, "refusal": None}
             if self.tool_form and (called := whole_calls(delta.text, self.tool_form, f"{self.id}-{index}")):
                 message |= called
-                reason = TOOL_CALLS if reason == FinishReason.STOP else reason
             content: dict[str, object] = {"message": message} if self.chat else {"text": delta.text}
             logprobs = self._logprobs(delta) if self.body.alternatives is not None else None
-            choice = {"index": index, **content, "logprobs": logprobs, "finish_reason": reason}
+            choice = {"index": index, **content, "logprobs": logprobs, "finish_reason": self._reason(reason, message)}
             written.append(choice | self._spans(delta))
         return self._framed("chat.completion", written) | {"usage": usage}
 
@@ -56,6 +53,10 @@ class ResponseForm:
         content: dict[str, object] = {"delta": {"content": delta.text}} if self.chat else {"text": delta.text}
         logprobs = self._logprobs(delta) if delta.tokens else None
         return self._event(index, content | self._spans(delta), logprobs=logprobs)
+
+    def _reason(self, reason: FinishReason, message: Mapping[str, object]) -> str:
+        """Why a choice ended: that it calls tools comes before that it was at its end."""
+        return TOOL_CALLS if reason is FinishReason.STOP and "tool_calls" in message else reason
 
     def tool_calls(self, index: int) -> CallDeltas | None:
         """What tells a choice's calls from its text, if any may be made."""

@@ -1,4 +1,7 @@
-"""What a request says its answer must be, as one grammar: OpenAI's ``response_format``, vLLM's ``structured_outputs``."""
+"""What a request says its answer must be, as one grammar.
+
+It says so by OpenAI's ``response_format`` or a tool that must be called, or by vLLM's ``structured_outputs``.
+"""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
