@@ -295,8 +295,12 @@ class PagedVerifier:
         generation, block = work.generation, work.block
         if generation.forced_scores.impossible:
             return generation.refuse_correction(block)
-        path = answer.may_pass if isinstance(answer, OpenRound) else [block.draft[node] for node in answer.block.path]
-        if (refused := generation.unlawful(block, path)) is not None:
+        if isinstance(answer, OpenRound):
+            refused = generation.unlawful(block, answer.may_pass)
+        else:
+            path = [block.draft[node] for node in answer.block.path] if generation.grammar is not None else ()
+            refused = generation.unlawful(block, path, answer.block.token_after)
+        if refused is not None:
             return refused
         if isinstance(answer, OpenRound):
             generation.open_round = answer

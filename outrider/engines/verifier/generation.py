@@ -92,24 +92,28 @@ class HeldGeneration:
             f"{block.forced[0]}, whose probability there is 0; draw it from the row that was sent",
         )
 
-    def unlawful(self, block: Block, path: Sequence[int]) -> Refused | None:
+    def unlawful(self, block: Block, path: Sequence[int], after: int | None = None) -> Refused | None:
         """What is told of a block that forces what the grammar forbids, or behind which nobody can say what may follow.
 
-        ``path`` are its draft tokens that are to be committed.
+        ``path`` are its draft tokens that are to be committed, ``after`` the one behind them.
         """
         if self.grammar is None:
             return None
-        fault, position = self.grammar.fault((*block.forced, *path)), len(self.token_ids)
-        if fault is None:
-            lawful = not block.forced or self.grammar.lawful(block.forced) == len(block.forced)
-            return None if lawful else self.refuse_correction(block)
+        committed = (*block.forced, *path, *(() if after is None else (after,)))
+        fault, lawful = self.grammar.fault(committed), self.grammar.lawful(committed)
+        if fault is None and lawful == len(committed):
+            return None
+        if fault is None and lawful < len(block.forced):
+            return self.refuse_correction(block)
         self.begun = None
-        self.kv.rollback(position)
+        self.kv.rollback(len(self.token_ids))
         self.kv.busy = False
+        found = fault or "a token it allowed cannot be taken"
         reason = (
-            f"needs a grammar that can be followed, found one that cannot be behind {position - self.prompt_tokens} "
+            f"needs a grammar that can be followed, found one that cannot be behind "
+            f"{len(self.token_ids) - self.prompt_tokens} tokens of the response: {found}"
         )
-        return Refused(block.generation, block.round, f"{reason}tokens of the response: {fault}", by_grammar=True)
+        return Refused(block.generation, block.round, reason, by_grammar=True)
 
     def allowed(self, path: Sequence[int], rows: int, first: int = 0) -> TokenMask | None:
         """What the grammar allows in rows behind the committed tokens and ``path[: first + row]``; None: all."""

@@ -66,7 +66,7 @@ def test_values_that_ask_for_nothing_change_nothing(neutral: dict[str, Any]) -> 
         ({"chat": 1, "echo": True}, UnsupportedFieldError, "^echo is not supported yet; use /v1/completions"),
         ({"chat": 1, "best_of": 2}, UnsupportedFieldError, "^best_of is not supported yet"),
         ({"chat": 1, "tools": [{}]}, UnsupportedFieldError, "^tools is not supported by this model"),
-        ({"chat": 1, "tool_choice": "required"}, UnsupportedFieldError, "^tool_choice is not supported yet"),
+        ({"chat": 1, "tool_choice": "required"}, ParameterError, "^tool_choice needs tools to choose from"),
         ({"chat": 1, "functions": [{}]}, UnsupportedFieldError, "^functions is not supported yet"),
         ({"chat": 1, "prediction": {}}, UnsupportedFieldError, "^prediction is not supported yet"),
         ({"chat": 1, "modalities": ["text", "audio"]}, UnsupportedFieldError, "^modalities is not supported yet"),

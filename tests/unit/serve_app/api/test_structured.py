@@ -91,7 +91,11 @@ DEEP = json.loads('{"items":' * 70 + "{}" + "}" * 70)
         ),
         ({"structured_outputs": {"json": "{nonsense"}}, "structured_outputs.json", "JSON schema"),
         ({"structured_outputs": {"json": DEEP}}, "structured_outputs.json", "brackets in each other"),
-        ({"structured_outputs": {"json": {"enum": ["x" * 40_000, "y" * 26_000]}}}, "structured_outputs.json", "at most 65536 bytes"),
+        (
+            {"structured_outputs": {"json": {"enum": ["x" * 40_000, "y" * 26_000]}}},
+            "structured_outputs.json",
+            "at most 65536 bytes",
+        ),
         ({"structured_outputs": {"regex": "a("}}, "structured_outputs.regex", "unclosed group"),
         ({"structured_outputs": {"choice": []}}, "structured_outputs.choice", "none of them empty"),
         ({"structured_outputs": {"choice": [""]}}, "structured_outputs.choice", "none of them empty"),
