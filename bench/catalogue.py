@@ -16,6 +16,7 @@ _MODULES = {
     "protocols": "bench.protocols.command",
     "regime": "bench.regime.command",
     "stops": "bench.stops.command",
+    "structured": "bench.structured.command",
     "trees": "bench.trees.command",
 }
 BENCHES = tuple(_MODULES)

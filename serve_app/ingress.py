@@ -28,7 +28,7 @@ from actors.named import Named
 from actors.quotas import quotas_handle
 from actors.start import started
 from actors.waiting import within
-from outrider.contracts.errors import BusyError, FleetUnavailableError, GenerationFailedError
+from outrider.contracts.errors import BusyError, ConfigError, FleetUnavailableError, GenerationFailedError
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from outrider.contracts.sampling_defaults import SamplingDefaults
 from outrider.events import event, write_events
@@ -39,9 +39,10 @@ from outrider.text.tokens import backend_of
 from serve_app.api.gate import OpenGate
 from serve_app.api.http.listener import Address, listen
 from serve_app.api.http.routes import make_api
+from serve_app.api.openai.tools import form_in
 from serve_app.api.response_meter import ResponseMeter
 from serve_app.api.resumption import resumed
-from serve_app.api.service import Gate, ReadyReport, RequestLimits, ServiceSettings
+from serve_app.api.service import Gate, ReadyReport, Reasoning, RequestLimits, ServiceSettings, StructuredLimits
 from serve_app.api.tracing import RequestTraces
 from serve_app.key_gate import KeyGate
 from serve_app.metrics import Sink, in_prometheus, in_ray, page_of
@@ -239,6 +240,7 @@ def _limits(
 ) -> RequestLimits:
     """What the served model allows of a request."""
     context, vocabulary = verifier.max_context_tokens, backend_of(tokenizer).get_vocab()
+    structured = settings.structured
     return RequestLimits(
         model_name=settings.model_name,
         max_context_tokens=context,
@@ -250,10 +252,32 @@ def _limits(
         judges=settings.judges,
         protocols=settings.protocols,
         drafters=settings.drafters,
+        structured=StructuredLimits(
+            max_bytes=structured.max_schema_kib * 1024,
+            max_nesting=structured.max_nesting,
+            max_compile_s=structured.max_compile_ms / 1e3,
+            reasoning=_reasoning(structured.reasoning_end, tokenizer),
+        ),
+        tool_format=form_in(structured.tool_format, tokenizer.chat_template),
         max_prompt_chars=context * max(map(len, vocabulary)),  # more would fit only if most were dropped
         token_map=verifier.token_map_hash,
         defaults=defaults,
     )
+
+
+def _reasoning(end: str | None, tokenizer: PreTrainedTokenizerBase) -> Reasoning | None:
+    """Between which tokens the model reasons.
+
+    Raises:
+        ConfigError: the end is no token.
+    """
+    if end is None:
+        return None
+    backend = backend_of(tokenizer)
+    found = backend.token_to_id(end)
+    if found is None:
+        raise ConfigError("structured.reasoning_end", "one token of the target's, such as </think>", end)
+    return Reasoning(backend.token_to_id(end.replace("/", "", 1)), found)
 
 
 def _defaults(settings: ServiceSettings) -> SamplingDefaults:

@@ -399,6 +399,17 @@ class LimitsConfig:
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
+class StructuredConfig:
+    """How large grammars may be, and how the model writes what is read in its answers."""
+
+    max_schema_kib: Annotated[int, Field(strict=True, ge=1, le=1024)] = 64
+    max_nesting: Annotated[int, Field(strict=True, ge=1, le=256)] = 64
+    max_compile_ms: Annotated[float, Field(strict=True, gt=0, le=10_000)] = 1000.0
+    reasoning_end: Text | None = None
+    tool_format: Literal["auto", "none", "hermes", "llama3_json"] = "auto"
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
 class IngressConfig:
     """What answers HTTP and makes text of tokens."""
 
@@ -469,6 +480,7 @@ class Config:
     scheduling: SchedulingConfig = field(default_factory=SchedulingConfig)
     admission: AdmissionConfig = field(default_factory=AdmissionConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
+    structured: StructuredConfig = field(default_factory=StructuredConfig)
     ingress: IngressConfig = field(default_factory=IngressConfig)
     auth: AuthConfig = field(default_factory=AuthConfig)
     http: HttpConfig = field(default_factory=HttpConfig)

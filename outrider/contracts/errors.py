@@ -44,6 +44,10 @@ class ContextTooLongError(OutriderError):
     """A generation needs more positions than the model or the KV budget can ever hold."""
 
 
+class GrammarError(OutriderError):
+    """A request's grammar takes too much to follow, or leads nowhere."""
+
+
 class UnsupportedModelError(OutriderError):
     """The model computes something the engine does not implement; serving it would change its output."""
 

@@ -37,10 +37,21 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
+class Grammar(Plain):
+    """What a response must be, in the form of the library that ``outrider.grammar`` uses.
+
+    It begins with the response; or, behind a reasoning prefix, after the first ``begins_after`` in it.
+    """
+
+    text: str
+    begins_after: int | None = None  # token id
+
+
+@dataclass(frozen=True, slots=True)
 class SamplingParams:
     """The distribution a request samples from, and the seed that fixes the sample.
 
-    Applied in this order: logit bias, repetition penalty, presence and frequency penalties, withheld tokens,
+    Applied in this order: logit bias, repetition penalty, presence and frequency penalties, withheld tokens, grammar,
     temperature, top-k, top-p, min-p. ``temperature == 0`` is greedy: the argmax after bias and penalties.
 
     A field with a ``Range`` is a parameter of the API under its own name, and at its default asks for nothing.
@@ -56,6 +67,7 @@ class SamplingParams:
     logit_bias: tuple[tuple[int, float], ...] = ()
     withheld_ids: tuple[int, ...] = ()  # cannot be chosen at positions below withheld_until (what min_tokens comes to)
     withheld_until: int = 0  # absolute position
+    grammar: Grammar | None = None  # tokens that it does not allow cannot be chosen
     seed: int = 0  # unsigned 64 bit
 
     def __post_init__(self) -> None:
@@ -76,8 +88,8 @@ class SamplingParams:
 
     @property
     def edited(self) -> bool:
-        """Whether logits are changed for this request alone: by bias or penalties."""
-        return self.penalised or bool(self.logit_bias)
+        """Whether logits are changed for this request alone: by bias, penalties or a grammar."""
+        return self.penalised or bool(self.logit_bias) or self.grammar is not None
 
     @property
     def penalised(self) -> bool:

@@ -225,6 +225,7 @@ class Refused:
     round: int
     reason: str
     too_long: bool = False  # it does not fit the context or the KV: the request's own matter, and nobody's fault
+    by_grammar: bool = False  # its grammar takes too much to follow, or leads nowhere: likewise
 
 
 @dataclass(frozen=True, slots=True)

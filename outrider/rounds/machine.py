@@ -25,7 +25,7 @@ from dataclasses import replace
 from math import inf
 
 from outrider.contracts.drafting import Draft, DraftPlan, NeedsRow
-from outrider.contracts.errors import ContextTooLongError, GenerationFailedError, RequestFailedError
+from outrider.contracts.errors import ContextTooLongError, GenerationFailedError, GrammarError, RequestFailedError
 from outrider.contracts.stretches import alone, goes_on
 from outrider.contracts.verifying import Failed, Refused, Resolution, Stretch, Undecided, Verified
 from outrider.protocols.registry import CORRECTION_ALONE
@@ -347,8 +347,8 @@ class RoundMachine:
                 return self._undecided(round_, outcome)
             case Refused() if round_.resolved_by_device:  # what it sent does not fit
                 return self._resolve(round_, None)
-            case Refused() if outcome.too_long:
-                return [Fail(ContextTooLongError(outcome.reason))]
+            case Refused() if outcome.too_long or outcome.by_grammar:
+                return [Fail((GrammarError if outcome.by_grammar else ContextTooLongError)(outcome.reason))]
             case Refused() | Failed():
                 return [Fail(RequestFailedError(f"round {round_.number} cannot be verified: {outcome.reason}"))]
             case _:  # it died; or it has not (Unknown) this generation's committed sequence (Stale)

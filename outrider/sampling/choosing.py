@@ -142,13 +142,19 @@ def _choose_lazily(logits: Tensor, groups: Sequence[RowGroup]) -> list[list[int]
             chosen[i] = [next(rest) for _ in range(groups[i].rows)]
     depth = 0
     while lazy:
-        rows = [RowGroup(groups[i].params, groups[i].position + depth, None, (), 1) for i in lazy]
+        rows = [_row_of(groups[i], depth) for i in lazy]
         at = index_tensor([starts[i] + depth for i in lazy], logits.device)
         for i, token_id in zip(lazy, choose_tokens(logits[at], rows).tolist(), strict=True):
             chosen[i].append(token_id)
         depth += 1
         lazy = [i for i in lazy if depth < groups[i].rows and chosen[i][-1] == groups[i].path[depth - 1]]
     return [one + [-1] * (group.rows - len(one)) for one, group in zip(chosen, groups, strict=True)]
+
+
+def _row_of(group: RowGroup, depth: int) -> RowGroup:
+    """One row of a group without penalties."""
+    allowed = None if group.allowed is None else group.allowed[depth : depth + 1]
+    return RowGroup(group.params, group.position + depth, None, (), 1, allowed)
 
 
 def _draws(groups: Sequence[RowGroup]) -> list[tuple[int, int, int]]:

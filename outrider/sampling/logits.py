@@ -3,7 +3,7 @@
 One ragged batch holds the rows of many generations; every edit is one vectorised operation over the rows that ask for
 it, and rows that ask for nothing are neither copied nor sorted. A row's result never depends on its batch mates.
 
-Order (``SamplingParams``): logit bias, repetition penalty, presence and frequency penalties, withheld tokens,
+Order (``SamplingParams``): logit bias, repetition penalty, presence and frequency penalties, withheld tokens, grammar,
 temperature, top-k, top-p, min-p. Each truncation looks at what the one before it kept, and keeps every token tied with
 the last one kept: ties cannot be broken by the order a sort happens to give.
 """
@@ -19,7 +19,7 @@ from torch import Tensor
 from outrider.contracts.errors import ShapeError
 from outrider.contracts.requests import SamplingParams
 from outrider.sampling.device_tensors import at_once, index_tensor, on_device
-from outrider.sampling.token_edits import edit_tokens
+from outrider.sampling.token_edits import TokenMask, edit_tokens
 
 _REMOVED = float("-inf")
 _TOP_P_FIRST_CANDIDATES = 64
@@ -53,6 +53,8 @@ class RowGroup:
         counts: tokens before ``path``; may be None unless ``params.penalised``.
         path: draft tokens.
         rows: logits rows, at most ``len(path) + 1``.
+        allowed: ``[rows, words]``, the tokens each row may choose by the request's grammar, a bit for each
+            (``outrider.sampling.token_edits``); None: all.
 
     Raises:
         ShapeError: rows without the draft tokens they are conditioned on, or penalties without counts.
@@ -63,6 +65,7 @@ class RowGroup:
     counts: TokenCounts | None
     path: tuple[int, ...]
     rows: int
+    allowed: TokenMask | None = None
 
     def __post_init__(self) -> None:
         """Refuse a group whose rows are not all determined."""
@@ -73,11 +76,14 @@ class RowGroup:
             )
         if self.params.penalised and self.counts is None:
             raise ShapeError("a row group with penalties needs token counts, found None; pass a TokenCounts")
+        if self.allowed is not None and len(self.allowed) != self.rows:
+            raise ShapeError(f"a row group of {self.rows} rows needs as many masks, found {len(self.allowed)}")
 
     @property
     def names_tokens(self) -> bool:
-        """Whether the request asks for anything of tokens by their ids: a bias, penalties, some withheld."""
-        return bool(self.params.logit_bias) or self.params.penalised or self.withheld_rows > 0
+        """Whether the request asks for anything of tokens by their ids: a bias, penalties, a mask, some withheld."""
+        edited = bool(self.params.logit_bias) or self.params.penalised or self.allowed is not None
+        return edited or self.withheld_rows > 0
 
     @property
     def withheld_rows(self) -> int:
@@ -99,7 +105,7 @@ def per_row(groups: Sequence[RowGroup]) -> list[RowGroup]:
 
 
 def adjust_logits(logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:
-    """Apply each request's bias, penalties, withheld tokens, temperature and truncation.
+    """Apply each request's bias, penalties, withheld tokens, grammar, temperature and truncation.
 
     Args:
         logits: ``[R, vocab]``, any float type; never written to.
@@ -136,7 +142,7 @@ def adjust_logits(logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:
 def edits(group: RowGroup) -> bool:
     """Whether ``adjust_logits`` changes any of these rows."""
     params = group.params
-    edited = bool(params.logit_bias) or params.penalised
+    edited = bool(params.logit_bias) or params.penalised or group.allowed is not None
     if not (edited or params.greedy):
         edited = any(getattr(params, name) != getattr(_NEUTRAL, name) for name in _SHAPES)
     return bool(group.rows) and (edited or group.withheld_rows > 0)

@@ -1,6 +1,8 @@
-"""Edits of single logits, of all requests at once: bias, penalties, withheld tokens.
+"""Edits of single logits, of all requests at once: bias, penalties, withheld tokens, what a grammar does not allow.
 
 The host says which logits and by how much; one operation each edits them where they are.
+
+A token mask is ``[rows, words]`` uint32: bit ``i % 32`` of word ``i // 32`` says whether token ``i`` may be chosen.
 """
 
 from collections.abc import Sequence
@@ -13,17 +15,18 @@ from torch import Tensor
 
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.exchanged import FloatRow, IntRow
-from outrider.sampling.device_tensors import on_device
+from outrider.sampling.device_tensors import at_once, index_tensor, on_device
 
 if TYPE_CHECKING:
     from outrider.sampling.logits import RowGroup, TokenCounts
 
 _REMOVED = float("-inf")
 _Bools = npt.NDArray[np.bool_]
+TokenMask = npt.NDArray[np.uint32]
 
 
 def edit_tokens(logits: Tensor, placed: Sequence[tuple[int, "RowGroup"]]) -> None:
-    """Apply each group's bias, then its penalties, then withhold its tokens, in place.
+    """Apply each group's bias, then its penalties, then withhold its tokens and what its grammar does, in place.
 
     Args:
         logits: ``[R, vocab]`` float32, contiguous.
@@ -51,6 +54,30 @@ def edit_tokens(logits: Tensor, placed: Sequence[tuple[int, "RowGroup"]]) -> Non
         flat[index] = values - penalty
     if withheld := [_withheld(start, group, vocab) for start, group in placed if group.withheld_rows]:
         flat.index_fill_(0, on_device(np.concatenate(withheld), flat.device), _REMOVED)
+    masked = [(start, group.allowed) for start, group in placed if group.allowed is not None and group.rows]
+    if masked:
+        _mask(logits, masked)
+
+
+def _mask(logits: Tensor, masked: Sequence[tuple[int, TokenMask]]) -> None:
+    """Remove what each row's mask does not allow."""
+    vocab = logits.shape[1]
+    if not at_once(logits.device):
+        on_host = logits.numpy()
+        for start, allowed in masked:
+            removed = np.unpackbits(_octets(~allowed), axis=1, count=vocab, bitorder="little").view(np.bool_)
+            np.copyto(on_host[start : start + len(allowed)], _REMOVED, where=removed)
+        return
+    rows = index_tensor([row for start, allowed in masked for row in range(start, start + len(allowed))], logits.device)
+    octets = on_device(_octets(~np.concatenate([allowed for _, allowed in masked])), logits.device)
+    places = torch.arange(8, dtype=torch.uint8, device=logits.device)
+    removed = ((octets[:, :, None] >> places) & 1).flatten(1)[:, :vocab].bool()
+    logits.index_copy_(0, rows, logits[rows].masked_fill_(removed, _REMOVED))
+
+
+def _octets(masks: TokenMask) -> npt.NDArray[np.uint8]:
+    """``[rows, 4 * words]``, token ``i`` in bit ``i % 8`` of octet ``i // 8``."""
+    return np.ascontiguousarray(masks).astype("<u4", copy=False).view(np.uint8)
 
 
 def _bias(start: int, group: "RowGroup", vocab: int) -> tuple[IntRow, FloatRow]:

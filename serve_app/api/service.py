@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from transformers import PreTrainedTokenizerBase
 
-from outrider.config.schema import Config, TracingConfig
+from outrider.config.schema import Config, StructuredConfig, TracingConfig
 from outrider.contracts.requests import GenerationChunk, GenerationRequest, ProtocolName
 from outrider.contracts.sampling_defaults import NO_DEFAULTS, SamplingDefaults
 from outrider.contracts.slo import BEST_EFFORT, SloClass
@@ -14,6 +14,28 @@ from outrider.models.folders import head_path
 from outrider.protocols.registry import PROTOCOLS
 from outrider.tenants.keys import MAX_CHOICES, Keys, Tenant
 from outrider.tenants.quotas import Asked, OverQuota
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """Tokens between which the model reasons before it answers; ``start`` None: it begins by itself."""
+
+    start: int | None
+    end: int
+
+    def __contains__(self, token_id: object) -> bool:
+        """Whether it is one of them."""
+        return token_id in (self.start, self.end)
+
+
+@dataclass(frozen=True, slots=True)
+class StructuredLimits:
+    """How large a grammar may be, and where it begins."""
+
+    max_bytes: int = 64 * 1024
+    max_nesting: int = 64
+    max_compile_s: float = 1.0
+    reasoning: Reasoning | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +58,8 @@ class RequestLimits:
     tenant: str = ""  # whose key it has; "": nobody's
     token_map: str = ""  # hash of what token ids mean here
     defaults: SamplingDefaults = NO_DEFAULTS  # where a request says nothing
+    structured: StructuredLimits = field(default_factory=StructuredLimits)
+    tool_format: str = ""  # how the model writes tool calls, by its name in ``openai.tools``; "": not at all
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +98,7 @@ class ServiceSettings:
     drafters: Mapping[str, bool] = field(default_factory=dict)
     auth: AuthSettings | None = None  # None: everybody may ask
     cors_origins: tuple[str, ...] = ()  # whose pages' scripts may ask; "*": anybody's
+    structured: StructuredConfig = field(default_factory=StructuredConfig)
     open_to_all: bool = False  # whether everybody may who is not on this machine
     tracing: TracingConfig = field(default_factory=TracingConfig)
 
@@ -104,6 +129,7 @@ class ServiceSettings:
             drafters={group.name: group.trusted for group in config.drafters if group.count},
             auth=auth_settings(config),
             cors_origins=config.http.cors_origins,
+            structured=config.structured,
             open_to_all=config.open_to_all,
             tracing=config.tracing,
         )

@@ -416,7 +416,9 @@ class DrafterLink:
         wire = replace(settings.wire, hidden_width=self._book.hidden_width(port.drafter))
         self._session = CoordinatorSession(wire, generation.name)
         terms = DraftTerms(wire, self._end_ids, generation.last_position)
-        await port.transport.open(generation.opening(), terms, settings.prefill_deadline_s)
+        opening = generation.opening()
+        opening = replace(opening, params=replace(opening.params, grammar=None))  # the verifier keeps to it for them
+        await port.transport.open(opening, terms, settings.prefill_deadline_s)
         request = self._request(_PREFILL_ROUND, NO_TOKENS)
         if await self._exchange(port, request, settings.prefill_deadline_s) is None:
             raise DrafterBrokenError(f"drafter {port.drafter.actor_name} does not hold what it was just given")

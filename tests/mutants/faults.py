@@ -531,8 +531,8 @@ FAULTS = (
     ),
     Fault(
         "a judge sees the target's states one row late",
-        "OpenRound(block, tuple(choices), tuple(found), hidden[found])",
-        "OpenRound(block, tuple(choices), tuple(found), hidden[[row - 1 for row in found]])",
+        "OpenRound(block, tuple(choices), tuple(found), hidden[found], judged)",
+        "OpenRound(block, tuple(choices), tuple(found), hidden[[row - 1 for row in found]], judged)",
         TWO_STEPS,
     ),
     Fault(

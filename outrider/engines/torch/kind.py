@@ -30,10 +30,11 @@ def torch_verifier(spec: VerifierSpec) -> BuiltVerifier:
     import torch  # noqa: PLC0415
 
     from outrider.engines.torch.verifier import TorchVerifier  # noqa: PLC0415
+    from outrider.models.grammars import grammars_of  # noqa: PLC0415
     from outrider.models.loading import load_target  # noqa: PLC0415
 
     loaded = load_target(spec.target, dtype=spec.dtype, device=spec.device, max_context_tokens=spec.max_context_tokens)
-    engine = TorchVerifier(loaded, _settled_limits(spec), spec.judges(loaded.model_hash))
+    engine = TorchVerifier(loaded, _settled_limits(spec), spec.judges(loaded.model_hash), grammars_of(loaded))
     return BuiltVerifier(engine, loaded, spec.machine(loaded.name, torch.__version__))
 
 

@@ -10,6 +10,7 @@ from outrider.engines.torch.served import target_model
 from outrider.engines.torch.swapping import swap_prices
 from outrider.engines.verifier.engine import PagedVerifier
 from outrider.events import event
+from outrider.grammar.compiling import Grammars
 from outrider.models.loading import LoadedModel
 from outrider.verification.semantic import MismatchJudge
 
@@ -20,9 +21,13 @@ class TorchVerifier(PagedVerifier):
     """``PagedVerifier`` over ``FusedModel`` or ``PagedModel``."""
 
     def __init__(
-        self, target: LoadedModel, limits: EngineLimits, judges: Mapping[str, MismatchJudge] | None = None
+        self,
+        target: LoadedModel,
+        limits: EngineLimits,
+        judges: Mapping[str, MismatchJudge] | None = None,
+        grammars: Grammars | None = None,
     ) -> None:
-        """Take over the target's model and allocate its KV pool; see ``PagedVerifier`` for ``judges``."""
+        """Take over the target's model and allocate its KV pool; see ``PagedVerifier`` for the others."""
         token_bytes = kv_bytes_per_token(target.model)
         total_blocks = limits.total_blocks(token_bytes)
         model = target_model(target.model, total_blocks, limits.block_tokens, limits.parts)
@@ -33,6 +38,7 @@ class TorchVerifier(PagedVerifier):
             prefill_chunk_tokens=limits.prefill_chunk_tokens,
             kept_rows_bytes=kept_rows_bytes(total_blocks * limits.block_tokens * token_bytes),
             judges=judges,
+            grammars=grammars,
             host_blocks=_given_host_blocks(model, limits.host_blocks(token_bytes), limits.prefill_chunk_tokens),
         )
 

@@ -160,12 +160,15 @@ def _by_choice(
 
 
 def _semantic(choices: list[int], work: Work, hidden: FloatRow | None) -> BlockDecision | OpenRound:
-    """Decided if nothing is to be judged, else open."""
-    block, found = work.block, list(mismatches(choices, work.block.draft))
+    """Decided if nothing is to be judged, else open. What the grammar forbids is rejected without being judged."""
+    block = work.block
+    judged = work.generation.lawful(block.forced, block.draft)
+    found = list(mismatches(choices, block.draft[:judged]))
     if not found:
-        return semantic_decision(choices, block.draft, (), bonus=block.bonus)
+        bonus = block.bonus or judged < len(block.draft)
+        return semantic_decision(choices[: judged + bonus], block.draft[:judged], (), bonus=bonus)
     assert hidden is not None, "a mismatch has a row"
-    return OpenRound(block, tuple(choices), tuple(found), hidden[found])
+    return OpenRound(block, tuple(choices), tuple(found), hidden[found], judged)
 
 
 def _by_ratio(rows: Tensor, works: Sequence[Work], readback: Readback) -> Callable[[Readback], Drawing]:
@@ -196,15 +199,18 @@ def _row_groups(work: Work) -> list[RowGroup]:
     block, generation = work.block, work.generation
     if block.parents is None:
         counts = generation.counts_behind(block.forced)
-        return [RowGroup(generation.params, work.checked.position, counts, block.draft, rows_of(block))]
+        rows = rows_of(block)
+        allowed = generation.allowed((*block.forced, *block.draft), rows, len(block.forced))
+        return [RowGroup(generation.params, work.checked.position, counts, block.draft, rows, allowed)]
     return [_path_group(work, path) for path in [(), *node_paths(block.parents)]]
 
 
 def _path_group(work: Work, path: tuple[int, ...]) -> RowGroup:
     """The one row behind a path of nodes."""
     generation, tokens = work.generation, [work.block.draft[node] for node in path]
-    counts = generation.counts_behind([*work.block.forced, *tokens])
-    return RowGroup(generation.params, work.checked.position + len(path), counts, (), 1)
+    behind = [*work.block.forced, *tokens]
+    counts, allowed = generation.counts_behind(behind), generation.allowed(behind, 1, len(behind))
+    return RowGroup(generation.params, work.checked.position + len(path), counts, (), 1, allowed)
 
 
 def _row_behind(path: Sequence[int]) -> int:

@@ -34,6 +34,7 @@ from outrider.engines.verifier.pass_plan import PassPlan
 from outrider.engines.verifier.token_scores import TokenScores
 from outrider.engines.verifier.two_steps import OpenRound, decide_open, wants_hidden
 from outrider.engines.verifier.work import Work, rows_in_order, score_rows
+from outrider.grammar.compiling import Grammars
 from outrider.sampling.device_tensors import Readback, index_tensor
 from outrider.sampling.logits import TokenCounts
 from outrider.verification.decision import BlockDecision
@@ -58,6 +59,7 @@ class PagedVerifier:
         kept_rows_bytes: int,
         judges: Mapping[str, MismatchJudge] | None = None,
         host_blocks: int = 0,
+        grammars: Grammars | None = None,
     ) -> None:
         """Take over a model and all its KV blocks.
 
@@ -69,11 +71,13 @@ class PagedVerifier:
             kept_rows_bytes: memory of rows kept for deferred corrections, besides the KV's.
             judges: of mismatches, by the name that blocks give; without one there is no semantic rule.
             host_blocks: of a ``SwappingModel``, for KV that is given up.
+            grammars: of the target's tokenizer; without them no request may have one.
         """
         self._model = model
         self._masked = model if isinstance(model, MaskedModel) else None
         self._branching = None if isinstance(model, MaskedModel) else model
         self._judges = judges or {}
+        self._grammars = grammars
         self._vocab_size = vocab_size
         self._prefill_chunk_tokens = prefill_chunk_tokens
         self._swapping = model if isinstance(model, SwappingModel) else None
@@ -98,6 +102,9 @@ class PagedVerifier:
             )
         if bad := outside(token_ids, self._vocab_size):
             raise ParameterError("prompt", f"token ids in 0..{self._vocab_size - 1}", bad[0])
+        grammar = request.params.grammar
+        if grammar is not None and self._grammars is None:
+            raise ParameterError("grammar", "an engine that knows its tokenizer", grammar.text[:64])
         self._rows.drop(request.generation)
         prompt_scores = TokenScores(1, request.prompt_ids[1:], request.logprobs or 0)
         self._generations[request.generation] = HeldGeneration(
@@ -111,6 +118,9 @@ class PagedVerifier:
             else None,
             logprobs=request.logprobs,
             prompt_scores=prompt_scores if request.prompt_logprobs else None,
+            grammar=None
+            if grammar is None or self._grammars is None
+            else self._grammars.begin(grammar, request.output_ids),
         )
 
     def verify(self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()) -> list[Outcome]:
@@ -285,6 +295,13 @@ class PagedVerifier:
         generation, block = work.generation, work.block
         if generation.forced_scores.impossible:
             return generation.refuse_correction(block)
+        if isinstance(answer, OpenRound):
+            refused = generation.unlawful(block, answer.may_pass)
+        else:
+            path = [block.draft[node] for node in answer.block.path] if generation.grammar is not None else ()
+            refused = generation.unlawful(block, path, answer.block.token_after)
+        if refused is not None:
+            return refused
         if isinstance(answer, OpenRound):
             generation.open_round = answer
             generation.kv.busy = False  # its device is waited for, and its KV is not needed to decide it

@@ -13,8 +13,10 @@ from outrider.engines.kv.store import SequenceKv
 from outrider.engines.verifier.checked_block import CheckedBlock
 from outrider.engines.verifier.token_scores import ScoredRows, TokenScores, score
 from outrider.engines.verifier.two_steps import OpenRound
+from outrider.grammar.state import GrammarState
 from outrider.sampling.device_tensors import Readback
 from outrider.sampling.logits import RowGroup, TokenCounts
+from outrider.sampling.token_edits import TokenMask
 
 
 @dataclass(slots=True, eq=False)
@@ -36,6 +38,7 @@ class HeldGeneration:
     computed_before: int = 0
     begun: CheckedBlock | None = None  # the block that is not decided yet
     open_round: OpenRound | None = None  # that block's, once only its resolution is missing
+    grammar: GrammarState | None = None  # behind its output, if it has one
     forced_scores: TokenScores = field(default_factory=lambda: TokenScores(1, (), 0))  # of that block's forced tokens
 
     def begin(self, checked: CheckedBlock, kept_row: Tensor | None) -> None:
@@ -47,7 +50,7 @@ class HeldGeneration:
         scored = block.forced if self.logprobs is not None else block.forced[: int(drawn_by_device)]
         if not (scored or self.forced_scores.token_ids):  # nothing to score, as most often, and nothing before either
             return
-        check = RowGroup(self.params, position, self.counts, (), 1) if drawn_by_device else None
+        check = RowGroup(self.params, position, self.counts, (), 1, self.allowed((), 1)) if drawn_by_device else None
         self.forced_scores = TokenScores(position, scored, self.logprobs or 0, check)
         if kept_row is not None and scored:
             readback = Readback()
@@ -66,6 +69,8 @@ class HeldGeneration:
     def undo(self, block: Block) -> None:
         """Take back what was committed of a block, if that went wrong half-way."""
         self.deferred = self.deferred_before
+        if self.grammar is not None:
+            self.grammar.keep(block.position - self.prompt_tokens)
         if len(self.token_ids) == block.position:
             return
         self.token_ids = self.token_ids[: block.position]
@@ -87,8 +92,44 @@ class HeldGeneration:
             f"{block.forced[0]}, whose probability there is 0; draw it from the row that was sent",
         )
 
+    def unlawful(self, block: Block, path: Sequence[int], after: int | None = None) -> Refused | None:
+        """What is told of a block that forces what the grammar forbids, or behind which nobody can say what may follow.
+
+        ``path`` are its draft tokens that are to be committed, ``after`` the one behind them.
+        """
+        if self.grammar is None:
+            return None
+        committed = (*block.forced, *path, *(() if after is None else (after,)))
+        fault, lawful = self.grammar.fault(committed), self.grammar.lawful(committed)
+        if fault is None and lawful == len(committed):
+            return None
+        if fault is None and lawful < len(block.forced):
+            return self.refuse_correction(block)
+        self.begun = None
+        self.kv.rollback(len(self.token_ids))
+        self.kv.busy = False
+        found = fault or "a token it allowed cannot be taken"
+        reason = (
+            f"needs a grammar that can be followed, found one that cannot be behind "
+            f"{len(self.token_ids) - self.prompt_tokens} tokens of the response: {found}"
+        )
+        return Refused(block.generation, block.round, reason, by_grammar=True)
+
+    def allowed(self, path: Sequence[int], rows: int, first: int = 0) -> TokenMask | None:
+        """What the grammar allows in rows behind the committed tokens and ``path[: first + row]``; None: all."""
+        return None if self.grammar is None else self.grammar.masks(path, first, rows)
+
+    def lawful(self, forced: Sequence[int], draft: Sequence[int]) -> int:
+        """How many leading tokens of a draft the grammar allows."""
+        if self.grammar is None:
+            return len(draft)
+        return max(0, self.grammar.lawful((*forced, *draft)) - len(forced))
+
     def commit(self, token_ids: Sequence[int]) -> None:
         """Append tokens."""
+        if self.grammar is not None:
+            taken = self.grammar.feed(token_ids)
+            assert taken == len(token_ids) or self.grammar.fault(), "what the grammar forbids is never decided"
         self.token_ids += token_ids
         self.prefix_hash = extend_prefix_hash(self.prefix_hash, token_ids)
         if self.counts is not None:

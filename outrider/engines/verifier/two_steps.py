@@ -27,6 +27,7 @@ class OpenRound:
     choices: tuple[int, ...]  # the target's argmax at each row
     mismatches: tuple[int, ...]  # indices into ``Block.draft``; at least one
     target_hidden: FloatRow  # ``[M, d]`` float32, the target's state at the row that predicts each mismatch
+    judged: int  # leading tokens of the draft that may pass; the one behind them, if any, is rejected whatever it is
     logprobs: tuple[TokenLogprobs, ...] = ()  # of ``asked_tokens``; empty unless asked for
 
     @property
@@ -41,8 +42,8 @@ class OpenRound:
 
     def asked_tokens(self) -> list[tuple[int, int]]:
         """Row and token of all that may be committed: the draft, then what may follow each part of it that can."""
-        draft = self.block.draft
-        after = [*self.mismatches, *range(len(draft), len(self.choices))]
+        draft = self.may_pass
+        after = [*self.mismatches, *range(len(draft), len(self._choices))]
         return [*enumerate(draft), *((row, self.choices[row]) for row in after)]
 
     def question(self, hidden: FloatRow) -> Question:
@@ -52,12 +53,26 @@ class OpenRound:
     def decide(self, accepted: Sequence[bool] | None) -> BlockDecision:
         """The decision, given the judge's answers; without them all mismatches are rejected."""
         answers = [False] * len(self.mismatches) if accepted is None else accepted
-        return semantic_decision(self.choices, self.block.draft, answers, bonus=self.block.bonus)
+        return semantic_decision(self._choices, self.may_pass, answers, bonus=self._bonus)
+
+    @property
+    def may_pass(self) -> tuple[int, ...]:
+        """Of the draft, what is not rejected whatever a judge says."""
+        return self.block.draft[: self.judged]
+
+    @property
+    def _bonus(self) -> bool:
+        """Whether the choice behind all that may pass counts."""
+        return self.block.bonus or self.judged < len(self.block.draft)
+
+    @property
+    def _choices(self) -> tuple[int, ...]:
+        return self.choices[: self.judged + self._bonus]
 
     def logprobs_of(self, decision: BlockDecision) -> tuple[TokenLogprobs, ...]:
         """Of the tokens it commits, if they were asked for."""
         rows = [row for row, _ in self.asked_tokens()]
-        drafted = len(self.block.draft)
+        drafted = self.judged
         entries = list(zip(rows, self.logprobs, strict=False))
         accepted = [entry for _, entry in entries[: decision.accepted_len]]
         after = [entry for row, entry in entries[drafted:] if row == decision.accepted_len]

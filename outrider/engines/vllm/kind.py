@@ -13,6 +13,7 @@ def vllm_verifier(spec: VerifierSpec) -> BuiltVerifier:
     from outrider.engines.vllm.model import VllmForward  # noqa: PLC0415
     from outrider.engines.vllm.settings import VllmSettings  # noqa: PLC0415
     from outrider.models.folders import resolve_folder  # noqa: PLC0415
+    from outrider.models.grammars import grammars_of  # noqa: PLC0415
     from outrider.models.loading import load_target_facts  # noqa: PLC0415
 
     facts = load_target_facts(spec.target, max_context_tokens=spec.max_context_tokens)
@@ -25,6 +26,7 @@ def vllm_verifier(spec: VerifierSpec) -> BuiltVerifier:
         prefill_chunk_tokens=spec.limits.prefill_chunk_tokens,
         kept_rows_bytes=kept_rows_bytes(model.kv_bytes),
         judges=judges,
+        grammars=grammars_of(facts),
     )
     return BuiltVerifier(engine, facts, spec.machine(facts.name, SUPPORTED_VERSION))
 

@@ -19,6 +19,7 @@ from outrider.contracts.requests import FinishReason, GenerationChunk
 from serve_app.api.http.event_stream import EventStream
 from serve_app.api.http.merge import merged, with_deadlines
 from serve_app.api.http.record import RequestRecord
+from serve_app.api.openai.call_deltas import TOOL_CALLS, CallDeltas
 from serve_app.api.openai.choice_reader import ChoiceReader, Delta, whole
 from serve_app.api.openai.choices import Choice
 from serve_app.api.openai.responses import ResponseForm, usage_of
@@ -110,17 +111,33 @@ class GenerationResponse(Response):
 
     async def _choice_events(self, chunks: _Chunks) -> AsyncIterator[dict[str, object]]:
         form, opened = self._form, set[int]()
+        calls = [form.tool_calls(index) for index in range(len(self._readers))] if form.tool_form else []
         async for index, chunk in chunks:
             reader = self._readers[index]
             if form.chat and index not in opened:
                 yield form.role_event(index)
             opened.add(index)
             read = reader.read(chunk) if _is_short(chunk) else await asyncio.to_thread(reader.read, chunk)
+            if calls and (its := calls[index]) is not None:
+                for event in self._call_events(index, its, read, reader.finish_reason):
+                    yield event
+                continue
             for delta in read:
                 few, event = len(delta.tokens) < _MANY_TOKENS, form.delta_event
                 yield event(index, delta) if few else await asyncio.to_thread(event, index, delta)
             if reader.finish_reason is not None:
                 yield form.last_event(index, reader.finish_reason)
+
+    def _call_events(
+        self, index: int, calls: CallDeltas, read: Sequence[Delta], reason: FinishReason | None
+    ) -> list[dict[str, object]]:
+        form = self._form
+        events = [event for delta in read for event in form.call_events(index, calls.push(delta.text), delta)]
+        if reason is None:
+            return events
+        events += form.call_events(index, calls.finish(), Delta(""))
+        called = calls.called and reason is FinishReason.STOP
+        return [*events, form.last_event(index, TOOL_CALLS if called else reason)]
 
     def _reasons(self) -> list[FinishReason]:
         """Why each choice ended."""

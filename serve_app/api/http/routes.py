@@ -31,6 +31,8 @@ from serve_app.api.openai.choices import to_choices
 from serve_app.api.openai.parsing import parse_body
 from serve_app.api.openai.prompts import read_prompts
 from serve_app.api.openai.responses import ResponseForm, model_card
+from serve_app.api.openai.structured import asks_for_grammar, read_grammar
+from serve_app.api.openai.tools import read_tools
 from serve_app.api.service import Service
 from serve_app.api.tracing import RequestTraces, asked, carried
 
@@ -130,6 +132,7 @@ async def _respond(
     body = parse_body(content, kind, limits)
     check_allowed(body.outrider, tenant, limits, service.limits)
     prompts = await asyncio.to_thread(read_prompts, body, service.tokenizer, limits)
+    grammar = await asyncio.to_thread(read_grammar, body, limits) if asks_for_grammar(body) else None
     name = f"{'chatcmpl' if isinstance(body, ChatBody) else 'cmpl'}-{uuid.uuid4().hex}"
     choices = to_choices(
         body,
@@ -139,11 +142,13 @@ async def _respond(
         request_id=request.state.record.request_id,
         default_seed=secrets.randbits(64),
         headers=request.headers,
+        grammar=grammar,
     )
     if (trace := request.state.record.trace) is not None:
         trace.facts |= asked(choices, chat=isinstance(body, ChatBody), name=name, model=limits.model_name)
         choices = carried(choices, trace)
-    form = ResponseForm(name, limits.model_name, int(time.time()), table, body)
+    tool_form = limits.tool_format if isinstance(body, ChatBody) and read_tools(body, limits.tool_format) else ""
+    form = ResponseForm(name, limits.model_name, int(time.time()), table, body, tool_form)
     prompt_tokens = sum(len(prompt.token_ids) for prompt in prompts)
     passed = await let_in(service.gate, tenant, [choice.request for choice in choices], prompt_tokens)
     return GenerationResponse(service, choices, form, passed)

@@ -70,8 +70,10 @@ class Message(BaseModel):
     """One message of a chat. Its parts are joined by newlines, as vLLM does; ``name`` is the chat template's to use."""
 
     model_config = _STRICT
-    role: Literal["system", "user", "assistant"]
-    content: str | list[TextPart]
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str | list[TextPart] = ""  # only an assistant's that has called tools may lack it
+    tool_calls: Annotated[list[dict[str, Any]], Field(fail_fast=True)] | None = None
+    tool_call_id: str | None = None
     name: Annotated[str, Field(max_length=MAX_NAME_CHARS)] | None = None  # which of those in this role
 
     @property
@@ -110,6 +112,12 @@ class GenerationBody(SampledBody):
     user: str | None = None  # who asks; of no meaning to what a response says
     safety_identifier: str | None = None  # the same, newer
     cache_salt: Annotated[str, Field(min_length=1, max_length=MAX_SALT_CHARS)] | None = None  # vLLM's
+    response_format: dict[str, Any] | None = None  # read by ``structured``, as are the following
+    structured_outputs: dict[str, Any] | None = None  # vLLM's
+    guided_json: dict[str, Any] | str | bool | None = None  # its older names
+    guided_regex: str | None = None
+    guided_choice: _Texts | None = None
+    guided_grammar: str | None = None
     outrider: OutriderOptions = OutriderOptions()
 
 
@@ -131,6 +139,9 @@ class ChatBody(GenerationBody):
     """``POST /v1/chat/completions``. ``max_completion_tokens`` is the newer name of ``max_tokens``."""
 
     messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
+    tools: Annotated[list[dict[str, Any]], Field(fail_fast=True)] | None = None  # read by ``tools``
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
     max_completion_tokens: int | None = None
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] = 0

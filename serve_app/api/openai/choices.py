@@ -18,6 +18,7 @@ from outrider.contracts.requests import (
     SAMPLING_RANGES,
     GenerationId,
     GenerationRequest,
+    Grammar,
     ProtocolName,
     SamplingParams,
 )
@@ -32,6 +33,7 @@ from serve_app.api.http_errors import PromptTooLongError
 from serve_app.api.openai.bodies import LOOKUP_NEEDED, MAX_LOGIT_BIAS, ChatBody, CompletionBody
 from serve_app.api.openai.promises import Promises, read_promises
 from serve_app.api.openai.prompts import Prompt
+from serve_app.api.openai.structured import begun_by
 from serve_app.api.service import RequestLimits
 
 _DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's
@@ -58,6 +60,7 @@ def to_choices(
     request_id: str,
     default_seed: int,
     headers: Mapping[str, str] = MappingProxyType({}),
+    grammar: Grammar | None = None,
 ) -> list[Choice]:
     """What coordinators are asked for, in the order of the choices' indices.
 
@@ -69,6 +72,7 @@ def to_choices(
         request_id: of the HTTP request.
         default_seed: unsigned 64 bit, for a request that names none.
         headers: of the HTTP request, their names in lower case.
+        grammar: from ``read_grammar``.
 
     Raises:
         ParameterError: a value is out of range.
@@ -80,12 +84,13 @@ def to_choices(
     choices: list[Choice] = []
     for prompt in prompts:
         max_tokens = _max_tokens(body, len(prompt.token_ids), limits)
-        request = _request(body, prompt, params, limits, max_tokens, promises)
+        begun = None if grammar is None else begun_by(grammar, prompt.token_ids, limits.structured)
+        request = _request(body, prompt, replace(params, grammar=begun), limits, max_tokens, promises)
         for i in range(body.n):
             own = replace(
                 request,
                 generation=f"{name}-{len(choices)}",
-                params=replace(params, seed=choice_seed(params.seed, i)),
+                params=replace(request.params, seed=choice_seed(params.seed, i)),
                 prompt_logprobs=echo and body.alternatives is not None,
                 request_id=request_id,
             )

@@ -4,7 +4,7 @@ Nothing in a request is ignored. A field is honoured exactly, or refused by name
 Values that ask for nothing (null, ``best_of: 1``, ``tools: []``) are accepted everywhere.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import TypeVar
 
@@ -57,7 +57,7 @@ _NEEDED_BY_FIELD = {
     "lookup": LOOKUP_NEEDED,
     "logit_bias": "an object of token ids and numbers, such as {'50': -100}",
     "messages": "a list of at least one message",
-    "role": "one of 'system', 'user', 'assistant' (others are not supported yet)",
+    "role": "one of 'system', 'user', 'assistant', 'tool' (others are not supported yet)",
     "name": f"a text of at most {MAX_NAME_CHARS} characters",
     "tokens": "a list of token ids",
     "type": "'text' (other parts are not supported yet)",
@@ -89,6 +89,8 @@ def parse_body(body: bytes, kind: type[_Body], limits: RequestLimits) -> _Body:
         raise UnknownModelError("model", f"model needs one of: {limits.model_name}; found {parsed.model!r}")
     if "stream_options" in parsed.model_fields_set and not parsed.stream:
         raise ParameterError("stream_options", "stream: true", data["stream_options"])
+    if isinstance(parsed, ChatBody):
+        check_contents(parsed.messages)
     if isinstance(parsed, ChatBody) and parsed.top_logprobs and not parsed.logprobs:
         raise ParameterError("top_logprobs", "logprobs: true", parsed.top_logprobs)
     if isinstance(parsed, CompletionBody):
@@ -119,6 +121,18 @@ def read_fields(data: Mapping[str, object], kind: type[_Fields]) -> _Fields:
         return kind.model_validate(fields)
     except ValidationError as error:
         raise _explained(error.errors(include_url=False, include_context=False)[0], fields) from None
+
+
+def check_contents(messages: Sequence[Message]) -> None:
+    """Only a message that has called tools may lack its content.
+
+    Raises:
+        MissingFieldError: another one does.
+    """
+    for i, message in enumerate(messages):
+        if "content" not in message.model_fields_set and not message.tool_calls:
+            field = f"messages[{i}].content"
+            raise MissingFieldError(field, f"{field} is missing; it needs {_NEEDED_BY_FIELD['content']}")
 
 
 def _check_completion(body: CompletionBody) -> None:

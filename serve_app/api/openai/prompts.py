@@ -6,6 +6,7 @@ spells a special token, such as ``<|im_end|>``, therefore becomes that token, in
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
@@ -14,6 +15,7 @@ from outrider.contracts.errors import ParameterError
 from outrider.text.tokens import backend_of
 from serve_app.api.http_errors import PromptTooLongError, UnsupportedFieldError
 from serve_app.api.openai.bodies import ChatBody, CompletionBody, Message
+from serve_app.api.openai.tools import Tool, read_tools, told
 from serve_app.api.service import RequestLimits
 
 
@@ -38,7 +40,7 @@ def read_prompts(
     """
     if isinstance(body, ChatBody):
         _check_choices("n", 1, body.n, limits.max_choices)
-        text = rendered(body.messages, tokenizer)
+        text = rendered(body.messages, tokenizer, read_tools(body, limits.tool_format), limits.tool_format)
         ids = _tokenised(text, "messages", tokenizer, limits, add_special_tokens=False)
         return [_checked(Prompt(tuple(ids), text), "messages", limits)]
     given = _given(body.prompt)
@@ -87,6 +89,8 @@ def _checked(prompt: Prompt, field: str, limits: RequestLimits) -> Prompt:
 def rendered(
     messages: Sequence[Message],
     tokenizer: PreTrainedTokenizerBase,
+    tools: Sequence[Tool] = (),
+    tool_format: str = "",
     *,
     opens_answer: bool = True,
     continues: bool = False,
@@ -97,17 +101,16 @@ def rendered(
         ParameterError: the template refuses the messages.
         UnsupportedFieldError: there is no template.
     """
-    if tokenizer.chat_template is None:
+    template = tokenizer.chat_template
+    if template is None:
         raise UnsupportedFieldError(
             "messages", "chat is not supported by this model (no template); use /v1/completions"
         )
-    chat = [
-        {"role": message.role, "content": message.text} | ({} if message.name is None else {"name": message.name})
-        for message in messages
-    ]
+    chat = told(messages, tools, str(template), tool_format)
+    offered: Any = [dict(tool.given) for tool in tools] or None
     try:
         text = tokenizer.apply_chat_template(
-            chat, add_generation_prompt=opens_answer, continue_final_message=continues, tokenize=False
+            chat, tools=offered, add_generation_prompt=opens_answer, continue_final_message=continues, tokenize=False
         )
     except (TemplateError, TypeError, ValueError, LookupError, AttributeError) as error:
         roles = ", ".join(message.role for message in messages)

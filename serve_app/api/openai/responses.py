@@ -8,6 +8,7 @@ from outrider.contracts.requests import SAMPLING_RANGES, FinishReason, RoundRepo
 from outrider.scheduling.attribution import response_cause
 from outrider.text.tokens import TokenTable
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
+from serve_app.api.openai.call_deltas import TOOL_CALLS, CallDeltas, whole_calls
 from serve_app.api.openai.choice_reader import ChoiceReader, Delta, ShownToken
 from serve_app.api.service import RequestLimits
 
@@ -23,6 +24,7 @@ class ResponseForm:
     created_s: int  # Unix time
     table: TokenTable  # of the target's tokenizer
     body: CompletionBody | ChatBody  # the request's
+    tool_form: str = ""  # in which calls of tools are read out of the text; "": none are
 
     @property
     def chat(self) -> bool:
@@ -33,10 +35,12 @@ class ResponseForm:
         """All of it at once: each choice's text and why it ended."""
         written = []
         for index, (delta, reason) in enumerate(choices):
-            message = {"role": "assistant", "content": delta.text, "refusal": None}
+            message: dict[str, object] = {"role": "assistant", "content": delta.text, "refusal": None}
+            if self.tool_form and (called := whole_calls(delta.text, self.tool_form, f"{self.id}-{index}")):
+                message |= called
             content: dict[str, object] = {"message": message} if self.chat else {"text": delta.text}
             logprobs = self._logprobs(delta) if self.body.alternatives is not None else None
-            choice = {"index": index, **content, "logprobs": logprobs, "finish_reason": reason}
+            choice = {"index": index, **content, "logprobs": logprobs, "finish_reason": self._reason(reason, message)}
             written.append(choice | self._told(delta))
         return self._framed("chat.completion", written) | {"usage": usage}
 
@@ -50,7 +54,24 @@ class ResponseForm:
         logprobs = self._logprobs(delta) if delta.tokens else None
         return self._event(index, content | self._told(delta), logprobs=logprobs)
 
-    def last_event(self, index: int, reason: FinishReason) -> dict[str, object]:
+    def _reason(self, reason: FinishReason, message: Mapping[str, object]) -> str:
+        """Why a choice ended: that it calls tools comes before that it was at its end."""
+        return TOOL_CALLS if reason is FinishReason.STOP and "tool_calls" in message else reason
+
+    def tool_calls(self, index: int) -> CallDeltas | None:
+        """What tells a choice's calls from its text, if any may be made."""
+        return CallDeltas(self.tool_form, f"{self.id}-{index}") if self.tool_form else None
+
+    def call_events(self, index: int, deltas: Sequence[dict[str, object]], delta: Delta) -> list[dict[str, object]]:
+        """A piece of a choice that may call tools; its tokens go with the first event."""
+        logprobs = self._logprobs(delta) if delta.tokens else None
+        contents = deltas or ([{"content": ""}] if delta.tokens else [])
+        return [
+            self._event(index, {"delta": content}, logprobs=None if i else logprobs)
+            for i, content in enumerate(contents)
+        ]
+
+    def last_event(self, index: int, reason: FinishReason | str) -> dict[str, object]:
         """Why a choice ended."""
         return self._event(index, {"delta": {}} if self.chat else {"text": ""}, reason)
 
@@ -62,7 +83,7 @@ class ResponseForm:
         self,
         index: int,
         content: Mapping[str, object],
-        reason: FinishReason | None = None,
+        reason: FinishReason | str | None = None,
         logprobs: Mapping[str, object] | None = None,
     ) -> dict[str, object]:
         choice = {"index": index, **content, "logprobs": logprobs, "finish_reason": reason}

@@ -24,9 +24,9 @@ from outrider.models.loading import LoadedModel
 from outrider.verification.semantic import MismatchJudge
 from tests.unit.drafting.always import Always
 from tests.unit.engines.table_drafter import TableDrafter, TableModel
+from tests.unit.engines.toy_grammar import VOCAB, toy_grammars
 from tests.unit.engines.vllm_models import VLLM_BLOCK_TOKENS, VLLM_MODELS, FirstBlocks
 
-VOCAB = 97
 BLOCK_TOKENS = 4
 CONTEXT_TOKENS = 256
 
@@ -80,7 +80,9 @@ def torch_verifier(
 ) -> TorchVerifier:
     """The torch engine with room for ``blocks`` KV blocks."""
     budget = kv_bytes_per_token(model) * BLOCK_TOKENS * blocks
-    return TorchVerifier(loaded(model), EngineLimits(budget, BLOCK_TOKENS, prefill_chunk_tokens), judges_of(judge))
+    return TorchVerifier(
+        loaded(model), EngineLimits(budget, BLOCK_TOKENS, prefill_chunk_tokens), judges_of(judge), toy_grammars()
+    )
 
 
 def bfloat16_verifier(
@@ -124,6 +126,7 @@ def verifier_over(
         prefill_chunk_tokens=prefill_chunk_tokens,
         kept_rows_bytes=kept_rows_bytes(kv_bytes_per_token(model) * forward.block_tokens * blocks),
         judges=judges_of(judge),
+        grammars=toy_grammars(),
     )
 
 

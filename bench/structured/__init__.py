@@ -1,0 +1,1 @@
+"""What holding answers to a grammar costs a verifier."""

@@ -1,0 +1,102 @@
+"""Grammars from their text: what is wrong with one, and where responses begin in it. Bounded in time and memory.
+
+Compiling takes about a millisecond, and at worst what the limits allow (see ``_limits``). What was compiled is kept by
+its content; each response goes on in a copy.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from outrider.contracts.requests import Grammar
+from outrider.grammar.state import GrammarState
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+
+_KEPT = 64
+_MOST_FAULT_CHARS = 400
+
+MakeTokens = Callable[[], "LLTokenizer"]
+
+
+class Grammars:
+    """Of one tokenizer. What it has to know of that is made in a thread of its own, from the beginning on."""
+
+    def __init__(self, make_tokens: MakeTokens, ends: Sequence[int], vocab_size: int) -> None:
+        """Begin to learn the tokens.
+
+        Args:
+            make_tokens: takes about a second; called once, in another thread.
+            ends: tokens that end a response.
+            vocab_size: of the target's logits.
+        """
+        self._make_tokens, self._ends, self._vocab_size = make_tokens, tuple(ends), vocab_size
+        self._tokens: LLTokenizer | None = None
+        self._failure: Exception | None = None
+        self._compiled: OrderedDict[str, LLMatcher] = OrderedDict()
+        self._thread = threading.Thread(target=self._learn, name="grammar-tokens", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def of_tokenizer(cls, tokenizer_json: str, ends: Sequence[int], vocab_size: int) -> "Grammars":
+        """Of a tokenizer in the form of ``tokenizer.json``."""
+
+        def make_tokens() -> "LLTokenizer":
+            from llguidance import LLTokenizer  # noqa: PLC0415 (takes a while)
+
+            return LLTokenizer(tokenizer_json, n_vocab=vocab_size, eos_token=list(ends))
+
+        return cls(make_tokens, ends, vocab_size)
+
+    def begin(self, grammar: Grammar, output_ids: Sequence[int] = ()) -> GrammarState:
+        """Where a response stands that has such output. What is wrong with it is its fault: nothing is raised."""
+        compiled = self._matcher(grammar.text)
+        state = GrammarState(compiled.deep_copy, self._ends, self._vocab_size, grammar.begins_after)
+        state.feed(output_ids)
+        return state
+
+    def _matcher(self, text: str) -> "LLMatcher":
+        """One that was fed nothing, and never is."""
+        from llguidance import LLMatcher  # noqa: PLC0415 (takes a while)
+
+        known = self._compiled.get(text)
+        if known is None:
+            self._thread.join()
+            if self._tokens is None:
+                raise RuntimeError("the tokenizer's tokens could not be read") from self._failure
+            known = self._compiled[text] = LLMatcher(self._tokens, text, log_level=0, limits=_limits())
+            if len(self._compiled) > _KEPT:
+                self._compiled.popitem(last=False)
+        self._compiled.move_to_end(text)
+        return known
+
+    def _learn(self) -> None:
+        try:
+            self._tokens = self._make_tokens()
+        except Exception as error:  # noqa: BLE001 (told to whoever needs them)
+            self._failure = error
+
+
+def fault_of(text: str) -> str | None:
+    """What is wrong with a grammar; None if nothing is. Needs no tokenizer; lets other threads run meanwhile."""
+    from llguidance import LLMatcher  # noqa: PLC0415 (takes a while)
+
+    wrong, told = LLMatcher.validate_grammar_with_warnings(text, limits=_limits())
+    return " ".join(told)[:_MOST_FAULT_CHARS] if wrong else None
+
+
+def _limits() -> "LLParserLimits":
+    """What compiling and each mask may take, at the speeds that the library tells: 20 ms and about 20 ms."""
+    from llguidance import LLParserLimits  # noqa: PLC0415 (takes a while)
+
+    return LLParserLimits(
+        max_items_in_row=2_000,
+        initial_lexer_fuel=1_000_000,
+        step_lexer_fuel=200_000,
+        step_max_items=50_000,
+        max_lexer_states=50_000,
+        max_grammar_size=100_000,
+        verbose_errors=False,
+    )

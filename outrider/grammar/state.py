@@ -1,0 +1,178 @@
+"""Where a response stands in its grammar: a pure function of its output, fed token by token and taken back likewise.
+
+A *mask* says which tokens may follow: ``[words]`` uint32, bit ``i % 32`` of word ``i // 32`` is that of token ``i``.
+
+Before the grammar begins (a reasoning prefix) every token is allowed but those that end a response; behind an end only
+ends are. In between an end is allowed where the grammar may end, and there alone.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
+
+Mask = npt.NDArray[np.uint32]
+MASK_BITS = 32
+
+
+def bits_of(token_ids: Sequence[int], vocab_size: int) -> Mask:
+    """The mask of some tokens; ids outside the vocabulary are left out."""
+    mask = np.zeros(-(-vocab_size // MASK_BITS), dtype=np.uint32)
+    for token_id in token_ids:
+        if 0 <= token_id < vocab_size:
+            mask[token_id // MASK_BITS] |= np.uint32(1 << token_id % MASK_BITS)
+    return mask
+
+
+def allowed_tokens(masks: Mask, vocab_size: int) -> npt.NDArray[np.bool_]:
+    """``[..., vocab_size]`` of ``[..., words]``."""
+    octets = np.ascontiguousarray(masks).astype("<u4", copy=False).view(np.uint8)
+    return np.unpackbits(octets, axis=-1, count=vocab_size, bitorder="little").view(np.bool_)
+
+
+class GrammarState:
+    """Of one response. Mutable; not thread-safe.
+
+    A *fault* is a place behind which the library cannot say what may follow, as that would take it too much. There only
+    ends are allowed, and what they end is worth nothing. A fault behind a draft is of no concern to whoever does not
+    commit that draft: what comes of a response never depends on what was drafted.
+    """
+
+    def __init__(
+        self, make_matcher: Callable[[], "LLMatcher"], ends: Sequence[int], vocab_size: int, begins_after: int | None
+    ) -> None:
+        """Nothing was fed yet.
+
+        Args:
+            make_matcher: makes one that was fed nothing; its tokenizer's ends are ``ends``.
+            ends: tokens that end a response.
+            vocab_size: of the masks.
+            begins_after: the token behind which the grammar begins; None: at once.
+        """
+        self._make_matcher, self._ends = make_matcher, frozenset(ends)
+        self._only_ends = bits_of(ends, vocab_size)
+        self._all_but_ends = bits_of(range(vocab_size), vocab_size) & ~self._only_ends
+        self._everything = self._all_but_ends | self._only_ends
+        self._begins_after = begins_after
+        self._matcher = make_matcher()
+        self._begun_at = 0 if begins_after is None else None  # tokens fed before the grammar begins
+        self._ended_at: int | None = None  # tokens fed before the first that ends
+        self._tokens: list[int] = []  # fed, those of a path that is being looked at included
+        self._known: dict[tuple[int, ...], Mask] = {}  # behind what was fed for good, and these
+        self._faults: dict[tuple[int, ...], str] = {}  # likewise
+        if self._matcher.is_error():
+            self._faults[()] = self._matcher.get_error()
+
+    def feed(self, token_ids: Sequence[int]) -> int:
+        """Go on behind tokens, up to the first that is not allowed; how many that were."""
+        fault = self._faults.get(())
+        self._known, self._faults = {}, {} if fault is None else {(): fault}
+        taken = self._consume(token_ids)
+        if taken < len(token_ids) and (said := self._renewed()):
+            self._faults[()] = said
+        return taken
+
+    def keep(self, fed: int) -> None:
+        """Go back to where so many tokens were fed."""
+        if fed < len(self._tokens):
+            self._known, self._faults = {}, {}
+            self._back(fed)
+
+    def masks(self, path: Sequence[int], first: int, rows: int) -> Mask:
+        """``[rows, words]``: what may follow the output and ``path[: first + i]``.
+
+        Behind a token that is not allowed everything is: nothing of that is ever committed.
+        """
+        return np.stack([self._behind(tuple(path[:end])) for end in range(first, first + rows)])
+
+    def lawful(self, path: Sequence[int]) -> int:
+        """How many tokens of a path are allowed, each behind the output and those before it."""
+        fed = len(self._tokens)
+        count = self._consume(path)
+        self._back(fed)
+        self._renewed()
+        return count
+
+    def fault(self, path: Sequence[int] = ()) -> str | None:
+        """Why it cannot say what may follow somewhere along a path, of those places whose masks were asked for."""
+        ends = range(len(path) + 1) if self._faults else ()
+        return next((self._faults[at] for end in ends if (at := tuple(path[:end])) in self._faults), None)
+
+    def _behind(self, path: tuple[int, ...]) -> Mask:
+        if path not in self._known:
+            fed = len(self._tokens)
+            self._known[path] = self._mask(path) if self._consume(path) == len(path) else self._everything
+            self._back(fed)
+            self._renewed()
+        return self._known[path]
+
+    def _consume(self, token_ids: Sequence[int]) -> int:
+        for count, token_id in enumerate(token_ids):
+            if not self._take(token_id):
+                return count
+        return len(token_ids)
+
+    def _take(self, token_id: int) -> bool:
+        if self._ended_at is not None:
+            allowed = token_id in self._ends
+        elif self._begun_at is None:
+            allowed = token_id not in self._ends
+            if token_id == self._begins_after:
+                self._begun_at = len(self._tokens) + 1
+        elif token_id in self._ends:
+            allowed = self._matcher.is_accepting()
+            self._ended_at = len(self._tokens) if allowed else None
+        else:
+            allowed = self._matcher.try_consume_tokens([token_id]) == 1
+        if allowed:
+            self._tokens.append(token_id)
+        return allowed
+
+    def _back(self, fed: int) -> None:
+        """Take back what was fed behind the first ``fed`` tokens."""
+        fed_to_matcher = self._fed_to_matcher
+        del self._tokens[fed:]
+        if self._ended_at is not None and self._ended_at >= fed:
+            self._ended_at = None
+        if (too_many := fed_to_matcher - self._fed_to_matcher) > 0:
+            self._matcher.rollback(too_many)
+        if self._begins_after is not None and self._begun_at is not None and self._begun_at > fed:
+            self._begun_at = None
+
+    @property
+    def _fed_to_matcher(self) -> int:
+        if self._begun_at is None:
+            return 0
+        fed = len(self._tokens)
+        return max(0, (fed if self._ended_at is None else min(fed, self._ended_at)) - self._begun_at)
+
+    def _renewed(self) -> str:
+        """Have a new matcher in place of one that failed, which it does for good; what that said, or nothing."""
+        if not self._matcher.is_error():
+            return ""
+        said = self._matcher.get_error() or "the matcher failed"
+        fed, tokens = self._fed_to_matcher, self._tokens
+        self._matcher = self._make_matcher()
+        if fed and self._begun_at is not None:
+            self._matcher.try_consume_tokens(tokens[self._begun_at : self._begun_at + fed])
+        return said
+
+    def _mask(self, path: tuple[int, ...]) -> Mask:
+        if () in self._faults or self._ended_at is not None:
+            return self._only_ends
+        if self._begun_at is None:
+            return self._all_but_ends
+        words = np.frombuffer(self._matcher.compute_bitmask(), dtype="<u4")[: len(self._everything)]
+        mask = np.zeros_like(self._everything)
+        mask[: len(words)] = words
+        mask &= self._all_but_ends
+        if self._matcher.is_accepting():
+            mask |= self._only_ends
+        if self._matcher.is_error() or not mask.any():
+            self._faults[path] = self._matcher.get_error() or "no token may follow, and it may not end there"
+            return self._only_ends
+        return mask

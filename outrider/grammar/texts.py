@@ -1,0 +1,74 @@
+"""Grammars in the library's form, from what users write."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+ANY_OBJECT = '{"type": "object"}'
+
+
+def of_json_schema(
+    schema: str | Mapping[str, object], *, flexible: bool = True, whitespace_pattern: str | None = None
+) -> str:
+    """JSON that a schema describes.
+
+    Args:
+        schema: or its JSON text.
+        flexible: whether there may be whitespace where JSON allows it.
+        whitespace_pattern: a regular expression of the whitespace there may be instead.
+
+    Raises:
+        ValueError: the text is no JSON.
+    """
+    from llguidance import LLMatcher  # noqa: PLC0415 (takes a while)
+
+    options: Any = {"whitespace_flexible": flexible}
+    if whitespace_pattern is not None:
+        options["whitespace_pattern"] = whitespace_pattern
+    return LLMatcher.grammar_from_json_schema(schema if isinstance(schema, str) else dict(schema), defaults=options)
+
+
+def of_regex(pattern: str) -> str:
+    """What a regular expression matches from its beginning to its end."""
+    from llguidance import LLMatcher  # noqa: PLC0415 (takes a while)
+
+    return LLMatcher.grammar_from_regex(pattern)
+
+
+def of_choices(choices: Sequence[str]) -> str:
+    """One of several texts."""
+    return of_rules("start: " + " | ".join(map(literal, choices)))
+
+
+def of_rules(rules: str) -> str:
+    """Of rules in Lark's form, or in GBNF (llama.cpp's).
+
+    Raises:
+        ValueError: they are neither.
+    """
+    from llguidance import LLMatcher  # noqa: PLC0415 (takes a while)
+    from llguidance.gbnf_to_lark import any_to_lark  # noqa: PLC0415
+
+    return LLMatcher.grammar_from_lark(any_to_lark(rules))
+
+
+def literal(text: str) -> str:
+    """A text as rules have it."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def nesting(text: str) -> int:
+    """How deep brackets are nested in a text, those in its quotes left out: an upper bound for JSON's."""
+    depth = deepest = 0
+    quoted = escaped = False
+    for char in text:
+        if quoted:
+            quoted, escaped = escaped or char != '"', not escaped and char == "\\"
+        elif char == '"':
+            quoted = True
+        elif char in "[{(":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif char in "]})":
+            depth -= 1
+    return deepest

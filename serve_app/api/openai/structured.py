@@ -1,0 +1,211 @@
+"""What a request says its answer must be, as one grammar.
+
+It says so by OpenAI's ``response_format`` or a tool that must be called, or by vLLM's ``structured_outputs``.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from time import perf_counter
+from typing import Any
+
+from outrider.contracts.errors import ParameterError
+from outrider.contracts.requests import Grammar
+from outrider.grammar import texts
+from outrider.grammar.compiling import fault_of
+from serve_app.api.http_errors import MissingFieldError, UnknownFieldError, UnsupportedFieldError
+from serve_app.api.openai.bodies import ChatBody, CompletionBody
+from serve_app.api.openai.tools import forced_rules
+from serve_app.api.service import RequestLimits, StructuredLimits
+
+_FORMATS = "{'type': 'text'}, 'json_object' or 'json_schema' with a json_schema"
+_KINDS = ("json", "json_object", "regex", "choice", "grammar")
+_OPTIONS = ("disable_any_whitespace", "whitespace_pattern")
+_NOT_YET = ("structural_tag", "disable_additional_properties")
+_OLDER = {"guided_json": "json", "guided_regex": "regex", "guided_choice": "choice", "guided_grammar": "grammar"}
+_MOST_SHOWN_CHARS = 100
+_KEPT_FAULTS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One field that asks for a grammar."""
+
+    field: str  # its path
+    kind: str
+    value: Any
+    flexible: bool = True
+    whitespace_pattern: str | None = None
+
+
+def asks_for_grammar(body: CompletionBody | ChatBody) -> bool:
+    """Whether it may: then it takes a thread to read what for."""
+    named = ("response_format", "structured_outputs", *_OLDER, "tool_choice")
+    return any(getattr(body, name, None) is not None for name in named)
+
+
+def read_grammar(body: CompletionBody | ChatBody, limits: RequestLimits) -> Grammar | None:
+    """The one grammar that a request asks for, compiled once to see that it can be; may be called from any thread.
+
+    Raises:
+        ParameterError: it is no grammar, is too large, or cannot be beside another field.
+        MissingFieldError: a format lacks its schema.
+        UnknownFieldError: a field that ``structured_outputs`` does not have.
+        UnsupportedFieldError: one of vLLM's that it does not have here.
+    """
+    asked = [*_by_format(body), *_by_structured_outputs(body), *_by_older_names(body), *_by_tools(body, limits)]
+    if not asked:
+        return None
+    first, *others = asked
+    if others:
+        raise ParameterError(others[0].field, f"to be left out beside {first.field}", _shown(others[0].value))
+    if body.min_tokens:
+        raise ParameterError("min_tokens", f"0 beside {first.field}, which says where a response ends", body.min_tokens)
+    if body.ignore_eos:
+        raise ParameterError("ignore_eos", f"false beside {first.field}, which says where a response ends", found=True)
+    text = _text(first, limits.structured)
+    return Grammar(text)
+
+
+def begun_by(grammar: Grammar, prompt_ids: Sequence[int], structured: StructuredLimits) -> Grammar:
+    """The same, behind the reasoning that a prompt leaves open, where the model reasons before it answers."""
+    reasoning = structured.reasoning
+    if reasoning is None:
+        return grammar
+    last = next((token for token in reversed(prompt_ids) if token in reasoning), None)
+    return grammar if last == reasoning.end else Grammar(grammar.text, reasoning.end)
+
+
+def _by_format(body: CompletionBody | ChatBody) -> list[_Asked]:
+    found = body.response_format
+    if found is None:
+        return []
+    kind = found.get("type")
+    known = {"type", "json_schema"} if kind == "json_schema" else {"type"}
+    _check_known("response_format", found, known)
+    if kind == "text":
+        return []
+    if kind == "json_object":
+        return [_Asked("response_format", "json_object", value=True)]
+    if kind != "json_schema":
+        raise ParameterError("response_format.type", _FORMATS, _shown(kind))
+    described = found.get("json_schema")
+    if not isinstance(described, dict):
+        raise ParameterError("response_format.json_schema", "an object with a name and a schema", _shown(described))
+    _check_known("response_format.json_schema", described, {"name", "description", "schema", "strict"})
+    if "schema" not in described:
+        field = "response_format.json_schema.schema"
+        raise MissingFieldError(field, f"{field} is missing; it needs a JSON schema")
+    return [_Asked("response_format.json_schema.schema", "json", described["schema"])]
+
+
+def _by_structured_outputs(body: CompletionBody | ChatBody) -> list[_Asked]:
+    found = {name: value for name, value in (body.structured_outputs or {}).items() if value is not None}
+    if body.structured_outputs is None:
+        return []
+    for name in _NOT_YET:
+        if found.pop(name, False):
+            field = f"structured_outputs.{name}"
+            raise UnsupportedFieldError(field, f"{field} is not supported yet; say it in the schema")
+    _check_known("structured_outputs", found, {*_KINDS, *_OPTIONS})
+    kinds = [kind for kind in _KINDS if kind in found and found[kind] is not False]
+    if len(kinds) != 1:
+        raise ParameterError("structured_outputs", f"one of {', '.join(_KINDS)}", ", ".join(kinds) or "none")
+    kind = kinds[0]
+    flexible = not _typed("structured_outputs", found, "disable_any_whitespace", bool, "true or false", default=False)
+    pattern = _typed("structured_outputs", found, "whitespace_pattern", str, "a regular expression", default=None)
+    return [_Asked(f"structured_outputs.{kind}", kind, found[kind], flexible, pattern)]
+
+
+def _by_older_names(body: CompletionBody | ChatBody) -> list[_Asked]:
+    asked = ((name, kind, getattr(body, name)) for name, kind in _OLDER.items())
+    return [_Asked(name, kind, value) for name, kind, value in asked if value is not None]
+
+
+def _by_tools(body: CompletionBody | ChatBody, limits: RequestLimits) -> list[_Asked]:
+    rules = forced_rules(body, limits.tool_format) if isinstance(body, ChatBody) else None
+    return [] if rules is None else [_Asked("tool_choice", "grammar", rules)]
+
+
+def _text(asked: _Asked, structured: StructuredLimits) -> str:
+    field, value = asked.field, asked.value
+    needed, make = _MAKERS[asked.kind]
+    written = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if (size := len(written.encode())) > structured.max_bytes:
+        raise ParameterError(field, f"at most {structured.max_bytes} bytes", f"{size} bytes")
+    if (depth := texts.nesting(written)) > structured.max_nesting:
+        raise ParameterError(field, f"at most {structured.max_nesting} brackets in each other", depth)
+    began_s = perf_counter()
+    try:
+        text = make(asked)
+        fault = None if text is None else _fault(text)
+    except (ValueError, TypeError) as error:
+        text, fault = None, str(error)
+    if text is None or fault is not None:
+        raise ParameterError(field, needed if fault is None else f"{needed} ({fault})", _shown(value))
+    if (took_s := perf_counter() - began_s) > structured.max_compile_s:
+        most = f"{needed} that is compiled within {structured.max_compile_s * 1e3:g} ms"
+        raise ParameterError(field, most, f"{took_s * 1e3:.0f} ms")
+    return text
+
+
+@lru_cache(_KEPT_FAULTS)
+def _fault(text: str) -> str | None:
+    return fault_of(text)
+
+
+def _json(asked: _Asked) -> str | None:
+    value = asked.value
+    if isinstance(value, bool):
+        value = "{}" if value else '{"not": {}}'
+    if not isinstance(value, str | dict):
+        return None
+    return texts.of_json_schema(value, flexible=asked.flexible, whitespace_pattern=asked.whitespace_pattern)
+
+
+def _any_object(asked: _Asked) -> str | None:
+    return _json(_Asked(asked.field, "json", texts.ANY_OBJECT, asked.flexible, asked.whitespace_pattern))
+
+
+def _regex(asked: _Asked) -> str | None:
+    return texts.of_regex(asked.value) if isinstance(asked.value, str) and asked.value else None
+
+
+def _choice(asked: _Asked) -> str | None:
+    value = asked.value
+    fits = isinstance(value, list) and value and all(isinstance(one, str) and one for one in value)
+    return texts.of_choices(value) if fits else None
+
+
+def _grammar(asked: _Asked) -> str | None:
+    return texts.of_rules(asked.value) if isinstance(asked.value, str) and asked.value.strip() else None
+
+
+_MAKERS: Mapping[str, tuple[str, Callable[[_Asked], str | None]]] = {
+    "json": ("a JSON schema that can be followed", _json),
+    "json_object": ("true", _any_object),
+    "regex": ("a regular expression that can be followed", _regex),
+    "choice": ("a list of texts, none of them empty", _choice),
+    "grammar": ("a grammar in Lark's form or in GBNF", _grammar),
+}
+
+
+def _check_known(where: str, found: Mapping[str, object], known: set[str]) -> None:
+    for name in found:
+        if name not in known:
+            short = name[:64]
+            hint = f"known here: {', '.join(sorted(known))}"
+            raise UnknownFieldError(f"{where}.{short}", f"{where}.{short} is no known field; {hint}")
+
+
+def _typed(where: str, found: Mapping[str, Any], name: str, kind: type, needed: str, *, default: Any) -> Any:
+    value = found.get(name, default)
+    if value is not default and not isinstance(value, kind):
+        raise ParameterError(f"{where}.{name}", needed, _shown(value))
+    return value
+
+
+def _shown(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _MOST_SHOWN_CHARS else f"{text[:_MOST_SHOWN_CHARS]}..."

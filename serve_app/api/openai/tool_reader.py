@@ -1,0 +1,178 @@
+"""Reads calls out of a model's text as it comes: the text around them, their names, their arguments piece by piece.
+
+What looks like a call and is none stays text.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+
+from serve_app.api.openai.tools import FORMS
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Text outside calls."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallBegun:
+    """The next call, whose arguments follow."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallArguments:
+    """A piece of the last call's arguments, in JSON."""
+
+    text: str
+
+
+Piece = Said | CallBegun | CallArguments
+_OPEN, _CLOSE = "<tool_call>", "</tool_call>"
+
+
+class _Call:
+    """One call in JSON. What was read of it is taken off the front of ``text``."""
+
+    def __init__(self, argument_name: str) -> None:
+        self.text, self.whole = "", ""
+        self.begun = self.over = False  # the arguments, and all of it
+        self._name = argument_name
+        self._head = re.compile(
+            rf'\s*\{{\s*"name"\s*:\s*"((?:[^"\\]|\\.)*)"\s*,\s*"{argument_name}"\s*:\s*(?=\{{)', re.DOTALL
+        )
+        self._depth, self._quoted, self._escaped, self._done = 0, False, False, False
+
+    def push(self, text: str) -> list[Piece]:
+        self.text += text
+        self.whole += text
+        pieces: list[Piece] = []
+        if not self.begun and (head := self._head.match(self.text)):
+            self.begun = True
+            pieces.append(CallBegun(json.loads(f'"{head[1]}"')))
+            self.text = self.text[head.end() :]
+        if self.begun and not self._done:
+            taken = self._arguments()
+            if taken:
+                pieces.append(CallArguments(self.text[:taken]))
+                self.text = self.text[taken:]
+        if self._done and not self.over and (end := re.match(r"\s*\}", self.text)):
+            self.over, self.text = True, self.text[end.end() :]
+        return pieces
+
+    def _arguments(self) -> int:
+        for at, char in enumerate(self.text):
+            if self._quoted:
+                self._quoted = self._escaped or char != '"'
+                self._escaped = not self._escaped and char == "\\"
+            elif char == '"':
+                self._quoted = True
+            elif char in "{[":
+                self._depth += 1
+            elif char in "}]":
+                self._depth -= 1
+                if not self._depth:
+                    self._done = True
+                    return at + 1
+        return len(self.text)
+
+    def read_whole(self) -> list[Piece] | None:
+        """What is there, if it is a call whose parts come in another order; None if it is none."""
+        try:
+            call = json.loads(self.whole)
+        except ValueError:
+            return None
+        if not isinstance(call, dict) or not isinstance(call.get("name"), str):
+            return None
+        arguments = call.get(self._name, call.get("arguments", {}))
+        return [CallBegun(call["name"]), CallArguments(json.dumps(arguments, ensure_ascii=False))]
+
+
+class ToolReader:
+    """Of one choice, in one form."""
+
+    def __init__(self, form: str) -> None:
+        """``form``: its name in ``FORMS``."""
+        self._form, self._tagged = FORMS[form], form == "hermes"
+        self._held = ""
+        self._call: _Call | None = None
+        self._plain = False  # an untagged answer that began with something else than a call
+        self.calls = 0
+
+    def push(self, text: str) -> list[Piece]:
+        """What is known with this text."""
+        self._held += text
+        pieces: list[Piece] = []
+        while (more := self._tagged_step() if self._tagged else self._bare_step()) is not None:
+            pieces += self._counted(more)
+        return pieces
+
+    def finish(self) -> list[Piece]:
+        """What is still held."""
+        held, call, self._held, self._call = self._held, self._call, "", None
+        if call is None:
+            return [Said(held)] if held else []
+        whole = None if call.begun else call.read_whole()
+        if whole is not None:
+            return self._counted(whole)
+        left = "" if call.begun else (_OPEN if self._tagged else "") + call.whole
+        return [Said(left + held)] if left + held else []
+
+    def _tagged_step(self) -> list[Piece] | None:
+        if not self._held:
+            return None
+        if self._call is None:
+            before, tag, behind = self._held.partition(_OPEN)
+            if tag:
+                self._call, self._held = _Call(self._form.arguments), behind
+                return self._said(before)
+            kept = _begun(_OPEN, self._held)
+            text, self._held = self._held[: len(self._held) - kept], self._held[len(self._held) - kept :]
+            if not text.strip() and self.calls:  # between two calls
+                return None
+            return [Said(text)] if text else None
+        inside, tag, behind = self._held.partition(_CLOSE)
+        kept = 0 if tag else _begun(_CLOSE, self._held)
+        text, self._held = inside[: len(inside) - kept], behind if tag else inside[len(inside) - kept :]
+        pieces = self._call.push(text) if text else []
+        if not tag:
+            return pieces or None
+        call, self._call = self._call, None
+        if not call.begun:
+            pieces += call.read_whole() or [Said(_OPEN + call.whole + _CLOSE)]
+        return pieces
+
+    def _bare_step(self) -> list[Piece] | None:
+        if self._plain or not self._held:
+            text, self._held = self._held, ""
+            return [Said(text)] if text else None
+        if self._call is None:
+            begun = self._held.lstrip(" \n;")
+            if not begun:
+                return None
+            if begun[0] != "{":
+                self._plain = not self.calls
+                return None if self.calls else []
+            self._call, self._held = _Call(self._form.arguments), begun
+        text, self._held = self._held, ""
+        pieces = self._call.push(text)
+        if self._call.over:
+            self._held, self._call = self._call.text, None
+            return pieces
+        return pieces or None
+
+    def _counted(self, pieces: list[Piece]) -> list[Piece]:
+        self.calls += sum(isinstance(piece, CallBegun) for piece in pieces)
+        return pieces
+
+    def _said(self, text: str) -> list[Piece]:
+        return [Said(text)] if text.strip() or (text and not self.calls) else []
+
+
+def _begun(tag: str, text: str) -> int:
+    """Length of the longest beginning of a tag that a text ends with."""
+    return next((n for n in range(min(len(tag) - 1, len(text)), 0, -1) if text.endswith(tag[:n])), 0)

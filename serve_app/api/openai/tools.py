@@ -1,0 +1,173 @@
+"""Tools: what a request offers, how a model of its family is told of them, and what it is made to say.
+
+How calls look in a model's text is its *form*: ``hermes`` (Qwen 2.5 and 3, Hermes, many others) writes
+``<tool_call>{"name": ..., "arguments": {...}}</tool_call>``, ``llama3_json`` (Llama 3.1 to 3.3)
+``{"name": ..., "parameters": {...}}``. ``tool_reader`` reads them.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from outrider.contracts.errors import ParameterError
+from outrider.grammar.texts import literal
+from serve_app.api.http_errors import UnsupportedFieldError
+from serve_app.api.openai.bodies import ChatBody, Message
+
+MAX_TOOLS = 128
+_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+_CHOICES = "'none', 'auto', 'required' or {'type': 'function', 'function': {'name': ...}}"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolForm:
+    """How a family of models writes calls."""
+
+    arguments: str  # what it calls a call's arguments
+    opens: str  # before a call
+    closes: str  # behind it
+    between: str  # two calls
+    marks: tuple[str, ...]  # one of these in a chat template tells it
+
+
+FORMS: Mapping[str, ToolForm] = {
+    "hermes": ToolForm("arguments", "<tool_call>\n", "\n</tool_call>", "\n", ("<tool_call>",)),
+    "llama3_json": ToolForm("parameters", "", "", "; ", ("<|python_tag|>", '"parameters": dictionary')),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function that the model may call."""
+
+    name: str
+    parameters: Mapping[str, object]  # JSON schema of its arguments
+    given: Mapping[str, object]  # as it was described
+
+
+def form_in(configured: str, template: str | None) -> str:
+    """Which form a model writes, by its configuration or its chat template; ``""``: none."""
+    if configured != "auto":
+        return "" if configured == "none" else configured
+    return next((name for name, form in FORMS.items() if any(mark in (template or "") for mark in form.marks)), "")
+
+
+def read_tools(body: ChatBody, form: str) -> tuple[Tool, ...]:
+    """The tools that the model is to know of; none where it may not call any.
+
+    Raises:
+        UnsupportedFieldError: it cannot, as nobody knows how this model writes calls.
+        ParameterError: a tool or ``tool_choice`` is none.
+    """
+    choice, offered = body.tool_choice, body.tools or []
+    if not offered:
+        if choice not in (None, "none", "auto"):
+            raise ParameterError("tool_choice", "tools to choose from", choice)
+        return ()
+    if form not in FORMS:
+        raise UnsupportedFieldError(
+            "tools",
+            "tools is not supported by this model: its chat template writes calls in no known form "
+            f"({', '.join(FORMS)}); describe the tools in the prompt, or set structured.tool_format",
+        )
+    if len(offered) > MAX_TOOLS:
+        raise ParameterError("tools", f"at most {MAX_TOOLS} tools", len(offered))
+    tools = tuple(_tool(f"tools[{i}]", one) for i, one in enumerate(offered))
+    if isinstance(choice, str | None) and choice not in (None, "none", "auto", "required"):
+        raise ParameterError("tool_choice", _CHOICES, choice)
+    if isinstance(choice, dict) and _named(choice) not in {tool.name for tool in tools}:
+        raise ParameterError("tool_choice", f"{_CHOICES}, one of {', '.join(tool.name for tool in tools)}", choice)
+    return () if choice == "none" else tools
+
+
+def forced_rules(body: ChatBody, form: str) -> str | None:
+    """Rules of an answer that must call a tool; None if it need not."""
+    tools, choice = read_tools(body, form), body.tool_choice
+    if not tools or choice in (None, "auto"):
+        return None
+    several = choice == "required" and body.parallel_tool_calls is not False
+    allowed = [tool for tool in tools if not isinstance(choice, dict) or tool.name == _named(choice)]
+    written = FORMS[form]
+    more = f" ({literal(written.between)} call)*" if several else ""
+    rules = [f"start: call{more}", f"call: {' | '.join(f'call_{i}' for i in range(len(allowed)))}"]
+    for i, tool in enumerate(allowed):
+        head = f'{written.opens}{{"name": {json.dumps(tool.name)}, "{written.arguments}": '
+        rules.append(f"call_{i}: {literal(head)} arguments_{i} {literal('}' + written.closes)}")
+        rules.append(f"arguments_{i}: %json {json.dumps(dict(tool.parameters))}")
+    return "\n".join(rules)
+
+
+def told(messages: Sequence[Message], tools: Sequence[Tool], template: str, form: str) -> list[dict[str, Any]]:
+    """The messages as a chat template takes them; one that knows nothing of tools is told of them as texts."""
+    chat = [_plain(message) for message in messages]
+    if "tools" in template or not (tools or any(message.tool_calls or message.tool_call_id for message in messages)):
+        return chat
+    chat = [_as_text(message, form) for message in chat]
+    if tools:
+        system = chat.pop(0)["content"] + "\n\n" if chat[0]["role"] == "system" else ""
+        chat.insert(0, {"role": "system", "content": system + _described(tools, form)})
+    return chat
+
+
+def _plain(message: Message) -> dict[str, Any]:
+    plain: dict[str, Any] = {"role": message.role, "content": message.text}
+    if message.name is not None:
+        plain["name"] = message.name
+    if message.tool_calls:
+        plain["tool_calls"] = [_call(f"messages[].tool_calls[{i}]", one) for i, one in enumerate(message.tool_calls)]
+    if message.tool_call_id is not None:
+        plain["tool_call_id"] = message.tool_call_id
+    return plain
+
+
+def _call(where: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """With its arguments as an object, which is what templates write."""
+    function = given.get("function")
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise ParameterError(where, "a function with a name and arguments", function)
+    arguments = function.get("arguments", "{}")
+    try:
+        arguments = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
+    except ValueError as error:
+        raise ParameterError(f"{where}.function.arguments", f"JSON ({error})", arguments) from error
+    return {**given, "function": {**function, "arguments": arguments}}
+
+
+def _as_text(message: Mapping[str, Any], form: str) -> dict[str, Any]:
+    written, content = FORMS.get(form, FORMS["hermes"]), message["content"]
+    if message["role"] == "tool":
+        return {"role": "user", "content": f"<tool_response>\n{content}\n</tool_response>"}
+    calls = [
+        written.opens
+        + json.dumps({"name": call["function"]["name"], written.arguments: call["function"]["arguments"]})
+        + written.closes
+        for call in message.get("tool_calls", ())
+    ]
+    parts = [part for part in (content, written.between.join(calls)) if part]
+    return {"role": message["role"], "content": "\n".join(parts)}
+
+
+def _described(tools: Sequence[Tool], form: str) -> str:
+    written = FORMS[form]
+    functions = "\n".join(json.dumps(tool.given, ensure_ascii=False) for tool in tools)
+    call = f'{written.opens}{{"name": <function-name>, "{written.arguments}": <args-json-object>}}{written.closes}'
+    return f"You may call functions. Those there are:\n<tools>\n{functions}\n</tools>\nA call is written as:\n{call}"
+
+
+def _tool(where: str, given: Mapping[str, Any]) -> Tool:
+    function = given.get("function")
+    if given.get("type") != "function" or not isinstance(function, dict):
+        raise ParameterError(where, "{'type': 'function', 'function': {...}}", json.dumps(given)[:100])
+    name, parameters = function.get("name"), function.get("parameters")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ParameterError(f"{where}.function.name", "a name of 1 to 64 letters, digits, _, - and .", name)
+    if parameters is not None and not isinstance(parameters, dict):
+        raise ParameterError(f"{where}.function.parameters", "a JSON schema of an object", parameters)
+    return Tool(name, parameters or {"type": "object", "properties": {}}, given)
+
+
+def _named(choice: Mapping[str, Any]) -> str | None:
+    function = choice.get("function")
+    return function.get("name") if choice.get("type") == "function" and isinstance(function, dict) else None

@@ -1,0 +1,105 @@
+"""Where a response stands in its grammar: a function of its output, however it came there."""
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from llguidance import LLMatcher, LLParserLimits
+
+from outrider.contracts.requests import Grammar
+from outrider.grammar.compiling import Grammars, fault_of
+from outrider.grammar.state import GrammarState, allowed_tokens, bits_of
+from outrider.grammar.texts import nesting, of_regex
+from tests.unit.engines.toy_grammar import END, THINK_END, TOY, VOCAB, toy_allowed, toy_grammars
+
+LATER = replace(TOY, begins_after=THINK_END)
+
+
+def allowed(state: GrammarState, path: tuple[int, ...] = ()) -> list[int]:
+    mask = state.masks(path, len(path), 1)[0]
+    return np.flatnonzero(allowed_tokens(mask, VOCAB)).tolist()
+
+
+@pytest.mark.parametrize("grammar", [TOY, LATER])
+def test_masks_are_those_of_the_definition_however_it_came_there(grammar: Grammar) -> None:
+    """Fed, taken back, looked ahead in lawful and unlawful directions, in random order."""
+    rng, ends = random.Random(0), 0
+    for _ in range(20):
+        state, output = toy_grammars().begin(grammar), list[int]()
+        for _ in range(40):
+            if output and rng.random() < 0.3:
+                kept = rng.randrange(len(output))
+                state.keep(kept)
+                del output[kept:]
+            choices = allowed(state)
+            assert choices == np.flatnonzero(toy_allowed(grammar, output)).tolist()
+            token_id = THINK_END if rng.random() < 0.2 and THINK_END in choices else rng.choice(choices)
+            path = (token_id, *rng.choices(range(VOCAB), k=3))
+            lawful = state.lawful(path)
+            assert lawful >= 1
+            if lawful < len(path):
+                assert not toy_allowed(grammar, [*output, *path[:lawful]])[path[lawful]]
+            for end in range(lawful + 1):
+                expected = np.flatnonzero(toy_allowed(grammar, [*output, *path[:end]])).tolist()
+                assert allowed(state, path[:end]) == expected
+            assert state.feed(path[:1]) == 1
+            output.append(token_id)
+            ends += token_id == END
+    assert ends > 5
+
+
+def test_it_is_fed_up_to_what_is_forbidden() -> None:
+    state = toy_grammars().begin(TOY)
+    assert state.feed([END, 5]) == 0
+    assert state.fault() is None
+    assert END not in allowed(state)
+
+
+def test_a_draft_that_takes_too_much_spoils_no_other() -> None:
+    """The library gives up behind one draft: there, and only there, the state says so."""
+    grammars = toy_grammars()
+    grammars.begin(TOY)  # its tokens are there then
+    limits = LLParserLimits(step_max_items=160, verbose_errors=False)
+    text = 'start: "a" cheap | "b" dear\ncheap: "c"*\ndear: ' + " | ".join(
+        f'("{chr(99 + i)}" "x"? "y"? "z"? "u"? "v"? "w"?)*' for i in range(20)
+    )
+
+    def matcher() -> LLMatcher:
+        return LLMatcher(grammars._tokens, text, log_level=0, limits=limits)  # noqa: SLF001
+
+    state = GrammarState(matcher, (END,), VOCAB, None)
+    a, b, c = (_token(char) for char in "abc")
+    assert b in allowed(state)
+    dear = allowed(state, (b,))
+    assert dear == [END]
+    assert state.fault((b,)) is not None
+    assert state.fault((a,)) is None
+    assert set(allowed(state, (a,))) == {c, END}
+    assert state.feed([a, c]) == 2
+    assert state.fault() is None
+
+
+def _token(char: str) -> int:
+    from tests.unit.engines.toy_grammar import TEXTS  # noqa: PLC0415
+
+    return TEXTS.index(char)
+
+
+def test_a_tokenizer_that_cannot_be_read_is_told_to_who_asks() -> None:
+    def fails() -> None:
+        raise ValueError("no tokens")
+
+    with pytest.raises(RuntimeError, match="could not be read"):
+        Grammars(fails, (END,), VOCAB).begin(TOY)  # type: ignore[arg-type]
+
+
+def test_what_is_wrong_with_a_grammar_is_said() -> None:
+    assert fault_of(TOY.text) is None
+    assert "unclosed" in (fault_of(of_regex("(a")) or "")
+
+
+def test_bits_and_brackets() -> None:
+    assert np.flatnonzero(allowed_tokens(bits_of([0, 33, 96, 97, -1], VOCAB), VOCAB)).tolist() == [0, 33, 96]
+    assert nesting('{"a": [{"b[[[": 1}]}') == 3
+    assert nesting('"\\"[" [') == 1

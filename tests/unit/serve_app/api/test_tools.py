@@ -1,0 +1,220 @@
+"""Tools: how calls are read, however their text is split; what a model is told; what it is made to say."""
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from serve_app.api.openai.call_deltas import CallDeltas, whole_calls
+from serve_app.api.openai.tool_reader import CallArguments, CallBegun, Said, ToolReader
+from serve_app.api.openai.tools import form_in
+from tests.unit.serve_app.api.asking import CHAT, error_of, events_of, post
+from tests.unit.serve_app.api.test_structured import follows
+from tests.unit.serve_app.api.text_service import LIMITS, TOKENIZER, TextService
+
+PARAMETERS = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+WEATHER = {"type": "function", "function": {"name": "weather", "description": "of a city", "parameters": PARAMETERS}}
+CLOCK = {"type": "function", "function": {"name": "clock"}}
+NAMED = {"type": "function", "function": {"name": "weather"}}
+PARIS, ROME = '{"city": "Paris {}\\"}"}', '{"city": "Rome"}'
+
+
+def hermes(name: str, arguments: str) -> str:
+    return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
+
+
+def llama(name: str, arguments: str) -> str:
+    return f'{{"name": "{name}", "parameters": {arguments}}}'
+
+
+TWO = [("weather", PARIS), ("clock", "{}")]
+SAID = {
+    "one": ("hermes", hermes("weather", PARIS), "", TWO[:1]),
+    "behind text": ("hermes", "I look.\n" + hermes("weather", PARIS), "I look.\n", TWO[:1]),
+    "two": ("hermes", hermes("weather", PARIS) + "\n" + hermes("clock", "{}"), "", TWO),
+    "none": ("hermes", "No <tool_cal, none < needed", "No <tool_cal, none < needed", []),
+    "broken": ("hermes", "<tool_call>\n{nonsense}\n</tool_call>", "<tool_call>\n{nonsense}\n</tool_call>", []),
+    "other order": (
+        "hermes",
+        '<tool_call>{"arguments": {"city": "Rome"}, "name": "weather"}</tool_call>',
+        "",
+        [("weather", ROME)],
+    ),
+    "llama": ("llama3_json", llama("weather", PARIS), "", TWO[:1]),
+    "two of llama": ("llama3_json", llama("weather", PARIS) + "; " + llama("clock", "{}"), "", TWO),
+    "llama says": ("llama3_json", 'It is {"name": 1}.', 'It is {"name": 1}.', []),
+    "llama's data": ("llama3_json", '{"a": 1}', '{"a": 1}', []),
+}
+
+
+@pytest.mark.parametrize(("form", "text", "said", "calls"), SAID.values(), ids=SAID.keys())
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_calls_are_read_however_the_text_is_split(
+    form: str, text: str, said: str, calls: list[tuple[str, str]], size: int
+) -> None:
+    reader = ToolReader(form)
+    pieces = [piece for at in range(0, len(text), size) for piece in reader.push(text[at : at + size])]
+    pieces += reader.finish()
+    assert "".join(piece.text for piece in pieces if isinstance(piece, Said)) == said
+    found = list[tuple[str, str]]()
+    for piece in pieces:
+        if isinstance(piece, CallBegun):
+            found.append((piece.name, ""))
+        elif isinstance(piece, CallArguments):
+            found[-1] = (found[-1][0], found[-1][1] + piece.text)
+    assert found == calls
+
+
+def test_arguments_leave_as_they_come() -> None:
+    deltas = CallDeltas("hermes", "c")
+    text = hermes("weather", PARIS)
+    told = [deltas.push(char) for char in text]
+    assert sum(map(bool, told)) > 10
+    assert deltas.called
+
+
+def test_a_document_and_a_stream_tell_the_same() -> None:
+    text = "First. " + hermes("weather", PARIS) + "\n" + hermes("clock", "{}")
+    service = TextService(texts=(text,), limits=replace(LIMITS, tool_format="hermes"))
+    body = CHAT | {"tools": [WEATHER, CLOCK], "max_tokens": 90}
+    (choice,) = post(service, "/v1/chat/completions", body).json()["choices"]
+    assert choice["finish_reason"] in ("tool_calls", "length")  # the text service ends by length
+    message = choice["message"]
+    assert message["content"] == "First. "
+    assert [call["function"] for call in message["tool_calls"]] == [
+        {"name": "weather", "arguments": PARIS},
+        {"name": "clock", "arguments": "{}"},
+    ]
+    events = events_of(post(service, "/v1/chat/completions", body | {"stream": True}))
+    deltas = [event["choices"][0]["delta"] for event in events[:-1]]
+    assert "".join(delta.get("content") or "" for delta in deltas) == "First. "
+    pieces = [piece for delta in deltas for piece in delta.get("tool_calls", ())]
+    for index in (0, 1):
+        own = [piece for piece in pieces if piece["index"] == index]
+        assert [piece["id"] for piece in own if "id" in piece] == [own[0]["id"]]
+        assert "".join(piece["function"]["arguments"] for piece in own) == (PARIS, "{}")[index]
+    assert all(before["index"] <= after["index"] for before, after in pairwise(pieces))
+
+
+def test_without_calls_a_message_is_its_text() -> None:
+    assert whole_calls("Hello", "hermes", "c") == {}
+    service = TextService(texts=("Just text.",), limits=replace(LIMITS, tool_format="hermes"))
+    (choice,) = post(service, "/v1/chat/completions", CHAT | {"tools": [WEATHER]}).json()["choices"]
+    assert choice["message"]["content"] == "Just text."
+    assert "tool_calls" not in choice["message"]
+
+
+@pytest.mark.parametrize(
+    ("form", "fields", "good", "bad"),
+    [
+        (
+            "hermes",
+            {"tool_choice": "required"},
+            [hermes("clock", "{}"), hermes("weather", ROME)],
+            ["Hi", hermes("x", "{}")],
+        ),
+        (
+            "hermes",
+            {"tool_choice": "required"},
+            [hermes("clock", "{}") + "\n" + hermes("weather", ROME)],
+            [hermes("weather", '{"city": 3}')],
+        ),
+        (
+            "hermes",
+            {"tool_choice": "required", "parallel_tool_calls": False},
+            [hermes("clock", "{}")],
+            [hermes("clock", "{}") + "\n" + hermes("clock", "{}")],
+        ),
+        ("hermes", {"tool_choice": NAMED}, [hermes("weather", ROME)], [hermes("clock", "{}")]),
+        ("llama3_json", {"tool_choice": NAMED}, [llama("weather", ROME)], [hermes("weather", ROME)]),
+    ],
+)
+def test_a_tool_that_must_be_called_is_a_grammar(
+    form: str, fields: dict[str, Any], good: list[str], bad: list[str]
+) -> None:
+    service = TextService(limits=replace(LIMITS, tool_format=form))
+    response = post(service, "/v1/chat/completions", CHAT | {"tools": [WEATHER, CLOCK], **fields})
+    assert response.status_code == 200, response.text
+    (request,) = service.requests
+    assert [follows(request.params.grammar, text) for text in good] == [True] * len(good)
+    assert [follows(request.params.grammar, text) for text in bad] == [False] * len(bad)
+
+
+@pytest.mark.parametrize("choice", [None, "auto", "none"])
+def test_a_tool_that_may_be_called_is_no_grammar(choice: str | None) -> None:
+    service = TextService(limits=replace(LIMITS, tool_format="hermes"))
+    post(service, "/v1/chat/completions", CHAT | {"tools": [WEATHER], "tool_choice": choice})
+    (request,) = service.requests
+    assert request.params.grammar is None
+    told = TOKENIZER.decode(request.prompt_ids)
+    assert ("of a city" in told) == (choice != "none")
+
+
+def test_calls_and_their_results_are_told_to_a_template_that_knows_none() -> None:
+    service = TextService(limits=replace(LIMITS, tool_format="hermes"))
+    call = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": ROME}}
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Rome?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "sunny"},
+    ]
+    response = post(service, "/v1/chat/completions", CHAT | {"messages": messages, "tools": [WEATHER]})
+    assert response.status_code == 200, response.text
+    told = str(TOKENIZER.decode(service.requests[0].prompt_ids))
+    assert hermes("weather", ROME) in told
+    assert "<tool_response>\nsunny\n</tool_response>" in told
+    assert told.index("Be brief.") < told.index("of a city") < told.index("Rome?")
+
+
+@pytest.mark.parametrize(
+    ("form", "fields", "param", "message"),
+    [
+        ("", {"tools": [WEATHER]}, "tools", "hermes, llama3_json"),
+        ("hermes", {"tools": [{"type": "web_search"}]}, "tools[0]", "'function'"),
+        ("hermes", {"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name", "a b"),
+        ("hermes", {"tools": [WEATHER], "tool_choice": "weather"}, "tool_choice", "'required'"),
+        ("hermes", {"tools": [CLOCK], "tool_choice": NAMED}, "tool_choice", "clock"),
+        ("hermes", {"tool_choice": "required"}, "tool_choice", "tools to choose from"),
+        ("hermes", {"messages": [{"role": "assistant"}]}, "messages[0].content", "missing"),
+        (
+            "hermes",
+            {
+                "tools": [
+                    {
+                        "type": "function",
+                        "function": {
+                            "name": "x",
+                            "parameters": {"type": "object", "properties": {"a": {"type": "foo"}}},
+                        },
+                    }
+                ],
+                "tool_choice": "required",
+            },
+            "tool_choice",
+            "foo",
+        ),
+    ],
+)
+def test_what_is_no_tool_is_refused_by_name(form: str, fields: dict[str, Any], param: str, message: str) -> None:
+    response = post(TextService(limits=replace(LIMITS, tool_format=form)), "/v1/chat/completions", CHAT | fields)
+    assert response.status_code == 400, response.text
+    error = error_of(response)
+    assert error["param"] == param
+    assert message in error["message"]
+
+
+def test_a_chat_template_tells_the_form() -> None:
+    assert form_in("auto", "... <tool_call> ...") == "hermes"
+    assert form_in("auto", "... <|python_tag|> ...") == "llama3_json"
+    assert form_in("auto", TOKENIZER.chat_template) == ""
+    assert form_in("none", "<tool_call>") == ""
+    assert form_in("hermes", None) == "hermes"
+    assert json.loads(PARIS)  # what braces and quotes within texts are to be read as
