@@ -231,7 +231,7 @@ def model_card(limits: RequestLimits, created_s: int) -> dict[str, object]:
 
 
 def _default_sampling(limits: RequestLimits) -> dict[str, float]:
-    """What a request that says nothing is sampled by, as ``usage`` would tell it; and how long a chat then is at most."""
+    """What a request that says nothing is sampled by, as ``usage`` would tell it; and how long a chat is at most."""
     filled: dict[str, Any] = dict(limits.defaults.params)
     most = limits.defaults.max_tokens
     return sampling_of(SamplingParams(**filled)) | ({} if most is None else {"max_tokens": most})
