@@ -126,8 +126,10 @@ def _spans(choice: Mapping[str, Any]) -> Iterator[TextSpan]:
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
     ours = usage.get("outrider") or {}
-    counts = [int(ours.get(name, 0)) for name in ("drafted_tokens", "accepted_tokens", "trimmed_tokens", "rounds")]
-    return Usage(int(usage["completion_tokens"]), *counts, sampling=dict(ours.get("sampling") or {}))
+    names = ("drafted_tokens", "accepted_tokens", "trimmed_tokens", "rounds")
+    drafted, accepted, trimmed, rounds = (int(ours.get(name, 0)) for name in names)
+    sampling = dict(ours.get("sampling") or {})
+    return Usage(int(usage["completion_tokens"]), drafted, accepted, trimmed, rounds, sampling)
 
 
 def _message_of(answer: httpx.Response) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from outrider.contracts.errors import ModelUnavailableError, ParameterError
-from outrider.contracts.requests import SAMPLING_RANGES, SamplingParams
+from outrider.contracts.requests import SAMPLING_RANGES
 from outrider.contracts.sampling_defaults import SamplingDefaults
 from outrider.models.embedded import CARD_SAMPLING, TARGET_NAME
 from outrider.models.folders import AUTO, EMBEDDED, resolve_folder
@@ -119,7 +119,7 @@ def _checked(name: str, value: object) -> float:
             raise ParameterError(name, "an integer >= 1", value)
         return value
     value = 0 if name == "top_k" and value == -1 else value  # vLLM's for all
-    SamplingParams(**{name: value})
+    SAMPLING_RANGES[name].check(name, value)
     return value
 
 

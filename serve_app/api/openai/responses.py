@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import floor
+from typing import Any
 
 from outrider.contracts.requests import SAMPLING_RANGES, FinishReason, RoundReport, RoundStats, SamplingParams
 from outrider.scheduling.attribution import response_cause
@@ -266,7 +267,7 @@ def model_card(limits: RequestLimits, created_s: int) -> dict[str, object]:
         "parent": None,
         "max_model_len": limits.max_context_tokens,
         "outrider": {
-            "sampling": sampling_of(SamplingParams(**limits.defaults.params)) | _default_max_tokens(limits),
+            "sampling": _default_sampling(limits),
             "max_window": limits.k_max,
             "protocols": limits.protocols,
             "slo_classes": {slo.name: slo.tokens_per_s or None for slo in limits.slo_classes},
@@ -274,6 +275,8 @@ def model_card(limits: RequestLimits, created_s: int) -> dict[str, object]:
     }
 
 
-def _default_max_tokens(limits: RequestLimits) -> dict[str, float]:
+def _default_sampling(limits: RequestLimits) -> dict[str, float]:
+    """What a request that says nothing is sampled by, as ``usage`` would tell it; and how long a chat is at most."""
+    filled: dict[str, Any] = dict(limits.defaults.params)
     most = limits.defaults.max_tokens
-    return {} if most is None else {"max_tokens": most}
+    return sampling_of(SamplingParams(**filled)) | ({} if most is None else {"max_tokens": most})

@@ -65,7 +65,7 @@ def _generation(what: str, body: str, answer: str, limits: RequestLimits, *, key
     piece = {"type": "string", "contentMediaType": _JSON, "contentSchema": told}
     data = {"anyOf": [{"const": "[DONE]"}, piece]}
     event = {"type": "object", "required": ["data"], "properties": {"data": data}}
-    stream = {"itemSchema": event}  # as OpenAPI 3.2 has it; others pass over it
+    stream = {"schema": event}  # of each event, as it is usual before OpenAPI 3.2
     operation["description"] = _STREAMED.format(answer=answer)
     operation["responses"]["200"]["content"]["text/event-stream"] = stream
     time: Schema = {"type": "number", "maximum": LONGEST_MS}

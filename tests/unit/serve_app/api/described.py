@@ -96,7 +96,7 @@ def _begun_soon(body: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
 def _check_events(document: Mapping[str, Any], method: str, path: str, text: str) -> None:
     """Every event of a stream, which must end as streams do."""
     media = document["paths"][path][method]["responses"]["200"]["content"]["text/event-stream"]
-    told = media["itemSchema"]["properties"]["data"]["anyOf"][1]["contentSchema"]
+    told = media["schema"]["properties"]["data"]["anyOf"][1]["contentSchema"]
     events = list(_events(text))
     assert events[-1] == "[DONE]", events[-1]
     for event in events[:-1]:

@@ -45,7 +45,7 @@ def test_a_text_is_tokenised_as_a_prompt_and_back(named: dict[str, str]) -> None
         ({"continue_final_message": True, "add_generation_prompt": False}, {"continue_final_message": True}),
     ],
 )
-def test_a_chat_is_rendered_first(asked: dict[str, bool], template: dict[str, bool]) -> None:
+def test_a_chat_is_rendered_first(asked: dict[str, bool], template: dict[str, Any]) -> None:
     text = TOKENIZER.apply_chat_template(MESSAGES, tokenize=False, **template)
     expected = TOKENIZER(text, add_special_tokens=False)["input_ids"]
     assert told("/tokenize", {"messages": MESSAGES, **asked})["tokens"] == expected

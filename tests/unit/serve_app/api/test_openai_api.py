@@ -76,9 +76,9 @@ def test_values_that_ask_for_nothing_change_nothing(neutral: dict[str, Any]) -> 
             "stream_options.incl",
         ),
         (
-            {"messages": [{"role": "user", "content": "a", "name": "Bo"}]},
-            UnsupportedFieldError,
-            r"^messages\[0\].name is not supported yet; put the name into the content",
+            {"messages": [{"role": "user", "content": "a", "name": "B" * 257}]},
+            ParameterError,
+            r"^messages\[0\].name needs a text of at most 256 characters",
         ),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},

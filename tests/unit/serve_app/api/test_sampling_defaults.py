@@ -16,7 +16,8 @@ TOLD = {"temperature": 0.2, "top_p": 0.9, "top_k": 20, "repetition_penalty": 1.1
 
 
 def test_each_parameter_left_out_is_filled_in_by_itself() -> None:
-    assert generation(limits=SET).params == SamplingParams(**DEFAULTS.params, seed=SEED)
+    expected = SamplingParams(0.2, top_p=0.9, top_k=20, repetition_penalty=1.1, seed=SEED)
+    assert generation(limits=SET).params == expected
     asked = generation(limits=SET, temperature=1.0, top_p=None, top_k=-1).params
     assert asked == SamplingParams(1.0, top_p=0.9, top_k=0, repetition_penalty=1.1, seed=SEED)
 
