@@ -168,7 +168,7 @@ class Ingress:
 
         Raises:
             ModelUnavailableError: no such target.
-            ConfigError: API keys cannot be read.
+            ConfigError: API keys cannot be read, or requests are to be traced and OpenTelemetry is not installed.
             TimeoutError: no coordinator came up in time.
             OSError: somebody else listens at the address.
         """
