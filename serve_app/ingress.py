@@ -41,6 +41,7 @@ from serve_app.api.resumption import resumed
 from serve_app.api.service import Gate, ReadyReport, RequestLimits, ServiceSettings
 from serve_app.key_gate import KeyGate
 from serve_app.metrics import Sink, in_prometheus, in_ray, page_of
+from serve_app.scaling import STREAMS
 from serve_app.streams import CoordinatorStreams
 
 _READY_DEADLINE_S = 5.0
@@ -75,6 +76,7 @@ class CoordinatorService:
             deadline_s=min(settings.first_chunk_deadline_s, settings.next_chunk_deadline_s),
         )
         self.gate: Gate = OpenGate() if gate is None else gate
+        self.streams = 0  # responses under way
         self.settings = settings
         self.limits = limits
         self.tokenizer = tokenizer
@@ -83,10 +85,14 @@ class CoordinatorService:
         """Make a response, and go on elsewhere when a coordinator is lost; closing the generator cancels it."""
         with self._meter.response(len(request.prompt_ids), request.slo) as metered:
             chunks = resumed(request, self._attempt, max_failures=self.settings.max_failures, on_resume=metered.resumed)
-            async with aclosing(chunks):
-                async for chunk in chunks:
-                    metered.chunk(chunk)
-                    yield chunk
+            self.streams += 1
+            try:
+                async with aclosing(chunks):
+                    async for chunk in chunks:
+                        metered.chunk(chunk)
+                        yield chunk
+            finally:
+                self.streams -= 1
 
     async def _attempt(self, record: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
         try:
@@ -168,6 +174,10 @@ class Ingress:
         self._service = CoordinatorService(coordinator, settings, limits, tokenizer, gate, replica)
         self._listening = None if address is None else listen(make_api(self._service), address)
         started()
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Asked by Serve where ingresses are scaled, for ``serve_app.scaling``."""
+        return {STREAMS: float(self._service.streams)}
 
     async def check_health(self) -> None:
         """Serve's probe: fails when nobody listens any more, so that the replica is replaced."""

@@ -118,8 +118,8 @@ class ClassAdmission:
 class AdmissionReport:
     """How it stands: verifier seconds per second promised and allowed, positions of KV expected, and the classes.
 
-    ``queued_load``, ``queued_kv_tokens``: what those would need that wait to be begun. ``kv_limit``: positions there are,
-    None is no limit or not known yet; ``places``: responses that may be made at once.
+    ``queued_load``, ``queued_kv_tokens``: what those would need that wait to be begun. ``kv_limit``: positions there
+    are, None is no limit or not known yet; ``places``: responses that may be made at once.
     """
 
     load: float = 0.0

@@ -78,8 +78,8 @@ class Demand:
 def demand_of(verifiers: Sequence[VerifierLoad], unrouted: float = 0.0) -> Demand | None:
     """What all ask for together, by the resource that is shortest; None if nobody says what it allows.
 
-    ``unrouted``: requests that wait for a verifier to be sent to. Best effort needs no load: it counts by its KV and its
-    places. What an idle one allows says little of what it would allow with promises: it is asked only where all are idle.
+    ``unrouted``: requests that wait for a verifier to be sent to. Best effort needs no load: it counts by its KV and
+    its places. What an idle one allows says little of what it would with promises: it counts only where all are idle.
     """
     found = list[Demand]()
     for of, (active, queued, limit, more) in _RESOURCES.items():

@@ -1,4 +1,4 @@
-"""Verifiers that are added, with a cold start, and drained, and what they cost. A fleet without scaling pays for all."""
+"""Verifiers that are added, with a cold start, and drained, and what they cost: all of them, without scaling."""
 
 from typing import TYPE_CHECKING
 
@@ -80,7 +80,7 @@ class Scaled:
         decision, self._memory = decide(self._rules, self._memory, seen)
         return decision.count
 
-    def _up(self, start: int, now_s: float) -> None:
+    def _up(self, start: int, _: float) -> None:
         """One has started, unless it was given up meanwhile."""
         since_s = self._starting.pop(start, None)
         if since_s is None:

@@ -43,7 +43,10 @@ class ScalingResult:
 
 
 def scaling_runs(
-    scenario: FleetScenario, request_count: RequestCount, loads: Sequence[float] = LOADS, requests: Sequence[float] = REQUESTS
+    scenario: FleetScenario,
+    request_count: RequestCount,
+    loads: Sequence[float] = LOADS,
+    requests: Sequence[float] = REQUESTS,
 ) -> tuple[ScalingRun, ...]:
     """Each policy at each of its targets; ``request_count`` has the delays of the policy by requests.
 
