@@ -1,4 +1,4 @@
-"""Serve's controller asks here how many replicas there are to be: ``outrider.scaling`` decides, of what replicas report.
+"""Serve's controller asks here how many replicas there are to be; ``outrider.scaling`` decides by what they report.
 
 Both are made by Serve from ``AutoscalingPolicy(policy_kwargs=...)``, pickled by value, and called in every round of the
 controller's loop. What is remembered lives with the policy: Serve takes a new one when the configuration changes, and

@@ -1,7 +1,8 @@
-"""Scaling by promises beside scaling by requests: what each costs over the same traffic, at the same share of promises kept."""
+"""Scaling by promises beside scaling by requests: what each costs over the same traffic, for as many promises kept."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from outrider.contracts.errors import ParameterError
 from outrider.scaling.policy import ScalingRules
@@ -11,12 +12,13 @@ from outrider.simulation.fleet.scenario import FleetScenario, RequestCount
 
 LOADS = (0.5, 0.6, 0.7, 0.8, 0.9)
 REQUESTS = (2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
-PROMISE, BY_REQUESTS, FIXED = "promise", "requests", "fixed"
+_LOOK_BACK_S = 5.0
+PROMISE, BY_REQUESTS = "promise", "requests"
 
 
 @dataclass(frozen=True, slots=True)
 class ScalingRun:
-    """One policy at one target: a share of what is allowed, or requests under way at each; of ``fixed``, verifiers."""
+    """One policy at one target: a share of what is allowed, or requests under way at each."""
 
     by: str
     target: float
@@ -44,11 +46,12 @@ class ScalingResult:
 
 def scaling_runs(
     scenario: FleetScenario,
-    request_count: RequestCount,
     loads: Sequence[float] = LOADS,
     requests: Sequence[float] = REQUESTS,
 ) -> tuple[ScalingRun, ...]:
-    """Each policy at each of its targets; ``request_count`` has the delays of the policy by requests.
+    """Each policy at each of its targets, with the same floor, ceiling and delay before there are fewer.
+
+    The one by requests looks back for 5 s and adds at once: delays of Serve's defaults would cost it promises.
 
     Raises:
         ParameterError: the scenario does not scale by promises.
@@ -60,6 +63,15 @@ def scaling_runs(
         ScalingRun(PROMISE, load, replace(scenario, scaling=replace(scaling, by=replace(scaling.by, target_load=load))))
         for load in loads
     ]
+    by = scaling.by
+    request_count = RequestCount(
+        least=by.least,
+        most=by.most,
+        target=1.0,
+        look_back_s=_LOOK_BACK_S,
+        up_after_s=0.0,
+        down_after_s=by.down_after_s,
+    )
     theirs = [
         ScalingRun(
             BY_REQUESTS, count, replace(scenario, scaling=replace(scaling, by=replace(request_count, target=count)))
@@ -81,7 +93,7 @@ def cost_at(results: Iterable[ScalingResult], kept: float) -> float | None:
     """
     found = sorted((one.kept, one.verifier_h) for one in results)
     costs = [hours for share, hours in found if share >= kept]
-    for (below, cheap), (above, dear) in zip(found, found[1:], strict=False):
+    for (below, cheap), (above, dear) in pairwise(found):
         if below < kept < above:
             costs.append(cheap + (dear - cheap) * (kept - below) / (above - below))
     return min(costs, default=None)
