@@ -18,8 +18,8 @@ over cost models, acceptances and speeds of devices.
 ``aims`` is what the scheduling policy is to reach: devices beside first come first served, in six settings where the
 verifier's time alone is short, for each of several seeds.
 
-``scaling`` is a day of traffic with bursts for verifiers that come and go: by what admission has promised, as the service
-does, beside Ray Serve's own policy by requests, each at several targets; and what each costs for as many promises kept.
+``scaling`` is a day of traffic with bursts for verifiers that come and go: by what admission has promised, as in the
+service, beside Ray Serve's own policy by requests, each at several targets; and what each costs for as many promises kept.
 """
 
 import argparse
@@ -92,7 +92,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         type=float,
         default=LOADS,
-        help=f"{_SCALING}: targets by promise, shares of what is allowed",
+        help=f"{_SCALING}: targets by promise, shares of the allowed",
     )
     add("--requests", nargs="*", type=float, default=REQUESTS, help=f"{_SCALING}: targets by requests at each verifier")
     add("--parts", nargs="+", choices=_PARTS, default=_PARTS, help=f"{_CAPACITY}: of its tables (default: all)")

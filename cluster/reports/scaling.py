@@ -35,6 +35,5 @@ def show_scaling(results: Sequence[ScalingResult]) -> None:
             print(f"by promise {ours.target:g}: no target by requests that was tried keeps {percent(ours.kept)}")
         else:
             saved = percent(1.0 - ours.verifier_h / hours)
-            print(
-                f"by promise {ours.target:g}: {saved} fewer verifier hours than by requests for as much kept ({hours:.3f})"
-            )
+            fewer = f"{saved} fewer verifier hours than by requests ({hours:.3f})"
+            print(f"by promise {ours.target:g}: {fewer} for as much kept")

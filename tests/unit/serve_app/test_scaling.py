@@ -103,11 +103,8 @@ def test_serve_is_given_the_policies_with_delays_of_their_own() -> None:
     found = deployments(scaled)
     for name, kind, least, begins, most in (("Coordinator", ByPromise, 1, 2, 8), ("Ingress", ByStreams, 1, 1, 3)):
         autoscaling: AutoscalingConfig = found[name].autoscaling_config
-        assert (autoscaling.min_replicas, autoscaling.initial_replicas, autoscaling.max_replicas) == (
-            least,
-            begins,
-            most,
-        )
+        counts = autoscaling.min_replicas, autoscaling.initial_replicas, autoscaling.max_replicas
+        assert counts == (least, begins, most)
         assert (autoscaling.upscale_delay_s, autoscaling.downscale_delay_s) == (0.0, 0.0)
         made = autoscaling.policy.get_policy()(**autoscaling.policy.policy_kwargs)
         assert made(context([], 1))[0] == 1

@@ -1,5 +1,6 @@
-"""Verifiers that come with a cold start and go when they have drained; what is paid for; and Serve's policy by requests."""
+"""Verifiers that come with a cold start and go once drained; what is paid for; and Serve's policy by requests."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
