@@ -19,7 +19,8 @@ over cost models, acceptances and speeds of devices.
 verifier's time alone is short, for each of several seeds.
 
 ``scaling`` is a day of traffic with bursts for verifiers that come and go: by what admission has promised, as in the
-service, beside Ray Serve's own policy by requests, each at several targets; and what each costs for as many promises kept.
+service, beside Ray Serve's own policy by requests, each at several targets, and what each costs for as many promises
+kept.
 """
 
 import argparse

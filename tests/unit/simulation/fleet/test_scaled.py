@@ -85,14 +85,8 @@ def test_cost_between_two_targets() -> None:
     def result(kept: int, hours: float) -> ScalingResult:
         found = scaled(duration_s=0.5, scaling=None)
         one = found.traffic[0]
-        fields = {name: getattr(one, name) for name in one.__dataclass_fields__}
-        changed = type(one)(
-            **(fields | {"asked": 100, "kept": kept, "late": 100 - kept, "refused": 0, "unfinished": 0})
-        )
-        whole = {name: getattr(found, name) for name in found.__dataclass_fields__}
-        return ScalingResult(
-            BY_REQUESTS, 1.0, FleetResults(**(whole | {"traffic": (changed,), "verifier_s": 3600 * hours}))
-        )
+        changed = replace(one, asked=100, kept=kept, late=100 - kept, refused=0, unfinished=0)
+        return ScalingResult(BY_REQUESTS, 1.0, replace(found, traffic=(changed,), verifier_s=3600 * hours))
 
     results = [result(80, 1.0), result(90, 2.0)]
     assert cost_at(results, 0.85) == pytest.approx(1.5)
