@@ -179,4 +179,5 @@ class FleetFile:
         if self.verifiers.lost_every_s is not None:
             raise ConfigError("verifiers.lost_every_s", "to be left out beside scaling", self.verifiers.lost_every_s)
         if not self.admission.enabled:
-            raise ConfigError("admission.enabled", "true beside scaling, which goes by it", value=False)
+            needed = "true beside scaling, which goes by what admission says"
+            raise ConfigError("admission.enabled", needed, self.admission.enabled)
