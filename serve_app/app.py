@@ -77,9 +77,7 @@ def coordinator_bundles(verifiers: VerifierConfig) -> list[dict[str, float]]:
     return [{"CPU": _COORDINATOR_CPUS}, {name: amount for name, amount in verifier.items() if amount}]
 
 
-def _replicas(
-    count: int, scaling: VerifierScalingConfig | IngressScalingConfig | None, policy: str
-) -> dict[str, object]:
+def _replicas(count: int, scaling: VerifierScalingConfig | IngressScalingConfig | None, policy: str) -> dict[str, Any]:
     """As many as that, or as a policy of ours says. Delays are the policy's own: Serve's would come on top of them."""
     if scaling is None:
         return {"num_replicas": count}
@@ -93,7 +91,7 @@ def _replicas(
             look_back_period_s=5 * _FIGURES_S,
             upscale_delay_s=0.0,
             downscale_delay_s=0.0,
-            policy=AutoscalingPolicy(policy_function=policy, policy_kwargs=asdict(scaling)),
+            policy=AutoscalingPolicy(policy_function=policy, policy_kwargs=asdict(scaling)),  # type: ignore[no-untyped-call]  # Ray's
         )
     return {"autoscaling_config": autoscaling}
 

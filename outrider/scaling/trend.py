@@ -34,9 +34,10 @@ def growth_per_s(samples: Sequence[Sample]) -> float:
     if count < _LEAST_SAMPLES:
         return 0.0
     mean_s, mean = (sum(column) / count for column in zip(*samples, strict=True))
-    spread = sum((when - mean_s) ** 2 for when, _ in samples)
+    spread: float = sum((when - mean_s) ** 2 for when, _ in samples)
     if spread == 0.0:
         return 0.0
     slope = sum((when - mean_s) * (value - mean) for when, value in samples) / spread
-    left = sum((value - mean - slope * (when - mean_s)) ** 2 for when, value in samples)
-    return max(0.0, slope - sqrt(left / (count - 2) / spread))
+    left: float = sum((value - mean - slope * (when - mean_s)) ** 2 for when, value in samples)
+    error = sqrt(left / (count - 2) / spread)
+    return max(0.0, float(slope) - error)

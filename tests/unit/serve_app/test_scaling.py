@@ -10,7 +10,6 @@ from ray.serve.config import AutoscalingConfig, AutoscalingContext
 from outrider.config.reading import load_config
 from outrider.config.schema import Config, IngressScalingConfig, VerifierScalingConfig
 from outrider.scaling.demand import VerifierLoad
-from serve_app import scaling
 from serve_app.app import build_app
 from serve_app.scaling import STREAMS, ByPromise, ByStreams, verifier_loads
 
@@ -62,7 +61,7 @@ def test_verifiers_by_what_is_promised() -> None:
 
 def test_between_two_looks_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 100.0
-    monkeypatch.setattr(scaling.time, "monotonic", lambda: now_s)
+    monkeypatch.setattr("serve_app.scaling.time.monotonic", lambda: now_s)
     policy = ByPromise(**asdict(VERIFIERS))
     assert policy(context([FULL.figures()], 1))[0] == 2
     now_s += 0.5
