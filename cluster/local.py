@@ -71,7 +71,7 @@ def running(config: Config, show: Callable[[str], None] = lambda _: None) -> Ite
         _check_room(config)
         show("Serve: starting ingress and coordinator; the verifier loads its model")
         # The only ingress listens by itself: a proxy before it would take as much of a processor as all that it does.
-        proxies = ProxyLocation.Disabled if config.ingress.count == 1 else ProxyLocation.HeadOnly
+        proxies = ProxyLocation.Disabled if config.ingress.most == 1 else ProxyLocation.HeadOnly
         bring_up(config, proxies, show=_only_warnings(show))
         show(f"Drafters: {await_drafters(config, config.drafter_count)} ready")
         if line := verifier_line(config):

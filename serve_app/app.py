@@ -4,18 +4,19 @@
 takes a parsed configuration.
 """
 
+import warnings
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import yaml
 from ray import serve
 from ray.serve import Application
-from ray.serve.config import BackpressureConfig, RequestRouterConfig
+from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, BackpressureConfig, RequestRouterConfig
 
 from outrider.assembly.heads import read_heads
 from outrider.config.reading import load_config, parse_config
-from outrider.config.schema import Config, VerifierConfig
+from outrider.config.schema import Config, IngressScalingConfig, VerifierConfig, VerifierScalingConfig
 from outrider.contracts.errors import ConfigError
 from outrider.costs.profiles import read_profile
 from serve_app.api.http.listener import Address
@@ -34,6 +35,8 @@ _MAX_QUEUED_INGRESS_REQUESTS = 256  # per HTTP proxy, where even these are taken
 _BUSY = BackpressureConfig(status_code=429, retry_after_s=1.0)  # by the proxy; like the ingress's own answer
 _ROUTER = "serve_app.coordination.request_router:PrefixRouter"
 _ROUTING_STATS_S, _ROUTING_STATS_DEADLINE_S = 1.0, 5.0  # how often each coordinator tells the routers of its verifier
+_BY_PROMISE, _BY_STREAMS = "serve_app.scaling:ByPromise", "serve_app.scaling:ByStreams"
+_FIGURES_S = 2.0  # how often each replica tells the controller of its load, where that scales
 _MAX_ROUTED_REQUESTS = 64  # waiting in an ingress for a coordinator; more are refused at once
 SHUTDOWN_GRACE_S = 600.0  # for responses under way to end when a replica is taken out of service
 
@@ -75,6 +78,25 @@ def coordinator_bundles(verifiers: VerifierConfig) -> list[dict[str, float]]:
     return [{"CPU": _COORDINATOR_CPUS}, {name: amount for name, amount in verifier.items() if amount}]
 
 
+def _replicas(count: int, scaling: VerifierScalingConfig | IngressScalingConfig | None, policy: str) -> dict[str, Any]:
+    """As many as that, or as a policy of ours says. Delays are the policy's own: Serve's would come on top of them."""
+    if scaling is None:
+        return {"num_replicas": count}
+    with warnings.catch_warnings():  # the interval can be set for one deployment only by a field that is to go
+        warnings.filterwarnings("ignore", message="The `metrics_interval_s` field", category=DeprecationWarning)
+        autoscaling = AutoscalingConfig(
+            min_replicas=scaling.min,
+            initial_replicas=count,
+            max_replicas=scaling.max,
+            metrics_interval_s=_FIGURES_S,
+            look_back_period_s=5 * _FIGURES_S,
+            upscale_delay_s=0.0,
+            downscale_delay_s=0.0,
+            policy=AutoscalingPolicy(policy_function=policy, policy_kwargs=asdict(scaling)),  # type: ignore[no-untyped-call]  # Ray's
+        )
+    return {"autoscaling_config": autoscaling}
+
+
 def build_app(config: Config, *, ingress_listens: bool = False) -> Application:
     """Bind ingress and coordinators.
 
@@ -93,11 +115,11 @@ def build_app(config: Config, *, ingress_listens: bool = False) -> Application:
     wanted = coordinator_settings(config, profiles, read_heads(config))
     # One more than it admits, so that an overload is refused by name rather than queued without bound; and two for each
     # ingress: the stream on which chunks leave, and a call that says what was read.
-    most_calls = limits.max_concurrent_generations + limits.max_queued_generations + 1 + 2 * config.ingress.count
+    most_calls = limits.max_concurrent_generations + limits.max_queued_generations + 1 + 2 * config.ingress.most
     coordinator: Any = serve.deployment(
         Coordinator,
         name="Coordinator",
-        num_replicas=config.verifiers.count,
+        **_replicas(config.verifiers.count, config.verifiers.autoscaling, _BY_PROMISE),
         ray_actor_options={"num_cpus": _COORDINATOR_CPUS},
         placement_group_bundles=coordinator_bundles(config.verifiers),
         placement_group_strategy="PACK",
@@ -113,7 +135,7 @@ def build_app(config: Config, *, ingress_listens: bool = False) -> Application:
     ingress: Any = serve.deployment(
         Ingress,
         name="Ingress",
-        num_replicas=config.ingress.count,
+        **_replicas(config.ingress.count, config.ingress.autoscaling, _BY_STREAMS),
         ray_actor_options={"num_cpus": _INGRESS_CPUS},
         max_ongoing_requests=_MAX_ONGOING_INGRESS_REQUESTS + _MAX_READS,
         max_queued_requests=_MAX_QUEUED_INGRESS_REQUESTS,

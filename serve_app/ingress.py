@@ -47,6 +47,7 @@ from serve_app.api.tracing import RequestTraces
 from serve_app.key_gate import KeyGate
 from serve_app.metrics import Sink, in_prometheus, in_ray, page_of
 from serve_app.page.routes import with_page
+from serve_app.scaling import STREAMS
 from serve_app.spans import close, span_sink
 from serve_app.streams import CoordinatorStreams
 
@@ -84,6 +85,7 @@ class CoordinatorService:
             deadline_s=min(settings.first_chunk_deadline_s, settings.next_chunk_deadline_s),
         )
         self.gate: Gate = OpenGate() if gate is None else gate
+        self.streams = 0  # responses under way
         self.settings = settings
         self.limits = limits
         self.tokenizer = tokenizer
@@ -101,10 +103,14 @@ class CoordinatorService:
                     self._traces.resumed(request, attempts)
 
             chunks = resumed(request, self._attempt, max_failures=self.settings.max_failures, on_resume=on_resume)
-            async with aclosing(chunks):
-                async for chunk in chunks:
-                    metered.chunk(chunk)
-                    yield chunk
+            self.streams += 1
+            try:
+                async with aclosing(chunks):
+                    async for chunk in chunks:
+                        metered.chunk(chunk)
+                        yield chunk
+            finally:
+                self.streams -= 1
 
     async def _attempt(self, record: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
         try:
@@ -191,6 +197,10 @@ class Ingress:
         self._service = CoordinatorService(coordinator, settings, limits, tokenizer, gate, replica, traces=self._traces)
         self._listening = None if address is None else listen(self._api(), address)
         started()
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Asked by Serve where ingresses are scaled, for ``serve_app.scaling``."""
+        return {STREAMS: float(self._service.streams)}
 
     async def check_health(self) -> None:
         """Serve's probe: fails when nobody listens any more, so that the replica is replaced."""

@@ -17,6 +17,10 @@ over cost models, acceptances and speeds of devices.
 
 ``aims`` is what the scheduling policy is to reach: devices beside first come first served, in six settings where the
 verifier's time alone is short, for each of several seeds.
+
+``scaling`` is a day of traffic with bursts for verifiers that come and go: by what admission has promised, as in the
+service, beside Ray Serve's own policy by requests, each at several targets, and what each costs for as many promises
+kept.
 """
 
 import argparse
@@ -30,11 +34,12 @@ from typing import TypeVar
 
 from tqdm import tqdm
 
-from cluster.commands.simulate_fleet import run_fleet
+from cluster.commands.simulate_fleet import load_scaled_day, run_fleet
 from cluster.options import add_output_options, check_plots
 from cluster.reports.aims import show_aims
 from cluster.reports.capacity import show_capacity
 from cluster.reports.json_file import write_json
+from cluster.reports.scaling import show_scaling
 from cluster.reports.stop_map import show_stops
 from cluster.reports.tables import percent, show_table
 from cluster.scenarios import FLEETS, SCENARIOS, scenario_file
@@ -43,6 +48,7 @@ from outrider.simulation.aims import AimRun, aims, run_aim, summaries
 from outrider.simulation.cases import CapacityFigures, capacity_cells, cases, loaded, mixed_cases, mixed_cells
 from outrider.simulation.experiment import Case, Cell, CellResult, LoadResult, run_cell, run_load
 from outrider.simulation.fleet.reading import is_fleet
+from outrider.simulation.fleet.scaling import LOADS, REQUESTS, run_scaling, scaling_runs
 from outrider.simulation.reading import ReadScenario, load_scenario
 from outrider.simulation.results import SimulationResults
 from outrider.simulation.run import simulate
@@ -52,6 +58,7 @@ from outrider.simulation.stop_map import COSTS, QUICK, Grid, PlaceResult, cost_c
 _CAPACITY = "capacity"
 _STOPS = "stops"
 _AIMS = "aims"
+_SCALING = "scaling"
 _PARTS = (*(case.name for case in cases(None, quick=False)), "mixed", "loads")
 _LOAD_STEPS = (0.5, 0.65, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 1.8)  # of what first come first served can take
 _HEADER = ("system", "class", "promised", "devices", "achieved", "late devices", "late responses", "late rounds")
@@ -68,7 +75,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "file",
         metavar="SCENARIO",
-        help=f"a YAML file, {', '.join((*SCENARIOS, *FLEETS))}; {_CAPACITY}, {_STOPS} or {_AIMS}",
+        help=f"a YAML file, {', '.join((*SCENARIOS, *FLEETS))}; {_CAPACITY}, {_STOPS}, {_AIMS} or {_SCALING}",
     )
     add("--seed", type=int, default=None, help="in place of the file's (otherwise: of 0)")
     add("--workers", type=int, default=1, help="processes")
@@ -81,6 +88,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--auc", type=float, help=f"{_STOPS}: of the predictor (default: {Grid().auc:g}, WISP's)")
     add("--seeds", nargs="+", type=int, default=(0, 1, 2), help=f"{_AIMS}: (default: 0 1 2)")
     add("--rows", nargs="+", choices=[aim.name for aim in aims()], help=f"{_AIMS}: (default: all)")
+    add(
+        "--loads",
+        nargs="*",
+        type=float,
+        default=LOADS,
+        help=f"{_SCALING}: targets by promise, shares of the allowed",
+    )
+    add("--requests", nargs="*", type=float, default=REQUESTS, help=f"{_SCALING}: targets by requests at each verifier")
     add("--parts", nargs="+", choices=_PARTS, default=_PARTS, help=f"{_CAPACITY}: of its tables (default: all)")
     add("--profile", type=Path, default=None, metavar="FILE", help="no file: of `outrider profile`, in place of ours")
 
@@ -96,6 +111,9 @@ def run(arguments: argparse.Namespace) -> None:
         return
     if arguments.file == _AIMS:
         _run_aims(arguments)
+        return
+    if arguments.file == _SCALING:
+        _run_scaling(arguments)
         return
     if arguments.quick or arguments.profile is not None:
         raise ParameterError("--quick and --profile", f"`outrider simulate {_CAPACITY}` or `{_STOPS}`", arguments.file)
@@ -159,6 +177,19 @@ def _run_aims(arguments: argparse.Namespace) -> None:
     show_aims(summaries(results), arguments.seeds)
     if arguments.json is not None:
         write_json(arguments.json, {"seeds": arguments.seeds, "quick": arguments.quick, "results": results})
+
+
+def _run_scaling(arguments: argparse.Namespace) -> None:
+    fleet, look = load_scaled_day(arguments.seed), arguments.quick
+    runs = scaling_runs(fleet.scenario, loads=arguments.loads, requests=arguments.requests)
+    if look:
+        runs = tuple(
+            replace(run, scenario=replace(run.scenario, duration_s=run.scenario.duration_s / 4)) for run in runs
+        )
+    results = list(_each(run_scaling, runs, arguments.workers, "targets"))
+    show_scaling(results)
+    if arguments.json is not None:
+        write_json(arguments.json, {"seed": arguments.seed or 0, "quick": look, "results": results})
 
 
 def _run_capacity(arguments: argparse.Namespace) -> None:

@@ -101,6 +101,7 @@ class Admission:
         self._histories, self._trust, self._refusals = Histories(), Trust(), RefusalShares()
         self._counts: dict[str, Counter[str]] = {}
         self._pressure = self._limit = 0.0
+        self._decided: tuple[float, VerifierNow] | None = None  # when last, and of what
 
     @property
     def active(self) -> int:
@@ -146,6 +147,7 @@ class Admission:
 
     def decide(self, now_s: float, verifier: VerifierNow) -> Decisions:
         """What changes now that all this has happened."""
+        self._decided = now_s, verifier
         made = self._round(now_s, verifier)
         self._begin_promised(made)
         self._begin_best_effort(made)
@@ -166,7 +168,21 @@ class Admission:
             name: replace(_counted(self._counts[name]), waiting=waiting[name], active=active[name])
             for name in sorted(self._counts)  # none waits or is made that was not counted
         }
-        return AdmissionReport(held.load, self._limit, held.kv_tokens, len(self._suspended), classes)
+        queued, kv_limit = Sums(), None
+        if self._decided is not None:
+            queued = sums_of(self._needs(one, *self._decided) for one in self._waiting.values())
+            kv_limit = self._decided[1].kv_tokens
+        return AdmissionReport(
+            load=held.load,
+            limit=self._limit,
+            kv_tokens=held.kv_tokens,
+            suspended=len(self._suspended),
+            queued_load=queued.load,
+            queued_kv_tokens=queued.kv_tokens,
+            kv_limit=kv_limit,
+            places=self._rules.max_active,
+            classes=classes,
+        )
 
     def _begin_promised(self, made: _Round) -> None:
         """Begin those that have room, in order."""

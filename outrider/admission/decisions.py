@@ -116,10 +116,18 @@ class ClassAdmission:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionReport:
-    """How it stands: verifier seconds per second promised and allowed, positions of KV expected, and the classes."""
+    """How it stands: verifier seconds per second promised and allowed, positions of KV expected, and the classes.
+
+    ``queued_load``, ``queued_kv_tokens``: what those would need that wait to be begun. ``kv_limit``: positions there
+    are, None is no limit or not known yet; ``places``: responses that may be made at once.
+    """
 
     load: float = 0.0
     limit: float = 0.0
     kv_tokens: float = 0.0
     suspended: int = 0
+    queued_load: float = 0.0
+    queued_kv_tokens: float = 0.0
+    kv_limit: int | None = None
+    places: int = 0
     classes: Mapping[str, ClassAdmission] = field(default_factory=dict)

@@ -192,10 +192,42 @@ class DrafterGroupConfig:
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
+class VerifierScalingConfig:
+    """How many verifiers there are, by what admission has promised; ``outrider.scaling.policy.ScalingRules``."""
+
+    min: PositiveNumber = 1
+    max: PositiveNumber = 1
+    target_load: Annotated[float, Field(strict=True, gt=0, le=1)] = 0.8
+    down_after_s: Annotated[float, Field(strict=True, ge=0, le=86_400)] = 300.0
+    cold_start_s: Annotated[float, Field(strict=True, gt=0, le=86_400)] = 60.0
+    trend_s: Annotated[float, Field(strict=True, gt=0, le=86_400)] = 120.0
+
+    def __post_init__(self) -> None:
+        """Refuse a ceiling below the floor."""
+        _check_ceiling(self.min, self.max)
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class IngressScalingConfig:
+    """How many ingresses there are, by the responses that each streams."""
+
+    min: PositiveNumber = 1
+    max: PositiveNumber = 1
+    streams: PositiveNumber = 400
+    down_after_s: Annotated[float, Field(strict=True, ge=0, le=86_400)] = 300.0
+    cold_start_s: Annotated[float, Field(strict=True, gt=0, le=86_400)] = 20.0
+
+    def __post_init__(self) -> None:
+        """Refuse a ceiling below the floor."""
+        _check_ceiling(self.min, self.max)
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
 class VerifierConfig:
     """The verifiers, all alike: one target model and its KV each."""
 
     count: PositiveNumber = 1
+    autoscaling: VerifierScalingConfig | None = None
     engine: Annotated[str, NameIn(VERIFIERS)] = "torch"
     device: Device = "cpu"
     num_gpus: Share = 0.0
@@ -218,12 +250,18 @@ class VerifierConfig:
     def __post_init__(self) -> None:
         """Refuse what the engine or its device cannot do, and a chunk that no batch can hold."""
         _needs_gpu(self.device, self.num_gpus)
+        _check_begin(self.count, self.autoscaling)
         self._check_engine()
         if not (self.num_cpus or self.num_gpus or self.resources):
             raise ConfigError("num_cpus", "a share above 0 where neither num_gpus nor resources are claimed", 0.0)
         if self.batch.prefill_chunk_tokens > self.batch.max_tokens:
             needed = f"at most max_batch_tokens ({self.batch.max_tokens})"
             raise ConfigError("prefill_chunk_tokens", needed, self.prefill_chunk_tokens)
+
+    @property
+    def most(self) -> int:
+        """That there may be."""
+        return self.count if self.autoscaling is None else self.autoscaling.max
 
     @property
     def batch(self) -> BatchSize:
@@ -414,6 +452,16 @@ class IngressConfig:
     """What answers HTTP and makes text of tokens."""
 
     count: PositiveNumber = 1  # replicas
+    autoscaling: IngressScalingConfig | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse to begin with more or fewer than there may be."""
+        _check_begin(self.count, self.autoscaling)
+
+    @property
+    def most(self) -> int:
+        """That there may be."""
+        return self.count if self.autoscaling is None else self.autoscaling.max
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
@@ -519,9 +567,9 @@ class Config:
 
     @property
     def custom_resources(self) -> dict[str, float]:
-        """Ray's custom resources that all drafters and verifiers together claim."""
+        """Ray's custom resources that all drafters and as many verifiers as there may be together claim."""
         claims = [(group.count, group.resources) for group in self.drafters]
-        claims.append((self.verifiers.count, self.verifiers.resources))
+        claims.append((self.verifiers.most, self.verifiers.resources))
         total: dict[str, float] = {}
         for count, resources in claims:
             for name, quantity in resources.items():
@@ -535,6 +583,17 @@ def _is_http(url: str) -> bool:
         return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:  # no port
         return False
+
+
+def _check_ceiling(least: int, most: int) -> None:
+    if most < least:
+        raise ConfigError("max", f"at least min ({least})", most)
+
+
+def _check_begin(count: int, scaling: VerifierScalingConfig | IngressScalingConfig | None) -> None:
+    if scaling is not None and not scaling.min <= count <= scaling.max:
+        needed = f"autoscaling.min ({scaling.min}) to autoscaling.max ({scaling.max}), as so many begin"
+        raise ConfigError("count", needed, count)
 
 
 def _needs_gpu(device: Device, num_gpus: float) -> None:

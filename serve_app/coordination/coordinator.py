@@ -18,6 +18,7 @@ from outrider.events import event, write_events
 from outrider.models.token_map import token_map
 from outrider.models.tokenizer import load_tokenizer
 from outrider.rounds.timing import RoundTiming
+from outrider.scaling.demand import load_of_report
 from outrider.text.tokens import token_texts
 from serve_app.coordination.faults import FaultCounter
 from serve_app.coordination.generations import Generations, Target
@@ -43,6 +44,8 @@ class Coordinator:
     async def __init__(self, settings: CoordinatorSettings) -> None:  # type: ignore[misc]  # Serve awaits it
         """Create the verifier and wait until it has loaded its model; drafters come up meanwhile."""
         write_events()
+        began_s = time.monotonic()
+        self._started_in_s = 0.0  # until it has
         self._id = serve.get_replica_context().replica_id.unique_id
         self._verifier = VerifierPort(settings.verifier)
         self._generations: Generations | None = None  # until the verifier has loaded its model
@@ -68,6 +71,7 @@ class Coordinator:
             traces = ResponseTraces(self._spans.emit, random.getrandbits, clock, time.time)
         parts = self._verifier, self._fleet, self._stats, clock, self._peers, doubt, traces
         self._generations = Generations(settings.generations, target, *parts)
+        self._started_in_s = time.monotonic() - began_s
         started()
         event(log, "coordinator_ready", coordinator=self._id, model=card.name, positions=card.max_context_tokens)
 
@@ -158,6 +162,10 @@ class Coordinator:
     async def __del__(self) -> None:
         """Called by Serve once its responses have ended."""
         await close(getattr(self, "_spans", None))
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Asked by Serve where verifiers are scaled, for ``serve_app.scaling``: what admission has promised."""
+        return load_of_report(self._ready_generations().admission(), self._started_in_s).figures()
 
     def _ready_generations(self) -> Generations:
         assert self._generations is not None, "Serve calls a replica only once its constructor has returned"

@@ -70,6 +70,7 @@ def parse_fleet(text: str, source: str, seed: int | None = None) -> ReadFleet:
         reload_s=verifiers.reload_s,
         coordinator_round_s=1e-6 * file.coordinator.round_us,
         coordinator_token_s=1e-6 * file.coordinator.token_us,
+        scaling=None if file.scaling is None else file.scaling.scaling,
         plans_late=file.plans_late,
     )
     return ReadFleet(scenario, cost_source_of(verifiers.server.cost), verifiers.server.cost.roofline is None)

@@ -98,6 +98,15 @@ class FleetResults:
     drafters_used: int  # that were ever leased
     drafts_lost: int  # rounds that were begun anew as their drafter had left
     retries: int
+    verifier_s: float = 0.0  # that there was a verifier, its start and its end included: what is paid for
+    most_verifiers: int = 0
+    verifiers_started: int = 0  # beside those there were at first
+
+    @property
+    def promised_kept(self) -> float:
+        """Of responses that were asked for with a promise and have come to an end, so many are kept."""
+        promised = [one for one in self.traffic if one.tokens_per_s]
+        return _share(sum(one.kept for one in promised), sum(one.asked - one.unfinished for one in promised))
 
     @property
     def goodput_tokens_per_s(self) -> float:

@@ -11,6 +11,7 @@ from outrider.simulation.fleet.drafters import DrafterPool, exponential
 from outrider.simulation.fleet.losses import Losses, around
 from outrider.simulation.fleet.results import FleetResults, SiteResults, TimeHistogram
 from outrider.simulation.fleet.routes import Routes
+from outrider.simulation.fleet.scaled import Scaled
 from outrider.simulation.fleet.scenario import FleetScenario
 from outrider.simulation.fleet.site import Site
 from outrider.simulation.fleet.tally import TrafficTally
@@ -57,6 +58,7 @@ class Fleet:
         self._identities = self._requests = self._came = self._retries = 0
         self._rounds = self._drafted = self._active = self._most_active = 0
         self._losses = Losses(self)
+        self._scaled = Scaled(self)
         self._round_times = TimeHistogram()
         self._asked: dict[int, Conversation] = {}  # whose response has not ended
 
@@ -71,6 +73,7 @@ class Fleet:
             if traffic.most_per_s:
                 self._await_arrival(kind, 0.0)
         self._losses.begin()
+        self._scaled.begin()
         if progress is not None:
             self.agenda.at(0.0, self._tick, progress)
         self.agenda.run(scenario.duration_s)
@@ -107,6 +110,9 @@ class Fleet:
             drafters_used=self.pool.used,
             drafts_lost=self._losses.drafts,
             retries=self._retries,
+            verifier_s=self._scaled.paid_s(self.agenda.now_s),
+            most_verifiers=self._scaled.most,
+            verifiers_started=self._scaled.started,
         )
 
     def under_way(self) -> list[Conversation]:
@@ -202,6 +208,7 @@ class Fleet:
             return
         site = talk.site = self.sites[chosen]
         talk.sites.add(site)
+        site.under_way += 1
         self._active += 1
         self._most_active = max(self._most_active, self._active)
         found = site.memory.opens(talk.number, talk.system, talk.system_tokens)
@@ -228,9 +235,11 @@ class Fleet:
     def leave(self, talk: Conversation) -> None:
         """It is not under way any more where it was."""
         assert talk.site is not None
-        self.routes.ended(talk.site.number)
-        talk.site = None
+        site, talk.site = talk.site, None
+        self.routes.ended(site.number)
+        site.under_way -= 1
         self._active -= 1
+        self._scaled.left(site)
 
     def _tick(self, progress: Callable[[float], None], now_s: float) -> None:
         progress(now_s)

@@ -22,6 +22,7 @@ from outrider.documents.names import NameIn
 from outrider.link.trace import LinkSource
 from outrider.protocols.registry import NO_TOKENS, PROTOCOLS
 from outrider.routing.prefix_index import MAX_BLOCKS
+from outrider.scaling.policy import ScalingRules
 from outrider.scheduling.registry import SCHEDULING, Scheduling
 from outrider.simulation.acceptance_models import Probability
 from outrider.simulation.lengths import Lengths, Spread
@@ -82,10 +83,14 @@ class SystemPrompts:
 
 @checked(frozen=True, slots=True, config=_FORBID)
 class Day:
-    """How often conversations begin, over a day: ``1 + swing * sin`` of its mean, with its peak after a quarter."""
+    """How often conversations begin, over a day: ``1 + swing * sin`` of its mean, with its peak after a quarter.
+
+    ``later``: by what share of a day all of it comes later.
+    """
 
     period_s: Often = 86_400.0
     swing: Probability = 0.5
+    later: Probability = 0.0
 
 
 @checked(frozen=True, slots=True, config=_FORBID)
@@ -148,7 +153,7 @@ class Traffic(Talks):
         """Conversations that begin in a second, at that time."""
         rate = self.conversations_per_s
         if self.day is not None:
-            rate *= 1.0 + self.day.swing * sin(2.0 * pi * at_s / self.day.period_s)
+            rate *= 1.0 + self.day.swing * sin(2.0 * pi * (at_s / self.day.period_s - self.day.later))
         if self.bursts is not None and at_s % self.bursts.every_s >= self.bursts.every_s - self.bursts.lasts_s:
             rate *= self.bursts.times
         return rate
@@ -174,6 +179,36 @@ class RouterRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RequestCount:
+    """Ray Serve's own policy (2.60): as many replicas as have ``target`` requests each, of a mean over a while.
+
+    Decided every so often; more only once more were wanted for ``up_after_s`` without a break, fewer likewise.
+    """
+
+    least: int
+    most: int
+    target: float
+    look_back_s: float = 30.0
+    up_after_s: float = 30.0
+    down_after_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaling:
+    """Verifiers that come and go by demand.
+
+    Attributes:
+        by: promises, or requests.
+        cold_start_s: from when one is asked for until it takes requests.
+        every_s: between two decisions.
+    """
+
+    by: ScalingRules | RequestCount
+    cold_start_s: float
+    every_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FleetScenario:
     """One run.
 
@@ -182,6 +217,7 @@ class FleetScenario:
         lost_every_s: mean time until one is lost with its coordinator; ``reload_s`` later it is back, with nothing.
         coordinator_round_s: a coordinator's own computing for a round; ``coordinator_token_s``: for a token committed.
         admission: None begins whatever is asked for.
+        scaling: None leaves ``verifiers`` as many as they are; else there are so many at first.
     """
 
     name: str
@@ -199,4 +235,5 @@ class FleetScenario:
     reload_s: float = 60.0
     coordinator_round_s: float = 0.0
     coordinator_token_s: float = 0.0
+    scaling: Scaling | None = None
     plans_late: bool = True

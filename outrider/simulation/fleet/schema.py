@@ -4,7 +4,7 @@
 """
 
 from dataclasses import field
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
@@ -12,8 +12,9 @@ from pydantic.dataclasses import dataclass
 from outrider.admission.rules import AdmissionRules
 from outrider.config.schema import LinkConfig, Name, Number, PositiveNumber, SchedulingName, SloClassConfig, Text
 from outrider.contracts.errors import ConfigError
+from outrider.scaling.policy import ScalingRules
 from outrider.simulation.acceptance_models import Probability
-from outrider.simulation.fleet.scenario import DrafterTraits, RouterRules, Talks
+from outrider.simulation.fleet.scenario import DrafterTraits, RequestCount, RouterRules, Scaling, Talks
 from outrider.simulation.scenario import SecondsOrNone
 from outrider.simulation.scenario_schema import Rate, Seconds, ServerConfig
 
@@ -95,6 +96,52 @@ class VerifiersConfig:
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
+class ScalingConfig:
+    """Verifiers that come and go: ``verifiers.count`` are there at first.
+
+    Attributes:
+        by: promise, by what admission has promised (``outrider.scaling``); or requests, as Ray Serve's own policy does.
+        target_load: promise: share of what verifiers allow that is to be used.
+        target_requests: requests: under way at each verifier.
+        up_after_s, look_back_s: requests: Serve's ``upscale_delay_s`` and ``look_back_period_s``.
+    """
+
+    min: PositiveNumber
+    max: PositiveNumber
+    by: Literal["promise", "requests"] = "promise"
+    cold_start_s: SecondsOrNone = 60.0
+    every_s: Seconds = 1.0
+    target_load: Annotated[float, Field(gt=0, le=1)] = 0.8
+    target_requests: Annotated[float, Field(gt=0)] = 2.0
+    down_after_s: SecondsOrNone = 300.0
+    up_after_s: SecondsOrNone = 0.0
+    look_back_s: Seconds = 30.0
+    trend_s: Seconds = 120.0
+
+    def __post_init__(self) -> None:
+        """Refuse a ceiling below the floor."""
+        if self.max < self.min:
+            raise ConfigError("max", f"at least min ({self.min})", self.max)
+
+    @property
+    def scaling(self) -> Scaling:
+        """As the fleet takes it."""
+        by: ScalingRules | RequestCount
+        if self.by == "promise":
+            by = ScalingRules(self.min, self.max, self.target_load, self.down_after_s, self.cold_start_s, self.trend_s)
+        else:
+            by = RequestCount(
+                least=self.min,
+                most=self.max,
+                target=self.target_requests,
+                look_back_s=self.look_back_s,
+                up_after_s=self.up_after_s,
+                down_after_s=self.down_after_s,
+            )
+        return Scaling(by=by, cold_start_s=self.cold_start_s, every_s=self.every_s)
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
 class FleetFile:
     """A fleet: verifiers, drafters, and who asks."""
 
@@ -105,6 +152,7 @@ class FleetFile:
     router: RouterRules = field(default_factory=RouterRules)
     coordinator: CoordinatorConfig = field(default_factory=CoordinatorConfig)
     admission: AdmissionConfig = field(default_factory=AdmissionConfig)
+    scaling: ScalingConfig | None = None
     policy: SchedulingName = "slo_aware"
     slo_classes: tuple[SloClassConfig, ...] = ()
     duration_s: Seconds = 120.0
@@ -120,3 +168,16 @@ class FleetFile:
                 raise ConfigError(name, "a different name for each", names)
         if self.warmup_s >= self.duration_s:
             raise ConfigError("warmup_s", f"a number below duration_s ({self.duration_s:g})", self.warmup_s)
+        if self.scaling is not None:
+            self._check_scaling(self.scaling)
+
+    def _check_scaling(self, scaling: ScalingConfig) -> None:
+        """Refuse what cannot be told from what scaling does, and what it knows nothing of."""
+        if not scaling.min <= self.verifiers.count <= scaling.max:
+            needed = f"scaling.min ({scaling.min}) to scaling.max ({scaling.max})"
+            raise ConfigError("verifiers.count", needed, self.verifiers.count)
+        if self.verifiers.lost_every_s is not None:
+            raise ConfigError("verifiers.lost_every_s", "to be left out beside scaling", self.verifiers.lost_every_s)
+        if not self.admission.enabled:
+            needed = "true beside scaling, which goes by what admission says"
+            raise ConfigError("admission.enabled", needed, self.admission.enabled)

@@ -25,6 +25,7 @@ class Site:
         self.busy_s = self.cpu_s = 0.0  # from the warm-up on; that of lanes that were lost included
         self.steps = self.blocks = self.evictions = self.recomputed_tokens = self.responses = 0
         self.lives = 0
+        self.under_way = 0  # responses that were sent here and have not ended
         self.memory: PrefixMemory
         self.lane: Lane
         self._cpu: CoordinatorCpu

@@ -429,3 +429,30 @@ def test_nobody_is_trusted_but_by_word_or_on_the_services_own_host() -> None:
     assert [group.trusted for group in config.drafters] == [False, True, False]
     assert [group.trusted for group in config.on_own_host().drafters] == [True, True, False]
     assert not any(group.trusted for group in Config().drafters)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("verifiers: {autoscaling: {min: 3, max: 2}}", "verifiers.autoscaling.max needs at least min (3), found 2"),
+        (
+            "verifiers: {autoscaling: {min: 2, max: 4}}",
+            "verifiers.count needs autoscaling.min (2) to autoscaling.max (4), as so many begin, found 1",
+        ),
+        ("verifiers: {autoscaling: {max: 4, target_load: 1.5}}", "verifiers.autoscaling.target_load needs"),
+        (
+            "ingress: {count: 3, autoscaling: {max: 2}}",
+            "ingress.count needs autoscaling.min (1) to autoscaling.max (2)",
+        ),
+        ("ingress: {autoscaling: {max: 2, streams: 0}}", "ingress.autoscaling.streams needs"),
+    ],
+)
+def test_scaling_that_nothing_can_follow_is_named(text: str, problem: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        parse_config(text, "my.yaml")
+    assert problem in str(raised.value)
+
+
+def test_claims_are_of_as_many_verifiers_as_there_may_be() -> None:
+    text = "verifiers: {resources: {big: 1}, autoscaling: {max: 4}}\ndrafters: []"
+    assert parse_config(text, "my.yaml").custom_resources == {"big": 4.0}

@@ -1,0 +1,109 @@
+"""Verifiers that are added, with a cold start, and drained, and what they cost: all of them, without scaling."""
+
+from typing import TYPE_CHECKING
+
+from outrider.scaling.demand import demand_of, load_of_report
+from outrider.scaling.policy import Memory, ScalingRules, Seen, decide
+from outrider.simulation.fleet.request_count import RequestCounting
+from outrider.simulation.fleet.site import Site
+
+if TYPE_CHECKING:
+    from outrider.simulation.fleet.run import Fleet
+
+
+class Scaled:
+    """Of one fleet. Who is added last is drained first: Serve's choice knows no loads."""
+
+    def __init__(self, fleet: "Fleet") -> None:
+        """Those that are there at first."""
+        self._fleet, self._scaling, self._agenda = fleet, fleet.scenario.scaling, fleet.agenda
+        self._running: list[Site] = list(fleet.sites)  # that take requests, by when they began to
+        self._draining: set[Site] = set()
+        self._off: list[Site] = []
+        self._starting: dict[int, float] = {}  # starts under way, and since when
+        self._nth_start = 0
+        self._wanted = len(self._running)
+        self._since_s = dict.fromkeys(self._running, 0.0)
+        self._paid_s = 0.0
+        self.started, self.most = 0, len(self._running)
+        self._memory = Memory()
+        by = None if self._scaling is None else self._scaling.by
+        self._rules = by if isinstance(by, ScalingRules) else None
+        self._counting = None if by is None or isinstance(by, ScalingRules) else RequestCounting(by)
+
+    def begin(self) -> None:
+        """From now on it is decided."""
+        if self._scaling is not None:
+            self._agenda.at(0.0, self._look, None)
+
+    def paid_s(self, now_s: float) -> float:
+        """Verifier seconds since the warm-up."""
+        since = (*self._since_s.values(), *self._starting.values())
+        return self._paid_s + sum(self._paid(since_s, now_s) for since_s in since)
+
+    def left(self, site: Site) -> None:
+        """A response is not there any more: one that is drained goes when it was the last."""
+        if site in self._draining and not site.under_way:
+            self._draining.remove(site)
+            self._gone(site)
+
+    def _paid(self, since_s: float, until_s: float) -> float:
+        return max(0.0, until_s - max(since_s, self._fleet.scenario.warmup_s))
+
+    def _gone(self, site: Site) -> None:
+        self._paid_s += self._paid(self._since_s.pop(site), self._agenda.now_s)
+        site.lane.lose()
+        self._off.append(site)
+
+    def _look(self, _: object, now_s: float) -> None:
+        assert self._scaling is not None
+        self._wanted = self._decided(now_s)
+        there = len(self._running) + len(self._starting)
+        for _nth in range(self._wanted - there):
+            self._nth_start += 1
+            self._starting[self._nth_start] = now_s
+            self._agenda.at(now_s + self._scaling.cold_start_s, self._up, self._nth_start)
+        for _nth in range(there - self._wanted):
+            self._fewer(now_s)
+        self.most = max(self.most, len(self._running) + len(self._starting) + len(self._draining))
+        self._agenda.at(now_s + self._scaling.every_s, self._look, None)
+
+    def _decided(self, now_s: float) -> int:
+        if self._counting is not None:
+            requests = sum(site.under_way for site in self._running)
+            return self._counting.decide(now_s, len(self._running), self._wanted, requests)
+        assert self._rules is not None
+        reports = [site.lane.report() for site in self._running]
+        demand = demand_of([load_of_report(one) for one in reports if one is not None])
+        found, active = (None, 0.0) if demand is None else (demand.all, demand.active)
+        seen = Seen(now_s, len(self._running), self._wanted, found, active)
+        decision, self._memory = decide(self._rules, self._memory, seen)
+        return decision.count
+
+    def _up(self, start: int, _: float) -> None:
+        """One has started, unless it was given up meanwhile."""
+        since_s = self._starting.pop(start, None)
+        if since_s is None:
+            return
+        if self._off:
+            site = self._off.pop()
+            site.up()
+        else:
+            site = Site(len(self._fleet.sites), self._fleet)
+            self._fleet.sites.append(site)
+        self._since_s[site] = since_s
+        self._running.append(site)
+        self._fleet.routes.add(site.number)
+        self.started += 1
+
+    def _fewer(self, now_s: float) -> None:
+        """Give up a start that is under way, the newest first; else drain who was added last."""
+        if self._starting:
+            self._paid_s += self._paid(self._starting.pop(max(self._starting)), now_s)
+            return
+        site = self._running.pop()
+        self._fleet.routes.drop(site.number)
+        if site.under_way:
+            self._draining.add(site)
+        else:
+            self._gone(site)

@@ -1,0 +1,82 @@
+"""Serve's controller asks here how many replicas there are to be; ``outrider.scaling`` decides by what they report.
+
+Both are made by Serve from ``AutoscalingPolicy(policy_kwargs=...)``, pickled by value, and called in every round of the
+controller's loop. What is remembered lives with the policy: Serve takes a new one when the configuration changes, and
+one that has just begun to look lowers nothing for as long as it would otherwise.
+"""
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from outrider.scaling.demand import VerifierLoad, demand_of, verifier_load
+from outrider.scaling.policy import Memory, ScalingRules, Seen, decide
+
+STREAMS = "streams"  # figure of an ingress: responses under way
+_LOOKED_EVERY_S = 1.0
+_INGRESS_TREND_S = 60.0
+
+
+class _Policy:
+    """Looks once a second, and says the same in between."""
+
+    def __init__(self, rules: ScalingRules) -> None:
+        self._rules, self._memory = rules, Memory()
+        self._looked_at_s: float | None = None
+
+    def decide(self, context: Any, demand: float | None, active: float = 0.0, started_in_s: float = 0.0) -> int:
+        wanted, now_s = int(context.target_num_replicas), time.monotonic()
+        if self._looked_at_s is not None and now_s - self._looked_at_s < _LOOKED_EVERY_S:
+            return min(max(wanted, self._rules.least), self._rules.most)
+        self._looked_at_s = now_s
+        seen = Seen(now_s, int(context.current_num_replicas), wanted, demand, active, started_in_s)
+        decision, self._memory = decide(self._rules, self._memory, seen)
+        return decision.count
+
+
+class ByPromise:
+    """Verifiers, by what their admissions have promised."""
+
+    def __init__(self, **settings: Any) -> None:
+        """``settings``: the fields of ``VerifierScalingConfig``."""
+        least, most = settings.pop("min"), settings.pop("max")
+        self._policy = _Policy(ScalingRules(least, most, **settings))
+
+    def __call__(self, context: Any) -> tuple[int, dict[str, Any]]:
+        """How many there are to be, of Serve's ``AutoscalingContext``."""
+        loads = verifier_loads(context.raw_metrics or {})
+        demand = demand_of(loads, float(context.total_queued_requests or 0.0))
+        started_in_s = max((one.started_in_s for one in loads), default=0.0)
+        found, active = (None, 0.0) if demand is None else (demand.all, demand.active)
+        return self._policy.decide(context, found, active, started_in_s), {}
+
+
+class ByStreams:
+    """Ingresses, by the responses that each has under way."""
+
+    def __init__(self, **settings: Any) -> None:
+        """``settings``: the fields of ``IngressScalingConfig``."""
+        least, most, self._each = settings.pop("min"), settings.pop("max"), settings.pop("streams")
+        self._policy = _Policy(ScalingRules(least, most, target_load=1.0, trend_s=_INGRESS_TREND_S, **settings))
+
+    def __call__(self, context: Any) -> tuple[int, dict[str, Any]]:
+        """How many there are to be, of Serve's ``AutoscalingContext``."""
+        streams = latest((context.raw_metrics or {}).get(STREAMS, {})).values()
+        demand = sum(streams) / self._each if streams else None
+        return self._policy.decide(context, demand, demand or 0.0), {}
+
+
+def latest(series: Mapping[Any, Iterable[Any]]) -> dict[Any, float]:
+    """The newest value of each replica's."""
+    found = {replica: max(values, key=lambda one: one.timestamp, default=None) for replica, values in series.items()}
+    return {replica: float(one.value) for replica, one in found.items() if one is not None}
+
+
+def verifier_loads(metrics: Mapping[str, Mapping[Any, Iterable[Any]]]) -> tuple[VerifierLoad, ...]:
+    """Of those replicas that have told all; ``metrics`` is Serve's, by name and then by replica."""
+    by_replica: dict[Any, dict[str, float]] = {}
+    for name, series in metrics.items():
+        for replica, value in latest(series).items():
+            by_replica.setdefault(replica, {})[name] = value
+    loads = (verifier_load(figures) for figures in by_replica.values())
+    return tuple(one for one in loads if one is not None)
