@@ -123,8 +123,8 @@ class GenerationResponse(Response):
                     yield event
                 continue
             for delta in read:
-                few, event = len(delta.tokens) < _MANY_TOKENS, form.delta_event
-                yield event(index, delta) if few else await asyncio.to_thread(event, index, delta)
+                few, made = len(delta.tokens) < _MANY_TOKENS, form.delta_event
+                yield made(index, delta) if few else await asyncio.to_thread(made, index, delta)
             if reader.finish_reason is not None:
                 yield form.last_event(index, reader.finish_reason)
 

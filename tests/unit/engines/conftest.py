@@ -24,7 +24,8 @@ from outrider.models.loading import LoadedModel
 from outrider.verification.semantic import MismatchJudge
 from tests.unit.drafting.always import Always
 from tests.unit.engines.table_drafter import TableDrafter, TableModel
-from tests.unit.engines.toy_grammar import VOCAB, toy_grammars
+from tests.unit.engines.toy_grammar import VOCAB as VOCAB
+from tests.unit.engines.toy_grammar import toy_grammars
 from tests.unit.engines.vllm_models import VLLM_BLOCK_TOKENS, VLLM_MODELS, FirstBlocks
 
 BLOCK_TOKENS = 4

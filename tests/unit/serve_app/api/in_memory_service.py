@@ -219,7 +219,7 @@ class Service:
                 OnlineEstimator(cost_model),
                 self.batches.append,
                 now_s,
-                traces,
+                traces=traces,
             ),
             await_verifier=self.verifier.answers,
             load=PresentLoad(),
