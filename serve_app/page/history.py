@@ -65,22 +65,19 @@ class History:
 def sample_of(status: FleetStatus, now_s: float, before: tuple[float, FleetStatus] | None) -> Sample:
     """What a look tells, the one before it known."""
     coordinators = status.coordinators
-    tokens_per_s: float | None = None
-    rounds_per_s: float | None = None
-    accepted: float | None = None
-    busy: float | None = None
+    tokens_per_s = rounds_per_s = accepted_fraction = busy = None
     if before is not None and 0.0 < now_s - before[0] <= MOST_GAP_S:
         did = activity_between(before[1].coordinators, coordinators, now_s - before[0])
         idle = [min(1.0, idle_s / did.span_s) for idle_s in did.verifier_idle_s.values()]
         busy = 1.0 - sum(idle) / len(idle) if idle else None
-        tokens_per_s, rounds_per_s, accepted = did.tokens_per_s(), did.rounds_per_s(), did.accepted_fraction()
+        tokens_per_s, rounds_per_s, accepted_fraction = did.tokens_per_s(), did.rounds_per_s(), did.accepted_fraction()
     total = sum(each.kv.total_blocks for each in coordinators if each.kv is not None)
     used = sum(each.kv.used_blocks for each in coordinators if each.kv is not None)
     return Sample(
         now_s,
         tokens_per_s,
         rounds_per_s,
-        accepted,
+        accepted_fraction,
         busy,
         kv_used=used / total if total else None,
         running=sum(each.generations for each in coordinators),

@@ -20,7 +20,7 @@ def status(*coordinators: CoordinatorReport) -> FleetStatus:
 
 def later(seconds: float, **done: float) -> CoordinatorReport:
     counts = {name: getattr(BUSY, name) + amount for name, amount in done.items()}
-    return replace(BUSY, uptime_s=BUSY.uptime_s + seconds, **counts)  # type: ignore[arg-type]
+    return replace(BUSY, uptime_s=BUSY.uptime_s + seconds, **counts)
 
 
 def test_the_first_look_knows_how_things_stand_and_no_rates() -> None:
