@@ -61,10 +61,8 @@ def test_a_draft_that_takes_too_much_spoils_no_other() -> None:
     grammars = toy_grammars()
     grammars.begin(TOY)  # its tokens are there then
     limits = LLParserLimits(step_max_items=160, verbose_errors=False)
-    text = (
-        'start: "a" cheap | "b" dear\ncheap: "c"*\n'
-        + "dear: "
-        + " | ".join(f'("{chr(99 + i)}" "x"? "y"? "z"? "u"? "v"? "w"?)*' for i in range(20))
+    text = 'start: "a" cheap | "b" dear\ncheap: "c"*\ndear: ' + " | ".join(
+        f'("{chr(99 + i)}" "x"? "y"? "z"? "u"? "v"? "w"?)*' for i in range(20)
     )
 
     def matcher() -> LLMatcher:
