@@ -180,16 +180,13 @@ class Generations:
             since_s = asked_at_s if request.ledger is not None else self._clock()
             stays = partial(self.batcher.suspects, request.generation)
             answers = partial(self._homes.verifier_answers, settled_at_s, stays)
-            services = replace(self._services, await_verifier=answers)
+            services = replace(self._services, await_verifier=answers, trace=trace)
 
             def tell(chunk: GenerationChunk) -> None:
                 told = place.told(chunk)
                 put(told if told.granted is None else replace(told, target=self._target.card.target))
 
             await self._round_loop(granted, stop_ids, since_s, tell, credit, services).run()
-            services = replace(self._services, await_verifier=answers, trace=trace)
-            loop = self._round_loop(granted, stop_ids, since_s, lambda chunk: put(place.told(chunk)), credit, services)
-            await loop.run()
 
     def _verifier_now(self) -> VerifierNow:
         """As admission sees it: what a token costs is that of the regime in force."""
