@@ -4,7 +4,6 @@
 takes a parsed configuration.
 """
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
@@ -36,7 +35,6 @@ _BUSY = BackpressureConfig(status_code=429, retry_after_s=1.0)  # by the proxy; 
 _ROUTER = "serve_app.coordination.request_router:PrefixRouter"
 _ROUTING_STATS_S, _ROUTING_STATS_DEADLINE_S = 1.0, 5.0  # how often each coordinator tells the routers of its verifier
 _BY_PROMISE, _BY_STREAMS = "serve_app.scaling:ByPromise", "serve_app.scaling:ByStreams"
-_FIGURES_S = 2.0  # how often each replica tells the controller of its load, where that scales
 _MAX_ROUTED_REQUESTS = 64  # waiting in an ingress for a coordinator; more are refused at once
 SHUTDOWN_GRACE_S = 600.0  # for responses under way to end when a replica is taken out of service
 
@@ -82,18 +80,14 @@ def _replicas(count: int, scaling: VerifierScalingConfig | IngressScalingConfig 
     """As many as that, or as a policy of ours says. Delays are the policy's own: Serve's would come on top of them."""
     if scaling is None:
         return {"num_replicas": count}
-    with warnings.catch_warnings():  # the interval can be set for one deployment only by a field that is to go
-        warnings.filterwarnings("ignore", message="The `metrics_interval_s` field", category=DeprecationWarning)
-        autoscaling = AutoscalingConfig(
-            min_replicas=scaling.min,
-            initial_replicas=count,
-            max_replicas=scaling.max,
-            metrics_interval_s=_FIGURES_S,
-            look_back_period_s=5 * _FIGURES_S,
-            upscale_delay_s=0.0,
-            downscale_delay_s=0.0,
-            policy=AutoscalingPolicy(policy_function=policy, policy_kwargs=asdict(scaling)),  # type: ignore[no-untyped-call]  # Ray's
-        )
+    autoscaling = AutoscalingConfig(
+        min_replicas=scaling.min,
+        initial_replicas=count,
+        max_replicas=scaling.max,
+        upscale_delay_s=0.0,
+        downscale_delay_s=0.0,
+        policy=AutoscalingPolicy(policy_function=policy, policy_kwargs=asdict(scaling)),  # type: ignore[no-untyped-call]  # Ray's
+    )
     return {"autoscaling_config": autoscaling}
 
 
