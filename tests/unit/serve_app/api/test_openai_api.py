@@ -86,9 +86,9 @@ def test_values_that_ask_for_nothing_change_nothing(neutral: dict[str, Any]) -> 
             r"^messages\[0\].content\[0\].type 'image_url' is not supported yet",
         ),
         (
-            {"messages": [{"role": "tool", "content": "a"}]},
+            {"messages": [{"role": "function", "content": "a"}]},
             ParameterError,
-            r"^messages\[0\].role needs one of 'system', 'user', .* \(others are not supported yet\), found 'tool'",
+            r"^messages\[0\].role needs one of 'system', 'user', .* \(others are not supported yet\), found 'function'",
         ),
         ({"temprature": 1}, UnknownFieldError, "^temprature is no known field; did you mean temperature"),
         ({"messages2": 1}, UnknownFieldError, "^messages2 is no known field; known here: model, stream"),
