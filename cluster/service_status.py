@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from pydantic import TypeAdapter, ValidationError
 
-from actors.activity import Activity as Activity
-from actors.activity import activity_between
+from actors.activity import Activity, activity_between
 from actors.messages import CoordinatorReport, DrafterStatus
 from outrider.contracts.errors import OutriderError
 

@@ -4,8 +4,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from actors.activity import Activity
 from actors.messages import CoordinatorReport
-from cluster.service_status import Activity, ServiceStatus, activity
+from cluster.service_status import ServiceStatus, activity
 
 _BAR_CELLS = 30
 _PHASES = ("draft", "link", "queue", "verify", "orchestration")

@@ -71,8 +71,8 @@ def _mask(logits: Tensor, masked: Sequence[tuple[int, TokenMask]]) -> None:
     rows = index_tensor([row for start, allowed in masked for row in range(start, start + len(allowed))], logits.device)
     octets = on_device(_octets(~np.concatenate([allowed for _, allowed in masked])), logits.device)
     places = torch.arange(8, dtype=torch.uint8, device=logits.device)
-    removed = ((octets[:, :, None] >> places) & 1).flatten(1)[:, :vocab].bool()
-    logits.index_copy_(0, rows, logits[rows].masked_fill_(removed, _REMOVED))
+    bits = ((octets[:, :, None] >> places) & 1).flatten(1)[:, :vocab].bool()
+    logits.index_copy_(0, rows, logits[rows].masked_fill_(bits, _REMOVED))
 
 
 def _octets(masks: TokenMask) -> npt.NDArray[np.uint8]:

@@ -23,11 +23,12 @@ from outrider.engines.verifier.engine import PagedVerifier
 from outrider.models.loading import LoadedModel
 from outrider.verification.semantic import MismatchJudge
 from tests.unit.drafting.always import Always
+from tests.unit.engines import toy_grammar
 from tests.unit.engines.table_drafter import TableDrafter, TableModel
-from tests.unit.engines.toy_grammar import VOCAB as VOCAB
 from tests.unit.engines.toy_grammar import toy_grammars
 from tests.unit.engines.vllm_models import VLLM_BLOCK_TOKENS, VLLM_MODELS, FirstBlocks
 
+VOCAB = toy_grammar.VOCAB
 BLOCK_TOKENS = 4
 CONTEXT_TOKENS = 256
 

@@ -18,7 +18,7 @@ LATER = replace(TOY, begins_after=THINK_END)
 
 def allowed(state: GrammarState, path: tuple[int, ...] = ()) -> list[int]:
     mask = state.masks(path, len(path), 1)[0]
-    return np.flatnonzero(allowed_tokens(mask, VOCAB)).tolist()
+    return [int(token_id) for token_id in np.flatnonzero(allowed_tokens(mask, VOCAB))]
 
 
 @pytest.mark.parametrize("grammar", [TOY, LATER])
@@ -66,7 +66,9 @@ def test_a_draft_that_takes_too_much_spoils_no_other() -> None:
     )
 
     def matcher() -> LLMatcher:
-        return LLMatcher(grammars._tokens, text, log_level=0, limits=limits)  # noqa: SLF001
+        tokens = grammars._tokens  # noqa: SLF001 (the library's own)
+        assert tokens is not None
+        return LLMatcher(tokens, text, log_level=0, limits=limits)
 
     state = GrammarState(matcher, (END,), VOCAB, None)
     a, b, c = (_token(char) for char in "abc")

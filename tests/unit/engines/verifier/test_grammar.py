@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from outrider.contracts.errors import ParameterError
-from outrider.contracts.exchanged import Deferral
+from outrider.contracts.exchanged import Deferral, DraftDistribution
 from outrider.contracts.requests import Grammar, SamplingParams
 from outrider.contracts.verifying import AcceptanceRule, Refused, Undecided, Verified
 from outrider.engines.verifier.stepper import Stepper
@@ -117,11 +117,12 @@ def test_ratio_rules_divide_by_the_masked_row(make_verifier: MakeVerifier, name:
     logits_of, client = plain_logits_of(tiny_llama()), Client("a", PROMPT, params)
     engine, device = make_verifier(tiny_llama()), FakeDevice(logits_of, params.seed)
     engine.open(client.opening())
-    forced, deferred = (), 0
+    forced: tuple[int, ...] = ()
+    deferred = 0
     for window in [3, 1, 5, 2, 4] * 4:
         context = [*client.tokens, *forced]
-        draft, rows, deferral = device.chain(context, window), None, None  # type: tuple[int, ...], DraftDistribution, Deferral | None
-        rows = {"dense": device.dense, "sparse": device.sparse, "scalars": lambda d=draft: device.scalars(d)}[sent]()
+        draft = device.chain(context, window)
+        rows: DraftDistribution = device.scalars(draft) if sent == "scalars" else getattr(device, sent)()
         deferral = Deferral() if sent == "scalars" else None
         block = client.block(draft, forced=forced, rule=AcceptanceRule.RATIO, distribution=rows, deferral=deferral)
         expected = plain_decision(logits_of, client, block)
@@ -185,7 +186,7 @@ def test_no_judge_lets_pass_what_the_grammar_forbids(make_verifier: MakeVerifier
 def lawful_tokens(output: list[int]) -> list[int]:
     from tests.unit.engines.toy_grammar import toy_allowed  # noqa: PLC0415
 
-    return np.flatnonzero(toy_allowed(TOY, output)).tolist()
+    return [int(token_id) for token_id in np.flatnonzero(toy_allowed(TOY, output))]
 
 
 @each_params

@@ -73,7 +73,7 @@ def test_it_says_what_this_service_takes() -> None:
         {"logit_bias": {"07": 1}},
         {"outrider": {"drafters": ["elsewhere"]}},
         {"outrider": {"window": LIMITS.k_max + 1}},
-        {"messages": [{"role": "user"}]},
+        {"messages": [{"role": "nobody", "content": "a"}]},
     ):
         with pytest.raises(jsonschema.ValidationError):
             check_against(found, schemas["ChatBody"], body | bad)

@@ -25,8 +25,9 @@ FORMAT = {"type": "json_schema", "json_schema": {"name": "age", "strict": True, 
 
 
 def grammar(**fields: Any) -> Grammar | None:
-    body, kind = (CHAT, ChatBody) if fields.pop("chat", True) else (COMPLETION, CompletionBody)
-    return read_grammar(parse_body(json.dumps(body | fields).encode(), kind, LIMITS), LIMITS)
+    if fields.pop("chat", True):
+        return read_grammar(parse_body(json.dumps(CHAT | fields).encode(), ChatBody, LIMITS), LIMITS)
+    return read_grammar(parse_body(json.dumps(COMPLETION | fields).encode(), CompletionBody, LIMITS), LIMITS)
 
 
 def follows(asked: Grammar | None, text: str) -> bool:

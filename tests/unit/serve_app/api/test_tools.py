@@ -153,7 +153,7 @@ def test_a_tool_that_may_be_called_is_no_grammar(choice: str | None) -> None:
     post(service, "/v1/chat/completions", CHAT | {"tools": [WEATHER], "tool_choice": choice})
     (request,) = service.requests
     assert request.params.grammar is None
-    told = TOKENIZER.decode(request.prompt_ids)
+    told = TOKENIZER.decode(list(request.prompt_ids))
     assert ("of a city" in told) == (choice != "none")
 
 
@@ -168,7 +168,7 @@ def test_calls_and_their_results_are_told_to_a_template_that_knows_none() -> Non
     ]
     response = post(service, "/v1/chat/completions", CHAT | {"messages": messages, "tools": [WEATHER]})
     assert response.status_code == 200, response.text
-    told = str(TOKENIZER.decode(service.requests[0].prompt_ids))
+    told = str(TOKENIZER.decode(list(service.requests[0].prompt_ids)))
     assert hermes("weather", ROME) in told
     assert "<tool_response>\nsunny\n</tool_response>" in told
     assert told.index("Be brief.") < told.index("of a city") < told.index("Rome?")
