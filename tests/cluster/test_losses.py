@@ -216,6 +216,36 @@ def test_an_ingress_is_killed_and_its_generations_end(service: Service) -> None:
     assert len(service.events(*HEALERS)) == found_out, "all were told, nobody had to find out"
 
 
+def test_a_verifier_is_killed_and_takes_long_to_load(service: Service, undisturbed: list[Streamed]) -> None:
+    """What it made goes on at the other coordinator, and nothing new is begun at its own until it is back.
+
+    After the others, as from then on an ingress knows all of these prompts at one coordinator.
+    """
+    before, lost = service.pids("VerifierActor"), len(service.events("round_lost"))
+    with judged_beside(service) as beside:
+        responses = streams(service.url, at_work(service.coordinators, partial(service.kill, "VerifierActor", most=1)))
+    print(f"without a token for at most {max(response.longest_gap_s for response in responses):.2f} s")  # noqa: T201 (no test's business)
+    assert told(responses) == told(undisturbed)
+    for response in beside:
+        response.result().check(service)
+    assert len(service.events("round_lost")) > lost, "nobody missed what was lost"
+    assert set(before[1:]) <= set(service.pids("VerifierActor"))
+    begun = [service.get("/v1/models")] and [service.complete("Once upon a time", max_tokens=2) for _ in range(4)]
+    assert all(answer["usage"]["completion_tokens"] == 2 for answer in begun)
+    eventually(lambda: bool(service.events("verifier_back")), BACK_WITHIN_S)
+    (away,), (back,) = service.events("verifier_lost"), service.events("verifier_back")
+    resumed, finished = (
+        [event for event in service.events(what) if event["time"] > away["time"]]
+        for what in ("response_resumed", "generation_finished")
+    )
+    assert resumed
+    assert {event["reason"] for event in resumed} <= {"VerifierLostError", "VerifierAwayError"}
+    ends = [event for event in finished if "." in event["generation"]]
+    assert len({event["generation"] for event in finished}) > len(ends) > 0
+    assert all(event["time"] < back["time"] for event in ends), "elsewhere, and before it was back"
+    service.check_released()
+
+
 def test_a_verifier_stands_still_and_its_responses_go_on_elsewhere(
     service: Service, undisturbed: list[Streamed]
 ) -> None:
@@ -248,36 +278,6 @@ def standing_still(service: Service) -> Iterator[Callable[[], None]]:
     finally:
         with contextlib.suppress(AssertionError):  # it was ended meanwhile
             service.kill("VerifierActor", number=signal.SIGCONT)
-
-
-def test_a_verifier_is_killed_and_takes_long_to_load(service: Service, undisturbed: list[Streamed]) -> None:
-    """What it made goes on at the other coordinator, and nothing new is begun at its own until it is back.
-
-    After the others, as from then on an ingress knows all of these prompts at one coordinator.
-    """
-    before, lost = service.pids("VerifierActor"), len(service.events("round_lost"))
-    with judged_beside(service) as beside:
-        responses = streams(service.url, at_work(service.coordinators, partial(service.kill, "VerifierActor", most=1)))
-    print(f"without a token for at most {max(response.longest_gap_s for response in responses):.2f} s")  # noqa: T201 (no test's business)
-    assert told(responses) == told(undisturbed)
-    for response in beside:
-        response.result().check(service)
-    assert len(service.events("round_lost")) > lost, "nobody missed what was lost"
-    assert set(before[1:]) <= set(service.pids("VerifierActor"))
-    begun = [service.get("/v1/models")] and [service.complete("Once upon a time", max_tokens=2) for _ in range(4)]
-    assert all(answer["usage"]["completion_tokens"] == 2 for answer in begun)
-    eventually(lambda: bool(service.events("verifier_back")), BACK_WITHIN_S)
-    (away,), (back,) = service.events("verifier_lost"), service.events("verifier_back")
-    resumed, finished = (
-        [event for event in service.events(what) if event["time"] > away["time"]]
-        for what in ("response_resumed", "generation_finished")
-    )
-    assert resumed
-    assert {event["reason"] for event in resumed} <= {"VerifierLostError", "VerifierAwayError"}
-    ends = [event for event in finished if "." in event["generation"]]
-    assert len({event["generation"] for event in finished}) > len(ends) > 0
-    assert all(event["time"] < back["time"] for event in ends), "elsewhere, and before it was back"
-    service.check_released()
 
 
 def test_clients_that_hang_up_leave_nothing_behind(service: Service) -> None:
