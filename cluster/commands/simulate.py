@@ -197,8 +197,11 @@ def _run_capacity(arguments: argparse.Namespace) -> None:
     seed, all_cases = arguments.seed or 0, cases(arguments.profile, quick=arguments.quick)
     chosen = [case for case in all_cases if case.name in arguments.parts]
     cells = [cell for case in chosen for cell in capacity_cells(case, seed, quick=arguments.quick)]
-    results = _each(run_cell, cells, arguments.workers, "capacities")
-    found = {(one.costs_name, one.variant, one.speeds_tokens_per_s[0]): one for one in results}
+    found: dict[tuple[str, Variant, float], CellResult] = {}
+    for one in _each(run_cell, cells, arguments.workers, "capacities"):
+        found[one.costs_name, one.variant, one.speeds_tokens_per_s[0]] = one
+        if arguments.json is not None:  # after each cell: all of them take most of an hour
+            write_json(arguments.json, {"seed": seed, "quick": arguments.quick, "capacity": list(found.values())})
     figures = CapacityFigures(tuple(chosen), found, *_mixed(all_cases, seed, arguments))
     show_capacity(figures)
     print(f"\n{time.monotonic() - began_at_s:.0f} s with {arguments.workers} worker(s), seed {seed}")
