@@ -32,6 +32,7 @@ def test_logprobs_are_the_targets_raw_ones(client: OpenAI, target: LoadedModel, 
         messages=[{"role": "user", "content": PROMPT}],
         max_tokens=TOKENS,
         temperature=0.7,
+        top_p=1.0,
         seed=5,
         frequency_penalty=0.5,
         logprobs=True,
@@ -130,7 +131,8 @@ def test_a_conversations_next_turn_finds_its_kv(client: OpenAI) -> None:
 
 
 def test_spans_tell_who_proposed_the_text(service: Service) -> None:
-    answer = service.complete(COMPLETIONS[2], temperature=0, max_tokens=60, outrider={"window": 4, "spans": True})
+    told = {"window": 4, "lookup": False, "spans": True}
+    answer = service.complete(COMPLETIONS[2], temperature=0, max_tokens=60, outrider=told)
     spans = answer["choices"][0]["outrider"]["spans"]
     assert "".join(span["text"] for span in spans) == answer["choices"][0]["text"]
     assert {span["origin"] for span in spans} == {"accepted", "correction", "verifier"}
@@ -179,7 +181,7 @@ BAD: list[tuple[str, str, dict[str, object] | bytes, int, str | None]] = [
     ("POST", "/v1/completions", {"prompt": "a", "outrider": {"lookup": 99}}, 400, "outrider.lookup"),
     ("POST", "/v1/completions", {"prompt": "a", "outrider": {"expansion": [2]}}, 400, "outrider.expansion"),
     ("POST", "/v1/completions", {"prompt": "a", "model": "gpt-5"}, 404, "model"),
-    ("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "tools": [1]}, 400, "tools"),
+    ("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "tools": [1]}, 400, "tools[0]"),
     ("POST", "/v1/completions", b"{", 400, None),
     ("POST", "/v1/completions", b'{"prompt": "' + b"a" * 5 * 2**20 + b'"}', 413, None),
     ("GET", "/v1/completions", {}, 405, None),

@@ -69,6 +69,7 @@ _NEEDED_BY_TYPE = {
     "string_type": "a text",
     "list_type": "a list",
     "model_type": "an object",
+    "dict_type": "an object",
 }
 
 
