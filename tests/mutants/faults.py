@@ -279,8 +279,8 @@ FAULTS = (
     ),
     Fault(
         "the target's penalties leave out a tree's path",
-        "generation.counts_behind([*work.block.forced, *tokens])",
-        "generation.counts_behind([*work.block.forced])",
+        "generation.counts_behind(behind), generation.allowed",
+        "generation.counts_behind([*work.block.forced]), generation.allowed",
         TREES,
     ),
     Fault(

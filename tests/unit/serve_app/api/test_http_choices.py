@@ -39,6 +39,7 @@ def test_usage_counts_a_prompt_once_and_every_choice() -> None:
         "payload_bits": {"up": 80 * 84, "down": 64 * 84},
         "lossless": True,
         "verification": "lossless",
+        "sampling": {"temperature": 1.0},
         "slo": {
             "class": "best_effort",
             "promised_tokens_per_s": None,

@@ -74,7 +74,7 @@ def test_each_mistake_has_a_line() -> None:
 @pytest.mark.parametrize("file", sorted((SCENARIOS / "fleets").glob("*.yaml")), ids=lambda file: file.stem)
 def test_shipped_fleets_are_read(file: Path) -> None:
     assert is_fleet(file)
-    assert load_fleet(file).scenario.verifiers == 1000
+    assert load_fleet(file).scenario.verifiers > 1
 
 
 @pytest.mark.parametrize("file", sorted(SCENARIOS.glob("*.yaml")), ids=lambda file: file.stem)
