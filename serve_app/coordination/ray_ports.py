@@ -100,21 +100,22 @@ class VerifierPort:
     async def is_silent(self, longest_s: float) -> bool:
         """Whether it does not answer, or has been in one step for longer than that.
 
-        Then it counts as lost until it gets on again, and is ended if that takes longer than its deadline.
+        Then it counts as lost until it gets on again, and is ended if that takes its deadline. One that died
+        is not silent: ``steps`` tells of that.
         """
         if await self._gets_on(longest_s):
             return False
         event(log, "verifier_silent", logging.WARNING, longest_s=longest_s)
-        if self.is_up:
-            self._silent_s = longest_s
-            self._is_lost()
+        self._is_lost(silent_s=longest_s)
         return True
 
     async def _gets_on(self, longest_s: float) -> bool:
         try:
             busy_s: float = await within(_SILENT_PROBE_S, self._handle.busy_s.remote())
-        except (TimeoutError, RayError):
+        except TimeoutError:
             return False
+        except RayError:
+            return True
         return busy_s <= longest_s
 
     async def card(self) -> ModelCard:
@@ -154,19 +155,23 @@ class VerifierPort:
         except TimeoutError:
             raise VerifierLostError(f"the verifier did not come up again within {self._start_deadline_s:g} s") from None
 
-    def _is_lost(self) -> None:
-        """Until it answers again nothing is begun here that another coordinator can begin."""
-        self.is_up = False
-        if self._coming_up is None or self._coming_up.done():
+    def _is_lost(self, silent_s: float | None = None) -> None:
+        """Until it answers again nothing is begun here that another coordinator can begin.
+
+        ``silent_s``: it may live, and has been in one step for longer than that.
+        """
+        comes_up = self._coming_up is not None and not self._coming_up.done()
+        if silent_s is None and (self._silent_s is not None or not comes_up):
+            event(log, "verifier_lost", logging.WARNING)
+        self._silent_s, self.is_up = silent_s, False
+        if not comes_up:
             self._coming_up = asyncio.get_running_loop().create_task(self._comes_up())
 
     async def _comes_up(self) -> None:
         """Wait for it, however long that takes and whoever waits besides."""
-        if self._silent_s is None:
-            event(log, "verifier_lost", logging.WARNING)
-        elif await self._gets_on_again():
-            self.is_up = True
-            event(log, "verifier_gets_on")
+        await self._gets_on_again()
+        if self.is_up:
+            return
         while not self.is_up:
             try:
                 await self.card()
@@ -174,17 +179,20 @@ class VerifierPort:
                 await asyncio.sleep(_RESTART_PAUSE_S)
         event(log, "verifier_back")
 
-    async def _gets_on_again(self) -> bool:
-        """Wait for one that was silent; False if it is ended, as that took its deadline."""
+    async def _gets_on_again(self) -> None:
+        """Wait for one that is silent, until it died; it is ended if that takes its deadline."""
         loop = asyncio.get_running_loop()
-        give_up_at_s, longest_s, self._silent_s = loop.time() + self._deadline_s, self._silent_s, None
-        assert longest_s is not None, "nobody waits for one that was heard"
-        while not await self._gets_on(longest_s):
-            if loop.time() > give_up_at_s:
+        give_up_at_s = loop.time() + self._deadline_s
+        while (longest_s := self._silent_s) is not None:
+            if await self._gets_on(longest_s):
+                if self._silent_s is not None:
+                    self.is_up, self._silent_s = True, None
+                    event(log, "verifier_gets_on")
+            elif loop.time() < give_up_at_s:
+                await asyncio.sleep(_PROBE_PAUSE_S)
+            else:
                 self.hangs()
-                return False
-            await asyncio.sleep(_PROBE_PAUSE_S)
-        return True
+                self._silent_s = None
 
     async def usage(self) -> KvUsage:
         """Its memory after the last step.
