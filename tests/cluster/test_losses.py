@@ -250,31 +250,27 @@ def test_a_verifier_is_killed_and_takes_long_to_load(service: Service, undisturb
 def test_a_verifier_stands_still_and_its_responses_go_on_elsewhere(
     service: Service, undisturbed: list[Streamed]
 ) -> None:
-    """Long before anybody takes it for dead: it goes on once it may, and serves again."""
-    before = len(service.events("round_lost"))
+    """All end while it stands still, long before it is taken for dead; it goes on once it may, and serves again."""
+    lost, silent = len(service.events("round_lost")), len(service.events("verifier_silent"))
     for victim in range(COORDINATORS):  # all prompts may be at home with one of them
         with standing_still(service, victim) as stand_still:
             responses = streams(service.url, stand_still)
         assert told(responses) == told(undisturbed)
-        if len(service.events("round_lost")) > before:
+        if len(service.events("round_lost")) > lost:
             break
     else:
         pytest.fail("nobody missed the one that stood still")
     print(f"without a token for at most {max(response.longest_gap_s for response in responses):.2f} s")  # noqa: T201 (no test's business)
-    eventually(lambda: len(back_again(service)) > 0, BACK_WITHIN_S)
-    silent, back = service.events("verifier_silent")[-1], back_again(service)[0]
-    finished = [event for event in service.events("generation_finished") if event["time"] > silent["time"]]
-    ends = [event for event in finished if "." in event["generation"]]
-    assert ends
-    assert all(event["time"] < back["time"] for event in ends), "elsewhere, and before it went on"
+    since = service.events("verifier_silent")[silent]["time"]
+    resumed = service.events("response_resumed", reason="VerifierLostError")
+    assert any(event["time"] >= since for event in resumed)
+
+    def back() -> bool:
+        return any(event["time"] > since for event in service.events("verifier_gets_on", "verifier_back"))
+
+    eventually(back, BACK_WITHIN_S)
     eventually(lambda: service.complete("Once upon a time", max_tokens=2)["usage"]["completion_tokens"] == 2, 60.0)
     service.check_released()
-
-
-def back_again(service: Service) -> list[dict[str, Any]]:
-    """Events of a verifier that serves again, since one was silent last."""
-    since = service.events("verifier_silent")[-1]["time"]
-    return [event for event in service.events("verifier_gets_on", "verifier_back") if event["time"] > since]
 
 
 @contextlib.contextmanager
