@@ -1,15 +1,16 @@
 """A collector of traces: an HTTP server that takes OTLP as OpenTelemetry's own protobuf definitions read it."""
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1 import trace_pb2
+
+from tests.http_server import http_server
 
 SERVER = trace_pb2.Span.SPAN_KIND_SERVER
 
@@ -74,16 +75,8 @@ def collecting(answer: Callable[[], HTTPStatus] = lambda: HTTPStatus.OK) -> Iter
         def log_message(self, *args: object) -> None:
             """Say nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    collector.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with http_server(Handler) as collector.url:
         yield collector
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def received(body: bytes) -> list[Received]:

@@ -5,8 +5,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from tests.http_server import http_server
 
 
 @dataclass(frozen=True)
@@ -56,15 +58,8 @@ def serving(respond: Callable[[str, int], Answer]) -> Iterator[Service]:
                 self.rfile.read(1)  # returns when the client closes the connection
                 service.client_left.set()
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        service.url = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield service
-        finally:
-            server.shutdown()
-            thread.join()
+    with http_server(Handler) as service.url:
+        yield service
 
 
 def events(*payloads: object, done: bool = True) -> str:
