@@ -15,7 +15,7 @@ from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, BackpressureC
 
 from outrider.assembly.heads import read_heads
 from outrider.config.reading import load_config, parse_config
-from outrider.config.schema import Config, IngressScalingConfig, VerifierConfig, VerifierScalingConfig
+from outrider.config.schema import Config, ScalingConfig, VerifierConfig
 from outrider.contracts.errors import ConfigError
 from outrider.costs.profiles import read_profile
 from serve_app.api.http.listener import Address
@@ -76,7 +76,7 @@ def coordinator_bundles(verifiers: VerifierConfig) -> list[dict[str, float]]:
     return [{"CPU": _COORDINATOR_CPUS}, {name: amount for name, amount in verifier.items() if amount}]
 
 
-def _replicas(count: int, scaling: VerifierScalingConfig | IngressScalingConfig | None, policy: str) -> dict[str, Any]:
+def _replicas(count: int, scaling: ScalingConfig | None, policy: str) -> dict[str, Any]:
     """As many as that, or as a policy of ours says. Delays are the policy's own: Serve's would come on top of them."""
     if scaling is None:
         return {"num_replicas": count}

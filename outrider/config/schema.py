@@ -192,34 +192,34 @@ class DrafterGroupConfig:
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
-class VerifierScalingConfig:
-    """How many verifiers there are, by what admission has promised; ``outrider.scaling.policy.ScalingRules``."""
+class ScalingConfig:
+    """How many of something there are: between a floor and a ceiling; ``outrider.scaling.policy.ScalingRules``."""
 
     min: PositiveNumber = 1
     max: PositiveNumber = 1
-    target_load: Annotated[float, Field(strict=True, gt=0, le=1)] = 0.8
     down_after_s: Annotated[float, Field(strict=True, ge=0, le=86_400)] = 300.0
     cold_start_s: Annotated[float, Field(strict=True, gt=0, le=86_400)] = 60.0
-    trend_s: Annotated[float, Field(strict=True, gt=0, le=86_400)] = 120.0
 
     def __post_init__(self) -> None:
         """Refuse a ceiling below the floor."""
-        _check_ceiling(self.min, self.max)
+        if self.max < self.min:
+            raise ConfigError("max", f"at least min ({self.min})", self.max)
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
-class IngressScalingConfig:
-    """How many ingresses there are, by the responses that each streams."""
+class VerifierScalingConfig(ScalingConfig):
+    """Of verifiers, by what admission has promised."""
 
-    min: PositiveNumber = 1
-    max: PositiveNumber = 1
-    streams: PositiveNumber = 400
-    down_after_s: Annotated[float, Field(strict=True, ge=0, le=86_400)] = 300.0
+    target_load: Annotated[float, Field(strict=True, gt=0, le=1)] = 0.8
+    trend_s: Annotated[float, Field(strict=True, gt=0, le=86_400)] = 120.0
+
+
+@dataclass(frozen=True, slots=True, config=_FORBID)
+class IngressScalingConfig(ScalingConfig):
+    """Of ingresses, by the responses that each streams."""
+
     cold_start_s: Annotated[float, Field(strict=True, gt=0, le=86_400)] = 20.0
-
-    def __post_init__(self) -> None:
-        """Refuse a ceiling below the floor."""
-        _check_ceiling(self.min, self.max)
+    streams: PositiveNumber = 400
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
@@ -585,12 +585,7 @@ def _is_http(url: str) -> bool:
         return False
 
 
-def _check_ceiling(least: int, most: int) -> None:
-    if most < least:
-        raise ConfigError("max", f"at least min ({least})", most)
-
-
-def _check_begin(count: int, scaling: VerifierScalingConfig | IngressScalingConfig | None) -> None:
+def _check_begin(count: int, scaling: ScalingConfig | None) -> None:
     if scaling is not None and not scaling.min <= count <= scaling.max:
         needed = f"autoscaling.min ({scaling.min}) to autoscaling.max ({scaling.max}), as so many begin"
         raise ConfigError("count", needed, count)
