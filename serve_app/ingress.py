@@ -85,7 +85,6 @@ class CoordinatorService:
             deadline_s=min(settings.first_chunk_deadline_s, settings.next_chunk_deadline_s),
         )
         self.gate: Gate = OpenGate() if gate is None else gate
-        self.streams = 0  # responses under way
         self.settings = settings
         self.limits = limits
         self.tokenizer = tokenizer
@@ -103,14 +102,15 @@ class CoordinatorService:
                     self._traces.resumed(request, attempts)
 
             chunks = resumed(request, self._attempt, max_failures=self.settings.max_failures, on_resume=on_resume)
-            self.streams += 1
-            try:
-                async with aclosing(chunks):
-                    async for chunk in chunks:
-                        metered.chunk(chunk)
-                        yield chunk
-            finally:
-                self.streams -= 1
+            async with aclosing(chunks):
+                async for chunk in chunks:
+                    metered.chunk(chunk)
+                    yield chunk
+
+    @property
+    def running(self) -> int:
+        """Responses under way."""
+        return self._meter.running
 
     async def _attempt(self, record: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
         try:
@@ -200,7 +200,7 @@ class Ingress:
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """Asked by Serve where ingresses are scaled, for ``serve_app.scaling``."""
-        return {STREAMS: float(self._service.streams)}
+        return {STREAMS: float(self._service.running)}
 
     async def check_health(self) -> None:
         """Serve's probe: fails when nobody listens any more, so that the replica is replaced."""

@@ -80,10 +80,14 @@ class RowGroup:
             raise ShapeError(f"a row group of {self.rows} rows needs as many masks, found {len(self.allowed)}")
 
     @property
+    def edited(self) -> bool:
+        """Whether logits are changed by tokens' ids, whatever their position: by a bias, penalties, a mask."""
+        return bool(self.params.logit_bias) or self.params.penalised or self.allowed is not None
+
+    @property
     def names_tokens(self) -> bool:
         """Whether the request asks for anything of tokens by their ids: a bias, penalties, a mask, some withheld."""
-        edited = bool(self.params.logit_bias) or self.params.penalised or self.allowed is not None
-        return edited or self.withheld_rows > 0
+        return self.edited or self.withheld_rows > 0
 
     @property
     def withheld_rows(self) -> int:
@@ -142,7 +146,7 @@ def adjust_logits(logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:
 def edits(group: RowGroup) -> bool:
     """Whether ``adjust_logits`` changes any of these rows."""
     params = group.params
-    edited = bool(params.logit_bias) or params.penalised or group.allowed is not None
+    edited = group.edited
     if not (edited or params.greedy):
         edited = any(getattr(params, name) != getattr(_NEUTRAL, name) for name in _SHAPES)
     return bool(group.rows) and (edited or group.withheld_rows > 0)

@@ -87,7 +87,7 @@ class ResponseMeter:
         self._sink = sink
         self._clock = clock
         self._deadline_s = deadline_s
-        self._running = 0
+        self.running = 0  # responses
 
     @contextmanager
     def response(self, prompt_tokens: int, slo: SloClass = BEST_EFFORT) -> Iterator[MeteredResponse]:
@@ -111,5 +111,5 @@ class ResponseMeter:
             self._sink.record(metrics.RESPONSES, end=str(end))
 
     def _run(self, change: int) -> None:
-        self._running += change
-        self._sink.record(metrics.RUNNING, self._running)
+        self.running += change
+        self._sink.record(metrics.RUNNING, self.running)

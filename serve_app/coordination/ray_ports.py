@@ -111,12 +111,21 @@ class VerifierPort:
 
     async def _gets_on(self, longest_s: float) -> bool:
         try:
-            busy_s: float = await within(_SILENT_PROBE_S, self._handle.busy_s.remote())
+            return await self._busy_s(_SILENT_PROBE_S) <= longest_s
         except TimeoutError:
             return False
         except RayError:
             return True
-        return busy_s <= longest_s
+
+    async def _busy_s(self, deadline_s: float) -> float:
+        """For so long its engine has been in one step.
+
+        Raises:
+            TimeoutError: it does not answer.
+            RayError: it is gone or restarts.
+        """
+        busy_s: float = await within(deadline_s, self._handle.busy_s.remote())
+        return busy_s
 
     async def card(self) -> ModelCard:
         """Who the verifier is; waits while it loads its model or restarts.
@@ -212,8 +221,7 @@ class VerifierPort:
             VerifierLostError: it is gone for good.
         """
         try:
-            busy_s: float = await within(_PROBE_DEADLINE_S, self._handle.busy_s.remote())
-            if busy_s > self._deadline_s:
+            if await self._busy_s(_PROBE_DEADLINE_S) > self._deadline_s:
                 self.hangs()
         except ActorDiedError as error:
             raise VerifierLostError(f"the verifier is gone for good: {error}") from error
@@ -223,10 +231,9 @@ class VerifierPort:
     async def alive(self) -> bool:
         """Whether the verifier answers now, and its engine gets on."""
         try:
-            busy_s: float = await within(_PROBE_DEADLINE_S, self._handle.busy_s.remote())
+            return await self._busy_s(_PROBE_DEADLINE_S) < self._deadline_s / _NOT_READY_SHARE
         except (TimeoutError, RayError):
             return False
-        return busy_s < self._deadline_s / _NOT_READY_SHARE
 
 
 class RayFleet:

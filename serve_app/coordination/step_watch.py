@@ -91,11 +91,11 @@ class StepWatch:
         doubt = self._doubt
         assert doubt is not None, "nobody else asks"
         try:
-            found_silent = False
-            while not found_silent:
+            while True:
                 longest_s = max(doubt.silence_s, _SLOWER * self._slowest_s)
-                found_silent = doubt.elsewhere() and await doubt.is_silent(longest_s)
-                await asyncio.sleep(0.0 if found_silent else doubt.silence_s)
+                if doubt.elsewhere() and await doubt.is_silent(longest_s):
+                    break
+                await asyncio.sleep(doubt.silence_s)
         except Exception:  # what is not known is no silence; the deadline stands
             log.exception("asking_failed")
             return

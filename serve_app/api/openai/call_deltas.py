@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from hashlib import blake2b
 
+from outrider.contracts.requests import FinishReason
 from serve_app.api.openai.tool_reader import CallArguments, CallBegun, Piece, Said, ToolReader
 
 TOOL_CALLS = "tool_calls"  # why a choice ended that calls tools
@@ -65,6 +66,11 @@ def whole_calls(text: str, form: str, name: str) -> dict[str, object]:
         for i, (called, parts) in enumerate(calls)
     ]
     return {"content": "".join(said) or None, "tool_calls": written}
+
+
+def ended_by(reason: FinishReason, *, called: bool) -> str:
+    """Why a choice ended: that it calls tools comes before that it was at its end."""
+    return TOOL_CALLS if called and reason is FinishReason.STOP else reason
 
 
 def call_id(name: str, index: int) -> str:

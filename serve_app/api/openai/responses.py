@@ -9,7 +9,7 @@ from outrider.contracts.requests import SAMPLING_RANGES, FinishReason, RoundRepo
 from outrider.scheduling.attribution import response_cause
 from outrider.text.tokens import TokenTable
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
-from serve_app.api.openai.call_deltas import TOOL_CALLS, CallDeltas, whole_calls
+from serve_app.api.openai.call_deltas import CallDeltas, ended_by, whole_calls
 from serve_app.api.openai.choice_reader import ChoiceReader, Delta, ShownToken
 from serve_app.api.service import RequestLimits
 
@@ -41,7 +41,8 @@ class ResponseForm:
                 message |= called
             content: dict[str, object] = {"message": message} if self.chat else {"text": delta.text}
             logprobs = self._logprobs(delta) if self.body.alternatives is not None else None
-            choice = {"index": index, **content, "logprobs": logprobs, "finish_reason": self._reason(reason, message)}
+            ended = ended_by(reason, called="tool_calls" in message)
+            choice = {"index": index, **content, "logprobs": logprobs, "finish_reason": ended}
             written.append(choice | self._told(delta))
         return self._framed("chat.completion", written) | {"usage": usage}
 
@@ -54,10 +55,6 @@ class ResponseForm:
         content: dict[str, object] = {"delta": {"content": delta.text}} if self.chat else {"text": delta.text}
         logprobs = self._logprobs(delta) if delta.tokens else None
         return self._event(index, content | self._told(delta), logprobs=logprobs)
-
-    def _reason(self, reason: FinishReason, message: Mapping[str, object]) -> str:
-        """Why a choice ended: that it calls tools comes before that it was at its end."""
-        return TOOL_CALLS if reason is FinishReason.STOP and "tool_calls" in message else reason
 
     def tool_calls(self, index: int) -> CallDeltas | None:
         """What tells a choice's calls from its text, if any may be made."""
