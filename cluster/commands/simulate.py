@@ -25,12 +25,12 @@ kept.
 
 import argparse
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tqdm import tqdm
 
@@ -196,26 +196,30 @@ def _run_capacity(arguments: argparse.Namespace) -> None:
     began_at_s = time.monotonic()
     seed, all_cases = arguments.seed or 0, cases(arguments.profile, quick=arguments.quick)
     chosen = [case for case in all_cases if case.name in arguments.parts]
+    content: dict[str, Any] = {
+        "seed": seed,
+        "quick": arguments.quick,
+        "settings": {case.name: case.settings for case in chosen},
+        "sources": {case.name: case.source for case in chosen},
+        "mixed": {},
+        "loads": [],
+    }
+
+    def keep(name: str, results: object) -> None:  # after each cell: all of them take most of an hour
+        content[name] = results
+        if arguments.json is not None:
+            write_json(arguments.json, content)
+
     cells = [cell for case in chosen for cell in capacity_cells(case, seed, quick=arguments.quick)]
     found: dict[tuple[str, Variant, float], CellResult] = {}
     for one in _each(run_cell, cells, arguments.workers, "capacities"):
         found[one.costs_name, one.variant, one.speeds_tokens_per_s[0]] = one
-        if arguments.json is not None:  # after each cell: all of them take most of an hour
-            write_json(arguments.json, {"seed": seed, "quick": arguments.quick, "capacity": list(found.values())})
-    figures = CapacityFigures(tuple(chosen), found, *_mixed(all_cases, seed, arguments))
+        keep("capacity", list(found.values()))
+    mixed = _mixed(all_cases, seed, arguments, keep) if "mixed" in arguments.parts else {}
+    loads = _loads(all_cases[0], mixed, seed, arguments, keep) if "loads" in arguments.parts else ()
+    figures = CapacityFigures(tuple(chosen), found, mixed, tuple(loads))
     show_capacity(figures)
     print(f"\n{time.monotonic() - began_at_s:.0f} s with {arguments.workers} worker(s), seed {seed}")
-    if arguments.json is not None:
-        content = {
-            "seed": seed,
-            "quick": arguments.quick,
-            "settings": {case.name: case.settings for case in chosen},
-            "sources": {case.name: case.source for case in chosen},
-            "capacity": list(found.values()),
-            "mixed": figures.mixed,
-            "loads": [replace(load, plane=()) for load in figures.loads],
-        }
-        write_json(arguments.json, content)
     if arguments.plots is not None:
         from cluster.reports.simulation_plots import plot_capacity
 
@@ -246,25 +250,38 @@ def _run_stops(arguments: argparse.Namespace) -> None:
 
 
 def _mixed(
-    chosen: Sequence[Case], seed: int, arguments: argparse.Namespace
-) -> tuple[dict[str, list[CellResult]], tuple[LoadResult, ...]]:
-    """All classes at once: capacity with and without the limit of KV memory, and violations over devices without."""
-    quick, mixed = arguments.quick, dict[str, list[CellResult]]()
-    if "mixed" in arguments.parts:
-        tables = {
-            f"{case.name}, {'limited' if memory else 'free'}": mixed_cells(case, seed, quick=quick, memory=memory)
-            for case in mixed_cases(chosen)
-            for memory in (True, False)
-        }
-        work = [cell for table in tables.values() for cell in table]
-        results = _each(run_cell, work, arguments.workers, "mixed classes")
-        mixed = {name: [next(results) for _ in table] for name, table in tables.items()}
-        list(results)
-    if "loads" not in arguments.parts:
-        return mixed, ()
-    free = loaded(mixed_cells(chosen[0], seed, quick=quick, memory=False))
-    found = next((one.devices for one in mixed.get(f"{chosen[0].name}, free", ()) if one.variant is Variant.KV), None)
+    chosen: Sequence[Case], seed: int, arguments: argparse.Namespace, keep: Callable[[str, object], None]
+) -> dict[str, list[CellResult]]:
+    """All classes at once: capacity with and without the limit of KV memory."""
+    tables = {
+        f"{case.name}, {'limited' if memory else 'free'}": mixed_cells(case, seed, quick=arguments.quick, memory=memory)
+        for case in mixed_cases(chosen)
+        for memory in (True, False)
+    }
+    found: dict[str, list[CellResult]] = {name: [] for name in tables}
+    names = [name for name, table in tables.items() for _ in table]
+    work = [cell for table in tables.values() for cell in table]
+    for name, one in zip(names, _each(run_cell, work, arguments.workers, "mixed classes"), strict=True):
+        found[name].append(one)
+        keep("mixed", found)
+    return found
+
+
+def _loads(
+    case: Case,
+    mixed: Mapping[str, Sequence[CellResult]],
+    seed: int,
+    arguments: argparse.Namespace,
+    keep: Callable[[str, object], None],
+) -> list[LoadResult]:
+    """Violations over devices, all classes at once, without the limit of KV memory."""
+    free = loaded(mixed_cells(case, seed, quick=arguments.quick, memory=False))
+    found = next((one.devices for one in mixed.get(f"{case.name}, free", ()) if one.variant is Variant.KV), None)
     most = max(4, run_cell(free[0]).devices if found is None else found)
-    counts = sorted({round(most * step) for step in _LOAD_STEPS[:: 2 if quick else 1]})
+    counts = sorted({round(most * step) for step in _LOAD_STEPS[:: 2 if arguments.quick else 1]})
     loads: list[tuple[Cell, int]] = [(cell, count) for cell in free for count in counts]
-    return mixed, tuple(_each(run_load, loads, arguments.workers, "violations over devices"))
+    results = list[LoadResult]()
+    for one in _each(run_load, loads, arguments.workers, "violations over devices"):
+        results.append(one)
+        keep("loads", [replace(load, plane=()) for load in results])
+    return results
