@@ -14,7 +14,9 @@ from actors.messages import DrafterId, DrafterState
 from bench.fleet.traffic import Flow, traffic
 from bench.fleet.world import Caller, VirtualActors, callers_of, settings_of
 
-_PACE = FleetPace(owner_ttl_s=1e9)  # nobody falls silent while something else is measured
+_FOR_EVER_S = 1e9
+# Nobody falls silent while something else is measured, and how things stand is noted by nobody in the middle of a call.
+_PACE = FleetPace(owner_ttl_s=_FOR_EVER_S, noted_s=_FOR_EVER_S)
 _LOOK_S = 0.005
 _LEASING = 0  # the caller whose responses come and go
 
@@ -98,6 +100,7 @@ async def measured(size: Size, effort: Effort) -> Figures:
         await _cost("heartbeat", fleet.beat, (caller.heartbeat(beats) for beats, caller in _rounds(callers)), budget_s),
         *await _lease_costs(fleet, callers[_LEASING], budget_s),
         await _cost("status", fleet.status, cycle([pickle.dumps(())]), budget_s),
+        await _cost("status noted, not sent", _looked_at(fleet), cycle([pickle.dumps(())]), budget_s),
     ]
     asked_before, cpu_before_s, began_s = actors.asked, time.process_time(), time.perf_counter()
     await asyncio.sleep(effort.watch_s)
@@ -110,6 +113,13 @@ async def measured(size: Size, effort: Effort) -> Figures:
     ]
     reported = await _cost("lost drafter reported", fleet.report_lost, _lost(settings_ids(size)), budget_s)
     return Figures(size, (*costs, reported), (begun, recovered), *flows, asked_per_s, share)
+
+
+def _looked_at(fleet: Fleet) -> Callable[[], Awaitable[None]]:
+    async def look() -> None:
+        await fleet.status()
+
+    return look
 
 
 async def _flow(pace: FleetPace, actors: VirtualActors, callers: list[Caller], effort: Effort) -> Flow:
