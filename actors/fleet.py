@@ -20,7 +20,15 @@ from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 from actors.drafter_actors import DrafterActors
 from actors.handshake import handshake_fault
 from actors.lease_table import LeaseTable
-from actors.messages import CoordinatorReport, DrafterId, FleetSettings, FleetStatus, Heartbeat
+from actors.messages import (
+    CoordinatorReport,
+    CoordinatorState,
+    DrafterId,
+    FleetNews,
+    FleetSettings,
+    FleetStatus,
+    Heartbeat,
+)
 from actors.ray_errors import last_line
 from actors.standing import Standing
 from actors.waiting import within
@@ -29,6 +37,8 @@ from outrider.contracts.errors import DrafterBrokenError, OutriderError
 from outrider.contracts.requests import GenerationId
 from outrider.events import event
 from outrider.models.head_file import HeadInfo
+
+_SPARED = 16  # of so many places one may be at hand even where all are taken, to be used again without a call
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +52,18 @@ class FleetPace:
     restart_poll_s: float = 1.0
     retry_s: float = 15.0  # until a refused drafter is started anew
     most_pause_s: float = 60.0  # of one that was taken out again and again
-    owner_ttl_s: float = 10.0  # a coordinator beats every second
+    beat_s: float = 1.0  # between two heartbeats of a coordinator,
+    beats_per_s: int = 400  # longer where there would be more of all of them,
+    most_beat_s: float = 3.0  # within the times in which others expect to hear of it
+    owner_ttl_s: float = 10.0
     sweep_s: float = 5.0
+    asked_per_s: int = 200  # drafters that are asked what they hold, at most
     noted_s: float = 1.0  # how often its gauges are set
+    spares_from: int = 50  # coordinators: from so many on they keep places at hand, rather than ask for each
+
+
+def _state_of(report: CoordinatorReport) -> CoordinatorState:
+    return CoordinatorState(report.id, report.verifier, report.target)
 
 
 def _now_s() -> float:
@@ -72,36 +91,75 @@ class Fleet:
         self._groups: dict[DrafterId, tuple[DrafterGroupConfig, str]] = {}  # and the target; whatever the group's count
         self._handles: dict[DrafterId, ActorHandle[Any]] = {}  # of those that were ready
         self._model_hashes: dict[str, str] = {}  # by group, of the drafters that are ready
-        self._reports: dict[str, tuple[float, CoordinatorReport]] = {}
-        self._held: dict[str, int] = {}  # generations in each drafter's memory, by its name
+        self._reports: dict[str, tuple[float, CoordinatorReport]] = {}  # the longest silent first
+        self._news = random.getrandbits(48)  # so that another fleet's number is none of this one's
+        self._held: dict[DrafterId, int] = {}  # generations in each drafter's memory
+        self._asking: asyncio.Task[None] | None = None  # what they hold
+        self._suspects: set[tuple[DrafterId, GenerationId]] = set()  # held and leased by nobody, when last asked
         self._standings: dict[DrafterId, Standing] = {}
         self._watchers: dict[DrafterId, asyncio.Task[None]] = {}
         self._sweeper: asyncio.Task[None] | None = None
 
-    async def beat(self, heartbeat: Heartbeat) -> FleetStatus:
+    async def beat(self, heartbeat: Heartbeat) -> FleetNews:
         """Hear from a coordinator; the newest one's settings hold."""
         if self._sweeper is None:
             self._sweeper = asyncio.create_task(self._sweep_for_ever())
-        now_s = _now_s()
+        now_s, report = _now_s(), heartbeat.report
         if heartbeat.settings.since_s > self._settings.since_s:
             self._settings = heartbeat.settings
             self._apply_groups()
-        self._reports[heartbeat.report.id] = (now_s, heartbeat.report)
-        self._table.renew(heartbeat.report.id, heartbeat.held, now_s)
-        status = await self.status()
+        before = self._reports.pop(report.id, None)
+        self._reports[report.id] = now_s, report
+        if before is None or _state_of(before[1]) != _state_of(report):
+            self._news += 1
+        self._forget_silent(now_s)
+        self._table.renew(report.id, heartbeat.held, now_s)
         if now_s - self._noted_at_s >= self._pace.noted_s:
             self._noted_at_s = now_s
-            self._note(status)
-        return status
+            self._note(await self.status())
+        return self._answer(heartbeat)
+
+    def _answer(self, heartbeat: Heartbeat) -> FleetNews:
+        table, pace, coordinators = self._table, self._pace, len(self._reports)
+        withdrawn = [name for name in heartbeat.spare if not self._may_be_used(heartbeat.held.get(name))]
+        for name in withdrawn:
+            table.release(name)
+        most_spare = None
+        if coordinators >= pace.spares_from:
+            most_spare = max(table.room // 2, table.places // _SPARED) // coordinators
+        places = []
+        for name in heartbeat.wanted[: most_spare or 0]:
+            drafter = table.lease(name, owner=heartbeat.report.id)
+            if drafter in self._handles:  # as whoever is ready
+                places.append((name, drafter, self._handles[drafter]))
+        return FleetNews(
+            number=self._news,
+            coordinators=None if heartbeat.news == self._news else self._states(),
+            beat_s=min(max(pace.beat_s, coordinators / pace.beats_per_s), pace.most_beat_s),
+            most_spare=most_spare,
+            places=tuple(places),
+            withdrawn=tuple(withdrawn),
+        )
+
+    def _may_be_used(self, drafter: DrafterId | None) -> bool:
+        return drafter is not None and self._table.is_ready(drafter)
+
+    def _states(self) -> tuple[CoordinatorState, ...]:
+        return tuple(_state_of(self._reports[name][1]) for name in sorted(self._reports))
+
+    def _forget_silent(self, now_s: float) -> None:
+        while self._reports:
+            name, (at_s, _) = next(iter(self._reports.items()))
+            if now_s - at_s < self._pace.owner_ttl_s:
+                break
+            del self._reports[name]
+            self._news += 1
 
     async def status(self) -> FleetStatus:
         """Drafters and coordinators that are alive, by name."""
-        now_s = _now_s()
-        self._reports = {
-            name: (at_s, r) for name, (at_s, r) in self._reports.items() if now_s - at_s < self._pace.owner_ttl_s
-        }
+        self._forget_silent(_now_s())
         return FleetStatus(
-            drafters=tuple(replace(status, held=self._held.get(status.name)) for status in self._table.statuses()),
+            drafters=self._table.statuses(self._held),
             coordinators=tuple(self._reports[name][1] for name in sorted(self._reports)),
         )
 
@@ -222,7 +280,7 @@ class Fleet:
             except DrafterBrokenError as error:
                 await self._refuse(drafter, f"cannot be started: {error}")
             else:
-                of_group = any(other.group == drafter.group for other in self._table.loads())
+                of_group = self._table.has_ready(drafter.group)
                 expected_hash = self._model_hashes.get(drafter.group) if of_group else None
                 fault = handshake_fault(card, self._settings.token_map_hash, expected_hash, self._head(drafter))
                 if fault is None and not await self._proves_itself(drafter, handle):
@@ -293,16 +351,16 @@ class Fleet:
         event(log, "drafter_lost", logging.WARNING, drafter=drafter.actor_name, cause=cause, leases=len(orphans))
 
     async def _sweep_for_ever(self) -> None:
-        """Forget silent coordinators, and have drafters forget generations that nobody has leased for a whole sweep."""
-        suspects: set[tuple[DrafterId, GenerationId]] = set()
+        """Forget silent coordinators, and look after drafters that are there, wanted or not."""
         while True:
             await asyncio.sleep(self._pace.sweep_s)
             if self._looking is None or self._looking.done():
                 self._looking = asyncio.create_task(self._stop_strangers())
-            try:
-                suspects = await self._sweep(suspects)
-            except Exception:  # a sweep that fails must not be the last
-                log.exception("sweep_failed")
+            ended = self._table.expire(_now_s(), self._pace.owner_ttl_s)
+            if ended:
+                event(log, "leases_expired", logging.WARNING, leases=len(ended))
+            if self._asking is None or self._asking.done():
+                self._asking = asyncio.create_task(self._ask_all())
 
     async def _stop_strangers(self) -> None:
         """Of a fleet before this one, or not stopped when they were removed. A head that is away is waited for."""
@@ -314,18 +372,28 @@ class Fleet:
         except Exception:
             log.exception("looking_failed")
 
-    async def _sweep(self, suspects: set[tuple[DrafterId, GenerationId]]) -> set[tuple[DrafterId, GenerationId]]:
-        ended = self._table.expire(_now_s(), self._pace.owner_ttl_s)
-        if ended:
-            event(log, "leases_expired", logging.WARNING, leases=len(ended))
-        drafters = list(self._table.loads())
-        unleased = await asyncio.gather(*map(self._unleased, drafters))
-        found = {(drafter, name) for drafter, names in zip(drafters, unleased, strict=True) for name in names}
-        for drafter, generation in found & suspects:
-            if drafter in self._handles:
-                event(log, "generation_orphaned", logging.WARNING, drafter=drafter.actor_name, generation=generation)
-                self._handles[drafter].close.remote(generation)
-        return found
+    async def _ask_all(self) -> None:
+        """Ask drafters what they hold, a second's worth at a time; what twice nobody had leased is to be forgotten."""
+        drafters, at_once = list(self._table.loads()), self._pace.asked_per_s
+        found = set[tuple[DrafterId, GenerationId]]()
+        try:
+            for first in range(0, len(drafters), at_once):
+                if first:
+                    await asyncio.sleep(1.0)
+                some = drafters[first : first + at_once]
+                unleased = await asyncio.gather(*map(self._unleased, some))
+                now = {(drafter, name) for drafter, names in zip(some, unleased, strict=True) for name in names}
+                for drafter, generation in now & self._suspects:
+                    self._have_forgotten(drafter, generation)
+                found |= now
+        except Exception:  # the next time it may be better
+            log.exception("asking_failed")
+        self._suspects = found
+
+    def _have_forgotten(self, drafter: DrafterId, generation: GenerationId) -> None:
+        if drafter in self._handles:
+            event(log, "generation_orphaned", logging.WARNING, drafter=drafter.actor_name, generation=generation)
+            self._handles[drafter].close.remote(generation)
 
     async def _find(self, drafter: DrafterId) -> Any:
         return await self._actors.find(drafter, *self._groups[drafter])
@@ -337,5 +405,5 @@ class Fleet:
         except (TimeoutError, RayError, OutriderError, TypeError, KeyError):  # gone, hung, nonsense, or removed
             await self.report_lost(drafter)
             return frozenset()
-        self._held[drafter.actor_name] = len(held)
+        self._held[drafter] = len(held)
         return self._table.unleased(drafter, held) if drafter in self._groups else frozenset()

@@ -11,7 +11,7 @@ from actors.abandoned import end_named, end_when_abandoned
 from actors.drafter_actors import DrafterActors
 from actors.fleet import Fleet, FleetPace
 from actors.head_actors import head_actor
-from actors.messages import FleetStatus, Heartbeat
+from actors.messages import FleetNews, FleetStatus, Heartbeat
 from outrider.events import write_events
 
 FLEET_NAME = "fleet"
@@ -33,7 +33,7 @@ class FleetActor(Fleet):
 
         end_when_abandoned(lambda: self._beaten_at_s, end)
 
-    async def beat(self, heartbeat: Heartbeat) -> FleetStatus:
+    async def beat(self, heartbeat: Heartbeat) -> FleetNews:
         """As ``Fleet.beat``."""
         self._beaten_at_s = time.monotonic()
         return await super().beat(heartbeat)

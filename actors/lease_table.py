@@ -3,6 +3,8 @@
 A lease belongs to an *owner*, a coordinator, which says again and again what it holds (``renew``). What it says is the
 truth: leases it no longer names are ended, ones the table does not know (the fleet was restarted) are entered. An owner
 that falls silent loses its leases.
+
+No call but ``loads``, ``statuses`` and the ends of many leases looks at all drafters, or at leases of others.
 """
 
 from collections.abc import Collection, Mapping
@@ -10,6 +12,7 @@ from dataclasses import dataclass, field
 
 from actors.messages import DrafterId, DrafterState, DrafterStatus
 from outrider.contracts.requests import GenerationId
+from outrider.routing.standing import Standing
 
 
 @dataclass(slots=True)
@@ -19,31 +22,55 @@ class _Entry:
     reason: str | None = None
     leases: dict[GenerationId, str] = field(default_factory=dict)  # to their owners
 
+    @property
+    def room(self) -> int:
+        """More leases that may be given."""
+        return max(0, self.capacity - len(self.leases)) if self.state is DrafterState.READY else 0
+
 
 class LeaseTable:
     """Drafters, whether they are ready, and the generations leased to each. A generation holds at most one lease."""
 
     def __init__(self) -> None:
         self._entries: dict[DrafterId, _Entry] = {}
+        self._names: list[DrafterId] | None = None  # of all, in order; None once one was added or removed
+        self._holders: dict[GenerationId, DrafterId] = {}
+        self._of_owner: dict[str, set[GenerationId]] = {}  # of owners that have any
         self._owners: dict[str, float] = {}  # when each was last heard of
+        self._with_room: dict[str, Standing[int]] = {}  # by group, by share of their capacity: who may be leased
+        self._ready: dict[str, int] = {}  # in each group
+        self._room = self._places = 0
+
+    @property
+    def places(self) -> int:
+        """Leases that ready drafters take, given or not."""
+        return self._places
+
+    @property
+    def room(self) -> int:
+        """Leases that ready drafters can be given."""
+        return self._room
 
     def add(self, drafter: DrafterId, capacity: int) -> None:
         """Know a drafter that is still starting; it gets no leases yet."""
-        self._entries.setdefault(drafter, _Entry(capacity))
+        if drafter not in self._entries:
+            self._entries[drafter] = _Entry(capacity)
+            self._names = None
 
     def remove(self, drafter: DrafterId) -> frozenset[GenerationId]:
         """Forget a drafter; returns the generations whose leases end."""
-        return frozenset(self._entries.pop(drafter).leases)
+        orphans = self.mark_lost(drafter)
+        del self._entries[drafter]
+        self._names = None
+        return orphans
 
     def mark_ready(self, drafter: DrafterId) -> None:
         """Let a drafter be leased."""
-        self._entries[drafter].state = DrafterState.READY
-        self._entries[drafter].reason = None
+        self._change(drafter, DrafterState.READY, None)
 
     def mark_suspect(self, drafter: DrafterId) -> None:
         """Give a drafter no new leases; those it has stand until it is known to be lost."""
-        self._entries[drafter].state = DrafterState.SUSPECT
-        self._entries[drafter].reason = None
+        self._change(drafter, DrafterState.SUSPECT, None)
 
     def mark_lost(self, drafter: DrafterId) -> frozenset[GenerationId]:
         """Take a drafter out until it is ready again; returns the generations whose leases end."""
@@ -65,87 +92,132 @@ class LeaseTable:
         Only one of ``groups`` may be given, where they are named. A lease it already holds is kept unless that drafter
         is in ``exclude``, or of another group. None if there is no drafter.
         """
-        held_by = self._holder(generation)
+        held_by = self._holders.get(generation)
         if held_by is not None:
-            if held_by not in exclude and _is_of(held_by, groups):
+            if held_by not in exclude and (groups is None or held_by.group in groups):
                 return held_by
-            del self._entries[held_by].leases[generation]
-        free = [
-            (len(entry.leases) / entry.capacity, drafter)
-            for drafter, entry in self._entries.items()
-            if entry.state is DrafterState.READY and len(entry.leases) < entry.capacity
-            if drafter not in exclude and _is_of(drafter, groups)
-        ]
-        if not free:
+            self.release(generation)
+        best: tuple[float, DrafterId] | None = None
+        for group, standing in self._with_room.items():
+            if groups is None or group in groups:
+                index = standing.first({one.index for one in exclude if one.group == group})
+                if index is not None:
+                    found = standing.rank(index), DrafterId(group, index)
+                    best = found if best is None else min(best, found)
+        if best is None:
             return None
-        _, drafter = min(free)
-        self._entries[drafter].leases[generation] = owner
-        return drafter
+        self._enter(generation, best[1], owner)
+        return best[1]
 
     def release(self, generation: GenerationId) -> None:
         """End the generation's lease, if it has one."""
-        for entry in self._entries.values():
-            entry.leases.pop(generation, None)
+        drafter = self._holders.pop(generation, None)
+        if drafter is None:
+            return
+        entry = self._entries[drafter]
+        before = entry.room
+        self._disown(generation, entry.leases.pop(generation))
+        self._rank(drafter, before)
 
     def renew(self, owner: str, held: Mapping[GenerationId, DrafterId | None], now_s: float) -> None:
         """Take an owner's word for what it holds; None stands for a lease whose answer is still on its way to it."""
         self._owners[owner] = now_s
-        for drafter, entry in self._entries.items():
-            entry.leases = {
-                generation: whose
-                for generation, whose in entry.leases.items()
-                if whose != owner or held.get(generation, "unheld") in (None, drafter)
-            }
+        holders = self._holders
+        ended = [
+            generation
+            for generation in self._of_owner.get(owner, ())
+            if held.get(generation, "unheld") not in (None, holders[generation])
+        ]
+        for generation in ended:
+            self.release(generation)
         for generation, held_by in held.items():
-            if held_by in self._entries and self._holder(generation) is None:
-                self._entries[held_by].leases[generation] = owner
+            if generation not in holders and held_by in self._entries:
+                self._enter(generation, held_by, owner)
 
     def expire(self, now_s: float, ttl_s: float) -> Mapping[GenerationId, DrafterId]:
         """End the leases of owners that were silent for ``ttl_s`` seconds; returns them."""
-        for entry in self._entries.values():
-            for owner in entry.leases.values():
-                self._owners.setdefault(owner, now_s)  # leased since this table was made, and not heard of yet
-        silent = {owner for owner, heard_at_s in self._owners.items() if now_s - heard_at_s > ttl_s}
+        for owner in self._of_owner:
+            self._owners.setdefault(owner, now_s)  # leased since this table was made, and not heard of yet
+        silent = [owner for owner, heard_at_s in self._owners.items() if now_s - heard_at_s > ttl_s]
+        ended = dict[GenerationId, DrafterId]()
         for owner in silent:
             del self._owners[owner]
-        ended = {
-            generation: drafter
-            for drafter, entry in self._entries.items()
-            for generation, owner in entry.leases.items()
-            if owner in silent
-        }
+            ended |= {generation: self._holders[generation] for generation in self._of_owner.get(owner, ())}
         for generation in ended:
             self.release(generation)
         return ended
 
     def unleased(self, drafter: DrafterId, held: Collection[GenerationId]) -> frozenset[GenerationId]:
         """Of the generations a drafter holds, those that are not leased to it."""
-        return frozenset(held) - frozenset(self._entries[drafter].leases)
+        return frozenset(held) - self._entries[drafter].leases.keys()
+
+    def is_ready(self, drafter: DrafterId) -> bool:
+        """Whether it may be leased, room or not."""
+        entry = self._entries.get(drafter)
+        return entry is not None and entry.state is DrafterState.READY
+
+    def has_ready(self, group: str) -> bool:
+        """Whether any drafter of a group may be."""
+        return self._ready.get(group, 0) > 0
 
     def loads(self) -> Mapping[DrafterId, int]:
         """Generations leased to each ready drafter."""
         ready = DrafterState.READY
         return {drafter: len(entry.leases) for drafter, entry in self._entries.items() if entry.state is ready}
 
-    def statuses(self) -> tuple[DrafterStatus, ...]:
-        """All drafters, by name."""
-        return tuple(
-            DrafterStatus(
-                drafter.actor_name, drafter.group, entry.state, entry.reason, len(entry.leases), entry.capacity
-            )
-            for drafter, entry in sorted(self._entries.items())
+    def statuses(self, in_memory: Mapping[DrafterId, int] | None = None) -> tuple[DrafterStatus, ...]:
+        """All drafters, by name; ``in_memory``: generations that each was found to hold when it was last asked."""
+        if self._names is None:
+            self._names = sorted(self._entries)
+        asked = in_memory or {}
+        return tuple(self._status(drafter, asked.get(drafter)) for drafter in self._names)
+
+    def _status(self, drafter: DrafterId, in_memory: int | None) -> DrafterStatus:
+        entry, name = self._entries[drafter], drafter.actor_name
+        return DrafterStatus(
+            name, drafter.group, entry.state, entry.reason, len(entry.leases), entry.capacity, in_memory
         )
 
-    def _holder(self, generation: GenerationId) -> DrafterId | None:
-        return next((drafter for drafter, entry in self._entries.items() if generation in entry.leases), None)
+    def _enter(self, generation: GenerationId, drafter: DrafterId, owner: str) -> None:
+        entry = self._entries[drafter]
+        before = entry.room
+        entry.leases[generation] = owner
+        self._holders[generation] = drafter
+        self._of_owner.setdefault(owner, set()).add(generation)
+        self._rank(drafter, before)
+
+    def _disown(self, generation: GenerationId, owner: str) -> None:
+        mine = self._of_owner[owner]
+        mine.discard(generation)
+        if not mine:
+            del self._of_owner[owner]
 
     def _end_leases(self, drafter: DrafterId, state: DrafterState, reason: str | None) -> frozenset[GenerationId]:
         entry = self._entries[drafter]
         orphans = frozenset(entry.leases)
-        entry.state, entry.reason = state, reason
+        self._change(drafter, state, reason)
+        for generation, owner in entry.leases.items():
+            del self._holders[generation]
+            self._disown(generation, owner)
         entry.leases.clear()
         return orphans
 
+    def _change(self, drafter: DrafterId, state: DrafterState, reason: str | None) -> None:
+        entry = self._entries[drafter]
+        before, was_ready = entry.room, entry.state is DrafterState.READY
+        entry.state, entry.reason = state, reason
+        by = (state is DrafterState.READY) - was_ready
+        self._ready[drafter.group] = self._ready.get(drafter.group, 0) + by
+        self._places += by * entry.capacity
+        self._rank(drafter, before)
 
-def _is_of(drafter: DrafterId, groups: Collection[str] | None) -> bool:
-    return groups is None or drafter.group in groups
+    def _rank(self, drafter: DrafterId, room_before: int) -> None:
+        """Its room has changed, perhaps."""
+        entry = self._entries[drafter]
+        room = entry.room
+        self._room += room - room_before
+        standing = self._with_room.setdefault(drafter.group, Standing[int]())
+        if room:
+            standing.set(drafter.index, len(entry.leases) / entry.capacity)
+        elif room_before:
+            standing.drop(drafter.index)

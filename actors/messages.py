@@ -284,11 +284,50 @@ class CoordinatorReport:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A coordinator is alive, and these are its leases; None where it does not know yet who was leased to it."""
+    """A coordinator is alive, and these are its leases; None where it does not know yet who was leased to it.
+
+    Attributes:
+        spare: of ``held``, what no generation uses at present: places at hand for those to come.
+        wanted: names for so many places more, to be at hand as well; as many are given as the fleet has to spare.
+        news: the last of the fleet that it knows (``FleetNews.number``); -1: none.
+    """
 
     report: CoordinatorReport
     settings: FleetSettings
     held: Mapping[GenerationId, DrafterId | None]
+    spare: frozenset[GenerationId] = frozenset()
+    wanted: tuple[GenerationId, ...] = ()
+    news: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorState:
+    """What coordinators know of one another."""
+
+    id: str
+    verifier: str  # ready | restarting
+    target: str  # which it is; "": not known yet
+
+
+@dataclass(frozen=True, slots=True)
+class FleetNews:
+    """The answer to a heartbeat.
+
+    Attributes:
+        number: of what it tells of coordinators.
+        coordinators: all that are alive, by name; None: the same as in the news that was known.
+        beat_s: when to beat again: longer where there are many coordinators.
+        most_spare: places that may be at hand; None: leases are asked for and given back one by one.
+        places: those given of the ones that were wanted, each with its drafter and that one's handle.
+        withdrawn: of spare places, those whose drafter may not be leased now.
+    """
+
+    number: int
+    coordinators: tuple[CoordinatorState, ...] | None
+    beat_s: float
+    most_spare: int | None = None
+    places: tuple[tuple[GenerationId, DrafterId, Any], ...] = ()
+    withdrawn: tuple[GenerationId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ _MODULES = {
     "engine": "bench.passes.command",
     "engines": "bench.engines.command",
     "exactness": "bench.exactness.command",
+    "fleet": "bench.fleet.command",
     "load": "bench.load.command",
     "noise": "bench.noise.command",
     "overhead": "bench.load.overhead",

@@ -41,6 +41,11 @@ class LoadBoard(Generic[Name]):
         if name in self._loads:
             self._change(name, -1)
 
+    @property
+    def loads(self) -> Mapping[Name, int]:
+        """What is under way at each."""
+        return self._loads
+
     def has_room(self, name: Name) -> bool:
         """Whether it would take one more."""
         return self._loads[name] < self._capacity

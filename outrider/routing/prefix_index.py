@@ -7,6 +7,7 @@ request a look at everybody.
 
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
+from itertools import pairwise
 from typing import Generic, TypeVar
 
 from outrider.contracts.prefix import block_digest
@@ -31,10 +32,11 @@ def leading_digests(token_ids: Sequence[int], block_tokens: int, salt: bytes = b
 class PrefixIndex(Generic[Holder]):
     """Holders of prefixes."""
 
-    def __init__(self, max_blocks: int, max_holders: int = MAX_HOLDERS) -> None:
-        """Remember at most so many blocks, and of each the latest holders."""
-        self._max_blocks, self._max_holders = max_blocks, max_holders
+    def __init__(self, max_blocks: int, max_holders: int = MAX_HOLDERS, *, follows: bool = False) -> None:
+        """Remember at most so many blocks, and of each the latest holders; also what ``follows``, for ``shared``."""
+        self._max_blocks, self._max_holders, self._follows = max_blocks, max_holders, follows
         self._holders: OrderedDict[Hashable, dict[Holder, None]] = OrderedDict()
+        self._next: dict[Hashable, Hashable] = {}  # the block behind each, or None where there were several
 
     def __len__(self) -> int:
         """Blocks remembered."""
@@ -53,8 +55,19 @@ class PrefixIndex(Generic[Holder]):
             holders[holder] = None
             if len(holders) > self._max_holders:
                 del holders[next(iter(holders))]
+        for digest, behind in pairwise(digests) if self._follows else ():
+            if self._next.setdefault(digest, behind) != behind:
+                self._next[digest] = None
         while len(blocks) > self._max_blocks:
-            blocks.popitem(last=False)
+            self._next.pop(blocks.popitem(last=False)[0], None)
+
+    def shared(self, digests: Sequence[Hashable]) -> int:
+        """How many of the leading blocks others have gone on from differently: a system prompt, say."""
+        found = 0
+        for count, (digest, behind) in enumerate(pairwise(digests), start=1):
+            if self._next.get(digest, behind) != behind:
+                found = count
+        return found
 
     def matches(self, digests: Sequence[Hashable]) -> Mapping[Holder, int]:
         """How many of the leading blocks each holder has: who computed a block has all before it."""
@@ -72,3 +85,4 @@ class PrefixIndex(Generic[Holder]):
             holders.pop(holder, None)
             if not holders:
                 del self._holders[digest]
+                self._next.pop(digest, None)

@@ -3,6 +3,7 @@
 A heap of (rank, name) in which ranks that are no longer true are left until they come up.
 """
 
+from collections.abc import Container
 from heapq import heapify, heappop, heappush
 from typing import Any, Generic, TypeVar
 
@@ -39,12 +40,23 @@ class Standing(Generic[Name]):
         """Forget one."""
         self._ranks.pop(name, None)
 
-    def first(self) -> Name | None:
-        """The first; None of nobody."""
+    def first(self, skip: Container[Name] = ()) -> Name | None:
+        """The first that is not to be skipped; None of nobody."""
         heap, ranks = self._heap, self._ranks
+        skipped, found = list[tuple[Any, Name]](), None
         while heap:
             rank, name = heap[0]
-            if ranks.get(name) == rank:
-                return name
-            heappop(heap)
-        return None
+            if ranks.get(name) != rank:
+                heappop(heap)
+            elif name in skip:
+                skipped.append(heappop(heap))
+            else:
+                found = name
+                break
+        for entry in skipped:
+            heappush(heap, entry)
+        return found
+
+    def rank(self, name: Name) -> Any:
+        """Of one that is ranked."""
+        return self._ranks[name]

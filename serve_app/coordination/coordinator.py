@@ -172,7 +172,8 @@ class Coordinator:
         return self._generations
 
     async def _beat_for_ever(self) -> None:
-        """Tell the fleet what is held here, and set the gauges."""
+        """Tell the fleet what is held here, as often as it wants to hear, and set the gauges."""
+        beat_s = _BEAT_S
         while True:
             generations = self._generations
             report = self._stats.report(
@@ -189,12 +190,13 @@ class Coordinator:
                 faults=self._faults.counts,
             )
             try:
-                status = await self._fleet.beat(report)
-                if status is not None:
-                    self._peers.heard(status.coordinators)
+                news = await self._fleet.beat(report)
+                if news is not None:
+                    self._peers.heard(news.coordinators)
+                    beat_s = news.beat_s
                 if generations is not None:
                     self._stats.links(generations.links())
                     self._stats.drifts(generations.drifts())
             except Exception:  # a beat that fails must not be the last
                 log.exception("beat_failed")
-            await asyncio.sleep(_BEAT_S)
+            await asyncio.sleep(beat_s)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Protocol
 
-from actors.messages import CoordinatorReport
+from actors.messages import CoordinatorState
 from outrider.contracts.errors import VerifierAwayError, VerifierLostError
 
 _HEARD_TTL_S = 5.0  # the fleet tells every second
@@ -19,15 +19,18 @@ class Peers:
         """Know of nobody; ``own`` is the id that is not meant, ``clock`` monotonic, in seconds."""
         self._own, self._clock = own, clock
         self.target = ""  # only who has the same can go on with what was begun here; "": not known yet
+        self._told: tuple[CoordinatorState, ...] = ()
         self._ready_since_s: dict[str, float] = {}
         self._heard_at_s = -inf
         self._news = asyncio.Event()
 
-    def heard(self, reports: Sequence[CoordinatorReport]) -> None:
-        """What the fleet says of all coordinators."""
+    def heard(self, coordinators: Sequence[CoordinatorState] | None) -> None:
+        """What the fleet says of all coordinators; None: the same as before."""
         self._heard_at_s = now_s = self._clock()
-        others = [report for report in reports if report.id != self._own and report.target == self.target]
-        ready = [report.id for report in others if report.verifier == "ready"]
+        if coordinators is not None:
+            self._told = tuple(coordinators)
+        others = [one for one in self._told if one.id != self._own and one.target == self.target]
+        ready = [one.id for one in others if one.verifier == "ready"]
         self._ready_since_s = {name: self._ready_since_s.get(name, now_s) for name in ready}
         news, self._news = self._news, asyncio.Event()
         news.set()

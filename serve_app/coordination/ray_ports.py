@@ -16,9 +16,8 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from actors.messages import (
     CoordinatorReport,
     DrafterId,
+    FleetNews,
     FleetSettings,
-    FleetStatus,
-    Heartbeat,
     ModelCard,
     StepReply,
     VerifyCall,
@@ -34,6 +33,7 @@ from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import KvUsage
 from outrider.events import event
 from serve_app.coordination.drafter_link import DrafterPort
+from serve_app.coordination.places import Places
 from serve_app.coordination.settings import VerifierSettings
 from serve_app.fleet_gauges import application_fleet
 
@@ -244,60 +244,59 @@ class RayFleet:
         self._owner = owner
         self._settings = settings
         self._fleet = Named(partial(application_fleet, namespace), _FLEET_DEADLINE_S)
-        self._held: dict[GenerationId, DrafterId | None] = {}
+        self._places = Places(owner)
 
     @property
     def leases(self) -> int:
         """Generations that have leased a drafter, or are about to."""
-        return len(self._held)
+        return self._places.in_use
 
-    async def beat(self, report: CoordinatorReport) -> FleetStatus | None:
+    async def beat(self, report: CoordinatorReport) -> FleetNews | None:
         """Tell the fleet what this coordinator does and holds; None if it does not answer, as while it restarts."""
-        heartbeat = Heartbeat(report, self._settings, dict(self._held))
+        heartbeat = self._places.heartbeat(report, self._settings)
         try:
             fleet = await self._fleet.handle()
-            status: FleetStatus = await within(_FLEET_DEADLINE_S, fleet.beat.remote(heartbeat))
+            news: FleetNews = await within(_FLEET_DEADLINE_S, fleet.beat.remote(heartbeat))
         except ActorDiedError:
             self._fleet.lost()
             return None
         except (TimeoutError, RayError):
             return None
-        return status
+        self._places.heard(news)
+        return news
 
     async def lease(
         self, generation: GenerationId, exclude: frozenset[DrafterId], groups: frozenset[str] | None
     ) -> DrafterPort | None:
-        """Ask the fleet; what is asked for counts as held, so that no heartbeat ends it meanwhile."""
+        """Of the places at hand, or ask the fleet."""
         if (fleet := self._fleet.known) is None:
             return None
-        self._held[generation] = None
-        try:
-            lease: tuple[DrafterId, ActorHandle[Any]] | None = await within(
-                _FLEET_DEADLINE_S, fleet.lease.remote(generation, exclude, self._owner, groups)
-            )
-        except (TimeoutError, RayError) as error:
-            self._held.pop(generation, None)
-            event(log, "lease_failed", logging.WARNING, generation=generation, reason=type(error).__name__)
+        place = self._places.take(generation, exclude, groups)
+        if place is None and self._places.asks(generation, groups):
+            try:
+                place = await within(_FLEET_DEADLINE_S, fleet.lease.remote(generation, exclude, self._owner, groups))
+            except (TimeoutError, RayError) as error:
+                event(log, "lease_failed", logging.WARNING, generation=generation, reason=type(error).__name__)
+            self._places.answered(generation, groups, place)
+        if place is None:
             return None
-        if lease is None:
-            self._held.pop(generation, None)
-            return None
-        drafter, handle = lease
-        self._held[generation] = drafter
+        drafter, handle = place
         return DrafterPort(drafter, RayDrafterTransport(drafter.actor_name, handle))
 
     def release(self, generation: GenerationId) -> None:
-        """Sent without waiting; a lost message is mended by the next heartbeat."""
-        self._held.pop(generation, None)
-        if self._fleet.known is not None:
+        """Sent without waiting, if at all; what is not told now is by the next heartbeat."""
+        to_tell = self._places.release(generation)
+        if to_tell and self._fleet.known is not None:
             self._fleet.known.release.remote(generation)
 
     def report_lost(self, drafter: DrafterId) -> None:
         """Have the fleet probe it; nobody waits for that."""
+        self._places.lost(drafter)
         if self._fleet.known is not None:
             self._fleet.known.report_lost.remote(drafter)
 
     def report_broken(self, drafter: DrafterId, fault: str, generation: GenerationId) -> None:
         """Have the fleet probe it, or replace it; nobody waits for that."""
+        self._places.lost(drafter)
         if self._fleet.known is not None:
             self._fleet.known.report_broken.remote(drafter, fault, generation)

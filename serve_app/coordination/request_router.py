@@ -51,6 +51,13 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         )
         return [[replicas[replica]] for replica in order]
 
+    def update_replicas(self, replicas: list[RunningReplica]) -> None:
+        """Serve's word of who there is: those that died or are drained are given nothing more, and are forgotten."""
+        gone = set(self._replica_id_set)
+        super().update_replicas(replicas)
+        for replica_id in gone - set(self._replica_id_set):
+            self._forget(replica_id)
+
     def _with_verifiers(self, offered: list[RunningReplica], request: PendingRequest | None) -> list[RunningReplica]:
         """Those that can begin something; what the others held went with their verifiers."""
         if _listener(request) is not None:
@@ -102,6 +109,9 @@ class PrefixRouter(FIFOMixin, RequestRouter):
     def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
         """What it held is gone."""
         super().on_replica_actor_died(replica_id)
+        self._forget(replica_id)
+
+    def _forget(self, replica_id: ReplicaID) -> None:
         self._index.forget(replica_id)
         self._ongoing.pop(replica_id, None)
         self._dispatched.pop(replica_id, None)

@@ -1,7 +1,9 @@
 """Where requests are sent: the product's router before many coordinators, several ingresses of it if need be."""
 
 from outrider.routing.board import LoadBoard
+from outrider.routing.home import home, home_tokens
 from outrider.routing.prefix_index import BLOCK_TOKENS, PrefixIndex
+from outrider.simulation.fleet.rivals import ServePrefixTree, shortest
 from outrider.simulation.fleet.scenario import RouterRules, Routing
 
 
@@ -16,7 +18,11 @@ class Routes:
         """No coordinators; each takes so many responses."""
         self._rules = rules
         self._board = LoadBoard[int](capacity)
-        self._indexes = [PrefixIndex[int](rules.max_blocks) for _ in range(rules.ingresses)]
+        follows = rules.by is Routing.HOMES
+        self._indexes = [PrefixIndex[int](rules.max_blocks, follows=follows) for _ in range(rules.ingresses)]
+        self._tree = ServePrefixTree() if rules.by is Routing.SERVE_LLM else None
+        self._salts: dict[int, int] = {}
+        self._capacity = capacity
         self._turn = -1
         self._up: list[int] = []
 
@@ -31,19 +37,37 @@ class Routes:
         self._up.remove(coordinator)
         for index in self._indexes:
             index.forget(coordinator)
+        if self._tree is not None:
+            self._tree.forget(coordinator)
 
     def send(self, digests: list[int], ingress: int) -> int | None:
         """Choose for a request that came to an ingress, and remember it; None if all are full, or there is none."""
         index = self._indexes[ingress]
-        if self._rules.by is Routing.ROUND_ROBIN:
-            chosen = self._in_turn()
-        else:
-            matches = index.matches(digests)
-            chosen = self._board.best({name: blocks * BLOCK_TOKENS for name, blocks in matches.items()})
+        chosen = self._chosen(digests, index)
         if chosen is not None:
             self._board.sent(chosen)
             index.insert(digests, chosen)
+            if self._tree is not None:
+                self._tree.insert(digests, chosen)
         return chosen
+
+    def _chosen(self, digests: list[int], index: PrefixIndex[int]) -> int | None:
+        by = self._rules.by
+        if by is Routing.ROUND_ROBIN:
+            return self._in_turn()
+        if by is Routing.LEAST_LOADED or not self._up:
+            return self._board.best({})
+        if self._tree is not None:
+            found = shortest(self._tree.candidates(digests, self._up), self._board.loads, self._capacity)
+            return self._board.best({}) if found is None else found
+        matches = index.matches(digests)
+        cached = {name: blocks * BLOCK_TOKENS for name, blocks in matches.items()}
+        if by is Routing.HOMES and digests:
+            shared = index.shared(digests)
+            if max(matches.values(), default=0) <= shared:  # of the conversation itself nothing is known
+                own = home(digests[shared], self._up, self._salts)
+                cached[own] = max(cached.get(own, 0), home_tokens(BLOCK_TOKENS * (len(digests) - shared)))
+        return self._board.best(cached)
 
     def ended(self, coordinator: int) -> None:
         """A response is over there, or was refused."""

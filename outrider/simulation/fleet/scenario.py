@@ -36,6 +36,9 @@ class Routing(StrEnum):
     """How a request finds its coordinator."""
 
     PREFIX = "prefix"  # the product's: cached prefix against load
+    HOMES = "homes"  # the same, and where nothing is known of a conversation, a home that ingresses agree on
+    LEAST_LOADED = "least_loaded"  # whatever is cached
+    SERVE_LLM = "serve_llm"  # Ray Serve's prefix-aware router
     ROUND_ROBIN = "round_robin"  # in turn, whatever is cached
 
 

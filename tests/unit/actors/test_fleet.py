@@ -1,6 +1,7 @@
 """The fleet over drafters in this process: who is started, refused, replaced, and what is forgotten."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,8 +13,10 @@ from actors.drafter_actors import DrafterActors
 from actors.fleet import Fleet, FleetPace
 from actors.messages import (
     CoordinatorReport,
+    CoordinatorState,
     DrafterId,
     DrafterState,
+    FleetNews,
     FleetSettings,
     FleetStatus,
     Heartbeat,
@@ -22,6 +25,7 @@ from actors.messages import (
 from outrider.config.schema import DrafterGroupConfig
 from outrider.contracts.errors import DrafterBrokenError
 from outrider.contracts.requests import GenerationId
+from serve_app.coordination.places import Places
 from tests.unit.virtual_clock import on_loop
 
 CARD = ModelCard("tiny", "model", "tokens", 64, (), 256)
@@ -126,10 +130,17 @@ def beat(
     return Heartbeat(report(owner), FleetSettings((group,), "target", "tokens", since_s), held or {})
 
 
+async def told(fleet: Fleet) -> FleetStatus:
+    """How it stands once a coordinator has beaten."""
+    await fleet.beat(beat())
+    return await fleet.status()
+
+
 async def ready(fleet: Fleet, drafters: int, heartbeat: Heartbeat) -> FleetStatus:
     """Beat until so many are ready."""
     while True:
-        status = await fleet.beat(heartbeat)
+        await fleet.beat(heartbeat)
+        status = await fleet.status()
         if sum(drafter.state is DrafterState.READY for drafter in status.drafters) == drafters:
             return status
         await asyncio.sleep(0.001)
@@ -180,7 +191,8 @@ def test_a_redeployment_with_more_devices_leaves_the_others_running() -> None:
         await ready(fleet, 2, beat())
         await ready(fleet, 3, beat("d", count=3, since_s=2.0))
         assert actors.stopped == []
-        assert len((await fleet.beat(beat(count=2))).drafters) == 3, "the newest coordinator's settings hold"
+        await fleet.beat(beat(count=2))
+        assert len((await fleet.status()).drafters) == 3, "the newest coordinator's settings hold"
         await ready(fleet, 1, beat("e", count=1, since_s=3.0))
         await until(lambda: set(actors.stopped) == {SECOND, THIRD})
 
@@ -253,7 +265,7 @@ def test_a_stranger_is_refused_and_a_new_model_for_the_whole_group_is_not() -> N
         await ready(fleet, 2, beat())
         actors.card = replace(CARD, model_hash="newer")
         await broken(fleet, FIRST)
-        while "rest of its group" not in str((await fleet.beat(beat())).drafters[0].reason):  # noqa: ASYNC110 (as above)
+        while "rest of its group" not in str((await told(fleet)).drafters[0].reason):  # noqa: ASYNC110 (as above)
             await asyncio.sleep(0.001)
         await broken(fleet, SECOND)
         await ready(fleet, 2, beat())
@@ -286,9 +298,9 @@ def test_whatever_goes_wrong_while_a_drafter_is_replaced_it_is_tried_again(failu
         await ready(fleet, 2, beat())
         actors.deaf = failures
         await broken(fleet, FIRST)
-        (refused, _) = (await fleet.beat(beat())).drafters
+        (refused, _) = (await told(fleet)).drafters
         while refused.state is not DrafterState.REFUSED:
-            (refused, _) = (await fleet.beat(beat())).drafters
+            (refused, _) = (await told(fleet)).drafters
             await asyncio.sleep(0.001)
         await ready(fleet, 2, beat())
         assert (actors.deaf, actors.stopped) == (0, [FIRST])
@@ -390,3 +402,114 @@ def test_one_whose_engine_does_not_draft_is_not_leased_whatever_it_answers(troub
         assert await fleet.lease("g", exclude=[SECOND]) == (FIRST, actors.processes[FIRST])
 
     bounded(run())
+
+
+async def beaten(fleet: Fleet, places: Places) -> FleetNews:
+    """One coordinator beats, with its places."""
+    news = await fleet.beat(places.heartbeat(report(places.owner), beat().settings))
+    places.heard(news)
+    return news
+
+
+def test_of_coordinators_only_news_are_told() -> None:
+    async def run() -> None:
+        fleet = Fleet(MemoryActors(), PACE)
+        first = await fleet.beat(beat("a"))
+        assert first.coordinators == (CoordinatorState("a", "ready", ""),)
+        news = await fleet.beat(replace(beat("b"), news=first.number))
+        assert [one.id for one in news.coordinators or ()] == ["a", "b"]
+        again = await fleet.beat(replace(beat("a"), news=news.number))
+        assert (again.coordinators, again.number) == (None, news.number)
+        restarting = replace(report("a"), verifier="restarting")
+        await fleet.beat(replace(beat("a"), report=restarting))
+        changed = await fleet.beat(replace(beat("b"), news=again.number))
+        assert [one.verifier for one in changed.coordinators or ()] == ["restarting", "ready"]
+        await asyncio.sleep(PACE.owner_ttl_s)
+        alone = await fleet.beat(replace(beat("b"), news=changed.number))
+        assert [one.id for one in alone.coordinators or ()] == ["b"], "one that is silent is gone"
+        other = await Fleet(MemoryActors(), PACE).beat(replace(beat("b"), news=alone.number))
+        assert other.coordinators is not None, "after a restart nobody knows its news"
+
+    bounded(run())
+
+
+def test_beats_are_slower_the_more_coordinators_there_are() -> None:
+    async def run() -> None:
+        fleet = Fleet(MemoryActors(), replace(PACE, beats_per_s=10))
+        waits = [(await fleet.beat(beat(f"c{number}"))).beat_s for number in range(50)]
+        assert (waits[:10], waits[19], waits[-1]) == ([1.0] * 10, 2.0, 3.0)
+
+    bounded(run())
+
+
+def test_few_coordinators_ask_for_each_lease_and_many_keep_places_at_hand() -> None:
+    async def run() -> None:
+        fleet = Fleet(MemoryActors(), replace(PACE, spares_from=3))
+        owners = [Places(f"c{number}") for number in range(3)]
+        await ready(fleet, 2, beat("c0"))
+        places = owners[0]
+        assert places.take("g", (), None) is None
+        assert places.asks("g", None)
+        places.answered("g", None, await fleet.lease("g", owner="c0"))
+        assert (await beaten(fleet, places)).most_spare is None
+        assert (places.release("g"), places.at_hand) == (True, 0), "the fleet is to be told"
+        await fleet.release("g")
+        for owner in owners[1:]:
+            await beaten(fleet, owner)
+        assert (await beaten(fleet, places)).most_spare == 1, "8 places, half of them for three"
+        await beaten(fleet, places)
+        assert places.at_hand == 1
+        assert sum(one.generations for one in (await fleet.status()).drafters) == 1
+        place = places.take("h", (), None)
+        assert (place, places.in_use, places.at_hand) == ((FIRST, await fleet._find(FIRST)), 1, 0)  # noqa: SLF001
+        assert (places.release("h"), places.at_hand) == (False, 1), "it stays where it is"
+        await beaten(fleet, places)
+        assert fleet._table.unleased(FIRST, ["h"]) == frozenset(), "by its last name"  # noqa: SLF001
+
+    bounded(run())
+
+
+def test_places_at_hand_of_a_drafter_that_fails_are_withdrawn() -> None:
+    async def run() -> None:
+        actors = MemoryActors()
+        fleet = Fleet(actors, replace(PACE, spares_from=1))
+        await ready(fleet, 2, beat("c0"))
+        places = Places("c0")
+        for name in "gh":
+            places.take(name, (), None)
+        await beaten(fleet, places)
+        await beaten(fleet, places)
+        assert places.at_hand == 2
+        actors.processes[FIRST].hangs = True
+        await fleet.report_lost(FIRST)
+        await beaten(fleet, places)
+        assert places.take("i", [SECOND], None) is None
+        assert places.take("j", (), frozenset({"another"})) is None
+        assert (places.take("k", (), None) or ("none",))[0] == SECOND
+
+    bounded(run())
+
+
+def test_drafters_are_asked_what_they_hold_so_many_a_second() -> None:
+    async def run() -> None:
+        actors, asked_at_s = MemoryActors(), list[float]()
+        fleet = Fleet(actors, replace(PACE, asked_per_s=10, owner_ttl_s=1e9))
+        now_s = asyncio.get_running_loop().time
+        await ready(fleet, 30, beat(count=30))
+        for process in actors.processes.values():
+            process.held = Call(_noting(process.held.answer, lambda: asked_at_s.append(now_s())))
+            process.generations.add("orphan")
+        await until(lambda: not any(process.generations for process in actors.processes.values()))
+        within_s = Counter(int(at_s - asked_at_s[0]) for at_s in asked_at_s)
+        assert max(within_s.values()) <= 20, "one round's last and the next one's first"
+        assert len(asked_at_s) >= 60, "everybody twice"
+
+    bounded(run())
+
+
+def _noting(answer: Callable[..., Awaitable[Any]], note: Callable[[], object]) -> Callable[..., Awaitable[Any]]:
+    async def noted() -> Any:
+        note()
+        return await answer()
+
+    return noted

@@ -187,6 +187,8 @@ class LeaseMachine(RuleBasedStateMachine):
     @rule(name=st.sampled_from(ALL_NAMES), exclude=st.sets(DRAFTERS), answered=st.booleans())
     def lease(self, name: str, exclude: set[DrafterId], *, answered: bool) -> None:
         held_before = self.held.get(name)
+        free = [drafter for drafter in self.ready - exclude if self.others_at(drafter, name) < CAPACITY[drafter]]
+        expected = min(free, key=lambda one: (self.others_at(one, name) / CAPACITY[one], one), default=None)
         full = {drafter for drafter, capacity in CAPACITY.items() if self.load(drafter) >= capacity}
         given = self.table.lease(name, exclude, OWNER_OF[name])
         if held_before is not None and held_before not in exclude:
@@ -196,6 +198,7 @@ class LeaseMachine(RuleBasedStateMachine):
             self.drop({name})
         else:
             assert given in self.ready - exclude - full, "capacity is respected"
+            assert given == expected, "the least share, then the name"
         if given is not None:
             self.held[name] = given
             self.asked.discard(name)
@@ -256,6 +259,9 @@ class LeaseMachine(RuleBasedStateMachine):
             self.renew(owner, set())
         assert self.table.statuses() == before
 
+    def others_at(self, drafter: DrafterId, name: str) -> int:
+        return sum(holder == drafter for other, holder in self.held.items() if other != name)
+
     def load(self, drafter: DrafterId) -> int:
         return list(self.held.values()).count(drafter)
 
@@ -264,7 +270,12 @@ class LeaseMachine(RuleBasedStateMachine):
         for drafter in CAPACITY:
             mine = {name for name, holder in self.held.items() if holder == drafter}
             assert self.table.unleased(drafter, ALL_NAMES) == set(ALL_NAMES) - mine
-        assert self.table.loads() == {drafter: self.load(drafter) for drafter in self.ready}
+        loads = {drafter: self.load(drafter) for drafter in self.ready}
+        assert self.table.loads() == loads
+        assert self.table.places == sum(CAPACITY[drafter] for drafter in loads)
+        assert self.table.room == sum(max(0, CAPACITY[drafter] - load) for drafter, load in loads.items())
+        assert {group for group in "ab" if self.table.has_ready(group)} == {drafter.group for drafter in loads}
+        assert {drafter for drafter in CAPACITY if self.table.is_ready(drafter)} == set(loads)
 
 
 LeaseMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)

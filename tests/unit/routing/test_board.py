@@ -44,8 +44,8 @@ def test_the_best_is_the_first_of_all_ranked(happened: list[tuple[str, int, dict
                 dispatched[best] += 1
 
 
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3) | st.none()), max_size=100))
-def test_the_first_is_the_least(changes: list[tuple[int, int | None]]) -> None:
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3) | st.none()), max_size=100), st.sets(st.integers(0, 4)))
+def test_the_first_is_the_least(changes: list[tuple[int, int | None]], skip: set[int]) -> None:
     standing, ranks = Standing[int](), dict[int, int]()
     for name, rank in changes:
         if rank is None:
@@ -54,7 +54,10 @@ def test_the_first_is_the_least(changes: list[tuple[int, int | None]]) -> None:
         else:
             standing.set(name, rank)
             ranks[name] = rank
-        assert standing.first() == min(ranks, key=lambda one: (ranks[one], one), default=None)
+        order = sorted(ranks, key=lambda one: (ranks[one], one))
+        assert standing.first(skip) == next((one for one in order if one not in skip), None)
+        assert standing.first() == next(iter(order), None)
+        assert {one: standing.rank(one) for one in order} == ranks
         assert len(standing) == len(ranks)
         assert (name in standing) is (name in ranks)
 

@@ -7,7 +7,7 @@ from math import inf
 
 import pytest
 
-from actors.messages import CoordinatorReport
+from actors.messages import CoordinatorState
 from outrider.contracts.errors import VerifierAwayError, VerifierLostError
 from outrider.contracts.requests import GenerationChunk
 from outrider.rounds.states import GenerationState
@@ -17,8 +17,8 @@ from tests.unit.serve_app.coordination.in_memory import SAMPLED, Gate, until
 from tests.unit.virtual_clock import now_s, on_loop
 
 
-def told(**verifiers: str) -> list[CoordinatorReport]:
-    return [CoordinatorReport(name, verifier, 1.0) for name, verifier in verifiers.items()]
+def told(**verifiers: str) -> list[CoordinatorState]:
+    return [CoordinatorState(name, verifier, "") for name, verifier in verifiers.items()]
 
 
 class Loading:

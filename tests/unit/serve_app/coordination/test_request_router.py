@@ -40,6 +40,14 @@ class Replica:
         return self.chance.choice((0, 0, 10))
 
 
+@dataclass(frozen=True)
+class IdleReplica(Replica):
+    """It has nothing to do."""
+
+    async def get_queue_len(self, *, deadline_s: float) -> int:  # noqa: ARG002 (interface)
+        return 0
+
+
 def call_of(
     name: str, first: object, *, shared: str | None = None, lost: tuple[str, ...] | None = None
 ) -> PendingRequest:
@@ -175,3 +183,29 @@ async def test_what_one_target_has_begun_goes_on_at_the_same_as_long_as_there_is
     assert found == {new, old}
     tell(**{new: "ids/bfloat16"}, **dict.fromkeys([old, *others], "other/float32"))
     assert await routed(router, call_of("left", begun)) in NAMES, "somebody has to refuse it"
+
+
+@on_loop
+async def test_who_is_drained_or_dead_is_given_nothing_from_then_on_and_is_forgotten() -> None:
+    chance = random.Random(0)
+    router = router_of(chance, counts=False)
+
+    def there(*names: str) -> None:
+        router.update_replicas(cast("list[RunningReplica]", [IdleReplica(n, chance, 1000) for n in names]))
+
+    turns = [request_for(prompt=tuple(range(first, first + 320))) for first in range(0, 12000, 320)]
+    homes = dict[int, str]()
+    there(*NAMES)
+    for number, turn in enumerate(turns):
+        homes[number] = await routed(router, call := call_of(f"turn {number}", turn))
+        router.on_request_routed(call, ReplicaID(homes[number], DEPLOYMENT), None)
+    assert set(homes.values()) == set(NAMES)
+    drained, *left = NAMES
+    there(*left)
+    for number, turn in enumerate(turns):
+        found = await routed(router, call_of(f"again {number}", turn))
+        assert found == homes[number] if homes[number] != drained else found in left
+    router.on_replica_actor_died(ReplicaID(left[0], DEPLOYMENT))
+    there(left[1])
+    assert {await routed(router, call_of(f"last {number}", turn)) for number, turn in enumerate(turns)} == {left[1]}
+    assert {one.unique_id for held in router._index._holders.values() for one in held} == {left[1]}  # noqa: SLF001

@@ -1,0 +1,163 @@
+"""Who a fleet deals with, as plain objects: drafters that are always well, coordinators that hold leases and say so."""
+
+import asyncio
+import pickle
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from actors.drafter_actors import DrafterActors
+from actors.messages import (
+    CoordinatorReport,
+    DrafterId,
+    FleetSettings,
+    Heartbeat,
+    LinkReport,
+    ModelCard,
+    SloRounds,
+)
+from outrider.config.schema import DrafterGroupConfig
+from outrider.contracts.requests import GenerationId
+from outrider.contracts.verifying import KvUsage
+
+GROUPS = 4
+_TARGET, _TOKENS = "target", "tokens"
+_CARD = ModelCard("virtual", "model", _TOKENS, 49_152, (), 8192)
+_REPLICA = "outrider#Coordinator#{:08d}"
+
+
+class Method:
+    """As an actor's handle has one."""
+
+    def __init__(self, answer: Callable[..., Awaitable[Any]]) -> None:
+        """Calls are answered by this."""
+        self._answer = answer
+
+    def remote(self, *arguments: object) -> "asyncio.Task[Any]":
+        """Begin the call."""
+        return asyncio.ensure_future(self._answer(*arguments))
+
+
+class VirtualDrafter:
+    """The handle of one that loads at once, drafts whenever asked, and holds what it is told to."""
+
+    def __init__(self, name: str, asked: Callable[[], None] = lambda: None) -> None:
+        """Hold nothing; whoever asks what it holds is counted by ``asked``."""
+        self.name, self._asked = name, asked
+        self.generations: set[GenerationId] = set()
+        self.card, self.prove = Method(self._card), Method(self._prove)
+        self.held, self.close = Method(self._held), Method(self._close)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Sent by name. Ray's own handles are dearer."""
+        return VirtualDrafter, (self.name,)
+
+    async def _card(self) -> ModelCard:
+        return _CARD
+
+    async def _prove(self) -> None:
+        pass
+
+    async def _held(self) -> tuple[GenerationId, ...]:
+        self._asked()
+        return tuple(self.generations)
+
+    async def _close(self, generation: GenerationId) -> None:
+        self.generations.discard(generation)
+
+
+class VirtualActors(DrafterActors):
+    """They outlive a fleet, as the real ones do."""
+
+    def __init__(self) -> None:
+        """Nobody runs."""
+        self.processes: dict[DrafterId, VirtualDrafter] = {}
+        self.asked = 0  # what they hold
+
+    async def find(self, drafter: DrafterId, group: DrafterGroupConfig, target: str) -> Any:  # noqa: ARG002 (interface)
+        """The one that runs, or a new one."""
+        found = self.processes.get(drafter)
+        if found is None:
+            found = self.processes[drafter] = VirtualDrafter(drafter.actor_name, self._count)
+        return found
+
+    async def restart(self, handle: Any) -> None:
+        """It comes up with nothing in memory."""
+        handle.generations.clear()
+
+    async def stop(self, drafter: DrafterId) -> None:
+        """It is gone."""
+        self.processes.pop(drafter, None)
+
+    async def running(self) -> frozenset[DrafterId]:
+        """All there are."""
+        return frozenset(self.processes)
+
+    def _count(self) -> None:
+        self.asked += 1
+
+
+def settings_of(drafters: int, places: int) -> FleetSettings:
+    """So many drafters in some groups, each with places for so many generations."""
+    groups = tuple(
+        DrafterGroupConfig(name=f"group{number}", count=count, max_generations=places)
+        for number in range(GROUPS)
+        if (count := (drafters + number) // GROUPS)
+    )
+    return FleetSettings(groups, _TARGET, _TOKENS, since_s=1.0)
+
+
+@dataclass(slots=True)
+class Caller:
+    """A coordinator, as far as the fleet knows of it."""
+
+    name: str
+    settings: FleetSettings
+    held: dict[GenerationId, DrafterId | None]
+
+    def first(self) -> Heartbeat:
+        """What it says to a fleet of which it has not heard yet."""
+        return Heartbeat(self.report(1), self.settings, self.held)
+
+    def heartbeat(self, beats: int = 1) -> bytes:
+        """What it would send, as it would be sent; counters are those of so many beats."""
+        return pickle.dumps(Heartbeat(self.report(beats), self.settings, self.held), protocol=5)
+
+    def report(self, beats: int) -> CoordinatorReport:
+        """Counters are those of so many beats."""
+        return _report(self, beats)
+
+
+def callers_of(settings: FleetSettings, drafters: int, streams: int, each: int) -> list[Caller]:
+    """Coordinators of so many streams, ``each`` of them at one; streams are spread evenly over the drafters."""
+    ids = [DrafterId(group.name, index) for group in settings.groups for index in range(group.count)]
+    assert len(ids) == drafters, "groups hold all of them"
+    made = []
+    for number in range(-(-streams // each)):
+        held = {f"{number:08x}-{turn:027x}": ids[turn % drafters] for turn in range(number * each, (number + 1) * each)}
+        made.append(Caller(_REPLICA.format(number), settings, dict[GenerationId, DrafterId | None](held)))
+    return made
+
+
+def _report(caller: Caller, beats: int) -> CoordinatorReport:
+    links: Mapping[str, LinkReport] = {
+        drafter.actor_name: LinkReport(0.04, 2e7, 5e7) for drafter in caller.held.values() if drafter is not None
+    }
+    rounds = 500 * beats
+    return CoordinatorReport(
+        id=caller.name,
+        verifier="ready",
+        uptime_s=float(beats),
+        generations=len(caller.held),
+        rounds=rounds,
+        speculative_rounds=rounds,
+        drafted_tokens=4 * rounds,
+        accepted_tokens=3 * rounds,
+        committed_tokens=4 * rounds,
+        verifier_idle_s=0.1 * beats,
+        kv=KvUsage(16, 4096, 2048, 1024, len(caller.held), 0),
+        phase_seconds=dict.fromkeys(("downlink", "draft", "uplink", "queue", "verify"), 0.1 * beats),
+        slo=dict.fromkeys(("best_effort", "reading", "fast"), SloRounds(rounds)),
+        target="model/torch/bfloat16/noise 1",
+        links=links,
+    )
