@@ -85,7 +85,7 @@ def grammars_over(texts: tuple[str | None, ...], end: int) -> Grammars:
     def make_tokens() -> "LLTokenizer":
         from llguidance import LLTokenizer, TokenizerWrapper  # noqa: PLC0415 (takes a while)
 
-        return LLTokenizer(TokenizerWrapper(_Tokens(texts, end)), eos_token=[end])  # type: ignore[no-untyped-call]
+        return LLTokenizer(TokenizerWrapper(_Tokens(texts, end)), eos_token=[end])
 
     return Grammars(make_tokens, (end,), len(texts))
 
