@@ -11,7 +11,8 @@ from outrider.contracts.requests import Grammar
 from outrider.grammar.compiling import Grammars, fault_of
 from outrider.grammar.state import GrammarState, allowed_tokens, bits_of
 from outrider.grammar.texts import nesting, of_regex
-from tests.unit.engines.toy_grammar import END, THINK_END, TOY, VOCAB, toy_allowed, toy_grammars
+from tests.unit.engines.languages import allowed_by
+from tests.unit.engines.toy_grammar import END, THINK_END, TOY, VOCAB, toy_grammars
 
 LATER = replace(TOY, begins_after=THINK_END)
 
@@ -33,15 +34,15 @@ def test_masks_are_those_of_the_definition_however_it_came_there(grammar: Gramma
                 state.keep(kept)
                 del output[kept:]
             choices = allowed(state)
-            assert choices == np.flatnonzero(toy_allowed(grammar, output)).tolist()
+            assert choices == np.flatnonzero(allowed_by(grammar, output)).tolist()
             token_id = THINK_END if rng.random() < 0.2 and THINK_END in choices else rng.choice(choices)
             path = (token_id, *rng.choices(range(VOCAB), k=3))
             lawful = state.lawful(path)
             assert lawful >= 1
             if lawful < len(path):
-                assert not toy_allowed(grammar, [*output, *path[:lawful]])[path[lawful]]
+                assert not allowed_by(grammar, [*output, *path[:lawful]])[path[lawful]]
             for end in range(lawful + 1):
-                expected = np.flatnonzero(toy_allowed(grammar, [*output, *path[:end]])).tolist()
+                expected = np.flatnonzero(allowed_by(grammar, [*output, *path[:end]])).tolist()
                 assert allowed(state, path[:end]) == expected
             assert state.feed(path[:1]) == 1
             output.append(token_id)

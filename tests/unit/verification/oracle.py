@@ -22,7 +22,7 @@ from outrider.contracts.exchanged import (
 from outrider.contracts.requests import SamplingParams
 from outrider.verification.decision import BlockDecision
 from outrider.verification.ratio_block import RatioBlock
-from tests.unit.engines.toy_grammar import toy_allowed
+from tests.unit.engines.languages import allowed_by
 
 Row = npt.NDArray[np.float64]
 
@@ -59,7 +59,7 @@ def adjusted(
     if len(prompt) + len(output) < params.withheld_until:
         row[[token for token in params.withheld_ids if token < row.size]] = -inf
     if params.grammar is not None:
-        row[~toy_allowed(params.grammar, output)] = -inf
+        row[~allowed_by(params.grammar, output)] = -inf
     if params.greedy:
         return row
     row = np.asarray((row - row.max()) / params.temperature)

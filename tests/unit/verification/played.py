@@ -23,6 +23,7 @@ from outrider.drafting.stops import StopRule
 from outrider.engines.drafter import engine as drafter_engine
 from outrider.engines.limits import EngineLimits
 from outrider.engines.verifier.engine import PagedVerifier
+from outrider.grammar.compiling import Grammars
 from outrider.protocols.protocol import RoundTerms
 from outrider.protocols.registry import CORRECTION_ALONE, PROTOCOLS
 from outrider.rounds.blocks import make_block, row_request
@@ -81,6 +82,7 @@ class Case:
         min_tokens: before which the response cannot end.
         end: the token that ends it, if any does.
         masks: the target takes trees by a mask, not path by path.
+        grammars: over the target's tokens, if the request has one; devices are not told of it.
         cuts: of the first drafts so many tokens are verified.
         cut: how many tokens of a draft of so many are verified.
         rule: how far the device drafts chains.
@@ -97,6 +99,7 @@ class Case:
     min_tokens: int = 0
     end: int | None = None
     masks: bool = True
+    grammars: Grammars | None = None
     cuts: Sequence[int] = ()
     cut: Callable[[int], int] | None = None
     rule: StopRule | None = None
@@ -124,8 +127,8 @@ class Played:
         opening = self.generation.opening()
         terms = DraftTerms(case.wire, tuple(self.generation.end_ids), self.generation.last_position)
         self.drafter = drafter_over(case.models, case.stops or (WHOLE if case.rule is None else Always(case.rule)))
-        self.verifier = verifier_over(case.models, masks=case.masks)
-        self.drafter.open(opening, terms)
+        self.verifier = verifier_over(case.models, masks=case.masks, grammars=case.grammars)
+        self.drafter.open(replace(opening, params=replace(opening.params, grammar=None)), terms)
         self.verifier.open(opening)
         self.up = DrafterSession(case.wire, "g", PROMPT)
         self.down = CoordinatorSession(case.wire, "g")
@@ -210,7 +213,7 @@ class Played:
         return outcome
 
 
-def verifier_over(models: Pair, *, masks: bool) -> PagedVerifier:
+def verifier_over(models: Pair, *, masks: bool, grammars: Grammars | None = None) -> PagedVerifier:
     """The engine over the target."""
     table = MaskedTable if masks else BranchTable
     return PagedVerifier(
@@ -219,6 +222,7 @@ def verifier_over(models: Pair, *, masks: bool) -> PagedVerifier:
         max_context_tokens=CONTEXT_TOKENS,
         prefill_chunk_tokens=CONTEXT_TOKENS,
         kept_rows_bytes=2**20,
+        grammars=grammars,
     )
 
 

@@ -15,6 +15,7 @@ from outrider.grammar.state import GrammarState
 from outrider.sampling.device_tensors import everywhere_at_once
 from tests.unit.engines.conftest import EXACT_VERIFIERS, MakeVerifier, tiny_llama, torch_verifier, verifier_over
 from tests.unit.engines.fake_device import FakeDevice
+from tests.unit.engines.languages import allowed_by
 from tests.unit.engines.reference import (
     Client,
     assert_decided,
@@ -184,9 +185,7 @@ def test_no_judge_lets_pass_what_the_grammar_forbids(make_verifier: MakeVerifier
 
 
 def lawful_tokens(output: list[int]) -> list[int]:
-    from tests.unit.engines.toy_grammar import toy_allowed  # noqa: PLC0415
-
-    return [int(token_id) for token_id in np.flatnonzero(toy_allowed(TOY, output))]
+    return [int(token_id) for token_id in np.flatnonzero(allowed_by(TOY, output))]
 
 
 @each_params
