@@ -192,6 +192,13 @@ _COST = Row(
             to="link",
         ),
         Panel(
+            "Wire bits for a token from a draft",
+            (Query(ratio(rate(m.WIRE_BITS, CLUSTER), rate(m.ACCEPTED_TOKENS, CLUSTER, 'protocol!="lookup"'))),),
+            "short",
+            "All IP packets both ways for each accepted token that a device drafted.",
+            to="link",
+        ),
+        Panel(
             "Where rounds spend time",
             (
                 Query(
