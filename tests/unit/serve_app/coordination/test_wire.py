@@ -97,7 +97,7 @@ def test_many_that_are_new_do_not_keep_the_head_busy() -> None:
 
 
 def test_a_head_that_is_away_keeps_nothing_from_being_counted() -> None:
-    answers = [ConnectionError("away"), FIRST]
+    answers: list[ConnectionError | Address] = [ConnectionError("away"), FIRST]
 
     def head(_: Any) -> Address | None:
         answer = answers.pop(0)
