@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import shlex
 import signal
 import socket
 import threading
@@ -26,6 +25,7 @@ from cluster.application import (
     verifier_line,
 )
 from cluster.capacity_check import drafter_claims, misfit, service_claims
+from cluster.first_steps import first_steps
 from cluster.monitoring.files import DISCOVERY_FILE
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
@@ -79,20 +79,6 @@ def running(config: Config, show: Callable[[str], None] = lambda _: None) -> Ite
         yield f"http://{config.http.host}:{config.http.port}"
     finally:
         ray.shutdown()
-
-
-def first_steps(config: Config, url: str) -> tuple[str, ...]:
-    """What to try now: the page, and a request that can be pasted into a shell as it is."""
-    body = {
-        "model": config.model.public_name,
-        "messages": [{"role": "user", "content": "Name the capital of France."}],
-    }
-    key = "" if config.auth.keys_file is None else ' -H "Authorization: Bearer $OUTRIDER_API_KEY"'
-    asked = shlex.quote(json.dumps(body, ensure_ascii=False))
-    return (
-        f"Page: {url}/",
-        f"Try: curl {url}/v1/chat/completions{key} -H 'Content-Type: application/json' -d {asked}",
-    )
 
 
 def sampling_line(config: Config) -> str:

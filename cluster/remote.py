@@ -32,6 +32,7 @@ from cluster.application import (
     verifier_line,
 )
 from cluster.capacity_check import drafter_claims, misfit, place, service_claims, written
+from cluster.first_steps import first_steps
 from outrider import __version__
 from outrider.config.schema import Config
 from outrider.contracts.errors import OutriderError
@@ -49,7 +50,7 @@ class ClusterError(OutriderError):
 
 
 def deploy(config: Config, address: str, show: Show) -> None:
-    """Deploy or update the application and wait until it serves; the last line shown has the URL.
+    """Deploy or update the application and wait until it serves; the last lines shown have the URL and what to try.
 
     ``address`` is as ``ray.init`` takes it: ``auto``, ``host:6379`` or ``ray://host:10001``.
 
@@ -77,7 +78,10 @@ def deploy(config: Config, address: str, show: Show) -> None:
         show(f"Drafters: {ready} of {config.drafter_count} ready")
         if line := verifier_line(config):
             show(line)
-        show(f"Ready: {config.model.public_name} at {_url(config)}/v1")
+        url = _url(config)
+        show(f"Ready: {config.model.public_name} at {url}/v1")
+        for line in first_steps(config, url):
+            show(line)
     finally:
         ray.shutdown()
 

@@ -168,6 +168,21 @@ DRAFTER_LOSSES = _counter("drafter_losses_total", "Generations that had to part 
 PAYLOAD_BITS = _counter(
     "payload_bits_total", "Bits of messages of rounds, by protocol and direction: up, down", "protocol", "direction"
 )
+WIRE_BITS = _counter(
+    "wire_bits_total",
+    "Bits of all IP packets between coordinators and a group's drafters, as TCP counts them: calls around messages, "
+    "headers and what was sent again included",
+    "group",
+    "direction",
+)
+SENT_SEGMENTS = _counter("link_sent_segments_total", "TCP segments sent to a group's drafters, with data", "group")
+RESENT_SEGMENTS = _counter("link_resent_segments_total", "Of these, sent again, as what was lost has to be", "group")
+EXCHANGES = _counter(
+    "drafter_exchanges_total",
+    "Messages to a group's drafters that want an answer, by what came of them: answered, silent, gone, broken",
+    "group",
+    "outcome",
+)
 CANDIDATE_FALLBACKS = _counter("candidate_fallbacks_total", "Corrections for which no candidate was taken")
 CORRECTIONS_GIVEN_UP = _counter("corrections_given_up_total", "Corrections drawn inexactly for want of their drafter")
 REGIME_ARM = _gauge("regime_arm", "Arm of the verifier's regime: 1 for the one in use", "arm")

@@ -60,6 +60,7 @@ class Coordinator:
         self._faults = FaultCounter()
         self._stats = CoordinatorStats(self._id, Sink(in_ray, self._faults.exporter), clock)
         self._beating = asyncio.create_task(self._beat_for_ever())
+        self._measuring = asyncio.create_task(self._measure_for_ever())
         self._card = card = await self._verifier.card()
         self._peers.target = card.target
         texts = await asyncio.to_thread(token_texts, tokenizer.backend_tokenizer, card.vocab_size)
@@ -197,6 +198,17 @@ class Coordinator:
                 if generations is not None:
                     self._stats.links(generations.links())
                     self._stats.drifts(generations.drifts())
+                    self._stats.exchanges(generations.take_exchanges())
             except Exception:  # a beat that fails must not be the last
                 log.exception("beat_failed")
             await asyncio.sleep(beat_s)
+
+    async def _measure_for_ever(self) -> None:
+        """Count what crosses the wire to drafters. Where they are the head knows, which may be away: nobody waits."""
+        while True:
+            try:
+                self._stats.wire(await asyncio.to_thread(self._fleet.wire.look))
+                await asyncio.to_thread(self._fleet.wire.place)
+            except Exception:  # as above
+                log.exception("measuring_failed")
+            await asyncio.sleep(_BEAT_S)

@@ -4,10 +4,13 @@ One entry per drafter, shared by all generations that lease it; acceptance is ke
 model are alike. Of untrusted groups it is kept per group: what a liar is right in tells of nobody else.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
 from actors.messages import DrafterId
+from outrider.contracts.errors import DrafterLostError, DrafterSilentError, OutriderError
 from outrider.contracts.link import Csi
 from outrider.drafting.stopping import GroupStopping
 from outrider.link.state import LinkEstimate, LinkSample, LinkState
@@ -18,6 +21,22 @@ from outrider.selection.situation import DrafterView
 
 _WEIGHT = 0.2  # of the newest exchange
 _UNMEASURED_STEP_S = 0.02  # until a first block was drafted
+
+
+class ExchangeOutcome(StrEnum):
+    """What came of a message to a drafter."""
+
+    ANSWERED = "answered"
+    SILENT = "silent"  # no answer in time, or it was lost on its way
+    GONE = "gone"  # the drafter is
+    BROKEN = "broken"  # an answer that is none, or its own fault that there is none
+
+    @classmethod
+    def of(cls, error: OutriderError) -> "ExchangeOutcome":
+        """Of an exchange that ended so."""
+        if isinstance(error, DrafterSilentError):
+            return cls.SILENT
+        return cls.GONE if isinstance(error, DrafterLostError) else cls.BROKEN
 
 
 @dataclass(slots=True)
@@ -70,6 +89,7 @@ class DrafterBook:
         self._models, self._heads, self._stopping, self._logging = models, heads or {}, stopping or {}, logging
         self._records: dict[DrafterId, DrafterRecord] = {}
         self._acceptance: dict[tuple[str, str], AcceptanceBook] = {}  # by model, and group if that is not trusted
+        self._exchanges: Counter[tuple[str, ExchangeOutcome]] = Counter()  # by group
 
     def record(self, drafter: DrafterId) -> DrafterRecord:
         """Of one drafter."""
@@ -114,6 +134,15 @@ class DrafterBook:
     def model(self, drafter: DrafterId) -> str:
         """Name of a drafter's model."""
         return self._models.get(drafter.group, drafter.group)
+
+    def exchanged(self, drafter: DrafterId, outcome: ExchangeOutcome) -> None:
+        """Something came of a message."""
+        self._exchanges[drafter.group, outcome] += 1
+
+    def take_exchanges(self) -> dict[tuple[str, ExchangeOutcome], int]:
+        """What came of messages by group; they are forgotten by this."""
+        taken, self._exchanges = dict(self._exchanges), Counter()
+        return taken
 
     def links(self, now_s: float) -> dict[DrafterId, Csi]:
         """What is known of each drafter's link."""

@@ -40,7 +40,7 @@ from outrider.rounds.rules import LINK_PATIENCE
 from outrider.session.answers import draft_fault, drafted_layers
 from outrider.session.session import CoordinatorSession, payload_bits
 from outrider.tracing.responses import ResponseTrace
-from serve_app.coordination.drafter_book import DrafterBook, DrafterRecord
+from serve_app.coordination.drafter_book import DrafterBook, DrafterRecord, ExchangeOutcome
 
 _MOST_FORGOTTEN = 5
 _CATCH_UP_TOKENS = 32  # more than these in one order were committed without the drafter
@@ -252,9 +252,11 @@ class DrafterLink:
                 await asyncio.wait({answering, watching}, return_when=asyncio.FIRST_COMPLETED)
             if watching is None or answering.done():
                 return await answering
-            raise DrafterLostError(f"drafter {port.drafter.actor_name} is taken for lost: {await watching}")
-        except DrafterSilentError as error:
-            raise DrafterBrokenError(f"drafter {port.drafter.actor_name} lives and owes a block: {error}") from error
+            error = await watching
+            self._book.exchanged(port.drafter, ExchangeOutcome.of(error))
+            raise DrafterLostError(f"drafter {port.drafter.actor_name} is taken for lost: {error}")
+        except DrafterSilentError as silent:
+            raise DrafterBrokenError(f"drafter {port.drafter.actor_name} lives and owes a block: {silent}") from silent
         finally:
             answering.cancel()
             if watching is not None:
@@ -281,10 +283,21 @@ class DrafterLink:
     async def _carried(
         self, port: DrafterPort, message: bytes, read: _Read, deadline_s: float, *, catches_up: bool = False
     ) -> Exchange | None:
-        """One message down and one up, measured; None if the drafter has not what the first assumes.
+        """One message down and one up, measured and counted; None if the drafter has not what the first assumes.
 
         A drafter that ``catches_up`` with what was made without it says nothing of the speed of its drafts.
         """
+        try:
+            exchange = await self._measured(port, message, read, deadline_s, catches_up=catches_up)
+        except OutriderError as error:
+            self._book.exchanged(port.drafter, ExchangeOutcome.of(error))
+            raise
+        self._book.exchanged(port.drafter, ExchangeOutcome.ANSWERED)
+        return exchange
+
+    async def _measured(
+        self, port: DrafterPort, message: bytes, read: _Read, deadline_s: float, *, catches_up: bool
+    ) -> Exchange | None:
         record, sent_at_s = self._book.record(port.drafter), self._clock()
         reply = await port.transport.exchange(self._generation.name, message, deadline_s)
         elapsed_s = self._clock() - sent_at_s

@@ -37,7 +37,7 @@ from serve_app.coordination.admitting import Admitting
 from serve_app.coordination.batcher import Batcher, SteppedVerifier
 from serve_app.coordination.cost_estimator import cost_estimator
 from serve_app.coordination.credit import Credit, endless
-from serve_app.coordination.drafter_book import DrafterBook
+from serve_app.coordination.drafter_book import DrafterBook, ExchangeOutcome
 from serve_app.coordination.drafter_link import DrafterLink, FleetPort, LinkServices, LinkSettings
 from serve_app.coordination.peers import Homes, Peers, Waited
 from serve_app.coordination.round_loop import RoundLoop, RoundServices
@@ -223,6 +223,10 @@ class Generations:
     def links(self) -> dict[DrafterId, Csi]:
         """What is known of each drafter's link now."""
         return self._book.links(self._clock())
+
+    def take_exchanges(self) -> dict[tuple[str, ExchangeOutcome], int]:
+        """What came of messages to drafters, by group; they are forgotten by this."""
+        return self._book.take_exchanges()
 
     def _round_loop(
         self,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray._private import state  # Ray has no public place for it that does without its dashboard
 from ray.actor import ActorHandle
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -23,7 +24,9 @@ from actors.messages import (
     VerifyCall,
 )
 from actors.named import Named
+from actors.plain_handle import PlainHandle
 from actors.ray_errors import last_line
+from actors.tcp_counts import Address, connections
 from actors.transport import RayDrafterTransport
 from actors.verifier import VerifierActor
 from actors.waiting import within
@@ -35,6 +38,7 @@ from outrider.events import event
 from serve_app.coordination.drafter_link import DrafterPort
 from serve_app.coordination.places import Places
 from serve_app.coordination.settings import VerifierSettings
+from serve_app.coordination.wire import WireMeter
 from serve_app.fleet_gauges import application_fleet
 
 _PROBE_DEADLINE_S = 2.0
@@ -245,6 +249,7 @@ class RayFleet:
         self._settings = settings
         self._fleet = Named(partial(application_fleet, namespace), _FLEET_DEADLINE_S)
         self._places = Places(owner)
+        self.wire = WireMeter(address_of, connections)
 
     @property
     def leases(self) -> int:
@@ -281,6 +286,7 @@ class RayFleet:
         if place is None:
             return None
         drafter, handle = place
+        self.wire.uses(drafter, handle)
         return DrafterPort(drafter, RayDrafterTransport(drafter.actor_name, handle))
 
     def release(self, generation: GenerationId) -> None:
@@ -300,3 +306,11 @@ class RayFleet:
         self._places.lost(drafter)
         if self._fleet.known is not None:
             self._fleet.known.report_broken.remote(drafter, fault, generation)
+
+
+def address_of(handle: Any) -> Address | None:
+    """Where an actor listens; None while it is nowhere. Asks the head: not on an event loop."""
+    actor = handle.ray_handle if isinstance(handle, PlainHandle) else handle
+    found: dict[str, Any] = state.actors(actor._actor_id.hex())  # noqa: SLF001 (as above)
+    address = found.get("Address", {})
+    return (address["IPAddress"], address["Port"]) if address.get("Port") else None

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from actors.messages import CoordinatorReport, DrafterId, LinkReport, SloRounds
+from actors.tcp_counts import Carried
 from outrider.admission.decisions import AdmissionReport, ClassAdmission
 from outrider.contracts.link import Csi
 from outrider.contracts.verifying import KvUsage
@@ -16,6 +17,7 @@ from outrider.scheduling.policy import StopReason
 from outrider.selection.drift import RejectionDrift
 from outrider.selection.regime import RegimeReport
 from serve_app import metrics
+from serve_app.coordination.drafter_book import ExchangeOutcome
 from serve_app.metrics import Sink
 
 POSITIONS = 16  # of a draft, that are counted apart
@@ -284,3 +286,16 @@ class CoordinatorStats:
             up_bps, down_bps = min(csi.up_bps for csi in links), min(csi.down_bps for csi in links)
             for direction, rate_bps in (("up", up_bps), ("down", down_bps)):
                 self.sink.record(metrics.LINK_RATE_BPS, rate_bps, group=group, direction=direction)
+
+    def exchanges(self, outcomes: Mapping[tuple[str, ExchangeOutcome], int]) -> None:
+        """What came of messages to drafters since the last time, by group."""
+        for (group, outcome), count in outcomes.items():
+            self.sink.record(metrics.EXCHANGES, count, group=group, outcome=outcome)
+
+    def wire(self, groups: Mapping[str, Carried]) -> None:
+        """What connections with drafters have carried since the last time, by group."""
+        for group, carried in groups.items():
+            for direction, sent_bytes in (("up", carried.received_bytes), ("down", carried.sent_bytes)):
+                self.sink.record(metrics.WIRE_BITS, sent_bytes * 8, group=group, direction=direction)
+            self.sink.record(metrics.SENT_SEGMENTS, carried.sent_segments, group=group)
+            self.sink.record(metrics.RESENT_SEGMENTS, carried.resent_segments, group=group)

@@ -15,7 +15,7 @@ import httpx
 import pytest
 import schemathesis
 
-from cluster.local import first_steps
+from cluster.first_steps import first_steps
 from serve_app.api.openapi.document import openapi_document
 from tests.cluster.served import MODEL, Service
 from tests.unit.serve_app.api.described import check_against, judge, operations

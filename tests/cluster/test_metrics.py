@@ -18,7 +18,14 @@ from tests.cluster.served import TOKENS, Service, eventually, free_port
 _SCRAPED_WITHIN_S = 90.0
 _SILENT_WHEN_ALL_IS_WELL = (
     *(metrics.DRAFTER_LOSSES, metrics.VERIFIER_LOSSES, metrics.CANDIDATE_FALLBACKS, metrics.CORRECTIONS_GIVEN_UP),
-    *(metrics.PASS_FAULTS, metrics.DRAFTS_GIVEN_UP, metrics.NOT_ADMITTED, metrics.SUSPENDED, metrics.LOWERED),
+    *(
+        metrics.PASS_FAULTS,
+        metrics.DRAFTS_GIVEN_UP,
+        metrics.RESENT_SEGMENTS,
+        metrics.NOT_ADMITTED,
+        metrics.SUSPENDED,
+        metrics.LOWERED,
+    ),
     *(metrics.SLO_BEHIND, metrics.SLO_BROKEN, metrics.SLO_LATE_ROUNDS, metrics.RESUMED),
     *(metrics.KV_EVICTIONS, metrics.KV_EVICTED_BLOCKS, metrics.KV_RECOMPUTED_TOKENS, metrics.KV_SWAPPED_BLOCKS),
 )
@@ -160,6 +167,10 @@ def test_every_metric_is_there_under_its_name(prometheus: Prometheus) -> None:
         'sum(ray_outrider_kv_blocks{state="free"})',
         'sum(ray_outrider_payload_bits_total{protocol!="none",direction="up"})',
         "max(ray_outrider_link_rtt_seconds)",
+        # What messages take is less than what the wire carries, either way.
+        'sum(ray_outrider_wire_bits_total{direction="up"}) - sum(ray_outrider_payload_bits_total{direction="up"})',
+        'sum(ray_outrider_wire_bits_total{direction="down"}) - sum(ray_outrider_payload_bits_total{direction="down"})',
+        'sum(ray_outrider_drafter_exchanges_total{outcome="answered"})',
     ],
 )
 def test_operators_queries_have_answers(prometheus: Prometheus, query: str) -> None:

@@ -1,19 +1,25 @@
 """What an operator is given, over a cluster under load with faults: every panel and rule has an answer."""
 
 import math
+import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import ray
+from rich.console import Console
 
+from bench.pictures.dashboards import draw
+from cluster.commands.top import poll
 from cluster.local import announce_metrics
 from cluster.monitoring.drawing.alerts import ALERTS
 from cluster.monitoring.drawing.rules import as_dict
-from cluster.monitoring.files import CLUSTER_NAME, Places, write
+from cluster.monitoring.files import CLUSTER_NAME, FOLDER, Places, write
 from cluster.monitoring.running import prometheus_over
+from cluster.top_view import view
 from serve_app import metrics as m
 from serve_app.metrics import Metric
 from tests.cluster.served import Service, eventually, free_port
@@ -23,6 +29,13 @@ from tests.unit.cluster.monitoring.promtool import expressions, filled_in, names
 _SEEN_WITHIN_S = 60.0
 _BACK_WITHIN_S = 180.0
 _STEP_S = 2
+# Where the pictures of the documentation are made; elsewhere they are looked at by nobody, and after less load.
+FIGURES = os.environ.get("OUTRIDER_FIGURES")
+_SHOWN_S = 150.0
+_SHOWN = {"cluster": ".*", "coordinator": ".*", "class": ".*", "group": ".*", "__rate_interval": "15s"}
+_CAPTION = (
+    "Drawn by bench/pictures from the shipped dashboard and a Prometheus that watched the embedded pair; not Grafana"
+)
 
 ABSENT: dict[Metric, str] = {
     m.KV_SWAPPED_BLOCKS: "nothing is swapped without verifiers.swap_mib",
@@ -37,6 +50,7 @@ ABSENT: dict[Metric, str] = {
     m.CORRECTIONS_GIVEN_UP: "likewise",
     m.DRAFTS_GIVEN_UP: "likewise",
     m.PASS_FAULTS: "no pass goes wrong",
+    m.RESENT_SEGMENTS: "the loopback loses nothing",
     m.REGIME_PROBES: "no arm need be tried within a minute",
     m.REGIME_CHANGES: "nor left for another",
     m.REGIME_PROBES_LOST_S: "no try need cost anything",
@@ -56,11 +70,17 @@ class Prometheus:
         assert answer.status_code == httpx.codes.OK, answer.text
         return answer.json()["data"]
 
-    def values(self, expr: str) -> list[float]:
-        """All that an expression has had, of all series, since the start; without what is no number."""
+    def matrix(self, expr: str) -> list[dict[str, Any]]:
+        """All that an expression has had since the start: each series with its values, by seconds since then."""
         ends = {"start": self._since_s, "end": time.time(), "step": _STEP_S}
-        series = self.get("query_range", query=expr, **ends)["result"]
-        values = [float(value) for each in series for _, value in each["values"]]
+        series: list[dict[str, Any]] = self.get("query_range", query=expr, **ends)["result"]
+        for each in series:
+            each["values"] = [(at_s - self._since_s, value) for at_s, value in each["values"]]
+        return series
+
+    def values(self, expr: str) -> list[float]:
+        """Likewise, of all series; without what is no number."""
+        values = [float(value) for each in self.matrix(expr) for _, value in each["values"]]
         return [value for value in values if math.isfinite(value)]
 
     def unanswered(self, exprs: list[str]) -> list[str]:
@@ -145,3 +165,24 @@ def test_what_died_is_seen_and_nobody_is_woken_for_what_came_back(service: Servi
     eventually(lambda: len(service.drafters("ready")) == service.config.drafters[0].count, _BACK_WITHIN_S)
     woken = 'ALERTS{alertname=~"OutriderVerifierDown|OutriderDraftersMissing", alertstate="firing"}'
     assert prometheus.values(woken) == []
+
+
+def test_boards_and_top_can_be_shown(service: Service, prometheus: Prometheus, tmp_path: Path) -> None:
+    """Most panels of each have something to show; with OUTRIDER_FIGURES, the pictures of the documentation."""
+    folder = Path(FIGURES or tmp_path)
+    give_up_at_s, pictures = time.monotonic() + (_SHOWN_S if FIGURES else 0), 0
+    console = Console(record=True, width=108, file=(tmp_path / "top.txt").open("w", encoding="utf-8"))
+    with httpx.Client(timeout=30) as client, console.file:
+        before = poll(client, service.url)
+        while not pictures or time.monotonic() < give_up_at_s:  # as a service is asked: some at once, of all kinds
+            streams(service.url, options={} if pictures % 2 else {"outrider": {"window": 4, "slo_class": "speed_2"}})
+            pictures += 1
+        now = poll(client, service.url)
+        console.print(view(before.status, now.status, now.at_s - before.at_s, "http://127.0.0.1:8000"))
+    console.save_svg(str(folder / "top.svg"), title="outrider top")
+    assert "verify" in (tmp_path / "top.txt").read_text(encoding="utf-8")
+    for board in sorted((FOLDER / "dashboards").iterdir()):
+        picture = folder / f"dashboard-{board.stem}.png"
+        shown = draw(board, picture, prometheus.matrix, _SHOWN, _CAPTION)
+        assert shown >= 6, board.stem
+        assert picture.read_bytes().startswith(b"\x89PNG")

@@ -1,6 +1,8 @@
 """The application comes up on a cluster that was started by others: by the command line, and as KubeRay does it."""
 
+import json
 import re
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -94,7 +96,14 @@ def test_deploy_update_and_remove(head: Head, tmp_path: Path) -> None:
     lines = done.stdout.splitlines()
     assert lines[0] == f"Cluster: 1 node(s) at {head.address}"
     assert any(re.fullmatch(r"Application: deploying; Coordinator: 1 starting; .*", line) for line in lines), lines
+    *lines, page, to_try = lines
     assert (lines[-3], lines[-1]) == ("Drafters: 1 of 1 ready", f"Ready: first at {url}/v1")
+    assert page == f"Page: {url}/"
+    assert httpx.get(page.removeprefix("Page: ")).headers["content-type"].startswith("text/html")
+    tried = subprocess.run(
+        ["/bin/bash", "-c", to_try.removeprefix("Try: ")], capture_output=True, timeout=120, check=True
+    )
+    assert json.loads(tried.stdout)["model"] == "first"
     computes = re.fullmatch(r"Verifier: torch in (bfloat16|float32) on .+, 1 thread\(s\)", lines[-2])
     assert computes, lines
     completes(url, "first")
@@ -108,7 +117,8 @@ def test_deploy_update_and_remove(head: Head, tmp_path: Path) -> None:
     updated = head.outrider(*deploy, *(part for change in changes for part in ("--set", change)))
     assert updated.returncode == 0, updated.stdout + updated.stderr
     assert "Note: a drafter of group embedded waits for a node with 1 jetson" in updated.stdout
-    lines = updated.stdout.splitlines()
+    *lines, _, to_try = updated.stdout.splitlines()
+    assert '"model": "second"' in to_try
     assert (lines[-3], lines[-1]) == ("Drafters: 1 of 2 ready", f"Ready: second at {url}/v1")
     assert lines[-2] == computes[0].replace(computes[1], other), "of the new verifier, though the old one is remembered"
     completes(url, "second")

@@ -91,10 +91,61 @@ _TRAFFIC = Row(
     ),
 )
 
+_WIRE = Row(
+    "On the wire",
+    (
+        Panel(
+            "Wire and payload",
+            (
+                Query(rate(m.WIRE_BITS, GROUP, by="direction"), "wire {{direction}}"),
+                Query(rate(m.PAYLOAD_BITS, CLUSTER, by="direction"), "payload {{direction}}"),
+            ),
+            "bps",
+            "All IP packets between coordinators and drafters, and the messages among them; the rest is calls.",
+            width=6,
+            to="speculation",
+        ),
+        Panel(
+            "Wire by group",
+            (Query(rate(m.WIRE_BITS, GROUP, by="group, direction"), "{{group}} {{direction}}"),),
+            "bps",
+            "All IP packets, headers and what was sent again included.",
+            Shape.STACK,
+            width=6,
+        ),
+        Panel(
+            "Sent again",
+            (
+                Query(
+                    ratio(
+                        rate(m.RESENT_SEGMENTS, GROUP, by="group"),
+                        rate(m.SENT_SEGMENTS, GROUP, by="group"),
+                    ),
+                    "{{group}}",
+                ),
+            ),
+            "percentunit",
+            "Of TCP segments to drafters with data: what was lost on the way down. No value: nothing yet.",
+            warn=0.01,
+            alarm=0.05,
+            width=6,
+        ),
+        Panel(
+            "Messages by what came of them",
+            (Query(rate(m.EXCHANGES, GROUP, by="outcome"), "{{outcome}}"),),
+            "short",
+            "Per second. silent: no answer in time; gone: the drafter is; broken: an answer that is none.",
+            Shape.STACK,
+            width=6,
+            to="fleet",
+        ),
+    ),
+)
+
 BOARD = Board(
     "link",
     "Outrider: link",
     "The links to devices: state, and what crosses them.",
     (Variable.CLUSTER, Variable.GROUP),
-    (_STATE, _TRAFFIC),
+    (_STATE, _TRAFFIC, _WIRE),
 )

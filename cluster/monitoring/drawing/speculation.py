@@ -174,6 +174,7 @@ _COST = Row(
             (Query(rate(m.WASTED_DRAFT_S, COORDINATOR)),),
             "short",
             "Devices' seconds per second spent on tokens that were rejected.",
+            width=6,
             to="fleet",
         ),
         Panel(
@@ -182,6 +183,7 @@ _COST = Row(
             "bps",
             "Length of the encoded messages of rounds; up is from devices.",
             Shape.STACK,
+            width=6,
             to="link",
         ),
         Panel(
@@ -189,6 +191,15 @@ _COST = Row(
             (Query(ratio(rate(m.PAYLOAD_BITS, COORDINATOR), _ACCEPTED)),),
             "short",
             "Payload both ways for each accepted draft token.",
+            width=6,
+            to="link",
+        ),
+        Panel(
+            "Wire bits for a token from a draft",
+            (Query(ratio(rate(m.WIRE_BITS, CLUSTER), rate(m.ACCEPTED_TOKENS, CLUSTER, 'protocol!="lookup"'))),),
+            "short",
+            "All IP packets both ways for each accepted token that a device drafted.",
+            width=6,
             to="link",
         ),
         Panel(

@@ -1,6 +1,7 @@
 from dataclasses import replace
 
-from cluster.local import first_steps, sampling_line
+from cluster.first_steps import first_steps
+from cluster.local import sampling_line
 from outrider.config.reading import parse_config
 from outrider.config.schema import Config
 

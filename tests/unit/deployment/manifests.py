@@ -119,10 +119,15 @@ def _named(value: Any) -> list[str]:
 @lru_cache
 def built(name: str) -> Overlay:
     """An overlay, built."""
+    return Overlay(name, kustomized(f"overlays/{name}"))
+
+
+def kustomized(folder: str) -> tuple[Any, ...]:
+    """What is in a folder of ``k8s/``, built."""
     if shutil.which("kubectl") is None:
         pytest.skip("needs kubectl 1.27 or later, found none")
-    command = ["kubectl", "kustomize", str(ROOT / "k8s" / "overlays" / name)]
+    command = ["kubectl", "kustomize", str(ROOT / "k8s" / folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     assert not done.stderr, "no warnings, of deprecated fields say"
-    return Overlay(name, tuple(yaml.safe_load_all(done.stdout)))
+    return tuple(yaml.safe_load_all(done.stdout))

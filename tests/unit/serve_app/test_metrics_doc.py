@@ -17,6 +17,7 @@ from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.policy import StopReason
 from outrider.selection.arms import ARMS
 from serve_app import metrics
+from serve_app.coordination.drafter_book import ExchangeOutcome
 from serve_app.coordination.statistics import POSITIONS
 from serve_app.metrics import ALL, Kind, Metric
 
@@ -37,6 +38,7 @@ CLOSED = {
     "arm": set(ARMS),
     "kind": set(FaultKind),
     f"state of {metrics.DRAFTERS.name}": set(DrafterState),
+    f"outcome of {metrics.EXCHANGES.name}": set(ExchangeOutcome),
 }
 
 

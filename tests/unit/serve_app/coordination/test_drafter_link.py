@@ -6,13 +6,19 @@ from collections.abc import Callable
 import pytest
 
 from outrider.contracts.drafting import Draft, DraftPlan
-from outrider.contracts.errors import DrafterBrokenError, DrafterLostError, DraftingFailedError, OutriderError
+from outrider.contracts.errors import (
+    DrafterBrokenError,
+    DrafterLostError,
+    DrafterSilentError,
+    DraftingFailedError,
+    OutriderError,
+)
 from outrider.contracts.requests import GenerationRequest, SamplingParams
 from outrider.contracts.verifying import Verified
 from outrider.rounds.events import AskDrafter, Exchange
 from outrider.rounds.generation import Generation
 from outrider.rounds.states import RoundEvent
-from serve_app.coordination.drafter_book import DrafterBook
+from serve_app.coordination.drafter_book import DrafterBook, ExchangeOutcome
 from serve_app.coordination.drafter_link import DrafterLink, LinkServices
 from tests.unit.engines.conftest import tiny_llama, torch_drafter
 from tests.unit.engines.reference import target_alone
@@ -36,16 +42,22 @@ def transport(blocks: int = 200) -> EngineTransport:
     return EngineTransport(torch_drafter(tiny_llama(), blocks=blocks))
 
 
-def link_to(fleet: MemoryFleet, params: SamplingParams = GREEDY) -> tuple[Generation, DrafterLink]:
+def book() -> DrafterBook:
+    return DrafterBook({}, trusted=frozenset({"edge"}))
+
+
+def link_to(
+    fleet: MemoryFleet, params: SamplingParams = GREEDY, noted: DrafterBook | None = None
+) -> tuple[Generation, DrafterLink]:
     request = GenerationRequest("g", PROMPT, params, max_tokens=100, request_id="r")
     generation = Generation(request, eos_token_ids=(), max_context_tokens=256)
-    return generation, DrafterLink(
-        generation, LinkServices(fleet, DrafterBook({}, trusted=frozenset({"edge"})), SETTINGS, now_s)
-    )
+    return generation, DrafterLink(generation, LinkServices(fleet, noted or book(), SETTINGS, now_s))
 
 
-async def ready(fleet: MemoryFleet, params: SamplingParams = GREEDY) -> tuple[Generation, DrafterLink]:
-    generation, link = link_to(fleet, params)
+async def ready(
+    fleet: MemoryFleet, params: SamplingParams = GREEDY, noted: DrafterBook | None = None
+) -> tuple[Generation, DrafterLink]:
+    generation, link = link_to(fleet, params, noted)
     link.start()
     await until(lambda: link.ready)
     return generation, link
@@ -129,6 +141,38 @@ async def test_the_sizes_of_messages_are_counted() -> None:
     assert min(exchange.up_bits, exchange.down_bits) > 0
     assert generation.stats.payload_up_bits - before.payload_up_bits == exchange.up_bits
     assert generation.stats.payload_down_bits - before.payload_down_bits == exchange.down_bits
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (DrafterSilentError("late"), ExchangeOutcome.SILENT),
+        (DrafterLostError("gone"), ExchangeOutcome.GONE),
+        (DrafterBrokenError("nonsense"), ExchangeOutcome.BROKEN),
+        (DraftingFailedError("at this one"), ExchangeOutcome.BROKEN),
+    ],
+    ids=lambda each: str(getattr(each, "value", type(each).__name__)),
+)
+@on_loop
+async def test_what_came_of_messages_is_counted_by_group(error: OutriderError, outcome: ExchangeOutcome) -> None:
+    fleet, noted = MemoryFleet(transport()), book()
+    generation, link = await ready(fleet, noted=noted)
+    await assert_drafts_well(generation, link)
+    assert noted.take_exchanges() == {("edge", ExchangeOutcome.ANSWERED): 2}, "the prompt is one"
+    fleet.transports[FIRST].lost["draft"] = error
+    assert await drafted(generation, link) is None
+    assert noted.take_exchanges() == {("edge", outcome): 1}
+    assert noted.take_exchanges() == {}
+
+
+@on_loop
+async def test_nonsense_is_no_answer() -> None:
+    fleet, noted = MemoryFleet(transport()), book()
+    generation, link = await ready(fleet, noted=noted)
+    noted.take_exchanges()
+    fleet.transports[FIRST].changes["draft"] = NONSENSE["zeros"]
+    assert await drafted(generation, link) is None
+    assert noted.take_exchanges() == {("edge", ExchangeOutcome.BROKEN): 1}
 
 
 @on_loop

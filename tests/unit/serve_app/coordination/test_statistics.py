@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.messages import DrafterId, LinkReport, SloRounds
+from actors.tcp_counts import Carried
 from outrider.admission.decisions import AdmissionReport, ClassAdmission
 from outrider.contracts.link import Csi
 from outrider.contracts.verifying import KvUsage
@@ -16,6 +17,7 @@ from outrider.scheduling.attribution import ViolationCause
 from outrider.scheduling.policy import StopReason
 from outrider.selection.regime import RegimeReport
 from serve_app import metrics
+from serve_app.coordination.drafter_book import ExchangeOutcome
 from serve_app.coordination.faults import FaultCounter
 from serve_app.coordination.statistics import POSITIONS, BatchRecord, CoordinatorStats
 from serve_app.metrics import Sink
@@ -300,3 +302,13 @@ def test_faults_are_what_the_metrics_count() -> None:
     sink.record(metrics.PASS_FAULTS, kind="load")
     sink.record(metrics.DRAFTER_LOSSES, 3)
     assert faults.counts == {"pass_faults": 2, "drafter_losses": 3}
+
+
+def test_the_wire_is_told_in_bits_by_group_and_what_came_of_messages() -> None:
+    stats, sink, _ = made()
+    stats.wire({"edge": Carried(100, 50, 3, 1), "lab": Carried(7, 0, 1, 0)})
+    assert (sink.of(metrics.WIRE_BITS, "edge", "down"), sink.of(metrics.WIRE_BITS, "edge", "up")) == ([800], [400])
+    assert (sink.of(metrics.SENT_SEGMENTS, "edge"), sink.of(metrics.RESENT_SEGMENTS, "edge")) == ([3], [1])
+    assert sink.of(metrics.WIRE_BITS, "lab", "down") == [56]
+    stats.exchanges({("edge", ExchangeOutcome.ANSWERED): 5, ("edge", ExchangeOutcome.SILENT): 1})
+    assert (sink.of(metrics.EXCHANGES, "edge", "answered"), sink.of(metrics.EXCHANGES, "edge", "silent")) == ([5], [1])

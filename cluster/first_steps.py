@@ -1,0 +1,20 @@
+"""What whoever has just started a service can try."""
+
+import json
+import shlex
+
+from outrider.config.schema import Config
+
+
+def first_steps(config: Config, url: str) -> tuple[str, ...]:
+    """What to try now: the page, and a request that can be pasted into a shell as it is."""
+    body = {
+        "model": config.model.public_name,
+        "messages": [{"role": "user", "content": "Name the capital of France."}],
+    }
+    key = "" if config.auth.keys_file is None else ' -H "Authorization: Bearer $OUTRIDER_API_KEY"'
+    asked = shlex.quote(json.dumps(body, ensure_ascii=False))
+    return (
+        f"Page: {url}/",
+        f"Try: curl {url}/v1/chat/completions{key} -H 'Content-Type: application/json' -d {asked}",
+    )
