@@ -99,14 +99,24 @@ def load_drafter(name_or_path: str, target: str, *, dtype: str, device: str) -> 
     file = embedded_drafter_path() if embedded else Path(name_or_path).expanduser()
     target_folder = resolve_folder(target)
     if embedded or file.suffix == ".safetensors":
-        facts = _facts(target_folder, file.stem, read_config(target_folder), None)
+        config = read_config(target_folder)
+        facts = _facts(target_folder, file.stem, config, drafter_context_tokens(config))
         check_token_map_hash(read_drafter_info(file), facts.token_map_hash, target, file)
         model = load_drafter_from_target_dir(file, target_folder, dtype=torch_dtype(dtype), device=device)
         return LoadedModel(**{**vars(facts), "model_hash": sampled_hash(file)}, model=model)
     name, folder = short_name(name_or_path), resolve_folder(name_or_path)
     theirs, ours = (token_map(read_tokenizer(place)) for place in (target_folder, folder))
     check_same_token_map(theirs, ours, target_name=short_name(target), drafter_name=name)
-    return _load_causal_lm(folder, name, dtype, device, None)
+    return _load_causal_lm(folder, name, dtype, device, drafter_context_tokens(read_config(folder)))
+
+
+def drafter_context_tokens(config: PretrainedConfig) -> int | None:
+    """How far a drafter drafts: behind its attention window the target goes on alone. None: as far as it was made for.
+
+    Its window is nothing that an operator could set, as ``model.max_context_tokens`` is the target's.
+    """
+    limit = full_attention_limit_tokens(config)
+    return min(limit, int(config.max_position_embeddings)) if limit else None
 
 
 def full_attention_limit_tokens(config: PretrainedConfig) -> int | None:

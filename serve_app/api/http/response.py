@@ -19,7 +19,7 @@ from outrider.contracts.requests import FinishReason, GenerationChunk
 from serve_app.api.http.event_stream import EventStream
 from serve_app.api.http.merge import merged, with_deadlines
 from serve_app.api.http.record import RequestRecord
-from serve_app.api.openai.call_deltas import CallDeltas, ended_by
+from serve_app.api.openai.call_deltas import CallDeltas
 from serve_app.api.openai.choice_reader import ChoiceReader, Delta, whole
 from serve_app.api.openai.choices import Choice
 from serve_app.api.openai.responses import ResponseForm, usage_of
@@ -136,7 +136,7 @@ class GenerationResponse(Response):
         if reason is None:
             return events
         events += form.call_events(index, calls.finish(), Delta(""))
-        return [*events, form.last_event(index, ended_by(reason, called=calls.called))]
+        return [*events, form.last_event(index, form.ended(reason, called=calls.called))]
 
     def _reasons(self) -> list[FinishReason]:
         """Why each choice ended."""

@@ -41,10 +41,15 @@ class ResponseForm:
                 message |= called
             content: dict[str, object] = {"message": message} if self.chat else {"text": delta.text}
             logprobs = self._logprobs(delta) if self.body.alternatives is not None else None
-            ended = ended_by(reason, called="tool_calls" in message)
+            ended = self.ended(reason, called="tool_calls" in message)
             choice = {"index": index, **content, "logprobs": logprobs, "finish_reason": ended}
             written.append(choice | self._told(delta))
         return self._framed("chat.completion", written) | {"usage": usage}
+
+    def ended(self, reason: FinishReason, *, called: bool) -> str:
+        """Why a choice ended, in OpenAI's words: one that was made to call a tool by name did what it was told to."""
+        named = isinstance(self.body, ChatBody) and isinstance(self.body.tool_choice, dict)
+        return ended_by(reason, called=called and not named)
 
     def role_event(self, index: int) -> dict[str, object]:
         """What a choice of a streamed chat opens with."""

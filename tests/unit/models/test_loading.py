@@ -11,6 +11,7 @@ from outrider.models.drafter_weights import DrafterInfo, read_drafter_info, save
 from outrider.models.embedded import embedded_drafter_path
 from outrider.models.loading import (
     context_tokens,
+    drafter_context_tokens,
     full_attention_limit_tokens,
     load_drafter,
     load_target,
@@ -140,6 +141,22 @@ def test_context_is_limited_by_model_and_window() -> None:
     for wanted in (0, 129):
         with pytest.raises(ParameterError, match=rf"max_context_tokens needs an integer in 1\.\.128.* found {wanted}"):
             context_tokens(plain, wanted)
+
+
+def test_a_drafter_drafts_as_far_as_its_window(folder: Path, tmp_path: Path) -> None:
+    """A target with a window is served within it only; of a drafter no more is asked than it can."""
+    sizes: dict[str, Any] = {"num_hidden_layers": 2, "max_position_embeddings": 128, "max_window_layers": 0}
+    assert drafter_context_tokens(Qwen2Config(**sizes)) is None
+    for window, context in ((32, 32), (256, 128)):
+        config = Qwen2Config(**sizes, sliding_window=window, use_sliding_window=True)
+        assert drafter_context_tokens(config) == context
+    sliding = save_model(tmp_path / "sliding", tiny_model("qwen2", layers=1))
+    file = sliding / "config.json"
+    windowed = {"use_sliding_window": True, "sliding_window": 32, "layer_types": ["sliding_attention"]}
+    file.write_text(json.dumps(json.loads(file.read_text(encoding="utf-8")) | windowed), encoding="utf-8")
+    assert load_drafter(str(sliding), str(folder), dtype="float32", device="cpu").max_context_tokens == 32
+    with pytest.raises(ParameterError, match="max_context_tokens needs an integer <= 32"):
+        load_target(str(sliding), dtype="float32", device="cpu")
 
 
 def test_embedded_tokenizer_has_a_chat_template() -> None:

@@ -103,6 +103,20 @@ def test_a_document_and_a_stream_tell_the_same() -> None:
     assert all(before["index"] <= after["index"] for before, after in pairwise(pieces))
 
 
+@pytest.mark.parametrize(
+    ("choice", "reason"), [(None, "tool_calls"), ("auto", "tool_calls"), ("required", "tool_calls"), (NAMED, "stop")]
+)
+def test_why_a_choice_ended_that_calls_a_tool(choice: str | dict[str, Any] | None, reason: str) -> None:
+    """As OpenAI and vLLM have it: one that was named ends like any other text."""
+    service = TextService(texts=(hermes("weather", ROME) + " END",), limits=replace(LIMITS, tool_format="hermes"))
+    body = CHAT | {"tools": [WEATHER], "tool_choice": choice, "stop": [" END"]}
+    (whole,) = post(service, "/v1/chat/completions", body).json()["choices"]
+    assert whole["message"]["tool_calls"][0]["function"]["name"] == "weather"
+    events = events_of(post(service, "/v1/chat/completions", body | {"stream": True}))
+    reasons = [event["choices"][0]["finish_reason"] for event in events[:-1]]
+    assert (whole["finish_reason"], reasons[-1]) == (reason, reason)
+
+
 def test_without_calls_a_message_is_its_text() -> None:
     assert whole_calls("Hello", "hermes", "c") == {}
     service = TextService(texts=("Just text.",), limits=replace(LIMITS, tool_format="hermes"))
