@@ -107,12 +107,12 @@ async def measured(size: Size, effort: Effort) -> Figures:
     took_s = time.perf_counter() - began_s
     asked_per_s = (actors.asked - asked_before) / took_s
     share = (time.process_time() - cpu_before_s) / took_s
-    flows = [
+    one_by_one, in_bulk = [
         await _flow(replace(_PACE, spares_from=spares_from), actors, callers, effort)
         for spares_from in (sys.maxsize, _PACE.spares_from)
     ]
     reported = await _cost("lost drafter reported", fleet.report_lost, _lost(settings_ids(size)), budget_s)
-    return Figures(size, (*costs, reported), (begun, recovered), *flows, asked_per_s, share)
+    return Figures(size, (*costs, reported), (begun, recovered), one_by_one, in_bulk, asked_per_s, share)
 
 
 def _looked_at(fleet: Fleet) -> Callable[[], Awaitable[None]]:
