@@ -18,7 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
-ROOT = Path(__file__).parents[2]
+from tests.deploy.conftest import ROOT
+
 _UP_WITHIN_S = 30.0
 _NETWORK = "192.0.2"  # for documentation (RFC 5737): nobody's
 _BINARIES = Path(sys.executable).parent

@@ -18,7 +18,8 @@ import pytest
 import yaml
 
 from tests.cluster.served import MODEL, eventually
-from tests.deploy.machines import ROOT, Machine, Machines, machines
+from tests.deploy.conftest import ROOT
+from tests.deploy.machines import Machine, Machines, machines
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces: needs root")
 
