@@ -272,10 +272,11 @@ def test_what_active_promises_need_reaches_the_policy_until_they_are_over() -> N
 
         def plan(self, *arguments: object) -> BatchPlan:
             """Keep and plan."""
+            assert isinstance(arguments[4], Promised)
             told.append(arguments[4])
             return super().plan(*arguments)  # type: ignore[arg-type]
 
-    told = list[object]()
+    told = list[Promised]()
     steps = StepPlanner(Seen(), ROOMY)
     for number, name in enumerate("ab"):
         steps.arrives(name, Asking(block(name, slack_s=1.0), goes_on=False))
@@ -286,7 +287,9 @@ def test_what_active_promises_need_reaches_the_policy_until_they_are_over() -> N
     steps.arrives("none", Asking(block("none")))
     steps.plan(NOW_S + 2.0, COSTS)
     one = load_of(PromisedPace(4.0, 2.0, VerifyCost(6, 500)), COSTS)
-    assert told == [Promised(loads * one, 0.5, loads * one) for loads in (1.0, 2.0, 1.0)]
+    assert [each.round_s for each in told] == [0.5, 0.5, 0.5]
+    assert [each.load for each in told] == pytest.approx([one, 2.0 * one, one])
+    assert [each.least_load for each in told] == pytest.approx([one, 2.0 * one, one])
 
 
 def test_a_prefix_in_the_step_is_no_reason_to_verify_more() -> None:

@@ -56,7 +56,7 @@ def kv_of(model: FusedModel | PagedModel, block: int) -> list[np.ndarray]:
     """All that a block holds."""
     positions, found = slice(block * model.block_tokens, (block + 1) * model.block_tokens), []
     for pool in model.pools:
-        held = pool if isinstance(pool, np.ndarray) else pool.numpy()
+        held = pool if isinstance(pool, np.ndarray) else pool.float().numpy()  # numpy has no bfloat16
         found.append((held[:, block] if held.ndim == 4 else held[:, positions]).copy())  # the fused model's keys: 4
     return found
 

@@ -122,7 +122,7 @@ def test_they_do_not_depend_on_what_is_written_beside_them(folders: tuple[str, s
     some = asked("ratio")[:6]
     one, other = found(folders, "ratio", batch, some), found(folders, "ratio", 4, some)
     assert one.accepted.tolist() == other.accepted.tolist()
-    assert one.features == pytest.approx(other.features, abs=1e-5)
+    assert one.features == pytest.approx(other.features, abs=2e-3)
 
 
 def test_no_two_requests_have_the_same_noise() -> None:
