@@ -32,9 +32,9 @@ from outrider.admission.decisions import (
     Refused,
     Shortage,
 )
-from outrider.admission.fairness import RefusalShares
+from outrider.admission.fairness import Fairness
 from outrider.admission.history import Histories
-from outrider.admission.price import VerifierNow, response_load
+from outrider.admission.price import VerifierNow, response_load, useful_share
 from outrider.admission.room import Bounds, Needs, Sums, best_effort_shortage, promised_shortage, sums_of
 from outrider.admission.rules import AdmissionRules
 from outrider.admission.trust import Trust
@@ -45,6 +45,7 @@ _PASSED_SHARE = 0.5  # of its wait, in which others may pass a response that has
 _REPRICED_S = 1.0  # what active responses need is priced anew as often, at most
 _LONGEST_RETRY_S = 120
 _RETRY_UNKNOWN_S = 5.0
+_LEAST_USEFUL = 0.05  # what leaves less to rows is no dearer
 
 
 @dataclass(slots=True, eq=False)
@@ -98,7 +99,7 @@ class Admission:
         self._waiting: dict[GenerationId, _Response] = {}
         self._active: dict[GenerationId, _Response] = {}
         self._suspended: dict[GenerationId, _Response] = {}
-        self._histories, self._trust, self._refusals = Histories(), Trust(), RefusalShares()
+        self._histories, self._trust, self._fairness = Histories(), Trust(), Fairness()
         self._counts: dict[str, Counter[str]] = {}
         self._pressure = self._limit = 0.0
         self._decided: tuple[float, VerifierNow] | None = None  # when last, and of what
@@ -142,7 +143,7 @@ class Admission:
             return
         self._histories.ended(one.slo.name, output_tokens, now_s - one.begun_at_s)
         self._count(one.slo, "kept" if kept else "late")
-        if one.promised:
+        if one.promised and not (one.needs is not None and one.needs.in_vain):
             self._trust = self._trust.after(kept=kept, pressure=self._pressure)
 
     def decide(self, now_s: float, verifier: VerifierNow) -> Decisions:
@@ -187,7 +188,9 @@ class Admission:
     def _begin_promised(self, made: _Round) -> None:
         """Begin those that have room, in order."""
         keeps = False  # what becomes free is kept for one before
-        for one in self._promised_waiting():
+        waiting = self._promised_waiting()
+        waiting.sort(key=lambda one: self._needs(one, made.now_s, made.verifier).in_vain and not one.asked.resumed)
+        for one in waiting:
             resumed = one.asked.resumed
             if keeps and not resumed:
                 continue
@@ -199,8 +202,7 @@ class Admission:
                 self._begin(one, made)
                 continue
             made.shortages[one.asked.name] = shortage
-            waited_s = made.now_s - one.since_s
-            keeps = keeps or self._behind(one) or waited_s >= _PASSED_SHARE * self._wait_s(one)
+            keeps = keeps or (not needs.in_vain and self._keeps_room(one, made.now_s))
 
     def _begin_best_effort(self, made: _Round) -> None:
         scarce = (Lack.PLACES, Lack.MEMORY)
@@ -254,7 +256,7 @@ class Admission:
         made.admitted.append(Admitted(name, one.slo, made.now_s - one.asked.asked_at_s))
         self._count(one.slo, "admitted")
         if one.promised:
-            self._refusals.decided(one.slo.name, refused=False)
+            self._fairness.decided(one.slo.name, refused=False, price=1.0 if one.needs is None else one.needs.price)
         if one.turn:
             self._count(one.asked.classes[0], "lowered")
 
@@ -296,7 +298,7 @@ class Admission:
             made.refused.append(Refused(name, one.slo, shortage, waited_s, retry_after_s))
             self._count(one.asked.classes[0], "refused")
             if one.promised:
-                self._refusals.decided(one.slo.name, refused=True)
+                self._fairness.decided(one.slo.name, refused=True, price=0.0)
         for one in refused:
             del self._waiting[one.asked.name]
 
@@ -333,8 +335,13 @@ class Admission:
         waiting = [one for one in self._waiting.values() if one.promised]
         return sorted(waiting, key=lambda one: (not one.asked.resumed, not self._behind(one), one.asked.asked_at_s))
 
+    def _keeps_room(self, one: _Response, now_s: float) -> bool:
+        """Whether no other may pass it any more."""
+        waited = now_s - one.since_s >= _PASSED_SHARE * self._wait_s(one)
+        return self._behind(one) or (waited and not self._fairness.ahead(one.slo.name))
+
     def _behind(self, one: _Response) -> bool:
-        return self._refusals.behind(one.slo.name)
+        return self._fairness.behind(one.slo.name)
 
     def _best_effort_waiting(self) -> Iterator[_Response]:
         """Suspended ones first, then resumed ones, then by arrival."""
@@ -368,7 +375,11 @@ class Admission:
         asked, slo, history = one.asked, one.slo, self._histories.of(one.slo.name)
         load = response_load(slo.tokens_per_s, asked.prompt_tokens, history.tokens(asked.most_tokens), verifier)
         kv = history.kv(asked.prompt_tokens, asked.most_tokens, verifier.block_tokens)
-        one.needs, one.priced_at_s = Needs(slo.tokens_per_s, load, *kv), now_s
+        useful = useful_share(slo.tokens_per_s, verifier)
+        in_vain = load > self._rules.max_load * useful
+        asks_for = 0.0 if in_vain else slo.tokens_per_s
+        one.needs = Needs(asks_for, load, *kv, price=1.0 / max(useful, _LEAST_USEFUL), in_vain=in_vain)
+        one.priced_at_s = now_s
         return one.needs
 
     def _wait_s(self, one: _Response) -> float:

@@ -8,6 +8,9 @@ under way where they come in the middle of it. So
     limit = max_load (1 - c / L),   L = (E / speed - away_s) / (1 + drafted / 2)
 
 and where L is not above c the speed cannot be kept at all.
+
+The share of time that passes leave to rows, 1 - c / L, is what makes a fast promise dear: while it is made no pass is
+longer than it allows, whoever is in it.
 """
 
 from dataclasses import dataclass
@@ -55,11 +58,11 @@ def response_load(tokens_per_s: float, prompt_tokens: int, output_tokens: float,
     )
 
 
-def load_limit(fastest_tokens_per_s: float, max_load: float, verifier: VerifierNow) -> float:
-    """What all promises together may need, where the fastest of them is so fast; 0 if that one cannot be kept."""
+def useful_share(fastest_tokens_per_s: float, verifier: VerifierNow) -> float:
+    """Of the time, what is left to rows in passes as long as the fastest promise allows; 0 if it cannot be kept."""
     if fastest_tokens_per_s == 0.0:
-        return max_load
+        return 1.0
     shape, constant_s = verifier.round, verifier.cost_model.predict_work_s(BatchWork())
     spare_s = shape.tokens / fastest_tokens_per_s - shape.away_s
     longest_s = spare_s / (1.0 + _WAITED * shape.drafted)
-    return max_load * max(0.0, 1.0 - constant_s / longest_s) if longest_s > 0.0 else 0.0
+    return max(0.0, 1.0 - constant_s / longest_s) if longest_s > 0.0 else 0.0

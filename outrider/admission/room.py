@@ -5,17 +5,19 @@ from dataclasses import dataclass
 from math import inf, sqrt
 
 from outrider.admission.decisions import Lack, Shortage
-from outrider.admission.price import VerifierNow, load_limit
+from outrider.admission.price import VerifierNow, useful_share
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
     """What one response needs while it is made."""
 
-    tokens_per_s: float  # promised; 0 is best effort
+    tokens_per_s: float  # promised, and passes are as short as it asks for; 0 of best effort, and where that is in vain
     load: float  # verifier seconds per second
     kv_tokens: float  # positions at a random moment: their mean and variance
     kv_variance: float
+    price: float = 1.0  # time it takes over that of its rows in endless passes
+    in_vain: bool = False  # its promise could not be kept with the verifier to itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +86,14 @@ class Bounds:
 
     def load(self, fastest_tokens_per_s: float) -> float:
         """What promises may need."""
-        return load_limit(fastest_tokens_per_s, self.max_load, self.verifier)
+        return self.max_load * useful_share(fastest_tokens_per_s, self.verifier)
 
 
 def promised_shortage(needs: Needs, promised: Sums, bounds: Bounds, *, resumed: bool) -> Shortage | None:
     """Why a promise cannot be made now, given what those hold that have one; None if it can.
 
-    One alone is always let in: an idle verifier does what it can. A resumed one was let in already: it needs a place.
+    One alone is always let in: an idle verifier does what it can. So is one in vain, but nobody waits for it to end or
+    has shorter passes for it. A resumed one was let in already: it needs a place.
     Best effort is no obstacle, as it can be suspended down to its floor.
     """
     places = bounds.places - bounds.floor_places
@@ -99,7 +102,7 @@ def promised_shortage(needs: Needs, promised: Sums, bounds: Bounds, *, resumed: 
     if resumed or not promised.places or not bounds.weighs:
         return None
     allowed = bounds.load(max(promised.fastest_tokens_per_s, needs.tokens_per_s))
-    if promised.load + needs.load > allowed:
+    if needs.in_vain or promised.load + needs.load > allowed:
         return Shortage(Lack.LOAD, needs.load, promised.load, allowed)
     kv_allowed = bounds.kv_tokens * (1.0 - bounds.floor_share)
     if promised.plus(needs).kv_nearly_always > kv_allowed:

@@ -52,6 +52,34 @@ def test_an_idle_verifier_takes_any_promise_and_no_second_one_beside_it() -> Non
     assert begun(to.decide(1.0, VERIFIER)) == ["b"]
 
 
+# A pass takes 0.1 s whatever is in it: 8 tokens/s and half a round drafting cannot be kept, 2 tokens/s can.
+SLOW = VerifierNow(LinearCostModel(0.01, 0.0, 0.0, 0.1), RoundShape(rows=1.0, tokens=1.0, away_s=0.03, rounds=1))
+VAIN = SloClass("speed_10", 10.0)
+
+
+def test_nobody_waits_for_a_promise_in_vain_or_has_shorter_passes_for_it() -> None:
+    to = admission()
+    vain, two = asked("vain", VAIN), asked("two", TWO)
+    assert begun(ask(to, vain, two, verifier=SLOW)) == ["two"], "whose promise can be kept goes first"
+    assert begun(to.decide(9.9, SLOW)) == [], "it never goes beside others, however long it waits"
+    assert begun(ask(to, asked("next", TWO, at_s=9.9), now_s=9.9, verifier=SLOW)) == ["next"], "nothing is kept for it"
+    to.ends("two", 9.95)
+    to.ends("next", 9.95)
+    assert begun(to.decide(9.95, SLOW)) == ["vain"], "an idle verifier does what it can"
+    beside = ask(to, asked("beside", TWO, at_s=9.96), asked("more", VAIN, at_s=9.96), now_s=9.96, verifier=SLOW)
+    assert begun(beside) == ["beside"]
+    assert to.report().limit == pytest.approx(RULES.max_load * (1.0 - 0.1 / (1.0 / 2.0 - 0.03))), "that of 2 tokens/s"
+
+
+def test_a_promise_broken_in_vain_says_nothing_of_the_limit() -> None:
+    to = admission()
+    ask(to, asked("vain", VAIN), verifier=SLOW)
+    before = to.report().limit
+    to.ends("vain", 1.0, 100, kept=False)
+    to.decide(1.0, SLOW)
+    assert to.report().limit == before
+
+
 def test_who_found_no_room_in_time_is_refused_and_told_why() -> None:
     to = admission(max_active=100)
     ask(to, *(asked(f"r{i}", EIGHT) for i in range(11)))
@@ -237,6 +265,31 @@ def test_classes_are_refused_alike_where_room_comes_in_small_pieces() -> None:
     shares = {name: one.refused / one.asked for name, one in to.report().classes.items()}
     assert 0.2 < sum(shares.values()) / 4 < 0.6
     assert max(shares.values()) - min(shares.values()) < 0.12, shares
+
+
+def test_classes_are_given_time_alike_where_a_fast_one_makes_all_passes_short() -> None:
+    """Were refusals alike, the fastest would take nearly all of the time, and fewer would be let in of all."""
+    chance, classes = Random(1), (TWO, FOUR, SloClass("speed_6", 6.0))
+    verifier = VerifierNow(
+        LinearCostModel(0.01, 0.0, 0.0, 0.1), RoundShape(rounds=1)
+    )  # leaves 0.8, 0.6 and 0.4 to rows
+    to = admission(max_active=100, max_wait_s=4.0)
+    ends: list[tuple[float, str]] = []
+    for tick in range(4000):
+        now_s = tick * 0.125
+        for _, name in [end for end in ends if end[0] <= now_s]:
+            to.ends(name, now_s, 32)
+        ends = [end for end in ends if end[0] > now_s]
+        slo = chance.choice(classes)
+        for one in ask(to, asked(f"r{tick}", slo, at_s=now_s), now_s=now_s, verifier=verifier).admitted:
+            ends.append((now_s + 32 / one.slo.tokens_per_s, one.name))
+    admitted = {name: one.admitted / one.asked for name, one in to.report().classes.items()}
+    assert admitted["speed_2"] > admitted["speed_4"] > admitted["speed_6"] > 0.02, "none is shut out"
+    given = [admitted[f"speed_{speed}"] / useful for speed, useful in ((2, 0.8), (4, 0.6), (6, 0.4))]
+    assert max(given) < 2.5 * min(given), given
+    assert 3.0 * min(admitted.values()) < sum(admitted.values()), (
+        "more than if all were let in as seldom as the dearest"
+    )
 
 
 names = st.integers(0, 30).map("r{}".format)

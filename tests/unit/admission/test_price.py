@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.admission.history import Histories, ResponseMean
-from outrider.admission.price import VerifierNow, load_limit, response_load
+from outrider.admission.price import VerifierNow, response_load, useful_share
 from outrider.admission.rounds import MeasuredRounds, RoundShape
 from outrider.admission.rules import AdmissionRules
 from outrider.admission.trust import Trust
@@ -47,12 +47,12 @@ def test_the_price_is_that_of_the_regime_in_force() -> None:
 
 def test_the_fastest_promise_sets_how_long_passes_may_be() -> None:
     drafting = VerifierNow(COSTS, RoundShape(5.0, 4.0, away_s=0.1, drafted=1.0, rounds=1))
-    assert load_limit(8.0, 0.8, drafting) == pytest.approx(0.8 * (1 - 0.02 / ((4.0 / 8.0 - 0.1) / 1.5)))
+    assert useful_share(8.0, drafting) == pytest.approx(1 - 0.02 / ((4.0 / 8.0 - 0.1) / 1.5))
     alone = VerifierNow(COSTS, RoundShape(rounds=1))
-    assert load_limit(8.0, 0.8, alone) == pytest.approx(0.8 * (1 - 0.02 * 8.0)), "in every pass: none is waited for"
-    assert load_limit(0.0, 0.8, alone) == 0.8
-    assert load_limit(60.0, 0.8, alone) == 0.0, "a pass takes longer than a token may"
-    assert load_limit(50.0, 0.8, drafting) == 0.0, "it is away for longer than its tokens last"
+    assert useful_share(8.0, alone) == pytest.approx(1 - 0.02 * 8.0), "in every pass: none is waited for"
+    assert useful_share(0.0, alone) == 1.0
+    assert useful_share(60.0, alone) == 0.0, "a pass takes longer than a token may"
+    assert useful_share(50.0, drafting) == 0.0, "it is away for longer than its tokens last"
 
 
 @given(st.floats(0.1, 100.0), st.floats(0.1, 100.0))
@@ -60,7 +60,7 @@ def test_a_faster_promise_needs_more_and_leaves_less(one: float, other: float) -
     slow, fast = sorted((one, other))
     now = VerifierNow(COSTS, RoundShape(3.0, 2.0, away_s=0.05, drafted=1.0, rounds=1))
     assert response_load(slow, 50, 100.0, now) <= response_load(fast, 50, 100.0, now)
-    assert 0.0 <= load_limit(fast, 0.75, now) <= load_limit(slow, 0.75, now) <= 0.75
+    assert 0.0 <= useful_share(fast, now) <= useful_share(slow, now) <= 1.0
 
 
 def test_lengths_are_those_a_class_had() -> None:
