@@ -21,6 +21,9 @@ half constants, and one prompt a batch of its own, while everybody else waits. S
 constants where a third of the time is promised or less; the more is promised, the less of that, as who is promised a
 speed has less time to wait.
 
+While more is promised than can be kept, short batches keep nobody's promise in the end, and spend time that would bring
+tokens: a batch may be twenty constants long then, which leaves a twentieth to them.
+
 Best effort is no load, and takes what is over: where any of it waits a batch may be longer, as long as those who are
 promised a speed and come while it runs need not mind.
 """
@@ -33,6 +36,7 @@ _LEAST_CONSTANTS = 2.0
 _EASY_CONSTANTS = 10.0  # at the least, where so much of the time is spare
 _EASY_SPARE = 2.0 / 3.0
 _MOST_CONSTANTS = 10.0  # that the promised rounds leave it at least
+_OVERLOADED_CONSTANTS = 20.0  # a batch may take while not all promises can be kept
 _ROUND_SHARE = 0.35
 _FILLED_ROUND_SHARE = 0.25
 
@@ -49,7 +53,8 @@ def batch_length_s(promised: Promised, constant_s: float, longest_s: float) -> f
     spare = 1.0 - _RESERVE - promised.load
     length_s = _SPARE * constant_s / spare if spare > 0.0 else most_s
     easy = min(1.0, max(0.0, 1.0 - promised.load) / _EASY_SPARE)
-    return max(min(length_s, most_s), max(_LEAST_CONSTANTS, _EASY_CONSTANTS * easy) * constant_s)
+    least = _OVERLOADED_CONSTANTS if promised.least_load > 1.0 else max(_LEAST_CONSTANTS, _EASY_CONSTANTS * easy)
+    return max(min(length_s, most_s), least * constant_s)
 
 
 def filled_length_s(length_s: float, promised: Promised, longest_s: float) -> float:

@@ -26,6 +26,7 @@ class PendingVerification:
     survivals: tuple[float, ...] = ()  # of a chain that may be cut: each token is accepted with all before it
     worth_above: float | None = None  # survival above which its tokens are verified, if that is fixed already
     prefix_tokens: int = 0  # of the positions to compute, those that go in chunks, which a pass has one of for all
+    first: bool = False  # brings its response's first token
 
 
 @dataclass(frozen=True, slots=True)

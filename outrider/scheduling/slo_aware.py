@@ -6,7 +6,8 @@ token has one of its own. What has none - best effort, and responses that owe to
 
 While more is promised than can be kept (``Promised.least_load`` above 1) somebody has to be late, and by deadline alone
 all would be. So a response that owes more than ``forgiven_s`` even with this block is best effort as well, until it has
-caught up or there is time for all again: the others keep their promises.
+caught up or there is time for all again: the others keep their promises. First tokens are best effort then, too: who is
+begun takes time from those who have been, and with more and more begun nobody gets on.
 
 Blocks enter in that order as long as the batch has room and is not longer than ``batch_length`` says. One that does not
 fit is passed over; the first of all goes whatever it takes, such as a chunk of a long prompt. Deadlines order and
@@ -65,7 +66,7 @@ class SloAware:
         waiting = waiting_arrays(pending, limits)
         owed = np.isfinite(waiting.deadline_at_s)
         if promised.least_load > 1.0:
-            owed &= waiting.deadline_at_s >= now_s - self.forgiven_s
+            owed &= (waiting.deadline_at_s >= now_s - self.forgiven_s) & (waiting.first == 0.0)
         due_at_s = np.where(owed, waiting.deadline_at_s, waiting.arrived_at_s + self.best_effort_s)
         order = np.argsort(due_at_s, kind="stable")  # of equals the first to arrive
         constant_s, first_s = cost_model.predict_works_s(np.stack((np.zeros(3), waiting.works[order[0]])))
@@ -84,11 +85,12 @@ class SloAware:
         promised: Promised,
     ) -> BatchPlan:
         """The same without arrays."""
-        since_s = now_s - self.forgiven_s if promised.least_load > 1.0 else -inf
+        over = promised.least_load > 1.0
+        since_s = now_s - self.forgiven_s if over else -inf
         arrived = by_arrival(pending)
         due = list[tuple[float, int]]()  # of equals the first to arrive
         for index, block in enumerate(arrived):
-            if since_s <= block.deadline_at_s < inf:
+            if since_s <= block.deadline_at_s < inf and not (over and block.first):
                 due.append((block.deadline_at_s, index))
             else:
                 due.append((block.arrived_at_s + self.best_effort_s, index))

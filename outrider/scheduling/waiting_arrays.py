@@ -21,6 +21,7 @@ _READ = (
     "cost.new_tokens",
     "cost.cached_tokens",
     "prefix_tokens",
+    "first",
 )
 _read = attrgetter(*_READ)
 _by_arrival = attrgetter("arrived_at_s", "generation", "round")
@@ -45,6 +46,7 @@ class WaitingArrays:
     new_tokens: Floats
     cached_tokens: Floats
     prefix_tokens: Floats
+    first: Floats  # 1 where a response's first token is brought, else 0
     chunk_tokens: int
     works: Floats
 
@@ -63,11 +65,11 @@ def waiting_arrays(pending: Sequence[PendingVerification], limits: BatchLimits) 
     order = np.argsort(rows[:, 0], kind="stable")
     if (np.diff(rows[order, 0]) == 0.0).any():
         order = np.array(sorted(range(len(pending)), key=lambda index: _by_arrival(pending[index])))
-    arrived, deadline, expected, memory, new, cached, prefix = rows[order].T
+    arrived, deadline, expected, memory, new, cached, prefix, first = rows[order].T
     chunk, blocks = limits.prefill_chunk_tokens, [pending[index] for index in order.tolist()]
     new = np.where(prefix > 0.0, new, np.minimum(new, chunk))
     works = _works(new, cached, prefix, np.full(len(new), float(chunk)))
-    return WaitingArrays(blocks, arrived, deadline, expected, memory, new, cached, prefix, chunk, works)
+    return WaitingArrays(blocks, arrived, deadline, expected, memory, new, cached, prefix, first, chunk, works)
 
 
 def _works(new: Floats, cached: Floats, prefix: Floats, chunk_left: Floats) -> Floats:

@@ -152,6 +152,7 @@ class SimulatedServer:
             draft.survivals,
             device.worth_above,
             max(0, total - resident - draft.nodes - 1),
+            device.first_at_s is None,
         )
 
     def let_in(self, now_s: float) -> Given | None:

@@ -124,6 +124,7 @@ class Member:
             survivals=() if self.given else self.terms.survivals,
             worth_above=self.worth_above,
             prefix_tokens=self.prefix_tokens,
+            first=self.round == 0,
         )
 
     def cut(self, draft_tokens: int) -> None:

@@ -47,6 +47,7 @@ _alike = {
     "expected_tokens": st.sampled_from([1.0, 2.5, 4.0]),
     "cost": _costs,
     "memory_blocks": st.integers(0, 60),
+    "first": st.booleans(),
 }
 
 

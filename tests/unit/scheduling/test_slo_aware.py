@@ -33,7 +33,8 @@ def names(blocks: Sequence[PendingVerification]) -> str:
 
 
 def is_owed(pending: PendingVerification, load: float) -> bool:
-    return pending.deadline_at_s < INFINITY and (load <= 1.0 or pending.deadline_at_s >= NOW_S - 0.5)
+    in_time = not pending.first and pending.deadline_at_s >= NOW_S - 0.5
+    return pending.deadline_at_s < INFINITY and (load <= 1.0 or in_time)
 
 
 def due_at_s(pending: PendingVerification, load: float) -> float:
@@ -58,7 +59,7 @@ def test_a_batch_is_in_one_order_and_of_its_length(
     if not queue:
         return
     assert due[0] == min(due_at_s(p, load) for p in queue), "the first of all goes"
-    longest_s = batch_length_s(Promised(load), CONSTANT_S, 1.0)
+    longest_s = batch_length_s(Promised(load, least_load=load), CONSTANT_S, 1.0)
     if any(p.tokens_per_s == 0.0 for p in queue):
         longest_s = 1.0  # nobody is promised anything who is not here
     assert took_s(plan.batch, limits) <= max(longest_s, took_s(plan.batch[:1], limits)) + 1e-6
@@ -94,6 +95,21 @@ def test_where_not_all_can_be_kept_who_owes_most_makes_room_for_who_owes_little(
     over = Promised(1.01, least_load=1.01)
     assert names(SloAware().plan(queue, NOW_S, ROOMY, COSTS, over).batch) == "bcda"
     assert names(SloAware(forgiven_s=0.52).plan(queue, NOW_S, ROOMY, COSTS, over).batch) == "abcd"
+
+
+@pytest.mark.parametrize("few", [0, 64])
+def test_where_not_all_can_be_kept_nobody_is_begun_before_who_waits_as_long(few: int) -> None:
+    queue = [block("new", slack_s=0.2, waited_s=0.8, first=True), block("on", slack_s=1.0), block("owes", slack_s=-2.0)]
+    policy = SloAware(few=few)
+    assert names(policy.plan(queue, NOW_S, ROOMY, COSTS, Promised(1.0, least_load=1.0)).batch) == "owesnewon"
+    over = Promised(1.01, least_load=1.01)
+    assert names(policy.plan(queue, NOW_S, ROOMY, COSTS, over).batch) == "onnewowes", "by arrival behind who is in time"
+
+
+def test_where_not_all_can_be_kept_a_batch_may_be_twenty_constants_long() -> None:
+    assert batch_length_s(Promised(1.5, 0.2, least_load=1.0), CONSTANT_S, 1.0) == pytest.approx(10.0 * CONSTANT_S)
+    assert batch_length_s(Promised(1.5, 0.2, least_load=1.01), CONSTANT_S, 1.0) == pytest.approx(20.0 * CONSTANT_S)
+    assert batch_length_s(Promised(1.5, 8.0, least_load=1.01), CONSTANT_S, 1.0) == pytest.approx(1.0), "longer anyhow"
 
 
 def test_a_block_that_does_not_fit_holds_nobody_back() -> None:
