@@ -7,7 +7,8 @@ at a rate whatever becomes of those before (open: Poisson, or bursts of it), eac
 Every policy is asked for the same, one policy after the other. ``sled`` computes the whole prefix in every
 verification, the others keep KV; ``slo_aware_admission`` lets in only what there is room for, as the service does, the
 others whatever comes. No response finds KV of another one. Lateness is defined in ``outrider.simulation.results``, how
-intervals come about in ``bench.capacity.intervals``.
+intervals come about in ``bench.capacity.intervals``. A machine that is as fast in one cell as in another has the same
+*slowness* in both: what batches took over what a model fitted to those of all cells says.
 
 With ``--record`` the run is kept; ``--show`` tells the figures of kept runs together, and ``--validate`` replays them
 in the simulator and compares.
@@ -22,7 +23,7 @@ from typing import Any
 from tqdm import tqdm
 
 from bench.capacity.arrivals import CLOSED, OPEN
-from bench.capacity.figures import figures
+from bench.capacity.figures import batch_model, figures
 from bench.capacity.log import CellLog
 from bench.capacity.plan import BASELINE, POLICIES
 from bench.capacity.run import Run, RunSettings, joined, measure, read_run, write_run
@@ -61,13 +62,18 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _report(run: Run, json_file: Path | None) -> None:
-    settings, measured = run.settings, run.measurements()
+    settings, measured, model = (
+        run.settings,
+        run.measurements(),
+        batch_model(batch for log in run.logs for batch in log.batches),
+    )
     found = [
         figures(
             logs,
             block_tokens=settings.block_tokens,
             grace_s=settings.grace_s,
             baseline=() if policy == BASELINE else measured.get((load, BASELINE), ()),
+            model=model,
         )
         for (load, policy), logs in measured.items()
     ]

@@ -4,14 +4,17 @@ So what a run measures and what the simulator says can be put side by side.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from bench.capacity.emulated_devices import GROUP
 from bench.capacity.intervals import Rates, rates, stretches
-from bench.capacity.log import CellLog, ResponseEntry, RoundEntry
+from bench.capacity.log import BatchEntry, CellLog, ResponseEntry, RoundEntry
 from bench.capacity.plan import POLICIES
+from outrider.contracts.cost import CostModel, LinearCostModel
+from outrider.costs.fit_figures import BatchSample, Regime
+from outrider.costs.fitting import fit_offsets
 from outrider.scheduling.attribution import ViolationCause
 from outrider.simulation.device_account import DeviceAccount
 from outrider.simulation.results import ClassResults, DeviceResults, RunResults, by_class, promised
@@ -30,14 +33,27 @@ class Figures(RunResults):
     promised: ClassResults  # all devices that were promised a speed; ``by_class`` the same by class, the slowest first
     by_class: tuple[ClassResults, ...]
     busy_share: float  # of the time, the verifier computed
+    slowness: float | None  # of the machine: the batches' time over what a model of those of all cells says
     off_record: int  # responses with tokens that were not recorded, and ``faults`` of devices: both should be 0
     faults: int
 
 
-def figures(logs: Sequence[CellLog], *, block_tokens: int, grace_s: float, baseline: Sequence[CellLog] = ()) -> Figures:
+def figures(
+    logs: Sequence[CellLog],
+    *,
+    block_tokens: int,
+    grace_s: float,
+    baseline: Sequence[CellLog] = (),
+    model: CostModel | None = None,
+) -> Figures:
     """Figures of cells (at least one) with the same policy and load.
 
-    A round can commit ``block_tokens`` at most; a device that waits longer than ``grace_s`` for a first token is late.
+    Args:
+        logs: the cells.
+        block_tokens: a round can commit so many at most.
+        grace_s: a device that waits longer for a first token is late.
+        baseline: cells under the same load, which goodput is told against.
+        model: of batches, by which machines are compared.
     """
     devices = [
         device_results(log, user, block_tokens=block_tokens, grace_s=grace_s)
@@ -65,9 +81,25 @@ def figures(logs: Sequence[CellLog], *, block_tokens: int, grace_s: float, basel
         batch_sizes=tuple(sorted(Counter(len(batch.members) for batch in batches).items())),
         stop_reasons=tuple(Counter(made.reason for log in logs for made in log.decisions).most_common()),
         busy_share=sum(batch.engine_s for batch in batches) / measured_s,
+        slowness=None if model is None else _slowness(batches, model),
         off_record=sum(not response.as_recorded for log in logs for response in log.responses),
         faults=sum(len(log.faults) for log in logs),
     )
+
+
+def batch_model(batches: Iterable[BatchEntry]) -> LinearCostModel:
+    """Fitted to batches."""
+    return fit_offsets(batch_samples(batches))
+
+
+def batch_samples(batches: Iterable[BatchEntry]) -> list[BatchSample]:
+    """As models are fitted to."""
+    return [BatchSample(Regime.VERIFICATION, batch.costs, (batch.engine_s,)) for batch in batches]
+
+
+def _slowness(batches: Sequence[BatchEntry], model: CostModel) -> float | None:
+    expected_s = sum(model.predict_s(batch.costs) for batch in batches)
+    return sum(batch.engine_s for batch in batches) / expected_s if expected_s > 0.0 else None
 
 
 def device_results(log: CellLog, user: int, *, block_tokens: int, grace_s: float) -> DeviceResults:

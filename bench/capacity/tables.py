@@ -21,7 +21,7 @@ def show_figures(figures: Sequence[Figures]) -> None:
         "Late rounds, responses and devices; times in ms",
         (
             *("load", "policy", "rounds", "(queue", "compute)", "responses", "devices", "round p50", "p99"),
-            *("first token p50", "p99", "blocks/batch", "busy", "batches ended by"),
+            *("first token p50", "p99", "blocks/batch", "busy", "slowness", "batches ended by"),
         ),
         [_lateness_row(one) for one in figures],
     )
@@ -68,6 +68,7 @@ def _lateness_row(one: Figures) -> tuple[object, ...]:
         f"{one.first_token_times.p99_s * 1e3:.0f}",
         f"{one.mean_batch_blocks:.1f}",
         percent(one.busy_share),
+        "-" if one.slowness is None else f"{one.slowness:.3f}",
         " ".join(f"{reason} {count}" for reason, count in one.stop_reasons),
     )
 

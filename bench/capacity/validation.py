@@ -25,6 +25,7 @@ from statistics import median
 import numpy as np
 from tqdm import tqdm
 
+from bench.capacity.figures import batch_model, batch_samples
 from bench.capacity.log import BatchEntry, CellLog
 from bench.capacity.plan import POLICIES
 from bench.capacity.run import Run
@@ -33,8 +34,7 @@ from bench.harness.record import write_record
 from cluster.reports.tables import percent, show_table
 from outrider.contracts.cost import DEFAULT_COST_MODEL, LinearCostModel
 from outrider.costs.estimator import OnlineEstimator
-from outrider.costs.fit_figures import BatchSample, FitFigures, Regime, assess
-from outrider.costs.fitting import fit_offsets
+from outrider.costs.fit_figures import FitFigures, assess
 from outrider.scheduling.policy import SchedulingPolicy
 from outrider.scheduling.registry import SCHEDULING
 from outrider.simulation.recorded import ReplayComparison, compared, measured_times, replay
@@ -82,13 +82,13 @@ def fitted_verifier(run: Run) -> FittedVerifier:
     """From the first half of each cell's batches; the second half is what it is judged on."""
     seen = [batch for log in run.logs for batch in _first_half(log)]
     unseen = [batch for log in run.logs for batch in log.batches[len(_first_half(log)) :]]
-    model = fit_offsets(_samples(seen))
+    model = batch_model(seen)
     begun = [batch for batch in seen if batch.idle_s > 0.0]
     overheads_s = [batch.replied_at_s - batch.sent_at_s - batch.engine_s for batch in begun]
     return FittedVerifier(
         model=model,
         overhead_s=max(0.0, median(overheads_s or [0.0])),
-        unseen=assess(model, _samples(unseen)),
+        unseen=assess(model, batch_samples(unseen)),
     )
 
 
@@ -159,10 +159,6 @@ def _slowed(model: LinearCostModel, slowness: float, guard: float) -> LinearCost
 
 def _first_half(log: CellLog) -> tuple[BatchEntry, ...]:
     return log.batches[: len(log.batches) // 2]
-
-
-def _samples(batches: Sequence[BatchEntry]) -> list[BatchSample]:
-    return [BatchSample(Regime.VERIFICATION, batch.costs, (batch.engine_s,)) for batch in batches]
 
 
 def _show(verifier: FittedVerifier, cells: Sequence[CellValidation]) -> None:

@@ -2,7 +2,7 @@ import pytest
 
 from bench.capacity.figures import device_results, figures
 from bench.capacity.log import BatchEntry, Cell, CellLog, DecisionEntry, ResponseEntry, RoundEntry
-from outrider.contracts.cost import DEFAULT_COST_MODEL, VerifyCost
+from outrider.contracts.cost import DEFAULT_COST_MODEL, LinearCostModel, VerifyCost
 from outrider.contracts.slo import SloClass
 from outrider.rounds.timing import RoundTiming
 from outrider.scheduling.attribution import ViolationCause
@@ -90,6 +90,14 @@ def test_what_was_over_before_the_warm_up_does_not_count() -> None:
     assert found.rates.goodput.mean == pytest.approx(6 / 7.0)
     assert found.round_times.count == 1
     assert found.batch_sizes == ()
+
+
+def test_a_machine_half_as_fast_has_twice_the_slowness() -> None:
+    model = LinearCostModel(0.01, 0.0, 0.0, 0.15)
+    found = figures(
+        [log(response(0, (made(1.0, 1, 1.0),), ended=True))], block_tokens=BLOCK, grace_s=GRACE_S, model=model
+    )
+    assert found.slowness == pytest.approx(0.5 / 0.25), "ten positions"
 
 
 def test_repeats_are_taken_together() -> None:
