@@ -11,7 +11,7 @@ from ray.util import list_named_actors
 
 from actors.abandoned import end_named
 from actors.drafter import DrafterActor
-from actors.head_actors import ANYWHERE
+from actors.head_actors import ANYWHERE, CALLS_KEPT
 from actors.messages import DrafterId
 from actors.plain_handle import PlainHandle
 from outrider.assembly.drafters import drafter_spec
@@ -65,6 +65,7 @@ class DrafterActors:
             num_cpus=group.num_cpus,
             num_gpus=group.num_gpus,
             resources=dict(group.resources),
+            enable_task_events=CALLS_KEPT,
             runtime_env={"env_vars": {"OMP_NUM_THREADS": str(group.threads)}},
         )
         handle = actor.remote(drafter_spec(group, target), group.link, drafter.index)

@@ -6,6 +6,7 @@ import ray
 from ray.actor import ActorHandle
 
 ANYWHERE = "DEFAULT"  # said aloud, or Ray keeps what a coordinator starts inside that coordinator's placement group
+CALLS_KEPT = False  # not by Ray's head, whose memory grows by hundreds of MiB an hour with an event of each of ours
 _HEAD = "node:__internal_head__"  # Ray's own mark
 
 
@@ -20,6 +21,7 @@ def head_actor(kind: type, name: str, namespace: str, *arguments: object) -> "Ac
         scheduling_strategy=ANYWHERE,
         num_cpus=0,
         resources={_HEAD: 0.001},
+        enable_task_events=CALLS_KEPT,
     )
     handle: ActorHandle[Any] = actor.remote(*arguments)
     return handle

@@ -14,6 +14,7 @@ from ray.actor import ActorHandle
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from actors.head_actors import CALLS_KEPT
 from actors.messages import (
     CoordinatorReport,
     DrafterId,
@@ -63,6 +64,7 @@ class VerifierPort:
             num_gpus=settings.num_gpus,
             resources=dict(settings.resources),
             max_restarts=-1,
+            enable_task_events=CALLS_KEPT,
             runtime_env={"env_vars": process_variables(settings.spec, Path(sys.prefix))},
             **placement,
         )
