@@ -37,7 +37,7 @@ from outrider.admission.history import Histories
 from outrider.admission.price import VerifierNow, response_load, useful_share
 from outrider.admission.room import Bounds, Needs, Sums, best_effort_shortage, promised_shortage, sums_of
 from outrider.admission.rules import AdmissionRules
-from outrider.admission.trust import Trust
+from outrider.admission.trust import Trusts
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.slo import SloClass
 
@@ -45,7 +45,7 @@ _PASSED_SHARE = 0.5  # of its wait, in which others may pass a response that has
 _REPRICED_S = 1.0  # what active responses need is priced anew as often, at most
 _LONGEST_RETRY_S = 120
 _RETRY_UNKNOWN_S = 5.0
-_LEAST_USEFUL = 0.05  # what leaves less to rows is no dearer
+_LEAST_SHARE = 0.05  # what leaves less to rows is no dearer
 
 
 @dataclass(slots=True, eq=False)
@@ -99,7 +99,7 @@ class Admission:
         self._waiting: dict[GenerationId, _Response] = {}
         self._active: dict[GenerationId, _Response] = {}
         self._suspended: dict[GenerationId, _Response] = {}
-        self._histories, self._trust, self._fairness = Histories(), Trust(), Fairness()
+        self._histories, self._trusts, self._fairness = Histories(), Trusts(), Fairness()
         self._counts: dict[str, Counter[str]] = {}
         self._pressure = self._limit = 0.0
         self._decided: tuple[float, VerifierNow] | None = None  # when last, and of what
@@ -143,8 +143,8 @@ class Admission:
             return
         self._histories.ended(one.slo.name, output_tokens, now_s - one.begun_at_s)
         self._count(one.slo, "kept" if kept else "late")
-        if one.promised and not (one.needs is not None and one.needs.in_vain):
-            self._trust = self._trust.after(kept=kept, pressure=self._pressure)
+        if one.promised and (kept or one.needs is None or not one.needs.in_vain):
+            self._trusts.ended(one.slo.name, kept=kept, pressure=self._pressure)
 
     def decide(self, now_s: float, verifier: VerifierNow) -> Decisions:
         """What changes now that all this has happened."""
@@ -156,7 +156,7 @@ class Admission:
             self._begin_promised(made)
             self._begin_best_effort(made)
         self._refuse_beyond_bound(made)
-        self._limit = made.bounds.load(made.promised.fastest_tokens_per_s)
+        self._limit = made.bounds.load(made.promised.share)
         self._pressure = made.promised.load / self._limit if self._limit else 1.0
         return made.decisions()
 
@@ -256,7 +256,8 @@ class Admission:
         made.admitted.append(Admitted(name, one.slo, made.now_s - one.asked.asked_at_s))
         self._count(one.slo, "admitted")
         if one.promised:
-            self._fairness.decided(one.slo.name, refused=False, price=1.0 if one.needs is None else one.needs.price)
+            share = 1.0 if one.needs is None else one.needs.share
+            self._fairness.decided(one.slo.name, refused=False, price=1.0 / max(share, _LEAST_SHARE))
         if one.turn:
             self._count(one.asked.classes[0], "lowered")
 
@@ -299,6 +300,7 @@ class Admission:
             self._count(one.asked.classes[0], "refused")
             if one.promised:
                 self._fairness.decided(one.slo.name, refused=True, price=0.0)
+                self._trusts.refused(one.slo.name)
         for one in refused:
             del self._waiting[one.asked.name]
 
@@ -306,7 +308,7 @@ class Admission:
         """Of one that had no turn, as room is kept for others."""
         needs = self._needs(one, made.now_s, made.verifier)
         if one.promised:
-            allowed = made.bounds.load(max(made.promised.fastest_tokens_per_s, needs.tokens_per_s))
+            allowed = made.bounds.load(min(made.promised.share, needs.share))
             return Shortage(Lack.LOAD, needs.load, made.promised.load, allowed)
         return Shortage(Lack.PLACES, 1.0, made.promised.places + made.best_effort.places, made.bounds.places)
 
@@ -359,7 +361,7 @@ class Admission:
             places=rules.max_active,
             floor_places=rules.floor_places if wanted else 0,
             floor_share=floor_share,
-            max_load=rules.max_load * self._trust.share,
+            max_load=rules.max_load,
             weighs=rules.weighs,
             verifier=verifier,
         )
@@ -375,10 +377,8 @@ class Admission:
         asked, slo, history = one.asked, one.slo, self._histories.of(one.slo.name)
         load = response_load(slo.tokens_per_s, asked.prompt_tokens, history.tokens(asked.most_tokens), verifier)
         kv = history.kv(asked.prompt_tokens, asked.most_tokens, verifier.block_tokens)
-        useful = useful_share(slo.tokens_per_s, verifier)
-        in_vain = load > self._rules.max_load * useful
-        asks_for = 0.0 if in_vain else slo.tokens_per_s
-        one.needs = Needs(asks_for, load, *kv, price=1.0 / max(useful, _LEAST_USEFUL), in_vain=in_vain)
+        share = useful_share(slo.tokens_per_s, verifier) * self._trusts.of(slo.name)
+        one.needs = Needs(load, *kv, share=share, in_vain=load > self._rules.max_load * share)
         one.priced_at_s = now_s
         return one.needs
 

@@ -5,19 +5,23 @@ from dataclasses import dataclass
 from math import inf, sqrt
 
 from outrider.admission.decisions import Lack, Shortage
-from outrider.admission.price import VerifierNow, useful_share
+from outrider.admission.price import VerifierNow
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
     """What one response needs while it is made."""
 
-    tokens_per_s: float  # promised, and passes are as short as it asks for; 0 of best effort, and where that is in vain
     load: float  # verifier seconds per second
     kv_tokens: float  # positions at a random moment: their mean and variance
     kv_variance: float
-    price: float = 1.0  # time it takes over that of its rows in endless passes
+    share: float = 1.0  # of the time, left to rows in passes as short as it asks for; 1 of one that asks for nothing
     in_vain: bool = False  # its promise could not be kept with the verifier to itself
+
+    @property
+    def bound(self) -> float:
+        """The share that it leaves to all: nobody has shorter passes for what is in vain."""
+        return 1.0 if self.in_vain else self.share
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,7 @@ class Sums:
 
     places: int = 0
     load: float = 0.0
-    fastest_tokens_per_s: float = 0.0
+    share: float = 1.0  # the least of theirs
     kv_tokens: float = 0.0
     kv_variance: float = 0.0
 
@@ -35,7 +39,7 @@ class Sums:
         return Sums(
             self.places + 1,
             self.load + needs.load,
-            max(self.fastest_tokens_per_s, needs.tokens_per_s),
+            min(self.share, needs.bound),
             self.kv_tokens + needs.kv_tokens,
             self.kv_variance + needs.kv_variance,
         )
@@ -45,7 +49,7 @@ class Sums:
         return Sums(
             self.places + other.places,
             self.load + other.load,
-            max(self.fastest_tokens_per_s, other.fastest_tokens_per_s),
+            min(self.share, other.share),
             self.kv_tokens + other.kv_tokens,
             self.kv_variance + other.kv_variance,
         )
@@ -58,14 +62,14 @@ class Sums:
 
 def sums_of(needs: Iterable[Needs]) -> Sums:
     """Of any number of responses."""
-    places, load, fastest, kv_tokens, kv_variance = 0, 0.0, 0.0, 0.0, 0.0
+    places, load, share, kv_tokens, kv_variance = 0, 0.0, 1.0, 0.0, 0.0
     for one in needs:
         places += 1
         load += one.load
-        fastest = max(fastest, one.tokens_per_s)
+        share = min(share, one.bound)
         kv_tokens += one.kv_tokens
         kv_variance += one.kv_variance
-    return Sums(places, load, fastest, kv_tokens, kv_variance)
+    return Sums(places, load, share, kv_tokens, kv_variance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +88,9 @@ class Bounds:
         """Positions there are."""
         return inf if self.verifier.kv_tokens is None or not self.weighs else float(self.verifier.kv_tokens)
 
-    def load(self, fastest_tokens_per_s: float) -> float:
-        """What promises may need."""
-        return self.max_load * useful_share(fastest_tokens_per_s, self.verifier)
+    def load(self, share: float) -> float:
+        """What promises may need, where so much of the time is left to rows."""
+        return self.max_load * share
 
 
 def promised_shortage(needs: Needs, promised: Sums, bounds: Bounds, *, resumed: bool) -> Shortage | None:
@@ -101,7 +105,7 @@ def promised_shortage(needs: Needs, promised: Sums, bounds: Bounds, *, resumed: 
         return Shortage(Lack.PLACES, 1.0, promised.places, places)
     if resumed or not promised.places or not bounds.weighs:
         return None
-    allowed = bounds.load(max(promised.fastest_tokens_per_s, needs.tokens_per_s))
+    allowed = bounds.load(min(promised.share, needs.share))
     if needs.in_vain or promised.load + needs.load > allowed:
         return Shortage(Lack.LOAD, needs.load, promised.load, allowed)
     kv_allowed = bounds.kv_tokens * (1.0 - bounds.floor_share)

@@ -244,9 +244,37 @@ def test_broken_promises_lower_the_limit_and_kept_ones_raise_it() -> None:
         to.ends(f"r{i}", 2.0, 100, kept=True)
     to.decide(2.0, VERIFIER)
     assert lowered < to.report().limit <= before
+    raised = to.report().limit
     to.ends("x", 3.0)
-    to.decide(3.0, VERIFIER)
-    assert to.report().limit <= before, "one that was cancelled says nothing"
+    ask(to, asked("y", EIGHT, at_s=3.0), now_s=3.0)
+    assert to.report().limit == raised, "one that was cancelled says nothing"
+
+
+def test_a_class_that_comes_late_makes_itself_dearer_and_no_slower_one() -> None:
+    to = admission(max_active=100)
+    ask(to, *(asked(f"r{i}", EIGHT) for i in range(10)))
+    full = to.report().limit
+    for i in range(10):
+        to.ends(f"r{i}", 1.0, 100, kept=False)
+    ask(to, asked("two", TWO, at_s=1.0), now_s=1.0)
+    assert to.report().limit == pytest.approx(full, rel=1e-3)
+    ask(to, asked("eight", EIGHT, at_s=2.0), now_s=2.0)
+    assert to.report().limit == pytest.approx(0.94**10 * full, rel=1e-3)
+
+
+def test_one_in_vain_is_tried_again_in_the_end() -> None:
+    """A class that was late so often that nothing is left to it, and is refused ever since."""
+    to, name = admission(max_active=100, max_load=0.4001, max_wait_s=1.0), "speed_20"
+    dear = SloClass(name, 20.0)  # 0.2 of 0.4
+    for number in range(14):
+        ask(to, asked(f"r{number}", dear, at_s=float(number)), now_s=float(number))
+        to.ends(f"r{number}", number + 0.5, 100, kept=False)
+    ask(to, asked("beside", TWO, at_s=20.0), now_s=20.0)
+    begun_after = 0
+    while not begun(ask(to, asked(f"n{begun_after}", dear, at_s=20.0 + begun_after), now_s=20.0 + begun_after)):
+        begun_after += 1
+        assert begun_after < 200
+    assert begun_after > 10
 
 
 def test_classes_are_refused_alike_where_room_comes_in_small_pieces() -> None:
