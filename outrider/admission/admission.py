@@ -6,7 +6,9 @@ Whoever drives it tells of what happened (``ask``, ``leaves``, ``ends``) and the
 1. resumed responses, whose clients have been answered: they need a place, no more;
 2. responses that would be promised a speed: those of classes that refusals fell on more than on others, then by
    arrival. One that has no room may be passed by others that need less for half of the time it may wait; from then on,
-   or if it is of such a class, what becomes free is kept for it. So refusals fall on the classes alike;
+   or if it is of such a class, what becomes free is kept for it, unless its class was given more time than others. So
+   time falls to the classes alike. Behind all of them, and only where none is made, come promises in vain: those that
+   could not be kept with the verifier to itself;
 3. best effort: those suspended first, then by arrival.
 
 Best effort takes whatever places are free, and never delays a promise: if that needs a place or KV, the youngest best
@@ -202,7 +204,7 @@ class Admission:
                 self._begin(one, made)
                 continue
             made.shortages[one.asked.name] = shortage
-            keeps = keeps or (not needs.in_vain and self._keeps_room(one, made.now_s))
+            keeps = keeps or self._keeps_room(one, made.now_s)
 
     def _begin_best_effort(self, made: _Round) -> None:
         scarce = (Lack.PLACES, Lack.MEMORY)

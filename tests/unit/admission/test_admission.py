@@ -71,13 +71,12 @@ def test_nobody_waits_for_a_promise_in_vain_or_has_shorter_passes_for_it() -> No
     assert to.report().limit == pytest.approx(RULES.max_load * (1.0 - 0.1 / (1.0 / 2.0 - 0.03))), "that of 2 tokens/s"
 
 
-def test_a_promise_broken_in_vain_says_nothing_of_the_limit() -> None:
+def test_a_promise_broken_in_vain_makes_its_class_no_dearer() -> None:
     to = admission()
     ask(to, asked("vain", VAIN), verifier=SLOW)
-    before = to.report().limit
     to.ends("vain", 1.0, 100, kept=False)
-    to.decide(1.0, SLOW)
-    assert to.report().limit == before
+    ask(to, asked("again", VAIN, at_s=2.0), now_s=2.0)
+    assert to.report().limit == pytest.approx(RULES.max_load, rel=1e-3)
 
 
 def test_who_found_no_room_in_time_is_refused_and_told_why() -> None:
