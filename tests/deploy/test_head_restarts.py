@@ -17,6 +17,8 @@ from tests.cluster.streams import Streamed, streams, told
 from tests.deploy.conftest import Head, of_session, started_head
 from tests.deploy.test_deploy import completes
 
+pytestmark = pytest.mark.cluster
+
 CLIENTS, TOKENS = 3, 60
 _GCS = "gcs_server"
 _WITHIN_S = 180.0

@@ -15,6 +15,8 @@ from tests.cluster.served import eventually, free_ports
 from tests.cluster.streams import Streamed, streams, told
 from tests.deploy.conftest import RAY, ROOT, Head
 
+pytestmark = pytest.mark.cluster
+
 DEVICES, CLIENTS = 2, 4
 LONG, SHORT = 250, 60  # tokens: devices take a while to join, but leave in a moment
 _WITHIN_S = 120.0
