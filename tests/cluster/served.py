@@ -153,7 +153,7 @@ class Service:
     def events(self, *names: str, **fields: object) -> list[dict[str, Any]]:
         """What was logged under these names with these fields, oldest first."""
         lines = (line for file in self.logs.glob("worker*.err") for line in file.read_text().splitlines())
-        events = [json.loads(line) for line in lines if line.startswith("{")]
+        events = [json.loads(line) for line in lines if line.startswith("{") and any(name in line for name in names)]
         found = (each for each in events if each.get("event") in names and fields.items() <= each.items())
         return sorted(found, key=lambda each: str(each["time"]))
 
