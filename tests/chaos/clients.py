@@ -11,7 +11,7 @@ import httpx
 from tests.chaos.planted.sitecustomize import POISON_SEED
 from tests.chaos.schedules import Reader, Stream, StreamKind
 from tests.chaos.told import End, Piece, Told
-from tests.cluster.served import MODEL
+from tests.cluster.served import MODEL, PLAIN
 
 TEMPERATURE = 0.8  # of seeded streams
 SILENT_S = 240.0  # longer than any process may take to come back
@@ -52,7 +52,7 @@ def told_by(url: str, stream: Stream, body: dict[str, object], on_tokens: Callab
     timeout = httpx.Timeout(SILENT_S, connect=_CONNECT_S)
     try:
         with (
-            httpx.Client(transport=httpx.HTTPTransport(socket_options=buffer), timeout=timeout) as client,
+            httpx.Client(transport=httpx.HTTPTransport(PLAIN, socket_options=buffer), timeout=timeout) as client,
             client.stream("POST", f"{url}/v1/completions", json=body) as response,
         ):
             if response.status_code != httpx.codes.OK:

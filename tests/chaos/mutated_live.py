@@ -26,7 +26,7 @@ from tests.chaos.judging import judged
 from tests.chaos.mutating import mutated_body, mutated_bytes
 from tests.chaos.references import Alone
 from tests.chaos.schedules import Schedule, Stream, StreamKind
-from tests.cluster.served import MODEL, Service
+from tests.cluster.served import MODEL, PLAIN, Service
 
 _PROMPT = (5, 17, 8, 30, 2)
 _BATCH = 100
@@ -132,7 +132,10 @@ def bodies(url: str, seed: int, number: int) -> Tried:
         path, own = rng.choice(_BODIES)
         planned.append((path, mutated_body(rng, _COMMON | own)))
     limits = httpx.Limits(max_connections=_SENDERS)
-    with httpx.Client(base_url=url, timeout=_WITHIN_S, limits=limits) as client, ThreadPoolExecutor(_SENDERS) as pool:
+    with (
+        httpx.Client(base_url=url, timeout=_WITHIN_S, limits=limits, verify=PLAIN) as client,
+        ThreadPoolExecutor(_SENDERS) as pool,
+    ):
         for (path, body), (kind, wrong) in zip(
             planned, pool.map(lambda one: _sent(client, *one), planned), strict=True
         ):

@@ -20,7 +20,7 @@ from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import Block, OpenGeneration, Resolution, Stretch, Unfinished, Unknown, Verified
 from tests.chaos.mutating import mutated_bytes, mutated_fields
 from tests.unit.engines.conftest import VOCAB, tiny_llama, torch_verifier
-from tests.unit.engines.reference import Client, target_alone
+from tests.unit.engines.reference import Client, tiny_alone
 from tests.unit.session.conversation import Conversation
 from tests.unit.session.random_rounds import random_wire
 
@@ -106,7 +106,7 @@ def calls(seed: int, number: int) -> Counts:
     """
     rng, counts = Random(f"calls {seed}"), Counts()
     engine = torch_verifier(tiny_llama())
-    expected = target_alone(tiny_llama(), _PROMPT, _BESIDE, _BESIDE_TOKENS)
+    expected = tiny_alone(_PROMPT, _BESIDE, _BESIDE_TOKENS)
     told = 0
     while counts.tried < number:
         stepped, beside, begun = SteppedEngine(engine), Client("beside", _PROMPT, _BESIDE), False

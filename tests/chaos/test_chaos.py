@@ -6,6 +6,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+pytestmark = pytest.mark.cluster
+
 ROOT = Path(__file__).parents[2]
 SEEDS = ("7", "10")
 _WITHIN_S = 540

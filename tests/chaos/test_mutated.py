@@ -4,6 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.cluster
+
 ROOT = Path(__file__).parents[2]
 _WITHIN_S = 400
 

@@ -1,6 +1,7 @@
 """What the target alone answers: plain transformers, one request at a time, no speculation."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -87,9 +88,14 @@ def scores(target: LoadedModel, prompt: Sequence[int], token_ids: Sequence[int])
 
 def ids_of(target: LoadedModel, names: Sequence[str]) -> list[int]:
     """The tokens that a response's log-probabilities name so."""
-    table = TokenTable(target.tokenizer.backend_tokenizer)
-    ids = {table.name(i): i for i in range(target.vocab_size)}
+    ids = _ids_by_name(target.tokenizer, target.vocab_size)
     return [ids[name] for name in names]
+
+
+@cache
+def _ids_by_name(tokenizer: Any, vocab_size: int) -> dict[str, int]:
+    table = TokenTable(tokenizer.backend_tokenizer)
+    return {table.name(i): i for i in range(vocab_size)}
 
 
 def shown(target: LoadedModel, token_ids: Sequence[int]) -> str:

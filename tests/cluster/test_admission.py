@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from tests.cluster.served import MODEL, Service, eventually, served
+from tests.cluster.served import MODEL, PLAIN, Service, eventually, served
 
 FLOOD, TOKENS = 48, 48
 RUNNING = 8
@@ -34,7 +34,7 @@ def ask(
         "ignore_eos": True,
         "outrider": {"slo_class": slo_class},
     }
-    return httpx.post(f"{service.url}/v1/completions", json=body, headers=headers, timeout=400)
+    return httpx.post(f"{service.url}/v1/completions", json=body, headers=headers, timeout=400, verify=PLAIN)
 
 
 def flood(service: Service, slo_class: str | list[str], headers: Mapping[str, str]) -> list[httpx.Response]:

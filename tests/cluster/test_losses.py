@@ -18,7 +18,7 @@ from outrider.config.reading import load_config
 from tests.cluster.conftest import judged
 from tests.cluster.judged_beside import judged_beside
 from tests.cluster.prompts import CHATS
-from tests.cluster.served import HEALERS, MODEL, PACE, Service, eventually, started
+from tests.cluster.served import HEALERS, MODEL, PACE, PLAIN, Service, eventually, started
 from tests.cluster.streams import CLIENTS, Streamed, begins, streams, told
 
 COORDINATORS, DRAFTERS = 2, 3
@@ -296,12 +296,14 @@ def test_clients_that_hang_up_leave_nothing_behind(service: Service) -> None:
     cancelled, found_out = len(service.events("generation_cancelled")), len(service.events(*HEALERS))
     request = {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": True, "stream": True}
     for events in range(HANG_UPS):
-        with httpx.stream("POST", f"{service.url}/v1/completions", json=request, timeout=60) as response:
+        with httpx.stream("POST", f"{service.url}/v1/completions", json=request, timeout=60, verify=PLAIN) as response:
             assert response.status_code == httpx.codes.OK
             lines = (line for line in response.iter_lines() if line)
             assert all("data:" in next(lines) for _ in range(events))
     with contextlib.suppress(httpx.ReadTimeout):
-        httpx.post(f"{service.url}/v1/completions", json={**request, "stream": False, "n": 3}, timeout=0.7)
+        httpx.post(
+            f"{service.url}/v1/completions", json={**request, "stream": False, "n": 3}, timeout=0.7, verify=PLAIN
+        )
     service.check_released()
     assert len(service.events("generation_cancelled")) - cancelled >= HANG_UPS
     assert len(service.events(*HEALERS)) == found_out, "all were told, nobody had to find out"
@@ -312,4 +314,4 @@ def test_taken_away_it_ends_what_is_under_way(service: Service, undisturbed: lis
     responses = streams(service.url, partial(serve.delete, APP_NAME))
     assert told(responses) == told(undisturbed)
     with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{service.url}/health")
+        httpx.get(f"{service.url}/health", verify=PLAIN)

@@ -13,7 +13,7 @@ import ray
 import yaml
 
 from serve_app import metrics
-from tests.cluster.served import TOKENS, Service, eventually, free_port
+from tests.cluster.served import PLAIN, TOKENS, Service, eventually, free_port
 
 _SCRAPED_WITHIN_S = 90.0
 _SILENT_WHEN_ALL_IS_WELL = (
@@ -45,13 +45,13 @@ class Prometheus:
 
     def value(self, query: str) -> float:
         """The sum over all series of an instant query; NaN without a series."""
-        answer = httpx.get(f"{self._url}/api/v1/query", params={"query": query}, timeout=30)
+        answer = httpx.get(f"{self._url}/api/v1/query", params={"query": query}, timeout=30, verify=PLAIN)
         result: list[Any] = answer.raise_for_status().json()["data"]["result"]
         return sum(float(series["value"][1]) for series in result) if result else float("nan")
 
     def names(self) -> set[str]:
         """All metric names."""
-        answer = httpx.get(f"{self._url}/api/v1/label/__name__/values", timeout=30)
+        answer = httpx.get(f"{self._url}/api/v1/label/__name__/values", timeout=30, verify=PLAIN)
         return set(answer.raise_for_status().json()["data"])
 
 
@@ -93,7 +93,7 @@ def prometheus(service: Service, tmp_path_factory: pytest.TempPathFactory) -> It
 
 def _answers(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/-/ready", timeout=5).status_code == httpx.codes.OK
+        return httpx.get(f"{url}/-/ready", timeout=5, verify=PLAIN).status_code == httpx.codes.OK
     except httpx.HTTPError:
         return False
 

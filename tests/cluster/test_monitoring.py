@@ -22,7 +22,7 @@ from cluster.monitoring.running import prometheus_over
 from cluster.top_view import view
 from serve_app import metrics as m
 from serve_app.metrics import Metric
-from tests.cluster.served import Service, eventually, free_port
+from tests.cluster.served import PLAIN, Service, eventually, free_port
 from tests.cluster.streams import streams
 from tests.unit.cluster.monitoring.promtool import expressions, filled_in, names_in
 
@@ -66,7 +66,9 @@ class Prometheus:
 
     def get(self, path: str, **params: object) -> Any:
         """What it answers."""
-        answer = httpx.get(f"{self._url}/api/v1/{path}", params={k: str(v) for k, v in params.items()}, timeout=30)
+        answer = httpx.get(
+            f"{self._url}/api/v1/{path}", params={k: str(v) for k, v in params.items()}, timeout=30, verify=PLAIN
+        )
         assert answer.status_code == httpx.codes.OK, answer.text
         return answer.json()["data"]
 
@@ -108,7 +110,7 @@ def prometheus(service: Service, tmp_path_factory: pytest.TempPathFactory) -> It
 
 def _answers(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/-/ready", timeout=5).status_code == httpx.codes.OK
+        return httpx.get(f"{url}/-/ready", timeout=5, verify=PLAIN).status_code == httpx.codes.OK
     except httpx.HTTPError:
         return False
 
@@ -173,7 +175,7 @@ def test_boards_and_top_can_be_shown(service: Service, prometheus: Prometheus, t
     folder = Path(FIGURES or tmp_path)
     give_up_at_s, pictures = time.monotonic() + (_SHOWN_S if FIGURES else 0), 0
     console = Console(record=True, width=108, file=(tmp_path / "top.txt").open("w", encoding="utf-8"))
-    with httpx.Client(timeout=30) as client, console.file:
+    with httpx.Client(timeout=30, verify=PLAIN) as client, console.file:
         before = poll(client, service.url)
         while not pictures or time.monotonic() < give_up_at_s:  # as a service is asked: some at once, of all kinds
             streams(service.url, options={} if pictures % 2 else {"outrider": {"window": 4, "slo_class": "speed_2"}})

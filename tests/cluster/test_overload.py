@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from bench.connections.clients import Kind, Outcome, answers, counted, unfair
-from tests.cluster.served import MODEL, Service, served
+from tests.cluster.served import MODEL, PLAIN, Service, served
 from tests.cluster.streams import body, stream
 
 CLIENTS, FLOOD, CONNECTIONS = 100, 300, 200
@@ -56,7 +56,7 @@ def test_what_cannot_be_queued_is_refused_at_once(service: Service) -> None:
     finished: list[int] = []
 
     def ask(_: int) -> httpx.Response:
-        response = httpx.post(f"{service.url}/v1/completions", json=request, timeout=400)
+        response = httpx.post(f"{service.url}/v1/completions", json=request, timeout=400, verify=PLAIN)
         finished.append(response.status_code)
         return response
 

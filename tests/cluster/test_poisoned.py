@@ -14,7 +14,7 @@ from serve_app.metrics import PASS_FAULTS
 from tests.cluster.poison import FAILS_DRAFTERS, FAILS_VERIFIERS, KILLS_VERIFIERS
 from tests.cluster.prompts import CHATS
 from tests.cluster.reference import sampled, shown
-from tests.cluster.served import Service, eventually
+from tests.cluster.served import PLAIN, Service, eventually
 from tests.cluster.streams import TOKENS, body, streams
 
 CLIENTS = 7  # and the poisoned one
@@ -35,7 +35,7 @@ def truth(target: LoadedModel) -> list[str]:
 def poisoned(service: Service, seed: int) -> httpx.Response:
     """A request like the others', but for its seed, and drafted for whether or not that pays."""
     request = {**body(1), "seed": seed, "outrider": {"window": 4}, "stream": False, "stream_options": None}
-    return httpx.post(f"{service.url}/v1/chat/completions", json=request, timeout=300)
+    return httpx.post(f"{service.url}/v1/chat/completions", json=request, timeout=300, verify=PLAIN)
 
 
 def beside(service: Service, seed: int) -> tuple[httpx.Response, list[Any]]:

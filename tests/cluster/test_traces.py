@@ -5,7 +5,7 @@ import secrets
 import httpx
 import pytest
 
-from tests.cluster.served import MODEL, Service, eventually
+from tests.cluster.served import MODEL, PLAIN, Service, eventually
 from tests.collector import SERVER, Collector, Received
 
 TOKENS = 48
@@ -21,7 +21,7 @@ def asked(service: Service, trace_id: str | None, flags: str, **more: object) ->
     body = {"model": MODEL, "messages": [message], "max_tokens": TOKENS, "temperature": 0.0, "ignore_eos": True}
     headers = {} if trace_id is None else {"traceparent": f"00-{trace_id}-{CALLER}-{flags}"}
     url, choice = f"{service.url}{CHAT}", {"outrider": {"window": 3}}
-    response = httpx.post(url, json={**body, **choice, **more}, headers=headers, timeout=300)
+    response = httpx.post(url, json={**body, **choice, **more}, headers=headers, timeout=300, verify=PLAIN)
     assert response.status_code == httpx.codes.OK, response.text
     return response
 

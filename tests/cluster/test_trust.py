@@ -16,7 +16,7 @@ from outrider.config.reading import load_config
 from outrider.config.schema import AuthConfig, IngressConfig
 from outrider.contracts.requests import SamplingParams
 from outrider.protocols.registry import PROTOCOLS, harmless_protocols
-from tests.cluster.served import MODEL, Service, eventually, started
+from tests.cluster.served import MODEL, PLAIN, Service, eventually, started
 
 FULL, FEW, NEW = "sk-everything-0123456", "sk-three-a-minute-012", "sk-later-added-012345"
 DRAFTER = "drafter-visitors-0"
@@ -48,7 +48,7 @@ def service(keys_file: Path) -> Iterator[Service]:
 def ask(service: Service, key: str | None = FULL, **fields: Any) -> httpx.Response:
     body = {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 24, "temperature": 0} | fields
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
-    return httpx.post(f"{service.url}/v1/completions", json=body, headers=headers, timeout=300)
+    return httpx.post(f"{service.url}/v1/completions", json=body, headers=headers, timeout=300, verify=PLAIN)
 
 
 def answer(service: Service, **fields: Any) -> tuple[str, dict[str, Any]]:

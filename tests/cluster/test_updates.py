@@ -20,7 +20,7 @@ from outrider.config.reading import load_config
 from outrider.config.schema import Config
 from tests.chaos.services import replicas_running
 from tests.cluster.prompts import CHATS
-from tests.cluster.served import MODEL, Service, eventually, started
+from tests.cluster.served import MODEL, PLAIN, Service, eventually, started
 
 INGRESSES, COORDINATORS, DRAFTERS, CLIENTS = 2, 2, 2, 4
 TOKENS = 40
@@ -58,7 +58,7 @@ def answer(url: str, number: int) -> str:
         "ignore_eos": True,
         "stream": True,
     }
-    with httpx.stream("POST", f"{url}/v1/chat/completions", json=body, timeout=_WITHIN_S) as response:
+    with httpx.stream("POST", f"{url}/v1/chat/completions", json=body, timeout=_WITHIN_S, verify=PLAIN) as response:
         lines = [line for line in response.iter_lines() if line]
     assert response.status_code == httpx.codes.OK, lines
     assert lines[-1] == "data: [DONE]", lines[-1]

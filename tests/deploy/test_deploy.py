@@ -15,6 +15,8 @@ from tests.cluster.served import eventually, free_ports
 from tests.deploy.conftest import Head
 from tests.unit.deployment.manifests import built
 
+pytestmark = pytest.mark.cluster
+
 _UP_WITHIN_S = 300
 
 

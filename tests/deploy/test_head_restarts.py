@@ -12,10 +12,12 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.cluster.served import eventually, free_ports
+from tests.cluster.served import PLAIN, eventually, free_ports
 from tests.cluster.streams import Streamed, streams, told
 from tests.deploy.conftest import Head, of_session, started_head
 from tests.deploy.test_deploy import completes
+
+pytestmark = pytest.mark.cluster
 
 CLIENTS, TOKENS = 3, 60
 _GCS = "gcs_server"
@@ -121,7 +123,7 @@ def accepted(responses: list[Streamed]) -> int:
 
 def states(url: str) -> list[str]:
     """The drafters' states; none while nobody can tell."""
-    status: Any = httpx.get(f"{url}/status", timeout=60)
+    status: Any = httpx.get(f"{url}/status", timeout=60, verify=PLAIN)
     return [drafter["state"] for drafter in status.json()["drafters"]] if status.is_success else []
 
 

@@ -11,9 +11,11 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.cluster.served import eventually, free_ports
+from tests.cluster.served import PLAIN, eventually, free_ports
 from tests.cluster.streams import Streamed, streams, told
 from tests.deploy.conftest import RAY, ROOT, Head
+
+pytestmark = pytest.mark.cluster
 
 DEVICES, CLIENTS = 2, 4
 LONG, SHORT = 250, 60  # tokens: devices take a while to join, but leave in a moment
@@ -63,7 +65,7 @@ def devices(head: Head, folder: Path) -> Iterator[Callable[[], None]]:
 
 def states(url: str) -> list[str]:
     """The drafters' states."""
-    status: Any = httpx.get(f"{url}/status", timeout=60).json()
+    status: Any = httpx.get(f"{url}/status", timeout=60, verify=PLAIN).json()
     return [drafter["state"] for drafter in status["drafters"]]
 
 

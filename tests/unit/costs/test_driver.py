@@ -4,7 +4,7 @@ from outrider.contracts.requests import SamplingParams
 from outrider.costs.batch_runs import UniquePrompts
 from outrider.costs.driver import GREEDY, GenerationDriver, RoundFailedError
 from tests.unit.engines.conftest import VOCAB, tiny_llama, torch_verifier
-from tests.unit.engines.reference import target_alone
+from tests.unit.engines.reference import tiny_alone
 
 RANDOM = UniquePrompts(VOCAB, seed=0)
 PROMPTS = [RANDOM.take(40) for _ in range(3)]
@@ -21,7 +21,7 @@ def test_a_driver_commits_what_the_target_alone_says(params: SamplingParams) -> 
     for prompt, tokens in zip(PROMPTS, driver.tokens.values(), strict=True):
         said = tokens[len(prompt) :]
         assert len(said) >= 3
-        assert said == target_alone(tiny_llama(), prompt, params, len(said))
+        assert said == tiny_alone(prompt, params, len(said))
 
 
 def test_a_generation_without_room_is_no_measurement() -> None:

@@ -1,7 +1,9 @@
 """Tiny random models and the engines under test. Another joins by adding a factory to ``VERIFIERS`` or ``DRAFTERS``."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Protocol, cast
 
 import pytest
@@ -40,6 +42,15 @@ def loaded(model: PreTrainedModel) -> LoadedModel:
 
 def tiny_llama(seed: int = 0, layers: int = 2) -> LlamaForCausalLM:
     """Random weights large enough that the argmax is never a near-tie; logits are wider than the vocabulary."""
+    model = deepcopy(_tiny_llama(seed, layers))
+    torch.manual_seed(seed)
+    return model
+
+
+@cache
+@torch.inference_mode(mode=False)
+def _tiny_llama(seed: int, layers: int) -> LlamaForCausalLM:
+    """Copies are made in a fraction of the time."""
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=VOCAB + 7,

@@ -13,7 +13,7 @@ from outrider.contracts.requests import ProtocolName, SamplingParams
 from outrider.contracts.verifying import OpenGeneration
 from outrider.sampling.logits import RowGroup, TokenCounts, adjust_logits
 from tests.unit.engines.conftest import VOCAB, tiny_llama
-from tests.unit.engines.reference import target_alone
+from tests.unit.engines.reference import target_alone, tiny_alone, tiny_logits
 from tests.unit.engines.table_drafter import TableModel
 
 GREEDY = SamplingParams(temperature=0.0)
@@ -69,15 +69,15 @@ class Device:
 
     def truth(self, length: int) -> tuple[int, ...]:
         """What this model says after the committed tokens, alone, drawn as the target draws."""
+        if self.model is tiny_llama:
+            return tuple(tiny_alone(self.tokens, self.params, length))
         return tuple(target_alone(self.model(), self.tokens, self.params, length))
 
     def logits(self, path: Sequence[int] = ()) -> FloatRow:
         """The model's own adjusted logits behind the committed tokens and a path: ``[vocab]`` float32."""
         tokens = [*self.tokens, *path]
-        model = tiny_llama()
-        model.set_attn_implementation("eager")
         with torch.inference_mode():
-            logits = model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0, -1:, :VOCAB]
+            logits = tiny_logits(tuple(tokens))[-1:].clone()
             counts = TokenCounts(VOCAB, self.prompt, tokens[len(self.prompt) :])
             adjusted = adjust_logits(logits, [RowGroup(self.params, len(tokens), counts, (), 1)])
         row: FloatRow = adjusted[0].numpy()

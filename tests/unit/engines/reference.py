@@ -1,7 +1,8 @@
 """What the target alone would say: plain transformers, no cache, one sequence; and a round loop to drive engines."""
 
+import functools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -38,10 +39,22 @@ def target_alone(
     return tokens[len(prompt) :]
 
 
+_TINY_SAID: dict[tuple[object, ...], list[int]] = {}
+
+
+def tiny_alone(prompt: Sequence[int], params: SamplingParams, length: int, *, in_float64: bool = False) -> list[int]:
+    """The same of ``tiny_llama``, computed once: every engine of a process is held to it."""
+    said = _TINY_SAID.setdefault((tuple(prompt), params, in_float64), [])
+    if len(said) < length:
+        model = tiny_llama().double() if in_float64 else tiny_llama()
+        said[:] = target_alone(model, prompt, params, length)
+    return said[:length]
+
+
 def alone(make: MakeVerifier, prompt: Sequence[int], params: SamplingParams, length: int) -> list[int]:
     """What an engine's tiny target says alone: plain transformers', or the engine's own if it rounds otherwise."""
     if not make.narrow:
-        return target_alone(tiny_llama(), prompt, params, length)
+        return tiny_alone(prompt, params, length)
     client = Client("alone", prompt, params)
     generate(make(tiny_llama(), prefill_chunk_tokens=CONTEXT_TOKENS), [client], lambda _: (), length)
     return client.output
@@ -147,6 +160,17 @@ def plain_logits_of(model: PreTrainedModel) -> LogitsOf:
     return logits_of
 
 
+@functools.cache
+def _tiny_logits_of() -> LogitsOf:
+    return plain_logits_of(tiny_llama())
+
+
+@functools.lru_cache(2048)
+def tiny_logits(tokens: tuple[int, ...]) -> torch.Tensor:
+    """``plain_logits_of`` of ``tiny_llama``, each pass made once: every engine of a process is held to it."""
+    return _tiny_logits_of()(tokens)
+
+
 def paths_of(block: Block) -> list[tuple[int, ...]]:
     """The tokens behind the prefix that each of a block's rows is conditioned on, in the order of its rows."""
     paths: list[tuple[int, ...]] = [()]
@@ -157,13 +181,12 @@ def paths_of(block: Block) -> list[tuple[int, ...]]:
 
 
 def plain_decision(logits_of: LogitsOf, client: Client, block: Block) -> BlockDecision:
-    """What a block comes to by one plain forward pass for each of its rows; ``client`` has not taken it yet."""
+    """What a block comes to by plain forward passes over its paths; ``client`` has not taken it yet."""
     context, params = (*client.tokens, *block.forced), client.params
     output = context[len(client.prompt) :]
     rows, choices = list[oracle.Row](), list[int]()
-    for path in paths_of(block):
-        logits = logits_of((*context, *path))[-1].double().numpy()
-        adjusted = oracle.adjusted(logits, params, client.prompt, (*output, *path))
+    for path, logits in _rows_behind(logits_of, context, paths_of(block)):
+        adjusted = oracle.adjusted(logits.double().numpy(), params, client.prompt, (*output, *path))
         rows.append(oracle.probs(adjusted, params))
         choices.append(oracle.choice(adjusted, params, len(context) + len(path)))
     if block.rule in {AcceptanceRule.GREEDY, AcceptanceRule.SHARED_NOISE}:
@@ -179,6 +202,18 @@ def plain_decision(logits_of: LogitsOf, client: Client, block: Block) -> BlockDe
         len(context),
     )
     return oracle.ratio(ratio, rows, choices)
+
+
+def _rows_behind(
+    logits_of: LogitsOf, context: tuple[int, ...], paths: Sequence[tuple[int, ...]]
+) -> Iterator[tuple[tuple[int, ...], torch.Tensor]]:
+    """Each path and its last row ``[VOCAB]``: of one pass over the longest path that begins with it."""
+    rows: dict[tuple[int, ...], torch.Tensor] = {}
+    for path in sorted(paths, key=len, reverse=True):
+        if path not in rows:
+            for length, row in enumerate(logits_of((*context, *path))[len(context) - 1 :]):
+                rows.setdefault(path[:length], row)
+    return ((path, rows[path]) for path in paths)
 
 
 def assert_decided(outcome: Verified, expected: BlockDecision, field: FloatField = FloatField.FP32) -> None:

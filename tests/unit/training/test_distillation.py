@@ -1,5 +1,5 @@
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -44,11 +44,10 @@ def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-@pytest.fixture
-def config(folder: Path, prompts: Path, tmp_path: Path) -> DistillConfig:
+def config_in(where: Path, folder: Path, prompts: Path) -> DistillConfig:
     return DistillConfig(
         target=str(folder),
-        out=tmp_path / "drafter.safetensors",
+        out=where / "drafter.safetensors",
         steps=12,
         layers=2,
         batch=4,
@@ -59,6 +58,35 @@ def config(folder: Path, prompts: Path, tmp_path: Path) -> DistillConfig:
         checkpoint_every_steps=5,
         threads=1,
     )
+
+
+@pytest.fixture
+def config(folder: Path, prompts: Path, tmp_path: Path) -> DistillConfig:
+    """Of a run that makes its own traces."""
+    return config_in(tmp_path, folder, prompts)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A drafter, and the traces that it was made from."""
+
+    out: Path
+    traces: Path
+    report: DistillReport
+
+
+@pytest.fixture(scope="module")
+def trained(folder: Path, prompts: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """By ``config``; to be read."""
+    config = config_in(tmp_path_factory.mktemp("trained"), folder, prompts)
+    report, _ = run(config)
+    return Trained(config.out, config.out.with_suffix(".traces.jsonl.gz"), report)
+
+
+@pytest.fixture
+def briefly(config: DistillConfig, trained: Trained) -> DistillConfig:
+    """``config`` over the traces that there are."""
+    return replace(config, traces=trained.traces)
 
 
 def run(config: DistillConfig, *, stop_at: int | None = None) -> tuple[DistillReport, list[float]]:
@@ -72,14 +100,14 @@ def run(config: DistillConfig, *, stop_at: int | None = None) -> tuple[DistillRe
     return distill(config, progress=False, on_step=on_step), losses
 
 
-def test_training_lowers_the_loss_and_raises_acceptance(config: DistillConfig) -> None:
-    report, losses = run(replace(config, steps=150))
+def test_training_lowers_the_loss_and_raises_acceptance(briefly: DistillConfig) -> None:
+    report, losses = run(replace(briefly, steps=150))
     assert sum(losses[-10:]) < 0.75 * sum(losses[:10])
     assert report.before.overlap is not None
     assert report.after.overlap is not None
     assert report.after.overlap > report.before.overlap
     assert report.last_loss == losses[-1]
-    measured = read_drafter_info(config.out).measured
+    measured = read_drafter_info(briefly.out).measured
     assert measured["overlap_acceptance"] == report.after.overlap
     assert measured["greedy_acceptance"] == report.after.greedy
 
@@ -97,36 +125,30 @@ def test_an_interrupted_run_ends_bit_for_bit_like_an_uninterrupted_one(config: D
     assert (again, none) == (resumed, [])
 
 
-def test_another_seed_gives_another_drafter(config: DistillConfig, tmp_path: Path) -> None:
-    run(config)
-    traces = config.out.with_suffix(".traces.jsonl.gz")
-    other = replace(config, out=tmp_path / "other.safetensors", seed=1, traces=traces)
-    run(other)
-    assert other.out.read_bytes() != config.out.read_bytes()
+def test_another_seed_gives_another_drafter(briefly: DistillConfig, trained: Trained) -> None:
+    run(replace(briefly, seed=1))
+    assert briefly.out.read_bytes() != trained.out.read_bytes()
 
 
-def test_a_checkpoint_of_another_run_is_refused_or_ignored(config: DistillConfig) -> None:
-    run(config)
+def test_a_checkpoint_of_another_run_is_refused_or_ignored(briefly: DistillConfig) -> None:
+    run(briefly)
     with pytest.raises(ParameterError, match=r"resume needs .* found 'another learning_rate, steps'"):
-        run(replace(config, steps=6, learning_rate=1e-4))
-    assert len(run(replace(config, steps=6, resume=False))[1]) == 6
+        run(replace(briefly, steps=6, learning_rate=1e-4))
+    assert len(run(replace(briefly, steps=6, resume=False))[1]) == 6
 
 
-def test_a_drafter_can_be_trained_further(config: DistillConfig, tmp_path: Path) -> None:
-    first, _ = run(config)
-    traces = config.out.with_suffix(".traces.jsonl.gz")
-    further = replace(config, out=tmp_path / "b.safetensors", init_from=config.out, traces=traces)
+def test_a_drafter_can_be_trained_further(briefly: DistillConfig, trained: Trained, tmp_path: Path) -> None:
+    further = replace(briefly, init_from=trained.out)
     second, _ = run(further)
-    assert second.before.overlap == pytest.approx(first.after.overlap)
+    assert second.before.overlap == pytest.approx(trained.report.after.overlap)
     with pytest.raises(ParameterError, match=r"init_from needs a drafter of the target's layers \(0,\)"):
         run(replace(further, out=tmp_path / "c.safetensors", layers=1))
 
 
-def test_a_trained_drafter_can_be_given_more_layers(config: DistillConfig, tmp_path: Path) -> None:
-    first, _ = run(config)
-    traces = config.out.with_suffix(".traces.jsonl.gz")
-    deeper = replace(config, out=tmp_path / "b.safetensors", init_from=config.out, traces=traces, layers=3)
+def test_a_trained_drafter_can_be_given_more_layers(briefly: DistillConfig, trained: Trained) -> None:
+    deeper = replace(briefly, init_from=trained.out, layers=3)
     second, losses = run(replace(deeper, steps=60))
+    first = trained.report
     assert second.before.overlap == pytest.approx(first.after.overlap), "a new layer adds nothing before it is trained"
     info, weights = read_drafter(deeper.out)
     assert info.source_layers == (0, 1, 2)
@@ -134,12 +156,11 @@ def test_a_trained_drafter_can_be_given_more_layers(config: DistillConfig, tmp_p
     assert sum(losses[-10:]) < sum(losses[:10])
 
 
-def test_the_file_is_the_drafter_that_was_measured(config: DistillConfig) -> None:
-    report, _ = run(config)
-    target = load_target(config.target, dtype="float32", device="cpu")
-    drafter = load_drafter(str(config.out), config.target, dtype="float32", device="cpu")
-    _, held_out = split_traces(read_traces(config.out.with_suffix(".traces.jsonl.gz")))
-    assert evaluate_acceptance(target, drafter.model, held_out) == report.after
+def test_the_file_is_the_drafter_that_was_measured(folder: Path, trained: Trained) -> None:
+    target = load_target(str(folder), dtype="float32", device="cpu")
+    drafter = load_drafter(str(trained.out), str(folder), dtype="float32", device="cpu")
+    _, held_out = split_traces(read_traces(trained.traces))
+    assert evaluate_acceptance(target, drafter.model, held_out) == trained.report.after
 
 
 def test_a_target_in_bfloat16_can_be_distilled(config: DistillConfig) -> None:
@@ -156,10 +177,10 @@ def test_a_target_in_bfloat16_can_be_distilled(config: DistillConfig) -> None:
     ],
 )
 def test_what_the_target_or_the_data_cannot_give_is_refused(
-    config: DistillConfig, change: dict[str, int], message: str
+    briefly: DistillConfig, change: dict[str, int], message: str
 ) -> None:
     with pytest.raises(ParameterError, match=message):
-        run(replace(config, **change))  # type: ignore[arg-type]  # all of them integers
+        run(replace(briefly, **change))  # type: ignore[arg-type]  # all of them integers
 
 
 def test_settings_out_of_range_are_named(config: DistillConfig) -> None:
@@ -221,19 +242,18 @@ def test_a_model_accepts_itself_and_traces_of_other_temperatures_are_left_out(fo
 
 
 def test_the_drafter_proposes_the_most_frequent_tokens_and_another_head_needs_no_training(
-    config: DistillConfig, tmp_path: Path
+    briefly: DistillConfig, trained: Trained, tmp_path: Path
 ) -> None:
-    run(replace(config, head_tokens=20))
-    first = read_drafter(config.out)[1]
+    run(replace(briefly, head_tokens=20))
+    first = read_drafter(briefly.out)[1]
     assert first.head_ids is not None
     assert len(first.head_ids) == 20
     assert (first.head_ids.diff() > 0).all()
-    traces = config.out.with_suffix(".traces.jsonl.gz")
-    seen = Counter(token for trace in split_traces(read_traces(traces))[0] for token in trace.output_ids)
+    seen = Counter(token for trace in split_traces(read_traces(trained.traces))[0] for token in trace.output_ids)
     fewest = min(seen[token] for token in first.head_ids.tolist())
     assert all(count <= fewest for token, count in seen.items() if token not in first.head_ids)
 
-    wider = replace(config, out=tmp_path / "wider.safetensors", init_from=config.out, steps=0, traces=traces)
+    wider = replace(briefly, out=tmp_path / "wider.safetensors", init_from=briefly.out, steps=0)
     report, losses = run(replace(wider, head_tokens=30))
     assert (report.trained_tokens, losses) == (0, [])
     second = read_drafter(wider.out)[1]

@@ -13,7 +13,7 @@ from outrider.engines.torch.model import PagedModel
 from outrider.protocols.registry import register, unregister
 from outrider.training.head.paged_texts import PagedTexts
 from tests.unit.engines.conftest import VOCAB, tiny_llama, torch_drafter
-from tests.unit.engines.reference import target_alone
+from tests.unit.engines.reference import tiny_alone
 
 PROMPTS = [(5, 17, 42), (8, 61), (30, 2, 9, 4)]
 PARAMS = {"greedy": SamplingParams(temperature=0.0), "sampled": SamplingParams(temperature=0.8, seed=3)}
@@ -37,7 +37,7 @@ def texts(params: SamplingParams) -> list[Text]:
 @pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS)
 def test_texts_are_the_targets_own(params: SamplingParams) -> None:
     for text, prompt in zip(texts(params), PROMPTS, strict=True):
-        assert text.token_ids == tuple(target_alone(tiny_llama(), list(prompt), params, 24))
+        assert text.token_ids == tuple(tiny_alone(list(prompt), params, 24))
 
 
 @pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS)

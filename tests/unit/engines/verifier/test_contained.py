@@ -21,7 +21,7 @@ from outrider.engines.verifier.stepper import Stepper
 from outrider.engines.verifier.work import Work
 from outrider.events import JsonLines
 from tests.unit.engines.conftest import MakeVerifier, tiny_llama
-from tests.unit.engines.reference import Client, target_alone
+from tests.unit.engines.reference import Client, tiny_alone
 
 POISON = 13  # a seed
 GREEDY = SamplingParams(temperature=0.0)
@@ -144,7 +144,7 @@ def test_one_block_fails_alone_and_the_others_are_as_if_it_had_never_been(
     assert set(passes.taken_faults()) == {FaultKind.PASS}
     for client in present:
         if client.name != "poisoned" or stage == "after":
-            assert client.output == target_alone(tiny_llama(), client.prompt, client.params, LENGTH), client.name
+            assert client.output == tiny_alone(client.prompt, client.params, LENGTH), client.name
 
 
 def test_lines_of_the_log_name_the_traces_of_who_is_sampled(
@@ -187,7 +187,7 @@ def test_a_pass_that_fails_leaves_nothing_behind(
     assert isinstance(outcome, Verified)
     client.take(block, outcome)
     stepped(ContainedPasses(engine), [client], rounds=LENGTH)
-    assert client.output == target_alone(tiny_llama(), client.prompt, client.params, LENGTH)
+    assert client.output == tiny_alone(client.prompt, client.params, LENGTH)
 
 
 def test_a_long_prompt_goes_on_with_what_was_computed_of_it(
@@ -207,7 +207,7 @@ def test_a_long_prompt_goes_on_with_what_was_computed_of_it(
     assert engine._generations["poisoned"].kv.computed_tokens == computed  # noqa: SLF001 (nobody tells)
     poison.on = False
     stepped(ContainedPasses(engine), [client], rounds=LENGTH)
-    assert client.output == target_alone(tiny_llama(), client.prompt, client.params, LENGTH)
+    assert client.output == tiny_alone(client.prompt, client.params, LENGTH)
 
 
 def test_where_memory_is_short_passes_are_smaller_and_everybody_is_served(
@@ -228,7 +228,7 @@ def test_where_memory_is_short_passes_are_smaller_and_everybody_is_served(
     monkeypatch.setattr(engine, "_forward", short)
     assert not stepped(passes, present, rounds=LENGTH)
     for client in present:
-        assert client.output == target_alone(tiny_llama(), client.prompt, client.params, LENGTH), client.name
+        assert client.output == tiny_alone(client.prompt, client.params, LENGTH), client.name
     assert sizes[0] == 4, "that is what was too many"
     assert max(sizes[1:]) == 2
     assert passes.taken_faults() == (FaultKind.MEMORY,)

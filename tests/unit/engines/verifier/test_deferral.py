@@ -17,8 +17,8 @@ from tests.unit.engines.reference import (
     assert_decided,
     assert_plain_logprobs,
     plain_decision,
-    plain_logits_of,
-    target_alone,
+    tiny_alone,
+    tiny_logits,
     verify_until_done,
 )
 
@@ -62,7 +62,7 @@ class Pair:
 
 
 def pair(engine: PagedVerifier, params: SamplingParams = SAMPLED, name: str = "a") -> Pair:
-    return Pair(engine, Client(name, PROMPT, params, logprobs=2), plain_logits_of(tiny_llama()))
+    return Pair(engine, Client(name, PROMPT, params, logprobs=2), tiny_logits)
 
 
 def row_of(outcome: Verified) -> TargetRow:
@@ -75,7 +75,7 @@ def row_of(outcome: Verified) -> TargetRow:
 def test_a_rejection_commits_what_was_accepted_and_hands_over_the_row(
     make_verifier: MakeVerifier, params: SamplingParams, field: FloatField
 ) -> None:
-    one, logits_of = pair(make_verifier(tiny_llama()), params), plain_logits_of(tiny_llama())
+    one, logits_of = pair(make_verifier(tiny_llama()), params), tiny_logits
     for _ in range(5):
         block = one.draft(deferral=Deferral(field))
         expected = plain_decision(logits_of, one.client, block)
@@ -105,7 +105,7 @@ def test_log_probabilities_of_corrections_are_the_plain_ones(make_verifier: Make
         before = len(one.client.tokens)
         outcome = verify_until_done(one.engine, [block])[0]
         one.client.take(block, outcome)
-        assert_plain_logprobs(outcome.logprobs, plain_logits_of(tiny_llama()), one.client.tokens, before, 2)
+        assert_plain_logprobs(outcome.logprobs, tiny_logits, one.client.tokens, before, 2)
 
 
 def test_a_row_is_answered_again_without_a_pass(make_verifier: MakeVerifier) -> None:
@@ -148,14 +148,14 @@ def test_a_kept_row_answers_even_after_its_kv_is_gone(make_verifier: MakeVerifie
 def test_a_row_can_be_asked_for_where_nothing_was_rejected(make_verifier: MakeVerifier) -> None:
     one = pair(make_verifier(tiny_llama()))
     block = one.ask_row()
-    expected = plain_decision(plain_logits_of(tiny_llama()), one.client, block)
+    expected = plain_decision(tiny_logits, one.client, block)
     assert_decided(verify_until_done(one.engine, [block])[0], expected)
 
 
 def test_a_row_with_one_token_is_decided_at_once(make_verifier: MakeVerifier) -> None:
     params = SamplingParams(temperature=1.0, top_k=1, seed=3)
     one = pair(make_verifier(tiny_llama()), params)
-    truth = target_alone(tiny_llama(), PROMPT, params, 4)
+    truth = tiny_alone(PROMPT, params, 4)
     block = one.ask_row()
     outcome = verify_until_done(one.engine, [block])[0]
     assert (outcome.next_token, outcome.deferred) == (truth[0], None)
@@ -172,7 +172,7 @@ def test_a_row_with_one_token_is_decided_at_once(make_verifier: MakeVerifier) ->
 
 def test_greedy_targets_leave_nothing_to_defer(make_verifier: MakeVerifier) -> None:
     params = SamplingParams(temperature=0.0)
-    one, truth = pair(make_verifier(tiny_llama()), params), target_alone(tiny_llama(), PROMPT, params, 3)
+    one, truth = pair(make_verifier(tiny_llama()), params), tiny_alone(PROMPT, params, 3)
     block = one.client.block(bonus=False, deferral=ROW)
     outcome = verify_until_done(one.engine, [block])[0]
     one.client.take(block, outcome)
@@ -219,7 +219,7 @@ def test_impossible_corrections_are_refused_and_possible_ones_taken_afterwards(
         assert isinstance(refused, Refused)
         assert f"found token {wrong}, whose probability there is 0" in refused.reason
         good = one.draft(forced)
-        expected = plain_decision(plain_logits_of(tiny_llama()), one.client, good)
+        expected = plain_decision(tiny_logits, one.client, good)
         assert_decided(verify_until_done(engine, [good])[0], expected)
 
 
@@ -249,7 +249,7 @@ def lose_rows(engine: PagedVerifier) -> None:
 def test_what_is_lost_between_rejection_and_correction_is_computed_again(
     make_verifier: MakeVerifier, lose: str
 ) -> None:
-    logits_of = plain_logits_of(tiny_llama())
+    logits_of = tiny_logits
     for what in ("row", "correction", "no correction"):
         engine = make_verifier(tiny_llama(), blocks=make_verifier.blocks_of(96), prefill_chunk_tokens=8)
         one = pair(engine)
@@ -281,7 +281,7 @@ def test_corrections_of_devices_and_of_the_engine_make_the_same_responses(
     make_verifier: MakeVerifier, params: SamplingParams, positions: int
 ) -> None:
     """Whole responses under DSSD against DSD with the same drafts and noise; four at once, evicted or not."""
-    logits_of, length = plain_logits_of(tiny_llama()), 24
+    logits_of, length = tiny_logits, 24
     engine = make_verifier(tiny_llama(), blocks=make_verifier.blocks_of(positions))
     plain = make_verifier(tiny_llama())
     pairs = [Pair(engine, Client(f"c{i}", PROMPT[i:], params), logits_of) for i in range(4)]

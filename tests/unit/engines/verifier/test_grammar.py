@@ -22,8 +22,8 @@ from tests.unit.engines.reference import (
     generate,
     mixed_draft,
     plain_decision,
-    plain_logits_of,
-    target_alone,
+    tiny_alone,
+    tiny_logits,
     verify_until_done,
 )
 from tests.unit.engines.semantic_device import PASSES, ThresholdJudge, hidden_states, resolution
@@ -61,7 +61,7 @@ def assert_a_sentence(output: list[int], params: SamplingParams) -> None:
 def test_output_equals_the_target_alone_for_every_window(
     make_verifier: MakeVerifier, params: SamplingParams, window: int
 ) -> None:
-    truth = target_alone(tiny_llama(), PROMPT, params, 40)
+    truth = tiny_alone(PROMPT, params, 40)
     client, rng = Client("a", PROMPT, params), random.Random(window)
     generate(make_verifier(tiny_llama()), [client], lambda c: mixed_draft(truth[len(c.output) :], window, rng), 24)
     assert client.output == truth[: len(client.output)]
@@ -71,7 +71,7 @@ def test_output_equals_the_target_alone_for_every_window(
 
 def test_masks_on_a_device_of_its_own_are_the_same() -> None:
     for params in PARAMS.values():
-        truth = target_alone(tiny_llama(), PROMPT, params, 30)
+        truth = tiny_alone(PROMPT, params, 30)
         client, rng = Client("a", PROMPT, params), random.Random(3)
         with everywhere_at_once():
             engine = torch_verifier(tiny_llama())
@@ -82,8 +82,8 @@ def test_masks_on_a_device_of_its_own_are_the_same() -> None:
 @each_params
 def test_drafts_that_the_grammar_forbids_are_rejected(make_verifier: MakeVerifier, params: SamplingParams) -> None:
     """Whatever is drafted: what the target would say without a grammar, any token, ends in the middle."""
-    free = target_alone(tiny_llama(), PROMPT, replace(params, grammar=None), 60)
-    truth, rng = target_alone(tiny_llama(), PROMPT, params, 40), random.Random(1)
+    free = tiny_alone(PROMPT, replace(params, grammar=None), 60)
+    truth, rng = tiny_alone(PROMPT, params, 40), random.Random(1)
 
     def drafted(client: Client) -> list[int]:
         at = len(client.output)
@@ -98,7 +98,7 @@ def test_drafts_that_the_grammar_forbids_are_rejected(make_verifier: MakeVerifie
 @pytest.mark.parametrize("bonus", [True, False])
 @each_params
 def test_trees_fork_the_grammar(make_verifier: MakeVerifier, params: SamplingParams, *, bonus: bool) -> None:
-    truth = target_alone(tiny_llama(), PROMPT, params, 60)
+    truth = tiny_alone(PROMPT, params, 60)
     for seed in range(3):
         rng, client = random.Random(seed), Client("a", PROMPT, params)
         engine = make_verifier(tiny_llama(), blocks=60)
@@ -115,7 +115,7 @@ def test_trees_fork_the_grammar(make_verifier: MakeVerifier, params: SamplingPar
 def test_ratio_rules_divide_by_the_masked_row(make_verifier: MakeVerifier, name: str, sent: str) -> None:
     """Decisions are the plain rule's on masked, renormalised rows; so is what a device draws a correction from."""
     params = PARAMS[name]
-    logits_of, client = plain_logits_of(tiny_llama()), Client("a", PROMPT, params)
+    logits_of, client = tiny_logits, Client("a", PROMPT, params)
     engine, device = make_verifier(tiny_llama()), FakeDevice(logits_of, params.seed)
     engine.open(client.opening())
     forced: tuple[int, ...] = ()
@@ -142,7 +142,7 @@ def test_ratio_rules_divide_by_the_masked_row(make_verifier: MakeVerifier, name:
 
 def test_a_correction_that_the_grammar_forbids_is_refused() -> None:
     params = PARAMS["hot"]
-    logits_of, client = plain_logits_of(tiny_llama()), Client("a", PROMPT, params)
+    logits_of, client = tiny_logits, Client("a", PROMPT, params)
     engine, device = torch_verifier(tiny_llama()), FakeDevice(logits_of, params.seed)
     engine.open(client.opening())
     while True:
@@ -194,7 +194,7 @@ def test_eviction_and_resumption_are_invisible(make_verifier: MakeVerifier, para
     engine = make_verifier(tiny_llama(), blocks=make_verifier.blocks_of(96))
     rng = random.Random(2)
     clients = [Client(f"c{i}", [rng.randrange(VOCAB) for _ in range(30)], params) for i in range(5)]
-    truths = {c.name: target_alone(tiny_llama(), c.prompt, params, 40) for c in clients}
+    truths = {c.name: tiny_alone(c.prompt, params, 40) for c in clients}
     resumed = set[str]()
 
     def drafted(client: Client) -> list[int]:
@@ -215,7 +215,7 @@ def test_eviction_and_resumption_are_invisible(make_verifier: MakeVerifier, para
 def test_stretches_follow_the_grammar(params: SamplingParams) -> None:
     from outrider.contracts.verifying import Stretch  # noqa: PLC0415
 
-    truth = ended(target_alone(tiny_llama(), PROMPT, params, 40))
+    truth = ended(tiny_alone(PROMPT, params, 40))
     client = Client("a", PROMPT, params)
     stepper = Stepper(torch_verifier(tiny_llama()))
     stepper.open(client.opening())
@@ -231,7 +231,7 @@ def test_stretches_follow_the_grammar(params: SamplingParams) -> None:
 
 def test_a_pass_that_fails_leaves_the_grammar_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     params = PARAMS["hot"]
-    truth = target_alone(tiny_llama(), PROMPT, params, 20)
+    truth = tiny_alone(PROMPT, params, 20)
     client, engine = Client("a", PROMPT, params), torch_verifier(tiny_llama())
     engine.open(client.opening())
     fed = GrammarState.feed
@@ -283,7 +283,7 @@ def test_an_engine_without_a_tokenizer_takes_no_grammar() -> None:
 def test_a_request_without_a_grammar_beside_one_is_untouched() -> None:
     free = SamplingParams(temperature=0.8, seed=5)
     clients = [Client("free", PROMPT, free), Client("bound", PROMPT, PARAMS["sampled"])]
-    truths = {c.name: target_alone(tiny_llama(), PROMPT, c.params, 30) for c in clients}
+    truths = {c.name: tiny_alone(PROMPT, c.params, 30) for c in clients}
     generate(EXACT_VERIFIERS["torch"](tiny_llama()), clients, lambda c: truths[c.name][len(c.output) :][:3], 16)
     for client in clients:
         assert client.output == truths[client.name][: len(client.output)]

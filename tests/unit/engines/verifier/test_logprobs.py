@@ -16,7 +16,7 @@ from tests.unit.engines.reference import (
     expected_logprobs,
     generate,
     mixed_draft,
-    target_alone,
+    tiny_alone,
     verify_until_done,
 )
 
@@ -68,7 +68,7 @@ def check(client: Client) -> None:
 def test_logprobs_are_the_targets_own_for_every_window(
     make_verifier: MakeVerifier, params: SamplingParams, window: int
 ) -> None:
-    truth, rng = target_alone(tiny_llama(), PROMPT, params, 40), random.Random(window)
+    truth, rng = tiny_alone(PROMPT, params, 40), random.Random(window)
     client = Client("a", PROMPT, params, logprobs=5, prompt_logprobs=True)
     generate(make_verifier(tiny_llama()), [client], lambda c: mixed_draft(truth[len(c.output) :], window, rng), 20)
     assert client.output == truth[: len(client.output)]
@@ -93,7 +93,7 @@ def test_neither_company_nor_chunks_nor_evictions_change_them(
         )
         for i, params in enumerate([*PARAMS.values()] * 2)
     ]
-    truths = {c.name: target_alone(tiny_llama(), c.prompt, c.params, 24) for c in clients}
+    truths = {c.name: tiny_alone(c.prompt, c.params, 24) for c in clients}
     generate(engine, clients, lambda c: mixed_draft(truths[c.name][len(c.output) :], rng.randint(0, 5), rng), 12)
     assert (engine.usage().evictions > 0) == (positions == 120)
     for client in clients:
@@ -134,7 +134,7 @@ def test_a_cached_prompt_is_computed_again_when_its_logprobs_are_wanted(make_ver
 
 def test_of_a_resumed_generation_only_the_prompt_is_scored(make_verifier: MakeVerifier) -> None:
     params = PARAMS["edited"]
-    truth = target_alone(tiny_llama(), PROMPT, params, 30)
+    truth = tiny_alone(PROMPT, params, 30)
     client = Client("a", PROMPT, params, logprobs=3, prompt_logprobs=True)
     client.tokens += truth[:20]
     generate(make_verifier(tiny_llama(), prefill_chunk_tokens=4), [client], lambda c: truth[len(c.output) :][:3], 26)
@@ -165,7 +165,7 @@ def test_a_repeated_round_reports_the_same_again(make_verifier: MakeVerifier) ->
 
 
 def test_without_a_bonus_token_only_accepted_tokens_are_reported(make_verifier: MakeVerifier) -> None:
-    truth = target_alone(tiny_llama(), PROMPT, PARAMS["greedy"], 6)
+    truth = tiny_alone(PROMPT, PARAMS["greedy"], 6)
     engine, client = make_verifier(tiny_llama()), Client("a", PROMPT, PARAMS["greedy"], logprobs=1)
     client.prompt_logprobs = True
     engine.open(client.opening())
@@ -181,10 +181,10 @@ def test_without_a_bonus_token_only_accepted_tokens_are_reported(make_verifier: 
 def test_tokens_are_withheld_up_to_their_position_however_they_are_drafted(make_verifier: MakeVerifier) -> None:
     """The target's favourites are withheld for eight tokens, and drafted nevertheless."""
     free = PARAMS["greedy"]
-    wanted = target_alone(tiny_llama(), PROMPT, free, 12)
+    wanted = tiny_alone(PROMPT, free, 12)
     for params in (free, replace(PARAMS["sampled"], logit_bias=tuple((i, 20.0) for i in sorted(set(wanted))))):
         held = replace(params, withheld_ids=tuple(sorted(set(wanted))), withheld_until=len(PROMPT) + 8)
-        truth = target_alone(tiny_llama(), PROMPT, held, 24)
+        truth = tiny_alone(PROMPT, held, 24)
         assert not set(truth[:8]) & set(wanted)
         assert params.greedy or set(truth[8:]) <= set(wanted)
         for window in (0, 3, 8):

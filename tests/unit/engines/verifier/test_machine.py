@@ -34,7 +34,7 @@ from tests.unit.engines.reference import (
     assert_same_logprobs,
     expected_logprobs,
     plain_decision,
-    target_alone,
+    tiny_alone,
     verify_until_done,
     whole,
 )
@@ -412,11 +412,11 @@ def test_a_round_that_replaces_one_in_the_middle_of_its_forced_tokens(common: in
     forced = [*TEXTS[2][:common], *TEXTS[1][: 30 - common]]
     second = client.block(forced=forced)
     client.take(second, verify_until_done(engine, [second])[0])
-    assert client.output == [*forced, *target_alone(tiny_llama(), [*client.prompt, *forced], PARAMS[0], 1)]
+    assert client.output == [*forced, *tiny_alone([*client.prompt, *forced], PARAMS[0], 1)]
     third = client.block([1, 2])
     client.take(third, verify_until_done(engine, [third])[0])
     rest = client.output[len(forced) :]
-    assert rest == target_alone(tiny_llama(), [*client.prompt, *forced], PARAMS[0], len(rest))
+    assert rest == tiny_alone([*client.prompt, *forced], PARAMS[0], len(rest))
 
 
 def test_a_shorter_round_may_replace_one_whose_forced_tokens_were_begun() -> None:
@@ -428,4 +428,4 @@ def test_a_shorter_round_may_replace_one_whose_forced_tokens_were_begun() -> Non
     client.round += 1
     block = client.block([1])
     client.take(block, verify_until_done(engine, [block])[0])
-    assert client.output == target_alone(tiny_llama(), client.prompt, PARAMS[1], len(client.output))
+    assert client.output == tiny_alone(client.prompt, PARAMS[1], len(client.output))

@@ -18,7 +18,7 @@ from tests.unit.engines.reference import (
     assert_plain_logprobs,
     assert_same_logprobs,
     plain_decision,
-    plain_logits_of,
+    tiny_logits,
     verify_until_done,
 )
 
@@ -34,7 +34,7 @@ PROMPT = [5, 17, 42, 8, 61, 30, 2]
 def test_chains_decide_as_the_rule_does_on_plain_probabilities(
     make_verifier: MakeVerifier, params: SamplingParams, sent: str, *, bonus: bool
 ) -> None:
-    logits_of, client = plain_logits_of(tiny_llama()), Client("a", PROMPT, params, logprobs=2)
+    logits_of, client = tiny_logits, Client("a", PROMPT, params, logprobs=2)
     engine, device = make_verifier(tiny_llama()), FakeDevice(logits_of, params.seed)
     engine.open(client.opening())
     for window in [3, 1, 5, 2, 0, 4] * 3:
@@ -55,7 +55,7 @@ def test_chains_decide_as_the_rule_does_on_plain_probabilities(
 
 def test_company_does_not_change_a_decision(make_verifier: MakeVerifier) -> None:
     """All rules, shapes and distributions in one batch, a cold prompt among them, against each alone."""
-    logits_of = plain_logits_of(tiny_llama())
+    logits_of = tiny_logits
     clients, blocks = [], []
     for i, params in enumerate([GREEDY, SAMPLED, PENALISED] * 3):
         client = Client(f"c{i}", PROMPT[: 1 + i % 5], params, logprobs=[None, 1][i % 2])

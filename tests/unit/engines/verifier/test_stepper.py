@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from transformers import PreTrainedModel
@@ -21,7 +22,7 @@ from outrider.engines.verifier.stepper import Stepper
 from outrider.lookup.store import EarlierTexts
 from outrider.lookup.text import Experience
 from tests.unit.engines.conftest import tiny_llama, torch_verifier
-from tests.unit.engines.reference import Client, assert_same_logprobs, expected_logprobs, plain_logits_of, target_alone
+from tests.unit.engines.reference import Client, assert_same_logprobs, expected_logprobs, plain_logits_of, tiny_alone
 
 GREEDY = SamplingParams(temperature=0.0)
 SEEDED = SamplingParams(temperature=0.8, top_p=0.9, seed=5)
@@ -30,6 +31,7 @@ PENALISED = SamplingParams(
 )
 PROMPT = [5, 17, 42, 8, 61, 30, 2]
 TOKENS = 12
+said_alone = partial(tiny_alone, in_float64=True)  # what ``model`` says alone
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +73,8 @@ def test_a_stretch_says_what_the_target_alone_says(model: PreTrainedModel, param
     take([client], stepper.step())
     stepper.give([stretched(company, 3)])
     run(stepper, client, company)
-    assert client.output == target_alone(model, PROMPT, params, TOKENS)
-    assert company.output == target_alone(model, PROMPT * 3, SEEDED, 4)
+    assert client.output == said_alone(PROMPT, params, TOKENS)
+    assert company.output == said_alone(PROMPT * 3, SEEDED, 4)
     if params.greedy:
         rows = plain_logits_of(model)(tuple(client.tokens))[len(PROMPT) - 1 : -1]
         found = [entry for outcome in client.outcomes for entry in outcome.logprobs]
@@ -89,11 +91,11 @@ def test_credit_ends_a_stretch_and_more_of_it_goes_on(model: PreTrainedModel) ->
     stepper.leave("a", 6)
     stepper.leave("nobody", 6)
     run(stepper, client)
-    assert client.output == target_alone(model, PROMPT, GREEDY, 7)
+    assert client.output == said_alone(PROMPT, GREEDY, 7)
 
 
 def test_an_end_token_is_the_last(model: PreTrainedModel) -> None:
-    expected = target_alone(model, PROMPT, GREEDY, TOKENS)
+    expected = said_alone(PROMPT, GREEDY, TOKENS)
     end = expected[4]
     stepper, client = Stepper(torch_verifier(model)), Client("a", PROMPT, GREEDY)
     opened(stepper, client)
@@ -107,7 +109,7 @@ def test_an_end_token_is_the_last(model: PreTrainedModel) -> None:
 @pytest.mark.parametrize("late_by", [0, 1, 2, 3])
 def test_a_late_block_counts_for_what_is_not_committed_yet(model: PreTrainedModel, late_by: int) -> None:
     for params in (GREEDY, SEEDED):
-        expected = target_alone(model, PROMPT, params, TOKENS)
+        expected = said_alone(PROMPT, params, TOKENS)
         stepper, client = Stepper(torch_verifier(model)), Client("a", PROMPT, params)
         opened(stepper, client)
         stepper.give([stretched(client, 50)])
@@ -130,7 +132,7 @@ def test_a_late_block_counts_for_what_is_not_committed_yet(model: PreTrainedMode
 def test_a_late_block_may_be_older_than_its_stretch(model: PreTrainedModel, late_by: int) -> None:
     """It was drafted while the block that began the stretch was under way."""
     for params in (GREEDY, SEEDED):
-        expected = target_alone(model, PROMPT, params, TOKENS)
+        expected = said_alone(PROMPT, params, TOKENS)
         stepper, client = Stepper(torch_verifier(model)), Client("a", PROMPT, params)
         opened(stepper, client)
         late = replace(client.block([*expected[:4], 96]), round=60, stretch=Stretch(62))
@@ -152,7 +154,7 @@ def test_a_late_block_may_be_older_than_its_stretch(model: PreTrainedModel, late
 def test_a_late_block_that_was_drafted_in_vain_brings_a_token_like_any_other_round(
     model: PreTrainedModel, draft: str
 ) -> None:
-    expected = target_alone(model, PROMPT, SEEDED, TOKENS)
+    expected = said_alone(PROMPT, SEEDED, TOKENS)
     drafts = {"another token": (96, *expected[2:5]), "as much as is committed": expected[1:3]}
     stepper, client = Stepper(torch_verifier(model)), Client("a", PROMPT, SEEDED)
     opened(stepper, client)
@@ -168,7 +170,7 @@ def test_a_late_block_that_was_drafted_in_vain_brings_a_token_like_any_other_rou
 
 
 def test_a_late_block_that_does_not_fit_is_stale_and_ends_the_stretch(model: PreTrainedModel) -> None:
-    expected = target_alone(model, PROMPT, SEEDED, TOKENS)
+    expected = said_alone(PROMPT, SEEDED, TOKENS)
     others = {
         "another prefix": {"prefix_hash": 1},
         "a rule that may prefer what comes in time": {"rule": AcceptanceRule.RATIO},
@@ -206,7 +208,7 @@ def test_who_is_held_back_or_closed_stops_at_once_and_the_former_goes_on_where_i
     assert (len(held_back.output), len(closed.output), len(goes_on.output)) == (*made, 6)
     stepper.leave("a", 9)
     run(stepper, *clients)
-    assert held_back.output == target_alone(model, PROMPT, GREEDY, 10)
+    assert held_back.output == said_alone(PROMPT, GREEDY, 10)
 
 
 def test_a_prefix_that_is_held_back_goes_on_where_it_was(model: PreTrainedModel) -> None:
@@ -223,7 +225,7 @@ def test_a_prefix_that_is_held_back_goes_on_where_it_was(model: PreTrainedModel)
     assert isinstance(then, Unfinished)
     assert then.remaining_tokens < first.remaining_tokens
     run(stepper, client)
-    assert client.output == target_alone(model, PROMPT * 3, GREEDY, 1)
+    assert client.output == said_alone(PROMPT * 3, GREEDY, 1)
 
 
 def test_who_decodes_alone_is_not_thrown_out_by_who_comes_later(model: PreTrainedModel) -> None:
@@ -244,8 +246,8 @@ def test_who_decodes_alone_is_not_thrown_out_by_who_comes_later(model: PreTraine
         take([first, second], stepper.step())
         if len(first.output) == TOKENS:
             stepper.close("a", keep_cache=False)
-    assert first.output == target_alone(model, PROMPT * 4, GREEDY, TOKENS)
-    assert second.output == target_alone(model, PROMPT[::-1] * 4, SEEDED, TOKENS)
+    assert first.output == said_alone(PROMPT * 4, GREEDY, TOKENS)
+    assert second.output == said_alone(PROMPT[::-1] * 4, SEEDED, TOKENS)
 
 
 def test_who_is_held_back_in_the_middle_of_a_prefix_keeps_nobody_waiting(model: PreTrainedModel) -> None:
@@ -264,8 +266,8 @@ def test_who_is_held_back_in_the_middle_of_a_prefix_keeps_nobody_waiting(model: 
     stepper.leave("a", first.round)
     for _ in range(8):
         take([first], stepper.step())
-    assert first.output == target_alone(model, PROMPT * 4, GREEDY, 1)
-    assert second.output == target_alone(model, PROMPT[::-1] * 4, SEEDED, 4)
+    assert first.output == said_alone(PROMPT * 4, GREEDY, 1)
+    assert second.output == said_alone(PROMPT[::-1] * 4, SEEDED, 4)
 
 
 REPETITIVE = SamplingParams(temperature=0.7, seed=3, logit_bias=((5, 100.0),))  # says the same again and again
@@ -279,7 +281,7 @@ def looking(client: Client, leave: LookupLeave, until_round: int = 99, end_ids: 
 @pytest.mark.parametrize("params", [GREEDY, SEEDED, PENALISED], ids=["greedy", "seeded", "penalised"])
 def test_what_a_verifier_drafts_itself_changes_no_token(model: PreTrainedModel, params: SamplingParams) -> None:
     """Its tenant was told nearly the same before."""
-    expected, company_said = target_alone(model, PROMPT, params, 60), target_alone(model, PROMPT * 3, SEEDED, 30)
+    expected, company_said = said_alone(PROMPT, params, 60), said_alone(PROMPT * 3, SEEDED, 30)
     experience = Experience(earlier=EarlierTexts(1000))
     experience.earlier.add("t", [96 if i % 11 == 10 else token_id for i, token_id in enumerate(expected)])
     stepper = Stepper(torch_verifier(model), experience)
@@ -298,7 +300,7 @@ def test_what_a_verifier_drafts_itself_changes_no_token(model: PreTrainedModel, 
 
 
 def test_an_end_token_inside_ones_own_draft_ends_the_stretch(model: PreTrainedModel) -> None:
-    expected = target_alone(model, PROMPT, SEEDED, 60)
+    expected = said_alone(PROMPT, SEEDED, 60)
     inside = 0
     for first in (i for i in range(8, 40) if expected[i] not in expected[:i]):
         experience = Experience(earlier=EarlierTexts(1000))
@@ -334,7 +336,7 @@ def test_leave_to_draft_is_given_and_taken_while_a_stretch_goes_on(model: PreTra
     stepper.look_up("a", None)
     said(20)
     assert all(outcome.own_draft is None for outcome in client.outcomes[-20:])
-    assert client.output == target_alone(model, PROMPT, REPETITIVE, len(client.output))
+    assert client.output == said_alone(PROMPT, REPETITIVE, len(client.output))
 
 
 def test_where_memory_is_short_a_draft_takes_no_block_for_itself(model: PreTrainedModel) -> None:
@@ -358,12 +360,12 @@ def test_where_memory_is_short_a_draft_takes_no_block_for_itself(model: PreTrain
                 assert last // usage.block_tokens == (position - 1) // usage.block_tokens
                 drafted.append(len(own.token_ids))
         longest.append(max(drafted))
-        assert client.output == target_alone(model, PROMPT, REPETITIVE, len(client.output))
+        assert client.output == said_alone(PROMPT, REPETITIVE, len(client.output))
     assert longest[0] == 0 < longest[1], "the other's KV is never all gone"
 
 
 def test_a_late_block_counts_for_what_ones_own_drafts_have_left_of_it(model: PreTrainedModel) -> None:
-    expected = target_alone(model, PROMPT, REPETITIVE, 60)
+    expected = said_alone(PROMPT, REPETITIVE, 60)
     for steps in range(1, 5):
         stepper, client = Stepper(torch_verifier(model)), Client("a", PROMPT, REPETITIVE)
         opened(stepper, client)

@@ -14,8 +14,8 @@ from tests.unit.engines.reference import (
     assert_decided,
     assert_plain_logprobs,
     plain_decision,
-    plain_logits_of,
-    target_alone,
+    tiny_alone,
+    tiny_logits,
     verify_until_done,
 )
 
@@ -51,7 +51,7 @@ def test_output_equals_the_target_alone_for_random_trees(
     make_verifier: MakeVerifier, params: SamplingParams, *, bonus: bool
 ) -> None:
     """Also: every log-probability is the plain one, so the KV behind compacted paths is what a chain leaves there."""
-    logits_of, truth = plain_logits_of(tiny_llama()), target_alone(tiny_llama(), PROMPT, params, 70)
+    logits_of, truth = tiny_logits, tiny_alone(PROMPT, params, 70)
     for seed in range(4):
         rng, engine = random.Random(seed), make_verifier(tiny_llama(), blocks=60)
         client = Client("a", PROMPT, params, logprobs=3)
@@ -76,7 +76,7 @@ def test_output_equals_the_target_alone_for_random_trees(
 def test_ratio_trees_decide_as_plain_passes_over_their_paths(
     make_verifier: MakeVerifier, params: SamplingParams, rule: AcceptanceRule, *, bonus: bool
 ) -> None:
-    logits_of, client = plain_logits_of(tiny_llama()), Client("a", PROMPT, params)
+    logits_of, client = tiny_logits, Client("a", PROMPT, params)
     engine, device = make_verifier(tiny_llama()), FakeDevice(logits_of, params.seed)
     engine.open(client.opening())
     accepted = []
@@ -93,7 +93,7 @@ def test_ratio_trees_decide_as_plain_passes_over_their_paths(
 
 def test_forced_tokens_come_before_the_tree(make_verifier: MakeVerifier) -> None:
     for params in PARAMS.values():
-        logits_of, client = plain_logits_of(tiny_llama()), Client("a", PROMPT, params, logprobs=0)
+        logits_of, client = tiny_logits, Client("a", PROMPT, params, logprobs=0)
         engine = make_verifier(tiny_llama(), prefill_chunk_tokens=5)
         engine.open(client.opening())
         forced = [9, 77, 9, 4, 50, 51, 52, 53]

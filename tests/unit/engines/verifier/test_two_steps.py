@@ -29,7 +29,7 @@ from tests.unit.engines.reference import (
     Client,
     assert_decided,
     assert_plain_logprobs,
-    plain_logits_of,
+    tiny_logits,
     verify_until_done,
 )
 from tests.unit.engines.semantic_device import (
@@ -322,7 +322,7 @@ def test_logprobs_come_with_the_final_outcome(
 ) -> None:
     """Of forced, accepted and next tokens, and the prompt's and what was cached of it, once."""
     engine = make_verifier(tiny_llama(), judge=ThresholdJudge())
-    logits_of = plain_logits_of(tiny_llama())
+    logits_of = tiny_logits
     client = Client("a", PROMPT, GREEDY, logprobs=2, prompt_logprobs=True)
     engine.open(client.opening())
     forced = (9, 8)

@@ -10,7 +10,7 @@ from outrider.contracts.requests import SamplingParams
 from outrider.contracts.verifying import AcceptanceRule, Block, Refused, Resolution, Undecided, Unfinished, Verified
 from outrider.engines.verifier.engine import PagedVerifier
 from tests.unit.engines.conftest import VOCAB, MakeVerifier, tiny_llama
-from tests.unit.engines.reference import Client, assert_decided, assert_plain_logprobs, plain_logits_of
+from tests.unit.engines.reference import Client, assert_decided, assert_plain_logprobs, tiny_logits
 from tests.unit.engines.semantic_device import (
     FAILS,
     ThresholdJudge,
@@ -30,7 +30,7 @@ class Crowd:
 
     def __init__(self, engine: PagedVerifier, rng: random.Random) -> None:
         self.engine, self.rng = engine, rng
-        self.logits_of = plain_logits_of(tiny_llama())
+        self.logits_of = tiny_logits
         self.clients: dict[str, Client] = {}
         self.begun: dict[str, Block] = {}  # not decided yet
         self.waiting: dict[str, Undecided] = {}  # of these, those the engine has asked about

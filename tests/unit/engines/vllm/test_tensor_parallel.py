@@ -1,11 +1,7 @@
 """One model over two processes: the rows that one process gives, in the first one; and what becomes of a lost one."""
 
 import multiprocessing
-import os
-import signal
-import threading
 from multiprocessing.connection import Connection
-from typing import Any
 
 import pytest
 import torch
@@ -14,10 +10,10 @@ from torch import Tensor
 from outrider.contracts.errors import VerifierLostError
 from outrider.engines.forward_model import BlockCopy, Segment
 from outrider.engines.vllm import followers
-from outrider.engines.vllm.followers import Answer, Followers
 from outrider.engines.vllm.model import VllmForward
 from outrider.engines.vllm.settings import VllmSettings
 from tests.unit.engines.vllm.conftest import ON_VLLM, MakeSettings
+from tests.unit.engines.vllm.following import started, stuck
 from tests.unit.engines.vllm.test_forward import assert_close, tokens_of
 
 pytestmark = ON_VLLM
@@ -85,26 +81,6 @@ def test_two_ranks_give_the_rows_of_one_and_the_loss_of_one_is_told(
         process.kill()
 
 
-def ready(fault: str = "") -> Answer:
-    if fault:
-        raise ValueError(fault)
-    return answer
-
-
-def answer(method: str, args: Any, kwargs: Any) -> object:
-    if method == "fail":
-        raise ValueError("asked to")
-    if method == "die":
-        os.kill(os.getpid(), signal.SIGKILL)
-    return method, args, kwargs
-
-
-def started(*faults: str) -> Followers:
-    group = Followers(ready, [(fault,) for fault in faults])
-    group.beside(lambda: None, deadline_s=None)
-    return group
-
-
 def test_every_follower_answers_in_order_of_ranks() -> None:
     group = started("", "")
     try:
@@ -150,14 +126,6 @@ def test_a_failure_here_ends_the_group_too() -> None:
             group.beside(fail)
     finally:
         group.close()
-
-
-def stuck() -> None:
-    """Wait, as in a collective, for a rank that is gone."""
-    followers.GRACE_S = 0.2
-    group = started("")
-    group.tell("die", (), {})
-    group.beside(threading.Event().wait)
 
 
 def test_a_process_that_waits_for_a_rank_that_died_ends() -> None:

@@ -47,7 +47,7 @@ from serve_app.coordination.round_loop import RoundLoop, RoundServices
 from serve_app.coordination.statistics import BatchRecord
 from serve_app.coordination.tracing import ResponseTraces
 from tests.unit.engines.conftest import BLOCK_TOKENS, VOCAB, tiny_llama, torch_drafter, torch_verifier
-from tests.unit.engines.reference import target_alone
+from tests.unit.engines.reference import tiny_alone
 from tests.unit.serve_app.coordination.in_memory import (
     GREEDY,
     PROMPT,
@@ -297,7 +297,7 @@ def truth_of(request: GenerationRequest) -> list[int]:
 
 @functools.cache
 def _truth(prompt: tuple[int, ...], params: SamplingParams, length: int) -> tuple[int, ...]:
-    return tuple(target_alone(tiny_llama(), prompt, params, length))
+    return tuple(tiny_alone(prompt, params, length))
 
 
 def tokens_of(chunks: Sequence[GenerationChunk]) -> list[int]:

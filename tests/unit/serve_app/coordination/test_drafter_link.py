@@ -21,7 +21,7 @@ from outrider.rounds.states import RoundEvent
 from serve_app.coordination.drafter_book import DrafterBook, ExchangeOutcome
 from serve_app.coordination.drafter_link import DrafterLink, LinkServices
 from tests.unit.engines.conftest import tiny_llama, torch_drafter
-from tests.unit.engines.reference import target_alone
+from tests.unit.engines.reference import tiny_alone
 from tests.unit.serve_app.coordination.in_memory import (
     FIRST,
     GREEDY,
@@ -86,7 +86,7 @@ def tokens(exchange: Exchange) -> tuple[int, ...]:
 def truth(generation: Generation, window: int = 4) -> tuple[int, ...]:
     """What the draft model says after what is committed, alone."""
     tokens = [*PROMPT, *generation.output_ids]
-    return tuple(target_alone(tiny_llama(), tokens, generation.request.params, window))
+    return tuple(tiny_alone(tokens, generation.request.params, window))
 
 
 async def assert_drafts_well(generation: Generation, link: DrafterLink) -> None:

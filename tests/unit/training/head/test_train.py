@@ -26,13 +26,12 @@ def division(folders: tuple[str, str]) -> Division:
     return Division(every[:40], every[40:54], every[54:])
 
 
-@pytest.fixture
-def config(folders: tuple[str, str], tmp_path: Path) -> HeadConfig:
+def config_in(where: Path, folders: tuple[str, str]) -> HeadConfig:
     target, drafter = folders
     return HeadConfig(
         target=target,
         drafter=drafter,
-        out=tmp_path / "head.safetensors",
+        out=where / "head.safetensors",
         max_new_tokens=LIMIT,
         mismatches_per_task=6,
         least_mismatches=40,
@@ -48,12 +47,27 @@ def config(folders: tuple[str, str], tmp_path: Path) -> HeadConfig:
     )
 
 
+@pytest.fixture
+def config(folders: tuple[str, str], tmp_path: Path) -> HeadConfig:
+    return config_in(tmp_path, folders)
+
+
 def run(config: HeadConfig, division: Division) -> HeadReport:
     return train_head(config, division, progress=False)
 
 
-def test_a_head_is_trained_measured_and_written_for_its_pair(config: HeadConfig, division: Division) -> None:
-    report = run(config, division)
+Trained = tuple[HeadConfig, HeadReport]
+
+
+@pytest.fixture(scope="module")
+def trained(folders: tuple[str, str], division: Division, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """By ``config``, to be read."""
+    config = config_in(tmp_path_factory.mktemp("trained"), folders)
+    return config, run(config, division)
+
+
+def test_a_head_is_trained_measured_and_written_for_its_pair(trained: Trained, division: Division) -> None:
+    config, report = trained
     read = read_head(config.out)
     info, head = read.info, read.decisions
     models = load((config.target, config.drafter))
@@ -110,8 +124,8 @@ def test_too_few_tasks_for_a_threshold_are_refused(config: HeadConfig, division:
         run(replace(config, least_calibration_tasks=500), division)
 
 
-def test_training_again_gives_the_same_file(config: HeadConfig, division: Division, tmp_path: Path) -> None:
-    report = run(config, division)
+def test_training_again_gives_the_same_file(trained: Trained, division: Division, tmp_path: Path) -> None:
+    config, report = trained
     other = replace(config, out=tmp_path / "other" / "head.safetensors")
     assert run(other, division) == report
     assert other.out.read_bytes() == config.out.read_bytes()
@@ -141,9 +155,9 @@ def test_a_kind_that_is_missing_is_counted(config: HeadConfig, division: Divisio
 
 
 def test_labels_of_another_pair_are_refused_before_anything_is_computed(
-    config: HeadConfig, division: Division, tmp_path: Path
+    trained: Trained, division: Division, tmp_path: Path
 ) -> None:
-    run(config, division)
+    config, _ = trained
     other = replace(config, drafter=config.target, labels=config.label_file, out=tmp_path / "b.safetensors")
     with pytest.raises(ParameterError, match=r"labels needs labels of this pair.*drafter"):
         run(other, division)

@@ -2,6 +2,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from shutil import copy
 
 import pytest
 from scipy.special import expit
@@ -23,16 +24,15 @@ from tests.unit.training.head.tiny_pairs import load
 PROMPTS = [f"w{number % 40} w{(7 * number) % 40} w{(number * number) % 40}" for number in range(60)]
 
 
-@pytest.fixture
-def config(folders: tuple[str, str], tmp_path: Path) -> PredictorConfig:
-    prompts = tmp_path / "prompts.txt"
+def config_in(where: Path, folders: tuple[str, str]) -> PredictorConfig:
+    prompts = where / "prompts.txt"
     prompts.write_text("\n".join([*PROMPTS, "", PROMPTS[0]]), encoding="utf-8")
     target, drafter = folders
     return PredictorConfig(
         target=target,
         drafter=drafter,
         rule="ratio",
-        out=tmp_path / "predictor.safetensors",
+        out=where / "predictor.safetensors",
         prompts=prompts,
         max_new_tokens=16,
         window_tokens=4,
@@ -45,6 +45,11 @@ def config(folders: tuple[str, str], tmp_path: Path) -> PredictorConfig:
     )
 
 
+@pytest.fixture
+def config(folders: tuple[str, str], tmp_path: Path) -> PredictorConfig:
+    return config_in(tmp_path, folders)
+
+
 def ticking() -> Callable[[], float]:
     """A clock that goes on by a millisecond each time it is looked at."""
     ticks = count()
@@ -55,8 +60,18 @@ def run(config: PredictorConfig) -> PredictorReport:
     return train_predictor(config, clock=ticking(), progress=False)
 
 
-def test_a_predictor_is_trained_compared_and_written_for_its_pair(config: PredictorConfig) -> None:
-    report = run(config)
+Trained = tuple[PredictorConfig, PredictorReport]
+
+
+@pytest.fixture(scope="module")
+def trained(folders: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """By ``config``, to be read."""
+    config = config_in(tmp_path_factory.mktemp("trained"), folders)
+    return config, run(config)
+
+
+def test_a_predictor_is_trained_compared_and_written_for_its_pair(trained: Trained) -> None:
+    config, report = trained
     read = read_predictor(config.out)
     models = load((config.target, config.drafter))
     own, other = models.drafter.model_hash, models.target.model_hash
@@ -83,7 +98,7 @@ def test_a_predictor_is_trained_compared_and_written_for_its_pair(config: Predic
 
 
 def test_what_is_reported_of_the_perceptron_is_true_of_its_file(
-    config: PredictorConfig, monkeypatch: pytest.MonkeyPatch
+    config: PredictorConfig, trained: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = []
 
@@ -92,7 +107,7 @@ def test_what_is_reported_of_the_perceptron_is_true_of_its_file(
         return found[-1]
 
     monkeypatch.setattr(material, "split", kept)
-    report = run(config)
+    report = run(replace(config, rounds=(trained[0].rounds_file,)))
     (parts,) = found
     read = read_predictor(config.out)
     (own,) = (one for one in report.families if one.family == MLP)
@@ -105,9 +120,9 @@ def test_what_is_reported_of_the_perceptron_is_true_of_its_file(
 
 
 def test_training_again_gives_the_same_file_from_the_rounds_that_were_kept(
-    config: PredictorConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    report = run(config)
+    config, report = trained
     other = replace(config, out=tmp_path / "other" / "predictor.safetensors", batch=7)
     again = run(other)
     assert other.rounds_file.read_bytes() == config.rounds_file.read_bytes()
@@ -119,9 +134,10 @@ def test_training_again_gives_the_same_file_from_the_rounds_that_were_kept(
     assert third.out.read_bytes() == config.out.read_bytes()
 
 
-def test_rounds_of_another_pair_or_rule_are_refused(config: PredictorConfig, tmp_path: Path) -> None:
-    run(config)
-    other = replace(config, out=tmp_path / "b.safetensors", rounds=(config.rounds_file,))
+def test_rounds_of_another_pair_or_rule_are_refused(trained: Trained, tmp_path: Path) -> None:
+    config, _ = trained
+    rounds = Path(copy(config.rounds_file, tmp_path))
+    other = replace(config, out=tmp_path / "b.safetensors", rounds=(rounds,))
     with pytest.raises(
         ParameterError, match=r"rounds needs rounds of this pair.*drafter [0-9a-f]{64}.*drafter [0-9a-f]{64}"
     ):
@@ -129,7 +145,7 @@ def test_rounds_of_another_pair_or_rule_are_refused(config: PredictorConfig, tmp
     with pytest.raises(ParameterError, match=r"rule shared_noise.*rule ratio in "):
         run(replace(other, rule="shared_noise"))
     assert not other.out.exists()
-    config.rounds_file.write_bytes(b"none")
+    rounds.write_bytes(b"none")
     with pytest.raises(ParameterError, match="rounds needs a file that `outrider train predictor` made"):
         run(other)
 
