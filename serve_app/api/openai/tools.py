@@ -101,7 +101,7 @@ def forced_rules(body: ChatBody, form: str) -> str | None:
 
 def told(messages: Sequence[Message], tools: Sequence[Tool], template: str, form: str) -> list[dict[str, Any]]:
     """The messages as a chat template takes them; one that knows nothing of tools is told of them as texts."""
-    chat = [_plain(message) for message in messages]
+    chat = [_plain(message, template) for message in messages]
     if "tools" in template or not (tools or any(message.tool_calls or message.tool_call_id for message in messages)):
         return chat
     chat = [_as_text(message, form) for message in chat]
@@ -111,8 +111,8 @@ def told(messages: Sequence[Message], tools: Sequence[Tool], template: str, form
     return chat
 
 
-def _plain(message: Message) -> dict[str, Any]:
-    plain: dict[str, Any] = {"role": message.role, "content": message.text}
+def _plain(message: Message, template: str) -> dict[str, Any]:
+    plain: dict[str, Any] = {"role": _role(message.role, template), "content": message.text}
     if message.name is not None:
         plain["name"] = message.name
     if message.tool_calls:
@@ -120,6 +120,12 @@ def _plain(message: Message) -> dict[str, Any]:
     if message.tool_call_id is not None:
         plain["tool_call_id"] = message.tool_call_id
     return plain
+
+
+def _role(role: str, template: str) -> str:
+    """OpenAI's newer name of ``system``, where a template does not know it."""
+    known = role != "developer" or any(mark in template for mark in ("'developer'", '"developer"'))
+    return role if known else "system"
 
 
 def _call(where: str, given: Mapping[str, Any]) -> dict[str, Any]:
