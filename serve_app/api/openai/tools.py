@@ -18,6 +18,7 @@ from serve_app.api.openai.bodies import ChatBody, Message
 
 MAX_TOOLS = 128
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+_NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}  # OpenAI's, of those left out
 _CHOICES = "'none', 'auto', 'required' or {'type': 'function', 'function': {'name': ...}}"
 
 
@@ -171,7 +172,7 @@ def _tool(where: str, given: Mapping[str, Any]) -> Tool:
         raise ParameterError(f"{where}.function.name", "a name of 1 to 64 letters, digits, _, - and .", name)
     if parameters is not None and not isinstance(parameters, dict):
         raise ParameterError(f"{where}.function.parameters", "a JSON schema of an object", parameters)
-    return Tool(name, parameters or {"type": "object", "properties": {}}, given)
+    return Tool(name, _NO_PARAMETERS if parameters is None else parameters or {"type": "object"}, given)
 
 
 def _named(choice: Mapping[str, Any]) -> str | None:
