@@ -5,6 +5,7 @@ from importlib import import_module
 _MODULES = {
     "bookkeeping": "bench.bookkeeping.command",
     "capacity": "bench.capacity.command",
+    "clients": "bench.clients.command",
     "connections": "bench.connections.command",
     "engine": "bench.passes.command",
     "engines": "bench.engines.command",

@@ -70,7 +70,7 @@ class Message(BaseModel):
     """One message of a chat. Its parts are joined by newlines, as vLLM does; ``name`` is the chat template's to use."""
 
     model_config = _STRICT
-    role: Literal["system", "user", "assistant", "tool"]
+    role: Literal["system", "user", "assistant", "tool", "developer"]  # the last is OpenAI's newer name of the first
     content: str | list[TextPart] = ""  # only an assistant's that has called tools may lack it
     tool_calls: Annotated[list[dict[str, Any]], Field(fail_fast=True)] | None = None
     tool_call_id: str | None = None

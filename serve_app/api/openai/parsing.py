@@ -57,7 +57,7 @@ _NEEDED_BY_FIELD = {
     "lookup": LOOKUP_NEEDED,
     "logit_bias": "an object of token ids and numbers, such as {'50': -100}",
     "messages": "a list of at least one message",
-    "role": "one of 'system', 'user', 'assistant', 'tool' (others are not supported yet)",
+    "role": "one of 'system', 'user', 'assistant', 'tool', 'developer' (others are not supported yet)",
     "name": f"a text of at most {MAX_NAME_CHARS} characters",
     "tokens": "a list of token ids",
     "type": "'text' (other parts are not supported yet)",

@@ -18,6 +18,7 @@ from serve_app.api.openai.bodies import ChatBody, Message
 
 MAX_TOOLS = 128
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+_NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}  # OpenAI's, of those left out
 _CHOICES = "'none', 'auto', 'required' or {'type': 'function', 'function': {'name': ...}}"
 
 
@@ -101,7 +102,7 @@ def forced_rules(body: ChatBody, form: str) -> str | None:
 
 def told(messages: Sequence[Message], tools: Sequence[Tool], template: str, form: str) -> list[dict[str, Any]]:
     """The messages as a chat template takes them; one that knows nothing of tools is told of them as texts."""
-    chat = [_plain(message) for message in messages]
+    chat = [_plain(message, template) for message in messages]
     if "tools" in template or not (tools or any(message.tool_calls or message.tool_call_id for message in messages)):
         return chat
     chat = [_as_text(message, form) for message in chat]
@@ -111,8 +112,8 @@ def told(messages: Sequence[Message], tools: Sequence[Tool], template: str, form
     return chat
 
 
-def _plain(message: Message) -> dict[str, Any]:
-    plain: dict[str, Any] = {"role": message.role, "content": message.text}
+def _plain(message: Message, template: str) -> dict[str, Any]:
+    plain: dict[str, Any] = {"role": _role(message.role, template), "content": message.text}
     if message.name is not None:
         plain["name"] = message.name
     if message.tool_calls:
@@ -120,6 +121,12 @@ def _plain(message: Message) -> dict[str, Any]:
     if message.tool_call_id is not None:
         plain["tool_call_id"] = message.tool_call_id
     return plain
+
+
+def _role(role: str, template: str) -> str:
+    """OpenAI's newer name of ``system``, where a template does not know it."""
+    known = role != "developer" or any(mark in template for mark in ("'developer'", '"developer"'))
+    return role if known else "system"
 
 
 def _call(where: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,7 +172,7 @@ def _tool(where: str, given: Mapping[str, Any]) -> Tool:
         raise ParameterError(f"{where}.function.name", "a name of 1 to 64 letters, digits, _, - and .", name)
     if parameters is not None and not isinstance(parameters, dict):
         raise ParameterError(f"{where}.function.parameters", "a JSON schema of an object", parameters)
-    return Tool(name, parameters or {"type": "object", "properties": {}}, given)
+    return Tool(name, _NO_PARAMETERS if parameters is None else parameters or {"type": "object"}, given)
 
 
 def _named(choice: Mapping[str, Any]) -> str | None:

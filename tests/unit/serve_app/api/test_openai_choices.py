@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.requests import SAMPLING_RANGES, GenerationRequest, SamplingParams
 from outrider.contracts.slo import SloClass
+from serve_app.api.openai.bodies import Message
 from serve_app.api.openai.choices import choice_seed
+from serve_app.api.openai.tools import told
 from serve_app.api.service import RequestLimits
 from tests.unit.serve_app.api.asked_choices import SEED, choices, generation
 from tests.unit.serve_app.api.text_service import LIMITS, TOKENIZER
@@ -202,6 +204,22 @@ def test_chats_are_tokenised_as_the_model_was_trained(text: str) -> None:
     messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": text}]
     expected = TOKENIZER.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
     assert generation(messages=messages).prompt_ids == tuple(expected)
+
+
+def test_a_developer_is_the_system_to_a_template_that_knows_none() -> None:
+    def ids_of(role: str) -> tuple[int, ...]:
+        messages = [{"role": role, "content": "Be kind."}, {"role": "user", "content": "Hello"}]
+        return generation(messages=messages).prompt_ids
+
+    assert ids_of("developer") == ids_of("system") != ids_of("user")
+
+
+@pytest.mark.parametrize(
+    ("template", "role"), [("{% if role == 'developer' %}", "developer"), ("{# of its developers #}", "system")]
+)
+def test_a_template_that_knows_developers_is_told_of_them(template: str, role: str) -> None:
+    (message,) = told([Message(role="developer", content="Be kind.")], (), template, "")
+    assert message == {"role": role, "content": "Be kind."}
 
 
 def test_parts_of_a_message_are_joined_by_newlines() -> None:

@@ -140,6 +140,7 @@ def test_without_calls_a_message_is_its_text() -> None:
             [hermes("clock", "{}") + "\n" + hermes("weather", ROME)],
             [hermes("weather", '{"city": 3}')],
         ),
+        ("hermes", {"tool_choice": "required"}, [hermes("clock", "{}")], [hermes("clock", '{"a": 1}')]),
         (
             "hermes",
             {"tool_choice": "required", "parallel_tool_calls": False},
