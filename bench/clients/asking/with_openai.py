@@ -22,7 +22,12 @@ class Person(BaseModel):
 
 
 def _client(asked: Asked, **more: Any) -> Any:
-    given = {"base_url": asked.url, "api_key": asked.key or "none", "max_retries": 0, "timeout": 300}
+    given: dict[str, Any] = {
+        "base_url": asked.url,
+        "api_key": asked.key or "none",
+        "max_retries": 0,
+        "timeout": 300,
+    }
     return openai.OpenAI(**(given | more))
 
 
