@@ -62,11 +62,8 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _report(run: Run, json_file: Path | None) -> None:
-    settings, measured, model = (
-        run.settings,
-        run.measurements(),
-        batch_model(batch for log in run.logs for batch in log.batches),
-    )
+    settings, measured = run.settings, run.measurements()
+    model = batch_model(batch for log in run.logs for batch in log.batches)
     found = [
         figures(
             logs,

@@ -6,6 +6,7 @@ is none of it. With the steps below a class settles where about one promise in t
 refused any more is tried again after some time, as what made it late may be over.
 """
 
+from collections import defaultdict
 from dataclasses import dataclass
 
 _LATE = 0.94  # a broken promise takes the share to so much of it
@@ -37,24 +38,21 @@ class Trust:
         return Trust(min(1.0, self.share + _REFUSED))
 
 
-_FULL = Trust()
-
-
 class Trusts:
     """By class."""
 
     def __init__(self) -> None:
         """All are trusted."""
-        self._trusts: dict[str, Trust] = {}
+        self._trusts = defaultdict[str, Trust](Trust)
 
     def of(self, slo_class: str) -> float:
         """The factor."""
-        return self._trusts.get(slo_class, _FULL).share
+        return self._trusts[slo_class].share
 
     def ended(self, slo_class: str, *, kept: bool, pressure: float) -> None:
         """One ended."""
-        self._trusts[slo_class] = self._trusts.get(slo_class, _FULL).after(kept=kept, pressure=pressure)
+        self._trusts[slo_class] = self._trusts[slo_class].after(kept=kept, pressure=pressure)
 
     def refused(self, slo_class: str) -> None:
         """One was."""
-        self._trusts[slo_class] = self._trusts.get(slo_class, _FULL).after_refusal()
+        self._trusts[slo_class] = self._trusts[slo_class].after_refusal()

@@ -627,7 +627,7 @@ FAULTS = (
     ),
     Fault(
         "a class that comes late makes all dearer",
-        "return self._trusts.get(slo_class, _FULL).share",
+        "return self._trusts[slo_class].share",
         "return min((one.share for one in self._trusts.values()), default=1.0)",
         ADMISSION,
     ),

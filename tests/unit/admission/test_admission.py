@@ -1,6 +1,7 @@
 """Who is let in, waits or is refused: nobody is lost, bounds are kept, and best effort delays no promise."""
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from random import Random
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outrider.admission.admission import Admission
-from outrider.admission.decisions import Lack
+from outrider.admission.decisions import ClassAdmission, Lack
 from outrider.admission.price import VerifierNow
 from outrider.admission.rounds import RoundShape
 from outrider.contracts.cost import LinearCostModel
@@ -276,41 +277,36 @@ def test_one_in_vain_is_tried_again_in_the_end() -> None:
     assert begun_after > 10
 
 
-def test_classes_are_refused_alike_where_room_comes_in_small_pieces() -> None:
-    """Half as much again as fits, in four classes, ten of the fastest at once: these do not pay for the others."""
-    chance = Random(1)
-    to, classes = admission(max_active=100, max_wait_s=4.0), (TWO, FOUR, SloClass("speed_6", 6.0), EIGHT)
+def asked_at_random(
+    classes: Sequence[SloClass], every_s: float, verifier: VerifierNow = VERIFIER
+) -> Mapping[str, ClassAdmission]:
+    """What became of 4,000 responses of 32 tokens, one after the other, each of a class at random."""
+    chance, to = Random(1), admission(max_active=100, max_wait_s=4.0)
     ends: list[tuple[float, str]] = []
     for tick in range(4000):
-        now_s = tick * 0.25
-        for _, name in [end for end in ends if end[0] <= now_s]:
-            to.ends(name, now_s, 32)
-        ends = [end for end in ends if end[0] > now_s]
-        slo = chance.choice(classes)  # each needs 32 tokens: 0.32 verifier seconds, 1.28 in a second
-        for one in ask(to, asked(f"r{tick}", slo, at_s=now_s), now_s=now_s).admitted:
-            ends.append((now_s + 32 / one.slo.tokens_per_s, one.name))
-    shares = {name: one.refused / one.asked for name, one in to.report().classes.items()}
-    assert 0.2 < sum(shares.values()) / 4 < 0.6
-    assert max(shares.values()) - min(shares.values()) < 0.12, shares
-
-
-def test_classes_are_given_time_alike_where_a_fast_one_makes_all_passes_short() -> None:
-    """Were refusals alike, the fastest would take nearly all of the time, and fewer would be let in of all."""
-    chance, classes = Random(1), (TWO, FOUR, SloClass("speed_6", 6.0))
-    verifier = VerifierNow(
-        LinearCostModel(0.01, 0.0, 0.0, 0.1), RoundShape(rounds=1)
-    )  # leaves 0.8, 0.6 and 0.4 to rows
-    to = admission(max_active=100, max_wait_s=4.0)
-    ends: list[tuple[float, str]] = []
-    for tick in range(4000):
-        now_s = tick * 0.125
+        now_s = tick * every_s
         for _, name in [end for end in ends if end[0] <= now_s]:
             to.ends(name, now_s, 32)
         ends = [end for end in ends if end[0] > now_s]
         slo = chance.choice(classes)
         for one in ask(to, asked(f"r{tick}", slo, at_s=now_s), now_s=now_s, verifier=verifier).admitted:
             ends.append((now_s + 32 / one.slo.tokens_per_s, one.name))
-    admitted = {name: one.admitted / one.asked for name, one in to.report().classes.items()}
+    return to.report().classes
+
+
+def test_classes_are_refused_alike_where_room_comes_in_small_pieces() -> None:
+    """Half as much again as fits, in four classes, ten of the fastest at once: these do not pay for the others."""
+    found = asked_at_random((TWO, FOUR, SloClass("speed_6", 6.0), EIGHT), 0.25)  # 1.28 verifier seconds in a second
+    shares = {name: one.refused / one.asked for name, one in found.items()}
+    assert 0.2 < sum(shares.values()) / 4 < 0.6
+    assert max(shares.values()) - min(shares.values()) < 0.12, shares
+
+
+def test_classes_are_given_time_alike_where_a_fast_one_makes_all_passes_short() -> None:
+    """Were refusals alike, the fastest would take nearly all of the time, and fewer would be let in of all."""
+    slow = VerifierNow(LinearCostModel(0.01, 0.0, 0.0, 0.1), RoundShape(rounds=1))  # leaves 0.8, 0.6 and 0.4 to rows
+    found = asked_at_random((TWO, FOUR, SloClass("speed_6", 6.0)), 0.125, slow)
+    admitted = {name: one.admitted / one.asked for name, one in found.items()}
     assert admitted["speed_2"] > admitted["speed_4"] > admitted["speed_6"] > 0.02, "none is shut out"
     given = [admitted[f"speed_{speed}"] / useful for speed, useful in ((2, 0.8), (4, 0.6), (6, 0.4))]
     assert max(given) < 2.5 * min(given), given
