@@ -55,6 +55,7 @@ class _Response:
     """One that waits, is made, or is suspended."""
 
     asked: Asked
+    rules: AdmissionRules  # when it asked: it waits by these
     turn: int = 0  # which of its classes it waits for or has
     since_s: float = 0.0  # it has waited for that one
     begun_at_s: float = 0.0
@@ -96,8 +97,8 @@ class Admission:
     """Of one verifier."""
 
     def __init__(self, rules: AdmissionRules) -> None:
-        """Nobody asks."""
-        self._rules = rules
+        """Nobody asks. ``rules`` may be replaced: whoever waits then goes on waiting for as long as it was to."""
+        self.rules = rules
         self._waiting: dict[GenerationId, _Response] = {}
         self._active: dict[GenerationId, _Response] = {}
         self._suspended: dict[GenerationId, _Response] = {}
@@ -123,7 +124,7 @@ class Admission:
 
     def ask(self, asked: Asked) -> None:
         """A response is to be begun; ``decide`` says whether."""
-        self._waiting[asked.name] = _Response(asked, since_s=asked.asked_at_s)
+        self._waiting[asked.name] = _Response(asked, self.rules, since_s=asked.asked_at_s)
         self._count(asked.classes[0], "asked")
 
     def leaves(self, name: GenerationId) -> None:
@@ -183,7 +184,7 @@ class Admission:
             queued_load=queued.load,
             queued_kv_tokens=queued.kv_tokens,
             kv_limit=kv_limit,
-            places=self._rules.max_active,
+            places=self.rules.max_active,
             classes=classes,
         )
 
@@ -225,16 +226,20 @@ class Admission:
             self._begin(one, made)
 
     def _make_room(self, needs: Needs, made: _Round) -> None:
-        """Suspend best effort above its floor, the youngest first, as far as a promise needs its place or its KV."""
+        """Suspend best effort above its floor, the youngest first, as far as a promise needs its place or its KV.
+
+        There are as many places as by the widest rules by which anybody was begun: fewer do not suspend those.
+        """
         if not made.best_effort.places:
             return
         above_floor = sorted(
             (one for one in self._active.values() if not one.promised), key=lambda one: one.begun_at_s
         )[made.bounds.floor_places :]
+        places = max(made.bounds.places, *(one.rules.max_active for one in self._active.values()))
         while above_floor:
             together = made.promised.beside(made.best_effort)
             fits = together.plus(needs).kv_nearly_always <= made.bounds.kv_tokens
-            if together.places < made.bounds.places and fits:
+            if together.places < places and fits:
                 return
             youngest = above_floor.pop()
             name = youngest.asked.name
@@ -279,11 +284,15 @@ class Admission:
     def _refuse_beyond_bound(self, made: _Round) -> None:
         """Of more than may wait the last are refused, best effort before promises; or they have their lower class.
 
-        Those suspended wait as well, but have been begun: no one of them is refused.
+        Those suspended wait as well, but have been begun: no one of them is refused; nor is one that found room to wait
+        under other rules.
         """
-        most = self._rules.max_waiting
-        while self._waiting and len(self._waiting) + len(self._suspended) > most:
-            last = max(self._waiting.values(), key=lambda one: (not one.promised, one.asked.asked_at_s, one.asked.name))
+        most = self.rules.max_waiting
+        while len(self._waiting) + len(self._suspended) > most:
+            refusable = [one for one in self._waiting.values() if one.rules == self.rules]
+            if not refusable:
+                return
+            last = max(refusable, key=lambda one: (not one.promised, one.asked.asked_at_s, one.asked.name))
             if last.turn + 1 < len(last.asked.classes):
                 self._lower(last, made.now_s)
                 self._begin_promised(made)
@@ -354,7 +363,7 @@ class Admission:
         yield from sorted(waiting, key=lambda one: (not one.asked.resumed, one.asked.asked_at_s))
 
     def _round(self, now_s: float, verifier: VerifierNow) -> _Round:
-        rules = self._rules
+        rules = self.rules
         wanted = self._suspended or any(
             not one.promised for group in (self._active, self._waiting) for one in group.values()
         )
@@ -380,7 +389,7 @@ class Admission:
         load = response_load(slo.tokens_per_s, asked.prompt_tokens, history.tokens(asked.most_tokens), verifier)
         kv = history.kv(asked.prompt_tokens, asked.most_tokens, verifier.block_tokens)
         share = useful_share(slo.tokens_per_s, verifier) * self._trusts.of(slo.name)
-        one.needs = Needs(load, *kv, share=share, in_vain=load > self._rules.max_load * share)
+        one.needs = Needs(load, *kv, share=share, in_vain=load > self.rules.max_load * share)
         one.priced_at_s = now_s
         return one.needs
 
@@ -388,7 +397,7 @@ class Admission:
         """That it may wait for its present class; a resumed one's client waits as long as it takes."""
         if one.asked.resumed:
             return inf
-        wait_s = self._rules.wait_s(one.slo)
+        wait_s = one.rules.wait_s(one.slo)
         if one.asked.first_token_s is not None:
             wait_s = min(wait_s, one.asked.first_token_s / len(one.asked.classes))
         return wait_s

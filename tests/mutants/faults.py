@@ -579,7 +579,7 @@ FAULTS = (
     ),
     Fault(
         "a promise waits while best effort holds the places",
-        "if together.places < made.bounds.places and fits:",
+        "if together.places < places and fits:",
         "if True:",
         ADMISSION,
     ),

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -380,3 +381,26 @@ def test_a_report_of_nobody_is_empty() -> None:
     to = Admission(RULES)
     assert to.report().classes == {}
     assert (to.active, to.waiting, to.due_at_s) == (0, 0, float("inf"))
+
+
+def test_other_rules_refuse_nobody_who_waits_and_shorten_no_wait() -> None:
+    to = admission(max_active=1, max_waiting=3)
+    ask(to, *(asked(name) for name in ("made", "a", "b", "c")))
+    to.rules = replace(to.rules, max_waiting=1, best_effort_max_wait_s=1.0)
+    assert refused(ask(to, asked("new", at_s=2.0), now_s=2.0)) == ["new"]
+    assert to.waiting == 3
+    assert to.due_at_s == RULES.best_effort_max_wait_s
+    to.ends("made", 3.0)
+    assert begun(to.decide(3.0, VERIFIER)) == ["a"]
+    assert refused(ask(to, asked("newer", at_s=3.0), now_s=3.0)) == ["newer"], "two wait, where one may"
+    assert refused(to.decide(RULES.best_effort_max_wait_s, VERIFIER)) == ["b", "c"]
+
+
+def test_fewer_places_end_nothing_and_more_are_used_at_once() -> None:
+    to = admission(max_active=4)
+    assert begun(ask(to, *(asked(name) for name in "abc"))) == ["a", "b", "c"]
+    to.rules = replace(to.rules, max_active=1)
+    decisions = ask(to, asked("d"), asked("e", TWO), asked("f", TWO))
+    assert (begun(decisions), decisions.suspended, to.active) == (["e"], (), 4)
+    to.rules = replace(to.rules, max_active=6)
+    assert sorted(begun(to.decide(1.0, VERIFIER))) == ["d", "f"]
