@@ -36,7 +36,7 @@ def load_config(path: str | Path | None = None) -> Config:
 def parse_config(text: str, source: str) -> Config:
     """Parse YAML text; ``source`` names it in messages. What the text leaves out has its default."""
     data = parse_yaml(text, source)
-    return _build({} if data is None else data, source)
+    return build_config({} if data is None else data, source)
 
 
 def override(config: Config, assignments: Sequence[str]) -> Config:
@@ -47,7 +47,7 @@ def override(config: Config, assignments: Sequence[str]) -> Config:
     """
     if not assignments:
         return config
-    data = _ADAPTER.dump_python(config, mode="json")
+    data: Any = dumped(config)
     for assignment in assignments:
         path, equals, text = assignment.partition("=")
         if not equals:
@@ -60,12 +60,30 @@ def override(config: Config, assignments: Sequence[str]) -> Config:
             node[_key_of(node, last, path, new=True)] = yaml.safe_load(text)
         except yaml.YAMLError as error:
             raise ConfigError(path, "a YAML value", text) from error
-    return _build(data, "--set")
+    return build_config(data, "--set")
 
 
 def to_yaml(config: Config) -> str:
     """Write every field; ``parse_config`` of the result equals ``config``."""
-    return yaml.safe_dump(_ADAPTER.dump_python(config, mode="json"), sort_keys=False, allow_unicode=True)
+    return yaml.safe_dump(dumped(config), sort_keys=False, allow_unicode=True)
+
+
+def dumped(config: Config) -> dict[str, Any]:
+    """Every field as JSON has it; ``build_config`` of the result equals ``config``."""
+    data: dict[str, Any] = _ADAPTER.dump_python(config, mode="json")
+    return data
+
+
+def build_config(data: object, source: str) -> Config:
+    """Check what a file would have said; ``source`` names it in messages.
+
+    Raises:
+        ConfigError: fields are unknown, of the wrong type or out of range.
+    """
+    try:
+        return _ADAPTER.validate_python(data)
+    except ValidationError as error:
+        raise ConfigFileError(explain(error, _ADAPTER.json_schema()), source) from error
 
 
 def _key_of(node: Any, key: str, path: str, *, new: bool = False) -> str | int:
@@ -77,10 +95,3 @@ def _key_of(node: Any, key: str, path: str, *, new: bool = False) -> str | int:
     choices = list(node) if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ()
     known = ", ".join(map(str, choices)) or "nothing below it"
     raise ConfigError(f"--set {path}", f"a path to a field (here: {known})", key)
-
-
-def _build(data: object, source: str) -> Config:
-    try:
-        return _ADAPTER.validate_python(data)
-    except ValidationError as error:
-        raise ConfigFileError(explain(error, _ADAPTER.json_schema()), source) from error

@@ -1,7 +1,7 @@
 """What the HTTP layer stands on: the contract of whatever makes the responses, and its settings."""
 
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from transformers import PreTrainedTokenizerBase
@@ -105,32 +105,42 @@ class ServiceSettings:
     @classmethod
     def from_config(cls, config: Config) -> "ServiceSettings":
         """Take what concerns the ingress."""
-        return cls(
+        found = cls(
             model_name=config.model.public_name,
             target=config.model.target,
             max_output_tokens=config.limits.max_output_tokens,
             k_max=config.speculation.k_max,
             generation_config=config.model.generation_config,
-            override_generation_config=config.model.override_generation_config,
-            max_body_bytes=config.limits.max_body_mib * 2**20,
-            body_deadline_s=config.limits.body_deadline_s,
-            keep_alive_s=config.http.keep_alive_s,
             start_deadline_s=config.limits.verifier_start_deadline_s + config.limits.verifier_deadline_s,
-            first_chunk_deadline_s=config.limits.first_chunk_deadline_s,
-            next_chunk_deadline_s=config.limits.next_chunk_deadline_s,
             namespace=config.cluster.namespace,
-            slo_classes=config.slo.slo_classes,
-            least_first_token_ms=config.slo.least_first_token_ms,
             judges=any(
                 group.count and group.trusted and head_path(group.head, config.model.target, group.model) is not None
                 for group in config.drafters
             ),
-            protocols=config.speculation.protocols,
             drafters={group.name: group.trusted for group in config.drafters if group.count},
+            open_to_all=config.open_to_all,
+        )
+        return found.with_light(config)
+
+    def with_light(self, config: Config) -> "ServiceSettings":
+        """The same with the light settings of a configuration that differs in nothing else."""
+        limits = config.limits
+        return replace(
+            self,
+            max_output_tokens=limits.max_output_tokens,
+            k_max=config.speculation.k_max,
+            override_generation_config=config.model.override_generation_config,
+            max_body_bytes=limits.max_body_mib * 2**20,
+            body_deadline_s=limits.body_deadline_s,
+            keep_alive_s=config.http.keep_alive_s,
+            first_chunk_deadline_s=limits.first_chunk_deadline_s,
+            next_chunk_deadline_s=limits.next_chunk_deadline_s,
+            slo_classes=config.slo.slo_classes,
+            least_first_token_ms=config.slo.least_first_token_ms,
+            protocols=config.speculation.protocols,
             auth=auth_settings(config),
             cors_origins=config.http.cors_origins,
             structured=config.structured,
-            open_to_all=config.open_to_all,
             tracing=config.tracing,
         )
 
@@ -177,7 +187,10 @@ class Gate(Protocol):
 
 
 class Service(Protocol):
-    """What the HTTP layer needs: the contract of a coordinator, and the facts about the model."""
+    """What the HTTP layer needs: the contract of a coordinator, and the facts about the model.
+
+    ``settings`` and ``limits`` are replaced where light settings change: a request looks at them once.
+    """
 
     settings: ServiceSettings
     limits: RequestLimits

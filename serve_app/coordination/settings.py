@@ -1,7 +1,7 @@
 """A coordinator's pieces of the configuration: each of its parts receives its own, and no more."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from outrider.admission.rules import AdmissionRules
 from outrider.assembly.verifiers import verifier_spec
@@ -113,6 +113,16 @@ class GenerationsSettings:
     profiles: tuple[CostProfile, ...] = ()
     admission: AdmissionRules = field(default_factory=AdmissionRules)
     leave: Leave = field(default_factory=Leave)
+
+    def with_light(self, config: Config) -> "GenerationsSettings":
+        """The same with the light settings of a configuration that differs in nothing else."""
+        return replace(
+            self,
+            limits=config.limits,
+            first_token_s=config.scheduling.first_token_s,
+            drafting=replace(self.drafting, speculation=config.speculation),
+            admission=admission_rules(config),
+        )
 
 
 @dataclass(frozen=True, slots=True)

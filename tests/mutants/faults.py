@@ -685,4 +685,28 @@ FAULTS = (
         "pass",
         ("tests/unit/tracing/test_responses.py",),
     ),
+    Fault(
+        "a bound that shrank refuses who waits",
+        "if one.rules == self.rules]",
+        "if True]",
+        ADMISSION,
+    ),
+    Fault(
+        "other rules shorten the wait of who waits",
+        "wait_s = one.rules.wait_s(one.slo)",
+        "wait_s = self.rules.wait_s(one.slo)",
+        ADMISSION,
+    ),
+    Fault(
+        "fewer places suspend who is made",
+        "places = max(made.bounds.places, *(one.rules.max_active for one in self._active.values()))",
+        "places = made.bounds.places",
+        ADMISSION,
+    ),
+    Fault(
+        "light settings are another version",
+        "data[section] = {name: value for name, value in data[section].items() if name not in names}",
+        "pass",
+        ("tests/unit/config/test_light.py",),
+    ),
 )

@@ -1,0 +1,94 @@
+"""Which settings a running application takes over, and how they are told apart from the others. Pure.
+
+*Light* settings reach replicas that run, as Serve's ``user_config``; *counts* start or end replicas and leave the
+others alone; whatever else changes starts every replica anew. What was begun goes on as it was begun.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from outrider.config.reading import build_config, dumped
+from outrider.config.schema import Config
+from outrider.contracts.errors import ConfigError
+
+Light = Mapping[str, Mapping[str, Any]]  # by section and field, as in the file
+
+LIGHT: Mapping[str, tuple[str, ...]] = {
+    "model": ("override_generation_config",),
+    "speculation": (
+        "policy",
+        "protocols",
+        "arms",
+        "k_max",
+        "window",
+        "expansion",
+        "rows",
+        "lookup_window",
+        "drafts_ahead",
+    ),
+    "slo": ("classes", "default", "least_first_token_ms"),
+    "scheduling": ("first_token_s",),
+    "admission": ("enabled", "max_load", "best_effort_floor", "max_wait_s", "best_effort_max_wait_s"),
+    "limits": (
+        "max_concurrent_generations",
+        "max_queued_generations",
+        "max_output_tokens",
+        "max_body_mib",
+        "body_deadline_s",
+        "drafter_deadline_s",
+        "drafter_last_deadline_s",
+        "drafter_open_deadline_s",
+        "first_chunk_deadline_s",
+        "next_chunk_deadline_s",
+    ),
+    "structured": ("max_schema_kib", "max_nesting", "max_compile_ms"),
+    "auth": ("reload_s",),
+    "http": ("keep_alive_s", "cors_origins"),
+    "tracing": ("sample_ratio",),
+}
+COUNTS: Mapping[str, tuple[str, ...]] = {
+    "verifiers": ("count", "autoscaling"),
+    "ingress": ("count", "autoscaling"),
+}
+
+
+def light_of(config: Config) -> dict[str, dict[str, Any]]:
+    """The light settings, all of them, as JSON has them."""
+    data = dumped(config)
+    return {section: {name: data[section][name] for name in names} for section, names in LIGHT.items()}
+
+
+def rest_of(config: Config) -> dict[str, Any]:
+    """What is neither light nor a count, as JSON has it: with two that differ, every replica is another."""
+    data = dumped(config)
+    for parts in (LIGHT, COUNTS):
+        for section, names in parts.items():
+            data[section] = {name: value for name, value in data[section].items() if name not in names}
+    return data
+
+
+def with_light(config: Config, light: Light) -> Config:
+    """The same with other light settings; those that are not named stay.
+
+    Raises:
+        ConfigError: something else than a light setting is named, or what comes of it is not valid.
+    """
+    data = dumped(config)
+    for section, values in _sections(light):
+        for name, value in values.items():
+            if name not in LIGHT[section]:
+                needed = f"light settings alone ({', '.join(LIGHT[section])}); others are the application's arguments"
+                raise ConfigError(f"user_config.{section}", needed, name)
+            data[section][name] = value
+    return build_config(data, "user_config")
+
+
+def _sections(light: object) -> list[tuple[str, Mapping[str, Any]]]:
+    if not isinstance(light, Mapping):
+        raise ConfigError("user_config", "a mapping of sections", light)
+    for section, values in light.items():
+        if section not in LIGHT:
+            raise ConfigError("user_config", f"sections that have light settings ({', '.join(LIGHT)})", section)
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"user_config.{section}", "a mapping of settings", values)
+    return list(light.items())
