@@ -69,6 +69,18 @@ class Admitting:
         """All there are: those that wait, and those suspended, too."""
         return len(self._credits)
 
+    @property
+    def places(self) -> int:
+        """All there may be."""
+        rules = self._admission.rules
+        return rules.max_active + rules.max_waiting
+
+    def take(self, rules: AdmissionRules) -> None:
+        """Go by other rules from now on; who waits already waits for as long as it was to."""
+        if rules != self._admission.rules:
+            self._admission.rules = rules
+            self._decide()
+
     def report(self) -> AdmissionReport:
         """How it stands."""
         return self._admission.report()

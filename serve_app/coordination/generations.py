@@ -87,7 +87,7 @@ class Generations:
         """
         self._traces = traces
         self._homes = Homes(verifier, peers, clock)
-        self._limits = limits = settings.limits
+        self._fleet = fleet
         self._target, self.machine = target, target.card.machine
         # A look at the whole vocabulary, in a thread: once for each set of stop strings.
         self._stop_ids = lru_cache(_KEPT_STOPS)(partial(tokens_that_stop, target.texts))
@@ -95,24 +95,13 @@ class Generations:
         self._clock = clock
         self._timings: deque[RoundTiming] = deque(maxlen=_KEPT_TIMINGS)
         self._load = PresentLoad()
-        self.regime = Regime(settings.drafting.arms, RegimeSettings(), clock())
         drafting = settings.drafting
         self._book = DrafterBook(drafting.models, drafting.heads, drafting.stopping, drafting.logging, drafting.trusted)
         self._usage: KvUsage | None = None  # of the verifier's memory, as it last told
         self._measured = MeasuredRounds()
         estimator = cost_estimator(settings.profiles, target.card.machine)
         self.batcher = Batcher(verifier, settings.planning, estimator, self._note_batch, clock, doubt, traces)
-        choices = settings.drafting.choices(target.card.vocab_size)
-        self._rules = RoundRules(
-            speculation=choices,
-            policy=settings.drafting.policy,
-            deadline_rule=settings.deadline_rule,
-            spikes=SpikeDetector(),
-            first_token_s=settings.first_token_s,
-            correction_deadline_s=limits.drafter_open_deadline_s,
-            leave=settings.leave,
-            experience=Experience(earlier=EarlierTexts(settings.drafting.speculation.lookup_store_tokens)),
-        )
+        self._arms, self.regime = drafting.arms, Regime(drafting.arms, RegimeSettings(), clock())
         self._services = RoundServices(
             self.batcher,
             verifier.answers,
@@ -124,6 +113,35 @@ class Generations:
             self._measured,
         )
         self._admitting = Admitting(settings.admission, self._verifier_now, stats.sink, clock)
+        self._spikes = SpikeDetector()
+        self._experience = Experience(earlier=EarlierTexts(drafting.speculation.lookup_store_tokens))
+        self._rules, self._links = self._made_with(settings)
+
+    def take(self, settings: GenerationsSettings) -> None:
+        """Begin responses with other light settings from now on; those that are being made keep theirs.
+
+        Between other arms another regime chooses, which has to learn; the responses under way go by the old one.
+        """
+        self._rules, self._links = self._made_with(settings)
+        if (arms := settings.drafting.arms) != self._arms:
+            self._arms, self.regime = arms, Regime(arms, RegimeSettings(), self._clock())
+            self._services = replace(self._services, regime=self.regime)
+        self._admitting.take(settings.admission)
+
+    def _made_with(self, settings: GenerationsSettings) -> tuple[RoundRules, LinkServices]:
+        """What a response's rounds and its way to a drafter go by."""
+        drafting, limits = settings.drafting, settings.limits
+        choices = drafting.choices(self._target.card.vocab_size)
+        rules = RoundRules(
+            speculation=choices,
+            policy=drafting.policy,
+            deadline_rule=settings.deadline_rule,
+            spikes=self._spikes,
+            first_token_s=settings.first_token_s,
+            correction_deadline_s=limits.drafter_open_deadline_s,
+            leave=settings.leave,
+            experience=self._experience,
+        )
         link_settings = LinkSettings(
             draft_deadline_s=limits.drafter_deadline_s,
             binding_deadline_s=limits.drafter_last_deadline_s,
@@ -131,7 +149,7 @@ class Generations:
             retry_s=_LEASE_RETRY_S,
             wire=choices.wire,
         )
-        self._links = LinkServices(fleet, self._book, link_settings, clock)
+        return rules, LinkServices(self._fleet, self._book, link_settings, self._clock)
 
     async def generate(
         self,
@@ -202,6 +220,11 @@ class Generations:
         return self._admitting.admitted
 
     @property
+    def places(self) -> int:
+        """Responses there is room for: to be made, and to wait."""
+        return self._admitting.places
+
+    @property
     def running(self) -> int:
         """Of these, responses that are being made."""
         return self._admitting.running
@@ -252,6 +275,6 @@ class Generations:
 
     def _note_batch(self, record: BatchRecord) -> None:
         self._stats.batch(record)
-        self._rules.spikes.batch(record.engine_s)
+        self._spikes.batch(record.engine_s)
         self._usage = record.usage
         self._load.batch(record.blocks, self.regime.arm)
