@@ -51,13 +51,22 @@ class KeyGate:
         self._held: dict[str, Asked] = {}
         self._actor: ActorHandle[Any] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self.keys: Keys = self._read()
+        self.keys: Keys = _read(settings)
 
     async def start(self) -> None:
         """Keep the keys and the counts up to date from now on."""
         await self._beat()
         self._begin(self._reload_for_ever())
         self._begin(self._beat_for_ever())
+
+    async def take(self, settings: AuthSettings) -> None:
+        """Go by other settings from now on.
+
+        Raises:
+            ConfigError: the keys cannot be read, or do not fit them; nothing changes.
+        """
+        keys = await asyncio.to_thread(_read, settings)
+        self._settings, self.keys = settings, keys
 
     def close(self) -> None:
         """Keep nothing up to date any more."""
@@ -127,19 +136,19 @@ class KeyGate:
         while True:
             await asyncio.sleep(self._settings.reload_s)
             try:
-                keys = await asyncio.to_thread(self._read)
+                keys = await asyncio.to_thread(_read, settings := self._settings)
             except ConfigError as error:
                 event(log, "keys_not_read", logging.ERROR, reason=str(error))
                 continue
-            if keys.tenants != self.keys.tenants:
+            if settings is self._settings and keys.tenants != self.keys.tenants:
                 self.keys = keys
                 event(log, "keys_read", keys=len(keys.tenants))
 
-    def _read(self) -> Keys:
-        settings = self._settings
-        keys = read_keys(settings.keys_file)
-        check_against(keys, settings.classes, settings.groups, settings.keys_file)
-        return keys
+
+def _read(settings: AuthSettings) -> Keys:
+    keys = read_keys(settings.keys_file)
+    check_against(keys, settings.classes, settings.groups, settings.keys_file)
+    return keys
 
 
 class _Counted:

@@ -83,16 +83,19 @@ class ResponseMeter:
     """All responses of one ingress."""
 
     def __init__(self, sink: Sink, clock: Callable[[], float], deadline_s: float) -> None:
-        """``clock`` is monotonic, in seconds; ``deadline_s`` is the shortest after which a late chunk is given up."""
+        """``clock`` is monotonic, in seconds; ``deadline_s`` is the shortest after which a late chunk is given up.
+
+        It may be replaced, for the responses that begin from then on.
+        """
         self._sink = sink
         self._clock = clock
-        self._deadline_s = deadline_s
+        self.deadline_s = deadline_s
         self.running = 0  # responses
 
     @contextmanager
     def response(self, prompt_tokens: int, slo: SloClass = BEST_EFFORT) -> Iterator[MeteredResponse]:
         """Meter one response, however it ends."""
-        metered = MeteredResponse(self._sink, self._clock, prompt_tokens, slo)
+        metered, deadline_s = MeteredResponse(self._sink, self._clock, prompt_tokens, slo), self.deadline_s
         self._run(+1)
         end = "failed"
         try:
@@ -100,7 +103,7 @@ class ResponseMeter:
             end = metered.finish or "failed"
         except (asyncio.CancelledError, GeneratorExit):
             # A deadline cancels as well as a client that leaves.
-            end = metered.finish or ("failed" if metered.waited_s() >= self._deadline_s else "cancelled")
+            end = metered.finish or ("failed" if metered.waited_s() >= deadline_s else "cancelled")
             raise
         except Exception as error:
             end = "failed" if answer_for(error).status >= 500 else "refused"

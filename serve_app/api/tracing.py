@@ -42,14 +42,17 @@ class RequestTraces:
     """Of one ingress."""
 
     def __init__(self, emit: Emit, ratio: float, random_bits: Callable[[int], int], wall: Callable[[], float]) -> None:
-        """``ratio`` of the requests whose callers do not decide are sampled; ``wall`` shows seconds since 1970."""
-        self._emit, self._ratio, self._ids, self._wall = emit, ratio, Ids(random_bits), wall
+        """``ratio`` of the requests whose callers do not decide are sampled; ``wall`` shows seconds since 1970.
+
+        It may be replaced, for the requests that arrive from then on.
+        """
+        self._emit, self.ratio, self._ids, self._wall = emit, ratio, Ids(random_bits), wall
         self._open: dict[str, RequestTrace] = {}  # by what their requests carry
 
     def begin(self, headers: Mapping[str, str], method: str, path: str) -> Traced:
         """A request has arrived."""
         drawn = self._ids.root()
-        decision = decide(headers.get(TRACEPARENT, ""), self._ratio, drawn)
+        decision = decide(headers.get(TRACEPARENT, ""), self.ratio, drawn)
         context = SpanContext(decision.trace_id, drawn.span_id)
         if not decision.sampled:
             return Traced(None if decision.parent_id is None else context.traceparent(sampled=False), None)

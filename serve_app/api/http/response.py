@@ -23,7 +23,7 @@ from serve_app.api.openai.call_deltas import CallDeltas
 from serve_app.api.openai.choice_reader import ChoiceReader, Delta, whole
 from serve_app.api.openai.choices import Choice
 from serve_app.api.openai.responses import ResponseForm, usage_of
-from serve_app.api.service import Pass, Service
+from serve_app.api.service import Pass, Service, ServiceSettings
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _MANY_TOKENS = 256  # log-probabilities of so many are written in a thread: a prompt's come all at once
@@ -39,11 +39,13 @@ class GenerationResponse(Response):
     a comment had to keep the connection alive. Any choice's error is the response's.
     """
 
-    def __init__(self, service: Service, choices: Sequence[Choice], form: ResponseForm, passed: Pass) -> None:
-        """``passed`` is settled when the response has ended, however it does."""
+    def __init__(
+        self, service: Service, settings: ServiceSettings, choices: Sequence[Choice], form: ResponseForm, passed: Pass
+    ) -> None:
+        """``settings`` hold to its end. ``passed`` is settled when the response has ended, however it does."""
         super().__init__()
         self._passed = passed
-        self._service = service
+        self._service, self._settings = service, settings
         self._readers = [ChoiceReader(choice, form.table) for choice in choices]
         self._form = form
 
@@ -67,7 +69,7 @@ class GenerationResponse(Response):
 
     async def _make(self, scope: Scope, receive: Receive, send: Send) -> None:
         generations = [self._service.generate(reader.choice.request) for reader in self._readers]
-        in_time = [with_deadlines(chunks, self._service.settings) for chunks in generations]
+        in_time = [with_deadlines(chunks, self._settings) for chunks in generations]
         async with aclosing(merged(in_time)) as chunks:
             if self._form.body.stream:
                 await self._send_events(chunks, send, scope["state"]["record"])
@@ -88,7 +90,7 @@ class GenerationResponse(Response):
         return JSONResponse(self._form.whole(choices, usage))
 
     async def _send_events(self, chunks: _Chunks, send: Send, record: RequestRecord) -> None:
-        stream = EventStream(send, self._service.settings.keep_alive_s)
+        stream = EventStream(send, self._settings.keep_alive_s)
         try:
             async for event in self._events(chunks):
                 await stream.say(await _event(event))

@@ -50,8 +50,7 @@ def make_api(service: Service, *, returns_request_id: bool = True, traces: Reque
     api = FastAPI(title="Outrider", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     api.add_middleware(Bounded, most=service.settings.max_requests)
     api.add_middleware(Edge, returns_request_id=returns_request_id, traces=traces)
-    if service.settings.cors_origins:
-        allow_cors(api, service.settings.cors_origins)
+    allow_cors(api, lambda: service.settings.cors_origins)
     table = TokenTable(backend_of(service.tokenizer))
 
     @api.exception_handler(HTTPException)
@@ -82,7 +81,7 @@ def make_api(service: Service, *, returns_request_id: bool = True, traces: Reque
 def _reads(service: Service) -> APIRouter:
     """The routes for GET and HEAD."""
     api = APIRouter(redirect_slashes=False)
-    card = model_card(service.limits, created_s=int(time.time()))
+    created_s = int(time.time())
 
     @api.api_route("/health", methods=_READ)
     async def health() -> Response:
@@ -108,11 +107,12 @@ def _reads(service: Service) -> APIRouter:
     @api.api_route("/v1/models", methods=_READ)
     async def models(request: Request) -> Response:
         tenant_of(service.gate, request.headers)
-        return JSONResponse({"object": "list", "data": [card]})
+        return JSONResponse({"object": "list", "data": [model_card(service.limits, created_s)]})
 
     @api.api_route("/v1/models/{model:path}", methods=_READ)
     async def model(request: Request, model: str) -> Response:
         tenant_of(service.gate, request.headers)
+        card = model_card(service.limits, created_s)
         if model != card["id"]:
             raise UnknownModelError("model", f"model needs one of: {card['id']}; found {model!r}")
         return JSONResponse(card)
@@ -127,10 +127,11 @@ async def _respond(
     tenant = tenant_of(service.gate, request.headers)
     if tenant is not None:
         request.state.record.facts["key"] = tenant.name
-    limits = limits_of(tenant, service.limits)
-    content = await read_json_body(request, service.settings)
+    settings, everybodys = service.settings, service.limits
+    limits = limits_of(tenant, everybodys)
+    content = await read_json_body(request, settings)
     body = parse_body(content, kind, limits)
-    check_allowed(body.outrider, tenant, limits, service.limits)
+    check_allowed(body.outrider, tenant, limits, everybodys)
     prompts = await asyncio.to_thread(read_prompts, body, service.tokenizer, limits)
     grammar = await asyncio.to_thread(read_grammar, body, limits) if asks_for_grammar(body) else None
     name = f"{'chatcmpl' if isinstance(body, ChatBody) else 'cmpl'}-{uuid.uuid4().hex}"
@@ -151,4 +152,4 @@ async def _respond(
     form = ResponseForm(name, limits.model_name, int(time.time()), table, body, tool_form)
     prompt_tokens = sum(len(prompt.token_ids) for prompt in prompts)
     passed = await let_in(service.gate, tenant, [choice.request for choice in choices], prompt_tokens)
-    return GenerationResponse(service, choices, form, passed)
+    return GenerationResponse(service, settings, choices, form, passed)

@@ -140,3 +140,18 @@ def test_a_service_does_not_begin_without_its_keys(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             KeyGate(AuthSettings(str(path), 5.0, (), ()), lambda: cast("Any", None))
+
+
+def test_other_settings_are_taken_with_the_keys_or_not_at_all(tmp_path: Path) -> None:
+    async def run() -> None:
+        file = keys_file(tmp_path, "slo: {allowed: [best_effort]}")
+        gate = await gate_of(file, MemoryQuotas())
+        with pytest.raises(ConfigError, match="best_effort"):
+            await gate.take(AuthSettings(str(file), 0.01, ("another",), ()))
+        assert alice(gate).slo.allowed == ("best_effort",)
+        keys_file(tmp_path, "slo: {allowed: [another]}")
+        await gate.take(AuthSettings(str(file), 0.01, ("another",), ()))
+        assert alice(gate).slo.allowed == ("another",)
+        gate.close()
+
+    bounded(run())
