@@ -19,6 +19,7 @@ from outrider.contracts.errors import ConfigError, GenerationFailedError
 from outrider.costs.profiles import ProfiledOn
 from serve_app.app import SHUTDOWN_GRACE_S, build_app
 from serve_app.fleet_gauges import application_fleet
+from serve_app.versions import fingerprint, version_of
 
 APP_NAME = "outrider"
 HEAD_RESOURCE = "node:__internal_head__"  # Ray's mark of the head node
@@ -30,20 +31,25 @@ _REPORT_DEADLINE_S = 10.0
 _POLL_S = 0.2
 
 
-def bring_up(config: Config, proxies: ProxyLocation, show: Callable[[str], None]) -> None:
+def bring_up(config: Config, proxies: ProxyLocation, show: Callable[[str], None], *, restart: bool = False) -> None:
     """Deploy the application, or update the one that runs, and wait until it serves.
 
     Args:
         config: of the application.
         proxies: on which nodes Serve's proxies listen, if Serve does not run yet; without them the ingress does.
         show: told of each new state.
+        restart: start every replica anew, even where only light settings have changed or nothing has.
     """
     if config.open_to_all:
         show(OPEN_TO_ALL)
     http, ingress_listens = config.http, proxies is ProxyLocation.Disabled
     serve.start(proxy_location=proxies, http_options=HTTPOptions(host=http.host, port=http.port))
     _check_listener(http.host, http.port)
-    target = serve.RunTarget(build_app(config, ingress_listens=ingress_listens), APP_NAME, "/")
+    running = "" if restart else _running_version()
+    version = version_of(fingerprint(config, ingress_listens=ingress_listens), running)
+    if version == running:
+        show("Serve: replicas that run go on, and take over light settings")
+    target = serve.RunTarget(build_app(config, ingress_listens=ingress_listens, version=version), APP_NAME, "/")
     try:
         serve.run_many([target], wait_for_applications_running=False)
         _follow(config, show)
@@ -130,6 +136,16 @@ def failure_line(status: ApplicationStatusOverview) -> str:
     """Why an application did not come up: Serve's message, and what each deployment raised (its last line)."""
     raised = (deployment.message.strip().rpartition("\n")[2] for deployment in status.deployments.values())
     return " ".join(filter(None, (status.message, *raised)))
+
+
+def _running_version() -> str:
+    """Of all replicas; empty where they are not alike, there are none, or the last ones did not come up."""
+    status = serve.status().applications.get(APP_NAME)
+    if status is None or status.status in {ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.DELETING}:
+        return ""
+    infos = (_client().get_deployment_info(name, APP_NAME)[0] for name in status.deployments)
+    versions = {info.version or "" for info in infos}
+    return versions.pop() if len(versions) == 1 else ""
 
 
 def _client() -> Any:

@@ -1,7 +1,8 @@
 """Put the application on a running Ray cluster, update it in place, or take it away.
 
 What is deployed outlives this process: Serve's controller and the fleet are detached. A second deployment replaces the
-first, replica by replica, and its coordinators tell the fleet which drafters are to run from then on.
+first, replica by replica, and its coordinators tell the fleet which drafters are to run from then on. Where only light
+settings or counts have changed, replicas stay.
 """
 
 import logging
@@ -49,10 +50,11 @@ class ClusterError(OutriderError):
     """The Ray cluster cannot be reached, or cannot run this version of Outrider."""
 
 
-def deploy(config: Config, address: str, show: Show) -> None:
+def deploy(config: Config, address: str, show: Show, *, restart: bool = False) -> None:
     """Deploy or update the application and wait until it serves; the last lines shown have the URL and what to try.
 
-    ``address`` is as ``ray.init`` takes it: ``auto``, ``host:6379`` or ``ray://host:10001``.
+    ``address`` is as ``ray.init`` takes it: ``auto``, ``host:6379`` or ``ray://host:10001``. ``restart``: as of
+    ``bring_up``.
 
     Raises:
         ClusterError: no cluster there, or other versions of Ray, Python or Outrider.
@@ -73,7 +75,7 @@ def deploy(config: Config, address: str, show: Show) -> None:
         updates = APP_NAME in serve.status().applications
         show("Serve: updating the application" if updates else "Serve: starting the application")
         proxies = ProxyLocation.HeadOnly if config.http.is_loopback else ProxyLocation.EveryNode
-        bring_up(config, proxies, show)
+        bring_up(config, proxies, show, restart=restart)
         ready = await_drafters(config, config.drafter_count - len(absent))
         show(f"Drafters: {ready} of {config.drafter_count} ready")
         if line := verifier_line(config):

@@ -14,6 +14,7 @@ from ray.serve import Application
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, BackpressureConfig, RequestRouterConfig
 
 from outrider.assembly.heads import read_heads
+from outrider.config.light import light_of
 from outrider.config.reading import load_config, parse_config
 from outrider.config.schema import Config, ScalingConfig, VerifierConfig
 from outrider.contracts.errors import ConfigError
@@ -35,6 +36,9 @@ _BUSY = BackpressureConfig(status_code=429, retry_after_s=1.0)  # by the proxy; 
 _ROUTER = "serve_app.coordination.request_router:PrefixRouter"
 _ROUTING_STATS_S, _ROUTING_STATS_DEADLINE_S = 1.0, 5.0  # how often each coordinator tells the routers of its verifier
 _BY_PROMISE, _BY_STREAMS = "serve_app.scaling:ByPromise", "serve_app.scaling:ByStreams"
+# Never reached: a coordinator refuses by itself, and by name. Where limits were lowered below what runs, a bound of
+# Serve's would keep from it what those responses need to go on (``Coordinator.read``).
+_MAX_ONGOING_COORDINATOR_CALLS = 2**22
 _MAX_ROUTED_REQUESTS = 64  # waiting in an ingress for a coordinator; more are refused at once
 SHUTDOWN_GRACE_S = 600.0  # for responses under way to end when a replica is taken out of service
 
@@ -91,7 +95,7 @@ def _replicas(count: int, scaling: ScalingConfig | None, policy: str) -> dict[st
     return {"autoscaling_config": autoscaling}
 
 
-def build_app(config: Config, *, ingress_listens: bool = False) -> Application:
+def build_app(config: Config, *, ingress_listens: bool = False, version: str | None = None) -> Application:
     """Bind ingress and coordinators.
 
     Where the ingress itself listens, there is one, on the configured port; otherwise Serve's proxies do, before all.
@@ -99,17 +103,18 @@ def build_app(config: Config, *, ingress_listens: bool = False) -> Application:
     A coordinator replica's placement group has one bundle for itself and one for its verifier, so that Serve scales
     both together and never places one without the other. Cost profiles and heads are read here and travel along.
 
+    Light settings are each deployment's ``user_config`` as well, which replicas of the same ``version`` take while they
+    run (``serve_app.versions``); those of another one are replaced. Without it Serve says which version this is: of an
+    application that is described in a file, by import path, arguments and environment.
+
     Raises:
         ConfigError: a cost profile cannot be read, or requests are to be traced and OpenTelemetry is not installed.
         ModelUnavailableError: a decision head cannot.
     """
     check_installed(config.tracing)
-    limits = config.limits
     profiles = tuple(map(read_profile, config.scheduling.cost_profiles))
     wanted = coordinator_settings(config, profiles, read_heads(config))
-    # One more than it admits, so that an overload is refused by name rather than queued without bound; and two for each
-    # ingress: the stream on which chunks leave, and a call that says what was read.
-    most_calls = limits.max_concurrent_generations + limits.max_queued_generations + 1 + 2 * config.ingress.most
+    light = light_of(config)
     coordinator: Any = serve.deployment(
         Coordinator,
         name="Coordinator",
@@ -117,8 +122,9 @@ def build_app(config: Config, *, ingress_listens: bool = False) -> Application:
         ray_actor_options={"num_cpus": _COORDINATOR_CPUS},
         placement_group_bundles=coordinator_bundles(config.verifiers),
         placement_group_strategy="PACK",
-        max_ongoing_requests=most_calls,
+        max_ongoing_requests=_MAX_ONGOING_COORDINATOR_CALLS,
         max_queued_requests=_MAX_ROUTED_REQUESTS,
+        user_config=light,
         graceful_shutdown_timeout_s=SHUTDOWN_GRACE_S,
         request_router_config=RequestRouterConfig(
             request_router_class=_ROUTER,  # type: ignore[arg-type]  # or a class
@@ -134,9 +140,11 @@ def build_app(config: Config, *, ingress_listens: bool = False) -> Application:
         max_ongoing_requests=_MAX_ONGOING_INGRESS_REQUESTS + _MAX_READS,
         max_queued_requests=_MAX_QUEUED_INGRESS_REQUESTS,
         backpressure_config=_BUSY,
+        user_config=light,
         graceful_shutdown_timeout_s=SHUTDOWN_GRACE_S,
     )
     address = Address(config.http.host, config.http.port) if ingress_listens else None
     settings = replace(ServiceSettings.from_config(config), max_requests=_MAX_ONGOING_INGRESS_REQUESTS)
-    application: Application = ingress.bind(coordinator.bind(wanted), settings, address)
+    ingress, coordinator = (one.options(version=version, _internal=True) for one in (ingress, coordinator))
+    application: Application = ingress.bind(coordinator.bind(wanted, config), settings, config, address)
     return application

@@ -28,6 +28,8 @@ from actors.named import Named
 from actors.quotas import quotas_handle
 from actors.start import started
 from actors.waiting import within
+from outrider.config.light import Light
+from outrider.config.schema import Config
 from outrider.contracts.errors import BusyError, ConfigError, FleetUnavailableError, GenerationFailedError
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from outrider.contracts.sampling_defaults import SamplingDefaults
@@ -45,6 +47,7 @@ from serve_app.api.resumption import resumed
 from serve_app.api.service import Gate, ReadyReport, Reasoning, RequestLimits, ServiceSettings, StructuredLimits
 from serve_app.api.tracing import RequestTraces
 from serve_app.key_gate import KeyGate
+from serve_app.light import LightSettings
 from serve_app.metrics import Sink, in_prometheus, in_ray, page_of
 from serve_app.page.routes import with_page
 from serve_app.scaling import STREAMS
@@ -82,12 +85,18 @@ class CoordinatorService:
         self._meter = ResponseMeter(
             Sink(in_ray, partial(in_prometheus, self._registry)),
             time.monotonic,
-            deadline_s=min(settings.first_chunk_deadline_s, settings.next_chunk_deadline_s),
+            deadline_s=_chunk_deadline_s(settings),
         )
         self.gate: Gate = OpenGate() if gate is None else gate
-        self.settings = settings
-        self.limits = limits
+        self.settings, self.limits = settings, limits
         self.tokenizer = tokenizer
+
+    def take(self, settings: ServiceSettings, limits: RequestLimits) -> None:
+        """Go by others from the next request on; responses under way keep theirs."""
+        self.settings, self.limits = settings, limits
+        self._meter.deadline_s = _chunk_deadline_s(settings)
+        if self._traces is not None:
+            self._traces.ratio = settings.tracing.sample_ratio
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
         """Make a response, and go on elsewhere when a coordinator is lost; closing the generator cancels it."""
@@ -166,11 +175,16 @@ class Ingress:
     """The Serve deployment class; ``serve_app.app`` sets its options."""
 
     async def __init__(  # type: ignore[misc]  # Serve awaits the constructor
-        self, coordinator: DeploymentHandle[Any], settings: ServiceSettings, address: Address | None = None
+        self,
+        coordinator: DeploymentHandle[Any],
+        settings: ServiceSettings,
+        built: Config,
+        address: Address | None = None,
     ) -> None:
         """Load the target's tokenizer, and learn from a coordinator what its verifier can take.
 
-        With an ``address`` it listens there, besides what Serve's proxies bring.
+        ``settings`` are of the configuration ``built``, whose light settings ``reconfigure`` replaces. With an
+        ``address`` it listens there, besides what Serve's proxies bring.
 
         Raises:
             ModelUnavailableError: no such target.
@@ -179,15 +193,17 @@ class Ingress:
             OSError: somebody else listens at the address.
         """
         write_events()
+        self._light = LightSettings(built)
         tokenizer, tokens_hash, defaults = await asyncio.to_thread(_load, settings)
-        verifier = await within(settings.start_deadline_s, _card(coordinator, tokens_hash))
-        limits = _limits(settings, tokenizer, defaults, verifier)
+        self._verifier = await within(settings.start_deadline_s, _card(coordinator, tokens_hash))
+        limits = _limits(settings, tokenizer, defaults, self._verifier)
         gate = None
         if settings.open_to_all:
             event(log, "open_to_all", logging.WARNING, mend="set auth.keys_file, or http.host: 127.0.0.1")
         if settings.auth is not None:
             gate = await asyncio.to_thread(KeyGate, settings.auth, partial(quotas_handle, settings.namespace))
             await gate.start()
+        self._gate = gate
         replica = serve.get_replica_context().replica_id.unique_id
         self._spans = span_sink(settings.tracing, f"ingress {replica}")
         self._traces = None
@@ -197,6 +213,24 @@ class Ingress:
         self._service = CoordinatorService(coordinator, settings, limits, tokenizer, gate, replica, traces=self._traces)
         self._listening = None if address is None else listen(self._api(), address)
         started()
+
+    async def reconfigure(self, user_config: Light) -> None:
+        """Called by Serve when the constructor is done, and when light settings have changed.
+
+        Raises:
+            OutriderError: at the start, if they cannot be taken; later that changes nothing, and is logged.
+        """
+        await self._light.take(user_config, self._take)
+
+    async def _take(self, config: Config) -> None:
+        service, settings = self._service, self._service.settings.with_light(config)
+        defaults = service.limits.defaults
+        if settings.override_generation_config != service.settings.override_generation_config:
+            defaults = await asyncio.to_thread(_defaults, settings)
+        limits = await asyncio.to_thread(_limits, settings, service.tokenizer, defaults, self._verifier)
+        if self._gate is not None and settings.auth is not None:
+            await self._gate.take(settings.auth)
+        service.take(settings, limits)
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """Asked by Serve where ingresses are scaled, for ``serve_app.scaling``."""
@@ -223,6 +257,10 @@ class Ingress:
     def _api(self, *, returns_request_id: bool = True) -> FastAPI:
         api = make_api(self._service, returns_request_id=returns_request_id, traces=self._traces)
         return with_page(api, self._service)
+
+
+def _chunk_deadline_s(settings: ServiceSettings) -> float:
+    return min(settings.first_chunk_deadline_s, settings.next_chunk_deadline_s)
 
 
 def _load(settings: ServiceSettings) -> tuple[PreTrainedTokenizerBase, str, SamplingDefaults]:

@@ -9,7 +9,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Where to, and which configuration."""
     parser.description = __doc__
     parser.add_argument("--address", required=True, help="of the cluster: auto, host:6379 or ray://host:10001")
-    parser.add_argument("--remove", action="store_true", help="take the service away")
+    acts = parser.add_mutually_exclusive_group()
+    acts.add_argument("--remove", action="store_true", help="take the service away")
+    acts.add_argument(
+        "--restart", action="store_true", help="start every replica anew, as for files of a model that have changed"
+    )
     add_config_options(parser)
 
 
@@ -18,5 +22,10 @@ def run(arguments: argparse.Namespace) -> None:
     config = read_config(arguments) if arguments.remove else checked_config(arguments)
     from cluster.remote import deploy, remove
 
-    act = remove if arguments.remove else deploy
-    act(config, arguments.address, show=lambda line: print(line, flush=True))
+    def show(line: str) -> None:
+        print(line, flush=True)
+
+    if arguments.remove:
+        remove(config, arguments.address, show)
+    else:
+        deploy(config, arguments.address, show, restart=arguments.restart)

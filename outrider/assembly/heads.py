@@ -1,5 +1,7 @@
 """The decision heads that drafter groups are configured with, read where the application is put together."""
 
+from pathlib import Path
+
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
 from outrider.models.folders import head_path
@@ -14,12 +16,7 @@ def read_heads(config: Config) -> dict[str, Head]:
             a head saw them in calibration.
         ModelUnavailableError: a file is no head.
     """
-    named: dict[str, str | None] = {}
-    for group in config.drafters:
-        if group.count and (other := named.setdefault(group.model, group.head)) != group.head:
-            raise ConfigError("drafters[].head", f"one head for draft model {group.model}", [other, group.head])
-    files = {model: head_path(head, config.model.target, model) for model, head in named.items()}
-    heads = {model: read_head(file) for model, file in files.items() if file is not None}
+    heads = {model: read_head(file) for model, file in head_files(config).items()}
     for model, head in heads.items():
         if head.info.hidden_field != (field := config.wire.hidden_field):
             needed = (
@@ -27,3 +24,17 @@ def read_heads(config: Config) -> dict[str, Head]:
             )
             raise ConfigError("wire.hidden_field", needed, field)
     return heads
+
+
+def head_files(config: Config) -> dict[str, Path]:
+    """The file of each draft model's head, if it has one.
+
+    Raises:
+        ConfigError: two groups of one draft model name different heads.
+    """
+    named: dict[str, str | None] = {}
+    for group in config.drafters:
+        if group.count and (other := named.setdefault(group.model, group.head)) != group.head:
+            raise ConfigError("drafters[].head", f"one head for draft model {group.model}", [other, group.head])
+    files = {model: head_path(head, config.model.target, model) for model, head in named.items()}
+    return {model: file for model, file in files.items() if file is not None}

@@ -12,6 +12,8 @@ from ray import serve
 
 from actors.messages import FleetSettings, ModelCard
 from actors.start import started
+from outrider.config.light import Light
+from outrider.config.schema import Config
 from outrider.contracts.errors import GenerationFailedError
 from outrider.contracts.requests import GenerationId, GenerationRequest
 from outrider.events import event, write_events
@@ -22,7 +24,7 @@ from outrider.scaling.demand import load_of_report
 from outrider.text.tokens import token_texts
 from serve_app.coordination.faults import FaultCounter
 from serve_app.coordination.generations import Generations, Target
-from serve_app.coordination.listener import TARGET, TOKEN_MAP, VERIFIER_UP, Listener
+from serve_app.coordination.listener import PLACES, TARGET, TOKEN_MAP, VERIFIER_UP, Listener
 from serve_app.coordination.outlets import Message, Outlet, Outlets
 from serve_app.coordination.peers import Peers
 from serve_app.coordination.ray_ports import RayFleet, VerifierPort
@@ -30,6 +32,7 @@ from serve_app.coordination.settings import CoordinatorSettings
 from serve_app.coordination.statistics import CoordinatorStats
 from serve_app.coordination.step_watch import Doubt
 from serve_app.coordination.tracing import ResponseTraces
+from serve_app.light import LightSettings
 from serve_app.metrics import Sink, in_ray
 from serve_app.spans import close, span_sink
 
@@ -41,9 +44,13 @@ log = logging.getLogger(__name__)
 class Coordinator:
     """Serve deployment class; ``serve_app.app`` sets its options."""
 
-    async def __init__(self, settings: CoordinatorSettings) -> None:  # type: ignore[misc]  # Serve awaits it
-        """Create the verifier and wait until it has loaded its model; drafters come up meanwhile."""
+    async def __init__(self, settings: CoordinatorSettings, built: Config) -> None:  # type: ignore[misc]  # Serve awaits it
+        """Create the verifier and wait until it has loaded its model; drafters come up meanwhile.
+
+        ``settings`` are of the configuration ``built``, whose light settings ``reconfigure`` replaces.
+        """
         write_events()
+        self._settings, self._light = settings, LightSettings(built)
         began_s = time.monotonic()
         self._started_in_s = 0.0  # until it has
         self._id = serve.get_replica_context().replica_id.unique_id
@@ -75,6 +82,17 @@ class Coordinator:
         self._started_in_s = time.monotonic() - began_s
         started()
         event(log, "coordinator_ready", coordinator=self._id, model=card.name, positions=card.max_context_tokens)
+
+    async def reconfigure(self, user_config: Light) -> None:
+        """Called by Serve when the constructor is done, and when light settings have changed.
+
+        Raises:
+            ConfigError: at the start, if they are not valid; later that changes nothing, and is logged.
+        """
+        await self._light.take(user_config, self._take)
+
+    async def _take(self, config: Config) -> None:
+        self._ready_generations().take(self._settings.generations.with_light(config))
 
     async def generate(
         self, request: GenerationRequest, ingress: str, lost: tuple[str, ...] = ()
@@ -155,10 +173,15 @@ class Coordinator:
         """
         await self._verifier.check_not_gone()
 
-    async def record_routing_stats(self) -> dict[str, bool | str]:
+    async def record_routing_stats(self) -> dict[str, bool | str | int]:
         """Asked by Serve every second, for the routers of all ingresses."""
-        card = self._card
-        return {VERIFIER_UP: self._verifier.is_up, TARGET: card.target, TOKEN_MAP: card.token_map_hash}
+        card, places = self._card, self._ready_generations().places
+        return {
+            VERIFIER_UP: self._verifier.is_up,
+            TARGET: card.target,
+            TOKEN_MAP: card.token_map_hash,
+            PLACES: places,
+        }
 
     async def __del__(self) -> None:
         """Called by Serve once its responses have ended."""

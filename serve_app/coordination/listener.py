@@ -8,6 +8,7 @@ from dataclasses import dataclass
 # Of Serve's routing statistics:
 VERIFIER_UP = "verifier_up"  # whether its verifier answers
 TARGET, TOKEN_MAP = "target", "token_map"  # which that is, and what its token ids mean
+PLACES = "places"  # responses it takes: those it makes and those that wait
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,9 @@ from ray.serve.request_router import FIFOMixin, PendingRequest, RequestRouter, R
 from outrider.contracts.requests import GenerationRequest
 from outrider.routing.prefix_index import BLOCK_TOKENS, MAX_BLOCKS, PrefixIndex, leading_digests
 from outrider.routing.scores import ranked, takers
-from serve_app.coordination.listener import TARGET, TOKEN_MAP, VERIFIER_UP, Listener
+from serve_app.coordination.listener import PLACES, TARGET, TOKEN_MAP, VERIFIER_UP, Listener
+
+_UNKNOWN = 2**31  # places of one that has told nothing yet
 
 
 class PrefixRouter(FIFOMixin, RequestRouter):
@@ -29,6 +31,7 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         self._dispatched: Counter[ReplicaID] = Counter()
         self._ongoing: Counter[ReplicaID] = Counter()
         self._loading: set[ReplicaID] = set()
+        self._absent: set[ReplicaID] = set()
         self._streams: dict[str, ReplicaID] = {}  # of chunks, by the id of their call: open, but no load
 
     async def choose_replicas(
@@ -46,17 +49,21 @@ class PrefixRouter(FIFOMixin, RequestRouter):
             cached_tokens={replica: count * BLOCK_TOKENS for replica, count in blocks.items()},
             ongoing={replica: self._load(replica) for replica in replicas},
             dispatched=self._dispatched,
-            # The last place is for telling by name that there is none (see ``serve_app.app``).
-            capacity={r: replica.max_ongoing_requests - 1 for r, replica in replicas.items()},
+            capacity={r: replica.routing_stats.get(PLACES, _UNKNOWN) for r, replica in replicas.items()},
         )
         return [[replicas[replica]] for replica in order]
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
-        """Serve's word of who there is: those that died or are drained are given nothing more, and are forgotten."""
-        gone = set(self._replica_id_set)
+        """Serve's word of who there is: those that died or are drained are given nothing more, and are forgotten.
+
+        Not at once: one that takes other settings is missing from one word, and has kept its KV in the next.
+        """
+        before = set(self._replica_id_set)
         super().update_replicas(replicas)
-        for replica_id in gone - set(self._replica_id_set):
+        present = set(self._replica_id_set)
+        for replica_id in self._absent - present:
             self._forget(replica_id)
+        self._absent = before - present
 
     def _with_verifiers(self, offered: list[RunningReplica], request: PendingRequest | None) -> list[RunningReplica]:
         """Those that can begin something; what the others held went with their verifiers."""

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,16 +14,18 @@ from ray.exceptions import ActorDiedError
 from ray.serve.exceptions import BackPressureError
 from ray.serve.handle import DeploymentHandle
 
-from actors.messages import CoordinatorReport, FleetStatus
+from actors.messages import CoordinatorReport, FleetStatus, ModelCard
 from actors.named import Named
-from outrider.contracts.errors import ParameterError
+from outrider.config.reading import parse_config
+from outrider.contracts.errors import ConfigError, ParameterError
 from outrider.contracts.slo import SloClass
 from outrider.tracing.spans import Span
 from serve_app import metrics
 from serve_app.api.http.listener import Address, ListenerEndedError, listen
-from serve_app.api.service import ReadyReport
+from serve_app.api.service import AuthSettings, ReadyReport, ServiceSettings
 from serve_app.api.tracing import RequestTraces
 from serve_app.ingress import CoordinatorService, Ingress
+from serve_app.light import LightSettings
 from serve_app.metrics import Metric
 from tests.unit.serve_app.api.in_memory_service import TOKENIZER, request_for, tokens_of, truth_of
 from tests.unit.serve_app.api.test_http_errors import through_ray
@@ -168,3 +171,61 @@ async def test_figures_of_several_ingresses_do_not_mix_on_one_address() -> None:
                 page[sample.name, ",".join(sample.labels.values())] = sample.value
     assert not set(pages[0]) & set(pages[1])
     assert [sum(v for (n, _), v in page.items() if n == metrics.RESPONSES.name) for page in pages] == [1, 3]
+
+
+class Running:
+    """An ingress that serves, as far as light settings concern it."""
+
+    def __init__(self, gate: object = None) -> None:
+        built = parse_config("{slo: {default: speed_2}, auth: {keys_file: /keys.yaml}}", "text")
+        settings = ServiceSettings.from_config(built)
+        typed = cast("DeploymentHandle[Any]", MemoryHandle())
+        self.traces = RequestTraces(lambda _: None, 0.5, random.Random(1).getrandbits, lambda: 0.0)
+        self.service = CoordinatorService(typed, settings, LIMITS, TOKENIZER, traces=self.traces)
+        card = ModelCard("tiny", "hash", "map", LIMITS.vocab_size, (), 200)
+        self._ingress: Any = SimpleNamespace(
+            _service=self.service, _verifier=card, _gate=gate, _light=LightSettings(built)
+        )
+        self._ingress._take = partial(Ingress._take, cast("Any", self._ingress))  # noqa: SLF001
+
+    def reconfigure(self, **light: object) -> None:
+        """As Serve does."""
+        asyncio.run(Ingress.reconfigure(self._ingress, cast("Any", light)))
+
+
+def test_light_settings_hold_from_the_next_request_on() -> None:
+    ingress = Running()
+    ingress.reconfigure()
+    limits = ingress.service.limits
+    assert (limits.max_context_tokens, limits.max_output_tokens) == (200, 199)
+    assert limits.slo_classes[0].name == "speed_2"
+    ingress.reconfigure(
+        limits={"max_output_tokens": 50, "next_chunk_deadline_s": 500.0},
+        model={"override_generation_config": {"temperature": 0.7}},
+        slo={"default": "speed_4"},
+        tracing={"sample_ratio": 0.25},
+    )
+    limits, settings = ingress.service.limits, ingress.service.settings
+    assert (limits.max_output_tokens, settings.next_chunk_deadline_s) == (50, 500.0)
+    assert limits.defaults.params["temperature"] == 0.7
+    assert limits.slo_classes[0].name == "speed_4"
+    assert ingress.traces.ratio == 0.25
+    ingress.reconfigure()
+    assert ingress.service.limits.max_output_tokens == 199
+    assert "temperature" in ingress.service.limits.defaults.params, "the model's card has one"
+    assert ingress.service.limits.defaults.params["temperature"] != 0.7
+
+
+def test_keys_that_do_not_fit_leave_all_as_it_was() -> None:
+    class Gate:
+        """It knows a key of the class ``speed_8``."""
+
+        async def take(self, settings: AuthSettings) -> None:
+            if "speed_8" not in settings.classes:
+                raise ConfigError("slo", "one of the classes", "speed_8")
+
+    ingress = Running(Gate())
+    ingress.reconfigure()
+    before = ingress.service.settings, ingress.service.limits
+    ingress.reconfigure(slo={"classes": [{"name": "speed_2", "tokens_per_s": 2.0}]})
+    assert (ingress.service.settings, ingress.service.limits) == before

@@ -11,7 +11,7 @@ from ray.serve._private.request_router.common import PendingRequest
 from ray.serve._private.request_router.replica_wrapper import RunningReplica
 from ray.serve.config import RequestRouterConfig
 
-from serve_app.coordination.listener import TARGET, TOKEN_MAP, VERIFIER_UP, Listener
+from serve_app.coordination.listener import PLACES, TARGET, TOKEN_MAP, VERIFIER_UP, Listener
 from tests.unit.serve_app.api.in_memory_service import request_for
 from tests.unit.virtual_clock import on_loop
 
@@ -29,7 +29,7 @@ class Replica:
     node_id: str = "node"
     availability_zone: str | None = None
     multiplexed_model_ids: frozenset[str] = field(default_factory=frozenset)
-    routing_stats: dict[str, bool | str] = field(default_factory=dict)
+    routing_stats: dict[str, bool | str | int] = field(default_factory=dict)
 
     @property
     def replica_id(self) -> ReplicaID:
@@ -132,7 +132,7 @@ async def test_a_coordinator_without_its_verifier_is_given_nothing_and_what_it_h
 
     def tell(**up: bool) -> None:
         """What each has said of its verifier; nothing, if it is not named."""
-        told: dict[str, dict[str, bool | str]] = {n: {VERIFIER_UP: up[n]} if n in up else {} for n in NAMES}
+        told: dict[str, dict[str, bool | str | int]] = {n: {VERIFIER_UP: up[n]} if n in up else {} for n in NAMES}
         replicas = [Replica(name, chance, max_ongoing_requests=1000, routing_stats=told[name]) for name in NAMES]
         router.update_replicas(cast("list[RunningReplica]", replicas))
 
@@ -165,7 +165,7 @@ async def test_what_one_target_has_begun_goes_on_at_the_same_as_long_as_there_is
 
     def tell(**targets: str) -> None:
         """What each has said of its target and, before the slash, of its token ids; nothing, if it is not named."""
-        told: dict[str, dict[str, bool | str]] = {name: {} for name in NAMES}
+        told: dict[str, dict[str, bool | str | int]] = {name: {} for name in NAMES}
         for name, target in targets.items():
             told[name] = {VERIFIER_UP: True, TARGET: target, TOKEN_MAP: target.partition("/")[0]}
         replicas = [Replica(name, chance, max_ongoing_requests=1000, routing_stats=told[name]) for name in NAMES]
@@ -207,5 +207,44 @@ async def test_who_is_drained_or_dead_is_given_nothing_from_then_on_and_is_forgo
         assert found == homes[number] if homes[number] != drained else found in left
     router.on_replica_actor_died(ReplicaID(left[0], DEPLOYMENT))
     there(left[1])
+    there(left[1])
     assert {await routed(router, call_of(f"last {number}", turn)) for number, turn in enumerate(turns)} == {left[1]}
     assert {one.unique_id for held in router._index._holders.values() for one in held} == {left[1]}  # noqa: SLF001
+
+
+@on_loop
+async def test_who_is_missing_from_one_word_has_kept_its_kv() -> None:
+    """Serve leaves out a replica for as long as it takes other settings."""
+    chance = random.Random(0)
+    router, turn = router_of(chance, counts=False), request_for(prompt=tuple(range(1600)))
+
+    def there(*names: str) -> None:
+        router.update_replicas(cast("list[RunningReplica]", [IdleReplica(n, chance, 1000) for n in names]))
+
+    there(*NAMES)
+    home = await routed(router, call := call_of("first", turn))
+    router.on_request_routed(call, ReplicaID(home, DEPLOYMENT), None)
+    others = [name for name in NAMES if name != home]
+    there(*others)
+    assert await routed(router, call_of("meanwhile", turn)) in others
+    there(home, others[0])
+    assert {await routed(router, call_of(f"again {number}", turn)) for number in range(5)} == {home}
+
+
+@on_loop
+async def test_who_has_told_that_it_is_full_comes_last_whatever_it_holds() -> None:
+    chance = random.Random(0)
+    router, turn = router_of(chance, counts=False), request_for(prompt=tuple(range(1600)))
+
+    def tell(places: int) -> None:
+        stats: dict[str, bool | str | int] = {PLACES: places}
+        replicas = [IdleReplica(name, chance, 1000, routing_stats=stats) for name in NAMES]
+        router.update_replicas(cast("list[RunningReplica]", replicas))
+
+    tell(2)
+    home = await routed(router, call := call_of("first", turn))
+    router.on_request_routed(call, ReplicaID(home, DEPLOYMENT), None)
+    router.on_send_request(ReplicaID(home, DEPLOYMENT))
+    assert await routed(router, call_of("second", turn)) == home
+    tell(1)
+    assert await routed(router, call_of("third", turn)) != home

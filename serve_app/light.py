@@ -1,0 +1,52 @@
+"""Light settings in a replica: Serve hands them over as ``user_config``, and they hold from the next request on."""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from outrider.config.light import Light, light_of, with_light
+from outrider.config.schema import Config
+from outrider.contracts.errors import OutriderError
+from outrider.events import event
+
+log = logging.getLogger(__name__)
+
+
+class LightSettings:
+    """Of one replica. ``user_config`` need name only what differs from the configuration it was built with."""
+
+    def __init__(self, built: Config) -> None:
+        """Those it was built with hold."""
+        self._built = self._config = built
+        self._begun = False
+
+    async def take(self, user_config: Light, change: Callable[[Config], Awaitable[None]]) -> None:
+        """Hand a configuration with the new ones to ``change``, which does all of it or raises.
+
+        A replica that runs keeps what it has where they cannot be taken: Serve would otherwise end it, and another one
+        could not start. The event ``settings_refused`` says so.
+
+        Raises:
+            Exception: they cannot be taken by a replica that only starts, so that Serve says why it does not.
+        """
+        try:
+            config = with_light(self._built, user_config)
+            await change(config)
+        except Exception as error:
+            if not self._begun:
+                raise
+            reason = str(error) if isinstance(error, OutriderError) else repr(error)
+            event(log, "settings_refused", logging.ERROR, reason=reason)
+            return
+        before, self._config = light_of(self._config), config
+        if self._begun:
+            event(log, "settings_taken", changed=_changed(before, light_of(config)))
+        self._begun = True
+
+
+def _changed(before: Light, after: Light) -> dict[str, object]:
+    return {
+        f"{section}.{name}": value
+        for section, values in after.items()
+        for name, value in values.items()
+        if value != before[section][name]
+    }
