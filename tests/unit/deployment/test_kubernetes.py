@@ -9,9 +9,13 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
+from ray.serve._private.application_state import override_deployment_info
+from ray.serve._private.deploy_utils import get_app_code_version
+from ray.serve._private.deployment_info import DeploymentInfo
 
 from cluster.capacity_check import Claim, drafter_claims, misfit, place, service_claims
 from outrider import __version__
+from outrider.config.light import with_light
 from serve_app.app import SHUTDOWN_GRACE_S, build_app, ingress_bundle
 from tests.unit.deployment.manifests import OVERLAYS, ROOT, Overlay, built
 
@@ -85,6 +89,29 @@ def test_deployments_that_are_overridden_exist(overlay: Overlay) -> None:
     ingress = build_app(overlay.config)._bound_deployment  # noqa: SLF001  # Serve tells names nowhere else
     coordinator = ingress.init_args[0]._bound_deployment  # noqa: SLF001
     assert {one.name for one in application.deployments} <= {ingress.name, coordinator.name}
+
+
+def test_light_settings_reach_replicas_that_run(overlay: Overlay) -> None:
+    """By Serve's own word: the file names another ``user_config``, which is no other version."""
+    (application,) = overlay.serve.applications
+    said = application.model_dump(exclude_unset=True)
+    given = {one["name"]: one for one in said.get("deployments", [])}
+    light = {"limits": {"max_output_tokens": 7}}
+    said["deployments"] = [
+        {**given.get(name, {"name": name}), "user_config": light} for name in ("Ingress", "Coordinator")
+    ]
+    changed = type(application).model_validate(said)
+    assert get_app_code_version(changed) == get_app_code_version(application)
+    ingress = build_app(overlay.config)._bound_deployment  # noqa: SLF001  # Serve tells names nowhere else
+    built = {
+        one.name: DeploymentInfo(one._deployment_config, one._replica_config, 0, "", version="built")  # noqa: SLF001
+        for one in (ingress, ingress.init_args[0]._bound_deployment)  # noqa: SLF001
+    }
+    before, after = (override_deployment_info(built, one) for one in (application, changed))
+    for name, info in after.items():
+        assert info.deployment_config.user_config == light
+        assert with_light(overlay.config, before[name].deployment_config.user_config) == overlay.config
+        assert info.replica_config.ray_actor_options == before[name].replica_config.ray_actor_options
 
 
 def test_probes_and_ports_agree(overlay: Overlay) -> None:

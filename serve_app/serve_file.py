@@ -1,0 +1,54 @@
+"""What a file for Serve or KubeRay says of the application, checked before anybody applies it."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from outrider.config.light import with_light
+from outrider.config.schema import Config
+from outrider.contracts.errors import ConfigError
+from serve_app.app import config_of
+
+_BUILDER = "serve_app.app:build"
+_DEPLOYMENTS = ("Ingress", "Coordinator")  # that take light settings
+
+
+def configs_in(text: str, source: str) -> dict[str, Config]:
+    """The configuration of each application of ours, by its name, with the light settings of its deployments.
+
+    Args:
+        text: YAML, of one or more documents: Serve's own, or those of KubeRay's kind ``RayService``.
+        source: names it in messages.
+
+    Raises:
+        ConfigError: there is none, or one that is not valid.
+    """
+    try:
+        documents = [one for one in yaml.safe_load_all(text) if isinstance(one, dict)]
+        applications = [one for document in documents for one in _applications(document)]
+    except yaml.YAMLError as error:
+        raise ConfigError(source, "YAML", str(error)) from error
+    found = {one.get("name", "default"): _config(one) for one in applications if one.get("import_path") == _BUILDER}
+    if not found:
+        raise ConfigError(
+            source, f"an application with import_path: {_BUILDER}", [one.get("name") for one in applications]
+        )
+    return found
+
+
+def _applications(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    spec = document.get("spec")
+    if document.get("kind") == "RayService" and isinstance(spec, dict):
+        document = yaml.safe_load(spec.get("serveConfigV2", "")) or {}
+    yield from document.get("applications") or ()
+
+
+def _config(application: Mapping[str, Any]) -> Config:
+    config = config_of(application.get("args") or {})
+    given = {one["name"]: one for one in application.get("deployments") or () if "user_config" in one}
+    light = [given.get(name, {}).get("user_config", {}) for name in _DEPLOYMENTS]
+    if light[0] != light[1]:
+        needed = f"the same user_config for {' and '.join(_DEPLOYMENTS)} (a YAML anchor will do)"
+        raise ConfigError("deployments", needed, light)
+    return with_light(config, light[0])
