@@ -90,19 +90,15 @@ def under_test(layout: Layout, folder: Path) -> Iterator[UnderTest]:
 
 
 class _Updates:
-    """Versions of the application, one after the other."""
+    """Versions of the application, one after the other, which differ by nothing else."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
 
     def __call__(self) -> str:
         """Bring up the next one; how it is known that it serves."""
-        limits = self._config.limits
-        self._config = replace(
-            self._config, limits=replace(limits, max_queued_generations=limits.max_queued_generations + 1)
-        )
         before, began_s = replicas_running(), time.monotonic()
-        bring_up(self._config, ProxyLocation.HeadOnly, show=lambda _: None)
+        bring_up(self._config, ProxyLocation.HeadOnly, show=lambda _: None, restart=True)
         replaced = before - replicas_running()
         return f"{len(replaced)} replicas were replaced in {time.monotonic() - began_s:.0f} s" if replaced else ""
 

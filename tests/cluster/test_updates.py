@@ -17,7 +17,7 @@ from ray.serve.config import ProxyLocation
 
 from cluster.application import bring_up
 from outrider.config.reading import load_config
-from outrider.config.schema import Config
+from outrider.config.schema import Config, SloClassConfig
 from tests.chaos.services import replicas_running
 from tests.cluster.prompts import CHATS
 from tests.cluster.served import MODEL, PLAIN, Service, eventually, started
@@ -25,6 +25,7 @@ from tests.cluster.served import MODEL, PLAIN, Service, eventually, started
 INGRESSES, COORDINATORS, DRAFTERS, CLIENTS = 2, 2, 2, 4
 TOKENS = 40
 _WITHIN_S = 240.0
+_OFTEN = 6
 _AMONG = 3  # responses that each client has from the service before it is updated, and behind that
 
 SAMPLINGS: tuple[dict[str, Any], ...] = ({"temperature": 0}, {"temperature": 0.8, "seed": 7})
@@ -34,7 +35,7 @@ ASKED = [{"messages": [{"role": "user", "content": chat}], **sampling} for chat 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
     """Behind Serve's proxy, as ingresses are replaced as well."""
-    config = load_config()
+    config = load_config().on_own_host()
     config = replace(
         config,
         model=replace(config.model, dtype="float32"),
@@ -107,34 +108,93 @@ def undisturbed(service: Service) -> list[str]:
         return list(pool.map(lambda number: answer(service.url, number), range(len(ASKED))))
 
 
+def deploy(config: Config) -> None:
+    """Until it serves."""
+    bring_up(config, ProxyLocation.HeadOnly, show=lambda _: None)
+
+
 @contextmanager
-def updated(service: Service, config: Config) -> Iterator[Clients]:
+def updated(service: Service, config: Config, *, stay: bool = False) -> Iterator[Clients]:
     """Clients under way while the application becomes what this configuration says."""
     with Clients(service.url) as clients:
         clients.wait_for(_AMONG * CLIENTS)
         before = replicas_running()
         began_s = time.monotonic()
-        bring_up(replace(config, http=service.config.http), ProxyLocation.HeadOnly, show=lambda _: None)
-        print(f"updated in {time.monotonic() - began_s:.0f} s, {len(clients.answered)} answered")  # noqa: T201 (no test's business)
-        assert not before & replicas_running(), "somebody was not replaced"
+        deploy(config)
+        print(f"updated in {time.monotonic() - began_s:.1f} s, {len(clients.answered)} answered")  # noqa: T201 (no test's business)
         eventually(lambda: len(service.coordinators()) == config.verifiers.count, _WITHIN_S)
+        after = replicas_running()
+        if stay:
+            assert before <= after or after <= before, "somebody was replaced"
+        else:
+            assert not before & after, "somebody was not replaced"
         yield clients
         clients.wait_for(_AMONG * CLIENTS)
 
 
-def test_another_configuration(service: Service) -> None:
-    expected, limits = undisturbed(service), service.config.limits
-    config = replace(service.config, limits=replace(limits, max_queued_generations=limits.max_queued_generations + 1))
-    with updated(service, config) as clients:
-        pass
+def asked_of(service: Service, **request: Any) -> list[httpx.Response]:
+    """One request several times, so that each ingress has it and each coordinator may."""
+    body = {**ASKED[0], "model": MODEL, "max_tokens": TOKENS, "ignore_eos": True, **request}
+    url = f"{service.url}/v1/chat/completions"
+    return [httpx.post(url, json=body, timeout=_WITHIN_S, verify=PLAIN) for _ in range(_OFTEN)]
+
+
+def statuses(service: Service, **request: Any) -> set[int]:
+    """Of the answers."""
+    return {response.status_code for response in asked_of(service, **request)}
+
+
+def longest_drafts(service: Service) -> int:
+    """Tokens in the longest draft of any of them."""
+    asked = asked_of(service, outrider={"details": True, "lookup": False})
+    answers = [response.json()["choices"][0] for response in asked]
+    return max(int(one["drafted_tokens"]) for answer in answers for one in answer["outrider"]["rounds"])
+
+
+def processes(service: Service) -> list[list[int]]:
+    """Whatever might have been started anew."""
+    return [service.pids(name) for name in ("ServeReplica", "VerifierActor", "DrafterActor")]
+
+
+def test_light_settings_reach_the_very_replicas_that_serve(service: Service) -> None:
+    chains = replace(service.config.speculation, policy="fixed", protocols=("token_ids",))
+    config, window = replace(service.config, speculation=chains), 4
+    deploy(config)
+    expected, before, told = undisturbed(service), processes(service), len(service.events("settings_taken"))
+    more = replace(config.slo, classes=(*config.slo.classes, SloClassConfig("brand_new", 0.5)))
+    changed = replace(
+        config,
+        slo=more,
+        limits=replace(config.limits, max_output_tokens=TOKENS),
+        speculation=replace(config.speculation, window=window),
+    )
+    classed = {"outrider": {"slo_class": "brand_new"}}
+    assert (statuses(service, **classed), statuses(service, max_tokens=TOKENS + 1)) == ({400}, {200})
+    assert longest_drafts(service) == config.speculation.window
+    with updated(service, changed, stay=True) as clients:
+        eventually(lambda: len(service.events("settings_taken")) == told + INGRESSES + COORDINATORS, _WITHIN_S)
+        assert (statuses(service, **classed), statuses(service, max_tokens=TOKENS + 1)) == ({200}, {400})
+        assert longest_drafts(service) == window
     assert {text == expected[number] for number, text in clients.answered} == {True}
+    assert processes(service) == before
+    assert not service.events("settings_refused")
     service.check_released()
 
 
 @pytest.mark.parametrize("count", [COORDINATORS + 1, 1])
 def test_more_verifiers_and_fewer(service: Service, count: int) -> None:
+    deploy(service.config)
     expected = undisturbed(service)
     config = replace(service.config, verifiers=replace(service.config.verifiers, count=count))
+    with updated(service, config, stay=True) as clients:
+        pass
+    assert {text == expected[number] for number, text in clients.answered} == {True}
+    service.check_released()
+
+
+def test_another_configuration(service: Service) -> None:
+    expected, limits = undisturbed(service), service.config.limits
+    config = replace(service.config, limits=replace(limits, verifier_deadline_s=limits.verifier_deadline_s + 1.0))
     with updated(service, config) as clients:
         pass
     assert {text == expected[number] for number, text in clients.answered} == {True}
