@@ -7,6 +7,8 @@ import pytest
 import yaml
 
 from cluster.scenarios import scenario_file
+from outrider.config.light import COUNTS, LIGHT, with_light
+from outrider.config.reading import load_config
 from outrider.simulation.reading import load_scenario
 from serve_app.metrics import ALL
 from tests.unit.deployment.manifests import ROOT
@@ -32,6 +34,27 @@ def test_every_setting_exists() -> None:
     assert len(named) > 4
     for section, field in named:
         assert field in defaults[section], f"{section}.{field}"
+
+
+def test_the_table_of_light_settings_is_the_codes() -> None:
+    _, _, section = PAGE.partition("\n### Light settings\n")
+    rows = [line for line in section.partition("\n## ")[0].splitlines() if line.startswith("| `")]
+    told = [name for row in rows for name in re.findall(r"`(\w+\.\w+)`", row.split(" | ")[0])]
+    assert sorted(told) == sorted(f"{section}.{name}" for section, names in LIGHT.items() for name in names)
+    counts = {f"{section}.count" for section in COUNTS}
+    assert counts == set(
+        re.findall(r"`(\w+\.count)`", next(row for row in PAGE.splitlines() if "`autoscaling` of" in row))
+    )
+    assert set(COUNTS.values()) == {("count", "autoscaling")}
+
+
+def test_the_example_of_light_settings_is_taken() -> None:
+    _, _, section = PAGE.partition("\n### Light settings\n")
+    (example,) = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)[:1]
+    deployments = yaml.safe_load(example)["deployments"]
+    assert [one["name"] for one in deployments] == ["Ingress", "Coordinator"]
+    assert len({str(one["user_config"]) for one in deployments}) == 1
+    assert with_light(load_config(), deployments[0]["user_config"]) != load_config()
 
 
 def figures(row: str) -> list[float]:
