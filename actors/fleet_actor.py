@@ -9,7 +9,8 @@ from ray.actor import ActorHandle
 
 from actors.abandoned import end_named, end_when_abandoned
 from actors.drafter_actors import DrafterActors
-from actors.fleet import Fleet, FleetPace
+from actors.fleet import Fleet
+from actors.fleet_pace import FleetPace
 from actors.head_actors import head_actor
 from actors.messages import FleetNews, FleetStatus, Heartbeat
 from outrider.events import write_events

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import count, cycle
 from typing import Any
 
-from actors.fleet import Fleet, FleetPace
+from actors.fleet import Fleet
+from actors.fleet_pace import FleetPace
 from actors.messages import DrafterId, DrafterState
 from bench.fleet.traffic import Flow, traffic
 from bench.fleet.world import Caller, VirtualActors, callers_of, settings_of

@@ -10,7 +10,8 @@ import pytest
 from ray.exceptions import ActorDiedError, RayError
 
 from actors.drafter_actors import DrafterActors
-from actors.fleet import Fleet, FleetPace
+from actors.fleet import Fleet
+from actors.fleet_pace import FleetPace
 from actors.messages import (
     CoordinatorReport,
     CoordinatorState,
@@ -444,7 +445,8 @@ def test_beats_are_slower_the_more_coordinators_there_are() -> None:
 
 def test_few_coordinators_ask_for_each_lease_and_many_keep_places_at_hand() -> None:
     async def run() -> None:
-        fleet = Fleet(MemoryActors(), replace(PACE, spares_from=3))
+        actors = MemoryActors()
+        fleet = Fleet(actors, replace(PACE, spares_from=3))
         owners = [Places(f"c{number}") for number in range(3)]
         await ready(fleet, 2, beat("c0"))
         places = owners[0]
@@ -461,7 +463,7 @@ def test_few_coordinators_ask_for_each_lease_and_many_keep_places_at_hand() -> N
         assert places.at_hand == 1
         assert sum(one.generations for one in (await fleet.status()).drafters) == 1
         place = places.take("h", (), None)
-        assert (place, places.in_use, places.at_hand) == ((FIRST, await fleet._find(FIRST)), 1, 0)  # noqa: SLF001
+        assert (place, places.in_use, places.at_hand) == ((FIRST, actors.processes[FIRST]), 1, 0)
         assert (places.release("h"), places.at_hand) == (False, 1), "it stays where it is"
         await beaten(fleet, places)
         assert fleet._table.unleased(FIRST, ["h"]) == frozenset(), "by its last name"  # noqa: SLF001

@@ -3,7 +3,8 @@
 import asyncio
 from dataclasses import replace
 
-from actors.fleet import Fleet, FleetPace
+from actors.fleet import Fleet
+from actors.fleet_pace import FleetPace
 from bench.fleet.measure import Effort, Size, measured
 from bench.fleet.traffic import traffic
 from bench.fleet.world import VirtualActors, callers_of, settings_of
