@@ -11,21 +11,20 @@ import random
 from collections.abc import Callable, Collection
 from typing import Any
 
+from actors.coordinators import Coordinators, Held
 from actors.drafter_actors import DrafterActors
 from actors.drafter_care import DrafterCare
 from actors.fleet_pace import FleetPace
+from actors.heartbeats import FleetNews, Heartbeat, PackedStatus
 from actors.lease_table import LeaseTable
-from actors.messages import CoordinatorReport, CoordinatorState, DrafterId, FleetNews, FleetStatus, Heartbeat
+from actors.messages import DrafterId, FleetStatus, FleetSums
 from outrider.contracts.requests import GenerationId
 from outrider.events import event
 
+_AGAIN_S = 0.1  # between two heartbeats, where the fleet has to hear everything
 _SPARED = 16  # of so many places one may be at hand even where all are taken, to be used again without a call
 
 log = logging.getLogger(__name__)
-
-
-def _state_of(report: CoordinatorReport) -> CoordinatorState:
-    return CoordinatorState(report.id, report.verifier, report.target)
 
 
 def _now_s() -> float:
@@ -37,7 +36,7 @@ class Fleet:
     """What the fleet actor does, over whatever runs the drafters."""
 
     def __init__(
-        self, actors: DrafterActors, pace: FleetPace, note: Callable[[FleetStatus], None] = lambda _: None
+        self, actors: DrafterActors, pace: FleetPace, note: Callable[[FleetSums], None] = lambda _: None
     ) -> None:
         """Know nothing: which drafters are to run is told by the first heartbeat of a coordinator.
 
@@ -47,31 +46,31 @@ class Fleet:
         self._pace = pace
         self._table = LeaseTable()
         self._care = DrafterCare(actors, pace, self._table)
-        self._reports: dict[str, tuple[float, CoordinatorReport]] = {}  # the longest silent first
-        self._news = random.getrandbits(48)  # so that another fleet's number is none of this one's
+        self._coordinators = Coordinators(pace.owner_ttl_s, random.getrandbits(48))
         self._sweeper: asyncio.Task[None] | None = None
 
     async def beat(self, heartbeat: Heartbeat) -> FleetNews:
         """Hear from a coordinator; the newest one's settings hold."""
         if self._sweeper is None:
             self._sweeper = asyncio.create_task(self._sweep_for_ever())
-        now_s, report = _now_s(), heartbeat.report
-        if heartbeat.settings.since_s > self._care.settings.since_s:
-            self._care.want(heartbeat.settings)
-        before = self._reports.pop(report.id, None)
-        self._reports[report.id] = now_s, report
-        if before is None or _state_of(before[1]) != _state_of(report):
-            self._news += 1
-        self._forget_silent(now_s)
-        self._table.renew(report.id, heartbeat.held, now_s)
+        now_s, owner, settings = _now_s(), heartbeat.state.id, heartbeat.settings
+        if settings is not None and settings.since_s > self._care.settings.since_s:
+            self._care.want(settings)
+        word = self._coordinators.hear(heartbeat, now_s)
+        self._coordinators.forget_silent(now_s)
+        if word is not None:
+            self._table.renew(owner, word.held, now_s, word.changed)
         if now_s - self._noted_at_s >= self._pace.noted_s:
             self._noted_at_s = now_s
-            self._note(await self.status())
-        return self._answer(heartbeat)
+            self._note(self._table.sums())
+        return self._answer(heartbeat, None if word is None else word.held)
 
-    def _answer(self, heartbeat: Heartbeat) -> FleetNews:
-        table, pace, coordinators = self._table, self._pace, len(self._reports)
-        withdrawn = [name for name in heartbeat.spare if not self._may_be_used(heartbeat.held.get(name))]
+    def _answer(self, heartbeat: Heartbeat, held: Held | None) -> FleetNews:
+        table, pace, coordinators = self._table, self._pace, len(self._coordinators)
+        told = self._coordinators.news(heartbeat.known)
+        if held is None:
+            return FleetNews(told.mark, _AGAIN_S, told.changed, told.gone, told.anew, tell_all=True)
+        withdrawn = [name for name in heartbeat.spare if not self._may_be_used(held.get(name))]
         for name in withdrawn:
             table.release(name)
         most_spare = None
@@ -79,14 +78,16 @@ class Fleet:
             most_spare = max(table.room // 2, table.places // _SPARED) // coordinators
         places = []
         for name in heartbeat.wanted[: most_spare or 0]:
-            drafter = table.lease(name, owner=heartbeat.report.id)
+            drafter = table.lease(name, owner=heartbeat.state.id)
             handle = self._care.known_handle(drafter)
             if drafter is not None and handle is not None:  # as whoever is ready has
                 places.append((name, drafter, handle))
         return FleetNews(
-            number=self._news,
-            coordinators=None if heartbeat.news == self._news else self._states(),
+            mark=told.mark,
             beat_s=min(max(pace.beat_s, coordinators / pace.beats_per_s), pace.most_beat_s),
+            changed=told.changed,
+            gone=told.gone,
+            anew=told.anew,
             most_spare=most_spare,
             places=tuple(places),
             withdrawn=tuple(withdrawn),
@@ -95,24 +96,18 @@ class Fleet:
     def _may_be_used(self, drafter: DrafterId | None) -> bool:
         return drafter is not None and self._table.is_ready(drafter)
 
-    def _states(self) -> tuple[CoordinatorState, ...]:
-        return tuple(_state_of(self._reports[name][1]) for name in sorted(self._reports))
-
-    def _forget_silent(self, now_s: float) -> None:
-        while self._reports:
-            name, (at_s, _) = next(iter(self._reports.items()))
-            if now_s - at_s < self._pace.owner_ttl_s:
-                break
-            del self._reports[name]
-            self._news += 1
-
     async def status(self) -> FleetStatus:
         """Drafters and coordinators that are alive, by name."""
-        self._forget_silent(_now_s())
-        return FleetStatus(
-            drafters=self._table.statuses(self._care.held),
-            coordinators=tuple(self._reports[name][1] for name in sorted(self._reports)),
-        )
+        return self.packed_status().read()
+
+    def packed_status(self) -> PackedStatus:
+        """The same, to be read by who asked."""
+        self._coordinators.forget_silent(_now_s())
+        return PackedStatus(self._table.rows(self._care.held), tuple(self._coordinators.reports()))
+
+    async def sums(self) -> FleetSums:
+        """Drafters and leases by group."""
+        return self._table.sums()
 
     async def lease(
         self,

@@ -27,7 +27,7 @@ def main(argv: Sequence[str]) -> None:
     add("--seconds", type=float, default=3.0, help="for each kind of call (default: %(default)s)")
     add("--watch-s", type=float, default=10.0, help="without any call (default: %(default)s)")
     add("--traffic-s", type=float, default=10.0, help="virtual seconds of traffic (default: %(default)s)")
-    add("--warmup-s", type=float, default=8.0, help="virtual, before them (default: %(default)s)")
+    add("--warmup-s", type=float, default=30.0, help="virtual, before them: all know all (default: %(default)s)")
     add("--response-s", type=float, default=20.0, help="mean length of a response (default: %(default)s)")
     add("--ray-us", type=float, default=700.0, help="Ray's own CPU time of a call, at its end (default: %(default)s)")
     add("--json", type=Path, default=None, metavar="FILE", help="write every figure")
