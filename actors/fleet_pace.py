@@ -13,7 +13,7 @@ class FleetPace:
     retry_s: float = 15.0  # until a refused drafter is started anew
     most_pause_s: float = 60.0  # of one that was taken out again and again
     beat_s: float = 1.0  # between two heartbeats of a coordinator,
-    beats_per_s: int = 400  # longer where there would be more of all of them,
+    beats_per_s: int = 300  # longer where there would be more of all of them,
     most_beat_s: float = 3.0  # within the times in which others expect to hear of it
     owner_ttl_s: float = 10.0
     sweep_s: float = 5.0

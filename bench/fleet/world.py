@@ -126,11 +126,14 @@ class Caller:
         first, report = self.first(), self.report(beats)
         return pickle.dumps(replace(first, report=packed(report), number=beats), protocol=5)
 
-    def unchanged(self, beats: int, known: NewsMark) -> bytes:
-        """What it would send behind that, while its streams go on and the others are known."""
+    def quiet(self, beats: int, known: NewsMark | None) -> Heartbeat:
+        """What it says behind that, while its streams go on; of the others that is known."""
         report = self.report(beats)
-        heartbeat = Heartbeat(state_of(report), packed(report), _SESSION, beats, {}, since=1, known=known)
-        return pickle.dumps(heartbeat, protocol=5)
+        return Heartbeat(state_of(report), packed(report), _SESSION, beats, {}, since=1, known=known)
+
+    def unchanged(self, beats: int, known: NewsMark) -> bytes:
+        """The same, as it would be sent."""
+        return pickle.dumps(self.quiet(beats, known), protocol=5)
 
     def report(self, beats: int) -> CoordinatorReport:
         """Counters are those of so many beats."""
