@@ -11,7 +11,7 @@ import ray
 
 from actors.fleet import Fleet
 from actors.fleet_pace import FleetPace
-from actors.heartbeats import FleetNews, Heartbeat
+from actors.heartbeats import FleetNews
 from bench.fleet.world import VirtualActors, callers_of, settings_of
 
 _MOST_PAGES = 1000  # of news, until all coordinators are known
@@ -38,10 +38,6 @@ class MeasuredFleet(Fleet):
     def __init__(self) -> None:
         """Nobody has beaten yet."""
         super().__init__(VirtualActors(), FleetPace(owner_ttl_s=1e9))
-
-    async def beat(self, heartbeat: Heartbeat) -> FleetNews:
-        """As ``Fleet.beat``: an actor has only what its own class defines as asynchronous."""
-        return await super().beat(heartbeat)
 
     async def nothing(self) -> None:
         """Ray's part of a call."""
