@@ -9,14 +9,16 @@ from ray.actor import ActorHandle
 
 from actors.abandoned import end_named, end_when_abandoned
 from actors.drafter_actors import DrafterActors
-from actors.fleet import Fleet, FleetPace
+from actors.fleet import Fleet
+from actors.fleet_pace import FleetPace
 from actors.head_actors import head_actor
-from actors.messages import FleetNews, FleetStatus, Heartbeat
+from actors.heartbeats import FleetNews, Heartbeat
+from actors.messages import FleetSums
 from outrider.events import write_events
 
 FLEET_NAME = "fleet"
 
-Gauges = Callable[[], Callable[[FleetStatus], None]]  # made in the fleet's process, told how things stand
+Gauges = Callable[[], Callable[[FleetSums], None]]  # made in the fleet's process, told how things stand
 
 
 class FleetActor(Fleet):
@@ -37,6 +39,10 @@ class FleetActor(Fleet):
         """As ``Fleet.beat``."""
         self._beaten_at_s = time.monotonic()
         return await super().beat(heartbeat)
+
+    async def status(self) -> Any:
+        """As ``Fleet.status``: what arrives is a ``FleetStatus``."""
+        return self.packed_status()
 
 
 def find_fleet(namespace: str) -> "ActorHandle[Any]":

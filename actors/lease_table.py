@@ -2,17 +2,20 @@
 
 A lease belongs to an *owner*, a coordinator, which says again and again what it holds (``renew``). What it says is the
 truth: leases it no longer names are ended, ones the table does not know (the fleet was restarted) are entered. An owner
-that falls silent loses its leases.
+that falls silent loses its leases. Only what has changed since it last said so is looked at, on either side.
 
-No call but ``loads``, ``statuses`` and the ends of many leases looks at all drafters, or at leases of others.
+No call but ``loads``, ``rows``, ``statuses`` and the ends of many leases looks at all drafters, or at leases of others.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from actors.messages import DrafterId, DrafterState, DrafterStatus
+from actors.messages import DrafterId, DrafterRow, DrafterState, DrafterStatus, FleetSums
 from outrider.contracts.requests import GenerationId
 from outrider.routing.standing import Standing
+
+_NONE_HELD = DrafterId("", -1)  # nobody's name
 
 
 @dataclass(slots=True)
@@ -37,8 +40,11 @@ class LeaseTable:
         self._holders: dict[GenerationId, DrafterId] = {}
         self._of_owner: dict[str, set[GenerationId]] = {}  # of owners that have any
         self._owners: dict[str, float] = {}  # when each was last heard of
+        self._heard = set[str]()  # owners whose word is known
+        self._unsettled: dict[str, set[GenerationId]] = {}  # names of which its word and the leases may differ
         self._with_room: dict[str, Standing[int]] = {}  # by group, by share of their capacity: who may be leased
-        self._ready: dict[str, int] = {}  # in each group
+        self._states = Counter[tuple[str, DrafterState]]()  # drafters in each, by group
+        self._leased = Counter[str]()  # by group
         self._room = self._places = 0
 
     @property
@@ -55,12 +61,13 @@ class LeaseTable:
         """Know a drafter that is still starting; it gets no leases yet."""
         if drafter not in self._entries:
             self._entries[drafter] = _Entry(capacity)
+            self._states[drafter.group, DrafterState.STARTING] += 1
             self._names = None
 
     def remove(self, drafter: DrafterId) -> frozenset[GenerationId]:
         """Forget a drafter; returns the generations whose leases end."""
         orphans = self.mark_lost(drafter)
-        del self._entries[drafter]
+        self._states[drafter.group, self._entries.pop(drafter).state] -= 1
         self._names = None
         return orphans
 
@@ -106,33 +113,57 @@ class LeaseTable:
                     best = found if best is None else min(best, found)
         if best is None:
             return None
-        self._enter(generation, best[1], owner)
+        rooms = dict[DrafterId, int]()
+        self._give(generation, best[1], owner, rooms)
+        self._unsettle(owner, generation)
+        self._rank(best[1], rooms[best[1]])
         return best[1]
 
     def release(self, generation: GenerationId) -> None:
         """End the generation's lease, if it has one."""
-        drafter = self._holders.pop(generation, None)
-        if drafter is None:
-            return
-        entry = self._entries[drafter]
-        before = entry.room
-        self._disown(generation, entry.leases.pop(generation))
-        self._rank(drafter, before)
+        if generation in self._holders:
+            rooms = dict[DrafterId, int]()
+            self._unsettle(self._take(generation, rooms), generation)
+            for drafter, before in rooms.items():
+                self._rank(drafter, before)
 
-    def renew(self, owner: str, held: Mapping[GenerationId, DrafterId | None], now_s: float) -> None:
-        """Take an owner's word for what it holds; None stands for a lease whose answer is still on its way to it."""
+    def renew(
+        self,
+        owner: str,
+        held: Mapping[GenerationId, DrafterId | None],
+        now_s: float,
+        changed: Collection[GenerationId] | None = None,
+    ) -> None:
+        """Take an owner's word for what it holds; None stands for a lease whose answer is still on its way to it.
+
+        ``changed``: of which names that is not what it said before; None: perhaps of all. The others are not looked at,
+        unless it was found otherwise than said before, or has become so.
+        """
+        unsettled = self._unsettled.pop(owner, ())
+        if changed is None or owner not in self._heard:
+            names = {*held, *self._of_owner.get(owner, ())}
+        else:
+            names = {*changed, *unsettled}
         self._owners[owner] = now_s
-        holders = self._holders
-        ended = [
-            generation
-            for generation in self._of_owner.get(owner, ())
-            if held.get(generation, "unheld") not in (None, holders[generation])
-        ]
-        for generation in ended:
-            self.release(generation)
-        for generation, held_by in held.items():
-            if generation not in holders and held_by in self._entries:
-                self._enter(generation, held_by, owner)
+        self._heard.add(owner)
+        rooms = dict[DrafterId, int]()
+        for name in names:
+            drafter = self._holders.get(name)
+            if drafter is not None and held.get(name, _NONE_HELD) not in (None, drafter) and self._owns(owner, name):
+                self._take(name, rooms)
+        left = set[GenerationId]()
+        for name in names:
+            held_by = held.get(name)
+            if held_by is None:
+                continue
+            if name not in self._holders and held_by in self._entries:
+                self._give(name, held_by, owner, rooms)
+            if self._holders.get(name) != held_by or not self._owns(owner, name):
+                left.add(name)  # its drafter is not known, or another owner has it
+        if left:
+            self._unsettled[owner] = left
+        for drafter, before in rooms.items():
+            self._rank(drafter, before)
 
     def expire(self, now_s: float, ttl_s: float) -> Mapping[GenerationId, DrafterId]:
         """End the leases of owners that were silent for ``ttl_s`` seconds; returns them."""
@@ -142,9 +173,12 @@ class LeaseTable:
         ended = dict[GenerationId, DrafterId]()
         for owner in silent:
             del self._owners[owner]
+            self._heard.discard(owner)
             ended |= {generation: self._holders[generation] for generation in self._of_owner.get(owner, ())}
         for generation in ended:
             self.release(generation)
+        for owner in self._unsettled.keys() - self._owners.keys():
+            del self._unsettled[owner]
         return ended
 
     def unleased(self, drafter: DrafterId, held: Collection[GenerationId]) -> frozenset[GenerationId]:
@@ -158,33 +192,56 @@ class LeaseTable:
 
     def has_ready(self, group: str) -> bool:
         """Whether any drafter of a group may be."""
-        return self._ready.get(group, 0) > 0
+        return self._states[group, DrafterState.READY] > 0
 
     def loads(self) -> Mapping[DrafterId, int]:
         """Generations leased to each ready drafter."""
         ready = DrafterState.READY
         return {drafter: len(entry.leases) for drafter, entry in self._entries.items() if entry.state is ready}
 
-    def statuses(self, in_memory: Mapping[DrafterId, int] | None = None) -> tuple[DrafterStatus, ...]:
+    def sums(self) -> FleetSums:
+        """Drafters and leases by group, without looking at each."""
+        return FleetSums(dict(self._states), dict(self._leased))
+
+    def rows(self, in_memory: Mapping[DrafterId, int]) -> list[DrafterRow]:
         """All drafters, by name; ``in_memory``: generations that each was found to hold when it was last asked."""
         if self._names is None:
             self._names = sorted(self._entries)
-        asked = in_memory or {}
-        return tuple(self._status(drafter, asked.get(drafter)) for drafter in self._names)
+        return [self._row(drafter, in_memory.get(drafter)) for drafter in self._names]
 
-    def _status(self, drafter: DrafterId, in_memory: int | None) -> DrafterStatus:
+    def statuses(self) -> tuple[DrafterStatus, ...]:
+        """The same, and nothing of what they hold."""
+        return tuple(DrafterStatus(*row) for row in self.rows({}))
+
+    def _row(self, drafter: DrafterId, in_memory: int | None) -> DrafterRow:
         entry, name = self._entries[drafter], drafter.actor_name
-        return DrafterStatus(
-            name, drafter.group, entry.state, entry.reason, len(entry.leases), entry.capacity, in_memory
-        )
+        return name, drafter.group, entry.state, entry.reason, len(entry.leases), entry.capacity, in_memory
 
-    def _enter(self, generation: GenerationId, drafter: DrafterId, owner: str) -> None:
+    def _owns(self, owner: str, generation: GenerationId) -> bool:
+        return generation in self._of_owner.get(owner, ())
+
+    def _unsettle(self, owner: str, generation: GenerationId) -> None:
+        """It has changed otherwise than by its owner's word, to which the next ``renew`` holds it."""
+        self._unsettled.setdefault(owner, set()).add(generation)
+
+    def _give(self, generation: GenerationId, drafter: DrafterId, owner: str, rooms: dict[DrafterId, int]) -> None:
+        """Enter a lease. What room its drafter had is kept in ``rooms``, until somebody ranks it anew."""
         entry = self._entries[drafter]
-        before = entry.room
+        rooms.setdefault(drafter, entry.room)
         entry.leases[generation] = owner
+        self._leased[drafter.group] += 1
         self._holders[generation] = drafter
         self._of_owner.setdefault(owner, set()).add(generation)
-        self._rank(drafter, before)
+
+    def _take(self, generation: GenerationId, rooms: dict[DrafterId, int]) -> str:
+        """End a lease; the same holds for its drafter's room. Returns who had it."""
+        drafter = self._holders.pop(generation)
+        entry = self._entries[drafter]
+        rooms.setdefault(drafter, entry.room)
+        self._leased[drafter.group] -= 1
+        owner = entry.leases.pop(generation)
+        self._disown(generation, owner)
+        return owner
 
     def _disown(self, generation: GenerationId, owner: str) -> None:
         mine = self._of_owner[owner]
@@ -195,19 +252,22 @@ class LeaseTable:
     def _end_leases(self, drafter: DrafterId, state: DrafterState, reason: str | None) -> frozenset[GenerationId]:
         entry = self._entries[drafter]
         orphans = frozenset(entry.leases)
+        self._leased[drafter.group] -= len(orphans)
         self._change(drafter, state, reason)
         for generation, owner in entry.leases.items():
             del self._holders[generation]
             self._disown(generation, owner)
+            self._unsettle(owner, generation)
         entry.leases.clear()
         return orphans
 
     def _change(self, drafter: DrafterId, state: DrafterState, reason: str | None) -> None:
         entry = self._entries[drafter]
-        before, was_ready = entry.room, entry.state is DrafterState.READY
+        before, before_state = entry.room, entry.state
         entry.state, entry.reason = state, reason
-        by = (state is DrafterState.READY) - was_ready
-        self._ready[drafter.group] = self._ready.get(drafter.group, 0) + by
+        by = (state is DrafterState.READY) - (before_state is DrafterState.READY)
+        self._states[drafter.group, before_state] -= 1
+        self._states[drafter.group, state] += 1
         self._places += by * entry.capacity
         self._rank(drafter, before)
 

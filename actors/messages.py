@@ -194,6 +194,10 @@ class DrafterId:
         """Name under which the actor is registered in Ray."""
         return f"{_DRAFTER_PREFIX}{self.group}-{self.index}"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Cheaper than what a dataclass does by itself: a heartbeat may have one for each of its streams."""
+        return DrafterId, (self.group, self.index)
+
     @classmethod
     def named(cls, actor_name: str) -> "DrafterId | None":
         """Whose name this is; None of what is no drafter."""
@@ -222,6 +226,9 @@ class DrafterStatus:
     generations: int  # leased to it
     capacity: int
     held: int | None = None  # generations in its memory when it was last asked; None if it was not
+
+
+DrafterRow = tuple[str, str, DrafterState, str | None, int, int, int | None]  # the fields of a ``DrafterStatus``
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,51 +290,11 @@ class CoordinatorReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Heartbeat:
-    """A coordinator is alive, and these are its leases; None where it does not know yet who was leased to it.
+class FleetSums:
+    """How many drafters of a group are in a state, and the generations leased to all of a group."""
 
-    Attributes:
-        spare: of ``held``, what no generation uses at present: places at hand for those to come.
-        wanted: names for so many places more, to be at hand as well; as many are given as the fleet has to spare.
-        news: the last of the fleet that it knows (``FleetNews.number``); -1: none.
-    """
-
-    report: CoordinatorReport
-    settings: FleetSettings
-    held: Mapping[GenerationId, DrafterId | None]
-    spare: frozenset[GenerationId] = frozenset()
-    wanted: tuple[GenerationId, ...] = ()
-    news: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class CoordinatorState:
-    """What coordinators know of one another."""
-
-    id: str
-    verifier: str  # ready | restarting
-    target: str  # which it is; "": not known yet
-
-
-@dataclass(frozen=True, slots=True)
-class FleetNews:
-    """The answer to a heartbeat.
-
-    Attributes:
-        number: of what it tells of coordinators.
-        coordinators: all that are alive, by name; None: the same as in the news that was known.
-        beat_s: when to beat again: longer where there are many coordinators.
-        most_spare: places that may be at hand; None: leases are asked for and given back one by one.
-        places: those given of the ones that were wanted, each with its drafter and that one's handle.
-        withdrawn: of spare places, those whose drafter may not be leased now.
-    """
-
-    number: int
-    coordinators: tuple[CoordinatorState, ...] | None
-    beat_s: float
-    most_spare: int | None = None
-    places: tuple[tuple[GenerationId, DrafterId, Any], ...] = ()
-    withdrawn: tuple[GenerationId, ...] = ()
+    drafters: Mapping[tuple[str, DrafterState], int]
+    leases: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,11 @@
 """The fleet's gauges, and the fleet that sets them: one process tells of all drafters, whoever else there is."""
 
-from collections import Counter
 from typing import Any
 
 from ray.actor import ActorHandle
 
 from actors.fleet_actor import fleet_handle
-from actors.messages import FleetStatus
+from actors.messages import DrafterState, FleetSums
 from serve_app import metrics
 from serve_app.metrics import Sink, in_ray
 
@@ -17,19 +16,15 @@ class FleetGauges:
     def __init__(self, sink: Sink) -> None:
         """Set nothing yet."""
         self._sink = sink
-        self._gauged: set[tuple[str, str]] = set()
+        self._gauged: set[tuple[str, DrafterState]] = set()
 
-    def __call__(self, status: FleetStatus) -> None:
+    def __call__(self, sums: FleetSums) -> None:
         """Set them."""
-        states = Counter((drafter.group, str(drafter.state)) for drafter in status.drafters)
-        leases: Counter[str] = Counter()
-        for drafter in status.drafters:
-            leases[drafter.group] += drafter.generations
-        self._gauged |= set(states)
+        self._gauged |= {key for key, drafters in sums.drafters.items() if drafters}
         for group, state in self._gauged:  # a state nobody is in any more has to be told as well
-            self._sink.record(metrics.DRAFTERS, states[group, state], group=group, state=state)
+            self._sink.record(metrics.DRAFTERS, sums.drafters.get((group, state), 0), group=group, state=str(state))
         for group in {group for group, _ in self._gauged}:  # nor a group that is gone
-            self._sink.record(metrics.LEASES, leases[group], group=group)
+            self._sink.record(metrics.LEASES, sums.leases.get(group, 0), group=group)
 
 
 def exported() -> FleetGauges:

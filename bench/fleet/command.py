@@ -2,7 +2,8 @@
 
 The fleet's own code, in this process, over drafters that are plain objects; coordinators only call. CPU time of the
 fleet's process for each kind of call (reading it, doing it, writing the answer), from crash to all leases known again,
-and of what it does by itself. Ray's own part of a call comes on top: some 0.7 ms at each end.
+and of what it does by itself. Ray's own part of a call comes on top: some 0.7 ms at each end; ``--through-ray``
+measures it, with a fleet that is an actor of a cluster of its own.
 """
 
 import argparse
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.fleet.measure import Effort, Figures, Size, measured
+from bench.fleet.through_ray import Paced, through_ray
 from bench.harness.record import write_record
 from cluster.reports.tables import percent, show_table
 
@@ -27,9 +29,11 @@ def main(argv: Sequence[str]) -> None:
     add("--seconds", type=float, default=3.0, help="for each kind of call (default: %(default)s)")
     add("--watch-s", type=float, default=10.0, help="without any call (default: %(default)s)")
     add("--traffic-s", type=float, default=10.0, help="virtual seconds of traffic (default: %(default)s)")
-    add("--warmup-s", type=float, default=8.0, help="virtual, before them (default: %(default)s)")
+    add("--warmup-s", type=float, default=30.0, help="virtual, before them: all know all (default: %(default)s)")
     add("--response-s", type=float, default=20.0, help="mean length of a response (default: %(default)s)")
     add("--ray-us", type=float, default=700.0, help="Ray's own CPU time of a call, at its end (default: %(default)s)")
+    add("--through-ray", type=int, default=0, metavar="CALLS", help="measure so many calls through Ray as well")
+    add("--per-s", type=float, default=333.0, help="of these (default: %(default)s)")
     add("--json", type=Path, default=None, metavar="FILE", help="write every figure")
     args = parser.parse_args(argv)
     if args.streams >= args.places:
@@ -41,8 +45,18 @@ def main(argv: Sequence[str]) -> None:
         size = Size(drafters, drafters * args.streams, args.coordinator_streams, args.places)
         found.append(asyncio.run(measured(size, effort)))
         show(found[-1], 1e-6 * args.ray_us)
+    if args.through_ray:
+        made = size.drafters, size.streams, size.each, size.places
+        paced = through_ray(*made, args.per_s, args.through_ray)
+        show_paced(f"Through Ray, {size.drafters:,} drafters", paced)
     if args.json is not None:
         write_record(args.json, args, {"sizes": found})
+
+
+def show_paced(title: str, paced: Sequence[Paced]) -> None:
+    """Calls through Ray as a table."""
+    rows = [(one.what, f"{one.calls_per_s:,.0f}", f"{1e6 * one.cpu_s:,.0f}", percent(one.cpu_share)) for one in paced]
+    show_table(title, ("call", "a second", "us of CPU", "of a core"), rows)
 
 
 def show(found: Figures, ray_s: float) -> None:

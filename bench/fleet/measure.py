@@ -9,15 +9,18 @@ from dataclasses import dataclass, replace
 from itertools import count, cycle
 from typing import Any
 
-from actors.fleet import Fleet, FleetPace
+from actors.fleet import Fleet
+from actors.fleet_pace import FleetPace
+from actors.heartbeats import NewsMark, PackedStatus
 from actors.messages import DrafterId, DrafterState
 from bench.fleet.traffic import Flow, traffic
 from bench.fleet.world import Caller, VirtualActors, callers_of, settings_of
 
 _FOR_EVER_S = 1e9
-# Nobody falls silent while something else is measured, and how things stand is noted by nobody in the middle of a call.
-_PACE = FleetPace(owner_ttl_s=_FOR_EVER_S, noted_s=_FOR_EVER_S)
+# Nobody falls silent while something else is measured.
+_PACE = FleetPace(owner_ttl_s=_FOR_EVER_S)
 _LOOK_S = 0.005
+_LATER = 10**6  # beats: behind all that were measured before
 _LEASING = 0  # the caller whose responses come and go
 
 
@@ -97,10 +100,15 @@ async def measured(size: Size, effort: Effort) -> Figures:
     fleet = Fleet(actors, _PACE)
     recovered = await _started("crashed: all leases known", fleet, size.drafters, callers)
     costs = [
-        await _cost("heartbeat", fleet.beat, (caller.heartbeat(beats) for beats, caller in _rounds(callers)), budget_s),
+        await _cost(
+            "heartbeat of everything",
+            fleet.beat,
+            (caller.everything(beats) for beats, caller in _rounds(callers)),
+            budget_s,
+        ),
+        await _cost("heartbeat", fleet.beat, _unchanged(callers, await _mark(fleet, callers[0])), budget_s),
         *await _lease_costs(fleet, callers[_LEASING], budget_s),
-        await _cost("status", fleet.status, cycle([pickle.dumps(())]), budget_s),
-        await _cost("status noted, not sent", _looked_at(fleet), cycle([pickle.dumps(())]), budget_s),
+        await _cost("status", _status_of(fleet), cycle([pickle.dumps(())]), budget_s),
     ]
     asked_before, cpu_before_s, began_s = actors.asked, time.process_time(), time.perf_counter()
     await asyncio.sleep(effort.watch_s)
@@ -115,11 +123,11 @@ async def measured(size: Size, effort: Effort) -> Figures:
     return Figures(size, (*costs, reported), (begun, recovered), one_by_one, in_bulk, asked_per_s, share)
 
 
-def _looked_at(fleet: Fleet) -> Callable[[], Awaitable[None]]:
-    async def look() -> None:
-        await fleet.status()
+def _status_of(fleet: Fleet) -> Callable[[], Awaitable[PackedStatus]]:
+    async def status() -> PackedStatus:
+        return fleet.packed_status()
 
-    return look
+    return status
 
 
 async def _flow(pace: FleetPace, actors: VirtualActors, callers: list[Caller], effort: Effort) -> Flow:
@@ -138,6 +146,18 @@ def _without_leases(caller: Caller) -> Caller:
     return Caller(caller.name, caller.settings, {})
 
 
+async def _mark(fleet: Fleet, caller: Caller) -> NewsMark:
+    """Of who knows all coordinators."""
+    heartbeat, known = caller.first(), None
+    while (news := await fleet.beat(replace(heartbeat, known=known))).mark != known:
+        known = news.mark
+    return known
+
+
+def _unchanged(callers: list[Caller], known: NewsMark) -> Iterable[bytes]:
+    return (caller.unchanged(_LATER + beats, known) for beats, caller in _rounds(callers))
+
+
 def _rounds(callers: list[Caller]) -> Iterable[tuple[int, Caller]]:
     for beats in count(2):
         for caller in callers:
@@ -152,14 +172,14 @@ async def _started(what: str, fleet: Fleet, expected: int, callers: list[Caller]
     """Every caller beats once, then the fleet is looked at until everybody is ready."""
     began_s, began_cpu_s = time.perf_counter(), time.process_time()
     for caller in callers:
-        pickle.dumps(await fleet.beat(pickle.loads(caller.heartbeat())), protocol=5)  # noqa: S301 (our own)
+        pickle.dumps(await fleet.beat(pickle.loads(caller.everything())), protocol=5)  # noqa: S301 (our own)
     while True:
-        drafters = (await fleet.status()).drafters
-        if sum(one.state is DrafterState.READY for one in drafters) == expected:
+        sums = await fleet.sums()
+        if sum(count for (_, state), count in sums.drafters.items() if state is DrafterState.READY) == expected:
             break
         await asyncio.sleep(_LOOK_S)
     found = Start(what, time.process_time() - began_cpu_s, time.perf_counter() - began_s)
-    held, leased = sum(len(caller.held) for caller in callers), sum(one.generations for one in drafters)
+    held, leased = sum(len(caller.held) for caller in callers), sum(sums.leases.values())
     if leased != held:
         raise RuntimeError(f"needs {held} leases known again, found {leased}")
     return found

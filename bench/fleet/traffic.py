@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from actors.fleet import Fleet
-from actors.messages import FleetNews
+from actors.heartbeats import FleetNews
 from bench.fleet.world import Caller
 from outrider.contracts.requests import GenerationId
 from serve_app.coordination.places import Places

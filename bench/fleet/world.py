@@ -3,15 +3,15 @@
 import asyncio
 import pickle
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from actors.drafter_actors import DrafterActors
+from actors.heartbeats import Heartbeat, NewsMark, packed, state_of
 from actors.messages import (
     CoordinatorReport,
     DrafterId,
     FleetSettings,
-    Heartbeat,
     LinkReport,
     ModelCard,
     SloRounds,
@@ -23,6 +23,7 @@ from outrider.contracts.verifying import KvUsage
 GROUPS = 4
 _TARGET, _TOKENS = "target", "tokens"
 _CARD = ModelCard("virtual", "model", _TOKENS, 49_152, (), 8192)
+_SESSION = 1
 _REPLICA = "outrider#Coordinator#{:08d}"
 
 
@@ -117,11 +118,22 @@ class Caller:
 
     def first(self) -> Heartbeat:
         """What it says to a fleet of which it has not heard yet."""
-        return Heartbeat(self.report(1), self.settings, self.held)
+        report = self.report(1)
+        return Heartbeat(state_of(report), packed(report), _SESSION, 1, self.held, settings=self.settings)
 
-    def heartbeat(self, beats: int = 1) -> bytes:
-        """What it would send, as it would be sent; counters are those of so many beats."""
-        return pickle.dumps(Heartbeat(self.report(beats), self.settings, self.held), protocol=5)
+    def everything(self, beats: int = 1) -> bytes:
+        """As it would be sent; counters are those of so many beats."""
+        first, report = self.first(), self.report(beats)
+        return pickle.dumps(replace(first, report=packed(report), number=beats), protocol=5)
+
+    def quiet(self, beats: int, known: NewsMark | None) -> Heartbeat:
+        """What it says behind that, while its streams go on; of the others that is known."""
+        report = self.report(beats)
+        return Heartbeat(state_of(report), packed(report), _SESSION, beats, {}, since=1, known=known)
+
+    def unchanged(self, beats: int, known: NewsMark) -> bytes:
+        """The same, as it would be sent."""
+        return pickle.dumps(self.quiet(beats, known), protocol=5)
 
     def report(self, beats: int) -> CoordinatorReport:
         """Counters are those of so many beats."""

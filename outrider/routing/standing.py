@@ -29,6 +29,8 @@ class Standing(Generic[Name]):
 
     def set(self, name: Name, rank: Any) -> None:
         """Rank one, or rank it anew."""
+        if name in self._ranks and self._ranks[name] == rank:
+            return
         self._ranks[name] = rank
         if len(self._heap) > _STALE * len(self._ranks) + _STALE:
             self._heap = [(rank, name) for name, rank in self._ranks.items()]

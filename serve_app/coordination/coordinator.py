@@ -216,7 +216,7 @@ class Coordinator:
             try:
                 news = await self._fleet.beat(report)
                 if news is not None:
-                    self._peers.heard(news.coordinators)
+                    self._peers.heard(news.changed, news.gone, anew=news.anew)
                     beat_s = news.beat_s
                 if generations is not None:
                     self._stats.links(generations.links())

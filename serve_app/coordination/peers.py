@@ -1,11 +1,11 @@
 """Where responses go on while their verifier loads its model again: there, or at a coordinator that has one."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from math import inf
 from typing import Protocol
 
-from actors.messages import CoordinatorState
+from actors.heartbeats import CoordinatorState
 from outrider.contracts.errors import VerifierAwayError, VerifierLostError
 
 _HEARD_TTL_S = 5.0  # the fleet tells every second
@@ -19,27 +19,39 @@ class Peers:
         """Know of nobody; ``own`` is the id that is not meant, ``clock`` monotonic, in seconds."""
         self._own, self._clock = own, clock
         self.target = ""  # only who has the same can go on with what was begun here; "": not known yet
-        self._told: tuple[CoordinatorState, ...] = ()
+        self._targets: dict[str, str] = {}  # of others whose verifier is ready
         self._ready_since_s: dict[str, float] = {}
         self._heard_at_s = -inf
         self._news = asyncio.Event()
 
-    def heard(self, coordinators: Sequence[CoordinatorState] | None) -> None:
-        """What the fleet says of all coordinators; None: the same as before."""
+    def heard(self, changed: Iterable[CoordinatorState] = (), gone: Iterable[str] = (), *, anew: bool = False) -> None:
+        """What the fleet says has changed of all coordinators; ``anew``: nobody is there but who is named now."""
         self._heard_at_s = now_s = self._clock()
-        if coordinators is not None:
-            self._told = tuple(coordinators)
-        others = [one for one in self._told if one.id != self._own and one.target == self.target]
-        ready = [one.id for one in others if one.verifier == "ready"]
-        self._ready_since_s = {name: self._ready_since_s.get(name, now_s) for name in ready}
+        targets, since_s = self._targets, self._ready_since_s
+        if anew:
+            self._targets, self._ready_since_s = {}, {}
+        for one in changed:
+            if one.verifier != "ready" or one.id == self._own:
+                self._forget(one.id)
+            else:
+                was_ready = targets.get(one.id) == one.target
+                self._ready_since_s[one.id] = since_s[one.id] if was_ready else now_s
+                self._targets[one.id] = one.target
+        for name in gone:
+            self._forget(name)
         news, self._news = self._news, asyncio.Event()
         news.set()
+
+    def _forget(self, name: str) -> None:
+        self._targets.pop(name, None)
+        self._ready_since_s.pop(name, None)
 
     def ready(self, after_s: float = -inf) -> bool:
         """Whether the verifier of another one is ready, and was not yet at ``after_s``."""
         if self._clock() - self._heard_at_s > _HEARD_TTL_S:
             return False
-        return any(since_s > after_s for since_s in self._ready_since_s.values())
+        since_s = self._ready_since_s
+        return any(since_s[name] > after_s for name, target in self._targets.items() if target == self.target)
 
     async def come(self, after_s: float) -> None:
         """Wait until one is."""

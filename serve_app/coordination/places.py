@@ -5,16 +5,22 @@ there are many coordinators the fleet allows some, given in bulk by the answers 
 one of these, and leaves it behind when it ends; the next heartbeat says so, and what it says is the truth, so that no
 call is needed for either. Only who finds none at hand asks for itself, until one has asked in vain; then it is left to
 the next heartbeat. A place keeps the name of whoever had it last.
+
+A heartbeat tells what has changed since the last one that was answered: everything the first time, when the fleet asks
+for it, and now and then, so that nothing stays wrong that once was.
 """
 
+import random
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from actors.messages import CoordinatorReport, DrafterId, FleetNews, FleetSettings, Heartbeat
+from actors.heartbeats import FleetNews, Heartbeat, NewsMark, packed, state_of
+from actors.messages import CoordinatorReport, DrafterId, FleetSettings
 from outrider.contracts.requests import GenerationId
 
 _REMEMBERED = 10  # heartbeats: so many places are wanted as were taken between two of these at most
+_EVERYTHING_EVERY = 60  # heartbeats
 
 Place = tuple[DrafterId, Any]  # with the drafter's handle
 
@@ -32,12 +38,21 @@ class Places:
         self._vain: set[frozenset[str] | None] = set()  # groups that were asked for in vain since the last heartbeat
         self._taken = self._named = 0
         self._recent: deque[int] = deque(maxlen=_REMEMBERED)
-        self._news = -1
+        self._session, self._number = random.getrandbits(48), 0
+        self._told: int | None = None  # the number of a heartbeat that the fleet has taken in; None: of none
+        self._changed = set[GenerationId]()  # names, since the last heartbeat
+        self._unconfirmed = set[GenerationId]()  # and between the one that was taken in and that
+        self._known: NewsMark | None = None
 
     @property
     def in_use(self) -> int:
         """Generations that have leased a drafter, or are about to."""
         return len(self._held) - len(self._spare)
+
+    @property
+    def held(self) -> Mapping[GenerationId, DrafterId | None]:
+        """All leases; None where the answer is on its way."""
+        return self._held
 
     @property
     def at_hand(self) -> int:
@@ -62,7 +77,7 @@ class Places:
         """Whether to ask the fleet for one at once. What is asked for counts as held, so that no heartbeat ends it."""
         if groups in self._vain:
             return False
-        self._held[generation] = None
+        self._hold(generation, None)
         return True
 
     def answered(self, generation: GenerationId, groups: frozenset[str] | None, place: Place | None) -> None:
@@ -79,7 +94,7 @@ class Places:
         place = self._places.get(generation)
         self._drop(generation)
         if place is not None and len(self._spare) < self._most:
-            self._spare[generation], self._held[generation] = place, place[0]
+            self._has_spare(generation, place)
         return self._allowed is None
 
     def lost(self, drafter: DrafterId) -> None:
@@ -97,16 +112,40 @@ class Places:
         lacking = self._most - len(self._spare)
         wanted = tuple(f"place {self.owner} {self._named + number}" for number in range(lacking))
         self._named += lacking
-        return Heartbeat(report, settings, dict(self._held), frozenset(self._spare), wanted, self._news)
+        if self._number % _EVERYTHING_EVERY == 0:
+            self._told = None
+        self._number += 1
+        self._unconfirmed |= self._changed
+        self._changed.clear()
+        everything = self._told is None
+        named = self._held if everything else self._unconfirmed
+        return Heartbeat(
+            state_of(report),
+            packed(report),
+            self._session,
+            self._number,
+            held={name: self._held[name] for name in named if name in self._held},
+            ended=() if everything else tuple(name for name in named if name not in self._held),
+            since=self._told,
+            settings=settings if everything else None,
+            spare=frozenset(self._spare),
+            wanted=wanted,
+            known=self._known,
+        )
 
     def heard(self, news: FleetNews) -> None:
-        """What it has answered."""
-        self._news, self._allowed = news.number, news.most_spare
+        """What it has answered to the last heartbeat."""
+        self._known = news.mark
+        self._unconfirmed.clear()
+        if news.tell_all:
+            self._told = None
+            return
+        self._told, self._allowed = self._number, news.most_spare
         for name in news.withdrawn:
             if name in self._spare:
                 self._drop(name)
         for name, drafter, handle in news.places:
-            self._spare[name], self._held[name] = (drafter, handle), drafter
+            self._has_spare(name, (drafter, handle))
 
     @property
     def _most(self) -> int:
@@ -114,9 +153,20 @@ class Places:
         return min(self._allowed or 0, max(self._recent, default=0))
 
     def _has(self, generation: GenerationId, place: Place) -> None:
-        self._places[generation], self._held[generation] = place, place[0]
+        self._places[generation] = place
+        self._hold(generation, place[0])
+
+    def _has_spare(self, name: GenerationId, place: Place) -> None:
+        self._spare[name] = place
+        self._hold(name, place[0])
+
+    def _hold(self, name: GenerationId, drafter: DrafterId | None) -> None:
+        self._held[name] = drafter
+        self._changed.add(name)
 
     def _drop(self, name: GenerationId) -> None:
-        self._held.pop(name, None)
+        if name in self._held:
+            del self._held[name]
+            self._changed.add(name)
         self._places.pop(name, None)
         self._spare.pop(name, None)

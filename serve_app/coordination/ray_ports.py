@@ -15,10 +15,10 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError,
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from actors.head_actors import CALLS_KEPT
+from actors.heartbeats import FleetNews
 from actors.messages import (
     CoordinatorReport,
     DrafterId,
-    FleetNews,
     FleetSettings,
     ModelCard,
     StepReply,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from actors.fleet import FleetPace
+from actors.fleet_pace import FleetPace
 from tests.chaos.links import Loopback, connections_to
 from tests.chaos.processes import Census, all_pids, becomes, census
 from tests.chaos.schedules import FaultKind, Schedule, Victim

@@ -1,6 +1,7 @@
 """The fleet over drafters in this process: who is started, refused, replaced, and what is forgotten."""
 
 import asyncio
+import pickle
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field, replace
@@ -10,16 +11,16 @@ import pytest
 from ray.exceptions import ActorDiedError, RayError
 
 from actors.drafter_actors import DrafterActors
-from actors.fleet import Fleet, FleetPace
+from actors.fleet import Fleet
+from actors.fleet_pace import FleetPace
+from actors.heartbeats import CoordinatorState, FleetNews, Heartbeat, packed, state_of
 from actors.messages import (
     CoordinatorReport,
-    CoordinatorState,
     DrafterId,
     DrafterState,
-    FleetNews,
     FleetSettings,
     FleetStatus,
-    Heartbeat,
+    FleetSums,
     ModelCard,
 )
 from outrider.config.schema import DrafterGroupConfig
@@ -127,7 +128,8 @@ def beat(
     owner: str = "c", held: dict[GenerationId, DrafterId | None] | None = None, *, count: int = 2, since_s: float = 1.0
 ) -> Heartbeat:
     group = DrafterGroupConfig(name="edge", count=count, max_generations=4)
-    return Heartbeat(report(owner), FleetSettings((group,), "target", "tokens", since_s), held or {})
+    settings = FleetSettings((group,), "target", "tokens", since_s)
+    return Heartbeat(state_of(report(owner)), packed(report(owner)), 1, 1, held or {}, settings=settings)
 
 
 async def told(fleet: Fleet) -> FleetStatus:
@@ -338,6 +340,7 @@ def test_one_that_is_to_run_otherwise_is_started_anew() -> None:
         await ready(fleet, 2, beat())
         before = dict(actors.processes)
         changed = beat("d", since_s=2.0)
+        assert changed.settings is not None
         (group,) = changed.settings.groups
         settings = replace(changed.settings, groups=(replace(group, max_generations=9),))
         status = await ready(fleet, 2, replace(changed, settings=settings))
@@ -350,13 +353,14 @@ def test_one_that_is_to_run_otherwise_is_started_anew() -> None:
 
 def test_its_gauges_are_told_how_it_stands_however_many_coordinators_beat() -> None:
     async def run() -> None:
-        told = list[FleetStatus]()
+        told = list[FleetSums]()
         fleet = Fleet(MemoryActors(), replace(PACE, noted_s=1.0), told.append)
         for number in range(31):
             await fleet.beat(beat(f"c{number % 3}"))
             await asyncio.sleep(0.1)
         assert len(told) in (3, 4)
-        assert [drafter.state for drafter in told[-1].drafters] == [DrafterState.READY] * 2
+        drafters = {key: count for key, count in told[-1].drafters.items() if count}
+        assert (drafters, told[-1].leases) == ({("edge", DrafterState.READY): 2}, {})
 
     bounded(run())
 
@@ -406,7 +410,9 @@ def test_one_whose_engine_does_not_draft_is_not_leased_whatever_it_answers(troub
 
 async def beaten(fleet: Fleet, places: Places) -> FleetNews:
     """One coordinator beats, with its places."""
-    news = await fleet.beat(places.heartbeat(report(places.owner), beat().settings))
+    settings = beat().settings
+    assert settings is not None
+    news = await fleet.beat(places.heartbeat(report(places.owner), settings))
     places.heard(news)
     return news
 
@@ -415,20 +421,55 @@ def test_of_coordinators_only_news_are_told() -> None:
     async def run() -> None:
         fleet = Fleet(MemoryActors(), PACE)
         first = await fleet.beat(beat("a"))
-        assert first.coordinators == (CoordinatorState("a", "ready", ""),)
-        news = await fleet.beat(replace(beat("b"), news=first.number))
-        assert [one.id for one in news.coordinators or ()] == ["a", "b"]
-        again = await fleet.beat(replace(beat("a"), news=news.number))
-        assert (again.coordinators, again.number) == (None, news.number)
-        restarting = replace(report("a"), verifier="restarting")
-        await fleet.beat(replace(beat("a"), report=restarting))
-        changed = await fleet.beat(replace(beat("b"), news=again.number))
-        assert [one.verifier for one in changed.coordinators or ()] == ["restarting", "ready"]
+        assert (first.changed, first.anew) == ((CoordinatorState("a", "ready", ""),), True)
+        news = await fleet.beat(replace(beat("b"), known=first.mark))
+        assert ([one.id for one in news.changed], news.anew) == (["b"], False)
+        again = await fleet.beat(replace(beat("a"), known=news.mark))
+        assert (again.changed, again.gone, again.mark) == ((), (), news.mark)
+        restarting = state_of(replace(report("a"), verifier="restarting"))
+        await fleet.beat(replace(beat("a"), state=restarting))
+        changed = await fleet.beat(replace(beat("b"), known=again.mark))
+        assert changed.changed == (restarting,)
         await asyncio.sleep(PACE.owner_ttl_s)
-        alone = await fleet.beat(replace(beat("b"), news=changed.number))
-        assert [one.id for one in alone.coordinators or ()] == ["b"], "one that is silent is gone"
-        other = await Fleet(MemoryActors(), PACE).beat(replace(beat("b"), news=alone.number))
-        assert other.coordinators is not None, "after a restart nobody knows its news"
+        alone = await fleet.beat(replace(beat("b"), known=changed.mark))
+        assert (alone.gone, alone.anew) == (("a",), False), "one that is silent is gone"
+        other = await Fleet(MemoryActors(), PACE).beat(replace(beat("b"), known=alone.mark))
+        assert other.anew, "after a restart nobody knows its news"
+
+    bounded(run())
+
+
+def test_a_restarted_fleet_has_everything_told_before_it_takes_changes_or_gives_places() -> None:
+    async def run() -> None:
+        actors, pace = MemoryActors(), replace(PACE, spares_from=1)
+        places, fleet = Places("c"), Fleet(actors, pace)
+        for name in "gh":
+            places.take(name, (), None)
+        await beaten(fleet, places)
+        await ready(fleet, 2, beat("other"))
+        await beaten(fleet, places)
+        await beaten(fleet, places)
+        assert places.at_hand == 2
+        fleet = Fleet(actors, pace)
+        await ready(fleet, 2, beat("other"))
+        asked = await beaten(fleet, places)
+        assert (asked.tell_all, asked.places, asked.withdrawn) == (True, (), ())
+        assert asked.beat_s < PACE.beat_s, "soon"
+        assert (await beaten(fleet, places)).tell_all is False
+        assert dict((await fleet.sums()).leases) == {"edge": 2}
+        assert places.at_hand == 2
+
+    bounded(run())
+
+
+def test_a_status_is_read_by_who_asked_for_it() -> None:
+    async def run() -> None:
+        fleet = Fleet(MemoryActors(), PACE)
+        here = await ready(fleet, 2, beat())
+        there = pickle.loads(pickle.dumps(fleet.packed_status()))
+        assert isinstance(there, FleetStatus)
+        assert there.coordinators == here.coordinators == (report("c"),)
+        assert [one.name for one in there.drafters] == [one.name for one in here.drafters]
 
     bounded(run())
 
@@ -444,7 +485,8 @@ def test_beats_are_slower_the_more_coordinators_there_are() -> None:
 
 def test_few_coordinators_ask_for_each_lease_and_many_keep_places_at_hand() -> None:
     async def run() -> None:
-        fleet = Fleet(MemoryActors(), replace(PACE, spares_from=3))
+        actors = MemoryActors()
+        fleet = Fleet(actors, replace(PACE, spares_from=3))
         owners = [Places(f"c{number}") for number in range(3)]
         await ready(fleet, 2, beat("c0"))
         places = owners[0]
@@ -461,7 +503,7 @@ def test_few_coordinators_ask_for_each_lease_and_many_keep_places_at_hand() -> N
         assert places.at_hand == 1
         assert sum(one.generations for one in (await fleet.status()).drafters) == 1
         place = places.take("h", (), None)
-        assert (place, places.in_use, places.at_hand) == ((FIRST, await fleet._find(FIRST)), 1, 0)  # noqa: SLF001
+        assert (place, places.in_use, places.at_hand) == ((FIRST, actors.processes[FIRST]), 1, 0)
         assert (places.release("h"), places.at_hand) == (False, 1), "it stays where it is"
         await beaten(fleet, places)
         assert fleet._table.unleased(FIRST, ["h"]) == frozenset(), "by its last name"  # noqa: SLF001

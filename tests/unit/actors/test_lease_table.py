@@ -1,5 +1,6 @@
 """Which drafter serves which generation."""
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 import pytest
@@ -135,6 +136,27 @@ def test_a_word_about_a_drafter_that_is_not_ready_lets_it_be_leased_no_further(s
     leases.renew("one", {"g": A0}, now_s=0.0)
     assert leases.lease("h") is None
     assert leases.lease("g") == A0, "until its owner gives it up"
+
+
+def test_what_an_owner_has_said_holds_though_it_does_not_say_it_again() -> None:
+    leases = table(A0, A1)
+    leases.renew("one", {"g": A0, "h": A1}, 0.0)
+    leases.mark_lost(A0)
+    assert leased(leases, "gh") == {"h": A1}
+    leases.renew("one", {"g": A0, "h": A1}, 1.0, changed=())
+    assert leased(leases, "gh") == {"g": A0, "h": A1}, "it goes on there"
+    leases.remove(A0)
+    leases.renew("one", {"g": A0, "h": A1}, 2.0, changed=())
+    leases.add(A0, 2)
+    leases.renew("one", {"g": A0, "h": A1}, 3.0, changed=())
+    assert leased(leases, "g") == {"g": A0}, "its drafter is there again"
+    leases.renew("two", {"h": A1}, 3.0)
+    leases.renew("one", {"g": A0}, 4.0, changed=["h"])
+    leases.renew("two", {"h": A1}, 5.0, changed=())
+    assert leased(leases, "gh") == {"g": A0, "h": A1}, "who has taken a generation over has its lease as well"
+    leases.expire(TTL_S + 4.5, TTL_S)
+    leases.renew("one", {"g": A0}, TTL_S + 5.0, changed=())
+    assert leased(leases, "g") == {"g": A0}, "whatever it said before it was silent"
 
 
 OWNERS = ("one", "two", "three")
@@ -280,3 +302,83 @@ class LeaseMachine(RuleBasedStateMachine):
 
 LeaseMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
 TestLeases = LeaseMachine.TestCase
+
+TALKERS = st.sampled_from(OWNERS[:2])
+WORDS = st.dictionaries(st.sampled_from("xy"), st.none() | DRAFTERS, max_size=2)
+
+
+class WordMachine(RuleBasedStateMachine):
+    """Whatever owners say, of names that others have said as well: who tells what has changed is understood as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told_all, self.told_changes = table(), table()
+        self.said = defaultdict[str, dict[str, DrafterId | None]](dict)
+        self.now_s = 0.0
+
+    @property
+    def both(self) -> tuple[LeaseTable, LeaseTable]:
+        return self.told_all, self.told_changes
+
+    @rule(name=st.sampled_from("xy"), owner=TALKERS, exclude=st.sets(DRAFTERS))
+    def lease(self, name: str, owner: str, exclude: set[DrafterId]) -> None:
+        first, second = (one.lease(name, exclude, owner) for one in self.both)
+        assert first == second
+
+    @rule(name=st.sampled_from("xy"))
+    def release(self, name: str) -> None:
+        for one in self.both:
+            one.release(name)
+
+    @rule(drafter=DRAFTERS, becomes=st.sampled_from(["ready", "suspect", "lost", "removed"]))
+    def drafters_change(self, drafter: DrafterId, becomes: str) -> None:
+        for one in self.both:
+            one.add(drafter, CAPACITY[drafter])
+            if becomes == "ready":
+                one.mark_ready(drafter)
+            elif becomes == "suspect":
+                one.mark_suspect(drafter)
+            elif becomes == "lost":
+                one.mark_lost(drafter)
+            else:
+                one.remove(drafter)
+
+    @rule(owner=TALKERS, says=WORDS, forgets=st.sets(st.sampled_from("xy"), max_size=1))
+    def renew(self, owner: str, says: dict[str, DrafterId | None], forgets: set[str]) -> None:
+        before = self.said[owner]
+        now = {name: drafter for name, drafter in (before | says).items() if name not in forgets}
+        self.told_all.renew(owner, now, self.now_s)
+        self.told_changes.renew(owner, now, self.now_s, {*says, *(forgets & before.keys())})
+        self.said[owner] = now
+
+    @rule(owner=TALKERS)
+    def renew_as_before(self, owner: str) -> None:
+        self.told_all.renew(owner, self.said[owner], self.now_s)
+        self.told_changes.renew(owner, self.said[owner], self.now_s, ())
+
+    @rule(seconds=st.sampled_from([0.0, 1.0, 2 * TTL_S]))
+    def expire(self, seconds: float) -> None:
+        self.now_s += seconds
+        first, second = (one.expire(self.now_s, TTL_S) for one in self.both)
+        assert first == second
+
+    @invariant()
+    def they_agree(self) -> None:
+        assert self.told_all.statuses() == self.told_changes.statuses()
+        first, second = (self.leases(one) for one in self.both)
+        assert (first, self.told_all.room) == (second, self.told_changes.room)
+        for one in self.both:
+            counted = Counter((status.group, status.state) for status in one.statuses())
+            assert +Counter(one.sums().drafters) == counted
+            for group in "ab":
+                leases = sum(status.generations for status in one.statuses() if status.group == group)
+                assert one.sums().leases.get(group, 0) == leases
+
+    def leases(self, one: LeaseTable) -> dict[DrafterId, frozenset[str]]:
+        """Those that each drafter does not have."""
+        known = {status.name for status in one.statuses()}
+        return {drafter: one.unleased(drafter, "xy") for drafter in CAPACITY if drafter.actor_name in known}
+
+
+WordMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestWords = WordMachine.TestCase

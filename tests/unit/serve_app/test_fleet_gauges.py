@@ -1,31 +1,34 @@
 """What the fleet exports of its drafters."""
 
+from collections import Counter
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.messages import DrafterState, DrafterStatus, FleetStatus
+from actors.messages import DrafterState, FleetSums
 from serve_app import metrics
 from serve_app.fleet_gauges import FleetGauges
 from tests.unit.serve_app.coordination.in_memory import RecordingSink
 
 
-def fleet_of(*drafters: tuple[str, DrafterState, int]) -> FleetStatus:
-    return FleetStatus(
-        tuple(DrafterStatus(f"d{i}", group, state, None, n, 8) for i, (group, state, n) in enumerate(drafters)), ()
-    )
+def sums_of(*drafters: tuple[str, DrafterState, int]) -> FleetSums:
+    leases = Counter[str]()
+    for group, _, generations in drafters:
+        leases[group] += generations
+    return FleetSums(Counter((group, state) for group, state, _ in drafters), leases)
 
 
 DRAFTERS = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(DrafterState), st.integers(0, 8)), max_size=6)
 
 
 @given(history=st.lists(DRAFTERS, min_size=1, max_size=5))
-def test_the_fleets_gauges_are_the_last_statuss_and_zero_for_what_is_gone(
+def test_the_fleets_gauges_are_the_last_sums_and_zero_for_what_is_gone(
     history: list[list[tuple[str, DrafterState, int]]],
 ) -> None:
     sink = RecordingSink()
     gauges = FleetGauges(sink)
     for drafters in history:
-        gauges(fleet_of(*drafters))
+        gauges(sums_of(*drafters))
     last = history[-1]
     for drafters in history:
         for group, state, _ in drafters:

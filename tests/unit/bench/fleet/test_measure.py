@@ -3,7 +3,8 @@
 import asyncio
 from dataclasses import replace
 
-from actors.fleet import Fleet, FleetPace
+from actors.fleet import Fleet
+from actors.fleet_pace import FleetPace
 from bench.fleet.measure import Effort, Size, measured
 from bench.fleet.traffic import traffic
 from bench.fleet.world import VirtualActors, callers_of, settings_of
@@ -14,8 +15,8 @@ SHORT = Effort(call_s=0.01, watch_s=0.01, warmup_s=2.0, traffic_s=5.0, response_
 
 def test_every_kind_of_call_is_measured_and_small_fleets_lease_one_by_one() -> None:
     found = asyncio.run(measured(SIZE, SHORT))
-    status = ["status", "status noted, not sent"]
-    assert [cost.what for cost in found.costs] == ["heartbeat", "lease", "release", *status, "lost drafter reported"]
+    kinds = ["heartbeat of everything", "heartbeat", "lease", "release", "status", "lost drafter reported"]
+    assert [cost.what for cost in found.costs] == kinds
     assert all(cost.calls and cost.cpu_s > 0.0 and cost.sent_bytes for cost in found.costs)
     assert found.one_by_one.calls == found.in_bulk.calls, "four coordinators are few"
     assert found.one_by_one.calls["heartbeat"] == SIZE.coordinators

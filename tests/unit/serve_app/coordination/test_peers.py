@@ -7,7 +7,7 @@ from math import inf
 
 import pytest
 
-from actors.messages import CoordinatorState
+from actors.heartbeats import CoordinatorState
 from outrider.contracts.errors import VerifierAwayError, VerifierLostError
 from outrider.contracts.requests import GenerationChunk
 from outrider.rounds.states import GenerationState
@@ -57,9 +57,9 @@ async def test_who_has_another_target_cannot_go_on() -> None:
     peers = Peers("own", now_s)
     peers.target = "old"
     reports = told(other="ready")
-    peers.heard([replace(report, target="new") for report in reports])
+    peers.heard([report._replace(target="new") for report in reports])
     assert not peers.ready()
-    peers.heard([replace(report, target="old") for report in reports])
+    peers.heard([report._replace(target="old") for report in reports])
     assert peers.ready()
 
 

@@ -1,0 +1,289 @@
+"""Looks after drafters: brings up those that are wanted, has suspects prove themselves, stops what nobody wants.
+
+Drafters are detached named actors: what runs already is found again by name, and a drafter whose resources (``jetson``)
+are not in the cluster yet simply becomes ready when they join. One that fails the handshake, or answers nonsense, is
+refused: stopped, and started anew after a while. What runs and is not wanted is stopped, whoever started it.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Coroutine, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ray.actor import ActorHandle
+from ray.exceptions import ActorUnavailableError, RayActorError, RayError
+
+from actors.drafter_actors import DrafterActors
+from actors.fleet_pace import FleetPace
+from actors.handshake import handshake_fault
+from actors.lease_table import LeaseTable
+from actors.messages import DrafterId, FleetSettings
+from actors.ray_errors import last_line
+from actors.standing import Standing
+from actors.waiting import within
+from outrider.config.schema import DrafterGroupConfig
+from outrider.contracts.errors import DrafterBrokenError, OutriderError
+from outrider.contracts.requests import GenerationId
+from outrider.events import event
+from outrider.models.head_file import HeadInfo
+
+log = logging.getLogger(__name__)
+
+
+def _now_s() -> float:
+    """Monotonic: the running loop's clock, which its timers go by."""
+    return asyncio.get_running_loop().time()
+
+
+class DrafterCare:
+    """Over whatever runs the drafters. Who is ready, and whose leases end, it tells the table."""
+
+    def __init__(self, actors: DrafterActors, pace: FleetPace, table: LeaseTable) -> None:
+        """Nobody is wanted yet."""
+        self._actors, self._pace, self._table = actors, pace, table
+        self.settings = FleetSettings((), "", "", since_s=0.0)
+        self._stopping: set[asyncio.Task[None]] = set()
+        self._looking: asyncio.Task[None] | None = None  # for drafters that are not wanted
+        self._groups: dict[DrafterId, tuple[DrafterGroupConfig, str]] = {}  # and the target; whatever the group's count
+        self._handles: dict[DrafterId, ActorHandle[Any]] = {}  # of those that were ready
+        self._model_hashes: dict[str, str] = {}  # by group, of the drafters that are ready
+        self._held: dict[DrafterId, int] = {}  # generations in each drafter's memory
+        self._asking: asyncio.Task[None] | None = None  # what they hold
+        self._suspects: set[tuple[DrafterId, GenerationId]] = set()  # held and leased by nobody, when last asked
+        self._standings: dict[DrafterId, Standing] = {}
+        self._watchers: dict[DrafterId, asyncio.Task[None]] = {}
+
+    @property
+    def held(self) -> Mapping[DrafterId, int]:
+        """Generations that drafters were found to hold when they were last asked."""
+        return self._held
+
+    def known_handle(self, drafter: DrafterId | None) -> "ActorHandle[Any] | None":
+        """Of one that was ready."""
+        return None if drafter is None else self._handles.get(drafter)
+
+    async def handle(self, drafter: DrafterId) -> "ActorHandle[Any] | None":
+        """Of one that is wanted, whether this fleet has seen it ready or not; None if it is removed meanwhile."""
+        if drafter not in self._handles:  # a lease from before this fleet was restarted
+            handle = await self._find(drafter)
+            if drafter not in self._groups:
+                return None
+            self._handles.setdefault(drafter, handle)
+        return self._handles[drafter]
+
+    def want(self, settings: FleetSettings) -> None:
+        """Start what the settings name, stop what they do not name any more or name differently."""
+        self.settings = settings
+        wanted = {
+            DrafterId(group.name, i): (replace(group, count=0), settings.target)
+            for group in settings.groups
+            for i in range(group.count)
+        }
+        changed: set[DrafterId] = set()
+        for drafter, run_as in list(self._groups.items()):
+            if wanted.get(drafter) != run_as:
+                self._watchers.pop(drafter).cancel()
+                self._table.remove(drafter)
+                del self._groups[drafter]
+                self._handles.pop(drafter, None)
+                self._model_hashes.pop(drafter.group, None)
+                if drafter in wanted:
+                    changed.add(drafter)
+                else:
+                    self._stop(drafter)
+        for drafter, run_as in wanted.items():
+            if drafter not in self._groups:
+                self._groups[drafter] = run_as
+                self._table.add(drafter, run_as[0].max_generations)
+                self._watch(drafter, self._bring_up(drafter, anew=drafter in changed))
+
+    def lost(self, drafter: DrafterId) -> None:
+        """Told that a drafter did not answer: no new leases on it until it has proved to be alive."""
+        if self._idle(drafter):
+            self._table.mark_suspect(drafter)
+            self._watch(drafter, self._recover(drafter))
+
+    def broken(self, drafter: DrafterId, fault: str, generation: GenerationId) -> None:
+        """Told that a drafter answers a generation nonsense, or fails at it: it has to prove itself.
+
+        If several say so it is stopped, and started anew after a while.
+        """
+        if self._idle(drafter):
+            self._table.mark_suspect(drafter)
+            self._standings[drafter] = standing = self._standings.get(drafter, Standing()).doubted(generation)
+            self._watch(drafter, self._replace(drafter, fault) if standing.broken else self._recover(drafter))
+
+    def look(self) -> None:
+        """Begin to look for drafters that nobody wants, and to ask the others what they hold, unless that goes on."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._stop_strangers())
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._ask_all())
+
+    def _stop(self, drafter: DrafterId) -> None:
+        """Nobody waits for it; if it fails, the next sweep finds the drafter."""
+        stopping = asyncio.create_task(self._stopped(drafter))
+        self._stopping.add(stopping)
+        stopping.add_done_callback(self._stopping.discard)
+
+    async def _stopped(self, drafter: DrafterId) -> None:
+        try:
+            await self._actors.stop(drafter)
+        except Exception:
+            log.exception("stopping_failed")
+
+    def _watch(self, drafter: DrafterId, work: Coroutine[Any, Any, None]) -> None:
+        self._watchers[drafter] = asyncio.create_task(self._watched(drafter, work))
+
+    async def _watched(self, drafter: DrafterId, work: Coroutine[Any, Any, None]) -> None:
+        """Do the work; whatever goes wrong, then and behind it, the drafter is tried again."""
+        while True:
+            try:
+                await work
+            except Exception as error:
+                log.exception("watching_failed")
+                self._take_out(drafter, fault := f"cannot be watched: {error!r:.200}")
+            else:
+                return
+            await asyncio.sleep(self._pace.restart_poll_s)  # what goes wrong at once is not tried all the time
+            work = self._replace(drafter, fault)
+
+    def _idle(self, drafter: DrafterId) -> bool:
+        """Whether nobody looks after a drafter already."""
+        return drafter in self._watchers and self._watchers[drafter].done()
+
+    async def _bring_up(self, drafter: DrafterId, *, anew: bool = False) -> None:
+        """Wait until the drafter has loaded its model, however long its node takes to join or it takes to restart.
+
+        One that is to run otherwise than before is started ``anew``.
+        """
+        if anew:
+            await self._actors.stop(drafter)
+        while True:
+            handle = await self._find(drafter)
+            try:
+                card = await handle.card.remote()
+            except ActorUnavailableError:
+                await asyncio.sleep(self._pace.restart_poll_s)
+            except RayError as error:
+                await self._refuse(drafter, f"cannot be started: {last_line(error)}")
+            except DrafterBrokenError as error:
+                await self._refuse(drafter, f"cannot be started: {error}")
+            else:
+                of_group = self._table.has_ready(drafter.group)
+                expected_hash = self._model_hashes.get(drafter.group) if of_group else None
+                fault = handshake_fault(card, self.settings.token_map_hash, expected_hash, self._head(drafter))
+                if fault is None and not await self._proves_itself(drafter, handle):
+                    continue
+                if fault is None:
+                    self._model_hashes[drafter.group] = card.model_hash
+                    self._handles[drafter] = handle
+                    self._table.mark_ready(drafter)
+                    event(log, "drafter_ready", drafter=drafter.actor_name, model=card.model_hash[:12])
+                    return
+                await self._refuse(drafter, fault)
+
+    async def _proves_itself(self, drafter: DrafterId, handle: Any) -> bool:
+        """Have it draft a token, through its engine. One that hangs is killed, and one that fails refused."""
+        try:
+            await within(self._pace.proof_deadline_s, handle.prove.remote())
+        except RayActorError:
+            await asyncio.sleep(self._pause_s(drafter, self._pace.restart_poll_s))
+        except TimeoutError:
+            self._end_leases(drafter, "hung")
+            await self._actors.restart(handle)
+            await asyncio.sleep(self._pause_s(drafter, self._pace.restart_poll_s))
+        except (RayError, OutriderError) as error:
+            reason = last_line(error) if isinstance(error, RayError) else str(error)
+            await self._refuse(drafter, f"cannot draft: {reason}")
+        else:
+            return True
+        return False
+
+    def _pause_s(self, drafter: DrafterId, first_s: float) -> float:
+        """It is taken out once more: how long until it is tried again."""
+        self._standings[drafter] = standing = self._standings.get(drafter, Standing()).struck(_now_s())
+        return standing.pause_s(first_s, self._pace.most_pause_s, random.random())  # noqa: S311 (nothing to guess)
+
+    def _head(self, drafter: DrafterId) -> HeadInfo | None:
+        models = {group.name: group.model for group in self.settings.groups}
+        return self.settings.heads.get(models.get(drafter.group, ""))
+
+    async def _recover(self, drafter: DrafterId) -> None:
+        """Probe a suspect. One that is gone restarts by itself; one that hangs or is broken is killed, and restarts."""
+        handle = await self._find(drafter)
+        try:
+            await within(self._pace.probe_deadline_s, handle.card.remote())
+        except RayActorError:
+            self._end_leases(drafter, "died")
+        except (TimeoutError, RayError, DrafterBrokenError):
+            self._end_leases(drafter, "hung")
+            await self._actors.restart(handle)
+            await asyncio.sleep(self._pause_s(drafter, self._pace.restart_poll_s))
+        await self._bring_up(drafter)
+
+    async def _replace(self, drafter: DrafterId, fault: str) -> None:
+        await self._refuse(drafter, fault)
+        await self._bring_up(drafter)
+
+    async def _refuse(self, drafter: DrafterId, reason: str) -> None:
+        """Take a drafter out of service for a while; what runs in its place is then started from the configuration."""
+        self._take_out(drafter, reason)
+        await self._actors.stop(drafter)
+        await asyncio.sleep(self._pause_s(drafter, self._pace.retry_s))
+
+    def _take_out(self, drafter: DrafterId, reason: str) -> None:
+        orphans = self._table.mark_refused(drafter, reason)
+        event(log, "drafter_refused", logging.ERROR, drafter=drafter.actor_name, reason=reason, leases=len(orphans))
+
+    def _end_leases(self, drafter: DrafterId, cause: str) -> None:
+        orphans = self._table.mark_lost(drafter)
+        event(log, "drafter_lost", logging.WARNING, drafter=drafter.actor_name, cause=cause, leases=len(orphans))
+
+    async def _stop_strangers(self) -> None:
+        """Of a fleet before this one, or not stopped when they were removed. A head that is away is waited for."""
+        try:
+            for drafter in await self._actors.running():
+                if drafter not in self._groups:
+                    event(log, "drafter_not_wanted", logging.WARNING, drafter=drafter.actor_name)
+                    self._stop(drafter)
+        except Exception:
+            log.exception("looking_failed")
+
+    async def _ask_all(self) -> None:
+        """Ask drafters what they hold, a second's worth at a time; what twice nobody had leased is to be forgotten."""
+        drafters, at_once = list(self._table.loads()), self._pace.asked_per_s
+        found = set[tuple[DrafterId, GenerationId]]()
+        try:
+            for first in range(0, len(drafters), at_once):
+                if first:
+                    await asyncio.sleep(1.0)
+                some = drafters[first : first + at_once]
+                unleased = await asyncio.gather(*map(self._unleased, some))
+                now = {(drafter, name) for drafter, names in zip(some, unleased, strict=True) for name in names}
+                for drafter, generation in now & self._suspects:
+                    self._have_forgotten(drafter, generation)
+                found |= now
+        except Exception:  # the next time it may be better
+            log.exception("asking_failed")
+        self._suspects = found
+
+    def _have_forgotten(self, drafter: DrafterId, generation: GenerationId) -> None:
+        if drafter in self._handles:
+            event(log, "generation_orphaned", logging.WARNING, drafter=drafter.actor_name, generation=generation)
+            self._handles[drafter].close.remote(generation)
+
+    async def _find(self, drafter: DrafterId) -> Any:
+        return await self._actors.find(drafter, *self._groups[drafter])
+
+    async def _unleased(self, drafter: DrafterId) -> frozenset[GenerationId]:
+        try:
+            answer: Any = await within(self._pace.probe_deadline_s, self._handles[drafter].held.remote())
+            held = frozenset(map(str, answer))
+        except (TimeoutError, RayError, OutriderError, TypeError, KeyError):  # gone, hung, nonsense, or removed
+            self.lost(drafter)
+            return frozenset()
+        self._held[drafter] = len(held)
+        return self._table.unleased(drafter, held) if drafter in self._groups else frozenset()
