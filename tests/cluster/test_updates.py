@@ -122,6 +122,7 @@ def updated(service: Service, config: Config) -> Iterator[Clients]:
         clients.wait_for(_AMONG * CLIENTS)
 
 
+@pytest.mark.long
 def test_another_configuration(service: Service) -> None:
     expected, limits = undisturbed(service), service.config.limits
     config = replace(service.config, limits=replace(limits, max_queued_generations=limits.max_queued_generations + 1))
@@ -131,6 +132,7 @@ def test_another_configuration(service: Service) -> None:
     service.check_released()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [COORDINATORS + 1, 1])
 def test_more_verifiers_and_fewer(service: Service, count: int) -> None:
     expected = undisturbed(service)
