@@ -18,7 +18,7 @@ MUTANTS ?= # parts of the names of the faults to plant; --whole meets them with 
 
 MONITORING ?= build/monitoring# the folder that Prometheus and Grafana are started over
 
-.PHONY: help serve test check mutants chaos soak mutated described bench monitoring dashboards format clean install models vllm-cpu
+.PHONY: help serve test long check mutants chaos soak mutated described bench monitoring dashboards format clean install models vllm-cpu
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST)
 
@@ -27,12 +27,16 @@ serve: install ## start a cluster on this machine and serve the API (SERVE_ARGS)
 
 test: vllm-cpu models ## run all tests, or some (PYTEST_ARGS)
 ifeq ($(strip $(PYTEST_ARGS)),)
-	$(PYTEST) tests/unit tests/deploy tests/chaos -m "not cluster" $(UNIT_ARGS) $(REPORT:%=--junitxml=%-unit.xml)
-	$(PYTEST) tests/cluster $(REPORT:%=--junitxml=%-cluster.xml)
-	$(PYTEST) tests/chaos tests/deploy -m cluster $(REPORT:%=--junitxml=%-deploy.xml)
+	$(PYTEST) tests/unit tests/deploy tests/chaos -m "not cluster and not long" $(UNIT_ARGS) $(REPORT:%=--junitxml=%-unit.xml)
+	$(PYTEST) tests/cluster -m "not long" $(REPORT:%=--junitxml=%-cluster.xml)
+	$(PYTEST) tests/chaos tests/deploy -m "cluster and not long" $(REPORT:%=--junitxml=%-deploy.xml)
 else
 	$(PYTEST) $(PYTEST_ARGS)
 endif
+
+long: vllm-cpu models ## run what is left out of `make test`: more of what quicker tests show
+	$(PYTEST) tests/unit -m long $(UNIT_ARGS)
+	$(PYTEST) tests/cluster -m long
 
 check: install ## lint, formatting, types, and which package may import which
 	$(BIN)/ruff check

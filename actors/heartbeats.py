@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from actors.messages import CoordinatorReport, DrafterId, DrafterRow, DrafterStatus, FleetSettings, FleetStatus
 from outrider.contracts.requests import GenerationId
 
+FLEET_VERSION = 2  # of what is told here; raised when it changes
 NewsMark = tuple[int, int]  # the fleet's own: up to where somebody was told, and where that began
 
 

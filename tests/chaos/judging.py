@@ -76,6 +76,17 @@ def without_effect(struck: Sequence[Struck]) -> list[str]:
     return [f"{each.fault.name}: took no effect" for each in idle]
 
 
+def overlapped(each: Struck, struck: Sequence[Struck]) -> bool:
+    """Whether another fault was felt at this one's time: who would have met it may have been down or waiting."""
+    if each.at_s is None:
+        return False
+    return any(
+        other.at_s <= each.ended_at_s and each.at_s <= other.ended_at_s + _AFTERMATH_S
+        for other in struck
+        if other is not each and other.at_s is not None
+    )
+
+
 def judged_stream(
     stream: Stream, told: Told, expected: Sequence[Expected], foreign: Sequence[int], struck: Sequence[Struck]
 ) -> list[str]:

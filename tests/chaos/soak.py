@@ -2,7 +2,8 @@
 
 First as many streams as the service takes, one after the other per client, tell how many responses it makes per second.
 Then streams arrive by themselves at a share of that, whatever becomes of them, while one to three faults strike at a
-time, again and again. Each stream is judged as in ``tests.chaos``; memory of every process is sampled throughout.
+time, again and again. Each stream is judged as in ``tests.chaos``; memory of every process is sampled throughout. A
+fault without effect is wrong only where no other was felt at its time.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from platformdirs import user_cache_path
 
 from bench.harness.record import write_record
 from tests.chaos.clients import body_of, told_by
-from tests.chaos.judging import Struck, judged_stream, without_effect
+from tests.chaos.judging import Struck, judged_stream, overlapped, without_effect
 from tests.chaos.left import calm, left_behind
 from tests.chaos.links import die_with_parent, enter
 from tests.chaos.processes import all_pids, rss_bytes
@@ -96,7 +97,7 @@ class Soak:
         self._over.set()
         for thread in threads:
             thread.join()
-        wrong = without_effect(self._struck)
+        wrong = without_effect([each for each in self._struck if not overlapped(each, self._struck)])
         for stream, told in sent:
             wrong += self._judged(stream, told)
         schedule = Schedule(self._args.seed, (), tuple(each.fault for each in self._struck))

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.chaos.judging import Struck, judged, longest_silence_s
+from tests.chaos.judging import Struck, judged, longest_silence_s, overlapped
 from tests.chaos.report import quantile, rows, table
 from tests.chaos.running import Outcome, silences
 from tests.chaos.schedules import Fault, FaultKind, Reader, Schedule, Stream, StreamKind, Victim
@@ -130,6 +130,15 @@ def test_a_fault_has_to_take_effect_unless_another_was_faster() -> None:
     assert found(whole(), faults=[struck(DRAFTER, proof="")]) == ["kill drafter: took no effect"]
     assert found(whole(), faults=[replace(struck(DRAFTER, proof=""), moot=True)]) == []
     assert found(whole(), faults=[Struck(DRAFTER)]) == [], "its turn did not come"
+
+
+def test_a_fault_is_felt_behind_its_end_and_not_before_it_struck() -> None:
+    early, late = struck(VERIFIER, 100.0), struck(DRAFTER, 130.0)
+    assert overlapped(late, [early, late])
+    assert not overlapped(early, [early, late])
+    assert overlapped(early, [early, struck(DRAFTER, 101.5)])
+    assert not overlapped(struck(DRAFTER, 163.0), [early])
+    assert not overlapped(early, [early, Struck(DRAFTER)]), "was never done"
 
 
 def test_the_longest_silence_is_of_waits_that_a_fault_may_have_caused() -> None:

@@ -19,7 +19,11 @@ def test_greedy_output_is_the_targets_own(service: Service, target: LoadedModel,
     check_greedy(service, target, alone)
 
 
-@pytest.mark.parametrize(("temperature", "top_p"), [(0.7, 0.9), (1.0, 1.0)], ids=lambda value: f"{value:g}")
+@pytest.mark.parametrize(
+    ("temperature", "top_p"),
+    [(0.7, 0.9), pytest.param(1.0, 1.0, marks=pytest.mark.long)],
+    ids=lambda value: f"{value:g}",
+)
 def test_seeded_output_is_the_same_for_every_window_and_company(
     service: Service, target: LoadedModel, alone: Alone, temperature: float, top_p: float
 ) -> None:

@@ -21,7 +21,7 @@ from tests.cluster.prompts import CHATS
 from tests.cluster.served import HEALERS, MODEL, PACE, PLAIN, Service, eventually, started
 from tests.cluster.streams import CLIENTS, Streamed, begins, streams, told
 
-COORDINATORS, DRAFTERS = 2, 3
+COORDINATORS, DRAFTERS = 2, 2
 COORDINATOR = "ServeReplica:outrider:Coordinator"
 RELOAD_S = 45.0  # of a verifier: longer than responses take to go on elsewhere and end there
 LONG = 120  # tokens
@@ -34,7 +34,7 @@ HEARD_WITHIN_S = 10.0  # coordinators beat every second
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """Two coordinators, each with its verifier, and three drafters, which draft in every round and have a head."""
+    """Two coordinators, each with its verifier, and two drafters, which draft in every round and have a head."""
     config = judged(load_config(), tmp_path_factory.mktemp("head") / "head.safetensors")
     config = replace(
         config,
@@ -143,6 +143,7 @@ def test_a_drafter_is_killed(service: Service, undisturbed: list[Streamed]) -> N
     service.check_released()
 
 
+@pytest.mark.long
 def test_all_drafters_are_killed(service: Service, undisturbed: list[Streamed]) -> None:
     check(service, undisturbed, lambda: service.kill("DrafterActor"), "drafter_given_up", drafters(service))
     service.check_released()
@@ -166,6 +167,7 @@ def check_found_out(service: Service) -> None:
     assert found_out <= {event["generation"] for event in service.events("response_resumed")}, "others can be told"
 
 
+@pytest.mark.long
 def test_a_coordinator_is_killed_and_the_other_one_goes_on(service: Service, undisturbed: list[Streamed]) -> None:
     before = service.pids(COORDINATOR)
     check(service, undisturbed, partial(service.kill, COORDINATOR, most=1), "response_resumed")

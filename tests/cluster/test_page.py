@@ -65,7 +65,7 @@ def test_an_answer_streams_and_tells_who_proposed_its_tokens(reader: Reader, ser
         assert reader.page.locator(f"#timeline .phase.{phase}").count() > 0
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.long)])
 def test_it_can_be_read_by_all_on_any_screen(
     browser: Browser, service: Service, scheme: Scheme, tmp_path: Path
 ) -> None:

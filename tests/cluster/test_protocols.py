@@ -124,10 +124,6 @@ def test_sampled_tokens_are_scored_by_the_target_under_every_protocol(
             up_bits, drafted = usage["payload_bits"]["up"], usage["drafted_tokens"]
             assert up_bits >= drafted * one, "never less than the papers' formula"
     assert "stop" in reasons
-    up = {  # the last of each
-        asked: sent_bits(answer) / max(1, answer["usage"]["outrider"]["drafted_tokens"]) for asked, answer in answers
-    }
-    assert max(up, key=up.__getitem__).protocol == "dsd", "whole distributions cost most, token by token"
 
 
 @pytest.fixture

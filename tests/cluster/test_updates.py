@@ -181,6 +181,7 @@ def test_light_settings_reach_the_very_replicas_that_serve(service: Service) -> 
     service.check_released()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [COORDINATORS + 1, 1])
 def test_more_verifiers_and_fewer(service: Service, count: int) -> None:
     deploy(service.config)
@@ -192,6 +193,7 @@ def test_more_verifiers_and_fewer(service: Service, count: int) -> None:
     service.check_released()
 
 
+@pytest.mark.long
 def test_another_configuration(service: Service) -> None:
     expected, limits = undisturbed(service), service.config.limits
     config = replace(service.config, limits=replace(limits, verifier_deadline_s=limits.verifier_deadline_s + 1.0))

@@ -12,7 +12,7 @@ from tests.unit.cluster.commands.test_simulate import SCENARIO
 def test_a_plan_compares_with_the_target_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, figures = tmp_path / "scenario.yaml", tmp_path / "figures.json"
     file.write_text(SCENARIO, encoding="utf-8")
-    assert main(["plan", str(file), "--json", str(figures)]) == 0
+    assert main(["plan", str(file), "--seeds", "1", "--json", str(figures)]) == 0
     printed = capsys.readouterr().out
     assert "one server keeps its promises to" in printed
     assert "first token p50" in printed
@@ -33,7 +33,7 @@ def test_a_plan_warns_where_nothing_was_measured(tmp_path: Path, capsys: pytest.
 
 
 def test_flags_make_a_plan_without_a_file(capsys: pytest.CaptureFixture[str]) -> None:
-    cost = ["--profile", "wisp_table_12", "--kv-tokens", "60000"]
+    cost = ["--profile", "wisp_table_12", "--kv-tokens", "60000", "--seeds", "1"]
     assert main(["plan", "--devices", "3", "--draft-tokens-per-s", "50", "--acceptance", "0.8", *cost]) == 0
     assert "your devices: 3 devices; costs: the cost profile wisp_table_12" in capsys.readouterr().out
 
