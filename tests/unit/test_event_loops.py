@@ -9,7 +9,7 @@ OF_RAY = frozenset({"get_actor", "kill", "get", "wait", "nodes", "put"})
 BY_NAME = frozenset(
     {
         *("list_named_actors", "head_actor", "fleet_handle", "application_fleet", "find_fleet", "quotas_handle"),
-        "end_named",
+        *("end_named", "is_earlier"),
     }
 )
 # Functions that are run in threads, or before anything is served.
@@ -21,6 +21,7 @@ ASIDE = frozenset(
         "actors.fleet_actor.FleetActor.__init__.end",
         "actors.fleet_actor.find_fleet",
         "actors.fleet_actor.fleet_handle",
+        "actors.fleet_actor.is_earlier",
         "actors.quotas.QuotasActor.__init__.<lambda>",
         "actors.quotas.quotas_handle",
         "serve_app.coordination.ray_ports.VerifierPort.__init__",
