@@ -26,7 +26,7 @@ _NOT_IMPLEMENTED = ("softcap", "s_aux", "position_bias", "head_mask")
 _KEYS = 128  # a row is computed over about the next multiple behind its position
 # Seed, multiples (across the lengths at which kernels begin to work in parts) and tiles of a trial.
 _TRIED = ((0, 1, 1), (0, 4, 1), (0, 16, 1), (1, 1, 1), (1, 5, 3))
-_LEFT = 2.0**-7  # as for linear layers
+_LEFT = 2.0**-7  # of what is added up in a trial, once most of it has been taken back
 _TRIED_SCORE = 256.0  # of what cancels
 
 

@@ -17,7 +17,6 @@ from outrider.engines.torch.sizes import LARGEST, Sizes, agreeing
 
 _ONEDNN: Any = torch.ops.mkldnn  # torch has no public name for what its own compiler calls
 _USUAL_ROWS = 32  # for which weights are laid out
-_LEFT = 2.0**-7  # of what is added up in a trial, once most of it has been taken back
 
 
 def computes_bfloat16() -> bool:
@@ -87,13 +86,18 @@ class _Trials:
 
 
 def _tried(outputs: int, inputs: int, has_bias: bool) -> Sizes:
-    """By sums that nearly cancel: what adding up in another order changes is much of what is left of them."""
+    """By sums that cancel: all that is left of them is what was rounded on the way, and another order rounds otherwise.
+
+    The second half takes back the first, shuffled: in the order it was added in, an order that takes halves alike would
+    leave nothing at all.
+    """
     generator = torch.Generator().manual_seed(0)
     half = inputs // 2
+    shuffled = torch.randperm(half, generator=generator)
     weight = torch.randn(outputs, inputs, generator=generator, dtype=torch.bfloat16)
-    weight[:, half : 2 * half] = weight[:, :half]
+    weight[:, half : 2 * half] = weight[:, shuffled]
     rows = torch.randn(LARGEST, inputs, generator=generator, dtype=torch.bfloat16)
-    rows[:, half : 2 * half] = rows[:, :half] * (_LEFT - 1.0)
+    rows[:, half : 2 * half] = -rows[:, shuffled]
     bias = torch.randn(outputs, generator=generator, dtype=torch.bfloat16) if has_bias else None
     packed = _reordered(weight)
     return agreeing(lambda some: _multiplied(some, packed, bias), rows)

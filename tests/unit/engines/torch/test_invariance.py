@@ -25,6 +25,7 @@ from outrider.engines.forward_model import MaskedModel, Move, Segment
 from outrider.engines.kinds import VerifierSpec
 from outrider.engines.limits import EngineLimits
 from outrider.engines.registry import VERIFIERS
+from outrider.engines.torch import linears
 from outrider.engines.torch.fused.model import FusedModel
 from outrider.engines.torch.fused.products import can_multiply, multiply_linears
 from outrider.engines.torch.linears import can_pack, pack_linears, unpackable_weights
@@ -273,3 +274,20 @@ def test_sizes_at_which_a_row_depends_on_its_company_are_left_out() -> None:
 def test_rows_are_filled_up_to_the_next_size(rows: int, expected: list[tuple[int, int, int]]) -> None:
     pieces = Sizes((2, 8, 16, LARGEST)).pieces(rows)
     assert [(piece.first, piece.last, piece.size) for piece in pieces] == expected
+
+
+def test_a_trial_tells_short_sums_in_another_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few of 48 numbers are rounded otherwise."""
+
+    def multiplied(rows: torch.Tensor, weight: torch.Tensor, _bias: object) -> torch.Tensor:
+        sums, step = torch.zeros(len(rows), len(weight)), 16 if len(rows) == 1 else 48
+        for first in range(0, weight.shape[1], step):
+            part = torch.zeros_like(sums)
+            for at in range(first, first + step):
+                part += rows[:, at, None].float() * weight[:, at].float()
+            sums += part
+        return sums.bfloat16()
+
+    monkeypatch.setattr(linears, "_reordered", lambda weight: weight)
+    monkeypatch.setattr(linears, "_multiplied", multiplied)
+    assert linears._tried(8, 48, has_bias=False).counts[0] == 2  # noqa: SLF001 (the processor's own kernel differs elsewhere)
