@@ -14,6 +14,7 @@ does the step it comes to. And a verifier with nothing under way may be kept wai
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Protocol
 
 from outrider.contracts.chunks import pass_costs
@@ -61,6 +62,9 @@ class StepRules:
     holds: bool = True
 
 
+_ENOUGH_CREDIT_S = 1.0  # for a draft to be cut without regard to its own promise
+_DEVICE_TOKENS = 1.0  # promised in the time that a round takes before it comes: less, and the verifier decides
+_STEPS = 2.0  # that a round takes at the verifier, half of it waiting for the one under way
 _NOTHING_CHANGES = StepPlan()
 _ALL_RULES = StepRules()
 
@@ -79,6 +83,7 @@ class StepPlanner:
         self._held_since_s: float | None = None
         self._promises = ActivePromises()
         self._arrived: dict[GenerationId, Contender] = {}  # since the last plan
+        self._all_kept = True  # all promises can be, by the last plan
         self.reason = StopReason.QUEUE_EMPTY  # why the last plan let in no more
         self.worth_above = 0.0  # survival above which a draft's row was worth its time in the last step
 
@@ -151,7 +156,8 @@ class StepPlanner:
         done = self._done()
         all_of_them = {name: contender for name, contender in (within | waiting).items() if name not in done}
         pending = [contender.pending() for contender in all_of_them.values()]
-        plan = self._policy.plan(pending, now_s, self._limits, cost_model, self._promises.promised(now_s))
+        promised = self._promises.promised(now_s)
+        plan = self._policy.plan(pending, now_s, self._limits, cost_model, promised)
         self.reason = plan.reason
         chosen = [block.generation for block in plan.batch]
         self._within = done | {name: all_of_them[name] for name in chosen}
@@ -161,6 +167,7 @@ class StepPlanner:
         self._stepped = self._stepped.difference(held_back) if busy else set(chosen)
         self._overtaking.clear()
         joining = tuple(name for name in chosen if name in waiting)
+        self._all_kept = promised.least_load <= 1.0
         cuts = self._trim(chosen, waiting, done, now_s, cost_model) if self._rules.trims and joining else ()
         return StepPlan(joining, held_back, cuts)
 
@@ -240,10 +247,32 @@ class StepPlanner:
         self.worth_above = found.worth_above
         cuts = []
         for (name, block), tokens in zip(chains.items(), found.kept, strict=True):
-            kept = tokens if block.worth_above is None else worth(block.survivals, block.worth_above)
+            if block.worth_above is not None:
+                kept = worth(block.survivals, block.worth_above)
+            else:
+                kept = max(tokens, _needed(block, now_s, step_s)) if self._all_kept else tokens
             if kept < len(block.survivals):
                 cuts.append((name, kept))
         return tuple(cuts)
+
+
+def _needed(block: PendingVerification, now_s: float, step_s: float) -> int:
+    """Draft tokens without which its rounds would be slower than promised, where it is the device that takes its time.
+
+    Elsewhere rounds are as long as verifiers make them, and with less to verify for all they are shorter.
+    """
+    if block.tokens_per_s * block.before_s < _DEVICE_TOKENS or block.deadline_at_s == inf:
+        return 0
+    credit_s = block.deadline_at_s - block.expected_tokens / block.tokens_per_s - now_s
+    if credit_s >= _ENOUGH_CREDIT_S:
+        return 0
+    needed_tokens = block.tokens_per_s * (block.before_s + _STEPS * step_s)
+    tokens, kept = 1.0, 0
+    for survival in block.survivals:
+        if tokens >= needed_tokens:
+            break
+        tokens, kept = tokens + survival, kept + 1
+    return kept
 
 
 def _before_s(block: PendingVerification, now_s: float) -> float:

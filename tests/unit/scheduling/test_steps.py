@@ -193,6 +193,45 @@ def test_a_cut_that_was_fixed_with_the_order_holds_whatever_the_step() -> None:
         assert "a" not in dict(whole.plan(NOW_S, DEAR).cuts)
 
 
+def cuts_beside(one: PendingVerification, others: int = 16) -> dict[str, int]:
+    """What is left of drafts: of this one's, and of best effort that joins with it, whose drafts are cut."""
+    crowd = [drafted(f"g{number}") for number in range(others)]
+    cuts = dict(planner("slo_aware", ROOMY, [one, *crowd]).plan(NOW_S, DEAR).cuts)
+    of_others = {tokens for name, tokens in cuts.items() if name != one.generation}
+    assert of_others
+    assert max(of_others) <= 2
+    return cuts
+
+
+def promised(credit_s: float = 0.5, before_s: float = 0.3, **more: object) -> PendingVerification:
+    """At 4 tokens/s, and so far ahead without what it has drafted."""
+    deadline_at_s = NOW_S + credit_s + (1.0 + sum(HALVES)) / 4.0
+    return drafted("promised", **{"deadline_at_s": deadline_at_s, "tokens_per_s": 4.0, "before_s": before_s, **more})
+
+
+def test_where_the_device_takes_its_time_who_has_little_credit_keeps_its_draft() -> None:
+    """Rounds are no shorter for less to verify, and so many of them bring too little."""
+    assert "promised" not in cuts_beside(promised(credit_s=-0.3))
+    assert "promised" not in cuts_beside(promised(credit_s=0.9))
+    assert cuts_beside(promised(credit_s=1.1))["promised"] == 1
+    assert cuts_beside(promised(before_s=0.2))["promised"] == 1, "the verifier makes its rounds as long as they are"
+
+
+def test_it_keeps_no_more_than_its_promise_needs() -> None:
+    chain = (0.9, 0.8, 0.7, 0.6, 0.5, *(0.01,) * 8)
+    one = promised(survivals=chain, expected_tokens=1.0 + sum(chain), cost=VerifyCost(14, 500), tokens_per_s=3.4)
+    kept = cuts_beside(one)["promised"]
+    assert 1 < kept <= 5
+
+
+def test_where_not_all_can_be_kept_nobody_is_spared() -> None:
+    assert cuts_beside(promised(tokens_per_s=1000.0))["promised"] == 1
+
+
+def test_credit_moves_no_cut_that_was_fixed_with_the_order() -> None:
+    assert cuts_beside(promised(worth_above=0.2))["promised"] == 2
+
+
 def test_rules_switch_both_off() -> None:
     steps = StepPlanner(SCHEDULING["fcfs"].policy, ROOMY, StepRules(trims=False, holds=False))
     for number in range(16):
