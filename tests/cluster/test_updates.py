@@ -146,7 +146,7 @@ def statuses(service: Service, **request: Any) -> set[int]:
 
 def longest_drafts(service: Service) -> int:
     """Tokens in the longest draft of any of them."""
-    asked = asked_of(service, outrider={"details": True, "lookup": False})
+    asked = asked_of(service, outrider={"details": True, "lookup": False}, max_tokens=12)
     answers = [response.json()["choices"][0] for response in asked]
     return max(int(one["drafted_tokens"]) for answer in answers for one in answer["outrider"]["rounds"])
 
@@ -168,12 +168,13 @@ def test_light_settings_reach_the_very_replicas_that_serve(service: Service) -> 
         limits=replace(config.limits, max_output_tokens=TOKENS),
         speculation=replace(config.speculation, window=window),
     )
-    classed = {"outrider": {"slo_class": "brand_new"}}
-    assert (statuses(service, **classed), statuses(service, max_tokens=TOKENS + 1)) == ({400}, {200})
+    classed = {"outrider": {"slo_class": "brand_new"}, "max_tokens": 2}
+    longer = {"max_tokens": TOKENS + 1, "stop": [" "]}
+    assert (statuses(service, **classed), statuses(service, **longer)) == ({400}, {200})
     assert longest_drafts(service) == config.speculation.window
     with updated(service, changed, stay=True) as clients:
         eventually(lambda: len(service.events("settings_taken")) == told + INGRESSES + COORDINATORS, _WITHIN_S)
-        assert (statuses(service, **classed), statuses(service, max_tokens=TOKENS + 1)) == ({200}, {400})
+        assert (statuses(service, **classed), statuses(service, **longer)) == ({200}, {400})
         assert longest_drafts(service) == window
     assert {text == expected[number] for number, text in clients.answered} == {True}
     assert processes(service) == before
