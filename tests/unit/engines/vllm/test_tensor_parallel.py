@@ -56,6 +56,7 @@ def over_two(settings: VllmSettings, found: Connection) -> None:
     again.close()
 
 
+@pytest.mark.long
 def test_two_ranks_give_the_rows_of_one_and_the_loss_of_one_is_told(
     forward: VllmForward, make_settings: MakeSettings
 ) -> None:
