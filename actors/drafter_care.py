@@ -22,7 +22,7 @@ from actors.lease_table import LeaseTable
 from actors.messages import DrafterId, FleetSettings
 from actors.ray_errors import last_line
 from actors.standing import Standing
-from actors.waiting import within
+from actors.waiting import loop_now_s, within
 from outrider.config.schema import DrafterGroupConfig
 from outrider.contracts.errors import DrafterBrokenError, OutriderError
 from outrider.contracts.requests import GenerationId
@@ -30,11 +30,6 @@ from outrider.events import event
 from outrider.models.head_file import HeadInfo
 
 log = logging.getLogger(__name__)
-
-
-def _now_s() -> float:
-    """Monotonic: the running loop's clock, which its timers go by."""
-    return asyncio.get_running_loop().time()
 
 
 class DrafterCare:
@@ -204,7 +199,7 @@ class DrafterCare:
 
     def _pause_s(self, drafter: DrafterId, first_s: float) -> float:
         """It is taken out once more: how long until it is tried again."""
-        self._standings[drafter] = standing = self._standings.get(drafter, Standing()).struck(_now_s())
+        self._standings[drafter] = standing = self._standings.get(drafter, Standing()).struck(loop_now_s())
         return standing.pause_s(first_s, self._pace.most_pause_s, random.random())  # noqa: S311 (nothing to guess)
 
     def _head(self, drafter: DrafterId) -> HeadInfo | None:

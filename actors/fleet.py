@@ -18,6 +18,7 @@ from actors.fleet_pace import FleetPace
 from actors.heartbeats import FleetNews, Heartbeat, PackedStatus
 from actors.lease_table import LeaseTable
 from actors.messages import DrafterId, FleetStatus, FleetSums
+from actors.waiting import loop_now_s
 from outrider.contracts.requests import GenerationId
 from outrider.events import event
 
@@ -25,11 +26,6 @@ _AGAIN_S = 0.1  # between two heartbeats, where the fleet has to hear everything
 _SPARED = 16  # of so many places one may be at hand even where all are taken, to be used again without a call
 
 log = logging.getLogger(__name__)
-
-
-def _now_s() -> float:
-    """Monotonic: the running loop's clock, which its timers go by."""
-    return asyncio.get_running_loop().time()
 
 
 class Fleet:
@@ -53,7 +49,7 @@ class Fleet:
         """Hear from a coordinator; the newest one's settings hold."""
         if self._sweeper is None:
             self._sweeper = asyncio.create_task(self._sweep_for_ever())
-        now_s, owner, settings = _now_s(), heartbeat.state.id, heartbeat.settings
+        now_s, owner, settings = loop_now_s(), heartbeat.state.id, heartbeat.settings
         if settings is not None and settings.since_s > self._care.settings.since_s:
             self._care.want(settings)
         word = self._coordinators.hear(heartbeat, now_s)
@@ -102,7 +98,7 @@ class Fleet:
 
     def packed_status(self) -> PackedStatus:
         """The same, to be read by who asked."""
-        self._coordinators.forget_silent(_now_s())
+        self._coordinators.forget_silent(loop_now_s())
         return PackedStatus(self._table.rows(self._care.held), tuple(self._coordinators.reports()))
 
     async def sums(self) -> FleetSums:
@@ -145,7 +141,7 @@ class Fleet:
         """Forget silent coordinators, and look after drafters that are there, wanted or not."""
         while True:
             await asyncio.sleep(self._pace.sweep_s)
-            ended = self._table.expire(_now_s(), self._pace.owner_ttl_s)
+            ended = self._table.expire(loop_now_s(), self._pace.owner_ttl_s)
             if ended:
                 event(log, "leases_expired", logging.WARNING, leases=len(ended))
             self._care.look()

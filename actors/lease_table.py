@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from actors.messages import DrafterId, DrafterRow, DrafterState, DrafterStatus, FleetSums
+from actors.messages import DrafterId, DrafterRow, DrafterState, FleetSums
 from outrider.contracts.requests import GenerationId
 from outrider.routing.standing import Standing
 
@@ -208,10 +208,6 @@ class LeaseTable:
         if self._names is None:
             self._names = sorted(self._entries)
         return [self._row(drafter, in_memory.get(drafter)) for drafter in self._names]
-
-    def statuses(self) -> tuple[DrafterStatus, ...]:
-        """The same, and nothing of what they hold."""
-        return tuple(DrafterStatus(*row) for row in self.rows({}))
 
     def _row(self, drafter: DrafterId, in_memory: int | None) -> DrafterRow:
         entry, name = self._entries[drafter], drafter.actor_name

@@ -7,6 +7,11 @@ from typing import TypeVar
 _Result = TypeVar("_Result")
 
 
+def loop_now_s() -> float:
+    """Monotonic: the running loop's clock, which its timers go by."""
+    return asyncio.get_running_loop().time()
+
+
 async def within(deadline_s: float, awaited: Awaitable[_Result]) -> _Result:
     """The result, or a TimeoutError after ``deadline_s`` seconds.
 

@@ -46,8 +46,7 @@ def main(argv: Sequence[str]) -> None:
         found.append(asyncio.run(measured(size, effort)))
         show(found[-1], 1e-6 * args.ray_us)
     if args.through_ray:
-        made = size.drafters, size.streams, size.each, size.places
-        paced = through_ray(*made, args.per_s, args.through_ray)
+        paced = through_ray(size, args.per_s, args.through_ray)
         show_paced(f"Through Ray, {size.drafters:,} drafters", paced)
     if args.json is not None:
         write_record(args.json, args, {"sizes": found})

@@ -14,7 +14,7 @@ from actors.fleet_pace import FleetPace
 from actors.heartbeats import NewsMark, PackedStatus
 from actors.messages import DrafterId, DrafterState
 from bench.fleet.traffic import Flow, traffic
-from bench.fleet.world import Caller, VirtualActors, callers_of, settings_of
+from bench.fleet.world import Caller, VirtualActors, all_known, callers_of, settings_of
 
 _FOR_EVER_S = 1e9
 # Nobody falls silent while something else is measured.
@@ -106,7 +106,7 @@ async def measured(size: Size, effort: Effort) -> Figures:
             (caller.everything(beats) for beats, caller in _rounds(callers)),
             budget_s,
         ),
-        await _cost("heartbeat", fleet.beat, _unchanged(callers, await _mark(fleet, callers[0])), budget_s),
+        await _cost("heartbeat", fleet.beat, _unchanged(callers, await all_known(fleet.beat, callers[0])), budget_s),
         *await _lease_costs(fleet, callers[_LEASING], budget_s),
         await _cost("status", _status_of(fleet), cycle([pickle.dumps(())]), budget_s),
     ]
@@ -146,15 +146,7 @@ def _without_leases(caller: Caller) -> Caller:
     return Caller(caller.name, caller.settings, {})
 
 
-async def _mark(fleet: Fleet, caller: Caller) -> NewsMark:
-    """Of who knows all coordinators."""
-    heartbeat, known = caller.first(), None
-    while (news := await fleet.beat(replace(heartbeat, known=known))).mark != known:
-        known = news.mark
-    return known
-
-
-def _unchanged(callers: list[Caller], known: NewsMark) -> Iterable[bytes]:
+def _unchanged(callers: list[Caller], known: NewsMark | None) -> Iterable[bytes]:
     return (caller.unchanged(_LATER + beats, known) for beats, caller in _rounds(callers))
 
 

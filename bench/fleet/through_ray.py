@@ -11,10 +11,9 @@ import ray
 
 from actors.fleet import Fleet
 from actors.fleet_pace import FleetPace
-from actors.heartbeats import FleetNews
-from bench.fleet.world import VirtualActors, callers_of, settings_of
+from bench.fleet.measure import Size
+from bench.fleet.world import VirtualActors, all_known, callers_of, settings_of
 
-_MOST_PAGES = 1000  # of news, until all coordinators are known
 _LATER = 10**6  # the number of a heartbeat behind all others
 
 
@@ -48,28 +47,24 @@ class MeasuredFleet(Fleet):
         return times.user + times.system
 
 
-def through_ray(drafters: int, streams: int, each: int, places: int, per_s: float, calls: int) -> list[Paced]:
+def through_ray(size: Size, per_s: float, calls: int) -> list[Paced]:
     """Start a cluster, measure and stop it. One driver sends everything: its rate may fall short of ``per_s``."""
     ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
     try:
-        return asyncio.run(_measured(drafters, streams, each, places, per_s, calls))
+        return asyncio.run(_measured(size, per_s, calls))
     finally:
         ray.shutdown()
 
 
-async def _measured(drafters: int, streams: int, each: int, places: int, per_s: float, calls: int) -> list[Paced]:
+async def _measured(size: Size, per_s: float, calls: int) -> list[Paced]:
     kind: Any = ray.remote(MeasuredFleet).options(num_cpus=0)
-    fleet, callers = kind.remote(), callers_of(settings_of(drafters, places), drafters, streams, each)
+    settings = settings_of(size.drafters, size.places)
+    fleet, callers = kind.remote(), callers_of(settings, size.drafters, size.streams, size.each)
     first = [caller.first() for caller in callers]
     told = await _paced("everything, to a new fleet", fleet, lambda i: fleet.beat.remote(first[i]), per_s, len(first))
     nothing = await _paced("nothing", fleet, lambda _: fleet.nothing.remote(), per_s, calls)
-    known = None
-    for number in range(_MOST_PAGES):
-        news: FleetNews = await fleet.beat.remote(callers[0].quiet(_LATER + number, known))
-        if news.mark == known:
-            break
-        known = news.mark
-    quiet = [caller.quiet(2 * _LATER, known) for caller in callers]
+    known = await all_known(fleet.beat.remote, callers[0])
+    quiet = [caller.quiet(_LATER, known) for caller in callers]
     beats = await _paced("heartbeat", fleet, lambda i: fleet.beat.remote(quiet[i % len(quiet)]), per_s, calls)
     return [told, nothing, beats]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from actors.drafter_actors import DrafterActors
-from actors.heartbeats import Heartbeat, NewsMark, packed, state_of
+from actors.heartbeats import FleetNews, Heartbeat, NewsMark, packed, state_of
 from actors.messages import (
     CoordinatorReport,
     DrafterId,
@@ -131,7 +131,7 @@ class Caller:
         report = self.report(beats)
         return Heartbeat(state_of(report), packed(report), _SESSION, beats, {}, since=1, known=known)
 
-    def unchanged(self, beats: int, known: NewsMark) -> bytes:
+    def unchanged(self, beats: int, known: NewsMark | None) -> bytes:
         """The same, as it would be sent."""
         return pickle.dumps(self.quiet(beats, known), protocol=5)
 
@@ -173,3 +173,11 @@ def _report(caller: Caller, beats: int) -> CoordinatorReport:
         target="model/torch/bfloat16/noise 1",
         links=links,
     )
+
+
+async def all_known(beat: Callable[[Heartbeat], Awaitable[FleetNews]], caller: Caller) -> NewsMark | None:
+    """The mark of whoever knows all coordinators: read page by page."""
+    heartbeat, known = caller.first(), None
+    while (news := await beat(replace(heartbeat, known=known))).mark != known:
+        known = news.mark
+    return known

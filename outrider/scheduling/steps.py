@@ -83,7 +83,6 @@ class StepPlanner:
         self._held_since_s: float | None = None
         self._promises = ActivePromises()
         self._arrived: dict[GenerationId, Contender] = {}  # since the last plan
-        self._all_kept = True  # all promises can be, by the last plan
         self.reason = StopReason.QUEUE_EMPTY  # why the last plan let in no more
         self.worth_above = 0.0  # survival above which a draft's row was worth its time in the last step
 
@@ -167,8 +166,9 @@ class StepPlanner:
         self._stepped = self._stepped.difference(held_back) if busy else set(chosen)
         self._overtaking.clear()
         joining = tuple(name for name in chosen if name in waiting)
-        self._all_kept = promised.least_load <= 1.0
-        cuts = self._trim(chosen, waiting, done, now_s, cost_model) if self._rules.trims and joining else ()
+        cuts: tuple[tuple[GenerationId, int], ...] = ()
+        if self._rules.trims and joining:
+            cuts = self._trim(chosen, waiting, done, now_s, cost_model, all_kept=promised.least_load <= 1.0)
         return StepPlan(joining, held_back, cuts)
 
     def _plan_alone(self, name: GenerationId) -> StepPlan:
@@ -216,8 +216,13 @@ class StepPlanner:
         done: dict[GenerationId, Contender],
         now_s: float,
         cost_model: CostModel,
+        *,
+        all_kept: bool,
     ) -> tuple[tuple[GenerationId, int], ...]:
-        """How much is verified of the drafts that join, of all that is in the next step."""
+        """How much is verified of the drafts that join, of all that is in the next step.
+
+        ``all_kept``: there is time for all promises.
+        """
         chains, prefixes, others, other_tokens = dict[GenerationId, PendingVerification](), [], [], 0.0
         members = list[tuple[float, float]]()
         for name in chosen:
@@ -250,7 +255,7 @@ class StepPlanner:
             if block.worth_above is not None:
                 kept = worth(block.survivals, block.worth_above)
             else:
-                kept = max(tokens, _needed(block, now_s, step_s)) if self._all_kept else tokens
+                kept = max(tokens, _needed(block, now_s, step_s)) if all_kept else tokens
             if kept < len(block.survivals):
                 cuts.append((name, kept))
         return tuple(cuts)

@@ -80,11 +80,7 @@ def overlapped(each: Struck, struck: Sequence[Struck]) -> bool:
     """Whether another fault was felt at this one's time: who would have met it may have been down or waiting."""
     if each.at_s is None:
         return False
-    return any(
-        other.at_s <= each.ended_at_s and each.at_s <= other.ended_at_s + _AFTERMATH_S
-        for other in struck
-        if other is not each and other.at_s is not None
-    )
+    return any(other is not each and _felt(other, each.at_s, each.ended_at_s) for other in struck)
 
 
 def judged_stream(
@@ -120,11 +116,11 @@ def _ended(stream: Stream, told: Told, struck: Sequence[Struck]) -> list[str]:
 
 
 def _met(told: Told, struck: Struck) -> bool:
-    return (
-        struck.at_s is not None
-        and told.began_at_s <= struck.ended_at_s + _AFTERMATH_S
-        and told.ended_at_s >= struck.at_s
-    )
+    return _felt(struck, told.began_at_s, told.ended_at_s)
+
+
+def _felt(struck: Struck, from_s: float, until_s: float) -> bool:
+    return struck.at_s is not None and from_s <= struck.ended_at_s + _AFTERMATH_S and until_s >= struck.at_s
 
 
 def _breaks(met: Sequence[Fault]) -> bool:

@@ -193,9 +193,9 @@ def test_a_cut_that_was_fixed_with_the_order_holds_whatever_the_step() -> None:
         assert "a" not in dict(whole.plan(NOW_S, DEAR).cuts)
 
 
-def cuts_beside(one: PendingVerification, others: int = 16) -> dict[str, int]:
+def cuts_beside(one: PendingVerification) -> dict[str, int]:
     """What is left of drafts: of this one's, and of best effort that joins with it, whose drafts are cut."""
-    crowd = [drafted(f"g{number}") for number in range(others)]
+    crowd = [drafted(f"g{number}") for number in range(16)]
     cuts = dict(planner("slo_aware", ROOMY, [one, *crowd]).plan(NOW_S, DEAR).cuts)
     of_others = {tokens for name, tokens in cuts.items() if name != one.generation}
     assert of_others
