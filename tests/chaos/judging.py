@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from tests.chaos.readiness import Span
 from tests.chaos.schedules import Fault, Reader, Schedule, Stream, StreamKind, Victim
 from tests.chaos.told import End, Expected, Told
 
@@ -170,11 +171,16 @@ def _semantic(told: Told, foreign: Sequence[int]) -> list[str]:
     return []
 
 
-def longest_silence_s(told: Told, at_s: float, until_s: float) -> float | None:
+def longest_silence_s(told: Told, at_s: float, until_s: float, loads: Sequence[Span] = ()) -> float | None:
     """The longest wait for a next event that was under way at some time in an interval; None without one.
 
     Waits that had begun before count from their beginning: what was on its way when a fault struck came before it.
+    What of them lies in ``loads`` does not count.
     """
     moments = [told.began_at_s, *(piece.at_s for piece in told.pieces), told.ended_at_s]
-    waits = [after - before for before, after in pairwise(moments) if after > at_s and before < until_s]
+    waits = [
+        after - before - sum(load.overlap_s(before, after) for load in loads)
+        for before, after in pairwise(moments)
+        if after > at_s and before < until_s
+    ]
     return max(waits, default=None)

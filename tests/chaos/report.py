@@ -19,7 +19,7 @@ class Row:
         effective: of which it is known that they took effect; of others another fault had ended the process first.
         survived: of which the schedule was as it has to be.
         streams: that were under way; of these ``failed`` ended with an error of their own or a broken connection.
-        recovery_s: quantiles of the longest wait of each of these streams.
+        recovery_s: quantiles of the longest wait of each of these streams; ``served``: less loads of all verifiers.
     """
 
     fault: str
@@ -32,6 +32,7 @@ class Row:
     recovery_p50_s: float | None
     recovery_p99_s: float | None
     recovery_max_s: float | None
+    served_p99_s: float | None
 
 
 def rows(outcomes: Sequence[Outcome]) -> list[Row]:
@@ -48,6 +49,7 @@ def _row(name: str, outcomes: Sequence[Outcome]) -> Row:
     mine = [(outcome, each) for outcome in outcomes for each in outcome.struck if each.fault.name == name]
     done = [(outcome, each) for outcome, each in mine if each.at_s is not None]
     waits = sorted(wait for outcome in outcomes for wait in outcome.silences_s.get(name, ()))
+    served = sorted(wait for outcome in outcomes for wait in outcome.served_silences_s.get(name, ()))
     failed = sum(
         told.end in (End.FAILED, End.REFUSED, End.BROKEN) for outcome in outcomes for told in outcome.told.values()
     )
@@ -63,6 +65,7 @@ def _row(name: str, outcomes: Sequence[Outcome]) -> Row:
         recovery_p50_s=quantile(waits, 0.5),
         recovery_p99_s=quantile(waits, 0.99),
         recovery_max_s=waits[-1] if waits else None,
+        served_p99_s=quantile(served, 0.99),
     )
 
 
@@ -73,7 +76,7 @@ def quantile(ascending: Sequence[float], share: float) -> float | None:
 
 def table(found: Iterable[Row]) -> str:
     """To be read."""
-    head = ("fault", "tried", "effective", "survived", "streams", "failed", "p50 s", "p99 s", "max s")
+    head = ("fault", "tried", "effective", "survived", "streams", "failed", "p50 s", "p99 s", "max s", "served p99 s")
     cells = [head, *map(_cells, found)]
     widths = [max(len(line[i]) for line in cells) for i in range(len(head))]
     return "\n".join("  ".join(map(_padded, line, widths, range(len(head)))) for line in cells)
@@ -81,7 +84,7 @@ def table(found: Iterable[Row]) -> str:
 
 def _cells(row: Row) -> tuple[str, ...]:
     counts = (row.fault, row.tried, row.effective, row.survived, row.streams, row.failed)
-    times = (row.recovery_p50_s, row.recovery_p99_s, row.recovery_max_s)
+    times = (row.recovery_p50_s, row.recovery_p99_s, row.recovery_max_s, row.served_p99_s)
     return (*map(str, counts), *("-" if time_s is None else f"{time_s:.2f}" for time_s in times))
 
 

@@ -12,6 +12,7 @@ from tests.chaos.injecting import Injector
 from tests.chaos.judging import Struck, judged, longest_silence_s
 from tests.chaos.left import Calm, left_behind
 from tests.chaos.processes import becomes
+from tests.chaos.readiness import Span, watched
 from tests.chaos.references import Alone
 from tests.chaos.schedules import Fault, Schedule, Stream, StreamKind
 from tests.chaos.told import Expected, Told
@@ -29,6 +30,7 @@ class Outcome:
         wrong: a line each; empty if all is as it has to be.
         whole_again_s: from the end of the last stream until all processes were back; None if they were not.
         silences_s: by fault, the longest wait of each stream that met it.
+        served_silences_s: the same, less the time in which no verifier was ready.
     """
 
     schedule: Schedule
@@ -37,6 +39,7 @@ class Outcome:
     struck: tuple[Struck, ...]
     whole_again_s: float | None
     silences_s: Mapping[str, Sequence[float]]
+    served_silences_s: Mapping[str, Sequence[float]]
 
 
 class _Progress:
@@ -99,7 +102,10 @@ class Chaos:
         def strike(fault: Fault) -> Struck:
             return self._injector.strike(fault) if progress.reached(fault.after_tokens) else Struck(fault)
 
-        with ThreadPoolExecutor(len(schedule.streams) + len(schedule.faults)) as pool:
+        with (
+            watched(self._service) as loads,
+            ThreadPoolExecutor(len(schedule.streams) + len(schedule.faults)) as pool,
+        ):
             clients = {stream.number: pool.submit(client, stream) for stream in schedule.streams}
             strikes = [pool.submit(strike, fault) for fault in schedule.faults]
             told = {number: future.result() for number, future in clients.items()}
@@ -115,21 +121,30 @@ class Chaos:
             wrong.append(f"not whole again within {_WHOLE_WITHIN_S:g} s: {self._service.get('/status')}")
         elif self.before is not None:
             wrong += left_behind(self._service, self._folder, self.before, schedule)
-        return Outcome(schedule, tuple(wrong), told, tuple(struck), whole_again_s, silences(told, struck))
+        return Outcome(
+            schedule,
+            tuple(wrong),
+            told,
+            tuple(struck),
+            whole_again_s,
+            silences(told, struck),
+            silences(told, struck, loads.spans),
+        )
 
     def _expected(self, schedule: Schedule) -> dict[int, tuple[Expected, ...]]:
         own = (StreamKind.GREEDY, StreamKind.SEEDED)
         return {stream.number: self._alone.expected(stream) for stream in schedule.streams if stream.kind in own}
 
 
-def silences(told: Mapping[int, Told], struck: Sequence[Struck]) -> dict[str, list[float]]:
-    """By fault, the longest wait of each stream that was under way; without faults, by ``no fault``."""
+def silences(told: Mapping[int, Told], struck: Sequence[Struck], loads: Sequence[Span] = ()) -> dict[str, list[float]]:
+    """By fault, the longest wait of each stream that was under way, less ``loads``; without faults, by ``no fault``."""
     found: dict[str, list[float]] = {}
     for each in struck:
         if each.at_s is not None:
-            waits = (longest_silence_s(one, each.at_s, each.ended_at_s + _FELT_S) for one in told.values())
+            until_s = each.ended_at_s + _FELT_S
+            waits = (longest_silence_s(one, each.at_s, until_s, loads) for one in told.values())
             found.setdefault(each.fault.name, []).extend(wait for wait in waits if wait is not None)
     if not struck:
-        calm = (longest_silence_s(one, one.began_at_s, one.ended_at_s) for one in told.values())
+        calm = (longest_silence_s(one, one.began_at_s, one.ended_at_s, loads) for one in told.values())
         found["no fault"] = [wait for wait in calm if wait is not None]
     return found

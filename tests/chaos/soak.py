@@ -27,6 +27,7 @@ from tests.chaos.judging import Struck, judged_stream, overlapped, without_effec
 from tests.chaos.left import calm, left_behind
 from tests.chaos.links import die_with_parent, enter
 from tests.chaos.processes import all_pids, rss_bytes
+from tests.chaos.readiness import watched
 from tests.chaos.references import PROMPTS, Alone
 from tests.chaos.report import Row, rows, table
 from tests.chaos.running import Chaos, Outcome, silences
@@ -93,7 +94,8 @@ class Soak:
         threads = [threading.Thread(target=work, daemon=True) for work in (self._sample, self._strike)]
         for thread in threads:
             thread.start()
-        sent, not_sent = self._loaded(self._args.share * most_per_s)
+        with watched(self._under.service) as loads:
+            sent, not_sent = self._loaded(self._args.share * most_per_s)
         self._over.set()
         for thread in threads:
             thread.join()
@@ -105,8 +107,15 @@ class Soak:
             wrong.append("not whole again")
         wrong += left_behind(self._under.service, self._under.folder, before, schedule)
         by_number = {stream.number: told for stream, told in sent}
-        found = silences(by_number, self._struck)
-        outcome = Outcome(schedule, tuple(wrong), by_number, tuple(self._struck), None, found)
+        outcome = Outcome(
+            schedule,
+            tuple(wrong),
+            by_number,
+            tuple(self._struck),
+            None,
+            silences(by_number, self._struck),
+            silences(by_number, self._struck, loads.spans),
+        )
         self._report(outcome, most_per_s, not_sent)
         return int(bool(wrong))
 

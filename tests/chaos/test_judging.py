@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.chaos.judging import Struck, judged, longest_silence_s, overlapped
+from tests.chaos.readiness import Loads, Span
 from tests.chaos.report import quantile, rows, table
 from tests.chaos.running import Outcome, silences
 from tests.chaos.schedules import Fault, FaultKind, Reader, Schedule, Stream, StreamKind, Victim
@@ -151,13 +152,26 @@ def test_the_longest_silence_is_of_waits_that_a_fault_may_have_caused() -> None:
     assert silences({0: told}, []) == {"no fault": [10.5]}
 
 
+def test_a_silence_while_no_verifier_is_ready_is_a_load() -> None:
+    told, loads = replace(whole(), pieces=(Piece(1.0, 0, "", ()), Piece(9.0, 0, "", ())), ended_at_s=10.0), Loads()
+    for at_s, ready in ((1.5, [True, False]), (2.0, [False, False]), (3.0, []), (8.0, [False]), (8.5, [False, True])):
+        loads.heard(at_s, ready)
+    assert loads.spans == [Span(2.0, 8.5)]
+    assert longest_silence_s(told, 1.0, 2.0, loads.spans) == 1.5
+    assert silences({0: told}, [struck(VERIFIER, at_s=3.0)], loads.spans) == {VERIFIER.name: [1.5]}
+    loads.heard(9.5, [False])
+    loads.ends(10.0)
+    assert loads.spans[1:] == [Span(9.5, 10.0)]
+
+
 def test_the_report_counts_what_was_tried_and_survived() -> None:
     schedule = Schedule(0, (GREEDY,), (DRAFTER, INGRESS))
-    good = Outcome(schedule, (), {0: whole()}, (struck(DRAFTER), Struck(INGRESS)), 1.0, {"kill drafter": [0.5, 2.0]})
+    waits, served = {"kill drafter": [0.5, 2.0]}, {"kill drafter": [0.5, 1.0]}
+    good = Outcome(schedule, (), {0: whole()}, (struck(DRAFTER), Struck(INGRESS)), 1.0, waits, served)
     bad = replace(good, wrong=("something",), struck=(struck(DRAFTER, proof=""),), silences_s={"kill drafter": [3.0]})
     drafter, ingress = rows([good, bad])
     assert (drafter.tried, drafter.effective, drafter.survived, drafter.streams) == (2, 1, 1, 3)
-    assert (drafter.recovery_p50_s, drafter.recovery_p99_s) == (2.0, 3.0)
+    assert (drafter.recovery_p50_s, drafter.recovery_p99_s, drafter.served_p99_s) == (2.0, 3.0, 1.0)
     assert (ingress.tried, ingress.late, ingress.recovery_p50_s) == (0, 1, None)
     assert len(table([drafter, ingress]).splitlines()) == 3
 
