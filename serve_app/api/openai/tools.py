@@ -19,6 +19,9 @@ from serve_app.api.openai.bodies import ChatBody, Message
 MAX_TOOLS = 128
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}  # OpenAI's, of those left out
+# A call's JSON is spaced as ``json.dumps`` does, or not at all: with any whitespace, a model that is made to call may fill
+# its whole length with it.
+_SPACING = {"x-guidance": {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}}
 _CHOICES = "'none', 'auto', 'required' or {'type': 'function', 'function': {'name': ...}}"
 
 
@@ -96,7 +99,7 @@ def forced_rules(body: ChatBody, form: str) -> str | None:
     for i, tool in enumerate(allowed):
         head = f'{written.opens}{{"name": {json.dumps(tool.name)}, "{written.arguments}": '
         rules.append(f"call_{i}: {literal(head)} arguments_{i} {literal('}' + written.closes)}")
-        rules.append(f"arguments_{i}: %json {json.dumps(dict(tool.parameters))}")
+        rules.append(f"arguments_{i}: %json {json.dumps({**_SPACING, **tool.parameters})}")
     return "\n".join(rules)
 
 

@@ -143,6 +143,12 @@ def test_without_calls_a_message_is_its_text() -> None:
         ("hermes", {"tool_choice": "required"}, [hermes("clock", "{}")], [hermes("clock", '{"a": 1}')]),
         (
             "hermes",
+            {"tool_choice": NAMED},
+            [hermes("weather", '{"city":"Rome"}')],
+            [hermes("weather", '{\n"city": "Rome"}'), hermes("weather", '{"city":  "Rome"}')],
+        ),
+        (
+            "hermes",
             {"tool_choice": "required", "parallel_tool_calls": False},
             [hermes("clock", "{}")],
             [hermes("clock", "{}") + "\n" + hermes("clock", "{}")],
