@@ -19,8 +19,8 @@ from serve_app.api.openai.bodies import ChatBody, Message
 MAX_TOOLS = 128
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}  # OpenAI's, of those left out
-# A call's JSON is spaced as ``json.dumps`` does, or not at all: with any whitespace, a model that is made to call may fill
-# its whole length with it.
+# A call's JSON is spaced as ``json.dumps`` does, or not at all: with any whitespace, a model that is made to call may
+# fill its whole length with it.
 _SPACING = {"x-guidance": {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}}
 _CHOICES = "'none', 'auto', 'required' or {'type': 'function', 'function': {'name': ...}}"
 
