@@ -74,6 +74,7 @@ class Machine:
             file.parent.mkdir(exist_ok=True)
             file.write_text(text, encoding="utf-8")
             file.chmod(0o600)
+        (folder / "root" / ".bash_profile").write_text(". /etc/outrider/env\n", encoding="utf-8")
         (folder / "sshd_config").write_text(_SSHD.format(folder=folder, keys=public_key), encoding="utf-8")
         spaces = ("--net", "--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "--mount-proc")
         with (folder / "console.log").open("ab") as log:

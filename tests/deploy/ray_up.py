@@ -176,4 +176,4 @@ def test_up_to_down(site: Site) -> None:
     site.outrider(f"{_ON_HEAD} --remove")
     site.ray("down", "--yes")
     for machine in (head, server, jetson):
-        assert machine.programs() == []
+        eventually(lambda: not machine.programs(), _WITHIN_S)
