@@ -175,5 +175,4 @@ def test_up_to_down(site: Site) -> None:
 
     site.outrider(f"{_ON_HEAD} --remove")
     site.ray("down", "--yes")
-    for machine in (head, server, jetson):
-        eventually(lambda: not machine.programs(), _WITHIN_S)
+    eventually(lambda: not any(machine.programs() for machine in (head, server, jetson)), _WITHIN_S)
