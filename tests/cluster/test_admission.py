@@ -1,8 +1,10 @@
 """Admission in a real service: what promises leave no room for is refused by name or lowered, and nothing is lost."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import httpx
 import pytest
@@ -24,7 +26,11 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 def ask(
-    service: Service, slo_class: str | list[str], headers: Mapping[str, str] | None = None, tokens: int = TOKENS
+    service: Service,
+    slo_class: str | list[str],
+    headers: Mapping[str, str] | None = None,
+    tokens: int = TOKENS,
+    **request: Any,
 ) -> httpx.Response:
     body = {
         "model": MODEL,
@@ -33,14 +39,17 @@ def ask(
         "temperature": 0,
         "ignore_eos": True,
         "outrider": {"slo_class": slo_class},
+        **request,
     }
     return httpx.post(f"{service.url}/v1/completions", json=body, headers=headers, timeout=400, verify=PLAIN)
 
 
-def flood(service: Service, slo_class: str | list[str], headers: Mapping[str, str]) -> list[httpx.Response]:
+def flood(
+    service: Service, slo_class: str | list[str], headers: Mapping[str, str], **request: Any
+) -> list[httpx.Response]:
     """Promise so many at once what no processor here can keep."""
     with ThreadPoolExecutor(FLOOD) as pool:
-        return list(pool.map(lambda _: ask(service, slo_class, headers), range(FLOOD)))
+        return list(pool.map(lambda _: ask(service, slo_class, headers, **request), range(FLOOD)))
 
 
 def test_promises_without_room_are_refused_with_a_reason_and_a_time(service: Service) -> None:
@@ -67,8 +76,12 @@ def _counted(service: Service, what: str) -> int:
 
 
 def test_who_names_a_lower_class_is_answered_with_it(service: Service) -> None:
-    responses = flood(service, ["speed_8", "best_effort"], {"x-slo-ttft-ms": "600000"})
+    """By the grammar that it asked for, whichever class it is made under."""
+    asked = {"structured_outputs": {"regex": "([a-z]+ ){200}"}}
+    responses = flood(service, ["speed_8", "best_effort"], {"x-slo-ttft-ms": "600000"}, **asked)
     assert {response.status_code for response in responses} == {_OK}
+    (text,) = {response.json()["choices"][0]["text"] for response in responses}
+    assert re.fullmatch("[a-z ]+", text)
     given = Counter(r.json()["usage"]["outrider"]["slo"]["class"] for r in responses)
     assert set(given) <= {"speed_8", "best_effort"}
     for response in responses:
