@@ -1,8 +1,8 @@
 """Soak: ``python -m tests.chaos.soak --minutes 60``: load at a share of the most that was measured, with chaos on.
 
 First as many streams as the service takes, one after the other per client, tell how many responses it makes per second.
-Then streams arrive by themselves at a share of that, whatever becomes of them, while one to three faults strike at a
-time, again and again. Each stream is judged as in ``tests.chaos``; memory of every process is sampled throughout. A
+Then streams arrive by themselves at a share of that, whatever becomes of them, while a few faults strike at a time,
+again and again, each time once all processes are back. Each stream is judged as in ``tests.chaos``; memory of every process is sampled throughout. A
 fault without effect is wrong only where no other was felt at its time.
 """
 
@@ -51,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--minutes", type=float, default=60.0)
     add("--share", type=float, default=0.8, help="of the most responses per second")
     add("--measure-s", type=float, default=60.0, help="for which the most is measured")
+    add("--together", type=int, default=3, help="faults that strike at a time, at most; 1: each is measured by itself")
     add("--seed", type=int, default=1)
     add("--tokens", type=int, default=32, help="of the longest streams")
     add("--layout", type=Layout, choices=list(Layout), default=Layout.ONE_DOOR)
@@ -168,7 +169,8 @@ class Soak:
     def _strike(self) -> None:
         rng = Random(f"faults {self._args.seed}")
         while not self._over.wait(rng.expovariate(1.0 / _MEAN_PAUSE_S)):
-            faults = [fault_of(rng, self._menu) for _ in range(rng.choice([1, 1, 2, 3]))]
+            together = min(rng.choice([1, 1, 2, 3]), self._args.together)
+            faults = [fault_of(rng, self._menu) for _ in range(together)]
             with ThreadPoolExecutor(len(faults)) as pool:
                 found: list[Struck] = list(pool.map(self._struck_by, faults))
             self._struck += found
