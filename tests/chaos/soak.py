@@ -2,8 +2,8 @@
 
 First as many streams as the service takes, one after the other per client, tell how many responses it makes per second.
 Then streams arrive by themselves at a share of that, whatever becomes of them, while a few faults strike at a time,
-again and again, each time once all processes are back. Each stream is judged as in ``tests.chaos``; memory of every process is sampled throughout. A
-fault without effect is wrong only where no other was felt at its time.
+again and again, each time once all processes are back. Each stream is judged as in ``tests.chaos``; memory of every
+process is sampled throughout. A fault without effect is wrong only where no other was felt at its time.
 """
 
 import argparse
