@@ -9,7 +9,7 @@ Source: ``struct tcp_info`` of Linux's ``include/uapi/linux/tcp.h``, which only 
 
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 from ipaddress import ip_address
@@ -80,6 +80,27 @@ def connections() -> dict[Connection, Carried]:
     return found
 
 
+def answered() -> dict[Connection, Carried]:
+    """Of these, the connections that others have opened, to a port at which this process listens."""
+    ports = set()
+    for number in _sockets():
+        with suppress(OSError):
+            ports.add(_listens(number))
+    return {connection: counted for connection, counted in connections().items() if connection.own[1] in ports}
+
+
+def grown(now: Mapping[Connection, Carried], before: Mapping[Connection, Carried]) -> dict[Connection, Carried]:
+    """What each connection has carried since then.
+
+    One that counts less than before is another, between the same two ports, and is counted from its beginning.
+    """
+    found = {}
+    for connection, counted in now.items():
+        since = counted.since(before.get(connection, Carried()))
+        found[connection] = counted if min(astuple(since)) < 0 else since
+    return found
+
+
 def _sockets() -> Iterator[int]:
     """Open files that are sockets."""
     files = list(_OPEN_FILES.iterdir()) if _OPEN_FILES.exists() else []
@@ -87,6 +108,19 @@ def _sockets() -> Iterator[int]:
         with suppress(OSError):
             if str(file.readlink()).startswith("socket:"):
                 yield int(file.name)
+
+
+def _listens(number: int) -> int | None:
+    """The port of an open file, looked at likewise, at which TCP listens."""
+    looked_at = socket.socket(fileno=number)
+    try:
+        if looked_at.family not in (socket.AF_INET, socket.AF_INET6):
+            return None
+        listens = looked_at.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        port: int = looked_at.getsockname()[1]
+        return port if listens else None
+    finally:
+        looked_at.detach()
 
 
 def _read(number: int) -> tuple[Connection, Carried] | None:

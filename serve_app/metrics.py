@@ -177,6 +177,10 @@ WIRE_BITS = _counter(
 )
 SENT_SEGMENTS = _counter("link_sent_segments_total", "TCP segments sent to a group's drafters, with data", "group")
 RESENT_SEGMENTS = _counter("link_resent_segments_total", "Of these, sent again, as what was lost has to be", "group")
+UP_SENT_SEGMENTS = _counter(
+    "link_up_sent_segments_total", "TCP segments with data that a group's drafters have sent up, as they say", "group"
+)
+UP_RESENT_SEGMENTS = _counter("link_up_resent_segments_total", "Of these, sent again, as they say", "group")
 EXCHANGES = _counter(
     "drafter_exchanges_total",
     "Messages to a group's drafters that want an answer, by what came of them: answered, silent, gone, broken",
