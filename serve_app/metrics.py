@@ -83,6 +83,14 @@ RESPONSE_SPEED = _histogram(
     "response_tokens_per_second", "Of complete responses, their first tokens apart", _SPEEDS, "slo_class"
 )
 
+# Light settings, recorded by ingresses and coordinators.
+SETTINGS_REFUSED = _gauge(
+    "settings_refused",
+    "1: a replica has refused the light settings that it was given last, and goes on with those before: ingress, "
+    "coordinator",
+    "deployment",
+)
+
 # Rounds, recorded by coordinators.
 ROUNDS = _counter("rounds_total", "Committed rounds; protocol none: without a draft", "protocol")
 DRAFT_TOKENS = _counter("spec_decode_num_draft_tokens_total", "Draft tokens verified", "protocol")
