@@ -9,7 +9,7 @@ Source: ``struct tcp_info`` of Linux's ``include/uapi/linux/tcp.h``, which only 
 
 import socket
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 from ipaddress import ip_address
@@ -71,8 +71,12 @@ def carried(info: bytes, ip_version: int) -> Carried | None:
 
 def connections() -> dict[Connection, Carried]:
     """All TCP connections of this process; none where there is no Linux below."""
+    return _connections(_sockets())
+
+
+def _connections(sockets: Iterable[int]) -> dict[Connection, Carried]:
     found = {}
-    for number in _sockets():
+    for number in sockets:
         with suppress(OSError, ValueError):  # closed meanwhile, or no connection
             read = _read(number)
             if read is not None:
@@ -82,11 +86,11 @@ def connections() -> dict[Connection, Carried]:
 
 def answered() -> dict[Connection, Carried]:
     """Of these, the connections that others have opened, to a port at which this process listens."""
-    ports = set()
-    for number in _sockets():
+    ports, sockets = set(), list(_sockets())
+    for number in sockets:
         with suppress(OSError):
             ports.add(_listens(number))
-    return {connection: counted for connection, counted in connections().items() if connection.own[1] in ports}
+    return {connection: counted for connection, counted in _connections(sockets).items() if connection.own[1] in ports}
 
 
 def grown(now: Mapping[Connection, Carried], before: Mapping[Connection, Carried]) -> dict[Connection, Carried]:
