@@ -14,9 +14,11 @@ from typing import Any
 
 from actors.emulated_link import EmulatedLink
 from actors.engine_beat import EngineBeat
-from actors.messages import Answer, ModelCard
+from actors.messages import Answer, Holding, ModelCard
 from actors.plain_replies import plain, plain_failure
 from actors.round_log import RoundFiles, RoundLog
+from actors.sent_up import SentMeter
+from actors.tcp_counts import answered
 from outrider.assembly.drafters import build_drafter, log_header
 from outrider.assembly.links import link_source
 from outrider.config.schema import LinkConfig
@@ -65,6 +67,7 @@ class DrafterActor:
             log.begin(RoundFiles(folder, spec.log.most_bytes, log_header(spec, built)))
         self._engine, self._drafts, self._beat = built.engine, ContainedDrafts(built.engine), EngineBeat()
         self._proofs = 0
+        self._sent = SentMeter(answered)
         self._card = model_card(built.facts, built.engine.max_context_tokens)
         self._sessions: dict[GenerationId, DrafterSession] = {}
         self._acts: list[_Act] = []
@@ -162,14 +165,14 @@ class DrafterActor:
         except Exception as error:  # noqa: BLE001 (told to whoever asked)
             return plain_failure(error)
 
-    async def held(self) -> tuple[GenerationId, ...]:
-        """The generations it holds.
+    async def held(self) -> Holding:
+        """The generations it holds, and what it has sent up until now.
 
         Raises:
             Exception: as ``card``.
         """
         self._check()
-        return tuple(self._sessions)
+        return Holding(tuple(self._sessions), *self._sent.look())
 
     async def usage(self) -> KvUsage:
         """Its engine's memory, between two steps."""

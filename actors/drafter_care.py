@@ -19,8 +19,9 @@ from actors.drafter_actors import DrafterActors
 from actors.fleet_pace import FleetPace
 from actors.handshake import handshake_fault
 from actors.lease_table import LeaseTable
-from actors.messages import DrafterId, FleetSettings
+from actors.messages import DrafterId, FleetSettings, SentSegments
 from actors.ray_errors import last_line
+from actors.sent_up import ToldSegments
 from actors.standing import Standing
 from actors.waiting import loop_now_s, within
 from outrider.config.schema import DrafterGroupConfig
@@ -45,6 +46,7 @@ class DrafterCare:
         self._handles: dict[DrafterId, ActorHandle[Any]] = {}  # of those that were ready
         self._model_hashes: dict[str, str] = {}  # by group, of the drafters that are ready
         self._held: dict[DrafterId, int] = {}  # generations in each drafter's memory
+        self._told = ToldSegments()
         self._asking: asyncio.Task[None] | None = None  # what they hold
         self._suspects: set[tuple[DrafterId, GenerationId]] = set()  # held and leased by nobody, when last asked
         self._standings: dict[DrafterId, Standing] = {}
@@ -54,6 +56,11 @@ class DrafterCare:
     def held(self) -> Mapping[DrafterId, int]:
         """Generations that drafters were found to hold when they were last asked."""
         return self._held
+
+    @property
+    def sent(self) -> Mapping[str, SentSegments]:
+        """What devices have sent up, by group, as they say."""
+        return self._told.groups
 
     def known_handle(self, drafter: DrafterId | None) -> "ActorHandle[Any] | None":
         """Of one that was ready."""
@@ -82,6 +89,7 @@ class DrafterCare:
                 self._watchers.pop(drafter).cancel()
                 self._table.remove(drafter)
                 del self._groups[drafter]
+                self._told.forget(drafter)
                 self._handles.pop(drafter, None)
                 self._model_hashes.pop(drafter.group, None)
                 if drafter in wanted:
@@ -276,9 +284,14 @@ class DrafterCare:
     async def _unleased(self, drafter: DrafterId) -> frozenset[GenerationId]:
         try:
             answer: Any = await within(self._pace.probe_deadline_s, self._handles[drafter].held.remote())
-            held = frozenset(map(str, answer))
-        except (TimeoutError, RayError, OutriderError, TypeError, KeyError):  # gone, hung, nonsense, or removed
+            held = frozenset(map(str, answer.generations))
+            sent = SentSegments(answer.segments, answer.resent)
+        # gone, hung, nonsense, or removed
+        except (TimeoutError, RayError, OutriderError, TypeError, AttributeError, KeyError):
             self.lost(drafter)
             return frozenset()
         self._held[drafter] = len(held)
-        return self._table.unleased(drafter, held) if drafter in self._groups else frozenset()
+        if drafter not in self._groups:
+            return frozenset()
+        self._told.hear(drafter, sent, loop_now_s())
+        return self._table.unleased(drafter, held)

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Any
 
 from actors.coordinators import Coordinators, Held
@@ -58,7 +59,7 @@ class Fleet:
             self._table.renew(owner, word.held, now_s, word.changed)
         if now_s - self._noted_at_s >= self._pace.noted_s:
             self._noted_at_s = now_s
-            self._note(self._table.sums())
+            self._note(self._sums())
         return self._answer(heartbeat, None if word is None else word.held)
 
     def _answer(self, heartbeat: Heartbeat, held: Held | None) -> FleetNews:
@@ -103,7 +104,10 @@ class Fleet:
 
     async def sums(self) -> FleetSums:
         """Drafters and leases by group."""
-        return self._table.sums()
+        return self._sums()
+
+    def _sums(self) -> FleetSums:
+        return replace(self._table.sums(), sent=dict(self._care.sent))
 
     async def lease(
         self,

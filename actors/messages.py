@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from outrider.admission.decisions import AdmissionReport
 from outrider.config.schema import DrafterGroupConfig
@@ -144,7 +144,7 @@ def _reply_from(
     return StepReply(tuple(outcomes), refused_openings, engine_s, idle_s, usage, done, *rest)
 
 
-PROTOCOL_VERSION = 4  # of the messages between coordinators and drafters; raised when one of them changes
+PROTOCOL_VERSION = 5  # of what drafters are asked and answer; raised when any of it changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +177,26 @@ class Answer:
 
     data: bytes
     drafter_s: float
+
+
+class SentSegments(NamedTuple):
+    """TCP segments that carried something, and of these, those that had to be sent again."""
+
+    segments: int = 0
+    resent: int = 0
+
+
+class Holding(NamedTuple):
+    """What a drafter says of itself when it is asked now and then. Tuples, as they are small on the way up.
+
+    Attributes:
+        generations: in its memory.
+        segments: TCP segments with data that it has sent to who called it, since it began; of these, ``resent``.
+    """
+
+    generations: tuple[GenerationId, ...]
+    segments: int = 0
+    resent: int = 0
 
 
 _DRAFTER_PREFIX = "drafter-"
@@ -291,10 +311,14 @@ class CoordinatorReport:
 
 @dataclass(frozen=True, slots=True)
 class FleetSums:
-    """How many drafters of a group are in a state, and the generations leased to all of a group."""
+    """How many drafters of a group are in a state, and the generations leased to all of a group.
+
+    ``sent``: by group, what its devices have sent up since the fleet began, as they say.
+    """
 
     drafters: Mapping[tuple[str, DrafterState], int]
     leases: Mapping[str, int]
+    sent: Mapping[str, SentSegments] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,15 +11,16 @@ from collections.abc import Callable
 
 from pydantic import TypeAdapter, ValidationError
 
-from actors.messages import Answer, ModelCard
+from actors.messages import Answer, Holding, ModelCard
 from outrider.contracts.errors import ContextTooLongError, DrafterBrokenError, DraftingFailedError
 
-_NOTHING, _ANSWER, _CARD, _NAMES, _TOO_LONG, _FAILED, _NOT_THIS = range(7)
+_NOTHING, _ANSWER, _CARD, _HOLDING, _TOO_LONG, _FAILED, _NOT_THIS = range(7)
 _SECONDS = struct.Struct("<d")
+_SENT = struct.Struct("<QQ")  # segments, and those sent again
 _MOST_REASON_CHARS = 200
 _CARDS: TypeAdapter[ModelCard] = TypeAdapter(ModelCard)
 
-Reply = Answer | ModelCard | tuple[str, ...] | None
+Reply = Answer | ModelCard | Holding | None
 
 
 def plain(reply: Reply) -> bytes:
@@ -30,7 +31,7 @@ def plain(reply: Reply) -> bytes:
         return bytes([_ANSWER]) + _SECONDS.pack(reply.drafter_s) + reply.data
     if isinstance(reply, ModelCard):
         return bytes([_CARD]) + _CARDS.dump_json(reply)
-    return bytes([_NAMES]) + json.dumps(reply).encode()
+    return bytes([_HOLDING]) + _SENT.pack(reply.segments, reply.resent) + json.dumps(reply.generations).encode()
 
 
 def plain_failure(error: Exception) -> bytes:
@@ -74,16 +75,17 @@ def _answer(content: bytes) -> Answer:
     return Answer(content[_SECONDS.size :], drafter_s)
 
 
-def _names(content: bytes) -> tuple[str, ...]:
-    names = json.loads(content)
+def _holding(content: bytes) -> Holding:
+    sent = _SENT.unpack_from(content)
+    names = json.loads(content[_SENT.size :])
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError("needs a list of names")
-    return tuple(names)
+    return Holding(tuple(names), *sent)
 
 
 _READERS: dict[int, Callable[[bytes], Reply]] = {
     _NOTHING: _nothing,
     _ANSWER: _answer,
     _CARD: _CARDS.validate_json,
-    _NAMES: _names,
+    _HOLDING: _holding,
 }

@@ -9,7 +9,7 @@ Source: ``struct tcp_info`` of Linux's ``include/uapi/linux/tcp.h``, which only 
 
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 from ipaddress import ip_address
@@ -71,12 +71,37 @@ def carried(info: bytes, ip_version: int) -> Carried | None:
 
 def connections() -> dict[Connection, Carried]:
     """All TCP connections of this process; none where there is no Linux below."""
+    return _connections(_sockets())
+
+
+def _connections(sockets: Iterable[int]) -> dict[Connection, Carried]:
     found = {}
-    for number in _sockets():
+    for number in sockets:
         with suppress(OSError, ValueError):  # closed meanwhile, or no connection
             read = _read(number)
             if read is not None:
                 found[read[0]] = read[1]
+    return found
+
+
+def answered() -> dict[Connection, Carried]:
+    """Of these, the connections that others have opened, to a port at which this process listens."""
+    ports, sockets = set(), list(_sockets())
+    for number in sockets:
+        with suppress(OSError):
+            ports.add(_listens(number))
+    return {connection: counted for connection, counted in _connections(sockets).items() if connection.own[1] in ports}
+
+
+def grown(now: Mapping[Connection, Carried], before: Mapping[Connection, Carried]) -> dict[Connection, Carried]:
+    """What each connection has carried since then.
+
+    One that counts less than before is another, between the same two ports, and is counted from its beginning.
+    """
+    found = {}
+    for connection, counted in now.items():
+        since = counted.since(before.get(connection, Carried()))
+        found[connection] = counted if min(astuple(since)) < 0 else since
     return found
 
 
@@ -87,6 +112,19 @@ def _sockets() -> Iterator[int]:
         with suppress(OSError):
             if str(file.readlink()).startswith("socket:"):
                 yield int(file.name)
+
+
+def _listens(number: int) -> int | None:
+    """The port of an open file, looked at likewise, at which TCP listens."""
+    looked_at = socket.socket(fileno=number)
+    try:
+        if looked_at.family not in (socket.AF_INET, socket.AF_INET6):
+            return None
+        listens = looked_at.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        port: int = looked_at.getsockname()[1]
+        return port if listens else None
+    finally:
+        looked_at.detach()
 
 
 def _read(number: int) -> tuple[Connection, Carried] | None:

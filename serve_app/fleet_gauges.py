@@ -5,7 +5,7 @@ from typing import Any
 from ray.actor import ActorHandle
 
 from actors.fleet_actor import fleet_handle
-from actors.messages import DrafterState, FleetSums
+from actors.messages import DrafterState, FleetSums, SentSegments
 from serve_app import metrics
 from serve_app.metrics import Sink, in_ray
 
@@ -17,6 +17,7 @@ class FleetGauges:
         """Set nothing yet."""
         self._sink = sink
         self._gauged: set[tuple[str, DrafterState]] = set()
+        self._sent: dict[str, SentSegments] = {}  # as it was told last
 
     def __call__(self, sums: FleetSums) -> None:
         """Set them."""
@@ -25,6 +26,10 @@ class FleetGauges:
             self._sink.record(metrics.DRAFTERS, sums.drafters.get((group, state), 0), group=group, state=str(state))
         for group in {group for group, _ in self._gauged}:  # nor a group that is gone
             self._sink.record(metrics.LEASES, sums.leases.get(group, 0), group=group)
+        for group, sent in sums.sent.items():
+            before, self._sent[group] = self._sent.get(group, SentSegments()), sent
+            self._sink.record(metrics.UP_SENT_SEGMENTS, sent.segments - before.segments, group=group)
+            self._sink.record(metrics.UP_RESENT_SEGMENTS, sent.resent - before.resent, group=group)
 
 
 def exported() -> FleetGauges:

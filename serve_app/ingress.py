@@ -48,7 +48,7 @@ from serve_app.api.service import Gate, ReadyReport, Reasoning, RequestLimits, S
 from serve_app.api.tracing import RequestTraces
 from serve_app.key_gate import KeyGate
 from serve_app.light import LightSettings
-from serve_app.metrics import Sink, in_prometheus, in_ray, page_of
+from serve_app.metrics import SETTINGS_REFUSED, Sink, in_prometheus, in_ray, page_of
 from serve_app.page.routes import with_page
 from serve_app.scaling import STREAMS
 from serve_app.spans import close, span_sink
@@ -82,11 +82,8 @@ class CoordinatorService:
         self._replica = replica
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)  # the process's own figures: memory, CPU
-        self._meter = ResponseMeter(
-            Sink(in_ray, partial(in_prometheus, self._registry)),
-            time.monotonic,
-            deadline_s=_chunk_deadline_s(settings),
-        )
+        self._sink = Sink(in_ray, partial(in_prometheus, self._registry))
+        self._meter = ResponseMeter(self._sink, time.monotonic, deadline_s=_chunk_deadline_s(settings))
         self.gate: Gate = OpenGate() if gate is None else gate
         self.settings, self.limits = settings, limits
         self.tokenizer = tokenizer
@@ -97,6 +94,10 @@ class CoordinatorService:
         self._meter.deadline_s = _chunk_deadline_s(settings)
         if self._traces is not None:
             self._traces.ratio = settings.tracing.sample_ratio
+
+    def settings_refused(self, refused: bool) -> None:
+        """Set the gauge: others were handed over, and could not be taken."""
+        self._sink.record(SETTINGS_REFUSED, float(refused), deployment="ingress")
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
         """Make a response, and go on elsewhere when a coordinator is lost; closing the generator cancels it."""
@@ -193,7 +194,6 @@ class Ingress:
             OSError: somebody else listens at the address.
         """
         write_events()
-        self._light = LightSettings(built)
         tokenizer, tokens_hash, defaults = await asyncio.to_thread(_load, settings)
         self._verifier = await within(settings.start_deadline_s, _card(coordinator, tokens_hash))
         limits = _limits(settings, tokenizer, defaults, self._verifier)
@@ -211,6 +211,7 @@ class Ingress:
             ratio = settings.tracing.sample_ratio
             self._traces = RequestTraces(self._spans.emit, ratio, random.getrandbits, time.time)
         self._service = CoordinatorService(coordinator, settings, limits, tokenizer, gate, replica, traces=self._traces)
+        self._light = LightSettings(built, self._service.settings_refused)
         self._listening = None if address is None else listen(self._api(), address)
         started()
 

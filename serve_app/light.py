@@ -14,16 +14,17 @@ log = logging.getLogger(__name__)
 class LightSettings:
     """Of one replica. ``user_config`` need name only what differs from the configuration it was built with."""
 
-    def __init__(self, built: Config) -> None:
-        """Those it was built with hold."""
+    def __init__(self, built: Config, note: Callable[[bool], None]) -> None:
+        """Those it was built with hold. ``note`` is told each time whether those that were handed over are refused."""
         self._built = self._config = built
+        self._note = note
         self._begun = False
 
     async def take(self, user_config: Light, change: Callable[[Config], Awaitable[None]]) -> None:
         """Hand a configuration with the new ones to ``change``, which does all of it or raises.
 
         A replica that runs keeps what it has where they cannot be taken: Serve would otherwise end it, and another one
-        could not start. The event ``settings_refused`` says so.
+        could not start. The event ``settings_refused`` says so, and the gauge of that name until others are taken.
 
         Raises:
             Exception: they cannot be taken by a replica that only starts, so that Serve says why it does not.
@@ -36,7 +37,9 @@ class LightSettings:
                 raise
             reason = str(error) if isinstance(error, OutriderError) else repr(error)
             event(log, "settings_refused", logging.ERROR, reason=reason)
+            self._note(True)
             return
+        self._note(False)
         before, self._config = light_of(self._config), config
         if self._begun:
             event(log, "settings_taken", changed=_changed(before, light_of(config)))

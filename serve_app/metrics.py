@@ -83,6 +83,14 @@ RESPONSE_SPEED = _histogram(
     "response_tokens_per_second", "Of complete responses, their first tokens apart", _SPEEDS, "slo_class"
 )
 
+# Light settings, recorded by ingresses and coordinators.
+SETTINGS_REFUSED = _gauge(
+    "settings_refused",
+    "1: a replica has refused the light settings that it was given last, and goes on with those before: ingress, "
+    "coordinator",
+    "deployment",
+)
+
 # Rounds, recorded by coordinators.
 ROUNDS = _counter("rounds_total", "Committed rounds; protocol none: without a draft", "protocol")
 DRAFT_TOKENS = _counter("spec_decode_num_draft_tokens_total", "Draft tokens verified", "protocol")
@@ -177,6 +185,10 @@ WIRE_BITS = _counter(
 )
 SENT_SEGMENTS = _counter("link_sent_segments_total", "TCP segments sent to a group's drafters, with data", "group")
 RESENT_SEGMENTS = _counter("link_resent_segments_total", "Of these, sent again, as what was lost has to be", "group")
+UP_SENT_SEGMENTS = _counter(
+    "link_up_sent_segments_total", "TCP segments with data that a group's drafters have sent up, as they say", "group"
+)
+UP_RESENT_SEGMENTS = _counter("link_up_resent_segments_total", "Of these, sent again, as they say", "group")
 EXCHANGES = _counter(
     "drafter_exchanges_total",
     "Messages to a group's drafters that want an answer, by what came of them: answered, silent, gone, broken",

@@ -12,6 +12,7 @@ from actors.messages import (
     CoordinatorReport,
     DrafterId,
     FleetSettings,
+    Holding,
     LinkReport,
     ModelCard,
     SloRounds,
@@ -46,6 +47,7 @@ class VirtualDrafter:
         """Hold nothing; whoever asks what it holds is counted by ``asked``."""
         self.name, self._asked = name, asked
         self.generations: set[GenerationId] = set()
+        self._sent = 0  # segments
         self.card, self.prove = Method(self._card), Method(self._prove)
         self.held, self.close = Method(self._held), Method(self._close)
 
@@ -59,9 +61,10 @@ class VirtualDrafter:
     async def _prove(self) -> None:
         pass
 
-    async def _held(self) -> tuple[GenerationId, ...]:
+    async def _held(self) -> Holding:
         self._asked()
-        return tuple(self.generations)
+        self._sent += 1
+        return Holding(tuple(self.generations), self._sent)
 
     async def _close(self, generation: GenerationId) -> None:
         self.generations.discard(generation)

@@ -50,7 +50,7 @@ class Coordinator:
         ``settings`` are of the configuration ``built``, whose light settings ``reconfigure`` replaces.
         """
         write_events()
-        self._settings, self._light = settings, LightSettings(built)
+        self._settings = settings
         began_s = time.monotonic()
         self._started_in_s = 0.0  # until it has
         self._id = serve.get_replica_context().replica_id.unique_id
@@ -66,6 +66,7 @@ class Coordinator:
         self._peers = Peers(self._id, clock)
         self._faults = FaultCounter()
         self._stats = CoordinatorStats(self._id, Sink(in_ray, self._faults.exporter), clock)
+        self._light = LightSettings(built, self._stats.settings_refused)
         self._beating = asyncio.create_task(self._beat_for_ever())
         self._measuring = asyncio.create_task(self._measure_for_ever())
         self._card = card = await self._verifier.card()

@@ -271,6 +271,10 @@ class CoordinatorStats:
         sink.record(metrics.REGIME_CHANGES, regime.changes - (before.changes if before else 0))
         self._regime = regime
 
+    def settings_refused(self, refused: bool) -> None:
+        """Set the gauge: others were handed over, and could not be taken."""
+        self.sink.record(metrics.SETTINGS_REFUSED, float(refused), deployment="coordinator")
+
     def drifts(self, drifts: Mapping[str, RejectionDrift]) -> None:
         """Set the gauges of who judges, by draft model."""
         for model, drift in drifts.items():

@@ -7,11 +7,10 @@ it was restarted elsewhere.
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import astuple
 from typing import Any
 
 from actors.messages import DrafterId
-from actors.tcp_counts import Address, Carried, Connection
+from actors.tcp_counts import Address, Carried, Connection, grown
 
 _MOST_ASKED = 8  # of the head in a look
 
@@ -41,16 +40,10 @@ class WireMeter:
         now = self._read()
         self._peers = frozenset(connection.peer for connection in now)
         groups = {address: drafter.group for drafter, address in self._addresses.items()}
+        known = {connection: counted for connection, counted in now.items() if connection.peer in groups}
         carried: defaultdict[str, Carried] = defaultdict(Carried)
-        known = {}
-        for connection, counted in now.items():
-            group = groups.get(connection.peer)
-            if group is None:
-                continue
-            known[connection] = counted
-            grown = counted.since(self._before.get(connection, Carried()))
-            # Fewer than before: it is another one, between the same two ports.
-            carried[group] += counted if min(astuple(grown)) < 0 else grown
+        for connection, since in grown(known, self._before).items():
+            carried[groups[connection.peer]] += since
         self._before = known
         return dict(carried)
 

@@ -11,7 +11,7 @@ from functools import partial
 from random import Random
 from typing import TypeVar
 
-from actors.messages import Answer, Closing, ModelCard, VerifyCall
+from actors.messages import Answer, Closing, Holding, ModelCard, VerifyCall
 from actors.plain_replies import Reply, plain, read_reply
 from actors.verifier import SteppedEngine
 from outrider.contracts.drafting import DraftRequest, NeedsPrefix, NeedsRow
@@ -90,13 +90,13 @@ def replies(seed: int, number: int) -> Counts:
     """What devices that are not trusted answer: bytes, or whatever else they hand over."""
     rng, counts = Random(f"replies {seed}"), Counts()
     card = ModelCard("tiny", "model", "tokens", 64, (2, 3), 256)
-    sound: list[Reply] = [None, Answer(b"block" * 9, 0.25), card, ("a", "b"), ()]
+    sound: list[Reply] = [None, Answer(b"block" * 9, 0.25), card, Holding(("a", "b"), 900, 7), Holding(())]
     while counts.tried < number:
         one, other = plain(rng.choice(sound)), plain(rng.choice(sound))
         bad: object = mutated_bytes(rng, one, other) if rng.random() < 0.95 else mutated_fields(rng, card, types=True)
         if _understood(counts, partial(read_reply, bad)):
             reply = read_reply(bad)
-            assert reply is None or isinstance(reply, Answer | ModelCard | tuple)
+            assert reply is None or isinstance(reply, Answer | ModelCard | Holding)
     return counts
 
 

@@ -112,7 +112,7 @@ class Service:
             if state == "ready":
                 actor = self.drafter(name)
                 sessions, usage = ray.get([actor.held.remote(), actor.usage.remote()], timeout=_ANSWER_WITHIN_S)
-                found |= {f"sessions of {name}": len(sessions), f"generations in {name}": usage.generations}
+                found |= {f"sessions of {name}": len(sessions.generations), f"generations in {name}": usage.generations}
                 found[f"KV blocks in {name}"] = usage.used_blocks
         return {who: what for who, what in found.items() if what != 0}
 

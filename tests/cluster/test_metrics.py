@@ -22,6 +22,7 @@ _SILENT_WHEN_ALL_IS_WELL = (
         metrics.PASS_FAULTS,
         metrics.DRAFTS_GIVEN_UP,
         metrics.RESENT_SEGMENTS,
+        metrics.UP_RESENT_SEGMENTS,
         metrics.NOT_ADMITTED,
         metrics.SUSPENDED,
         metrics.LOWERED,

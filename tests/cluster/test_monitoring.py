@@ -51,6 +51,7 @@ ABSENT: dict[Metric, str] = {
     m.DRAFTS_GIVEN_UP: "likewise",
     m.PASS_FAULTS: "no pass goes wrong",
     m.RESENT_SEGMENTS: "the loopback loses nothing",
+    m.UP_RESENT_SEGMENTS: "likewise",
     m.REGIME_PROBES: "no arm need be tried within a minute",
     m.REGIME_CHANGES: "nor left for another",
     m.REGIME_PROBES_LOST_S: "no try need cost anything",

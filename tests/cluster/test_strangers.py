@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import ray
 
-from actors.messages import PROTOCOL_VERSION, Answer, ModelCard
+from actors.messages import PROTOCOL_VERSION, Answer, Holding, ModelCard
 from outrider.contracts.drafting import Draft, DraftRequest, DraftTerms
 from outrider.contracts.errors import MessageError
 from outrider.contracts.exchanged import ScalarDraft, WireFormat
@@ -87,9 +87,9 @@ class Impostor:
     async def prove(self) -> None:
         """Pretend to have."""
 
-    async def held(self) -> tuple[str, ...]:
-        """Nothing."""
-        return ()
+    async def held(self) -> Holding:
+        """Nothing, and figures that no link has."""
+        return Holding((), 2**200, -7)
 
     async def open(self, request: OpenGeneration, terms: DraftTerms) -> None:
         """Agree to everything."""

@@ -37,6 +37,13 @@ CONTAINED = ("tests/unit/engines/verifier/test_contained.py", "-k", "torch")
 SUSPECTS = ("tests/unit/scheduling/test_suspects.py",)
 CONTAINED_DRAFTS = ("tests/unit/engines/drafter/test_contained.py",)
 QUOTAS = ("tests/unit/tenants/test_quotas.py",)
+GRAMMAR_STATE = ("tests/unit/grammar/test_state.py",)
+
+
+def grammar(name: str) -> tuple[str, ...]:
+    """The tests of that name of what a verifier makes of grammars, over the quickest engine."""
+    return ("tests/unit/engines/verifier/test_grammar.py", "-k", f"{name} and not vllm")
+
 
 FAULTS = (
     Fault(
@@ -708,5 +715,101 @@ FAULTS = (
         "data[section] = {name: value for name, value in data[section].items() if name not in names}",
         "pass",
         ("tests/unit/config/test_light.py",),
+    ),
+    Fault(
+        "a grammar may end wherever it stands",
+        "if self._matcher.is_accepting():\n            mask |= self._only_ends",
+        "if True:\n            mask |= self._only_ends",
+        GRAMMAR_STATE,
+    ),
+    Fault(
+        "a grammar that is over goes on",
+        "if () in self._faults or self._ended_at is not None:",
+        "if () in self._faults:",
+        GRAMMAR_STATE,
+    ),
+    Fault(
+        "a grammar stays at the end of a draft that was looked at",
+        "count = self._consume(path)\n        self._back(fed)",
+        "count = self._consume(path)",
+        GRAMMAR_STATE,
+    ),
+    Fault(
+        "a grammar that ended with a draft's first token is over, whatever came of the draft",
+        "self._ended_at >= fed:",
+        "self._ended_at > fed:",
+        GRAMMAR_STATE,
+    ),
+    Fault(
+        "a grammar gives back an end in a draft that it was never fed",
+        "(fed if self._ended_at is None else min(fed, self._ended_at))",
+        "fed",
+        GRAMMAR_STATE,
+    ),
+    Fault(
+        "a grammar knows its masks from where it stood before",
+        "self._known, self._faults = {}, {} if fault is None else {(): fault}",
+        "self._faults = {} if fault is None else {(): fault}",
+        GRAMMAR_STATE,
+    ),
+    Fault(
+        "a grammar may end a response in its reasoning",
+        "return self._all_but_ends\n",
+        "return self._everything\n",
+        GRAMMAR_STATE,
+    ),
+    Fault(
+        "a grammar that a draft alone has begun stays begun",
+        "self._begun_at is not None and self._begun_at > fed:",
+        "self._begun_at is None:",
+        GRAMMAR_STATE,
+    ),
+    Fault(
+        "a grammar masks all rows of a draft as the first",
+        "self._behind(tuple(path[:end])) for end in",
+        "self._behind(tuple(path[:first])) for _ in",
+        grammar("every_window and sampled"),
+    ),
+    Fault(
+        "a grammar does not fork with a tree",
+        "generation.counts_behind(behind), generation.allowed(behind, 1, len(behind))",
+        "generation.counts_behind(behind), generation.allowed(work.block.forced, 1, len(work.block.forced))",
+        grammar("trees_fork and sampled"),
+    ),
+    Fault(
+        "what a grammar forbids is left to a judge",
+        "judged = work.generation.lawful(block.forced, block.draft)",
+        "judged = len(block.draft)",
+        grammar("no_judge"),
+    ),
+    Fault(
+        "a grammar stays behind a pass that failed",
+        "self.grammar.keep(block.position - self.prompt_tokens)",
+        "pass",
+        grammar("pass_that_fails"),
+    ),
+    Fault(
+        "a response that is resumed begins its grammar anew",
+        "self._grammars.begin(grammar, request.output_ids)",
+        "self._grammars.begin(grammar)",
+        grammar("resumption and sampled"),
+    ),
+    Fault(
+        "what is forced is taken though the grammar forbids it",
+        "if fault is None and lawful == len(committed):",
+        "if fault is None:",
+        grammar("forced_tokens"),
+    ),
+    Fault(
+        "reasoning that a prompt has begun anew is taken for over",
+        "return grammar if last == reasoning.end else Grammar(grammar.text, reasoning.end)",
+        "return grammar if reasoning.end in prompt_ids else Grammar(grammar.text, reasoning.end)",
+        ("tests/unit/serve_app/api/test_structured.py", "-k", "reasoning"),
+    ),
+    Fault(
+        "a quote in a tool's arguments ends their text",
+        "self._quoted = self._escaped or char != '\"'",
+        "self._quoted = char != '\"'",
+        ("tests/unit/serve_app/api/test_tools.py", "-k", "calls_are_read"),
     ),
 )

@@ -16,8 +16,8 @@ from shutil import copytree, ignore_patterns
 
 import pytest
 
-PACKAGE = "outrider"
-TREES = (PACKAGE, "actors", "serve_app", "cluster", "bench", "tests")
+PRODUCT = ("outrider", "actors", "serve_app")
+TREES = (*PRODUCT, "cluster", "bench", "tests")
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,8 @@ def site(tree: Path, fault: Fault) -> Path:
     Raises:
         AnchorError: it is in none, or found more than once.
     """
-    counts = {path: path.read_text().count(fault.anchor) for path in sorted((tree / PACKAGE).rglob("*.py"))}
+    files = sorted(path for package in PRODUCT for path in (tree / package).rglob("*.py"))
+    counts = {path: path.read_text().count(fault.anchor) for path in files}
     found = {path: count for path, count in counts.items() if count}
     if sum(found.values()) != 1:
         places = ", ".join(f"{path.relative_to(tree)} ({count})" for path, count in found.items()) or "no file"

@@ -170,4 +170,12 @@ ALERTS = (
         "The decision head of {{ $labels.model }} lets other shares pass than when calibrated: it judges no more.",
         "speculation",
     ),
+    Alert(
+        "OutriderSettingsRefused",
+        f"sum by ({BY_CLUSTER}, deployment) ({named(m.SETTINGS_REFUSED)}) > 0",
+        "ticket",
+        "1m",
+        "{{ $value }} replicas of {{ $labels.deployment }} have refused the last light settings: earlier ones hold.",
+        "fleet",
+    ),
 )

@@ -51,12 +51,14 @@ _FAULTS = Row(
             (Query(total(m.DRAFTER_LOSSES, CLUSTER)),),
             "short",
             "Responses that had to part with one that failed, since the coordinators' start. They go on without.",
+            width=6,
         ),
         Panel(
             "Verifiers lost",
             (Query(total(m.VERIFIER_LOSSES, CLUSTER)),),
             "short",
             "Rounds lost with a verifier, since the coordinators' start.",
+            width=6,
             to="verifier",
         ),
         Panel(
@@ -64,7 +66,17 @@ _FAULTS = Row(
             (Query(total(m.RESUMED, CLUSTER)),),
             "short",
             "At another coordinator, after theirs was lost, since the ingresses' start.",
+            width=6,
             to="overview",
+        ),
+        Panel(
+            "Settings refused",
+            (Query(total(m.SETTINGS_REFUSED, CLUSTER, by="deployment"), "{{deployment}}"),),
+            "short",
+            "Replicas that have refused the light settings they were given last, and go on with those before.",
+            warn=0.5,
+            alarm=1.0,
+            width=6,
         ),
     ),
 )

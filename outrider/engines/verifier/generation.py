@@ -80,16 +80,16 @@ class HeldGeneration:
             prompt, output = self.token_ids[: self.prompt_tokens], self.token_ids[self.prompt_tokens :]
             self.counts = TokenCounts(len(self.counts.seen), prompt, output)
 
-    def refuse_correction(self, block: Block) -> Refused:
-        """Drop a block that forces a token the target could not have said."""
+    def refuse_correction(self, block: Block, at: int = 0) -> Refused:
+        """Drop a block that forces a token the target could not have said: the one ``at`` this place of them."""
         self.begun = None
         self.kv.rollback(len(self.token_ids))
         self.kv.busy = False
         return Refused(
             block.generation,
             block.round,
-            f"needs a correction the target could have said at position {block.position}, found token "
-            f"{block.forced[0]}, whose probability there is 0; draw it from the row that was sent",
+            f"needs a correction the target could have said at position {block.position + at}, found token "
+            f"{block.forced[at]}, whose probability there is 0; draw it from the row that was sent",
         )
 
     def unlawful(self, block: Block, path: Sequence[int], after: int | None = None) -> Refused | None:
@@ -104,7 +104,7 @@ class HeldGeneration:
         if fault is None and lawful == len(committed):
             return None
         if fault is None and lawful < len(block.forced):
-            return self.refuse_correction(block)
+            return self.refuse_correction(block, lawful)
         self.begun = None
         self.kv.rollback(len(self.token_ids))
         self.kv.busy = False

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 import actors.drafter as drafter_module
 from actors.drafter import DrafterActor
-from actors.messages import Answer
+from actors.messages import Answer, Holding
 from actors.plain_replies import plain_failure, read_reply
 from actors.waiting import within
 from outrider.assembly.drafters import drafter_spec
@@ -86,9 +86,9 @@ def test_any_registered_engine_serves(engine: str, folder: Path, monkeypatch: py
                 tokens += [*draft.token_ids[:2], 7]
 
         await asyncio.gather(two_rounds("a"), two_rounds("b"))
-        assert sorted(await actor.held()) == ["a", "b"]
+        assert sorted((await actor.held()).generations) == ["a", "b"]
         await actor.close("a")
-        assert await actor.held() == ("b",)
+        assert (await actor.held()).generations == ("b",)
         with pytest.raises(ContextTooLongError):
             await actor.open(OpenGeneration("c", PROMPT * 26, PARAMS), TERMS)
 
@@ -156,7 +156,7 @@ def test_an_error_of_one_generation_ends_its_drafting_alone(folder: Path, monkey
         assert told == [target_alone(TableModel(VOCAB), PROMPT, PARAMS, 3, VOCAB)] * 3
         assert isinstance(failed, DraftingFailedError)
         assert str(failed) == "drafting for bad fails: RuntimeError: nan"
-        assert sorted(await actor.held()) == others, "nothing of it is kept"
+        assert sorted((await actor.held()).generations) == others, "nothing of it is kept"
         assert (await actor.usage()).generations == len(others)
         assert await actor.card()
         with pytest.raises(DraftingFailedError, match="nan"):
@@ -241,7 +241,7 @@ def test_all_that_it_answers_may_be_asked_for_in_plain_bytes(folder: Path) -> No
         actor = actor_of("torch", folder)
         assert read_reply(await actor.reply("card")) == await actor.card()
         assert read_reply(await actor.reply("open", OpenGeneration("g", PROMPT, PARAMS), TERMS)) is None
-        assert read_reply(await actor.reply("held")) == ("g",)
+        assert read_reply(await actor.reply("held")) == Holding(("g",))
         session = CoordinatorSession(TERMS.wire, "g")
         order = session.encode_order(request_of("g", [*PROMPT], 0, "token_ids"))
         answer = read_reply(await actor.reply("exchange", "g", order))

@@ -21,7 +21,9 @@ from actors.messages import (
     FleetSettings,
     FleetStatus,
     FleetSums,
+    Holding,
     ModelCard,
+    SentSegments,
 )
 from outrider.config.schema import DrafterGroupConfig
 from outrider.contracts.errors import DrafterBrokenError
@@ -56,6 +58,7 @@ class MemoryDrafter:
         self.fails: Exception | None = None  # at drafting
         self.engine_hangs = False
         self.proofs = 0
+        self.sent: tuple[Any, Any] = (0, 0)  # segments, and those sent again
         self.prove = Call(self._prove)
         self.card, self.held, self.close = Call(self._card), Call(self._held), Call(self._close)
 
@@ -63,9 +66,9 @@ class MemoryDrafter:
         await self._answering()
         return self.card_shown
 
-    async def _held(self) -> tuple[GenerationId, ...]:
+    async def _held(self) -> Holding:
         await self._answering()
-        return tuple(self.generations)
+        return Holding(tuple(self.generations), *self.sent)
 
     async def _prove(self) -> None:
         await self._answering()
@@ -361,6 +364,23 @@ def test_its_gauges_are_told_how_it_stands_however_many_coordinators_beat() -> N
         assert len(told) in (3, 4)
         drafters = {key: count for key, count in told[-1].drafters.items() if count}
         assert (drafters, told[-1].leases) == ({("edge", DrafterState.READY): 2}, {})
+
+    bounded(run())
+
+
+def test_what_devices_say_to_have_sent_is_told_with_the_gauges_and_nothing_else_comes_of_it() -> None:
+    async def run() -> None:
+        noted = list[FleetSums]()
+        fleet = Fleet(actors := MemoryActors(), replace(PACE, noted_s=0.1, owner_ttl_s=1e9), noted.append)
+        await ready(fleet, 2, beat())
+        await asyncio.sleep(3 * PACE.sweep_s)
+        actors.processes[FIRST].sent, actors.processes[SECOND].sent = (30, 4), ("many", 2**200)
+        await asyncio.sleep(3 * PACE.sweep_s)
+        assert (await fleet.sums()).sent == {"edge": SentSegments(30, 4)}
+        await asyncio.sleep(0.2)
+        await ready(fleet, 2, beat())
+        assert noted[-1].sent == {"edge": SentSegments(30, 4)}
+        assert (actors.stopped, actors.restarted) == ([], 0)
 
     bounded(run())
 

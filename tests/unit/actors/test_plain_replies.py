@@ -11,7 +11,7 @@ from ray._private import ray_constants
 from ray.core.generated import common_pb2
 from ray.exceptions import ActorDiedError, TaskCancelledError
 
-from actors.messages import Answer, ModelCard
+from actors.messages import Answer, Holding, ModelCard
 from actors.plain_handle import PlainReader, PlainReference
 from actors.plain_replies import Reply, plain, plain_failure, read_reply
 from outrider.contracts.errors import ContextTooLongError, DrafterBrokenError, DraftingFailedError
@@ -19,7 +19,13 @@ from outrider.contracts.errors import ContextTooLongError, DrafterBrokenError, D
 CARD = ModelCard("tiny", "model", "tokens", 64, (2, 3), 256)
 
 
-@pytest.mark.parametrize("reply", [None, Answer(b"block", 0.25), Answer(b"", 0.0), CARD, (), ("a", "b")], ids=repr)
+HOLDING = Holding(("a", "b"), 2**64 - 1, 7)
+NO_COUNTS = b"\x03" + bytes(16)
+
+
+@pytest.mark.parametrize(
+    "reply", [None, Answer(b"block", 0.25), Answer(b"", 0.0), CARD, Holding(()), HOLDING], ids=repr
+)
 def test_what_is_written_is_read(reply: Reply) -> None:
     assert read_reply(plain(reply)) == reply
 
@@ -37,11 +43,15 @@ def test_any_bytes_are_a_reply_or_refused(data: bytes) -> None:
         reply = read_reply(data)
     except (DrafterBrokenError, ContextTooLongError, DraftingFailedError):
         return
-    assert reply is None or isinstance(reply, (Answer, ModelCard, tuple))
+    assert reply is None or isinstance(reply, (Answer, ModelCard, Holding))
 
 
 @pytest.mark.parametrize(
-    "data", [b"", None, 3, "text", Answer(b"", 0.0), b"\x01", b"\x01" + b"\xff" * 8, b"\x03[1]", b"\x03" + b"[" * 10**5]
+    "data",
+    [
+        *(b"", None, 3, "text", Answer(b"", 0.0), b"\x01", b"\x01" + b"\xff" * 8),
+        *(b"\x03[]", NO_COUNTS, NO_COUNTS + b"[1]", NO_COUNTS + b"[" * 10**5),
+    ],
 )
 def test_no_reply_at_all_is_refused(data: object) -> None:
     with pytest.raises(DrafterBrokenError, match="needs a reply in plain bytes"):

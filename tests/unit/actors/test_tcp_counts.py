@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from actors.tcp_counts import Carried, Connection, carried, connections
+from actors.tcp_counts import Carried, Connection, answered, carried, connections, grown
 
 TCP_AND_IPV4, TIMESTAMPS = 40, 12
 
@@ -29,6 +29,12 @@ def say(sender: socket.socket, receiver: socket.socket, size: int) -> None:
     sender.sendall(bytes(size))
     while size:
         size -= len(receiver.recv(size))
+
+
+def address(end: socket.socket) -> tuple[str, int]:
+    """Its own, IPv4 as such."""
+    host, port = end.getsockname()[:2]
+    return host.removeprefix("::ffff:"), port
 
 
 def of(end: socket.socket, host: str) -> Carried:
@@ -66,11 +72,41 @@ def test_what_is_closed_or_listens_or_is_no_connection_is_not_there() -> None:
         assert own not in {each.own for each in connections()}
 
 
+@pytest.mark.parametrize(
+    ("host", "called_as"), [("127.0.0.1", "127.0.0.1"), ("127.0.0.1", "::ffff:127.0.0.1"), ("::1", "::1")]
+)
+def test_who_was_called_is_told_from_who_calls(host: str, called_as: str) -> None:
+    with (
+        socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as server,
+        socket.socket(socket.AF_INET6 if ":" in called_as else socket.AF_INET) as caller,
+    ):
+        caller.connect((called_as, server.getsockname()[1]))
+        accepted, _ = server.accept()
+        with accepted:
+            say(accepted, caller, 7)
+            calls, was_called = (
+                Connection(address(one), address(other)) for one, other in ((caller, accepted), (accepted, caller))
+            )
+            assert {calls, was_called} <= connections().keys()
+            assert was_called in answered()
+            assert calls not in answered()
+            assert answered()[was_called].sent_segments == 1
+        assert was_called not in answered()
+
+
+def test_one_that_counts_less_than_before_is_another() -> None:
+    one, other, third = (Connection(("10.0.0.1", 1), ("10.0.0.2", port)) for port in (2, 3, 4))
+    before = {one: Carried(10, 10, 10, 1), other: Carried(10, 10, 10, 1), third: Carried(1, 1, 1, 1)}
+    now = {one: Carried(12, 10, 11, 1), other: Carried(12, 9, 11, 1)}
+    assert grown(now, before) == {one: Carried(2, 0, 1, 0), other: Carried(12, 9, 11, 1)}
+
+
 def test_nobodys_socket_is_closed_by_being_looked_at() -> None:
     one, other = socket.socketpair()
     with one, other, connected("127.0.0.1", "127.0.0.1") as (caller, called):
         for _ in range(3):
             connections()
+            answered()
         say(one, other, 3)
         say(caller, called, 5)
 

@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.messages import DrafterState, FleetSums
+from actors.messages import DrafterState, FleetSums, SentSegments
 from serve_app import metrics
 from serve_app.fleet_gauges import FleetGauges
 from tests.unit.serve_app.coordination.in_memory import RecordingSink
@@ -36,3 +36,13 @@ def test_the_fleets_gauges_are_the_last_sums_and_zero_for_what_is_gone(
             assert sink.of(metrics.DRAFTERS, group, state)[-1] == expected
             leases = sum(n for g, _, n in last if g == group)
             assert sink.of(metrics.LEASES, group)[-1] == leases
+
+
+def test_what_devices_say_to_have_sent_is_counted_once() -> None:
+    sink = RecordingSink()
+    gauges = FleetGauges(sink)
+    for edge in ((3, 1), (3, 1), (9, 1)):
+        gauges(FleetSums({}, {}, {"edge": SentSegments(*edge), "lab": SentSegments(5, 5)}))
+    assert sink.of(metrics.UP_SENT_SEGMENTS, "edge") == [3, 0, 6]
+    assert sink.of(metrics.UP_RESENT_SEGMENTS, "edge") == [1, 0, 0]
+    assert sink.of(metrics.UP_SENT_SEGMENTS, "lab") == [5, 0, 0]

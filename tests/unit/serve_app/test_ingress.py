@@ -184,7 +184,10 @@ class Running:
         self.service = CoordinatorService(typed, settings, LIMITS, TOKENIZER, traces=self.traces)
         card = ModelCard("tiny", "hash", "map", LIMITS.vocab_size, (), 200)
         self._ingress: Any = SimpleNamespace(
-            _service=self.service, _verifier=card, _gate=gate, _light=LightSettings(built)
+            _service=self.service,
+            _verifier=card,
+            _gate=gate,
+            _light=LightSettings(built, self.service.settings_refused),
         )
         self._ingress._take = partial(Ingress._take, cast("Any", self._ingress))  # noqa: SLF001
 
@@ -229,3 +232,7 @@ def test_keys_that_do_not_fit_leave_all_as_it_was() -> None:
     before = ingress.service.settings, ingress.service.limits
     ingress.reconfigure(slo={"classes": [{"name": "speed_2", "tokens_per_s": 2.0}]})
     assert (ingress.service.settings, ingress.service.limits) == before
+    gauge = f'{metrics.SETTINGS_REFUSED.name}{{deployment="ingress"}}'
+    assert f"\n{gauge} 1.0\n" in ingress.service.metrics().decode()
+    ingress.reconfigure()
+    assert f"\n{gauge} 0.0\n" in ingress.service.metrics().decode()

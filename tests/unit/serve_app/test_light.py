@@ -18,8 +18,8 @@ class Replica:
     """What holds in it; it refuses more than 1,000 tokens."""
 
     def __init__(self) -> None:
-        self.config = BUILT
-        self._light = LightSettings(BUILT)
+        self.config, self.refused = BUILT, list[bool]()
+        self._light = LightSettings(BUILT, self.refused.append)
 
     def take(self, light: Mapping[str, Any]) -> int:
         """As Serve calls it; how long a response may be from now on."""
@@ -44,6 +44,7 @@ def test_what_is_not_named_is_as_it_was_built(caplog: pytest.LogCaptureFixture) 
     assert replica.take({"admission": {"enabled": False}}) == 100
     changed = {"admission.enabled": False, "limits.max_output_tokens": 100}
     assert events(caplog) == [("settings_taken", {"changed": changed})]
+    assert replica.refused == [False, False]
 
 
 @pytest.mark.parametrize("wrong", [{"limits": {"max_output_tokens": 0}}, {"limits": {"max_output_tokens": 2000}}])
@@ -53,10 +54,12 @@ def test_one_that_runs_keeps_what_it_has_and_says_so(
     replica = Replica()
     replica.take({"limits": {"max_output_tokens": 200}})
     assert replica.take(wrong) == 200
-    ((name, fields),) = events(caplog)
+    (name, fields), *_ = events(caplog)
     assert name == "settings_refused"
     assert "max_output_tokens" in fields["reason"] or "too many" in fields["reason"]
+    assert replica.take(wrong) == 200
     assert replica.take({}) == 100, "Serve hands over the next ones as ever"
+    assert replica.refused == [False, True, True, False]
 
 
 def test_one_that_starts_with_them_does_not_come_up() -> None:

@@ -14,6 +14,7 @@ from serve_app.metrics import ALL, Kind, Metric, Sink, in_prometheus, in_ray
 LABELS = {
     "arm",
     "cause",
+    "deployment",
     "direction",
     "end",
     "group",

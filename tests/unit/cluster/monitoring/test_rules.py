@@ -79,6 +79,7 @@ def _again(recomputed: str) -> dict[str, str]:
 _UP = f"ray_outrider_verifier_ready{{{PROCESS}}}"
 _LOST = f"ray_outrider_drafter_losses_total{{{PROCESS}}}"
 _DRIFTED = f'ray_outrider_decision_head_drifted{{{PROCESS}, model="m"}}'
+_REFUSED = f'ray_outrider_settings_refused{{{PROCESS}, deployment="coordinator"}}'
 _FAULTS = f'ray_outrider_pass_faults_total{{{PROCESS}, kind="memory"}}'
 _C, _W = {"ray_io_cluster": "c"}, {"ray_io_cluster": "c", "WorkerId": "w"}
 _PROMISE = {"ray_io_cluster": "c", "slo_class": "speed_2"}
@@ -111,6 +112,13 @@ CASES = (
     Case("OutriderResponsesRefused", _C, _asked(None, "0+2x600"), _asked("0+2x600", "0+0x600")),
     Case("OutriderKvPressure", _C, _again("0+200x600"), _again("0+20x600")),
     Case("OutriderHeadDrifted", {**_C, "model": "m"}, {_DRIFTED: "0+0x40 1+0x99"}, {_DRIFTED: "0+0x600"}),
+    # once refused, and then others taken
+    Case(
+        "OutriderSettingsRefused",
+        {**_C, "deployment": "coordinator"},
+        {_REFUSED: "0+0x50 1+0x99"},
+        {_REFUSED: "1+0x50 0+0x99"},
+    ),
 )
 
 

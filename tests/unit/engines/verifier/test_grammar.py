@@ -161,6 +161,23 @@ def test_a_correction_that_the_grammar_forbids_is_refused() -> None:
 TEXT_FORBIDDEN = 33  # "A" occurs in no sentence
 
 
+@pytest.mark.parametrize("lawful", [0, 1, 3])
+def test_forced_tokens_that_the_grammar_forbids_are_refused(lawful: int) -> None:
+    """No device has drawn them, so no row is asked; the response goes on as if nobody had said so."""
+    params = PARAMS["hot"]
+    truth = tiny_alone(PROMPT, params, 20)
+    client, engine = Client("a", PROMPT, params), torch_verifier(tiny_llama())
+    engine.open(client.opening())
+    (refused,) = engine.verify([client.block(forced=[*truth[:lawful], TEXT_FORBIDDEN])])
+    assert isinstance(refused, Refused)
+    assert f"at position {len(PROMPT) + lawful}, found token {TEXT_FORBIDDEN}" in refused.reason
+    assert not refused.by_grammar
+    while len(client.output) < 9:
+        block = client.block(truth[len(client.output) :][:2])
+        client.take(block, verify_until_done(engine, [block])[0])
+    assert client.output == truth[: len(client.output)]
+
+
 @pytest.mark.parametrize("at_once", [True, False])
 def test_no_judge_lets_pass_what_the_grammar_forbids(make_verifier: MakeVerifier, *, at_once: bool) -> None:
     """A judge that lets everything pass: what comes out is a sentence all the same, and not the target's own."""
