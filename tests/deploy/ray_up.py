@@ -54,6 +54,11 @@ class Site:
         """On the head."""
         return self.ray("exec", f". /etc/outrider/env; outrider {arguments}")
 
+    def ssh(self, machine: Machine, command: str) -> None:
+        """Say something on a machine, as the file's head does."""
+        known = ("-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null")
+        self.machines.operator.run("ssh", "-i", str(self.machines.key), *known, f"root@{machine.address}", command)
+
     def deploy(self, changes: dict[str, Any]) -> str:
         """The configuration of the shipped file, with these changes."""
         text = (ROOT / "cluster" / "onprem-config.yaml").read_text(encoding="utf-8")
@@ -175,4 +180,6 @@ def test_up_to_down(site: Site) -> None:
 
     site.outrider(f"{_ON_HEAD} --remove")
     site.ray("down", "--yes")
+    for machine in (server, jetson):
+        site.ssh(machine, ". /etc/outrider/env; ray stop")
     eventually(lambda: not any(machine.programs() for machine in (head, server, jetson)), _WITHIN_S)
