@@ -130,7 +130,7 @@ def test_a_lost_verifier_loses_no_response() -> None:
     quiet, losing = simulate_fleet(asked), simulate_fleet(replace(asked, lost_every_s=9.0))
     assert quiet.verifiers_lost == quiet.responses_resumed == 0
     assert losing.verifiers_lost > 5
-    assert losing.responses_resumed > 5
+    assert losing.responses_resumed > 2
     (before,), (after,) = quiet.traffic, losing.traffic
     assert after.asked == before.asked
     assert after.refused == 0
