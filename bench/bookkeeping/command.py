@@ -5,6 +5,7 @@ its own behind it, and throws its chunks away. The *ingress* is told what a coor
 its clients throw their responses away. For both: tokens per second beside those of the engine's own loop, and the CPU
 time of the part's process. The *verifier* has a model that computes nothing: CPU time per block by the length of its
 context. *Tracing*: what a token and a request cost with it off, on with nobody sampled, and on with everybody sampled.
+*Routing*: what a request's choice of a coordinator costs an ingress whose index is full, before few and many of them.
 Each figure is the median of some runs.
 """
 
@@ -14,11 +15,11 @@ from pathlib import Path
 
 import ray
 
-from bench.bookkeeping import coordinator, ingress, tracing, verifier
+from bench.bookkeeping import coordinator, ingress, routing, tracing, verifier
 from bench.bookkeeping.figures import BlockCost, Flow, middle_cost, middle_flow, show_costs, show_flows
 from bench.harness.record import write_record
 
-_PARTS = ("coordinator", "ingress", "verifier", "tracing")
+_PARTS = ("coordinator", "ingress", "verifier", "tracing", "routing")
 
 
 def main(argv: Sequence[str]) -> None:
@@ -33,11 +34,13 @@ def main(argv: Sequence[str]) -> None:
     )
     add("--blocks", type=int, default=64, help="in each of its steps (default: %(default)s)")
     add("--steps", type=int, default=100, help="in each of its runs (default: %(default)s)")
-    add("--requests", type=int, default=2000, help="in each run of the tracing part (default: %(default)s)")
+    add("--requests", type=int, default=2000, help="in each run of tracing and routing (default: %(default)s)")
+    add("--coordinators", type=int, nargs="+", default=[3, 100, 1000], help="that are routed to (default: %(default)s)")
     add("--repeats", type=int, default=3, help="runs of each part (default: %(default)s)")
     add("--json", type=Path, default=None, metavar="FILE", help="write every figure")
     args = parser.parse_args(argv)
     flows, costs, traced = list[list[Flow]](), list[list[BlockCost]](), list[list[tracing.TracingCost]]()
+    routed = list[list[routing.RoutingCost]]()
     if "coordinator" in args.parts:
         ray.init(address="local", num_cpus=2, include_dashboard=False, object_store_memory=100 * 2**20)
         try:
@@ -52,9 +55,12 @@ def main(argv: Sequence[str]) -> None:
     if "tracing" in args.parts:
         traced = tracing.measured(args.sequences, args.tokens, args.requests, args.repeats)
         tracing.show(traced)
+    if "routing" in args.parts:
+        routed = [routing.measured(count, args.requests, args.repeats) for count in args.coordinators]
+        routing.show(routed)
     if flows:
         show_flows([middle_flow(runs) for runs in flows])
     if costs:
         show_costs([middle_cost(runs) for runs in costs])
     if args.json is not None:
-        write_record(args.json, args, {"flows": flows, "costs": costs, "tracing": traced})
+        write_record(args.json, args, {"flows": flows, "costs": costs, "tracing": traced, "routing": routed})

@@ -33,7 +33,7 @@ class PrefixIndex(Generic[Holder]):
     """Holders of prefixes."""
 
     def __init__(self, max_blocks: int, max_holders: int = MAX_HOLDERS, *, follows: bool = False) -> None:
-        """Remember at most so many blocks, and of each the latest holders; also what ``follows``, for ``shared``."""
+        """Remember at most so many blocks, and of each the latest holders; also what ``follows``, for ``branches``."""
         self._max_blocks, self._max_holders, self._follows = max_blocks, max_holders, follows
         self._holders: OrderedDict[Hashable, dict[Holder, None]] = OrderedDict()
         self._next: dict[Hashable, Hashable] = {}  # the block behind each, or None where there were several
@@ -61,13 +61,10 @@ class PrefixIndex(Generic[Holder]):
         while len(blocks) > self._max_blocks:
             self._next.pop(blocks.popitem(last=False)[0], None)
 
-    def shared(self, digests: Sequence[Hashable]) -> int:
-        """How many of the leading blocks others have gone on from differently: a system prompt, say."""
-        found = 0
-        for count, (digest, behind) in enumerate(pairwise(digests), start=1):
-            if self._next.get(digest, behind) != behind:
-                found = count
-        return found
+    def branches(self, digests: Sequence[Hashable]) -> list[int]:
+        """After how many of the leading blocks others went on differently: at the end of a system prompt, say."""
+        behind = enumerate(pairwise(digests), start=1)
+        return [count for count, (digest, after) in behind if self._next.get(digest, after) != after]
 
     def matches(self, digests: Sequence[Hashable]) -> Mapping[Holder, int]:
         """How many of the leading blocks each holder has: who computed a block has all before it."""

@@ -1,5 +1,7 @@
 """Sends a generation to the coordinator that has most of its prefix in KV memory, unless that one is overloaded.
 
+Where this ingress knows of none, it goes to the one that the other ingresses would send it to (``routing.affinity``).
+
 Runs inside each ingress, as the request router of its handle to the coordinators. Load is counted when a request is
 sent, not when the replica reports it: a burst would otherwise all go to one.
 
@@ -15,7 +17,8 @@ from ray.serve._private.replica_result import ReplicaResult
 from ray.serve.request_router import FIFOMixin, PendingRequest, RequestRouter, RunningReplica
 
 from outrider.contracts.requests import GenerationRequest
-from outrider.routing.prefix_index import BLOCK_TOKENS, MAX_BLOCKS, PrefixIndex, leading_digests
+from outrider.routing.affinity import Affinity
+from outrider.routing.prefix_index import BLOCK_TOKENS, leading_digests
 from outrider.routing.scores import ranked, takers
 from serve_app.coordination.listener import PLACES, TARGET, TOKEN_MAP, VERIFIER_UP, Listener
 
@@ -27,7 +30,7 @@ class PrefixRouter(FIFOMixin, RequestRouter):
 
     def initialize_state(self, **_: object) -> None:
         """Called by Serve instead of a constructor."""
-        self._index: PrefixIndex[ReplicaID] = PrefixIndex(MAX_BLOCKS)
+        self._affinity: Affinity[ReplicaID] = Affinity()
         self._dispatched: Counter[ReplicaID] = Counter()
         self._ongoing: Counter[ReplicaID] = Counter()
         self._loading: set[ReplicaID] = set()
@@ -43,11 +46,11 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         meant = _of_target(_meant(candidate_replicas, pending_request), pending_request)
         offered = self._with_verifiers(meant, pending_request)
         replicas = {replica.replica_id: replica for replica in offered}
-        blocks = self._index.matches(_digests(pending_request) or [])
+        names, streams = sorted(replicas, key=str), Counter(self._streams.values())
         order = ranked(
-            sorted(replicas, key=str),
-            cached_tokens={replica: count * BLOCK_TOKENS for replica, count in blocks.items()},
-            ongoing={replica: self._load(replica) for replica in replicas},
+            names,
+            cached_tokens=self._affinity.tokens(_digests(pending_request) or [], names),
+            ongoing={replica: self._load(replica, streams[replica]) for replica in replicas},
             dispatched=self._dispatched,
             capacity={r: replica.routing_stats.get(PLACES, _UNKNOWN) for r, replica in replicas.items()},
         )
@@ -71,7 +74,7 @@ class PrefixRouter(FIFOMixin, RequestRouter):
             return offered
         loading = {replica.replica_id for replica in offered if not replica.routing_stats.get(VERIFIER_UP, True)}
         for replica in loading - self._loading:
-            self._index.forget(replica)
+            self._affinity.forget(replica)
         self._loading = loading
         names = {replica.replica_id: replica.replica_id.unique_id for replica in offered}
         known = [names[replica] for replica in loading]
@@ -111,7 +114,7 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         digests = _digests(pending_request)
         if digests is not None:
             self._dispatched[replica_id] += 1
-            self._index.insert(digests, replica_id)
+            self._affinity.note(digests, replica_id)
 
     def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
         """What it held is gone."""
@@ -119,15 +122,15 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         self._forget(replica_id)
 
     def _forget(self, replica_id: ReplicaID) -> None:
-        self._index.forget(replica_id)
+        self._affinity.forget(replica_id)
         self._ongoing.pop(replica_id, None)
         self._dispatched.pop(replica_id, None)
         self._streams = {call: replica for call, replica in self._streams.items() if replica != replica_id}
 
-    def _load(self, replica: ReplicaID) -> int:
+    def _load(self, replica: ReplicaID, streams: int) -> int:
         """Responses under way there, of all ingresses as far as known: a stream stays open behind its last response."""
         calls = max(self._ongoing[replica], self.replica_queue_len_cache.get(replica) or 0)
-        return max(0, calls - sum(by == replica for by in self._streams.values()))
+        return max(0, calls - streams)
 
 
 def _meant(replicas: list[RunningReplica], request: PendingRequest | None) -> list[RunningReplica]:

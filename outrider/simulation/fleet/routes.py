@@ -1,8 +1,7 @@
 """Where requests are sent: the product's router before many coordinators, several ingresses of it if need be."""
 
+from outrider.routing.affinity import Affinity
 from outrider.routing.board import LoadBoard
-from outrider.routing.home import home, home_tokens
-from outrider.routing.prefix_index import BLOCK_TOKENS, PrefixIndex
 from outrider.simulation.fleet.rivals import ServePrefixTree, shortest
 from outrider.simulation.fleet.scenario import RouterRules, Routing
 
@@ -18,10 +17,9 @@ class Routes:
         """No coordinators; each takes so many responses."""
         self._rules = rules
         self._board = LoadBoard[int](capacity)
-        follows = rules.by is Routing.HOMES
-        self._indexes = [PrefixIndex[int](rules.max_blocks, follows=follows) for _ in range(rules.ingresses)]
+        homes = rules.by is Routing.PREFIX
+        self._known = [Affinity[int](rules.max_blocks, homes=homes) for _ in range(rules.ingresses)]
         self._tree = ServePrefixTree() if rules.by is Routing.SERVE_LLM else None
-        self._salts: dict[int, int] = {}
         self._capacity = capacity
         self._turn = -1
         self._up: list[int] = []
@@ -35,23 +33,23 @@ class Routes:
         """It is gone, and what it had computed."""
         self._board.drop(coordinator)
         self._up.remove(coordinator)
-        for index in self._indexes:
-            index.forget(coordinator)
+        for known in self._known:
+            known.forget(coordinator)
         if self._tree is not None:
             self._tree.forget(coordinator)
 
     def send(self, digests: list[int], ingress: int) -> int | None:
         """Choose for a request that came to an ingress, and remember it; None if all are full, or there is none."""
-        index = self._indexes[ingress]
-        chosen = self._chosen(digests, index)
+        known = self._known[ingress]
+        chosen = self._chosen(digests, known)
         if chosen is not None:
             self._board.sent(chosen)
-            index.insert(digests, chosen)
+            known.note(digests, chosen)
             if self._tree is not None:
                 self._tree.insert(digests, chosen)
         return chosen
 
-    def _chosen(self, digests: list[int], index: PrefixIndex[int]) -> int | None:
+    def _chosen(self, digests: list[int], known: Affinity[int]) -> int | None:
         by = self._rules.by
         if by is Routing.ROUND_ROBIN:
             return self._in_turn()
@@ -60,14 +58,7 @@ class Routes:
         if self._tree is not None:
             found = shortest(self._tree.candidates(digests, self._up), self._board.loads, self._capacity)
             return self._board.best({}) if found is None else found
-        matches = index.matches(digests)
-        cached = {name: blocks * BLOCK_TOKENS for name, blocks in matches.items()}
-        if by is Routing.HOMES and digests:
-            shared = index.shared(digests)
-            if max(matches.values(), default=0) <= shared:  # of the conversation itself nothing is known
-                own = home(digests[shared], self._up, self._salts)
-                cached[own] = max(cached.get(own, 0), home_tokens(BLOCK_TOKENS * (len(digests) - shared)))
-        return self._board.best(cached)
+        return self._board.best(known.tokens(digests, self._up))
 
     def ended(self, coordinator: int) -> None:
         """A response is over there, or was refused."""

@@ -35,8 +35,8 @@ Often = Annotated[float, Field(gt=0, le=100_000)]
 class Routing(StrEnum):
     """How a request finds its coordinator."""
 
-    PREFIX = "prefix"  # the product's: cached prefix against load
-    HOMES = "homes"  # the same, and where nothing is known of a conversation, a home that ingresses agree on
+    PREFIX = "prefix"  # the product's: cached prefix, or a home that ingresses agree on, against load
+    KNOWN = "known"  # the same without homes: only what an ingress knows itself
     LEAST_LOADED = "least_loaded"  # whatever is cached
     SERVE_LLM = "serve_llm"  # Ray Serve's prefix-aware router
     ROUND_ROBIN = "round_robin"  # in turn, whatever is cached

@@ -5,8 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.routing.home import HOME_TOKENS, home, home_tokens
-from outrider.routing.prefix_index import PrefixIndex
+from outrider.routing.home import home, nearest
 
 NAMES = [f"replica {number}" for number in range(8)]
 KEYS = [number.to_bytes(8, "big") * 4 for number in range(4000)]
@@ -29,30 +28,8 @@ def test_homes_are_spread_evenly_and_who_leaves_moves_its_own_alone() -> None:
     assert set(moved) == set(NAMES[1:])
 
 
-def test_a_long_conversation_holds_its_home_stronger() -> None:
-    assert (home_tokens(16), home_tokens(HOME_TOKENS + 16)) == (HOME_TOKENS, HOME_TOKENS + 16)
-
-
-def test_what_conversations_have_in_common_tells_none_of_them() -> None:
-    index: PrefixIndex[str] = PrefixIndex(100, follows=True)
-    system = ["s0", "s1", "s2"]
-    assert index.shared([*system, "a0", "a1"]) == 0, "of nobody else it knows"
-    index.insert([*system, "a0", "a1"], "x")
-    assert index.shared([*system, "a0", "a1", "a2"]) == 0, "the same conversation"
-    assert index.shared([*system, "b0"]) == 3
-    index.insert([*system, "b0"], "y")
-    assert index.shared([*system, "a0", "a1", "a2"]) == 3
-    assert index.shared(system) == 0, "it is all there is"
-    assert index.shared(["c0", "c1"]) == 0
-    index.forget("x")
-    index.forget("y")
-    assert index.shared([*system, "c0"]) == 0
-
-
-def test_what_is_forgotten_is_no_longer_in_common() -> None:
-    index: PrefixIndex[str] = PrefixIndex(3, follows=True)
-    index.insert(["s", "a"], "x")
-    index.insert(["s", "b"], "x")
-    assert index.shared(["s", "c"]) == 1
-    index.insert(["1", "2", "3"], "x")
-    assert index.shared(["s", "c"]) == 0
+def test_fewer_of_the_nearest_are_among_more_and_the_first_is_home() -> None:
+    for key in KEYS[:50]:
+        order = nearest(key, NAMES, {}, len(NAMES))
+        assert order[0] == home(key, NAMES, {})
+        assert [nearest(key, NAMES, {}, count) for count in range(1, 9)] == [order[:count] for count in range(1, 9)]

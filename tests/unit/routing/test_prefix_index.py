@@ -53,3 +53,31 @@ def test_a_prefix_is_followed_within_its_salt_alone() -> None:
     assert (
         index.matches(leading_digests(tokens, BLOCK, b"yours")) == index.matches(leading_digests(tokens, BLOCK)) == {}
     )
+
+
+def test_it_tells_where_others_went_on_differently() -> None:
+    index: PrefixIndex[str] = PrefixIndex(100, follows=True)
+    system = ["s0", "s1", "s2"]
+    assert index.branches([*system, "a0", "a1"]) == [], "of nobody else it knows"
+    index.insert([*system, "a0", "a1"], "x")
+    assert index.branches([*system, "a0", "a1", "a2"]) == [], "the same conversation"
+    assert index.branches([*system, "b0"]) == [3]
+    index.insert([*system, "b0"], "y")
+    assert index.branches([*system, "a0", "a1", "a2"]) == [3]
+    assert index.branches(system) == [], "it is all there is"
+    assert index.branches(["c0", "c1"]) == []
+    index.insert(["s0", "t1", "t2"], "x")
+    assert index.branches([*system, "a0"]) == [1, 3]
+    assert index.branches(["s0", "t1", "u2"]) == [1, 2]
+    index.forget("x")
+    index.forget("y")
+    assert index.branches([*system, "c0"]) == []
+
+
+def test_a_branch_that_is_forgotten_is_none() -> None:
+    index: PrefixIndex[str] = PrefixIndex(3, follows=True)
+    index.insert(["s", "a"], "x")
+    index.insert(["s", "b"], "x")
+    assert index.branches(["s", "c"]) == [1]
+    index.insert(["1", "2", "3"], "x")
+    assert index.branches(["s", "c"]) == []

@@ -3,7 +3,7 @@
 import asyncio
 import pickle
 
-from bench.bookkeeping import ingress, verifier
+from bench.bookkeeping import ingress, routing, verifier
 from bench.bookkeeping.figures import BlockCost, Flow, middle_cost, middle_flow
 from bench.bookkeeping.recording import recorded
 from outrider.contracts.requests import FinishReason, GenerationChunk
@@ -39,3 +39,10 @@ def test_figures_are_medians() -> None:
     assert middle_flow(flows) == Flow("part", 2.0, 20.0, 0.5)
     costs = [BlockCost("kind", 7, step_s, 2 * step_s) for step_s in (3.0, 1.0, 2.0)]
     assert middle_cost(costs) == BlockCost("kind", 7, 2.0, 4.0)
+
+
+def test_routing_is_measured_before_so_many_coordinators_with_a_full_index() -> None:
+    (cost,) = routing.measured(coordinators=3, requests=4, repeats=1, max_blocks=250)
+    assert (cost.coordinators, cost.blocks) == (3, 250)
+    assert min(cost.digests_s, cost.next_turn_s, cost.first_s, cost.rank_s, cost.note_s) >= 0.0
+    assert cost.index_bytes > 250 * 16

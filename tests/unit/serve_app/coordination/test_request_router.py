@@ -209,7 +209,7 @@ async def test_who_is_drained_or_dead_is_given_nothing_from_then_on_and_is_forgo
     there(left[1])
     there(left[1])
     assert {await routed(router, call_of(f"last {number}", turn)) for number, turn in enumerate(turns)} == {left[1]}
-    assert {one.unique_id for held in router._index._holders.values() for one in held} == {left[1]}  # noqa: SLF001
+    assert {one.unique_id for held in router._affinity._index._holders.values() for one in held} == {left[1]}  # noqa: SLF001
 
 
 @on_loop
@@ -248,3 +248,28 @@ async def test_who_has_told_that_it_is_full_comes_last_whatever_it_holds() -> No
     assert await routed(router, call_of("second", turn)) == home
     tell(1)
     assert await routed(router, call_of("third", turn)) != home
+
+
+@on_loop
+async def test_ingresses_that_know_nothing_of_one_another_send_a_conversation_to_the_same_coordinator() -> None:
+    routers = [router_of(random.Random(seed), counts=False) for seed in range(3)]
+    chance = random.Random(0)
+    for number, router in enumerate(routers):
+        names = NAMES[number:] + NAMES[:number]
+        router.update_replicas(cast("list[RunningReplica]", [IdleReplica(name, chance, 1000) for name in names]))
+    chosen = set[str]()
+    for first in range(0, 38400, 1600):
+        turn = request_for(prompt=tuple(range(first, first + 1600)))
+        found = set[str]()
+        for number, router in enumerate(routers):
+            found.add(name := await routed(router, call := call_of(f"{first} at {number}", turn)))
+            router.on_request_routed(call, ReplicaID(name, DEPLOYMENT), None)
+        assert len(found) == 1
+        chosen |= found
+    assert chosen == set(NAMES)
+    busy = request_for(prompt=tuple(range(50000, 51600)))
+    for router in routers:
+        own = await routed(router, call_of("own", busy))
+        for _ in range(40):
+            router.on_send_request(ReplicaID(own, DEPLOYMENT))
+        assert await routed(router, call_of("another", busy)) != own, "as long as it is not overloaded"

@@ -130,7 +130,7 @@ def test_a_lost_verifier_loses_no_response() -> None:
     quiet, losing = simulate_fleet(asked), simulate_fleet(replace(asked, lost_every_s=9.0))
     assert quiet.verifiers_lost == quiet.responses_resumed == 0
     assert losing.verifiers_lost > 5
-    assert losing.responses_resumed > 5
+    assert losing.responses_resumed > 2
     (before,), (after,) = quiet.traffic, losing.traffic
     assert after.asked == before.asked
     assert after.refused == 0
@@ -140,12 +140,12 @@ def test_a_lost_verifier_loses_no_response() -> None:
 
 def test_the_router_finds_what_conversations_and_system_prompts_left() -> None:
     of = fleet(verifiers=4, duration_s=30.0)
-    by_prefix = simulate_fleet(of)
+    by_prefix, alone = simulate_fleet(of), replace(of, router=RouterRules(by=Routing.KNOWN))
     in_turn = simulate_fleet(replace(of, router=RouterRules(by=Routing.ROUND_ROBIN)))
-    forgetful = simulate_fleet(replace(of, router=RouterRules(max_blocks=16)))
+    forgetful = simulate_fleet(replace(of, router=RouterRules(by=Routing.KNOWN, max_blocks=16)))
     assert by_prefix.hit_share > 0.8
     assert by_prefix.hit_share > in_turn.hit_share + 0.1
-    assert by_prefix.hit_share > forgetful.hit_share
+    assert simulate_fleet(alone).hit_share > forgetful.hit_share
     said_anew = simulate_fleet(replace(of, traffic=(talks(system_prompts=None, turns=Lengths(tokens=1)),)))
     assert said_anew.hit_share == 0.0
 

@@ -49,7 +49,7 @@ def test_a_file_says_what_is_simulated() -> None:
         (("users: 6", "conversations_per_s: 1, bursts: {every_s: 1, lasts_s: 2, times: 3}"), "at most every_s (1)"),
         (
             ("by: round_robin", "by: chance"),
-            "router.by needs one of prefix, homes, least_loaded, serve_llm, round_robin, found 'chance'",
+            "router.by needs one of prefix, known, least_loaded, serve_llm, round_robin, found 'chance'",
         ),
         (("kv_tokens: 32000", "draft_cost: {profile: wisp_table_12}"), "server.draft_cost needs to be left out"),
         (("router:", "warmup_s: 200\nrouter:"), "warmup_s needs a number below duration_s (120), found 200"),

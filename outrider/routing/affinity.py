@@ -1,0 +1,68 @@
+"""Where an ingress would rather send a request: to who has its prefix, or where that is not known, to its home. Pure.
+
+Ingresses know nothing of one another, but agree on homes (``routing.home``). Conversations that begin alike have theirs
+at few coordinators, as what they share is computed and kept at each: at one, and as load drives them elsewhere, at
+twice as many, and so on. A home counts as if it had all that is the conversation's own: as much as it may have.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Generic, TypeVar
+
+from outrider.routing.home import home, nearest
+from outrider.routing.prefix_index import BLOCK_TOKENS, MAX_BLOCKS, MAX_HOLDERS, PrefixIndex
+
+Name = TypeVar("Name", bound=Hashable)
+
+
+class Affinity(Generic[Name]):
+    """Of one ingress, which remembers what it sent where itself."""
+
+    def __init__(self, max_blocks: int = MAX_BLOCKS, *, homes: bool = True) -> None:
+        """Nothing was sent yet; without ``homes`` only what is known counts."""
+        self._index: PrefixIndex[Name] = PrefixIndex(max_blocks, follows=homes)
+        self._homes = homes
+        self._salts: dict[Name, int] = {}
+
+    def __len__(self) -> int:
+        """Blocks remembered."""
+        return len(self._index)
+
+    def tokens(self, digests: Sequence[Hashable], candidates: Sequence[Name]) -> dict[Name, int]:
+        """What each counts for of a request, as ``scores.rank`` counts cached tokens; who is left out, for nothing.
+
+        Args:
+            digests: of the request's full leading blocks; none of a short one.
+            candidates: who may be chosen.
+        """
+        matches = self._index.matches(digests)
+        found = {name: blocks * BLOCK_TOKENS for name, blocks in matches.items()}
+        if self._homes and digests and candidates:
+            branches = self._index.branches(digests)
+            shared = branches[-1] if branches else 0
+            if max(matches.values(), default=0) <= shared:  # of the conversation itself nothing is known
+                at = self._home(digests, branches, matches, candidates)
+                found[at] = found.get(at, 0) + BLOCK_TOKENS * (len(digests) - shared)
+        return found
+
+    def note(self, digests: Sequence[Hashable], name: Name) -> None:
+        """A request was sent there."""
+        self._index.insert(digests, name)
+
+    def forget(self, name: Name) -> None:
+        """It is gone, and what it had computed."""
+        self._index.forget(name)
+        self._salts.pop(name, None)
+
+    def _home(
+        self,
+        digests: Sequence[Hashable],
+        branches: Sequence[int],
+        matches: Mapping[Name, int],
+        candidates: Sequence[Name],
+    ) -> Name:
+        begins, shared = (0, 0, *branches)[-2:]  # where what it shares with the latest others begins, and ends
+        holders = sum(blocks >= shared for blocks in matches.values())
+        if holders < MAX_HOLDERS:  # else there may be any number of them
+            count = 1 << max(0, holders - 1).bit_length()
+            candidates = nearest(digests[begins], candidates, self._salts, count)
+        return home(digests[shared], candidates, self._salts)
