@@ -77,7 +77,7 @@ class CoordinatorService:
         """``replica`` tells this ingress's figures from those of others; ``fleet`` is found by itself unless given."""
         self._traces = traces
         self._coordinator = coordinator.options(_by_reference=False)
-        self._streams = CoordinatorStreams(coordinator)
+        self._streams = CoordinatorStreams(coordinator, self._others_ready)
         self._fleet = fleet or Named(partial(find_fleet, settings.namespace), _READY_DEADLINE_S)
         self._replica = replica
         self._registry = CollectorRegistry()
@@ -138,18 +138,19 @@ class CoordinatorService:
             detail = await within(_READY_DEADLINE_S, self._coordinator.ready.remote())
         except (TimeoutError, RayError, RayServeException) as error:
             reason = f"no coordinator answers: {type(error).__name__}"
-            if await self._verifiers_ready():
+            if await self._others_ready():
                 reason = f"all coordinators are busy: {type(error).__name__}"
                 return ReadyReport(ready=True, detail={"verifier": "answers", "reason": reason})
             return ReadyReport(ready=False, detail={"reason": reason})
         return ReadyReport(ready=bool(detail["ready"]), detail=detail)
 
-    async def _verifiers_ready(self) -> bool:
+    async def _others_ready(self, coordinator: str = "") -> bool:
+        """Whether a coordinator, but for this one, has a verifier, by the word of the fleet."""
         try:
             status = await self._fleet_status()
         except FleetUnavailableError:
             return False
-        return any(report.verifier == "ready" for report in status.coordinators)
+        return any(report.verifier == "ready" for report in status.coordinators if report.id != coordinator)
 
     async def status(self) -> dict[str, object]:
         """Ask the fleet, to which every coordinator reports."""

@@ -3,9 +3,10 @@
 import asyncio
 import uuid
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from contextvars import Context
+from functools import partial
 from typing import Any
 
 from ray.exceptions import RayError
@@ -13,14 +14,17 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from actors.ray_errors import cause_of
-from outrider.contracts.errors import OutriderError, VerifierAwayError, VerifierLostError
+from actors.waiting import within
+from outrider.contracts.errors import CoordinatorSilentError, OutriderError, VerifierAwayError, VerifierLostError
 from outrider.contracts.requests import GenerationChunk, GenerationId, GenerationRequest
 from serve_app.coordination.credit import MOST_UNREAD_TOKENS
 from serve_app.coordination.listener import Listener
+from serve_app.coordinator_watch import CoordinatorWatch
 
 _TELL_TOKENS = MOST_UNREAD_TOKENS // 2  # a coordinator is told of what was read as often
 _TELL_AGAIN_S = 0.1
 _LOST_FOR_S = 5.0  # longer than routers take to learn of a verifier that is gone
+_ANSWERS_WITHIN_S = 0.75  # a coordinator that is well
 
 
 class _Mailbox:
@@ -52,8 +56,9 @@ class CoordinatorStreams:
     Calls that are meant for one coordinator belong to no HTTP request: see ``request_router``.
     """
 
-    def __init__(self, coordinator: DeploymentHandle[Any]) -> None:
-        """Hear nobody yet."""
+    def __init__(self, coordinator: DeploymentHandle[Any], elsewhere: Callable[[str], Awaitable[bool]]) -> None:
+        """Hear nobody yet. ``elsewhere``: whether any coordinator but this one can make responses now."""
+        self._elsewhere = elsewhere
         self._name = uuid.uuid4().hex[:12]
         self._coordinators = coordinator.options(_by_reference=False)
         self._calls = coordinator.options(_by_reference=False, stream=True)
@@ -144,15 +149,38 @@ class CoordinatorStreams:
 
     async def _hear_all(self, coordinator: str) -> None:
         """Hand out what the coordinator tells, as long as it makes anything for this ingress."""
+        watch = CoordinatorWatch(partial(self._answers, coordinator), partial(self._elsewhere, coordinator))
+        doubting = asyncio.create_task(self._doubt(coordinator, watch))
         try:
             while coordinator in self._made_by.values():
                 messages: Any = self._calls.chunks.remote(Listener(self._name, coordinator))
                 async for message in messages:
+                    watch.heard()
                     for name, piece in message:
                         if (mailbox := self._mailboxes.get(name)) is not None:
                             mailbox.put(piece)
         except Exception as error:  # noqa: BLE001 (raised where the responses are read)
-            for name in [name for name, by in self._made_by.items() if by == coordinator]:
-                self._mailboxes[name].put(error)
+            self._fail(coordinator, error)
         finally:
+            doubting.cancel()
             del self._hearing[coordinator]
+
+    async def _doubt(self, coordinator: str, watch: CoordinatorWatch) -> None:
+        """Have what it makes go on elsewhere whenever it is silent."""
+        while True:
+            await watch.is_silent()
+            self._fail(coordinator, CoordinatorSilentError(f"needs a word of coordinator {coordinator}, found none"))
+            watch.heard()
+
+    def _fail(self, coordinator: str, error: Exception) -> None:
+        for name in [name for name, by in self._made_by.items() if by == coordinator]:
+            self._mailboxes[name].put(error)
+
+    async def _answers(self, coordinator: str) -> bool:
+        try:
+            await within(_ANSWERS_WITHIN_S, self._coordinators.read.remote(Listener(self._name, coordinator), {}))
+        except TimeoutError:
+            return False
+        except (RayError, RayServeException, OutriderError):  # its stream will tell
+            return True
+        return True

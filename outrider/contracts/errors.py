@@ -108,6 +108,10 @@ class VerifierLostError(OutriderError):
     """The verifier died or did not answer in time. It restarts empty: generations must be opened again."""
 
 
+class CoordinatorSilentError(VerifierLostError):
+    """A coordinator stands still or is cut off, with its verifier; another one can go on with what it makes."""
+
+
 class VerifierAwayError(OutriderError):
     """A coordinator has no verifier now and another one has: nothing was begun, the response is to be made there."""
 

@@ -257,7 +257,7 @@ def test_a_verifier_stands_still_and_its_responses_go_on_elsewhere(
     """All end while it stands still, long before it is taken for dead; it goes on once it may, and serves again."""
     lost, silent = len(service.events("round_lost")), len(service.events("verifier_silent"))
     for victim in range(COORDINATORS):  # all prompts may be at home with one of them
-        with standing_still(service, victim) as stand_still:
+        with standing_still(service, "VerifierActor", victim) as stand_still:
             responses = streams(service.url, stand_still)
         assert told(responses) == told(undisturbed)
         if len(service.events("round_lost")) > lost:
@@ -277,10 +277,26 @@ def test_a_verifier_stands_still_and_its_responses_go_on_elsewhere(
     service.check_released()
 
 
+def test_a_coordinator_stands_still_and_its_responses_go_on_elsewhere(
+    service: Service, undisturbed: list[Streamed]
+) -> None:
+    """All end while it stands still, and no health check has found it out."""
+    for victim in range(COORDINATORS):  # as above
+        with standing_still(service, COORDINATOR, victim) as stand_still:
+            responses = streams(service.url, stand_still)
+        assert told(responses) == told(undisturbed)
+        if service.events("response_resumed", reason="CoordinatorSilentError"):
+            break
+    else:
+        pytest.fail("nobody missed the one that stood still")
+    print(f"without a token for at most {max(response.longest_gap_s for response in responses):.2f} s")  # noqa: T201 (no test's business)
+    check_found_out(service)
+
+
 @contextlib.contextmanager
-def standing_still(service: Service, victim: int) -> Iterator[Callable[[], None]]:
-    """A way to stop one verifier once somebody works, which goes on behind the block."""
-    pid = service.pids("VerifierActor")[victim]
+def standing_still(service: Service, process: str, victim: int) -> Iterator[Callable[[], None]]:
+    """A way to stop one process of a name once somebody works, which goes on behind the block."""
+    pid = service.pids(process)[victim]
 
     def stop() -> None:
         eventually(lambda: any(each["generations"] for each in service.coordinators()), AT_WORK_WITHIN_S)

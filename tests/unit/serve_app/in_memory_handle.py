@@ -70,6 +70,8 @@ class MemoryHandle:
         self.listening = 0  # streams of chunks
         self.told = 0  # tokens
         self.read, self.deaf = Call(self._read), 0  # calls that fail from now on
+        self.goes_on = asyncio.Event()  # else coordinators stand still
+        self.goes_on.set()
         self._outlets: dict[str, Outlets] = {}
 
     def options(self, **options: bool) -> "MemoryHandle":
@@ -88,10 +90,12 @@ class MemoryHandle:
             async with aclosing(self.coordinators.attempt(record)) as chunks:
                 async for chunk in chunks:
                     await credit.restored()
+                    await self.goes_on.wait()
                     put(chunk)
                     self.told += len(chunk.token_ids)
 
     async def _read(self, listener: Listener, tokens: Mapping[GenerationId, int]) -> None:
+        await self.goes_on.wait()
         if self.deaf:
             self.deaf -= 1
             raise RayError("not now")

@@ -8,19 +8,24 @@ import pytest
 from ray.exceptions import ActorDiedError, RayError
 from ray.serve.handle import DeploymentHandle
 
-from outrider.contracts.errors import VerifierAwayError, VerifierLostError
+from outrider.contracts.errors import CoordinatorSilentError, VerifierAwayError, VerifierLostError
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from serve_app.coordination.credit import MOST_UNREAD_TOKENS
 from serve_app.streams import CoordinatorStreams
 from tests.unit.serve_app.api.in_memory_service import request_for, tokens_of, truth_of
 from tests.unit.serve_app.in_memory_handle import MemoryHandle
-from tests.unit.virtual_clock import on_loop
+from tests.unit.virtual_clock import now_s, on_loop
 
 REQUESTS = [request_for(name, window=0) for name in "abc"]
 
 
-def streams_of(handle: MemoryHandle) -> CoordinatorStreams:
-    return CoordinatorStreams(cast("DeploymentHandle[Any]", handle))
+def streams_of(handle: MemoryHandle, *others: str) -> CoordinatorStreams:
+    """``others`` are coordinators that have a verifier."""
+
+    async def elsewhere(coordinator: str) -> bool:
+        return any(other != coordinator for other in others)
+
+    return CoordinatorStreams(cast("DeploymentHandle[Any]", handle), elsewhere)
 
 
 async def read(streams: CoordinatorStreams, request: GenerationRequest) -> list[GenerationChunk]:
@@ -69,6 +74,47 @@ async def test_a_stream_that_breaks_is_told_to_all_who_listen() -> None:
     assert [type(error) for error in told] == [RayError] * 3
     handle.broken = None
     assert tokens_of(await read(streams, replace(REQUESTS[0], generation="again"))) == truth_of(REQUESTS[0])
+    await handle.closed()
+
+
+@on_loop
+async def test_what_a_coordinator_makes_that_stands_still_goes_on_where_there_is_another_one() -> None:
+    handle = MemoryHandle(coordinator="the one")
+    handle.goes_on.clear()
+    streams = streams_of(handle, "the one", "another")
+    began_s = now_s()
+    told = await asyncio.gather(*(read(streams, request) for request in REQUESTS), return_exceptions=True)
+    assert [type(error) for error in told] == [CoordinatorSilentError] * 3
+    assert now_s() - began_s < 3.0
+    handle.goes_on.set()
+    assert tokens_of(await read(streams, replace(REQUESTS[0], generation="again"))) == truth_of(REQUESTS[0])
+    assert handle.lost[-1] == ("the one",)
+    await handle.closed()
+
+
+@on_loop
+async def test_one_that_stands_still_is_waited_for_where_there_is_no_other_one() -> None:
+    handle = MemoryHandle(coordinator="the one")
+    handle.goes_on.clear()
+    streams = streams_of(handle, "the one")
+    making = asyncio.create_task(read(streams, REQUESTS[0]))
+    await asyncio.sleep(60.0)
+    handle.goes_on.set()
+    assert tokens_of(await making) == truth_of(REQUESTS[0])
+    await handle.closed()
+
+
+@on_loop
+async def test_one_that_has_nothing_to_say_and_answers_is_not_silent() -> None:
+    handle = MemoryHandle(coordinator="the one")
+    most = MOST_UNREAD_TOKENS + MOST_UNREAD_TOKENS // 2
+    long = replace(request_for("long", window=0), max_tokens=most, ignore_eos=True)
+    streams = streams_of(handle, "another")
+    slow = streams.chunks(long)
+    got = [await anext(slow)]
+    await asyncio.sleep(60.0)  # nothing is read, so nothing more is made
+    got += [chunk async for chunk in slow]
+    assert tokens_of(got) == truth_of(long)
     await handle.closed()
 
 
