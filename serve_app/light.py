@@ -18,6 +18,7 @@ class LightSettings:
         """Those it was built with hold. ``note`` is told each time whether those that were handed over are refused."""
         self._built = self._config = built
         self._note = note
+        note(False)  # said from the beginning, or nobody could tell it from a replica that does not report
         self._begun = False
 
     async def take(self, user_config: Light, change: Callable[[Config], Awaitable[None]]) -> None:

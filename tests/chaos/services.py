@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from ray.serve.config import ProxyLocation
@@ -93,12 +94,13 @@ class _Updates:
     """Versions of the application, one after the other, which differ by nothing else."""
 
     def __init__(self, config: Config) -> None:
-        self._config = config
+        self._config, self._lock = config, Lock()
 
     def __call__(self) -> str:
         """Bring up the next one; how it is known that it serves."""
-        before, began_s = replicas_running(), time.monotonic()
-        bring_up(self._config, ProxyLocation.HeadOnly, show=lambda _: None, restart=True)
+        with self._lock:  # Serve packs an application by one thread of a process at a time
+            before, began_s = replicas_running(), time.monotonic()
+            bring_up(self._config, ProxyLocation.HeadOnly, show=lambda _: None, restart=True)
         replaced = before - replicas_running()
         return f"{len(replaced)} replicas were replaced in {time.monotonic() - began_s:.0f} s" if replaced else ""
 
