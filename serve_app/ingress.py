@@ -240,6 +240,7 @@ class Ingress:
 
     async def check_health(self) -> None:
         """Serve's probe: fails when nobody listens any more, so that the replica is replaced."""
+        self._light.say_again()
         if self._listening is not None:
             self._listening.check()
 

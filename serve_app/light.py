@@ -17,9 +17,16 @@ class LightSettings:
     def __init__(self, built: Config, note: Callable[[bool], None]) -> None:
         """Those it was built with hold. ``note`` is told each time whether those that were handed over are refused."""
         self._built = self._config = built
-        self._note = note
-        note(False)  # said from the beginning, or nobody could tell it from a replica that does not report
+        self._note, self._refused = note, False
         self._begun = False
+
+    def say_again(self) -> None:
+        """Note it once more: of a gauge that is not set again nothing is left."""
+        self._note(self._refused)
+
+    def _say(self, *, refused: bool) -> None:
+        self._refused = refused
+        self.say_again()
 
     async def take(self, user_config: Light, change: Callable[[Config], Awaitable[None]]) -> None:
         """Hand a configuration with the new ones to ``change``, which does all of it or raises.
@@ -38,9 +45,9 @@ class LightSettings:
                 raise
             reason = str(error) if isinstance(error, OutriderError) else repr(error)
             event(log, "settings_refused", logging.ERROR, reason=reason)
-            self._note(True)
+            self._say(refused=True)
             return
-        self._note(False)
+        self._say(refused=False)
         before, self._config = light_of(self._config), config
         if self._begun:
             event(log, "settings_taken", changed=_changed(before, light_of(config)))

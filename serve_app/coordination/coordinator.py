@@ -200,6 +200,7 @@ class Coordinator:
         """Tell the fleet what is held here, as often as it wants to hear, and set the gauges."""
         beat_s = _BEAT_S
         while True:
+            self._light.say_again()
             generations = self._generations
             report = self._stats.report(
                 verifier="ready" if self._verifier.is_up else "restarting",

@@ -121,12 +121,13 @@ def test_an_ingress_whose_listener_has_ended_is_not_healthy() -> None:
 
     async def asked() -> None:
         listening = listen(FastAPI(), Address("127.0.0.1", free_port()))
-        ingress = cast("Any", SimpleNamespace(_listening=listening))
+        light = SimpleNamespace(say_again=lambda: None)
+        ingress = cast("Any", SimpleNamespace(_listening=listening, _light=light))
         await Ingress.check_health(ingress)
         await Ingress.__del__(ingress)
         with pytest.raises(ListenerEndedError, match="found that it ended"):
             await Ingress.check_health(ingress)
-        await Ingress.check_health(cast("Any", SimpleNamespace(_listening=None)))
+        await Ingress.check_health(cast("Any", SimpleNamespace(_listening=None, _light=light)))
 
     asyncio.run(asked())
 
