@@ -28,7 +28,7 @@ class CoordinatorWatch:
         self._heard_at_s = asyncio.get_running_loop().time()
 
     async def is_silent(self) -> None:
-        """Return once it does not answer, and another one can go on with what it makes."""
+        """Return once it does not answer, and another one can go on with what it makes; else it is waited for."""
         loop = asyncio.get_running_loop()
         while True:
             heard_at_s = self._heard_at_s
@@ -36,6 +36,6 @@ class CoordinatorWatch:
             silent = self._heard_at_s == heard_at_s and not await self._answers() and await self._elsewhere()
             if self._heard_at_s != heard_at_s:
                 continue
+            self.heard()
             if silent:
                 return
-            self.heard()  # or there is nobody else, and it is waited for

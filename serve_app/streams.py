@@ -170,7 +170,6 @@ class CoordinatorStreams:
         while True:
             await watch.is_silent()
             self._fail(coordinator, CoordinatorSilentError(f"needs a word of coordinator {coordinator}, found none"))
-            watch.heard()
 
     def _fail(self, coordinator: str, error: Exception) -> None:
         for name in [name for name, by in self._made_by.items() if by == coordinator]:

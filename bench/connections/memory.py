@@ -1,10 +1,11 @@
 """Memory of a service's processes on this machine, sampled while something is done to it."""
 
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from bench.harness.repeating import repeated
 
 _EVERY_S = 0.5
 _PREFIX = "ray::"  # Ray names processes after their actors
@@ -44,18 +45,14 @@ class Memory:
 @contextmanager
 def sampled() -> Iterator[Memory]:
     """Sample while the block is open."""
-    memory, over = Memory(), threading.Event()
+    memory = Memory()
 
     def sample() -> None:
-        while not over.wait(_EVERY_S):
-            for name, mib in private_mib().items():
-                memory.most[name] = max(mib, memory.most.get(name, 0.0))
+        for name, mib in private_mib().items():
+            memory.most[name] = max(mib, memory.most.get(name, 0.0))
 
-    thread = threading.Thread(target=sample, daemon=True)
-    thread.start()
     try:
-        yield memory
+        with repeated(_EVERY_S, sample):
+            yield memory
     finally:
-        over.set()
-        thread.join()
         memory.after = private_mib()

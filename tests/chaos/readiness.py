@@ -1,11 +1,11 @@
 """When no verifier of a service was ready, so that no response could go on: its loads, by the word of its fleet."""
 
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from bench.harness.repeating import repeated
 from tests.cluster.served import Service
 
 _ASKED_EVERY_S = 0.25
@@ -48,18 +48,14 @@ class Loads:
 @contextmanager
 def watched(service: Service) -> Iterator[Loads]:
     """Watch while the block is open; spans are complete behind it."""
-    loads, over = Loads(), threading.Event()
+    loads = Loads()
 
     def ask() -> None:
-        while not over.wait(_ASKED_EVERY_S):
-            reports = service.get("/status").get("coordinators", [])
-            loads.heard(time.monotonic(), [report["verifier"] == _READY for report in reports])
+        reports = service.get("/status").get("coordinators", [])
+        loads.heard(time.monotonic(), [report["verifier"] == _READY for report in reports])
 
-    asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
     try:
-        yield loads
+        with repeated(_ASKED_EVERY_S, ask):
+            yield loads
     finally:
-        over.set()
-        asking.join()
         loads.ends(time.monotonic())
