@@ -2,7 +2,8 @@
 
 One order holds for all. What a response was promised and given decides its blocks' deadlines (``ledger``); its first
 token has one of its own. What has none - best effort, and responses that owe too much to end in time - is due
-``best_effort_s`` after it arrived: behind whatever is urgent, and never for ever.
+``best_effort_s`` after it arrived: behind whatever is urgent, and never for ever. Prompts and best effort give way to
+promised rounds as far as ``due`` says.
 
 While more is promised than can be kept (``Promised.least_load`` above 1) somebody has to be late, and by deadline alone
 all would be. So a response that owes more than ``forgiven_s`` even with this block is best effort as well, until it has
@@ -23,6 +24,14 @@ import numpy as np
 from outrider.contracts.cost import BatchWork, CostModel
 from outrider.scheduling.admission import GrowingBatch
 from outrider.scheduling.batch_length import batch_length_s, filled_length_s
+from outrider.scheduling.due import (
+    best_effort_due_array,
+    best_effort_due_s,
+    best_effort_wait_array_s,
+    best_effort_wait_s,
+    first_tokens_due,
+    first_tokens_due_array,
+)
 from outrider.scheduling.few import FEW, alone, by_arrival, fill
 from outrider.scheduling.policy import (
     NOTHING_PROMISED,
@@ -68,9 +77,17 @@ class SloAware:
         if promised.least_load > 1.0:
             owed &= (waiting.deadline_at_s >= now_s - self.forgiven_s) & (waiting.first == 0.0)
         due_at_s = np.where(owed, waiting.deadline_at_s, waiting.arrived_at_s + self.best_effort_s)
+        firsts, best_effort = owed & (waiting.first > 0.0), waiting.tokens_per_s == 0.0
+        if firsts.any():
+            works = waiting.whole_works(firsts)
+            due_at_s[firsts] = first_tokens_due_array(due_at_s[firsts], works, now_s, cost_model, promised)
+        if best_effort.any():
+            wait_s = best_effort_wait_array_s(waiting.works[best_effort], self.best_effort_s, cost_model)
+            arrived = waiting.arrived_at_s[best_effort]
+            due_at_s[best_effort] = best_effort_due_array(arrived, now_s, self.best_effort_s, wait_s)
         order = np.argsort(due_at_s, kind="stable")  # of equals the first to arrive
         constant_s, first_s = cost_model.predict_works_s(np.stack((np.zeros(3), waiting.works[order[0]])))
-        length_s = self._length_s(promised, float(constant_s), filled=_best_effort_waits(pending))
+        length_s = self._length_s(promised, float(constant_s), filled=bool(best_effort.any()))
         batch = GrowingBatch(waiting, np.full(len(order), np.inf), limits, cost_model, keep_guard=False)
         batch.force(int(order[0]))
         batch.admit(order[1:], max(length_s, float(first_s)))
@@ -88,22 +105,24 @@ class SloAware:
         over = promised.least_load > 1.0
         since_s = now_s - self.forgiven_s if over else -inf
         arrived = by_arrival(pending)
+        best_effort = [block for block in arrived if block.tokens_per_s == 0.0]
+        wait_s = best_effort_wait_s(best_effort, self.best_effort_s, limits, cost_model) if best_effort else 0.0
+        firsts = [] if over else [block for block in arrived if block.first and block.deadline_at_s < inf]
+        first_due = first_tokens_due(firsts, now_s, limits, cost_model, promised)
         due = list[tuple[float, int]]()  # of equals the first to arrive
         for index, block in enumerate(arrived):
             if since_s <= block.deadline_at_s < inf and not (over and block.first):
-                due.append((block.deadline_at_s, index))
+                due.append((first_due.get(id(block), block.deadline_at_s), index))
+            elif block.tokens_per_s == 0.0:
+                due.append((best_effort_due_s(block.arrived_at_s, now_s, self.best_effort_s, wait_s), index))
             else:
                 due.append((block.arrived_at_s + self.best_effort_s, index))
         order = [arrived[index] for _, index in sorted(due)]
-        length_s = self._length_s(promised, cost_model.predict_work_s(BatchWork()), filled=_best_effort_waits(pending))
+        length_s = self._length_s(promised, cost_model.predict_work_s(BatchWork()), filled=bool(best_effort))
         first_s = cost_model.predict_work_s(alone(order[0], limits))
         return fill(arrived, order, max(length_s, first_s), limits, cost_model)
 
     def _length_s(self, promised: Promised, constant_s: float, *, filled: bool) -> float:
         length_s = batch_length_s(promised, constant_s, self.longest_s)
+        # who owes too much is served like best effort, but makes no batch longer: others would owe as much
         return filled_length_s(length_s, promised, self.longest_s) if filled else length_s
-
-
-def _best_effort_waits(pending: Sequence[PendingVerification]) -> bool:
-    """Who owes too much is served like best effort, but makes no batch longer: that would make others owe as much."""
-    return any(block.tokens_per_s == 0.0 for block in pending)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from outrider.scheduling.policy import BatchLimits, PendingVerification
 
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 Indexes = npt.NDArray[np.intp]
 
 _READ = (
@@ -22,6 +23,7 @@ _READ = (
     "cost.cached_tokens",
     "prefix_tokens",
     "first",
+    "tokens_per_s",
 )
 _read = attrgetter(*_READ)
 _by_arrival = attrgetter("arrived_at_s", "generation", "round")
@@ -47,8 +49,14 @@ class WaitingArrays:
     cached_tokens: Floats
     prefix_tokens: Floats
     first: Floats  # 1 where a response's first token is brought, else 0
+    tokens_per_s: Floats
     chunk_tokens: int
     works: Floats
+
+    def whole_works(self, which: Bools) -> Floats:
+        """``[k, 3]``: of all that is to be computed of some, in however many passes."""
+        new, cached = self.new_tokens[which], self.cached_tokens[which]
+        return np.stack((new, (new + cached) * new, cached), axis=1)
 
     def works_behind(self, run: Indexes, used_tokens: Floats) -> Floats:
         """``[run, 3]``: the same of some, each behind others that use so much of the pass's chunk."""
@@ -65,11 +73,11 @@ def waiting_arrays(pending: Sequence[PendingVerification], limits: BatchLimits) 
     order = np.argsort(rows[:, 0], kind="stable")
     if (np.diff(rows[order, 0]) == 0.0).any():
         order = np.array(sorted(range(len(pending)), key=lambda index: _by_arrival(pending[index])))
-    arrived, deadline, expected, memory, new, cached, prefix, first = rows[order].T
+    arrived, deadline, expected, memory, new, cached, prefix, first, speed = rows[order].T
     chunk, blocks = limits.prefill_chunk_tokens, [pending[index] for index in order.tolist()]
     new = np.where(prefix > 0.0, new, np.minimum(new, chunk))
     works = _works(new, cached, prefix, np.full(len(new), float(chunk)))
-    return WaitingArrays(blocks, arrived, deadline, expected, memory, new, cached, prefix, first, chunk, works)
+    return WaitingArrays(blocks, arrived, deadline, expected, memory, new, cached, prefix, first, speed, chunk, works)
 
 
 def _works(new: Floats, cached: Floats, prefix: Floats, chunk_left: Floats) -> Floats:

@@ -37,8 +37,30 @@ def is_owed(pending: PendingVerification, load: float) -> bool:
     return pending.deadline_at_s < INFINITY and (load <= 1.0 or in_time)
 
 
-def due_at_s(pending: PendingVerification, load: float) -> float:
-    return pending.deadline_at_s if is_owed(pending, load) else pending.arrived_at_s + 3.0
+def due_at_s(
+    queue: Sequence[PendingVerification], limits: BatchLimits, load: float
+) -> dict[PendingVerification, float]:
+    """As the policy's description has it."""
+    alone_s = [took_s([p], limits) - CONSTANT_S for p in queue if p.tokens_per_s == 0.0]
+    wait_s = max(3.0, sum(alone_s) / 0.05)
+    due = dict[PendingVerification, float]()
+    for pending in queue:
+        if not is_owed(pending, load):
+            due[pending] = pending.arrived_at_s + 3.0
+            if pending.tokens_per_s == 0.0:
+                due[pending] = min(max(due[pending], NOW_S + 1.0), pending.arrived_at_s + wait_s)
+        elif not pending.first:
+            due[pending] = pending.deadline_at_s
+    prompts = list[PendingVerification]()
+    for pending in sorted((p for p in queue if p not in due), key=lambda p: (p.deadline_at_s, *by_arrival(p))):
+        prompts.append(pending)
+        computed_s = COSTS.predict_s(pass_costs(prompts, limits)) - CONSTANT_S
+        due[pending] = max(pending.deadline_at_s, NOW_S + min(computed_s / max(0.1, 1.0 - load), 1.0))
+    return due
+
+
+def by_arrival(pending: PendingVerification) -> tuple[float, str, int]:
+    return pending.arrived_at_s, pending.generation, pending.round
 
 
 def took_s(blocks: Sequence[PendingVerification], limits: BatchLimits = ROOMY) -> float:
@@ -54,11 +76,12 @@ def test_a_batch_is_in_one_order_and_of_its_length(
     queue: list[PendingVerification], limits: BatchLimits, load: float
 ) -> None:
     plan = SloAware().plan(queue, NOW_S, limits, COSTS, Promised(load, least_load=load))
-    due = [due_at_s(p, load) for p in plan.batch]
-    assert due == sorted(due)
+    due_at = due_at_s(queue, limits, load)
+    due = [due_at[p] for p in plan.batch]
+    assert due == pytest.approx(sorted(due), abs=1e-9)
     if not queue:
         return
-    assert due[0] == min(due_at_s(p, load) for p in queue), "the first of all goes"
+    assert due[0] == pytest.approx(min(due_at.values()), abs=1e-9), "the first of all goes"
     longest_s = batch_length_s(Promised(load, least_load=load), CONSTANT_S, 1.0)
     if any(p.tokens_per_s == 0.0 for p in queue):
         longest_s = 1.0  # nobody is promised anything who is not here
@@ -70,6 +93,7 @@ def test_what_time_it_is_does_not_matter(
     queue: list[PendingVerification], limits: BatchLimits, load: float, later_s: float
 ) -> None:
     """While there is time for all, deadlines order and never cut: a queue that is late is served as one in time."""
+    queue = [replace(p, first=False) for p in queue if p.tokens_per_s]
     plans = [SloAware().plan(queue, NOW_S + by_s, limits, GUARDED_COSTS, Promised(load)) for by_s in (0.0, later_s)]
     assert plans[0] == plans[1]
 
@@ -95,6 +119,34 @@ def test_where_not_all_can_be_kept_who_owes_most_makes_room_for_who_owes_little(
     over = Promised(1.01, least_load=1.01)
     assert names(SloAware().plan(queue, NOW_S, ROOMY, COSTS, over).batch) == "bcda"
     assert names(SloAware(forgiven_s=0.52).plan(queue, NOW_S, ROOMY, COSTS, over).batch) == "abcd"
+
+
+@pytest.mark.parametrize("few", [0, 64])
+def test_prompts_have_the_time_that_promises_leave(few: int) -> None:
+    """By deadline alone both prompts, of 25 ms each, would come first and keep rounds waiting that are due soon."""
+    prompts = [
+        block(name, slack_s=slack, cost=VerifyCost(500, 0), first=True)
+        for name, slack in zip("pq", (0.0, 0.01), strict=True)
+    ]
+    queue = [*prompts, block("a", slack_s=0.06), block("b", slack_s=0.1), block("c", slack_s=0.3)]
+    policy = SloAware(few=few)
+    for load, order in ((0.0, "pqabc"), (0.5, "pabqc"), (0.8, "abpqc"), (5.0, "abpcq")):
+        plan = policy.plan(queue, NOW_S, ROOMY, COSTS, Promised(load))
+        assert names(plan.batch) == order[: len(plan.batch)], load
+
+
+@pytest.mark.parametrize("few", [0, 64])
+def test_much_best_effort_gives_way_to_who_would_be_late(few: int) -> None:
+    """Fifty of them that all have waited for long do not make promises late, nor wait for ever."""
+    policy = SloAware(few=few)
+    crowd = [block(f"{index:02}", waited_s=4.0 - 0.01 * index, cost=VerifyCost(64, 500)) for index in range(50)]
+    near, rich = block("near", slack_s=0.9), block("rich", slack_s=1.1)
+    order = policy.plan([*crowd, near, rich], NOW_S, ROOMY, COSTS, Promised(0.5, 0.4)).batch
+    assert order[0] is near
+    assert order[1] is crowd[0], "before who has time to spare"
+    alone_s = took_s(crowd[:1]) - CONSTANT_S
+    sure = block("sure", waited_s=51 * alone_s / 0.05, cost=VerifyCost(64, 500))
+    assert policy.plan([*crowd, near, rich, sure], NOW_S, ROOMY, COSTS, Promised(0.5, 0.4)).batch[0] is sure
 
 
 @pytest.mark.parametrize("few", [0, 64])
