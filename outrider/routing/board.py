@@ -7,29 +7,43 @@ few are ranked, beside the one that is first of all by load alone.
 from collections.abc import Mapping
 from typing import Generic
 
-from outrider.routing.scores import Rank, rank
+from outrider.routing.scores import LOAD_TOKENS, Rank, price, rank
 from outrider.routing.standing import Name, Standing
+from outrider.routing.worth import NOTHING_TOLD, Fullness, beyond
 
 
 class LoadBoard(Generic[Name]):
-    """Candidates with what is under way at each."""
+    """Candidates with what is under way at each, and what that needs as far as they told."""
 
     def __init__(self, capacity: int) -> None:
         """Nobody; each will take so many at once."""
         self._capacity = capacity
-        self._loads: dict[Name, int] = {}
+        self._ongoing: dict[Name, int] = {}
         self._dispatched: dict[Name, int] = {}
+        self._told: dict[Name, Fullness] = {}
+        self._beyond: dict[Name, float] = {}
+        self._shares = self._responses = 0.0  # of all together
         self._standing: Standing[Name] = Standing()
 
     def add(self, name: Name) -> None:
         """A candidate more, with nothing under way."""
-        self._loads[name] = self._dispatched[name] = 0
-        self._standing.set(name, (0, 0))
+        self._ongoing[name] = self._dispatched[name] = 0
+        self._told[name], self._beyond[name] = NOTHING_TOLD, 0.0
+        self._rank(name)
 
     def drop(self, name: Name) -> None:
         """It is gone, and what was under way there."""
-        del self._loads[name], self._dispatched[name]
+        self.told(name, NOTHING_TOLD)
+        del self._ongoing[name], self._dispatched[name], self._told[name], self._beyond[name]
         self._standing.drop(name)
+
+    def told(self, name: Name, fullness: Fullness) -> None:
+        """How full it is, by its own word."""
+        before, self._told[name] = self._told[name], fullness
+        self._shares += fullness.bounded - before.bounded
+        self._responses += fullness.responses - before.responses
+        self._beyond[name] = beyond(fullness, self._filling)
+        self._rank(name)
 
     def sent(self, name: Name) -> None:
         """One more is under way there."""
@@ -38,32 +52,47 @@ class LoadBoard(Generic[Name]):
 
     def ended(self, name: Name) -> None:
         """One fewer; if it is known at all."""
-        if name in self._loads:
+        if name in self._ongoing:
             self._change(name, -1)
 
     @property
-    def loads(self) -> Mapping[Name, int]:
-        """What is under way at each."""
-        return self._loads
+    def ongoing(self) -> Mapping[Name, int]:
+        """Responses under way at each."""
+        return self._ongoing
+
+    def load(self, name: Name) -> float:
+        """What is under way there, in responses of the mean."""
+        return self._ongoing[name] + self._beyond[name]
 
     def has_room(self, name: Name) -> bool:
         """Whether it would take one more."""
-        return self._loads[name] < self._capacity
+        return self._ongoing[name] < self._capacity
 
     def best(self, cached_tokens: Mapping[Name, int]) -> Name | None:
         """For a request of whose prefix so much is cached; None if everybody is full."""
-        loads, dispatched = self._loads, self._dispatched
         first = self._standing.first()
-        if first is None or loads[first] >= self._capacity:
+        if first is None or not self.has_room(first):
             return None
-        candidates = {first: cached_tokens.get(first, 0)}
-        candidates.update((name, tokens) for name, tokens in cached_tokens.items() if name in loads)
+        candidates = {first: 0}
+        candidates.update((name, tokens) for name, tokens in cached_tokens.items() if name in self._ongoing)
+        each_tokens = price(self._filling)
 
         def rank_of(name: Name) -> tuple[Rank, Name]:
-            return rank(loads[name], candidates[name], dispatched[name], self._capacity), name
+            return self._rank_of(name, candidates[name], each_tokens), name
 
         return min(candidates, key=rank_of)
 
+    @property
+    def _filling(self) -> float:
+        return self._responses / self._shares if self._shares > 1e-9 else 0.0
+
     def _change(self, name: Name, by: int) -> None:
-        self._loads[name] += by
-        self._standing.set(name, (self._loads[name], self._dispatched[name]))
+        self._ongoing[name] += by
+        self._rank(name)
+
+    def _rank(self, name: Name) -> None:
+        self._standing.set(name, self._rank_of(name, 0, LOAD_TOKENS))  # what one is worth does not change the order
+
+    def _rank_of(self, name: Name, cached_tokens: int, price: float) -> Rank:
+        full = not self.has_room(name)
+        return rank(self.load(name), cached_tokens, self._dispatched[name], full=full, price=price)

@@ -1,20 +1,34 @@
-"""Rank coordinators for a request: cached prefix against load. Pure."""
+"""Rank coordinators for a request: cached prefix against load. Pure.
+
+Load is counted in responses of the mean (``worth``).
+"""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TypeVar
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from outrider.routing.worth import NOTHING_TOLD, Fullness, beyond, filling
 
 Name = TypeVar("Name")
+_NOTHING: Mapping[Any, Fullness] = MappingProxyType({})
 
-# A response under way delays a new one about as much as computing this many prompt tokens would. So a cached prefix
-# attracts requests, and a long queue of them repels the next.
-LOAD_TOKENS = 64
+# A cached prefix attracts requests, and a queue of them repels the next. A verifier that is full delays a new response
+# about as much as computing this many prompt tokens would, and one under way by its part of that.
+FULL_TOKENS = 2000
+LOAD_TOKENS = 64  # of one under way, where nobody knows how many fill a verifier
+LEAST_LOAD_TOKENS = 32  # where many do, which may be places that nobody hurries in: it takes time of every pass as well
 
-Rank = tuple[bool, int, int]
+Rank = tuple[bool, float, int]
 
 
-def rank(ongoing: int, cached_tokens: int, dispatched: int, capacity: int) -> Rank:
+def price(filling: float) -> float:
+    """Prompt tokens that one response under way is worth, where so many fill a verifier; 0 is not known."""
+    return max(LEAST_LOAD_TOKENS, FULL_TOKENS / filling) if filling else LOAD_TOKENS
+
+
+def rank(load: float, cached_tokens: float, dispatched: int, *, full: bool, price: float) -> Rank:
     """Of one candidate, the least is the best; the arguments are those of ``ranked``."""
-    return ongoing >= capacity, LOAD_TOKENS * ongoing - cached_tokens, dispatched
+    return full, price * load - cached_tokens, dispatched
 
 
 def takers(candidates: Sequence[Name], loading: Collection[Name], lost: Sequence[Name]) -> list[Name]:
@@ -39,6 +53,7 @@ def ranked(
     ongoing: Mapping[Name, int],
     dispatched: Mapping[Name, int],
     capacity: Mapping[Name, int],
+    told: Mapping[Name, Fullness] = _NOTHING,
 ) -> list[Name]:
     """Best first.
 
@@ -48,10 +63,14 @@ def ranked(
         ongoing: responses under way at each.
         dispatched: requests ever sent to each; among equals the least used is first, so that load spreads.
         capacity: responses each takes; those that are full come last, whatever they have cached.
+        told: how full each said it was; by it responses count for what they need.
     """
+    fills = filling(told.values())
+    loads = {name: ongoing.get(name, 0) + beyond(told.get(name, NOTHING_TOLD), fills) for name in candidates}
+    each_tokens = price(fills)
 
     def rank_of(name: Name) -> Rank:
-        load = ongoing.get(name, 0)
-        return rank(load, cached_tokens.get(name, 0), dispatched.get(name, 0), capacity[name])
+        full = ongoing.get(name, 0) >= capacity[name]
+        return rank(loads[name], cached_tokens.get(name, 0), dispatched.get(name, 0), full=full, price=each_tokens)
 
     return sorted(candidates, key=rank_of)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 
 from outrider.admission.decisions import AdmissionReport
+from outrider.routing.worth import Fullness
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +107,10 @@ _RESOURCES: Mapping[str, tuple[_Figure, _Figure, _Figure, float]] = {
         1.0,
     ),
 }
+
+
+def fullness_of_report(report: AdmissionReport) -> Fullness:
+    """Of one verifier, for whoever chooses among several."""
+    load = load_of_report(report)
+    demand = demand_of([load])
+    return Fullness(0.0 if demand is None else demand.all, load.responses)

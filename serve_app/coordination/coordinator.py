@@ -20,11 +20,11 @@ from outrider.events import event, write_events
 from outrider.models.token_map import token_map
 from outrider.models.tokenizer import load_tokenizer
 from outrider.rounds.timing import RoundTiming
-from outrider.scaling.demand import load_of_report
+from outrider.scaling.demand import fullness_of_report, load_of_report
 from outrider.text.tokens import token_texts
 from serve_app.coordination.faults import FaultCounter
 from serve_app.coordination.generations import Generations, Target
-from serve_app.coordination.listener import PLACES, TARGET, TOKEN_MAP, VERIFIER_UP, Listener
+from serve_app.coordination.listener import BY_RESPONSES, PLACES, TAKEN, TARGET, TOKEN_MAP, VERIFIER_UP, Listener
 from serve_app.coordination.outlets import Message, Outlet, Outlets
 from serve_app.coordination.peers import Peers
 from serve_app.coordination.ray_ports import RayFleet, VerifierPort
@@ -174,14 +174,17 @@ class Coordinator:
         """
         await self._verifier.check_not_gone()
 
-    async def record_routing_stats(self) -> dict[str, bool | str | int]:
+    async def record_routing_stats(self) -> dict[str, bool | str | float]:
         """Asked by Serve every second, for the routers of all ingresses."""
-        card, places = self._card, self._ready_generations().places
+        card, generations = self._card, self._ready_generations()
+        fullness = fullness_of_report(generations.admission())
         return {
             VERIFIER_UP: self._verifier.is_up,
             TARGET: card.target,
             TOKEN_MAP: card.token_map_hash,
-            PLACES: places,
+            PLACES: generations.places,
+            TAKEN: fullness.share,
+            BY_RESPONSES: fullness.responses,
         }
 
     async def __del__(self) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 VERIFIER_UP = "verifier_up"  # whether its verifier answers
 TARGET, TOKEN_MAP = "target", "token_map"  # which that is, and what its token ids mean
 PLACES = "places"  # responses it takes: those it makes and those that wait
+TAKEN, BY_RESPONSES = "taken", "by_responses"  # of what its admission allows, as a share, and by how many of them
 
 
 @dataclass(frozen=True, slots=True)

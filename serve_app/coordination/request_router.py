@@ -20,7 +20,8 @@ from outrider.contracts.requests import GenerationRequest
 from outrider.routing.affinity import Affinity
 from outrider.routing.prefix_index import BLOCK_TOKENS, leading_digests
 from outrider.routing.scores import ranked, takers
-from serve_app.coordination.listener import PLACES, TARGET, TOKEN_MAP, VERIFIER_UP, Listener
+from outrider.routing.worth import Fullness
+from serve_app.coordination.listener import BY_RESPONSES, PLACES, TAKEN, TARGET, TOKEN_MAP, VERIFIER_UP, Listener
 
 _UNKNOWN = 2**31  # places of one that has told nothing yet
 
@@ -53,6 +54,7 @@ class PrefixRouter(FIFOMixin, RequestRouter):
             ongoing={replica: self._load(replica, streams[replica]) for replica in replicas},
             dispatched=self._dispatched,
             capacity={r: replica.routing_stats.get(PLACES, _UNKNOWN) for r, replica in replicas.items()},
+            told={r: _fullness(replica) for r, replica in replicas.items()},
         )
         return [[replicas[replica]] for replica in order]
 
@@ -149,6 +151,12 @@ def _of_target(replicas: list[RunningReplica], request: PendingRequest | None) -
     wanted = {TARGET: first.target, TOKEN_MAP: first.token_map}
     fit = [each for each in replicas if all(_may_be(each.routing_stats.get(of), to) for of, to in wanted.items())]
     return fit or replicas
+
+
+def _fullness(replica: RunningReplica) -> Fullness:
+    """As it told, if it has."""
+    stats = replica.routing_stats
+    return Fullness(stats.get(TAKEN, 0.0), stats.get(BY_RESPONSES, 0.0))
 
 
 def _may_be(told: object, wanted: str) -> bool:

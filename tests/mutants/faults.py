@@ -36,6 +36,7 @@ UNTRUSTED = ("tests/unit/serve_app/coordination/test_untrusted_drafters.py",)
 CONTAINED = ("tests/unit/engines/verifier/test_contained.py", "-k", "torch")
 SUSPECTS = ("tests/unit/scheduling/test_suspects.py",)
 CONTAINED_DRAFTS = ("tests/unit/engines/drafter/test_contained.py",)
+SLO_AWARE = ("tests/unit/scheduling/test_slo_aware.py",)
 QUOTAS = ("tests/unit/tenants/test_quotas.py",)
 GRAMMAR_STATE = ("tests/unit/grammar/test_state.py",)
 
@@ -642,7 +643,37 @@ FAULTS = (
         "first tokens come before who is in time while not all can be kept",
         "if since_s <= block.deadline_at_s < inf and not (over and block.first):",
         "if since_s <= block.deadline_at_s < inf:",
-        ("tests/unit/scheduling/test_slo_aware.py",),
+        SLO_AWARE,
+    ),
+    Fault(
+        "prompts come before whoever is due soon",
+        "due[id(block)] = max(block.deadline_at_s, now_s + min(computed_s, _NEAR_S))",
+        "due[id(block)] = block.deadline_at_s",
+        SLO_AWARE,
+    ),
+    Fault(
+        "much best effort makes promises late",
+        "return min(max(arrived_at_s + least_s, now_s + _NEAR_S), arrived_at_s + wait_s)",
+        "return arrived_at_s + least_s",
+        SLO_AWARE,
+    ),
+    Fault(
+        "best effort waits for ever",
+        "return min(max(arrived_at_s + least_s, now_s + _NEAR_S), arrived_at_s + wait_s)",
+        "return max(arrived_at_s + least_s, now_s + _NEAR_S)",
+        SLO_AWARE,
+    ),
+    Fault(
+        "a response under way is worth as much on any verifier",
+        "return max(LEAST_LOAD_TOKENS, FULL_TOKENS / filling) if filling else LOAD_TOKENS",
+        "return LOAD_TOKENS",
+        ("tests/unit/routing/test_scores.py",),
+    ),
+    Fault(
+        "a response counts for as much as any other",
+        "return filling * told.bounded - told.responses if filling else 0.0",
+        "return 0.0",
+        ("tests/unit/routing/test_scores.py",),
     ),
     Fault(
         "who was refused too often does not go first",

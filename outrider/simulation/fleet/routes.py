@@ -2,6 +2,7 @@
 
 from outrider.routing.affinity import Affinity
 from outrider.routing.board import LoadBoard
+from outrider.routing.worth import Fullness
 from outrider.simulation.fleet.rivals import ServePrefixTree, shortest
 from outrider.simulation.fleet.scenario import RouterRules, Routing
 
@@ -22,17 +23,17 @@ class Routes:
         self._tree = ServePrefixTree() if rules.by is Routing.SERVE_LLM else None
         self._capacity = capacity
         self._turn = -1
-        self._up: list[int] = []
+        self.up: list[int] = []  # who may be sent anything, by number
 
     def add(self, coordinator: int) -> None:
         """One more."""
         self._board.add(coordinator)
-        self._up = sorted((*self._up, coordinator))
+        self.up = sorted((*self.up, coordinator))
 
     def drop(self, coordinator: int) -> None:
         """It is gone, and what it had computed."""
         self._board.drop(coordinator)
-        self._up.remove(coordinator)
+        self.up.remove(coordinator)
         for known in self._known:
             known.forget(coordinator)
         if self._tree is not None:
@@ -53,12 +54,17 @@ class Routes:
         by = self._rules.by
         if by is Routing.ROUND_ROBIN:
             return self._in_turn()
-        if by is Routing.LEAST_LOADED or not self._up:
+        if by is Routing.LEAST_LOADED or not self.up:
             return self._board.best({})
         if self._tree is not None:
-            found = shortest(self._tree.candidates(digests, self._up), self._board.loads, self._capacity)
+            found = shortest(self._tree.candidates(digests, self.up), self._board.ongoing, self._capacity)
             return self._board.best({}) if found is None else found
-        return self._board.best(known.tokens(digests, self._up))
+        return self._board.best(known.tokens(digests, self.up))
+
+    def told(self, coordinator: int, fullness: Fullness) -> None:
+        """How full one that is up is; only the product's rules ask."""
+        if self._rules.by in (Routing.PREFIX, Routing.KNOWN):
+            self._board.told(coordinator, fullness)
 
     def ended(self, coordinator: int) -> None:
         """A response is over there, or was refused."""
@@ -67,8 +73,8 @@ class Routes:
     def _in_turn(self) -> int | None:
         if self._board.best({}) is None:
             return None
-        for _ in self._up:
-            self._turn = (self._turn + 1) % len(self._up)
-            if self._board.has_room(self._up[self._turn]):
-                return self._up[self._turn]
+        for _ in self.up:
+            self._turn = (self._turn + 1) % len(self.up)
+            if self._board.has_room(self.up[self._turn]):
+                return self.up[self._turn]
         return None

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from outrider.contracts.errors import ParameterError
+from outrider.scaling.demand import fullness_of_report
 from outrider.simulation.agenda import Agenda
 from outrider.simulation.chance import hashed
 from outrider.simulation.device_account import DeviceAccount
@@ -20,6 +21,7 @@ from outrider.simulation.results import DeviceResults
 _ARRIVAL, _RETRY, _INGRESS, _STAGGER = range(22, 26)  # purposes of chance
 _WITHOUT_LIMIT = 1_000_000_000
 _FULL_RETRY_S = 1.0  # where no coordinator has a place
+_TOLD_EVERY_S = 1.0  # as often as Serve asks a replica how full it is
 _SAMPLED = 16  # one round in so many is timed
 _TICKS = 200
 
@@ -74,6 +76,8 @@ class Fleet:
                 self._await_arrival(kind, 0.0)
         self._losses.begin()
         self._scaled.begin()
+        if scenario.admission is not None:
+            self.agenda.at(_TOLD_EVERY_S, self._told, None)
         if progress is not None:
             self.agenda.at(0.0, self._tick, progress)
         self.agenda.run(scenario.duration_s)
@@ -219,6 +223,14 @@ class Fleet:
             site.lane.ask(talk, now_s)
         else:
             site.lane.resume(talk, now_s)
+
+    def _told(self, _: object, now_s: float) -> None:
+        """Everybody that is up says how full it is."""
+        for number in self.routes.up:
+            report = self.sites[number].lane.report()
+            if report is not None:
+                self.routes.told(number, fullness_of_report(report))
+        self.agenda.at(now_s + _TOLD_EVERY_S, self._told, None)
 
     def _retry(self, talk: Conversation, after_s: float, now_s: float) -> None:
         talk.attempts += 1

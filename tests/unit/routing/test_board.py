@@ -7,11 +7,12 @@ from outrider.routing.board import LoadBoard
 from outrider.routing.prefix_index import PrefixIndex
 from outrider.routing.scores import ranked
 from outrider.routing.standing import Standing
+from outrider.routing.worth import NOTHING_TOLD, Fullness
 
 CAPACITY = 4
 happenings = st.lists(
     st.tuples(
-        st.sampled_from(["send", "end", "add", "drop"]),
+        st.sampled_from(["send", "end", "add", "drop", "tell"]),
         st.integers(0, 5),
         st.dictionaries(st.integers(0, 5), st.sampled_from([16, 64, 128, 1024]), max_size=3),
     ),
@@ -22,19 +23,26 @@ happenings = st.lists(
 @given(happenings)
 def test_the_best_is_the_first_of_all_ranked(happened: list[tuple[str, int, dict[int, int]]]) -> None:
     board = LoadBoard[int](CAPACITY)
-    ongoing, dispatched = dict[int, int](), dict[int, int]()
+    ongoing, dispatched, told = dict[int, int](), dict[int, int](), dict[int, Fullness]()
     for what, name, cached in happened:
         if what == "add" and name not in ongoing:
             board.add(name)
             ongoing[name] = dispatched[name] = 0
+            told[name] = NOTHING_TOLD
         elif what == "drop" and name in ongoing:
             board.drop(name)
-            del ongoing[name], dispatched[name]
+            del ongoing[name], dispatched[name], told[name]
         elif what == "end" and ongoing.get(name):
             board.ended(name)
             ongoing[name] -= 1
+        elif what == "tell" and ongoing:
+            for one in sorted(ongoing):  # all of them, as each counts by what the others told
+                told[one] = Fullness(0.125 * cached.get(one, 16) / 16, 1.0 + one)
+            for one in 2 * sorted(ongoing):
+                board.told(one, told[one])
         elif what == "send":
-            order = ranked(sorted(ongoing), cached, ongoing, dispatched, dict.fromkeys(ongoing, CAPACITY))
+            capacity = dict.fromkeys(ongoing, CAPACITY)
+            order = ranked(sorted(ongoing), cached, ongoing, dispatched, capacity, told)
             free = [one for one in order if ongoing[one] < CAPACITY]
             best = board.best(cached)
             assert best == (free[0] if free else None)

@@ -11,7 +11,7 @@ from ray.serve._private.request_router.common import PendingRequest
 from ray.serve._private.request_router.replica_wrapper import RunningReplica
 from ray.serve.config import RequestRouterConfig
 
-from serve_app.coordination.listener import PLACES, TARGET, TOKEN_MAP, VERIFIER_UP, Listener
+from serve_app.coordination.listener import BY_RESPONSES, PLACES, TAKEN, TARGET, TOKEN_MAP, VERIFIER_UP, Listener
 from tests.unit.serve_app.api.in_memory_service import request_for
 from tests.unit.virtual_clock import on_loop
 
@@ -29,7 +29,7 @@ class Replica:
     node_id: str = "node"
     availability_zone: str | None = None
     multiplexed_model_ids: frozenset[str] = field(default_factory=frozenset)
-    routing_stats: dict[str, bool | str | int] = field(default_factory=dict)
+    routing_stats: dict[str, bool | str | float] = field(default_factory=dict)
 
     @property
     def replica_id(self) -> ReplicaID:
@@ -55,14 +55,14 @@ def call_of(
     return PendingRequest(arguments, {}, RequestMetadata(name, shared or name, is_streaming=True))
 
 
-def router_of(chance: random.Random, *, counts: bool) -> Any:
+def router_of(chance: random.Random, *, counts: bool, of: type[Replica] = IdleReplica) -> Any:
     """As Serve makes one of this project's, by path."""
     sent = RequestRouterConfig(request_router_class="serve_app.coordination.request_router:PrefixRouter")  # type: ignore[arg-type]
     router: Any = sent.get_request_router_class()(
         DEPLOYMENT, DeploymentHandleSource.REPLICA, use_replica_queue_len_cache=counts
     )
     router.initialize_state()
-    router.update_replicas(cast("list[RunningReplica]", [Replica(name, chance) for name in NAMES]))
+    router.update_replicas(cast("list[RunningReplica]", [of(name, chance) for name in NAMES]))
     return router
 
 
@@ -75,7 +75,7 @@ async def routed(router: Any, call: PendingRequest) -> str:
 @on_loop
 async def test_a_call_that_is_meant_for_one_coordinator_reaches_it(seed: int) -> None:
     chance = random.Random(seed)
-    router = router_of(chance, counts=False)
+    router = router_of(chance, counts=False, of=Replica)
 
     async def one(number: int) -> None:
         await asyncio.sleep(chance.uniform(0.0, 0.5))
@@ -132,8 +132,8 @@ async def test_a_coordinator_without_its_verifier_is_given_nothing_and_what_it_h
 
     def tell(**up: bool) -> None:
         """What each has said of its verifier; nothing, if it is not named."""
-        told: dict[str, dict[str, bool | str | int]] = {n: {VERIFIER_UP: up[n]} if n in up else {} for n in NAMES}
-        replicas = [Replica(name, chance, max_ongoing_requests=1000, routing_stats=told[name]) for name in NAMES]
+        told: dict[str, dict[str, bool | str | float]] = {n: {VERIFIER_UP: up[n]} if n in up else {} for n in NAMES}
+        replicas = [IdleReplica(name, chance, 1000, routing_stats=told[name]) for name in NAMES]
         router.update_replicas(cast("list[RunningReplica]", replicas))
 
     async def made_by(name: str) -> str:
@@ -165,7 +165,7 @@ async def test_what_one_target_has_begun_goes_on_at_the_same_as_long_as_there_is
 
     def tell(**targets: str) -> None:
         """What each has said of its target and, before the slash, of its token ids; nothing, if it is not named."""
-        told: dict[str, dict[str, bool | str | int]] = {name: {} for name in NAMES}
+        told: dict[str, dict[str, bool | str | float]] = {name: {} for name in NAMES}
         for name, target in targets.items():
             told[name] = {VERIFIER_UP: True, TARGET: target, TOKEN_MAP: target.partition("/")[0]}
         replicas = [Replica(name, chance, max_ongoing_requests=1000, routing_stats=told[name]) for name in NAMES]
@@ -237,7 +237,7 @@ async def test_who_has_told_that_it_is_full_comes_last_whatever_it_holds() -> No
     router, turn = router_of(chance, counts=False), request_for(prompt=tuple(range(1600)))
 
     def tell(places: int) -> None:
-        stats: dict[str, bool | str | int] = {PLACES: places}
+        stats: dict[str, bool | str | float] = {PLACES: places}
         replicas = [IdleReplica(name, chance, 1000, routing_stats=stats) for name in NAMES]
         router.update_replicas(cast("list[RunningReplica]", replicas))
 
@@ -248,6 +248,27 @@ async def test_who_has_told_that_it_is_full_comes_last_whatever_it_holds() -> No
     assert await routed(router, call_of("second", turn)) == home
     tell(1)
     assert await routed(router, call_of("third", turn)) != home
+
+
+@on_loop
+async def test_responses_count_for_what_they_take_of_what_is_allowed() -> None:
+    """Two with fast promises take as much as eight without."""
+    chance = random.Random(0)
+    router, told = router_of(chance, counts=True), {"x": (0.8, 2), "y": (0.4, 4), "z": (0.6, 6)}
+    stats: dict[str, dict[str, bool | str | float]] = {
+        name: {TAKEN: taken, BY_RESPONSES: number} for name, (taken, number) in told.items()
+    }
+    replicas = [IdleReplica(name, chance, 1000, routing_stats=stats[name]) for name in NAMES]
+    router.update_replicas(cast("list[RunningReplica]", replicas))
+    await asyncio.sleep(0.1)  # they are asked how many they have, and say none: Serve's word is about requests
+    for name, (_, number) in told.items():
+        for _ in range(number):
+            router.on_send_request(ReplicaID(name, DEPLOYMENT))
+    chosen = list[str]()
+    for number in range(7):
+        chosen.append(await routed(router, call_of(f"{number}", request_for(str(number)))))
+        router.on_send_request(ReplicaID(chosen[-1], DEPLOYMENT))
+    assert chosen == ["y", "y", "z", "y", "z", "x", "y"], "x counts for 5.3, y for 2.7 and z for 4 in the beginning"
 
 
 @on_loop
