@@ -45,9 +45,10 @@ def main(argv: Sequence[str]) -> None:
 def _tell(runs: Sequence[Run]) -> None:
     """As they come, in a line each."""
     for run in runs:
+        resumed = f", resumed {run.resumed}" if run.resumed else ""
         failed = f", failed {run.failures} ({run.failure})" if run.failures else ""
         work = ", ".join(f"{work.tokens} tokens in {work.busy_s:.1f} s" for work in run.work.values())
-        print(f"{run.turn} {run.rule}, {run.users} users: {run.elapsed_s:.1f} s{failed}; {work}", flush=True)
+        print(f"{run.turn} {run.rule}, {run.users} users: {run.elapsed_s:.1f} s{failed}{resumed}; {work}", flush=True)
 
 
 def show(found: Sequence[Figures], config: Config) -> None:
@@ -55,7 +56,7 @@ def show(found: Sequence[Figures], config: Config) -> None:
     header = (
         *("users, rule", "responses", "found", "tokens, busiest / mean", "busy s, busiest / mean"),
         *(f"TTFT p{share} ms" for share in PERCENTILES),
-        *("tokens/s", "failures"),
+        *("tokens/s", "failures", "resumed"),
     )
     rows = [
         (
@@ -67,6 +68,7 @@ def show(found: Sequence[Figures], config: Config) -> None:
             *(f"{1e3 * one.ttft_s[share]:.0f}" if one.ttft_s else "" for share in PERCENTILES),
             one.tokens_per_s.shown(1),
             one.failures,
+            one.resumed,
         )
         for one in found
     ]

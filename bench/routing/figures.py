@@ -31,6 +31,7 @@ class Run:
     output_tokens: int
     failures: int
     failure: str  # the first one
+    resumed: int  # times that a response went on at another coordinator
     work: Mapping[str, Work]
 
 
@@ -50,12 +51,15 @@ class Figures:
     ttft_s: Mapping[int, float]  # by percentile
     tokens_per_s: Spread
     failures: int
+    resumed: int
 
 
 PERCENTILES = (50, 95, 99)
 
 
-def run_of(rule: str, users: int, turn: int, answers: Sequence[Answer], work: Mapping[str, Work]) -> Run:
+def run_of(
+    rule: str, users: int, turn: int, answers: Sequence[Answer], work: Mapping[str, Work], resumed: int = 0
+) -> Run:
     """Of a load's answers, whose times count from its start."""
     done = [answer for answer in answers if answer.outcome == COMPLETED]
     usages = [answer.usage for answer in done if answer.usage is not None]
@@ -71,6 +75,7 @@ def run_of(rule: str, users: int, turn: int, answers: Sequence[Answer], work: Ma
         output_tokens=sum(usage.output for usage in usages),
         failures=len(answers) - len(done),
         failure=next((f"{one.outcome}: {one.detail}" for one in answers if one.outcome != COMPLETED), ""),
+        resumed=resumed,
         work=work,
     )
 
@@ -102,4 +107,5 @@ def _figures(group: Sequence[Run]) -> Figures:
         ttft_s={share: float(np.percentile(waited_s, share)) for share in PERCENTILES} if waited_s else {},
         tokens_per_s=spread_of([run.output_tokens / run.elapsed_s for run in group]),
         failures=sum(run.failures for run in group),
+        resumed=sum(run.resumed for run in group),
     )

@@ -6,6 +6,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
 from bench.load.client import Endpoint, open_client, send, stopwatch
 from bench.load.plan import PlannedRequest
 from bench.load.report import COMPLETED, Answer
@@ -15,6 +18,7 @@ from cluster.local import running
 from outrider.config.schema import Config
 from serve_app.app import ROUTER
 from serve_app.fleet_gauges import application_fleet
+from serve_app.metrics import RESUMED
 
 RULES: Mapping[str, str] = {
     "product": ROUTER,
@@ -57,12 +61,14 @@ async def _runs(url: str, fleet: Any, config: Config, rule: str, asked: Asked, t
     async with open_client(url, _TIMEOUT_S) as client:
         endpoint = Endpoint(client, config.model.public_name, counting=True, timeout_s=_TIMEOUT_S)
         before = await _warmed_up(endpoint, fleet, config.verifiers.count, asked, turn)
+        resumed_before = await _resumed(client)
         for load in asked.loads:
             planned = conversations(asked.traffic, load.users, load.conversations, (asked.seed, load.users, turn))
             answers = await conversed(endpoint, planned, asked.tokens)
-            after = await _work(fleet, before, _tokens(answers))
-            found.append(run_of(rule, load.users, turn, answers, difference(before, after)))
-            before = after
+            after, resumed = await _work(fleet, before, _tokens(answers)), await _resumed(client)
+            work = difference(before, after)
+            found.append(run_of(rule, load.users, turn, answers, work, resumed - resumed_before))
+            before, resumed_before = after, resumed
     return found
 
 
@@ -122,6 +128,13 @@ async def _work(fleet: Any, before: Mapping[str, Work], tokens: int) -> dict[str
                     for one in status.coordinators
                 }
     return found
+
+
+async def _resumed(client: httpx.AsyncClient) -> int:
+    """Responses that went on at another coordinator, so far."""
+    page = (await client.get("/metrics")).raise_for_status().text
+    samples = [sample for family in text_string_to_metric_families(page) for sample in family.samples]
+    return int(sum(sample.value for sample in samples if sample.name == RESUMED.name))
 
 
 def _tokens(answers: Sequence[Answer]) -> int:

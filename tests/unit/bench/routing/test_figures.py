@@ -19,10 +19,10 @@ def run(rule: str, turn: int, tokens: tuple[int, ...]) -> Run:
 
 def test_a_run_sums_up_what_was_answered_and_counts_what_was_not() -> None:
     lost = Answer("", 1.0, 1.0, 5.0, "http_503", detail="gone")
-    found = run_of("a", 2, 0, [answer(0.5, 30, 2.0), lost, answer(1.5, 0, 4.0)], {})
+    found = run_of("a", 2, 0, [answer(0.5, 30, 2.0), lost, answer(1.5, 0, 4.0)], {}, 3)
     assert (found.prompt_tokens, found.cached_tokens, found.output_tokens) == (80, 30, 8)
     assert found.ttft_s == pytest.approx((0.5, 1.5))
-    assert (found.elapsed_s, found.failures, found.failure) == (5.0, 1, "http_503: gone")
+    assert (found.elapsed_s, found.failures, found.failure, found.resumed) == (5.0, 1, "http_503: gone", 3)
 
 
 def test_balance_is_the_busiest_over_the_mean() -> None:
