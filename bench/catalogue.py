@@ -17,6 +17,7 @@ _MODULES = {
     "paper": "bench.papers.command",
     "protocols": "bench.protocols.command",
     "regime": "bench.regime.command",
+    "routing": "bench.routing.command",
     "stops": "bench.stops.command",
     "structured": "bench.structured.command",
     "trees": "bench.trees.command",

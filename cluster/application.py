@@ -17,7 +17,7 @@ from cluster.capacity_check import Resources
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError, GenerationFailedError
 from outrider.costs.profiles import ProfiledOn
-from serve_app.app import SHUTDOWN_GRACE_S, build_app
+from serve_app.app import ROUTER, SHUTDOWN_GRACE_S, build_app
 from serve_app.fleet_gauges import application_fleet
 from serve_app.versions import fingerprint, version_of
 
@@ -31,7 +31,14 @@ _REPORT_DEADLINE_S = 10.0
 _POLL_S = 0.2
 
 
-def bring_up(config: Config, proxies: ProxyLocation, show: Callable[[str], None], *, restart: bool = False) -> None:
+def bring_up(
+    config: Config,
+    proxies: ProxyLocation,
+    show: Callable[[str], None],
+    *,
+    restart: bool = False,
+    router: str = ROUTER,
+) -> None:
     """Deploy the application, or update the one that runs, and wait until it serves.
 
     Args:
@@ -39,6 +46,7 @@ def bring_up(config: Config, proxies: ProxyLocation, show: Callable[[str], None]
         proxies: on which nodes Serve's proxies listen, if Serve does not run yet; without them the ingress does.
         show: told of each new state.
         restart: start every replica anew, even where only light settings have changed or nothing has.
+        router: as of ``build_app``; of an application that runs, another one needs ``restart``.
     """
     if config.open_to_all:
         show(OPEN_TO_ALL)
@@ -49,7 +57,9 @@ def bring_up(config: Config, proxies: ProxyLocation, show: Callable[[str], None]
     version = version_of(fingerprint(config, ingress_listens=ingress_listens), running)
     if version == running:
         show("Serve: replicas that run go on, and take over light settings")
-    target = serve.RunTarget(build_app(config, ingress_listens=ingress_listens, version=version), APP_NAME, "/")
+    target = serve.RunTarget(
+        build_app(config, ingress_listens=ingress_listens, version=version, router=router), APP_NAME, "/"
+    )
     try:
         serve.run_many([target], wait_for_applications_running=False)
         _follow(config, show)

@@ -33,6 +33,7 @@ from outrider.contracts.requests import SamplingParams
 from outrider.engines.registry import VERIFIERS
 from outrider.models.generation_config import read_sampling_defaults
 from outrider.models.tokenizer import load_tokenizer
+from serve_app.app import ROUTER
 
 __all__ = ["APP_NAME", "running", "serve_locally"]
 
@@ -53,11 +54,11 @@ def serve_locally(config: Config) -> None:
 
 
 @contextmanager
-def running(config: Config, show: Callable[[str], None] = lambda _: None) -> Iterator[str]:
+def running(config: Config, show: Callable[[str], None] = lambda _: None, *, router: str = ROUTER) -> Iterator[str]:
     """Run the embedded cluster while the block is open; yields its base URL, e.g. ``http://127.0.0.1:8000``.
 
     Its drafters are processes of this machine, so they are trusted unless the configuration says otherwise. ``show`` is
-    told in a line what is being done.
+    told in a line what is being done; ``router`` as of ``build_app``.
     """
     config = config.on_own_host()
     VERIFIERS[config.verifiers.engine].check_installed()
@@ -72,7 +73,7 @@ def running(config: Config, show: Callable[[str], None] = lambda _: None) -> Ite
         show("Serve: starting ingress and coordinator; the verifier loads its model")
         # The only ingress listens by itself: a proxy before it would take as much of a processor as all that it does.
         proxies = ProxyLocation.Disabled if config.ingress.most == 1 else ProxyLocation.HeadOnly
-        bring_up(config, proxies, show=_only_warnings(show))
+        bring_up(config, proxies, show=_only_warnings(show), router=router)
         show(f"Drafters: {await_drafters(config, config.drafter_count)} ready")
         if line := verifier_line(config):
             show(line)

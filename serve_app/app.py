@@ -33,7 +33,7 @@ _MAX_ONGOING_INGRESS_REQUESTS = 1000  # beside what is only read; an ingress its
 _MAX_READS = 256  # so that a proxy lets probes through where all responses' places are taken
 _MAX_QUEUED_INGRESS_REQUESTS = 256  # per HTTP proxy, where even these are taken
 _BUSY = BackpressureConfig(status_code=429, retry_after_s=1.0)  # by the proxy; like the ingress's own answer
-_ROUTER = "serve_app.coordination.request_router:PrefixRouter"
+ROUTER = "serve_app.coordination.request_router:PrefixRouter"
 _ROUTING_STATS_S, _ROUTING_STATS_DEADLINE_S = 1.0, 5.0  # how often each coordinator tells the routers of its verifier
 _BY_PROMISE, _BY_STREAMS = "serve_app.scaling:ByPromise", "serve_app.scaling:ByStreams"
 # Never reached: a coordinator refuses by itself, and by name. Where limits were lowered below what runs, a bound of
@@ -95,7 +95,9 @@ def _replicas(count: int, scaling: ScalingConfig | None, policy: str) -> dict[st
     return {"autoscaling_config": autoscaling}
 
 
-def build_app(config: Config, *, ingress_listens: bool = False, version: str | None = None) -> Application:
+def build_app(
+    config: Config, *, ingress_listens: bool = False, version: str | None = None, router: str = ROUTER
+) -> Application:
     """Bind ingress and coordinators.
 
     Where the ingress itself listens, there is one, on the configured port; otherwise Serve's proxies do, before all.
@@ -106,6 +108,8 @@ def build_app(config: Config, *, ingress_listens: bool = False, version: str | N
     Light settings are each deployment's ``user_config`` as well, which replicas of the same ``version`` take while they
     run (``serve_app.versions``); those of another one are replaced. Without it Serve says which version this is: of an
     application that is described in a file, by import path, arguments and environment.
+
+    ``router`` is the import path of the class by which ingresses choose coordinators.
 
     Raises:
         ConfigError: a cost profile cannot be read, or requests are to be traced and OpenTelemetry is not installed.
@@ -127,7 +131,7 @@ def build_app(config: Config, *, ingress_listens: bool = False, version: str | N
         user_config=light,
         graceful_shutdown_timeout_s=SHUTDOWN_GRACE_S,
         request_router_config=RequestRouterConfig(
-            request_router_class=_ROUTER,  # type: ignore[arg-type]  # or a class
+            request_router_class=router,  # type: ignore[arg-type]  # or a class
             request_routing_stats_period_s=_ROUTING_STATS_S,  # type: ignore[arg-type]  # a number
             request_routing_stats_timeout_s=_ROUTING_STATS_DEADLINE_S,  # type: ignore[arg-type]  # a number
         ),

@@ -1,6 +1,6 @@
 """What arms gave at several numbers of clients, and its medians over repeats. No I/O, no clock."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import TypeVar
@@ -18,7 +18,16 @@ class Spread:
 
     def __str__(self) -> str:
         """``41.2 [40.8-44.0]``."""
-        return f"{self.median:.1f} [{self.low:.1f}-{self.high:.1f}]"
+        return self.shown(1)
+
+    def shown(self, digits: int) -> str:
+        """The same with so many digits behind the point."""
+        return f"{self.median:.{digits}f} [{self.low:.{digits}f}-{self.high:.{digits}f}]"
+
+
+def spread_of(values: Collection[float]) -> Spread:
+    """Of one value at least."""
+    return Spread(median(values), min(values), max(values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +67,6 @@ def figures(samples: Iterable[Sample]) -> list[ArmFigures]:
         values: dict[str, list[float]] = {}
         for name, value in (pair for one in group for pair in one.values.items()):
             values.setdefault(name, []).append(value)
-        spreads = {name: Spread(median(some), min(some), max(some)) for name, some in values.items()}
+        spreads = {name: spread_of(some) for name, some in values.items()}
         found.append(ArmFigures(clients, arm, spreads, next((one.failure for one in group if one.failure), "")))
     return found

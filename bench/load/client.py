@@ -76,7 +76,7 @@ async def drive(
     endpoint: Endpoint, plan: LoadPlan, on_answer: Callable[[], object] = lambda: None
 ) -> tuple[Answer, ...]:
     """Send each request when it is due, whatever has become of the others, and wait for all answers."""
-    since_start_s = _stopwatch()
+    since_start_s = stopwatch()
 
     async def one(request: PlannedRequest) -> Answer:
         answer = await send(endpoint, request, since_start_s)
@@ -93,7 +93,7 @@ async def drive(
 
 async def closed_loop(endpoint: Endpoint, requests: Sequence[PlannedRequest], clients: int) -> tuple[Answer, ...]:
     """Send all requests, ``clients`` at a time; times count from the first one."""
-    since_start_s, waiting = _stopwatch(), iter(requests)
+    since_start_s, waiting = stopwatch(), iter(requests)
 
     async def work() -> list[Answer]:
         return [await send(endpoint, replace(one, at_s=since_start_s()), since_start_s) for one in waiting]
@@ -102,14 +102,23 @@ async def closed_loop(endpoint: Endpoint, requests: Sequence[PlannedRequest], cl
     return tuple(answer for answers in found for answer in answers)
 
 
-def _stopwatch() -> Callable[[], float]:
+def stopwatch() -> Callable[[], float]:
+    """Tells the seconds since now."""
     started_at_s = time.perf_counter()
     return lambda: time.perf_counter() - started_at_s
 
 
-async def send(endpoint: Endpoint, request: PlannedRequest, since_start_s: Callable[[], float]) -> Answer:
-    """Send one request and read its stream to the end; failures are outcomes, not exceptions."""
-    stream = _Stream(since_start_s)
+async def send(
+    endpoint: Endpoint,
+    request: PlannedRequest,
+    since_start_s: Callable[[], float],
+    on_text: Callable[[str], object] = lambda _: None,
+) -> Answer:
+    """Send one request and read its stream to the end; failures are outcomes, not exceptions.
+
+    ``on_text`` gets each event's text.
+    """
+    stream = _Stream(since_start_s, on_text)
     sent_s, body, detail, retry_after_s = since_start_s(), endpoint.body(request), "", None
     try:
         async with (
@@ -152,8 +161,8 @@ def _seconds(text: str | None) -> float | None:
 class _Stream:
     """What has been read of one stream of server-sent events."""
 
-    def __init__(self, since_start_s: Callable[[], float]) -> None:
-        self._now_s = since_start_s
+    def __init__(self, since_start_s: Callable[[], float], on_text: Callable[[str], object]) -> None:
+        self._now_s, self._on_text = since_start_s, on_text
         self.events: list[Event] = []
         self.usage: Usage | None = None
         self.outcome, self.detail = "disconnected", ""
@@ -176,6 +185,7 @@ class _Stream:
         for choice in content["choices"]:
             text = choice["delta"].get("content") if "delta" in choice else choice["text"]
             self.events.append(Event(self._now_s(), len(text or ""), None if usage is None else usage.output))
+            self._on_text(text or "")
 
 
 def _usage(usage: dict[str, Any]) -> Usage:

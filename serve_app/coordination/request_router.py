@@ -11,6 +11,7 @@ coordinator (``Listener``) are the exception: they are made outside of any HTTP 
 """
 
 from collections import Counter
+from collections.abc import Sequence
 
 from ray.serve._private.common import ReplicaID, RequestMetadata  # the public interface names it in its signatures only
 from ray.serve._private.replica_result import ReplicaResult
@@ -47,16 +48,29 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         meant = _of_target(_meant(candidate_replicas, pending_request), pending_request)
         offered = self._with_verifiers(meant, pending_request)
         replicas = {replica.replica_id: replica for replica in offered}
-        names, streams = sorted(replicas, key=str), Counter(self._streams.values())
-        order = ranked(
+        return [[replicas[replica]] for replica in self.order(offered, digests_of(pending_request))]
+
+    def order(self, offered: Sequence[RunningReplica], digests: Sequence[bytes] | None) -> Sequence[ReplicaID]:
+        """Best first: the rule, in whose place a subclass may put another one.
+
+        Args:
+            offered: all that may be given the request.
+            digests: of its prefix's full blocks; None of a call that is no generation.
+        """
+        names = sorted((replica.replica_id for replica in offered), key=str)
+        return ranked(
             names,
-            cached_tokens=self._affinity.tokens(_digests(pending_request) or [], names),
-            ongoing={replica: self._load(replica, streams[replica]) for replica in replicas},
+            cached_tokens=self._affinity.tokens(digests or [], names),
+            ongoing=self.loads(names),
             dispatched=self._dispatched,
-            capacity={r: replica.routing_stats.get(PLACES, _UNKNOWN) for r, replica in replicas.items()},
-            told={r: _fullness(replica) for r, replica in replicas.items()},
+            capacity={replica.replica_id: replica.routing_stats.get(PLACES, _UNKNOWN) for replica in offered},
+            told={replica.replica_id: _fullness(replica) for replica in offered},
         )
-        return [[replicas[replica]] for replica in order]
+
+    def loads(self, replicas: Sequence[ReplicaID]) -> dict[ReplicaID, int]:
+        """Responses under way at each, of all ingresses as far as known: a stream stays open behind its last one."""
+        streams = Counter(self._streams.values())
+        return {replica: self._load(replica, streams[replica]) for replica in replicas}
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
         """Serve's word of who there is: those that died or are drained are given nothing more, and are forgotten.
@@ -113,7 +127,7 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         super().on_request_routed(pending_request, replica_id, result)
         if _listener(pending_request) is not None and pending_request.metadata.is_streaming:
             self._streams[pending_request.metadata.internal_request_id] = replica_id
-        digests = _digests(pending_request)
+        digests = digests_of(pending_request)
         if digests is not None:
             self._dispatched[replica_id] += 1
             self._affinity.note(digests, replica_id)
@@ -130,7 +144,6 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         self._streams = {call: replica for call, replica in self._streams.items() if replica != replica_id}
 
     def _load(self, replica: ReplicaID, streams: int) -> int:
-        """Responses under way there, of all ingresses as far as known: a stream stays open behind its last response."""
         calls = max(self._ongoing[replica], self.replica_queue_len_cache.get(replica) or 0)
         return max(0, calls - streams)
 
@@ -175,7 +188,7 @@ def _lost(request: PendingRequest | None) -> tuple[str, ...]:
     return args[2] if len(args) > 2 and isinstance(args[0], GenerationRequest) else ()
 
 
-def _digests(request: PendingRequest | None) -> list[bytes] | None:
+def digests_of(request: PendingRequest | None) -> list[bytes] | None:
     """Of a generation's prefix; None for calls that are no generation."""
     first = request.args[0] if request is not None and request.args else None
     if not isinstance(first, GenerationRequest):

@@ -6,20 +6,23 @@ differ are no reason for anything else (its ``imbalanced_threshold`` is infinite
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import Generic, TypeVar
+
+Name = TypeVar("Name", int, str)
 
 _MATCH_RATE = 0.1
 
 
-class ServePrefixTree:
+class ServePrefixTree(Generic[Name]):
     """By blocks, where Serve's goes by characters."""
 
     def __init__(self) -> None:
         """Nobody."""
-        self._holders: dict[int, set[int]] = {}
-        self._sizes: Counter[int] = Counter()
+        self._holders: dict[Hashable, set[Name]] = {}
+        self._sizes: Counter[Name] = Counter()
 
-    def candidates(self, digests: Sequence[int], names: Collection[int]) -> list[int]:
+    def candidates(self, digests: Sequence[Hashable], names: Collection[Name]) -> list[Name]:
         """Who may be given a request."""
         matched, known = 0, set(names)
         for digest in digests:
@@ -32,7 +35,7 @@ class ServePrefixTree:
         least = min(self._sizes[name] for name in names)
         return [name for name in names if self._sizes[name] == least]
 
-    def insert(self, digests: Sequence[int], name: int) -> None:
+    def insert(self, digests: Sequence[Hashable], name: Name) -> None:
         """A request was sent there."""
         for digest in digests:
             holders = self._holders.setdefault(digest, set())
@@ -40,14 +43,14 @@ class ServePrefixTree:
                 holders.add(name)
                 self._sizes[name] += 1
 
-    def forget(self, name: int) -> None:
+    def forget(self, name: Name) -> None:
         """It is gone."""
         self._sizes.pop(name, None)
         for holders in self._holders.values():
             holders.discard(name)
 
 
-def shortest(candidates: Collection[int], loads: Mapping[int, int], capacity: int) -> int | None:
+def shortest(candidates: Collection[Name], loads: Mapping[Name, int], capacity: int) -> Name | None:
     """Of the candidates with a place, the one with least under way; None if they are full."""
     free = [name for name in candidates if loads[name] < capacity]
     return min(free, key=lambda name: (loads[name], name), default=None)

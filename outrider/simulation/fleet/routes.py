@@ -20,7 +20,7 @@ class Routes:
         self._board = LoadBoard[int](capacity)
         homes = rules.by is Routing.PREFIX
         self._known = [Affinity[int](rules.max_blocks, homes=homes) for _ in range(rules.ingresses)]
-        self._tree = ServePrefixTree() if rules.by is Routing.SERVE_LLM else None
+        self._tree = ServePrefixTree[int]() if rules.by is Routing.SERVE_LLM else None
         self._capacity = capacity
         self._turn = -1
         self.up: list[int] = []  # who may be sent anything, by number

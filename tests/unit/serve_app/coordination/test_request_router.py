@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -11,7 +12,9 @@ from ray.serve._private.request_router.common import PendingRequest
 from ray.serve._private.request_router.replica_wrapper import RunningReplica
 from ray.serve.config import RequestRouterConfig
 
+from serve_app.app import ROUTER
 from serve_app.coordination.listener import BY_RESPONSES, PLACES, TAKEN, TARGET, TOKEN_MAP, VERIFIER_UP, Listener
+from serve_app.coordination.request_router import PrefixRouter
 from tests.unit.serve_app.api.in_memory_service import request_for
 from tests.unit.virtual_clock import on_loop
 
@@ -55,9 +58,9 @@ def call_of(
     return PendingRequest(arguments, {}, RequestMetadata(name, shared or name, is_streaming=True))
 
 
-def router_of(chance: random.Random, *, counts: bool, of: type[Replica] = IdleReplica) -> Any:
+def router_of(chance: random.Random, *, counts: bool, of: type[Replica] = IdleReplica, path: str = ROUTER) -> Any:
     """As Serve makes one of this project's, by path."""
-    sent = RequestRouterConfig(request_router_class="serve_app.coordination.request_router:PrefixRouter")  # type: ignore[arg-type]
+    sent = RequestRouterConfig(request_router_class=path)  # type: ignore[arg-type]
     router: Any = sent.get_request_router_class()(
         DEPLOYMENT, DeploymentHandleSource.REPLICA, use_replica_queue_len_cache=counts
     )
@@ -294,3 +297,27 @@ async def test_ingresses_that_know_nothing_of_one_another_send_a_conversation_to
         for _ in range(40):
             router.on_send_request(ReplicaID(own, DEPLOYMENT))
         assert await routed(router, call_of("another", busy)) != own, "as long as it is not overloaded"
+
+
+class LastFirstRouter(PrefixRouter):
+    """Another rule: by name, and told what was asked."""
+
+    def initialize_state(self, **options: object) -> None:
+        super().initialize_state(**options)
+        self.asked = list[int | None]()
+
+    def order(self, offered: Sequence[RunningReplica], digests: Sequence[bytes] | None) -> Sequence[ReplicaID]:
+        self.asked.append(None if digests is None else len(digests))
+        return sorted((replica.replica_id for replica in offered), key=str, reverse=True)
+
+
+@on_loop
+async def test_another_rule_orders_who_may_be_given_a_request_and_no_others() -> None:
+    chance = random.Random(0)
+    router = router_of(chance, counts=False, path=f"{__name__}:LastFirstRouter")
+    down: dict[str, bool | str | float] = {VERIFIER_UP: False}
+    up = [IdleReplica(name, chance, 1000, routing_stats={} if name != "z" else down) for name in NAMES]
+    router.update_replicas(cast("list[RunningReplica]", up))
+    assert await routed(router, call_of("first", request_for(prompt=tuple(range(40))))) == "y", "z has no verifier"
+    assert await routed(router, call_of("meant", Listener("ingress", "z"))) == "z"
+    assert router.asked == [2, None]

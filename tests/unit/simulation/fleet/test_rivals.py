@@ -10,7 +10,7 @@ from tests.unit.simulation.fleet.fleets import fleet, talks
 
 
 def test_serve_s_tree_prefers_who_knows_most_and_else_who_has_least() -> None:
-    tree = ServePrefixTree()
+    tree = ServePrefixTree[int]()
     assert tree.candidates([1, 2, 3], [0, 1, 2]) == [0, 1, 2]
     tree.insert([1, 2, 3], 0)
     assert tree.candidates([1, 2, 4], [0, 1, 2]) == [0]
