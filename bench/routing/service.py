@@ -61,11 +61,11 @@ async def _runs(url: str, fleet: Any, config: Config, rule: str, asked: Asked, t
     async with open_client(url, _TIMEOUT_S) as client:
         endpoint = Endpoint(client, config.model.public_name, counting=True, timeout_s=_TIMEOUT_S)
         before = await _warmed_up(endpoint, fleet, config.verifiers.count, asked, turn)
-        resumed_before = await _resumed(client)
+        resumed_before = await responses_resumed(client)
         for load in asked.loads:
             planned = conversations(asked.traffic, load.users, load.conversations, (asked.seed, load.users, turn))
             answers = await conversed(endpoint, planned, asked.tokens)
-            after, resumed = await _work(fleet, before, _tokens(answers)), await _resumed(client)
+            after, resumed = await _work(fleet, before, _tokens(answers)), await responses_resumed(client)
             work = difference(before, after)
             found.append(run_of(rule, load.users, turn, answers, work, resumed - resumed_before))
             before, resumed_before = after, resumed
@@ -130,7 +130,7 @@ async def _work(fleet: Any, before: Mapping[str, Work], tokens: int) -> dict[str
     return found
 
 
-async def _resumed(client: httpx.AsyncClient) -> int:
+async def responses_resumed(client: httpx.AsyncClient) -> int:
     """Responses that went on at another coordinator, so far."""
     page = (await client.get("/metrics")).raise_for_status().text
     samples = [sample for family in text_string_to_metric_families(page) for sample in family.samples]

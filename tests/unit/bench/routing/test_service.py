@@ -1,13 +1,16 @@
 import asyncio
 import json
+from functools import partial
 
 import httpx
+from prometheus_client import CollectorRegistry
 
 from bench.load.client import Endpoint
 from bench.load.report import COMPLETED
 from bench.routing.conversations import Conversation
 from bench.routing.figures import Work
-from bench.routing.service import conversed, difference
+from bench.routing.service import conversed, difference, responses_resumed
+from serve_app.metrics import RESUMED, Sink, in_prometheus, page_of
 
 PLANNED = [[Conversation("s", ("q1", "q2")), Conversation("t", ("q3",))], [Conversation("s", ("broken", "q4"))]]
 
@@ -35,3 +38,18 @@ def test_answers_are_part_of_what_is_sent_next_and_a_conversation_ends_with_a_fa
 def test_work_is_what_was_done_in_between() -> None:
     before, after = {"a": Work(3, 1.0)}, {"a": Work(5, 1.5), "b": Work(2, 0.5)}
     assert difference(before, after) == {"a": Work(2, 0.5), "b": Work(2, 0.5)}
+
+
+def test_resumed_responses_are_read_off_the_ingress_s_own_page() -> None:
+    registry = CollectorRegistry()
+    sink, found = Sink(partial(in_prometheus, registry)), list[int]()
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, content=page_of(registry, "one")))
+
+    async def read() -> None:
+        async with httpx.AsyncClient(transport=transport, base_url="http://small") as client:
+            found.append(await responses_resumed(client))
+
+    asyncio.run(read())
+    sink.record(RESUMED, 2.0)
+    asyncio.run(read())
+    assert found == [0, 2]
