@@ -3,8 +3,8 @@
 *First tokens.* A prompt takes its time from rounds that are promised as well. By its deadline it would be before them,
 though that may be sooner than it can be computed, and a few at once would make everybody late who has been begun. So
 prompts have the part of the time that promises leave: one is due once it and those due before it could be computed in
-that, but within ``_NEAR_S``, which leaves it before whoever has time to spare. Where prompts take little, their
-deadlines are what counts.
+that, but within ``_NEAR_S``, which leaves it before whoever has time to spare, and never more than ``_PUT_OFF_S``
+behind its deadline. Where prompts take little, their deadlines are what counts.
 
 *Best effort* has what promises leave over. It gives way to whoever would be late within ``_NEAR_S`` and, once it has
 waited for a while, not to those who have more time to spare. However much there is of it, all of it together is sure of
@@ -22,6 +22,7 @@ from outrider.scheduling.waiting_arrays import Floats
 
 _NEAR_S = 1.0
 _FLOOR = 0.05
+_PUT_OFF_S = 2.0
 _LEAST_SPARE = 0.1  # of the time is for prompts, whatever is promised
 
 
@@ -41,7 +42,8 @@ def first_tokens_due(
         new = new if block.prefix_tokens else min(new, chunk)
         work = BatchWork(work[0] + new, work[1] + (new + cached) * new, work[2] + cached)
         computed_s = (cost_model.predict_work_s(work) - constant_s) / _spare(promised)
-        due[id(block)] = max(block.deadline_at_s, now_s + min(computed_s, _NEAR_S))
+        could_s = now_s + min(computed_s, _NEAR_S)
+        due[id(block)] = max(block.deadline_at_s, min(could_s, block.deadline_at_s + _PUT_OFF_S))
     return due
 
 
@@ -53,7 +55,7 @@ def first_tokens_due_array(
     together_s = cost_model.predict_works_s(np.concatenate((np.zeros((1, 3)), works[order].cumsum(axis=0))))
     due = np.empty(len(order))
     due[order] = now_s + np.minimum((together_s[1:] - together_s[0]) / _spare(promised), _NEAR_S)
-    return np.maximum(due, deadline_at_s)
+    return np.maximum(np.minimum(due, deadline_at_s + _PUT_OFF_S), deadline_at_s)
 
 
 def best_effort_wait_s(

@@ -647,8 +647,14 @@ FAULTS = (
     ),
     Fault(
         "prompts come before whoever is due soon",
-        "due[id(block)] = max(block.deadline_at_s, now_s + min(computed_s, _NEAR_S))",
-        "due[id(block)] = block.deadline_at_s",
+        "could_s = now_s + min(computed_s, _NEAR_S)",
+        "could_s = now_s",
+        SLO_AWARE,
+    ),
+    Fault(
+        "prompts are put off for as long as others are due soon",
+        "min(could_s, block.deadline_at_s + _PUT_OFF_S))",
+        "could_s)",
         SLO_AWARE,
     ),
     Fault(

@@ -55,7 +55,8 @@ def due_at_s(
     for pending in sorted((p for p in queue if p not in due), key=lambda p: (p.deadline_at_s, *by_arrival(p))):
         prompts.append(pending)
         computed_s = COSTS.predict_s(pass_costs(prompts, limits)) - CONSTANT_S
-        due[pending] = max(pending.deadline_at_s, NOW_S + min(computed_s / max(0.1, 1.0 - load), 1.0))
+        could_s = NOW_S + min(computed_s / max(0.1, 1.0 - load), 1.0)
+        due[pending] = max(pending.deadline_at_s, min(could_s, pending.deadline_at_s + 2.0))
     return due
 
 
@@ -133,6 +134,14 @@ def test_prompts_have_the_time_that_promises_leave(few: int) -> None:
     for load, order in ((0.0, "pqabc"), (0.5, "pabqc"), (0.8, "abpqc"), (5.0, "abpcq")):
         plan = policy.plan(queue, NOW_S, ROOMY, COSTS, Promised(load))
         assert names(plan.batch) == order[: len(plan.batch)], load
+
+
+@pytest.mark.parametrize("few", [0, 64])
+def test_no_prompt_is_put_off_for_ever(few: int) -> None:
+    """It is due two seconds behind its deadline whatever is promised."""
+    prompt = {"cost": VerifyCost(500, 0), "first": True}
+    queue = [block("old", slack_s=-2.5, **prompt), block("new", slack_s=-1.5, **prompt), block("on", slack_s=0.1)]
+    assert names(SloAware(few=few).plan(queue, NOW_S, ROOMY, COSTS, Promised(0.9)).batch) == "oldonnew"
 
 
 @pytest.mark.parametrize("few", [0, 64])
