@@ -53,9 +53,10 @@ def first_tokens_due_array(
     """The same of ``[k]`` with the ``[k, 3]`` works of all that is to be computed of each."""
     order = np.argsort(deadline_at_s, kind="stable")
     together_s = cost_model.predict_works_s(np.concatenate((np.zeros((1, 3)), works[order].cumsum(axis=0))))
-    due = np.empty(len(order))
+    due: Floats = np.empty(len(order))
     due[order] = now_s + np.minimum((together_s[1:] - together_s[0]) / _spare(promised), _NEAR_S)
-    return np.maximum(np.minimum(due, deadline_at_s + _PUT_OFF_S), deadline_at_s)
+    due = np.minimum(due, deadline_at_s + _PUT_OFF_S)
+    return np.maximum(due, deadline_at_s, out=due)
 
 
 def best_effort_wait_s(

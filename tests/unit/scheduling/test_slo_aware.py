@@ -139,8 +139,11 @@ def test_prompts_have_the_time_that_promises_leave(few: int) -> None:
 @pytest.mark.parametrize("few", [0, 64])
 def test_no_prompt_is_put_off_for_ever(few: int) -> None:
     """It is due two seconds behind its deadline whatever is promised."""
-    prompt = {"cost": VerifyCost(500, 0), "first": True}
-    queue = [block("old", slack_s=-2.5, **prompt), block("new", slack_s=-1.5, **prompt), block("on", slack_s=0.1)]
+    old, new = (
+        block(name, slack_s=slack_s, cost=VerifyCost(500, 0), first=True)
+        for name, slack_s in (("old", -2.5), ("new", -1.5))
+    )
+    queue = [old, new, block("on", slack_s=0.1)]
     assert names(SloAware(few=few).plan(queue, NOW_S, ROOMY, COSTS, Promised(0.9)).batch) == "oldonnew"
 
 
