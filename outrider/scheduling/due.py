@@ -16,7 +16,6 @@ from collections.abc import Iterable
 import numpy as np
 
 from outrider.contracts.cost import BatchWork, CostModel
-from outrider.scheduling.few import alone
 from outrider.scheduling.policy import BatchLimits, PendingVerification, Promised
 from outrider.scheduling.waiting_arrays import Floats
 
@@ -29,52 +28,27 @@ _LEAST_SPARE = 0.1  # of the time is for prompts, whatever is promised
 def first_tokens_due(
     blocks: Iterable[PendingVerification],
     now_s: float,
+    constant_s: float,
     limits: BatchLimits,
     cost_model: CostModel,
     promised: Promised,
 ) -> dict[int, float]:
-    """When those with a deadline that bring first tokens are due, by ``id``."""
-    chunk, constant_s, work, due = limits.prefill_chunk_tokens, None, BatchWork(), dict[int, float]()
+    """When those with a deadline that bring first tokens are due, by ``id``; an empty pass takes ``constant_s``."""
+    spare = max(_LEAST_SPARE, 1.0 - promised.load)
+    work, due = BatchWork(), dict[int, float]()
     for block in sorted(blocks, key=lambda one: one.deadline_at_s):
-        if constant_s is None:
-            constant_s = cost_model.predict_work_s(BatchWork())
         new, cached = block.cost.new_tokens, block.cost.cached_tokens
-        new = new if block.prefix_tokens else min(new, chunk)
+        new = new if block.prefix_tokens else min(new, limits.prefill_chunk_tokens)
         work = BatchWork(work[0] + new, work[1] + (new + cached) * new, work[2] + cached)
-        computed_s = (cost_model.predict_work_s(work) - constant_s) / _spare(promised)
+        computed_s = (cost_model.predict_work_s(work) - constant_s) / spare
         could_s = now_s + min(computed_s, _NEAR_S)
         due[id(block)] = max(block.deadline_at_s, min(could_s, block.deadline_at_s + _PUT_OFF_S))
     return due
 
 
-def first_tokens_due_array(
-    deadline_at_s: Floats, works: Floats, now_s: float, cost_model: CostModel, promised: Promised
-) -> Floats:
-    """The same of ``[k]`` with the ``[k, 3]`` works of all that is to be computed of each."""
-    order = np.argsort(deadline_at_s, kind="stable")
-    together_s = cost_model.predict_works_s(np.concatenate((np.zeros((1, 3)), works[order].cumsum(axis=0))))
-    due: Floats = np.empty(len(order))
-    due[order] = now_s + np.minimum((together_s[1:] - together_s[0]) / _spare(promised), _NEAR_S)
-    due = np.minimum(due, deadline_at_s + _PUT_OFF_S)
-    return np.maximum(due, deadline_at_s, out=due)
-
-
-def best_effort_wait_s(
-    blocks: Iterable[PendingVerification], least_s: float, limits: BatchLimits, cost_model: CostModel
-) -> float:
-    """After how long it goes before everybody: at least ``least_s``."""
-    new = interactions = cached = 0
-    for block in blocks:
-        work = alone(block, limits)
-        new, interactions, cached = new + work[0], interactions + work[1], cached + work[2]
-    together_s = cost_model.predict_work_s(BatchWork(new, interactions, cached))
-    return max(least_s, (together_s - cost_model.predict_work_s(BatchWork())) / _FLOOR)
-
-
-def best_effort_wait_array_s(works: Floats, least_s: float, cost_model: CostModel) -> float:
-    """The same from ``[k, 3]``, what one pass computes of each alone."""
-    constant_s, together_s = cost_model.predict_works_s(np.stack((np.zeros(3), works.sum(axis=0))))
-    return max(least_s, float(together_s - constant_s) / _FLOOR)
+def best_effort_wait_s(work: BatchWork, least_s: float, constant_s: float, cost_model: CostModel) -> float:
+    """After how long it goes before everybody: at least ``least_s``; ``work`` is a pass with all of it that waits."""
+    return max(least_s, (cost_model.predict_work_s(work) - constant_s) / _FLOOR)
 
 
 def best_effort_due_s(arrived_at_s: float, now_s: float, least_s: float, wait_s: float) -> float:
@@ -86,7 +60,3 @@ def best_effort_due_array(arrived_at_s: Floats, now_s: float, least_s: float, wa
     """The same of ``[n]``."""
     due: Floats = np.minimum(np.maximum(arrived_at_s + least_s, now_s + _NEAR_S), arrived_at_s + wait_s)
     return due
-
-
-def _spare(promised: Promised) -> float:
-    return max(_LEAST_SPARE, 1.0 - promised.load)

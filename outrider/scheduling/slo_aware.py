@@ -24,14 +24,7 @@ import numpy as np
 from outrider.contracts.cost import BatchWork, CostModel
 from outrider.scheduling.admission import GrowingBatch
 from outrider.scheduling.batch_length import batch_length_s, filled_length_s
-from outrider.scheduling.due import (
-    best_effort_due_array,
-    best_effort_due_s,
-    best_effort_wait_array_s,
-    best_effort_wait_s,
-    first_tokens_due,
-    first_tokens_due_array,
-)
+from outrider.scheduling.due import best_effort_due_array, best_effort_due_s, best_effort_wait_s, first_tokens_due
 from outrider.scheduling.few import FEW, alone, by_arrival, fill
 from outrider.scheduling.policy import (
     NOTHING_PROMISED,
@@ -77,20 +70,24 @@ class SloAware:
         if promised.least_load > 1.0:
             owed &= (waiting.deadline_at_s >= now_s - self.forgiven_s) & (waiting.first == 0.0)
         due_at_s = np.where(owed, waiting.deadline_at_s, waiting.arrived_at_s + self.best_effort_s)
-        firsts, best_effort = owed & (waiting.first > 0.0), waiting.tokens_per_s == 0.0
-        if firsts.any():
-            works = waiting.whole_works(firsts)
-            due_at_s[firsts] = first_tokens_due_array(due_at_s[firsts], works, now_s, cost_model, promised)
-        if best_effort.any():
-            wait_s = best_effort_wait_array_s(waiting.works[best_effort], self.best_effort_s, cost_model)
+        constant_s = cost_model.predict_work_s(BatchWork())
+        firsts, best_effort = np.flatnonzero(owed & (waiting.first > 0.0)), waiting.tokens_per_s == 0.0
+        if firsts.size:
+            blocks = [waiting.blocks[index] for index in firsts.tolist()]
+            first_due = first_tokens_due(blocks, now_s, constant_s, limits, cost_model, promised)
+            due_at_s[firsts] = [first_due[id(block)] for block in blocks]
+        filled = bool(best_effort.any())
+        if filled:
+            work = BatchWork(*map(int, waiting.works[best_effort].sum(axis=0)))
+            wait_s = best_effort_wait_s(work, self.best_effort_s, constant_s, cost_model)
             arrived = waiting.arrived_at_s[best_effort]
             due_at_s[best_effort] = best_effort_due_array(arrived, now_s, self.best_effort_s, wait_s)
         order = np.argsort(due_at_s, kind="stable")  # of equals the first to arrive
-        constant_s, first_s = cost_model.predict_works_s(np.stack((np.zeros(3), waiting.works[order[0]])))
-        length_s = self._length_s(promised, float(constant_s), filled=bool(best_effort.any()))
+        first_s = float(cost_model.predict_works_s(waiting.works[order[:1]])[0])
+        length_s = self._length_s(promised, constant_s, filled=filled)
         batch = GrowingBatch(waiting, np.full(len(order), np.inf), limits, cost_model, keep_guard=False)
         batch.force(int(order[0]))
-        batch.admit(order[1:], max(length_s, float(first_s)))
+        batch.admit(order[1:], max(length_s, first_s))
         return batch.plan()
 
     def _plan_few(
@@ -105,10 +102,12 @@ class SloAware:
         over = promised.least_load > 1.0
         since_s = now_s - self.forgiven_s if over else -inf
         arrived = by_arrival(pending)
-        best_effort = [block for block in arrived if block.tokens_per_s == 0.0]
-        wait_s = best_effort_wait_s(best_effort, self.best_effort_s, limits, cost_model) if best_effort else 0.0
-        firsts = [] if over else [block for block in arrived if block.first and block.deadline_at_s < inf]
-        first_due = first_tokens_due(firsts, now_s, limits, cost_model, promised)
+        constant_s = cost_model.predict_work_s(BatchWork())
+        best_effort = [alone(block, limits) for block in arrived if block.tokens_per_s == 0.0]
+        together = BatchWork(*map(sum, zip(*best_effort, strict=True)))
+        wait_s = best_effort_wait_s(together, self.best_effort_s, constant_s, cost_model)
+        firsts = () if over else [block for block in arrived if block.first and block.deadline_at_s < inf]
+        first_due = first_tokens_due(firsts, now_s, constant_s, limits, cost_model, promised)
         due = list[tuple[float, int]]()  # of equals the first to arrive
         for index, block in enumerate(arrived):
             if since_s <= block.deadline_at_s < inf and not (over and block.first):
@@ -118,7 +117,7 @@ class SloAware:
             else:
                 due.append((block.arrived_at_s + self.best_effort_s, index))
         order = [arrived[index] for _, index in sorted(due)]
-        length_s = self._length_s(promised, cost_model.predict_work_s(BatchWork()), filled=bool(best_effort))
+        length_s = self._length_s(promised, constant_s, filled=bool(best_effort))
         first_s = cost_model.predict_work_s(alone(order[0], limits))
         return fill(arrived, order, max(length_s, first_s), limits, cost_model)
 

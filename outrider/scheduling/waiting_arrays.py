@@ -11,7 +11,6 @@ import numpy.typing as npt
 from outrider.scheduling.policy import BatchLimits, PendingVerification
 
 Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 Indexes = npt.NDArray[np.intp]
 
 _READ = (
@@ -52,11 +51,6 @@ class WaitingArrays:
     tokens_per_s: Floats
     chunk_tokens: int
     works: Floats
-
-    def whole_works(self, which: Bools) -> Floats:
-        """``[k, 3]``: of all that is to be computed of some, in however many passes."""
-        new, cached = self.new_tokens[which], self.cached_tokens[which]
-        return np.stack((new, (new + cached) * new, cached), axis=1)
 
     def works_behind(self, run: Indexes, used_tokens: Floats) -> Floats:
         """``[run, 3]``: the same of some, each behind others that use so much of the pass's chunk."""
