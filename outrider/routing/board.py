@@ -9,7 +9,7 @@ from typing import Generic
 
 from outrider.routing.scores import LOAD_TOKENS, Rank, price, rank
 from outrider.routing.standing import Name, Standing
-from outrider.routing.worth import NOTHING_TOLD, Fullness, beyond
+from outrider.routing.worth import NOTHING_TOLD, Fullness, beyond, filling
 
 
 class LoadBoard(Generic[Name]):
@@ -84,7 +84,7 @@ class LoadBoard(Generic[Name]):
 
     @property
     def _filling(self) -> float:
-        return self._responses / self._shares if self._shares > 1e-9 else 0.0
+        return filling(self._shares, self._responses)
 
     def _change(self, name: Name, by: int) -> None:
         self._ongoing[name] += by
@@ -93,6 +93,6 @@ class LoadBoard(Generic[Name]):
     def _rank(self, name: Name) -> None:
         self._standing.set(name, self._rank_of(name, 0, LOAD_TOKENS))  # what one is worth does not change the order
 
-    def _rank_of(self, name: Name, cached_tokens: int, price: float) -> Rank:
+    def _rank_of(self, name: Name, cached_tokens: int, each_tokens: float) -> Rank:
         full = not self.has_room(name)
-        return rank(self.load(name), cached_tokens, self._dispatched[name], full=full, price=price)
+        return rank(self.load(name), cached_tokens, self._dispatched[name], full=full, price=each_tokens)

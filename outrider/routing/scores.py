@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from outrider.routing.worth import NOTHING_TOLD, Fullness, beyond, filling
+from outrider.routing.worth import NOTHING_TOLD, Fullness, beyond, filling_of
 
 Name = TypeVar("Name")
 _NOTHING: Mapping[Any, Fullness] = MappingProxyType({})
@@ -65,7 +65,7 @@ def ranked(
         capacity: responses each takes; those that are full come last, whatever they have cached.
         told: how full each said it was; by it responses count for what they need.
     """
-    fills = filling(told.values())
+    fills = filling_of(told.values())
     loads = {name: ongoing.get(name, 0) + beyond(told.get(name, NOTHING_TOLD), fills) for name in candidates}
     each_tokens = price(fills)
 

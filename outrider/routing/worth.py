@@ -9,6 +9,7 @@ since, or has ended, counts for one each.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+_NONE = 1e-9  # what is left of a sum that was added to and taken from
 _MOST = 2.0  # fuller than that nobody counts for: what is allowed is an estimate
 
 
@@ -34,13 +35,18 @@ class Fullness:
 NOTHING_TOLD = Fullness()
 
 
-def filling(told: Iterable[Fullness]) -> float:
-    """Responses that fill a verifier, on the average; 0 is not known."""
-    share = responses = 0.0
+def filling(shares: float, responses: float) -> float:
+    """Responses that fill a verifier, on the average of all that told so much together; 0 is not known."""
+    return responses / shares if shares > _NONE else 0.0
+
+
+def filling_of(told: Iterable[Fullness]) -> float:
+    """The same of what each told."""
+    shares = responses = 0.0
     for one in told:
-        share += one.bounded
+        shares += one.bounded
         responses += one.responses
-    return responses / share if share > 0.0 else 0.0
+    return filling(shares, responses)
 
 
 def beyond(told: Fullness, filling: float) -> float:
