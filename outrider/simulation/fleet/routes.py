@@ -23,6 +23,7 @@ class Routes:
         self._tree = ServePrefixTree[int]() if rules.by is Routing.SERVE_LLM else None
         self._capacity = capacity
         self._turn = -1
+        self.asks = rules.by in (Routing.PREFIX, Routing.KNOWN)  # how full each is: only the product's rules do
         self.up: list[int] = []  # who may be sent anything, by number
 
     def add(self, coordinator: int) -> None:
@@ -62,9 +63,8 @@ class Routes:
         return self._board.best(known.tokens(digests, self.up))
 
     def told(self, coordinator: int, fullness: Fullness) -> None:
-        """How full one that is up is; only the product's rules ask."""
-        if self._rules.by in (Routing.PREFIX, Routing.KNOWN):
-            self._board.told(coordinator, fullness)
+        """How full one that is up is."""
+        self._board.told(coordinator, fullness)
 
     def ended(self, coordinator: int) -> None:
         """A response is over there, or was refused."""

@@ -76,7 +76,7 @@ class Fleet:
                 self._await_arrival(kind, 0.0)
         self._losses.begin()
         self._scaled.begin()
-        if scenario.admission is not None:
+        if scenario.admission is not None and self.routes.asks:
             self.agenda.at(_TOLD_EVERY_S, self._told, None)
         if progress is not None:
             self.agenda.at(0.0, self._tick, progress)
