@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 import httpx
-from prometheus_client.parser import text_string_to_metric_families
 
+from bench.harness.metrics_page import total
 from bench.harness.mix import MixedPrompt
 from bench.harness.server import Arm
 from bench.load.plan import PlannedRequest
@@ -46,8 +46,4 @@ async def drafted_and_accepted(client: httpx.AsyncClient) -> tuple[float, float]
 
 def read_drafted_and_accepted(exposition: str) -> tuple[float, float]:
     """The same of a metrics page."""
-    samples = [sample for family in text_string_to_metric_families(exposition) for sample in family.samples]
-    drafted, accepted = (
-        sum(sample.value for sample in samples if sample.name == name) for name in (_DRAFTED, _ACCEPTED)
-    )
-    return float(drafted), float(accepted)
+    return total(exposition, _DRAFTED), total(exposition, _ACCEPTED)

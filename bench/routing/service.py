@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
-from prometheus_client.parser import text_string_to_metric_families
 
+from bench.harness.metrics_page import total
 from bench.load.client import Endpoint, open_client, send, stopwatch
 from bench.load.plan import PlannedRequest
 from bench.load.report import COMPLETED, Answer
@@ -133,8 +133,7 @@ async def _work(fleet: Any, before: Mapping[str, Work], tokens: int) -> dict[str
 async def responses_resumed(client: httpx.AsyncClient) -> int:
     """Responses that went on at another coordinator, so far."""
     page = (await client.get("/metrics")).raise_for_status().text
-    samples = [sample for family in text_string_to_metric_families(page) for sample in family.samples]
-    return int(sum(sample.value for sample in samples if sample.name == RESUMED.name))
+    return int(total(page, RESUMED.name))
 
 
 def _tokens(answers: Sequence[Answer]) -> int:
