@@ -68,7 +68,7 @@ E2E_S = _histogram("e2e_request_latency_seconds", "From request to last chunk", 
 PROMPT_TOKENS = _counter("prompt_tokens_total", "Prompt tokens of responses that began")
 CACHED_TOKENS = _counter("cached_prompt_tokens_total", "Of these, tokens whose KV was resident")
 GENERATION_TOKENS = _counter("generation_tokens_total", "Tokens of responses")
-RESUMED = _counter("responses_resumed_total", "Times a response went on at a coordinator after one was lost")
+RESUMED = _counter("responses_resumed_total", "Times a response went on at a coordinator after one was lost or drained")
 
 SLO_RESPONSES = _counter(
     "slo_responses_total", "Complete responses that were promised a speed, by whether it was kept", "slo_class", "kept"

@@ -15,7 +15,13 @@ from ray.serve.handle import DeploymentHandle
 
 from actors.ray_errors import cause_of
 from actors.waiting import within
-from outrider.contracts.errors import CoordinatorSilentError, OutriderError, VerifierAwayError, VerifierLostError
+from outrider.contracts.errors import (
+    CoordinatorDrainedError,
+    CoordinatorSilentError,
+    OutriderError,
+    VerifierAwayError,
+    VerifierLostError,
+)
 from outrider.contracts.requests import GenerationChunk, GenerationId, GenerationRequest
 from serve_app.coordination.credit import MOST_UNREAD_TOKENS
 from serve_app.coordination.listener import Listener
@@ -24,6 +30,7 @@ from serve_app.coordinator_watch import CoordinatorWatch
 _TELL_TOKENS = MOST_UNREAD_TOKENS // 2  # a coordinator is told of what was read as often
 _TELL_AGAIN_S = 0.1
 _LOST_FOR_S = 5.0  # longer than routers take to learn of a verifier that is gone
+_LEAVES_EVERY_S = 0.5
 _ANSWERS_WITHIN_S = 0.75  # a coordinator that is well
 
 
@@ -56,9 +63,20 @@ class CoordinatorStreams:
     Calls that are meant for one coordinator belong to no HTTP request: see ``request_router``.
     """
 
-    def __init__(self, coordinator: DeploymentHandle[Any], elsewhere: Callable[[str], Awaitable[bool]]) -> None:
-        """Hear nobody yet. ``elsewhere``: whether any coordinator but this one can make responses now."""
-        self._elsewhere = elsewhere
+    def __init__(
+        self,
+        coordinator: DeploymentHandle[Any],
+        elsewhere: Callable[[str], Awaitable[bool]],
+        may_leave: Callable[[str], bool],
+    ) -> None:
+        """Hear nobody yet.
+
+        Args:
+            coordinator: the deployment.
+            elsewhere: whether any coordinator but this one can make responses now.
+            may_leave: whether what this one makes is to go on elsewhere, as it is drained.
+        """
+        self._elsewhere, self._may_leave = elsewhere, may_leave
         self._name = uuid.uuid4().hex[:12]
         self._coordinators = coordinator.options(_by_reference=False)
         self._calls = coordinator.options(_by_reference=False, stream=True)
@@ -129,19 +147,24 @@ class CoordinatorStreams:
             self._telling = asyncio.create_task(self._tell_read(), context=Context())
 
     async def _tell_read(self) -> None:
-        """Tell one coordinator after the other what was read; until it is told, its responses are held up."""
+        """Tell all coordinators what was read; until one is told, its responses are held up, and no others."""
         try:
-            while known := [name for name in self._read if name in self._made_by]:
-                coordinator = self._made_by[known[0]]
-                read = {name: self._read.pop(name) for name in known if self._made_by[name] == coordinator}
-                try:
-                    await self._coordinators.read.remote(Listener(self._name, coordinator), read)
-                except (RayError, RayServeException, OutriderError):
-                    self._read = read | self._read
+            while coordinators := {self._made_by[name] for name in self._read if name in self._made_by}:
+                if not all(await asyncio.gather(*map(self._told_read, coordinators))):
                     await asyncio.sleep(_TELL_AGAIN_S)
                     self._read = {name: tokens for name, tokens in self._read.items() if name in self._mailboxes}
         finally:
             self._telling = None
+
+    async def _told_read(self, coordinator: str) -> bool:
+        names = [name for name in self._read if self._made_by.get(name) == coordinator]
+        read = {name: self._read.pop(name) for name in names}
+        try:
+            await within(_ANSWERS_WITHIN_S, self._coordinators.read.remote(Listener(self._name, coordinator), read))
+        except (TimeoutError, RayError, RayServeException, OutriderError):
+            self._read = read | self._read
+            return False
+        return True
 
     def _hear(self, coordinator: str) -> None:
         if coordinator not in self._hearing:
@@ -150,7 +173,7 @@ class CoordinatorStreams:
     async def _hear_all(self, coordinator: str) -> None:
         """Hand out what the coordinator tells, as long as it makes anything for this ingress."""
         watch = CoordinatorWatch(partial(self._answers, coordinator), partial(self._elsewhere, coordinator))
-        doubting = asyncio.create_task(self._doubt(coordinator, watch))
+        watching = [asyncio.create_task(self._doubt(coordinator, watch)), asyncio.create_task(self._leave(coordinator))]
         try:
             while coordinator in self._made_by.values():
                 messages: Any = self._calls.chunks.remote(Listener(self._name, coordinator))
@@ -162,7 +185,8 @@ class CoordinatorStreams:
         except Exception as error:  # noqa: BLE001 (raised where the responses are read)
             self._fail(coordinator, error)
         finally:
-            doubting.cancel()
+            for task in watching:
+                task.cancel()
             del self._hearing[coordinator]
 
     async def _doubt(self, coordinator: str, watch: CoordinatorWatch) -> None:
@@ -171,9 +195,23 @@ class CoordinatorStreams:
             await watch.is_silent()
             self._fail(coordinator, CoordinatorSilentError(f"needs a word of coordinator {coordinator}, found none"))
 
+    async def _leave(self, coordinator: str) -> None:
+        """Have what it makes go on elsewhere once it may, one after the other, as each costs a prefill there."""
+        leaving = set[GenerationId]()
+        while True:
+            await asyncio.sleep(_LEAVES_EVERY_S)
+            stay = [name for name in self._made_at(coordinator) if name not in leaving]
+            if stay and self._may_leave(coordinator):
+                leaving.add(stay[-1])
+                self._mailboxes[stay[-1]].put(CoordinatorDrainedError(f"coordinator {coordinator} is drained"))
+
     def _fail(self, coordinator: str, error: Exception) -> None:
-        for name in [name for name, by in self._made_by.items() if by == coordinator]:
+        for name in self._made_at(coordinator):
             self._mailboxes[name].put(error)
+
+    def _made_at(self, coordinator: str) -> list[GenerationId]:
+        """Oldest first, which are those that may end soonest."""
+        return [name for name, by in self._made_by.items() if by == coordinator]
 
     async def _answers(self, coordinator: str) -> bool:
         try:

@@ -40,6 +40,7 @@ LIGHT: Mapping[str, tuple[str, ...]] = {
         "drafter_open_deadline_s",
         "first_chunk_deadline_s",
         "next_chunk_deadline_s",
+        "drain_s",
     ),
     "structured": ("max_schema_kib", "max_nesting", "max_compile_ms"),
     "auth": ("reload_s",),

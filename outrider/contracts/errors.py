@@ -116,6 +116,10 @@ class VerifierAwayError(OutriderError):
     """A coordinator has no verifier now and another one has: nothing was begun, the response is to be made there."""
 
 
+class CoordinatorDrainedError(VerifierAwayError):
+    """A coordinator takes nothing new, and another one has room: what it has begun is to go on there."""
+
+
 class OtherTargetError(OutriderError):
     """A coordinator has another target than a response was begun with, or its tokens are of: nothing was begun."""
 

@@ -89,6 +89,7 @@ class ServiceSettings:
     start_deadline_s: float = 300.0
     first_chunk_deadline_s: float = 400.0
     next_chunk_deadline_s: float = 400.0
+    drain_s: float | None = 10.0  # after which responses of a coordinator that is drained go on elsewhere; None: never
     namespace: str = "outrider"  # of the fleet
     slo_classes: tuple[SloClass, ...] = (BEST_EFFORT,)
     max_failures: int = 100  # of a response in a row, without a chunk between them
@@ -135,6 +136,7 @@ class ServiceSettings:
             keep_alive_s=config.http.keep_alive_s,
             first_chunk_deadline_s=limits.first_chunk_deadline_s,
             next_chunk_deadline_s=limits.next_chunk_deadline_s,
+            drain_s=limits.drain_s,
             slo_classes=config.slo.slo_classes,
             least_first_token_ms=config.slo.least_first_token_ms,
             protocols=config.speculation.protocols,

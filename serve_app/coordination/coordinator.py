@@ -37,6 +37,7 @@ from serve_app.metrics import Sink, in_ray
 from serve_app.spans import close, span_sink
 
 _BEAT_S = 1.0
+_UNASKED_S = 3.0  # for which Serve, which asks every second, has not asked one that it drains
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ class Coordinator:
         self._verifier = VerifierPort(settings.verifier)
         self._generations: Generations | None = None  # until the verifier has loaded its model
         self._outlets = Outlets(time.monotonic)
+        self._unasked: asyncio.TimerHandle | None = None  # runs out once Serve asks no more
         clock = time.monotonic
         tokenizer = await asyncio.to_thread(load_tokenizer, settings.target)
         heads = {model: head.info for model, head in settings.generations.drafting.heads.items()}
@@ -175,7 +177,14 @@ class Coordinator:
         await self._verifier.check_not_gone()
 
     async def record_routing_stats(self) -> dict[str, bool | str | float]:
-        """Asked by Serve every second, for the routers of all ingresses."""
+        """Asked by Serve every second, for the routers of all ingresses.
+
+        One that is drained is asked no more, and out of those routers' reach: nobody can tell it what was read.
+        """
+        if self._unasked is not None:
+            self._unasked.cancel()
+        self._outlets.unheard(False)
+        self._unasked = asyncio.get_running_loop().call_later(_UNASKED_S, self._outlets.unheard, True)
         card, generations = self._card, self._ready_generations()
         fullness = fullness_of_report(generations.admission())
         return {

@@ -12,7 +12,7 @@ class Credit:
         """So many may be unread before nothing more is begun; infinite where nobody says what was read."""
         self._most = tokens
         self._told = self._read = 0
-        self._suspended = False
+        self._suspended = self._unheard = False
         self._left = asyncio.Event()
         self._left.set()
 
@@ -41,12 +41,17 @@ class Credit:
         self._suspended = False
         self._judge()
 
+    def unheard(self, unheard: bool) -> None:
+        """Whether nobody can say what was read: then nothing waits for it."""
+        self._unheard = unheard
+        self._judge()
+
     async def restored(self) -> None:
         """Wait until there is some."""
         await self._left.wait()
 
     def _judge(self) -> None:
-        if self._told - self._read < self._most and not self._suspended:
+        if (self._unheard or self._told - self._read < self._most) and not self._suspended:
             self._left.set()
         else:
             self._left.clear()

@@ -23,9 +23,9 @@ _FORGOTTEN_S = 60.0  # an ingress that has not read for so long is gone
 class Outlet:
     """Chunks for one ingress, which reads them by one stream; what is put while it has none waits for it."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], *, unheard: bool = False) -> None:
         """Empty; ``clock`` is monotonic, in seconds."""
-        self._clock = clock
+        self._clock, self._unheard = clock, unheard
         self._gathered: list[tuple[GenerationId, Piece]] = []
         self._some = asyncio.Event()
         self._told_at_s, self._used_at_s = float("-inf"), clock()
@@ -39,6 +39,7 @@ class Outlet:
         An error behind its chunks follows them.
         """
         begun, credit = False, Credit()
+        credit.unheard(self._unheard)
 
         def put(piece: Piece) -> None:
             nonlocal begun
@@ -64,6 +65,12 @@ class Outlet:
         for generation, count in tokens.items():
             if (credit := self._credits.get(generation)) is not None:
                 credit.read(count)
+
+    def unheard(self, unheard: bool) -> None:
+        """Whether nobody can say what was read."""
+        self._unheard = unheard
+        for credit in self._credits.values():
+            credit.unheard(unheard)
 
     async def messages(self) -> AsyncGenerator[Message]:
         """Until no response has been made for a while."""
@@ -100,12 +107,18 @@ class Outlets:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """Of nobody yet."""
-        self._clock = clock
+        self._clock, self._unheard = clock, False
         self._outlets: dict[str, Outlet] = {}
 
     def of(self, ingress: str) -> Outlet:
         """The one of this ingress."""
         if ingress not in self._outlets:
             self._outlets = {name: outlet for name, outlet in self._outlets.items() if not outlet.forgotten}
-            self._outlets[ingress] = Outlet(self._clock)
+            self._outlets[ingress] = Outlet(self._clock, unheard=self._unheard)
         return self._outlets[ingress]
+
+    def unheard(self, unheard: bool) -> None:
+        """Whether ingresses cannot reach this coordinator with what they have read."""
+        self._unheard = unheard
+        for outlet in self._outlets.values():
+            outlet.unheard(unheard)

@@ -19,9 +19,11 @@ from ray.serve.request_router import FIFOMixin, PendingRequest, RequestRouter, R
 
 from outrider.contracts.requests import GenerationRequest
 from outrider.routing.affinity import Affinity
+from outrider.routing.drains import Place
 from outrider.routing.prefix_index import BLOCK_TOKENS, leading_digests
 from outrider.routing.scores import ranked, takers
 from outrider.routing.worth import Fullness
+from serve_app.coordination import drained
 from serve_app.coordination.listener import BY_RESPONSES, PLACES, TAKEN, TARGET, TOKEN_MAP, VERIFIER_UP, Listener
 
 _UNKNOWN = 2**31  # places of one that has told nothing yet
@@ -35,6 +37,8 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         self._affinity: Affinity[ReplicaID] = Affinity()
         self._dispatched: Counter[ReplicaID] = Counter()
         self._ongoing: Counter[ReplicaID] = Counter()
+            ReplicaID, tuple[Fullness, int]
+        ] = {}  # with what was ongoing of this ingress's when it was news
         self._loading: set[ReplicaID] = set()
         self._absent: set[ReplicaID] = set()
         self._streams: dict[str, ReplicaID] = {}  # of chunks, by the id of their call: open, but no load
@@ -79,6 +83,7 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         """
         before = set(self._replica_id_set)
         super().update_replicas(replicas)
+        drained.told({replica.replica_id.unique_id: _place(replica) for replica in replicas})
         present = set(self._replica_id_set)
         for replica_id in self._absent - present:
             self._forget(replica_id)
@@ -170,6 +175,11 @@ def _fullness(replica: RunningReplica) -> Fullness:
     """As it told, if it has."""
     stats = replica.routing_stats
     return Fullness(stats.get(TAKEN, 0.0), stats.get(BY_RESPONSES, 0.0))
+
+
+def _place(replica: RunningReplica) -> Place:
+    stats = replica.routing_stats
+    return Place(str(stats.get(TARGET, "")), bool(stats.get(VERIFIER_UP, False)), _fullness(replica).share)
 
 
 def _may_be(told: object, wanted: str) -> bool:

@@ -18,13 +18,16 @@ from ray.serve.config import ProxyLocation
 from cluster.application import bring_up
 from outrider.config.reading import load_config
 from outrider.config.schema import Config, SloClassConfig
+from serve_app.coordination.credit import MOST_UNREAD_TOKENS
 from tests.chaos.services import replicas_running
 from tests.cluster.prompts import CHATS
 from tests.cluster.served import MODEL, PLAIN, Service, eventually, started
 
 INGRESSES, COORDINATORS, DRAFTERS, CLIENTS = 2, 2, 2, 4
 TOKENS = 40
+LONG_TOKENS = 2 * MOST_UNREAD_TOKENS
 _WITHIN_S = 240.0
+_TOLD_S = 3.0
 _OFTEN = 6
 _AMONG = 3  # responses that each client has from the service before it is updated, and behind that
 
@@ -50,12 +53,12 @@ def service() -> Iterator[Service]:
         yield service
 
 
-def answer(url: str, number: int) -> str:
+def answer(url: str, number: int, tokens: int = TOKENS) -> str:
     """Stream one response to its end; AssertionError if anything went wrong with it."""
     body = {
         **ASKED[number],
         "model": MODEL,
-        "max_tokens": TOKENS,
+        "max_tokens": tokens,
         "ignore_eos": True,
         "stream": True,
     }
@@ -151,6 +154,11 @@ def longest_drafts(service: Service) -> int:
     return max(int(one["drafted_tokens"]) for answer in answers for one in answer["outrider"]["rounds"])
 
 
+def left(service: Service) -> list[dict[str, Any]]:
+    """Each time that a response went on elsewhere, as its verifier was drained."""
+    return service.events("response_resumed", reason="CoordinatorDrainedError")
+
+
 def processes(service: Service) -> list[list[int]]:
     """Whatever might have been started anew."""
     return [service.pids(name) for name in ("ServeReplica", "VerifierActor", "DrafterActor")]
@@ -191,6 +199,29 @@ def test_more_verifiers_and_fewer(service: Service, count: int) -> None:
     with updated(service, config, stay=True) as clients:
         pass
     assert {text == expected[number] for number, text in clients.answered} == {True}
+    service.check_released()
+
+
+@pytest.mark.parametrize("drain_s", [pytest.param(None, marks=pytest.mark.long), 1.0])
+def test_a_long_response_outlives_the_verifier_that_is_drained_under_it(
+    service: Service, drain_s: float | None
+) -> None:
+    """It goes on at another one, or ends where it is, though nobody can say there what was read."""
+    limits = replace(service.config.limits, drain_s=drain_s, max_concurrent_generations=COORDINATORS + 1)
+    config = replace(service.config, limits=limits)
+    deploy(config)
+    eventually(lambda: len(service.coordinators()) == COORDINATORS, _WITHIN_S)
+    expected = [answer(service.url, number, LONG_TOKENS) for number in range(COORDINATORS)]
+    before, texts = len(left(service)), list[Future[str]]()
+    with ThreadPoolExecutor(COORDINATORS) as pool:
+        for number in range(COORDINATORS):  # one at each, as routers are told every second who has something
+            texts.append(pool.submit(answer, service.url, number, LONG_TOKENS))
+            eventually(lambda: sum(one["generations"] for one in service.coordinators()) == len(texts), _WITHIN_S)
+            time.sleep(_TOLD_S)
+        assert [one["generations"] for one in service.coordinators()] == [1] * COORDINATORS
+        deploy(replace(config, verifiers=replace(config.verifiers, count=1)))
+        assert [one.result() for one in texts] == expected
+    assert (len(left(service)) > before) == (drain_s is not None)
     service.check_released()
 
 

@@ -682,6 +682,18 @@ FAULTS = (
         ("tests/unit/routing/test_scores.py",),
     ),
     Fault(
+        "a drained verifier's responses leave for another target",
+        "any(place.up and place.target == target and place.taken < _ROOM for place in self._there.values())",
+        "any(place.up and place.taken < _ROOM for place in self._there.values())",
+        ("tests/unit/routing/test_drains.py",),
+    ),
+    Fault(
+        "a coordinator that cannot be told what was read waits for it",
+        "if (self._unheard or self._told - self._read < self._most) and not self._suspended:",
+        "if self._told - self._read < self._most and not self._suspended:",
+        ("tests/unit/serve_app/coordination/test_outlets.py",),
+    ),
+    Fault(
         "who was refused too often does not go first",
         "return self._fairness.behind(one.slo.name)",
         "return False",

@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 
 from ray.exceptions import RayError
 
+from outrider.contracts.errors import GenerationFailedError
 from outrider.contracts.requests import GenerationId, GenerationRequest
 from serve_app.coordination.listener import Listener
 from serve_app.coordination.outlets import Message, Outlets
@@ -70,6 +71,7 @@ class MemoryHandle:
         self.listening = 0  # streams of chunks
         self.told = 0  # tokens
         self.read, self.deaf = Call(self._read), 0  # calls that fail from now on
+        self.out_of_reach: set[str] = set()  # coordinators that another one is asked for, which says so
         self.goes_on = asyncio.Event()  # else coordinators stand still
         self.goes_on.set()
         self._outlets: dict[str, Outlets] = {}
@@ -99,6 +101,8 @@ class MemoryHandle:
         if self.deaf:
             self.deaf -= 1
             raise RayError("not now")
+        if listener.coordinator in self.out_of_reach:
+            raise GenerationFailedError("it is gone")
         self._outlets[listener.coordinator].of(listener.ingress).read(tokens)
 
     async def _chunks(self, listener: Listener) -> AsyncGenerator[Message, None]:

@@ -1,6 +1,7 @@
 """An ingress hears all responses of a coordinator on one stream, and loses none of them silently."""
 
 import asyncio
+from collections.abc import Container
 from dataclasses import replace
 from typing import Any, cast
 
@@ -8,7 +9,12 @@ import pytest
 from ray.exceptions import ActorDiedError, RayError
 from ray.serve.handle import DeploymentHandle
 
-from outrider.contracts.errors import CoordinatorSilentError, VerifierAwayError, VerifierLostError
+from outrider.contracts.errors import (
+    CoordinatorDrainedError,
+    CoordinatorSilentError,
+    VerifierAwayError,
+    VerifierLostError,
+)
 from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from serve_app.coordination.credit import MOST_UNREAD_TOKENS
 from serve_app.streams import CoordinatorStreams
@@ -19,13 +25,13 @@ from tests.unit.virtual_clock import now_s, on_loop
 REQUESTS = [request_for(name, window=0) for name in "abc"]
 
 
-def streams_of(handle: MemoryHandle, *others: str) -> CoordinatorStreams:
+def streams_of(handle: MemoryHandle, *others: str, drained: Container[str] = ()) -> CoordinatorStreams:
     """``others`` are coordinators that have a verifier."""
 
     async def elsewhere(coordinator: str) -> bool:
         return any(other != coordinator for other in others)
 
-    return CoordinatorStreams(cast("DeploymentHandle[Any]", handle), elsewhere)
+    return CoordinatorStreams(cast("DeploymentHandle[Any]", handle), elsewhere, drained.__contains__)
 
 
 async def read(streams: CoordinatorStreams, request: GenerationRequest) -> list[GenerationChunk]:
@@ -145,6 +151,52 @@ async def test_who_does_not_read_holds_up_its_own_response_alone(deaf: int) -> N
     assert handle.told == most + len(truth_of(REQUESTS[0]))
     got += [chunk async for chunk in slow]
     assert tokens_of(got) == truth_of(long)
+    await handle.closed()
+
+
+@on_loop
+async def test_one_that_cannot_be_told_what_was_read_holds_up_its_own_responses_alone() -> None:
+    handle = MemoryHandle()
+    handle.out_of_reach.add("coordinator 0")
+    streams, most = streams_of(handle), MOST_UNREAD_TOKENS
+    drained, well = (
+        replace(request_for(name, window=0), max_tokens=most + most // 2, ignore_eos=True)
+        for name in ("drained", "well")
+    )
+    held_up = asyncio.create_task(read(streams, drained))
+    await asyncio.sleep(0.0)
+    assert tokens_of(await read(streams, well)) == truth_of(well)
+    assert not held_up.done()
+    handle.out_of_reach.clear()
+    assert tokens_of(await held_up) == truth_of(drained)
+    await handle.closed()
+
+
+@on_loop
+async def test_what_a_drained_one_makes_leaves_one_after_the_other_the_newest_first() -> None:
+    handle, drained = MemoryHandle(coordinator="the one"), set[str]()
+    handle.goes_on.clear()
+    streams = streams_of(handle, drained=drained)
+    left = list[tuple[str, float]]()
+
+    async def leaves(request: GenerationRequest) -> None:
+        with pytest.raises(CoordinatorDrainedError):
+            await read(streams, request)
+        left.append((request.generation, now_s()))
+
+    making = [asyncio.create_task(leaves(request)) for request in REQUESTS]
+    deaf = streams.chunks(request_for("deaf", window=0))
+    reading = asyncio.ensure_future(anext(deaf))
+    await asyncio.sleep(60.0)
+    assert not left
+    drained.add("the one")
+    await asyncio.gather(*making)
+    assert [name for name, _ in left] == ["c", "b", "a"]
+    assert left[0][1] < left[1][1] < left[2][1] < 65.0
+    handle.goes_on.set()
+    with pytest.raises(CoordinatorDrainedError):
+        await reading
+    await deaf.aclose()
     await handle.closed()
 
 

@@ -108,3 +108,23 @@ async def test_what_nobody_reads_uses_up_a_responses_credit_alone() -> None:
             assert credit_a.left, "more than was told cannot have been read"
             put_a(chunk(token_id))
         assert not credit_a.left
+
+
+@on_loop
+async def test_where_nobody_can_say_what_was_read_nothing_waits_for_it() -> None:
+    outlets = Outlets(now_s)
+    with outlets.of("ingress").response("a") as (put, credit):
+        for token in range(MOST_UNREAD_TOKENS):
+            put(chunk(token))
+        assert not credit.left
+        outlets.unheard(True)
+        assert credit.left
+        with outlets.of("ingress").response("b") as (_, later), outlets.of("another").response("c") as (_, another):
+            for begun in (later, another):
+                begun.told(2 * MOST_UNREAD_TOKENS)
+                assert begun.left
+                begun.suspended()
+                assert not begun.left, "its place is needed all the same"
+                begun.continues()
+            outlets.unheard(False)
+            assert not any(one.left for one in (credit, later, another))

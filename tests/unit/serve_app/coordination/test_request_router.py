@@ -13,6 +13,7 @@ from ray.serve._private.request_router.replica_wrapper import RunningReplica
 from ray.serve.config import RequestRouterConfig
 
 from serve_app.app import ROUTER
+from serve_app.coordination.drained import may_leave
 from serve_app.coordination.listener import BY_RESPONSES, PLACES, TAKEN, TARGET, TOKEN_MAP, VERIFIER_UP, Listener
 from serve_app.coordination.request_router import PrefixRouter
 from tests.unit.serve_app.api.in_memory_service import request_for
@@ -213,6 +214,30 @@ async def test_who_is_drained_or_dead_is_given_nothing_from_then_on_and_is_forgo
     there(left[1])
     assert {await routed(router, call_of(f"last {number}", turn)) for number, turn in enumerate(turns)} == {left[1]}
     assert {one.unique_id for held in router._affinity._index._holders.values() for one in held} == {left[1]}  # noqa: SLF001
+
+
+@on_loop
+async def test_the_process_of_a_router_knows_whom_it_is_not_told_of_any_more() -> None:
+    """Serve makes the router of a class that it sent by value."""
+    chance = random.Random(0)
+    router = router_of(chance, counts=False)
+
+    def there(**full: float) -> None:
+        stats: dict[str, dict[str, bool | str | float]] = {
+            name: {VERIFIER_UP: True, TARGET: "big", TAKEN: share} for name, share in full.items()
+        }
+        told = [IdleReplica(name, chance, routing_stats=stats[name]) for name in full]
+        router.update_replicas(cast("list[RunningReplica]", told))
+
+    there(x=0.2, y=0.2)
+    assert not may_leave("x", 0.0)
+    there(y=0.2)
+    assert may_leave("x", 0.0)
+    assert not may_leave("x", 600.0)
+    assert not may_leave("x", None)
+    assert not may_leave("y", 0.0)
+    there(y=0.95)
+    assert not may_leave("x", 0.0), "nobody has room"
 
 
 @on_loop

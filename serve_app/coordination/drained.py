@@ -1,0 +1,21 @@
+"""Coordinators that are drained, as this process's request router knows.
+
+A module's, for Serve makes the router, of a class that it sent by value, and shows it to nobody.
+"""
+
+import time
+from collections.abc import Mapping
+
+from outrider.routing.drains import Drains, Place
+
+_DRAINS = Drains()
+
+
+def told(there: Mapping[str, Place]) -> None:
+    """By the router: these are all that are given anything."""
+    _DRAINS.told(there, time.monotonic())
+
+
+def may_leave(coordinator: str, after_s: float | None) -> bool:
+    """Whether a response that it makes is to go on elsewhere; ``after_s``: seconds, None is never."""
+    return after_s is not None and _DRAINS.may_leave(coordinator, after_s, time.monotonic())
