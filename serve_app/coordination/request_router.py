@@ -22,7 +22,7 @@ from outrider.routing.affinity import Affinity
 from outrider.routing.drains import Place
 from outrider.routing.prefix_index import BLOCK_TOKENS, leading_digests
 from outrider.routing.scores import ranked, takers
-from outrider.routing.worth import Fullness
+from outrider.routing.worth import NOTHING_TOLD, Fullness
 from serve_app.coordination import drained
 from serve_app.coordination.listener import BY_RESPONSES, PLACES, TAKEN, TARGET, TOKEN_MAP, VERIFIER_UP, Listener
 
@@ -37,6 +37,7 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         self._affinity: Affinity[ReplicaID] = Affinity()
         self._dispatched: Counter[ReplicaID] = Counter()
         self._ongoing: Counter[ReplicaID] = Counter()
+        self._told: dict[
             ReplicaID, tuple[Fullness, int]
         ] = {}  # with what was ongoing of this ingress's when it was news
         self._loading: set[ReplicaID] = set()
@@ -72,7 +73,7 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         )
 
     def loads(self, replicas: Sequence[ReplicaID]) -> dict[ReplicaID, int]:
-        """Responses under way at each, of all ingresses as far as known: a stream stays open behind its last one."""
+        """Responses under way at each, all ingresses': as it told, and what this one has sent there or ended since."""
         streams = Counter(self._streams.values())
         return {replica: self._load(replica, streams[replica]) for replica in replicas}
 
@@ -84,10 +85,20 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         before = set(self._replica_id_set)
         super().update_replicas(replicas)
         drained.told({replica.replica_id.unique_id: _place(replica) for replica in replicas})
+        self._note_told(replicas)
         present = set(self._replica_id_set)
         for replica_id in self._absent - present:
             self._forget(replica_id)
         self._absent = before - present
+
+    def _note_told(self, replicas: Sequence[RunningReplica]) -> None:
+        """What a replica says holds since it was news: what was sent there then is in it."""
+        before, streams = self._told, Counter(self._streams.values())
+        self._told = {}
+        for replica in replicas:
+            name, said = replica.replica_id, _fullness(replica)
+            news = name not in before or before[name][0] != said
+            self._told[name] = (said, self._ongoing[name] - streams[name]) if news else before[name]
 
     def _with_verifiers(self, offered: list[RunningReplica], request: PendingRequest | None) -> list[RunningReplica]:
         """Those that can begin something; what the others held went with their verifiers."""
@@ -149,8 +160,10 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         self._streams = {call: replica for call, replica in self._streams.items() if replica != replica_id}
 
     def _load(self, replica: ReplicaID, streams: int) -> int:
+        """A stream stays open behind its last response."""
         calls = max(self._ongoing[replica], self.replica_queue_len_cache.get(replica) or 0)
-        return max(0, calls - streams)
+        said, ongoing = self._told.get(replica, (NOTHING_TOLD, 0))
+        return max(0, calls - streams, round(said.responses) + self._ongoing[replica] - streams - ongoing)
 
 
 def _meant(replicas: list[RunningReplica], request: PendingRequest | None) -> list[RunningReplica]:

@@ -694,6 +694,12 @@ FAULTS = (
         ("tests/unit/serve_app/coordination/test_outlets.py",),
     ),
     Fault(
+        "what other ingresses sent is no load",
+        "return max(0, calls - streams, round(said.responses) + self._ongoing[replica] - streams - ongoing)",
+        "return max(0, calls - streams)",
+        ("tests/unit/serve_app/coordination/test_request_router.py",),
+    ),
+    Fault(
         "who was refused too often does not go first",
         "return self._fairness.behind(one.slo.name)",
         "return False",

@@ -279,6 +279,37 @@ async def test_who_has_told_that_it_is_full_comes_last_whatever_it_holds() -> No
 
 
 @on_loop
+async def test_what_other_ingresses_sent_counts_as_it_is_told_until_the_next_word() -> None:
+    chance = random.Random(0)
+    router = router_of(chance, counts=False)
+
+    def tell(**responses: float) -> None:
+        stats: dict[str, dict[str, bool | str | float]] = {
+            name: {TAKEN: 0.2 * count, BY_RESPONSES: count} for name, count in responses.items()
+        }
+        told = [IdleReplica(name, chance, routing_stats=stats[name]) for name in responses]
+        router.update_replicas(cast("list[RunningReplica]", told))
+
+    def loads() -> list[int]:
+        return list(router.loads([ReplicaID(name, DEPLOYMENT) for name in NAMES]).values())
+
+    x = ReplicaID("x", DEPLOYMENT)
+    tell(x=2, y=1, z=0)
+    assert loads() == [2, 1, 0]
+    assert await routed(router, call_of("new", request_for(prompt=tuple(range(32))))) == "z"
+    router.on_send_request(x)
+    assert loads() == [3, 1, 0], "its own since then"
+    tell(x=2, y=0, z=0)
+    assert loads() == [3, 0, 0], "no news of x"
+    tell(x=3, y=0, z=0)
+    assert loads() == [3, 0, 0], "it is among these"
+    router.on_request_completed(x, "sent")
+    assert loads() == [2, 0, 0]
+    tell(x=0, y=0, z=0)
+    assert loads() == [0, 0, 0]
+
+
+@on_loop
 async def test_responses_count_for_what_they_take_of_what_is_allowed() -> None:
     """Two with fast promises take as much as eight without."""
     chance = random.Random(0)
@@ -286,12 +317,12 @@ async def test_responses_count_for_what_they_take_of_what_is_allowed() -> None:
     stats: dict[str, dict[str, bool | str | float]] = {
         name: {TAKEN: taken, BY_RESPONSES: number} for name, (taken, number) in told.items()
     }
-    replicas = [IdleReplica(name, chance, 1000, routing_stats=stats[name]) for name in NAMES]
-    router.update_replicas(cast("list[RunningReplica]", replicas))
     await asyncio.sleep(0.1)  # they are asked how many they have, and say none: Serve's word is about requests
     for name, (_, number) in told.items():
         for _ in range(number):
             router.on_send_request(ReplicaID(name, DEPLOYMENT))
+    replicas = [IdleReplica(name, chance, 1000, routing_stats=stats[name]) for name in NAMES]
+    router.update_replicas(cast("list[RunningReplica]", replicas))
     chosen = list[str]()
     for number in range(7):
         chosen.append(await routed(router, call_of(f"{number}", request_for(str(number)))))
