@@ -33,3 +33,15 @@ def test_fewer_of_the_nearest_are_among_more_and_the_first_is_home() -> None:
         order = nearest(key, NAMES, {}, len(NAMES))
         assert order[0] == home(key, NAMES, {})
         assert [nearest(key, NAMES, {}, count) for count in range(1, 9)] == [order[:count] for count in range(1, 9)]
+
+
+@given(st.sampled_from(KEYS), st.integers(33, 80), st.integers(1, 9))
+def test_many_agree_with_few(key: bytes, many: int, count: int) -> None:
+    """Who is nearest of many, which are hashed all at once, is of any few of them as well."""
+    names = [f"replica {number}" for number in range(many)]
+    salts: dict[str, int] = {}
+    found = nearest(key, names, salts, count)
+    assert found[0] == home(key, names, salts)
+    parts = [names[first : first + 20] for first in range(0, many, 20)]
+    firsts = [name for part in parts for name in nearest(key, part, {}, min(count, len(part)))]
+    assert found == nearest(key, firsts, {}, count)
