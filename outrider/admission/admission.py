@@ -363,10 +363,10 @@ class Admission:
         yield from sorted(waiting, key=lambda one: (not one.asked.resumed, one.asked.asked_at_s))
 
     def _round(self, now_s: float, verifier: VerifierNow) -> _Round:
-        rules = self.rules
-        wanted = self._suspended or any(
-            not one.promised for group in (self._active, self._waiting) for one in group.values()
-        )
+        rules, promised, best_effort = self.rules, list[Needs](), list[Needs]()
+        for one in self._active.values():
+            (promised if one.promised else best_effort).append(self._needs(one, now_s, verifier))
+        wanted = self._suspended or best_effort or any(not one.promised for one in self._waiting.values())
         floor_share = rules.best_effort_floor if wanted else 0.0
         bounds = Bounds(
             places=rules.max_active,
@@ -376,9 +376,6 @@ class Admission:
             weighs=rules.weighs,
             verifier=verifier,
         )
-        promised, best_effort = list[Needs](), list[Needs]()
-        for one in self._active.values():
-            (promised if one.promised else best_effort).append(self._needs(one, now_s, verifier))
         return _Round(now_s, verifier, bounds, sums_of(promised), sums_of(best_effort))
 
     def _needs(self, one: _Response, now_s: float, verifier: VerifierNow) -> Needs:
