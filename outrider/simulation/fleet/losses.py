@@ -1,4 +1,4 @@
-"""Who is lost and comes back: verifiers with their coordinators, and drafters."""
+"""Who is lost and comes back: verifiers with their coordinators, and drafters; and what was under way there."""
 
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ class Losses:
     def __init__(self, fleet: "Fleet") -> None:
         """None yet."""
         self._fleet, self._scenario, self._agenda, self._pool = fleet, fleet.scenario, fleet.agenda, fleet.pool
-        self._nth_loss = self._nth_leaving = 0
+        self._nth_loss = self._nth_leaving = self._nth_left = 0
         self.verifiers = 0  # lost; ``responses`` that went on elsewhere, ``drafts`` that were made for nobody
         self.responses = self.drafts = 0
 
@@ -51,15 +51,20 @@ class Losses:
         if site.is_up:
             self.verifiers += 1
             self._fleet.routes.drop(number)
-            for talk in site.lose():
-                talk.release()
-                self._fleet.leave(talk)
-                talk.ahead = 0
-                self.responses += not talk.done
-                share = hashed(self._scenario.seed, _RESUMED, talk.number, self._nth_loss)
-                self._agenda.at(now_s + pause_s(1) * around(share), self._fleet.request, talk)
+            self.left(site, now_s)
             self._agenda.at(now_s + self._scenario.reload_s, self._returns, site)
         self._await_loss(now_s)
+
+    def left(self, site: Site, now_s: float) -> None:
+        """What is made at a verifier, or waits there, goes on elsewhere from now on."""
+        self._nth_left += 1
+        for talk in site.lose():
+            talk.release()
+            self._fleet.leave(talk)
+            talk.ahead = 0
+            self.responses += not talk.done
+            share = hashed(self._scenario.seed, _RESUMED, talk.number, self._nth_left)
+            self._agenda.at(now_s + pause_s(1) * around(share), self._fleet.request, talk)
 
     def _returns(self, site: Site, _: float) -> None:
         site.up()

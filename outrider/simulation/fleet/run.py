@@ -60,7 +60,7 @@ class Fleet:
         self._identities = self._requests = self._came = self._retries = 0
         self._rounds = self._drafted = self._active = self._most_active = 0
         self._losses = Losses(self)
-        self._scaled = Scaled(self)
+        self._scaled = Scaled(self, self._losses)
         self._round_times = TimeHistogram()
         self._asked: dict[int, Conversation] = {}  # whose response has not ended
 

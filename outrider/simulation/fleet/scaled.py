@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from outrider.scaling.demand import demand_of, load_of_report
 from outrider.scaling.policy import Memory, ScalingRules, Seen, decide
+from outrider.simulation.fleet.losses import Losses
 from outrider.simulation.fleet.request_count import RequestCounting
 from outrider.simulation.fleet.site import Site
 
@@ -14,8 +15,9 @@ if TYPE_CHECKING:
 class Scaled:
     """Of one fleet. Who is added last is drained first: Serve's choice knows no loads."""
 
-    def __init__(self, fleet: "Fleet") -> None:
+    def __init__(self, fleet: "Fleet", losses: Losses) -> None:
         """Those that are there at first."""
+        self._losses = losses
         self._fleet, self._scaling, self._agenda = fleet, fleet.scenario.scaling, fleet.agenda
         self._running: list[Site] = list(fleet.sites)  # that take requests, by when they began to
         self._draining: set[Site] = set()
@@ -103,7 +105,15 @@ class Scaled:
             return
         site = self._running.pop()
         self._fleet.routes.drop(site.number)
-        if site.under_way:
-            self._draining.add(site)
-        else:
+        if not site.under_way:
             self._gone(site)
+            return
+        self._draining.add(site)
+        if self._scaling is not None and self._scaling.drain_s is not None:
+            self._agenda.at(now_s + self._scaling.drain_s, self._drained, (site, site.lives))
+
+    def _drained(self, of: tuple[Site, int], now_s: float) -> None:
+        """It has had its time: what is left there goes on elsewhere."""
+        site, lives = of
+        if site in self._draining and site.lives == lives:
+            self._losses.left(site, now_s)

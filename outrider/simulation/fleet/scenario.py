@@ -204,11 +204,14 @@ class Scaling:
         by: promises, or requests.
         cold_start_s: from when one is asked for until it takes requests.
         every_s: between two decisions.
+        drain_s: in which a verifier that is drained ends what it has; what is left goes on elsewhere. None: as long as
+            that takes.
     """
 
     by: ScalingRules | RequestCount
     cold_start_s: float
     every_s: float = 1.0
+    drain_s: float | None = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -104,6 +104,7 @@ class ScalingConfig:
         target_load: promise: share of what verifiers allow that is to be used.
         target_requests: requests: under way at each verifier.
         up_after_s, look_back_s: requests: Serve's ``upscale_delay_s`` and ``look_back_period_s``.
+        drain_s: after which what a drained verifier has left goes on at others; none: it ends there.
     """
 
     min: PositiveNumber
@@ -117,6 +118,7 @@ class ScalingConfig:
     up_after_s: SecondsOrNone = 0.0
     look_back_s: Seconds = 30.0
     trend_s: Seconds = 120.0
+    drain_s: SecondsOrNone | None = 10.0
 
     def __post_init__(self) -> None:
         """Refuse a ceiling below the floor."""
@@ -138,7 +140,7 @@ class ScalingConfig:
                 up_after_s=self.up_after_s,
                 down_after_s=self.down_after_s,
             )
-        return Scaling(by=by, cold_start_s=self.cold_start_s, every_s=self.every_s)
+        return Scaling(by=by, cold_start_s=self.cold_start_s, every_s=self.every_s, drain_s=self.drain_s)
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)

@@ -133,3 +133,10 @@ def test_a_mistake_is_named(text: str, problem: str) -> None:
     with pytest.raises(ConfigError) as raised:
         parse_fleet(text, "small.yaml")
     assert problem in str(raised.value)
+
+
+def test_what_a_drained_verifier_has_left_goes_on_elsewhere() -> None:
+    stays, leaves = (scaled(scaling=Scaling(by=BY_PROMISE, cold_start_s=2.0, drain_s=s)) for s in (None, 0.0))
+    assert stays.responses_resumed == 0
+    assert leaves.responses_resumed > 0
+    assert ended_once(leaves)
