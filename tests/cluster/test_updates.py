@@ -24,12 +24,12 @@ from tests.cluster.prompts import CHATS
 from tests.cluster.served import MODEL, PLAIN, Service, eventually, started
 
 INGRESSES, COORDINATORS, DRAFTERS, CLIENTS = 2, 2, 2, 4
-TOKENS = 40
+TOKENS = 24
 LONG_TOKENS = 2 * MOST_UNREAD_TOKENS
 _WITHIN_S = 240.0
 _TOLD_S = 3.0
 _OFTEN = 6
-_AMONG = 3  # responses that each client has from the service before it is updated, and behind that
+_AMONG = 2  # responses that each client has from the service before it is updated, and behind that
 
 SAMPLINGS: tuple[dict[str, Any], ...] = ({"temperature": 0}, {"temperature": 0.8, "seed": 7})
 ASKED = [{"messages": [{"role": "user", "content": chat}], **sampling} for chat in CHATS[:3] for sampling in SAMPLINGS]
