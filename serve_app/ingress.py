@@ -46,7 +46,7 @@ from serve_app.api.response_meter import ResponseMeter
 from serve_app.api.resumption import resumed
 from serve_app.api.service import Gate, ReadyReport, Reasoning, RequestLimits, ServiceSettings, StructuredLimits
 from serve_app.api.tracing import RequestTraces
-from serve_app.coordination.drained import may_leave
+from serve_app.coordination import drained
 from serve_app.key_gate import KeyGate
 from serve_app.light import LightSettings
 from serve_app.metrics import SETTINGS_REFUSED, Sink, in_prometheus, in_ray, page_of
@@ -78,7 +78,7 @@ class CoordinatorService:
         """``replica`` tells this ingress's figures from those of others; ``fleet`` is found by itself unless given."""
         self._traces = traces
         self._coordinator = coordinator.options(_by_reference=False)
-        self._streams = CoordinatorStreams(coordinator, self._others_ready, self._may_leave)
+        self._streams = CoordinatorStreams(coordinator, self._others_ready, self._leaves)
         self._fleet = fleet or Named(partial(find_fleet, settings.namespace), _READY_DEADLINE_S)
         self._replica = replica
         self._registry = CollectorRegistry()
@@ -153,8 +153,8 @@ class CoordinatorService:
             return False
         return any(report.verifier == "ready" for report in status.coordinators if report.id != coordinator)
 
-    def _may_leave(self, coordinator: str) -> bool:
-        return may_leave(coordinator, self.settings.drain_s)
+    def _leaves(self, coordinator: str) -> bool:
+        return drained.leaves(coordinator, self.settings.drain_s)
 
     async def status(self) -> dict[str, object]:
         """Ask the fleet, to which every coordinator reports."""

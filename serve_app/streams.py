@@ -28,23 +28,30 @@ from serve_app.coordination.listener import Listener
 from serve_app.coordinator_watch import CoordinatorWatch
 
 _TELL_TOKENS = MOST_UNREAD_TOKENS // 2  # a coordinator is told of what was read as often
-_TELL_AGAIN_S = 0.1
+_TELL_AGAIN_S, _TELL_AGAIN_AT_MOST_S = 0.1, 2.0
 _LOST_FOR_S = 5.0  # longer than routers take to learn of a verifier that is gone
-_LEAVES_EVERY_S = 0.5
+_LEAVES_EVERY_S = 1.0
 _ANSWERS_WITHIN_S = 0.75  # a coordinator that is well
 
 
 class _Mailbox:
     """What has come of one response, for the one task that reads it: a queue would keep a list of who waits."""
 
-    __slots__ = ("_pieces", "_waiter")
+    __slots__ = ("_begun", "_pieces", "_waiter")
 
     def __init__(self) -> None:
         self._pieces: deque[GenerationChunk | Exception] = deque()
         self._waiter: asyncio.Future[None] | None = None
+        self._begun = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether the response was begun, and all that came of it was read."""
+        return self._begun and not self._pieces and self._waiter is not None and not self._waiter.done()
 
     def put(self, piece: GenerationChunk | Exception) -> None:
         """One more."""
+        self._begun = True
         self._pieces.append(piece)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
@@ -67,16 +74,16 @@ class CoordinatorStreams:
         self,
         coordinator: DeploymentHandle[Any],
         elsewhere: Callable[[str], Awaitable[bool]],
-        may_leave: Callable[[str], bool],
+        leaves: Callable[[str], bool],
     ) -> None:
         """Hear nobody yet.
 
         Args:
             coordinator: the deployment.
             elsewhere: whether any coordinator but this one can make responses now.
-            may_leave: whether what this one makes is to go on elsewhere, as it is drained.
+            leaves: whether something that this one makes goes on elsewhere now, as it is drained.
         """
-        self._elsewhere, self._may_leave = elsewhere, may_leave
+        self._elsewhere, self._leaves = elsewhere, leaves
         self._name = uuid.uuid4().hex[:12]
         self._coordinators = coordinator.options(_by_reference=False)
         self._calls = coordinator.options(_by_reference=False, stream=True)
@@ -84,7 +91,7 @@ class CoordinatorStreams:
         self._made_by: dict[GenerationId, str] = {}
         self._read: dict[GenerationId, int] = {}  # tokens that were read, of responses whose coordinator is to know
         self._lost_at_s: dict[str, float] = {}  # coordinators by when they were without a verifier, in this order
-        self._telling: asyncio.Task[None] | None = None
+        self._telling: dict[str, asyncio.Task[None]] = {}
         self._hearing: dict[str, asyncio.Task[None]] = {}
 
     async def chunks(self, record: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
@@ -109,7 +116,8 @@ class CoordinatorStreams:
                 if read - told >= _TELL_TOKENS:
                     told = read
                     self._read[name] = read
-                    self._tell_soon()
+                    if (coordinator := self._made_by.get(name)) is not None:
+                        self._tell_soon(coordinator)
         finally:
             del self._mailboxes[name]
             self._made_by.pop(name, None)
@@ -123,7 +131,7 @@ class CoordinatorStreams:
             async for coordinator in call:
                 self._made_by[record.generation] = coordinator
                 self._hear(coordinator)
-                self._tell_soon()
+                self._tell_soon(coordinator)
         except Exception as error:  # noqa: BLE001 (raised where the response is read)
             mailbox.put(error)
         finally:
@@ -142,29 +150,26 @@ class CoordinatorStreams:
         self._lost_at_s = {name: at_s for name, at_s in self._lost_at_s.items() if at_s > since_s}
         return tuple(self._lost_at_s)
 
-    def _tell_soon(self) -> None:
-        if self._telling is None:
-            self._telling = asyncio.create_task(self._tell_read(), context=Context())
+    def _tell_soon(self, coordinator: str) -> None:
+        if coordinator not in self._telling:
+            self._telling[coordinator] = asyncio.create_task(self._tell_read(coordinator), context=Context())
 
-    async def _tell_read(self) -> None:
-        """Tell all coordinators what was read; until one is told, its responses are held up, and no others."""
+    async def _tell_read(self, coordinator: str) -> None:
+        """Tell one coordinator what was read; until it is told, its responses are held up."""
+        again_s = _TELL_AGAIN_S
         try:
-            while coordinators := {self._made_by[name] for name in self._read if name in self._made_by}:
-                if not all(await asyncio.gather(*map(self._told_read, coordinators))):
-                    await asyncio.sleep(_TELL_AGAIN_S)
-                    self._read = {name: tokens for name, tokens in self._read.items() if name in self._mailboxes}
+            while read := {name: self._read[name] for name in self._made_at(coordinator) if name in self._read}:
+                telling: Any = self._coordinators.read.remote(Listener(self._name, coordinator), read)
+                try:
+                    await within(_ANSWERS_WITHIN_S, telling)
+                except (TimeoutError, RayError, RayServeException, OutriderError):
+                    await asyncio.sleep(again_s)
+                    again_s = min(2.0 * again_s, _TELL_AGAIN_AT_MOST_S)
+                else:
+                    again_s = _TELL_AGAIN_S
+                    self._read = {name: tokens for name, tokens in self._read.items() if read.get(name) != tokens}
         finally:
-            self._telling = None
-
-    async def _told_read(self, coordinator: str) -> bool:
-        names = [name for name in self._read if self._made_by.get(name) == coordinator]
-        read = {name: self._read.pop(name) for name in names}
-        try:
-            await within(_ANSWERS_WITHIN_S, self._coordinators.read.remote(Listener(self._name, coordinator), read))
-        except (TimeoutError, RayError, RayServeException, OutriderError):
-            self._read = read | self._read
-            return False
-        return True
+            del self._telling[coordinator]
 
     def _hear(self, coordinator: str) -> None:
         if coordinator not in self._hearing:
@@ -196,14 +201,15 @@ class CoordinatorStreams:
             self._fail(coordinator, CoordinatorSilentError(f"needs a word of coordinator {coordinator}, found none"))
 
     async def _leave(self, coordinator: str) -> None:
-        """Have what it makes go on elsewhere once it may, one after the other, as each costs a prefill there."""
-        leaving = set[GenerationId]()
+        """Have what it makes go on elsewhere once it may, one after the other, as each costs a prefill there.
+
+        What was not begun stays: it would wait anew. So does what has come and was not read yet: it is made already.
+        """
         while True:
             await asyncio.sleep(_LEAVES_EVERY_S)
-            stay = [name for name in self._made_at(coordinator) if name not in leaving]
-            if stay and self._may_leave(coordinator):
-                leaving.add(stay[-1])
-                self._mailboxes[stay[-1]].put(CoordinatorDrainedError(f"coordinator {coordinator} is drained"))
+            ready = [name for name in self._made_at(coordinator) if self._mailboxes[name].waits]
+            if ready and self._leaves(coordinator):
+                self._mailboxes[ready[-1]].put(CoordinatorDrainedError(f"coordinator {coordinator} is drained"))
 
     def _fail(self, coordinator: str, error: Exception) -> None:
         for name in self._made_at(coordinator):

@@ -425,7 +425,7 @@ class LimitsConfig:
     verifier_start_deadline_s: Seconds = 300.0
     first_chunk_deadline_s: Seconds = 400.0
     next_chunk_deadline_s: Seconds = 400.0
-    drain_s: Annotated[float, Field(strict=True, ge=0, le=3600)] | None = 10.0
+    drain_s: Annotated[float, Field(strict=True, ge=3, le=3600)] | None = 10.0  # settings are taken in less
 
     def __post_init__(self) -> None:
         """Refuse to give up a response while a verifier may still come back for it, or a draft that has to be used."""

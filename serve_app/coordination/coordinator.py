@@ -58,7 +58,7 @@ class Coordinator:
         self._verifier = VerifierPort(settings.verifier)
         self._generations: Generations | None = None  # until the verifier has loaded its model
         self._outlets = Outlets(time.monotonic)
-        self._unasked: asyncio.TimerHandle | None = None  # runs out once Serve asks no more
+        self._unasked: asyncio.TimerHandle | None = None  # runs out once nobody asks anything any more
         clock = time.monotonic
         tokenizer = await asyncio.to_thread(load_tokenizer, settings.target)
         heads = {model: head.info for model, head in settings.generations.drafting.heads.items()}
@@ -83,6 +83,7 @@ class Coordinator:
         parts = self._verifier, self._fleet, self._stats, clock, self._peers, doubt, traces
         self._generations = Generations(settings.generations, target, *parts)
         self._started_in_s = time.monotonic() - began_s
+        self._heard()
         started()
         event(log, "coordinator_ready", coordinator=self._id, model=card.name, positions=card.max_context_tokens)
 
@@ -130,6 +131,7 @@ class Coordinator:
             GenerationFailedError: as ``chunks``.
         """
         self._outlet(listener).read(tokens)
+        self._heard()
 
     def _outlet(self, listener: Listener) -> Outlet:
         if listener.coordinator != self._id:
@@ -181,10 +183,7 @@ class Coordinator:
 
         One that is drained is asked no more, and out of those routers' reach: nobody can tell it what was read.
         """
-        if self._unasked is not None:
-            self._unasked.cancel()
-        self._outlets.unheard(False)
-        self._unasked = asyncio.get_running_loop().call_later(_UNASKED_S, self._outlets.unheard, True)
+        self._heard()
         card, generations = self._card, self._ready_generations()
         fullness = fullness_of_report(generations.admission())
         return {
@@ -203,6 +202,13 @@ class Coordinator:
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """Asked by Serve where verifiers are scaled, for ``serve_app.scaling``: what admission has promised."""
         return load_of_report(self._ready_generations().admission(), self._started_in_s).figures()
+
+    def _heard(self) -> None:
+        """It is within reach, so far."""
+        if self._unasked is not None:
+            self._unasked.cancel()
+        self._outlets.unheard(False)
+        self._unasked = asyncio.get_running_loop().call_later(_UNASKED_S, self._outlets.unheard, True)
 
     def _ready_generations(self) -> Generations:
         assert self._generations is not None, "Serve calls a replica only once its constructor has returned"

@@ -16,6 +16,11 @@ def told(there: Mapping[str, Place]) -> None:
     _DRAINS.told(there, time.monotonic())
 
 
-def may_leave(coordinator: str, after_s: float | None) -> bool:
-    """Whether a response that it makes is to go on elsewhere; ``after_s``: seconds, None is never."""
-    return after_s is not None and _DRAINS.may_leave(coordinator, after_s, time.monotonic())
+def died(coordinator: str) -> None:
+    """By the router: one is gone."""
+    _DRAINS.died(coordinator)
+
+
+def leaves(coordinator: str, after_s: float | None) -> bool:
+    """Whether a response that it makes goes on elsewhere now; ``after_s``: seconds, None is never."""
+    return after_s is not None and _DRAINS.leaves(coordinator, after_s, time.monotonic())

@@ -151,6 +151,7 @@ class PrefixRouter(FIFOMixin, RequestRouter):
     def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
         """What it held is gone."""
         super().on_replica_actor_died(replica_id)
+        drained.died(replica_id.unique_id)
         self._forget(replica_id)
 
     def _forget(self, replica_id: ReplicaID) -> None:
@@ -192,7 +193,7 @@ def _fullness(replica: RunningReplica) -> Fullness:
 
 def _place(replica: RunningReplica) -> Place:
     stats = replica.routing_stats
-    return Place(str(stats.get(TARGET, "")), bool(stats.get(VERIFIER_UP, False)), _fullness(replica).share)
+    return Place(str(stats.get(TARGET, "")), bool(stats.get(VERIFIER_UP, False)), _fullness(replica))
 
 
 def _may_be(told: object, wanted: str) -> bool:

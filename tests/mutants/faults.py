@@ -683,8 +683,8 @@ FAULTS = (
     ),
     Fault(
         "a drained verifier's responses leave for another target",
-        "any(place.up and place.target == target and place.taken < _ROOM for place in self._there.values())",
-        "any(place.up and place.taken < _ROOM for place in self._there.values())",
+        "any(one.up and one.target == target and self._has_room(one) for one in self._there.values())",
+        "any(one.up and self._has_room(one) for one in self._there.values())",
         ("tests/unit/routing/test_drains.py",),
     ),
     Fault(

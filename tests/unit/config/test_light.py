@@ -52,6 +52,7 @@ OTHERS: Mapping[str, Mapping[str, Any]] = {
         "drafter_open_deadline_s": 20.0,
         "first_chunk_deadline_s": 500.0,
         "next_chunk_deadline_s": 600.0,
+        "drain_s": None,
     },
     "structured": {"max_schema_kib": 32, "max_nesting": 32, "max_compile_ms": 500.0},
     "auth": {"reload_s": 1.0},

@@ -19,6 +19,7 @@ from outrider.contracts.requests import GenerationChunk, GenerationRequest
 from serve_app.coordination.credit import MOST_UNREAD_TOKENS
 from serve_app.streams import CoordinatorStreams
 from tests.unit.serve_app.api.in_memory_service import request_for, tokens_of, truth_of
+from tests.unit.serve_app.coordination.in_memory import until
 from tests.unit.serve_app.in_memory_handle import MemoryHandle
 from tests.unit.virtual_clock import now_s, on_loop
 
@@ -175,7 +176,6 @@ async def test_one_that_cannot_be_told_what_was_read_holds_up_its_own_responses_
 @on_loop
 async def test_what_a_drained_one_makes_leaves_one_after_the_other_the_newest_first() -> None:
     handle, drained = MemoryHandle(coordinator="the one"), set[str]()
-    handle.goes_on.clear()
     streams = streams_of(handle, drained=drained)
     left = list[tuple[str, float]]()
 
@@ -184,19 +184,24 @@ async def test_what_a_drained_one_makes_leaves_one_after_the_other_the_newest_fi
             await read(streams, request)
         left.append((request.generation, now_s()))
 
+    unread = streams.chunks(request_for("unread", window=0))
+    got = [await anext(unread)]
     making = [asyncio.create_task(leaves(request)) for request in REQUESTS]
-    deaf = streams.chunks(request_for("deaf", window=0))
-    reading = asyncio.ensure_future(anext(deaf))
+    await until(lambda: handle.told >= 3)
+    handle.goes_on.clear()
     await asyncio.sleep(60.0)
-    assert not left
+    unbegun = asyncio.create_task(read(streams, request_for("unbegun", window=0)))
     drained.add("the one")
     await asyncio.gather(*making)
     assert [name for name, _ in left] == ["c", "b", "a"]
-    assert left[0][1] < left[1][1] < left[2][1] < 65.0
+    assert left[0][1] < left[1][1] < left[2][1] < 70.0
+    await asyncio.sleep(10.0)
+    assert not unbegun.done(), "it would wait anew"
+    drained.clear()
     handle.goes_on.set()
-    with pytest.raises(CoordinatorDrainedError):
-        await reading
-    await deaf.aclose()
+    got += [chunk async for chunk in unread]
+    assert tokens_of(got) == truth_of(request_for("unread", window=0)), "what has come is read"
+    assert tokens_of(await unbegun) == truth_of(request_for("unbegun", window=0))
     await handle.closed()
 
 

@@ -13,7 +13,7 @@ from ray.serve._private.request_router.replica_wrapper import RunningReplica
 from ray.serve.config import RequestRouterConfig
 
 from serve_app.app import ROUTER
-from serve_app.coordination.drained import may_leave
+from serve_app.coordination.drained import leaves
 from serve_app.coordination.listener import BY_RESPONSES, PLACES, TAKEN, TARGET, TOKEN_MAP, VERIFIER_UP, Listener
 from serve_app.coordination.request_router import PrefixRouter
 from tests.unit.serve_app.api.in_memory_service import request_for
@@ -230,14 +230,14 @@ async def test_the_process_of_a_router_knows_whom_it_is_not_told_of_any_more() -
         router.update_replicas(cast("list[RunningReplica]", told))
 
     there(x=0.2, y=0.2)
-    assert not may_leave("x", 0.0)
+    assert not leaves("x", 0.0)
     there(y=0.2)
-    assert may_leave("x", 0.0)
-    assert not may_leave("x", 600.0)
-    assert not may_leave("x", None)
-    assert not may_leave("y", 0.0)
+    assert leaves("x", 0.0)
+    assert not leaves("x", 600.0)
+    assert not leaves("x", None)
+    assert not leaves("y", 0.0)
     there(y=0.95)
-    assert not may_leave("x", 0.0), "nobody has room"
+    assert not leaves("x", 0.0), "nobody has room"
 
 
 @on_loop
