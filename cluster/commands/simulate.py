@@ -34,7 +34,7 @@ from typing import Any, TypeVar
 
 from tqdm import tqdm
 
-from cluster.commands.simulate_fleet import load_scaled_day, run_fleet
+from cluster.commands.simulate_fleet import run_fleet
 from cluster.options import add_output_options, check_plots
 from cluster.reports.aims import show_aims
 from cluster.reports.capacity import show_capacity
@@ -47,8 +47,8 @@ from outrider.contracts.errors import ParameterError
 from outrider.simulation.aims import AimRun, aims, run_aim, summaries
 from outrider.simulation.cases import CapacityFigures, capacity_cells, cases, loaded, mixed_cases, mixed_cells
 from outrider.simulation.experiment import Case, Cell, CellResult, LoadResult, run_cell, run_load
-from outrider.simulation.fleet.reading import is_fleet
-from outrider.simulation.fleet.scaling import LOADS, REQUESTS, run_scaling, scaling_runs
+from outrider.simulation.fleet.reading import is_fleet, load_fleet
+from outrider.simulation.fleet.scaling import LOADS, LOOK_BACK_S, REQUESTS, run_scaling, scaling_runs
 from outrider.simulation.reading import ReadScenario, load_scenario
 from outrider.simulation.results import SimulationResults
 from outrider.simulation.run import simulate
@@ -96,6 +96,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=f"{_SCALING}: targets by promise, shares of the allowed",
     )
     add("--requests", nargs="*", type=float, default=REQUESTS, help=f"{_SCALING}: targets by requests at each verifier")
+    add("--day", default="day_of_bursts", metavar="FLEET", help=f"{_SCALING}: by promise, of a name or a file")
+    add("--look-back-s", type=float, default=LOOK_BACK_S, help=f"{_SCALING}: by requests, over which they are averaged")
     add("--parts", nargs="+", choices=_PARTS, default=_PARTS, help=f"{_CAPACITY}: of its tables (default: all)")
     add("--profile", type=Path, default=None, metavar="FILE", help="no file: of `outrider profile`, in place of ours")
 
@@ -180,8 +182,8 @@ def _run_aims(arguments: argparse.Namespace) -> None:
 
 
 def _run_scaling(arguments: argparse.Namespace) -> None:
-    fleet, look = load_scaled_day(arguments.seed), arguments.quick
-    runs = scaling_runs(fleet.scenario, loads=arguments.loads, requests=arguments.requests)
+    fleet, look = load_fleet(scenario_file(arguments.day), arguments.seed), arguments.quick
+    runs = scaling_runs(fleet.scenario, arguments.loads, arguments.requests, arguments.look_back_s)
     if look:
         runs = tuple(
             replace(run, scenario=replace(run.scenario, duration_s=run.scenario.duration_s / 4)) for run in runs

@@ -12,8 +12,7 @@ from tqdm import tqdm
 
 from cluster.reports.fleet import show_fleet
 from cluster.reports.json_file import write_json
-from cluster.scenarios import scenario_file
-from outrider.simulation.fleet.reading import ReadFleet, load_fleet
+from outrider.simulation.fleet.reading import load_fleet
 from outrider.simulation.fleet.run import simulate_fleet
 
 _MIB = 2**20 if sys.platform == "darwin" else 2**10  # of what the system counts peak memory in
@@ -45,11 +44,6 @@ def run_fleet(path: Path, seed: int | None, json: Path | None) -> None:
     if json is not None:
         took = {"wall_s": wall_s, "cpu_s": cpu_s, "peak_mib": peak_mib, "rounds_per_s": found.rounds / wall_s}
         write_json(json, {"scenario": scenario.name, "costs": fleet.cost_source, "results": found, "simulation": took})
-
-
-def load_scaled_day(seed: int | None) -> ReadFleet:
-    """The scenario that policies of scaling are compared by."""
-    return load_fleet(scenario_file("day_of_bursts"), seed)
 
 
 @contextmanager

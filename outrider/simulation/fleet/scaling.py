@@ -12,7 +12,7 @@ from outrider.simulation.fleet.scenario import FleetScenario, RequestCount
 
 LOADS = (0.5, 0.6, 0.7, 0.8, 0.9)
 REQUESTS = (2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
-_LOOK_BACK_S = 5.0
+LOOK_BACK_S = 5.0
 PROMISE, BY_REQUESTS = "promise", "requests"
 
 
@@ -48,10 +48,11 @@ def scaling_runs(
     scenario: FleetScenario,
     loads: Sequence[float] = LOADS,
     requests: Sequence[float] = REQUESTS,
+    look_back_s: float = LOOK_BACK_S,
 ) -> tuple[ScalingRun, ...]:
     """Each policy at each of its targets, with the same floor, ceiling and delay before there are fewer.
 
-    The one by requests looks back for 5 s and adds at once: delays of Serve's defaults would cost it promises.
+    The one by requests looks back for ``look_back_s`` and adds at once: Serve's own delays would cost it promises.
 
     Raises:
         ParameterError: the scenario does not scale by promises.
@@ -68,7 +69,7 @@ def scaling_runs(
         least=by.least,
         most=by.most,
         target=1.0,
-        look_back_s=_LOOK_BACK_S,
+        look_back_s=look_back_s,
         up_after_s=0.0,
         down_after_s=by.down_after_s,
     )

@@ -97,12 +97,13 @@ def test_cost_between_two_targets() -> None:
 
 def test_both_policies_have_the_same_bounds_and_delays() -> None:
     scenario = fleet(scaling=Scaling(by=BY_PROMISE, cold_start_s=2.0))
-    runs = scaling_runs(scenario, (0.7,), (3.0, 4.0))
+    runs = scaling_runs(scenario, (0.7,), (3.0, 4.0), look_back_s=40.0)
     assert [(run.by, run.target) for run in runs] == [(PROMISE, 0.7), (BY_REQUESTS, 3.0), (BY_REQUESTS, 4.0)]
     for run in runs:
         scaling = run.scenario.scaling
         assert scaling is not None
         assert (scaling.by.least, scaling.by.most, scaling.by.down_after_s) == (1, 6, 5.0)
+        assert isinstance(scaling.by, ScalingRules) or scaling.by.look_back_s == 40.0
     with pytest.raises(ParameterError, match="promise"):
         scaling_runs(fleet(), (0.7,), ())
 
