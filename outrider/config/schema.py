@@ -211,7 +211,7 @@ class VerifierScalingConfig(ScalingConfig):
     """Of verifiers, by what admission has promised."""
 
     target_load: Annotated[float, Field(strict=True, gt=0, le=1)] = 0.8
-    trend_s: Annotated[float, Field(strict=True, gt=0, le=86_400)] = 120.0
+    trend_s: Annotated[float, Field(strict=True, gt=0, le=86_400)] = 1200.0
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)

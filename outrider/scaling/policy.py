@@ -34,7 +34,7 @@ class ScalingRules:
     target_load: float = 0.8
     down_after_s: float = 300.0
     cold_start_s: float = 60.0
-    trend_s: float = 120.0
+    trend_s: float = 1200.0
 
     def __post_init__(self) -> None:
         """Refuse rules that nothing can follow."""

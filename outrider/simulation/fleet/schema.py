@@ -117,7 +117,7 @@ class ScalingConfig:
     down_after_s: SecondsOrNone = 300.0
     up_after_s: SecondsOrNone = 0.0
     look_back_s: Seconds = 30.0
-    trend_s: Seconds = 120.0
+    trend_s: Seconds = 1200.0
     drain_s: SecondsOrNone | None = 10.0
 
     def __post_init__(self) -> None:
