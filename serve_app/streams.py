@@ -158,7 +158,7 @@ class CoordinatorStreams:
         """Tell one coordinator what was read; until it is told, its responses are held up."""
         again_s = _TELL_AGAIN_S
         try:
-            while read := {name: self._read[name] for name in self._made_at(coordinator) if name in self._read}:
+            while read := {name: told for name, told in self._read.items() if self._made_by.get(name) == coordinator}:
                 telling: Any = self._coordinators.read.remote(Listener(self._name, coordinator), read)
                 try:
                     await within(_ANSWERS_WITHIN_S, telling)
@@ -207,8 +207,10 @@ class CoordinatorStreams:
         """
         while True:
             await asyncio.sleep(_LEAVES_EVERY_S)
+            if not self._leaves(coordinator):
+                continue
             ready = [name for name in self._made_at(coordinator) if self._mailboxes[name].waits]
-            if ready and self._leaves(coordinator):
+            if ready:
                 self._mailboxes[ready[-1]].put(CoordinatorDrainedError(f"coordinator {coordinator} is drained"))
 
     def _fail(self, coordinator: str, error: Exception) -> None:

@@ -118,7 +118,9 @@ class Outlets:
         return self._outlets[ingress]
 
     def unheard(self, unheard: bool) -> None:
-        """Whether ingresses cannot reach this coordinator with what they have read."""
+        """Whether ingresses cannot reach this coordinator with what they have read; said again it costs nothing."""
+        if unheard == self._unheard:
+            return
         self._unheard = unheard
         for outlet in self._outlets.values():
             outlet.unheard(unheard)

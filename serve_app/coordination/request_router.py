@@ -37,9 +37,8 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         self._affinity: Affinity[ReplicaID] = Affinity()
         self._dispatched: Counter[ReplicaID] = Counter()
         self._ongoing: Counter[ReplicaID] = Counter()
-        self._told: dict[
-            ReplicaID, tuple[Fullness, int]
-        ] = {}  # with what was ongoing of this ingress's when it was news
+        # What each told, and how much this ingress had there when that was news.
+        self._told: dict[ReplicaID, tuple[Fullness, int]] = {}
         self._loading: set[ReplicaID] = set()
         self._absent: set[ReplicaID] = set()
         self._streams: dict[str, ReplicaID] = {}  # of chunks, by the id of their call: open, but no load
@@ -69,7 +68,7 @@ class PrefixRouter(FIFOMixin, RequestRouter):
             ongoing=self.loads(names),
             dispatched=self._dispatched,
             capacity={replica.replica_id: replica.routing_stats.get(PLACES, _UNKNOWN) for replica in offered},
-            told={replica.replica_id: _fullness(replica) for replica in offered},
+            told={name: self._told[name][0] for name in names if name in self._told},
         )
 
     def loads(self, replicas: Sequence[ReplicaID]) -> dict[ReplicaID, int]:
@@ -84,8 +83,8 @@ class PrefixRouter(FIFOMixin, RequestRouter):
         """
         before = set(self._replica_id_set)
         super().update_replicas(replicas)
-        drained.told({replica.replica_id.unique_id: _place(replica) for replica in replicas})
         self._note_told(replicas)
+        drained.told({replica.replica_id.unique_id: self._place(replica) for replica in replicas})
         present = set(self._replica_id_set)
         for replica_id in self._absent - present:
             self._forget(replica_id)
@@ -99,6 +98,10 @@ class PrefixRouter(FIFOMixin, RequestRouter):
             name, said = replica.replica_id, _fullness(replica)
             news = name not in before or before[name][0] != said
             self._told[name] = (said, self._ongoing[name] - streams[name]) if news else before[name]
+
+    def _place(self, replica: RunningReplica) -> Place:
+        stats = replica.routing_stats
+        return Place(str(stats.get(TARGET, "")), bool(stats.get(VERIFIER_UP, False)), self._told[replica.replica_id][0])
 
     def _with_verifiers(self, offered: list[RunningReplica], request: PendingRequest | None) -> list[RunningReplica]:
         """Those that can begin something; what the others held went with their verifiers."""
@@ -189,11 +192,6 @@ def _fullness(replica: RunningReplica) -> Fullness:
     """As it told, if it has."""
     stats = replica.routing_stats
     return Fullness(stats.get(TAKEN, 0.0), stats.get(BY_RESPONSES, 0.0))
-
-
-def _place(replica: RunningReplica) -> Place:
-    stats = replica.routing_stats
-    return Place(str(stats.get(TARGET, "")), bool(stats.get(VERIFIER_UP, False)), _fullness(replica))
 
 
 def _may_be(told: object, wanted: str) -> bool:

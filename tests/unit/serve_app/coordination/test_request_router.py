@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -19,6 +19,7 @@ from serve_app.coordination.request_router import PrefixRouter
 from tests.unit.serve_app.api.in_memory_service import request_for
 from tests.unit.virtual_clock import on_loop
 
+Stats = Mapping[str, bool | str | float]
 DEPLOYMENT = DeploymentID("Coordinator", "outrider")
 NAMES = ("x", "y", "z")
 
@@ -68,6 +69,12 @@ def router_of(chance: random.Random, *, counts: bool, of: type[Replica] = IdleRe
     router.initialize_state()
     router.update_replicas(cast("list[RunningReplica]", [of(name, chance) for name in NAMES]))
     return router
+
+
+def tell(router: Any, told: Mapping[str, Stats], chance: random.Random, of: type[Replica] = IdleReplica) -> None:
+    """Serve's word: these are all there are, and what each has said."""
+    replicas = [of(name, chance, 1000, routing_stats=dict(said)) for name, said in told.items()]
+    router.update_replicas(cast("list[RunningReplica]", replicas))
 
 
 async def routed(router: Any, call: PendingRequest) -> str:
@@ -134,28 +141,26 @@ async def test_a_coordinator_without_its_verifier_is_given_nothing_and_what_it_h
     chance = random.Random(0)
     router, turn = router_of(chance, counts=False), request_for(prompt=tuple(range(1600)))
 
-    def tell(**up: bool) -> None:
+    def verifiers(**up: bool) -> None:
         """What each has said of its verifier; nothing, if it is not named."""
-        told: dict[str, dict[str, bool | str | float]] = {n: {VERIFIER_UP: up[n]} if n in up else {} for n in NAMES}
-        replicas = [IdleReplica(name, chance, 1000, routing_stats=told[name]) for name in NAMES]
-        router.update_replicas(cast("list[RunningReplica]", replicas))
+        tell(router, {name: {VERIFIER_UP: up[name]} if name in up else {} for name in NAMES}, chance)
 
     async def made_by(name: str) -> str:
         found = await routed(router, call := call_of(name, turn))
         router.on_request_routed(call, ReplicaID(found, DEPLOYMENT), None)
         return found
 
-    tell()
+    verifiers()
     home = await made_by("first")
     assert [await made_by(f"turn {number}") for number in range(3)] == [home] * 3
-    tell(**{home: False})
+    verifiers(**{home: False})
     away = {await made_by(f"away {number}") for number in range(3)}
     assert home not in away
     assert await routed(router, call_of("asks it", Listener("ingress", home))) == home
     (refuge,) = away
     elsewhere = await routed(router, call_of("elsewhere", turn, lost=(refuge,)))
     assert elsewhere not in (home, refuge), "as its ingress has found out"
-    tell(**{home: True})
+    verifiers(**{home: True})
     assert await made_by("back") == refuge, "its KV is gone"
     others = [name for name in NAMES if name != home]
     left = call_of("none left", turn, lost=(home, *others))
@@ -167,17 +172,16 @@ async def test_what_one_target_has_begun_goes_on_at_the_same_as_long_as_there_is
     chance = random.Random(0)
     router = router_of(chance, counts=False)
 
-    def tell(**targets: str) -> None:
+    def serve(**targets: str) -> None:
         """What each has said of its target and, before the slash, of its token ids; nothing, if it is not named."""
-        told: dict[str, dict[str, bool | str | float]] = {name: {} for name in NAMES}
+        told: dict[str, Stats] = {name: {} for name in NAMES}
         for name, target in targets.items():
             told[name] = {VERIFIER_UP: True, TARGET: target, TOKEN_MAP: target.partition("/")[0]}
-        replicas = [Replica(name, chance, max_ongoing_requests=1000, routing_stats=told[name]) for name in NAMES]
-        router.update_replicas(cast("list[RunningReplica]", replicas))
+        tell(router, told, chance, Replica)
 
     new, old, *others = NAMES
     begun = replace(request_for(prompt=tuple(range(64))), target="ids/float32", token_map="ids")  # noqa: S106 (no password)
-    tell(**{new: "ids/bfloat16", old: "ids/float32"}, **dict.fromkeys(others, "other/float32"))
+    serve(**{new: "ids/bfloat16", old: "ids/float32"}, **dict.fromkeys(others, "other/float32"))
     assert {await routed(router, call_of(f"begun {number}", begun)) for number in range(9)} == {old}
     fresh = replace(begun, target="")
     found = set()
@@ -185,7 +189,7 @@ async def test_what_one_target_has_begun_goes_on_at_the_same_as_long_as_there_is
         router.on_send_request(ReplicaID(await routed(router, call_of(f"fresh {number}", fresh)), DEPLOYMENT))
         found.add(await routed(router, call_of(f"again {number}", fresh)))
     assert found == {new, old}
-    tell(**{new: "ids/bfloat16"}, **dict.fromkeys([old, *others], "other/float32"))
+    serve(**{new: "ids/bfloat16"}, **dict.fromkeys([old, *others], "other/float32"))
     assert await routed(router, call_of("left", begun)) in NAMES, "somebody has to refuse it"
 
 
@@ -195,7 +199,7 @@ async def test_who_is_drained_or_dead_is_given_nothing_from_then_on_and_is_forgo
     router = router_of(chance, counts=False)
 
     def there(*names: str) -> None:
-        router.update_replicas(cast("list[RunningReplica]", [IdleReplica(n, chance, 1000) for n in names]))
+        tell(router, {name: {} for name in names}, chance)
 
     turns = [request_for(prompt=tuple(range(first, first + 320))) for first in range(0, 12000, 320)]
     homes = dict[int, str]()
@@ -223,11 +227,7 @@ async def test_the_process_of_a_router_knows_whom_it_is_not_told_of_any_more() -
     router = router_of(chance, counts=False)
 
     def there(**full: float) -> None:
-        stats: dict[str, dict[str, bool | str | float]] = {
-            name: {VERIFIER_UP: True, TARGET: "big", TAKEN: share} for name, share in full.items()
-        }
-        told = [IdleReplica(name, chance, routing_stats=stats[name]) for name in full]
-        router.update_replicas(cast("list[RunningReplica]", told))
+        tell(router, {name: {VERIFIER_UP: True, TARGET: "big", TAKEN: share} for name, share in full.items()}, chance)
 
     there(x=0.2, y=0.2)
     assert not leaves("x", 0.0)
@@ -247,7 +247,7 @@ async def test_who_is_missing_from_one_word_has_kept_its_kv() -> None:
     router, turn = router_of(chance, counts=False), request_for(prompt=tuple(range(1600)))
 
     def there(*names: str) -> None:
-        router.update_replicas(cast("list[RunningReplica]", [IdleReplica(n, chance, 1000) for n in names]))
+        tell(router, {name: {} for name in names}, chance)
 
     there(*NAMES)
     home = await routed(router, call := call_of("first", turn))
@@ -264,17 +264,12 @@ async def test_who_has_told_that_it_is_full_comes_last_whatever_it_holds() -> No
     chance = random.Random(0)
     router, turn = router_of(chance, counts=False), request_for(prompt=tuple(range(1600)))
 
-    def tell(places: int) -> None:
-        stats: dict[str, bool | str | float] = {PLACES: places}
-        replicas = [IdleReplica(name, chance, 1000, routing_stats=stats) for name in NAMES]
-        router.update_replicas(cast("list[RunningReplica]", replicas))
-
-    tell(2)
+    tell(router, {name: {PLACES: 2} for name in NAMES}, chance)
     home = await routed(router, call := call_of("first", turn))
     router.on_request_routed(call, ReplicaID(home, DEPLOYMENT), None)
     router.on_send_request(ReplicaID(home, DEPLOYMENT))
     assert await routed(router, call_of("second", turn)) == home
-    tell(1)
+    tell(router, {name: {PLACES: 1} for name in NAMES}, chance)
     assert await routed(router, call_of("third", turn)) != home
 
 
@@ -283,29 +278,26 @@ async def test_what_other_ingresses_sent_counts_as_it_is_told_until_the_next_wor
     chance = random.Random(0)
     router = router_of(chance, counts=False)
 
-    def tell(**responses: float) -> None:
-        stats: dict[str, dict[str, bool | str | float]] = {
-            name: {TAKEN: 0.2 * count, BY_RESPONSES: count} for name, count in responses.items()
-        }
-        told = [IdleReplica(name, chance, routing_stats=stats[name]) for name in responses]
-        router.update_replicas(cast("list[RunningReplica]", told))
+    def make(**responses: float) -> None:
+        said = {name: {TAKEN: 0.2 * count, BY_RESPONSES: count} for name, count in responses.items()}
+        tell(router, said, chance)
 
     def loads() -> list[int]:
         return list(router.loads([ReplicaID(name, DEPLOYMENT) for name in NAMES]).values())
 
     x = ReplicaID("x", DEPLOYMENT)
-    tell(x=2, y=1, z=0)
+    make(x=2, y=1, z=0)
     assert loads() == [2, 1, 0]
     assert await routed(router, call_of("new", request_for(prompt=tuple(range(32))))) == "z"
     router.on_send_request(x)
     assert loads() == [3, 1, 0], "its own since then"
-    tell(x=2, y=0, z=0)
+    make(x=2, y=0, z=0)
     assert loads() == [3, 0, 0], "no news of x"
-    tell(x=3, y=0, z=0)
+    make(x=3, y=0, z=0)
     assert loads() == [3, 0, 0], "it is among these"
     router.on_request_completed(x, "sent")
     assert loads() == [2, 0, 0]
-    tell(x=0, y=0, z=0)
+    make(x=0, y=0, z=0)
     assert loads() == [0, 0, 0]
 
 
@@ -314,15 +306,11 @@ async def test_responses_count_for_what_they_take_of_what_is_allowed() -> None:
     """Two with fast promises take as much as eight without."""
     chance = random.Random(0)
     router, told = router_of(chance, counts=True), {"x": (0.8, 2), "y": (0.4, 4), "z": (0.6, 6)}
-    stats: dict[str, dict[str, bool | str | float]] = {
-        name: {TAKEN: taken, BY_RESPONSES: number} for name, (taken, number) in told.items()
-    }
     await asyncio.sleep(0.1)  # they are asked how many they have, and say none: Serve's word is about requests
     for name, (_, number) in told.items():
         for _ in range(number):
             router.on_send_request(ReplicaID(name, DEPLOYMENT))
-    replicas = [IdleReplica(name, chance, 1000, routing_stats=stats[name]) for name in NAMES]
-    router.update_replicas(cast("list[RunningReplica]", replicas))
+    tell(router, {name: {TAKEN: taken, BY_RESPONSES: number} for name, (taken, number) in told.items()}, chance)
     chosen = list[str]()
     for number in range(7):
         chosen.append(await routed(router, call_of(f"{number}", request_for(str(number)))))
