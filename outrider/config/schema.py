@@ -7,7 +7,7 @@ strict: ``"8"`` is not an integer. What every field means to an operator stands 
 
 from collections.abc import Mapping
 from dataclasses import asdict, field, replace
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from itertools import accumulate
 from operator import mul
 from pathlib import PurePath
@@ -481,6 +481,16 @@ class HttpConfig:
     port: Port = 8000
     keep_alive_s: Annotated[float, Field(strict=True, gt=0, le=86_400)] | None = 15.0
     cors_origins: tuple[Origin, ...] = ()
+    trusted_proxies: tuple[Text, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse proxies whose addresses nobody could recognise."""
+        for proxy in self.trusted_proxies:
+            try:
+                ip_network(proxy, strict=False)
+            except ValueError:
+                needed = "IP addresses or networks, such as 10.0.0.7 or 10.0.0.0/8"
+                raise ConfigError("trusted_proxies", needed, proxy) from None
 
     @property
     def is_loopback(self) -> bool:

@@ -99,6 +99,7 @@ class ServiceSettings:
     drafters: Mapping[str, bool] = field(default_factory=dict)
     auth: AuthSettings | None = None  # None: everybody may ask
     cors_origins: tuple[str, ...] = ()  # whose pages' scripts may ask; "*": anybody's
+    trusted_proxies: tuple[str, ...] = ()  # addresses and networks whose X-Forwarded-For is believed
     structured: StructuredConfig = field(default_factory=StructuredConfig)
     open_to_all: bool = False  # whether everybody may who is not on this machine
     tracing: TracingConfig = field(default_factory=TracingConfig)
@@ -142,6 +143,7 @@ class ServiceSettings:
             protocols=config.speculation.protocols,
             auth=auth_settings(config),
             cors_origins=config.http.cors_origins,
+            trusted_proxies=config.http.trusted_proxies,
             structured=config.structured,
             tracing=config.tracing,
         )

@@ -330,11 +330,9 @@ MISTAKES = [
     ("speculation: {window: 2, rows: 8, protocols: [dsd]}", "speculation.rows needs 0, or token_ids as the first of"),
     ("wire: {row_field: int8}", "wire.row_field needs one of fp32, fp16, bf16, found 'int8'"),
     ("wire: {scalar_bits: 64}", "wire.scalar_bits needs an integer in [8, 32], found 64"),
-    ("http:", "http needs a mapping of host, port, keep_alive_s, cors_origins, found None"),
-    (
-        "http: {prt: 1}",
-        "http needs known keys (host, port, keep_alive_s, cors_origins; did you mean port?), found 'prt'",
-    ),
+    ("http:", "http needs a mapping of host, port, keep_alive_s, "),
+    ("http: {prt: 1}", "; did you mean port?), found 'prt'"),
+    ("http: {trusted_proxies: [my.proxy]}", "http.trusted_proxies needs IP addresses or networks, such as 10.0.0.7 or"),
     ("tracing: {sample_ratio: 1.5}", "tracing.sample_ratio needs a number in [0, 1], found 1.5"),
     ("tracing: {enabled: maybe}", "tracing.enabled needs "),
     *(
