@@ -31,7 +31,7 @@ from outrider.scheduling.attribution import SpikeDetector
 from outrider.selection.drift import RejectionDrift
 from outrider.selection.regime import Regime, RegimeSettings
 from outrider.text.shown import IncrementalText
-from outrider.text.stops import tokens_that_stop
+from outrider.text.stops import stop_automaton, tokens_that_stop
 from outrider.tracing.responses import ResponseTrace
 from serve_app.coordination.admitting import Admitting
 from serve_app.coordination.batcher import Batcher, SteppedVerifier
@@ -188,8 +188,7 @@ class Generations:
         settled_at_s = self._homes.settled_at_s(nobody_else=nobody_else)
         self._homes.check(settled_at_s)
         asked_at_s = self._clock()  # waiting for a place counts against a resumed response's promise
-        looks = request.stop and not request.min_tokens
-        stop_ids = await asyncio.to_thread(self._stop_ids, request.stop) if looks else ()
+        stop_ids = await asyncio.to_thread(self._read_stops, request) if request.stop else ()
         async with self._admitting.place(request, credit) as place:
             self._homes.check(settled_at_s)
             if trace is not None:
@@ -250,6 +249,11 @@ class Generations:
     def take_exchanges(self) -> dict[tuple[str, ExchangeOutcome], int]:
         """What came of messages to drafters, by group; they are forgotten by this."""
         return self._book.take_exchanges()
+
+    def _read_stops(self, request: GenerationRequest) -> tuple[int, ...]:
+        """Tokens that end it anywhere; may take tens of milliseconds, as does the automaton that is kept by this."""
+        stop_automaton(request.stop)
+        return () if request.min_tokens else self._stop_ids(request.stop)
 
     def _round_loop(
         self,

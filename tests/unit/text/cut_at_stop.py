@@ -8,3 +8,9 @@ def cut_at_stop(text: str, stops: Sequence[str]) -> str | None:
         if complete:
             return text[: end - len(max(complete, key=len))]
     return None
+
+
+def held_back(text: str, stops: Sequence[str]) -> int:
+    """Reference: characters of the longest end of ``text`` that a stop string begins with and goes beyond."""
+    lengths = (n for stop in stops for n in range(len(stop)) if text.endswith(stop[:n]))
+    return max(lengths, default=0)
