@@ -11,6 +11,8 @@ Whoever drives it tells of what happened (``ask``, ``leaves``, ``ends``) and the
    could not be kept with the verifier to itself;
 3. best effort: those suspended first, then by arrival.
 
+Of one precedence responses take turns by account (``account_places``): arrival is the order of those of one account.
+
 Best effort takes whatever places are free, and never delays a promise: if that needs a place or KV, the youngest best
 effort is *suspended*, down to a floor which promises leave to it. Suspended is not lost: it begins no round until it is
 continued, and its KV may be evicted.
@@ -20,10 +22,12 @@ when more wait than may. Lengths are not known: what a class had lately is expec
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
 from math import ceil, inf
 
+from outrider.admission.account_places import PATIENCE_S, AccountPlaces, last_in_queue
 from outrider.admission.decisions import (
     AdmissionReport,
     Admitted,
@@ -37,6 +41,7 @@ from outrider.admission.decisions import (
 from outrider.admission.fairness import Fairness
 from outrider.admission.history import Histories
 from outrider.admission.price import VerifierNow, response_load, useful_share
+from outrider.admission.responses import Response, Round
 from outrider.admission.room import Bounds, Needs, Sums, best_effort_shortage, promised_shortage, sums_of
 from outrider.admission.rules import AdmissionRules
 from outrider.admission.trust import Trusts
@@ -50,59 +55,17 @@ _RETRY_UNKNOWN_S = 5.0
 _LEAST_SHARE = 0.05  # what leaves less to rows is no dearer
 
 
-@dataclass(slots=True, eq=False)
-class _Response:
-    """One that waits, is made, or is suspended."""
-
-    asked: Asked
-    rules: AdmissionRules  # when it asked: it waits by these
-    turn: int = 0  # which of its classes it waits for or has
-    since_s: float = 0.0  # it has waited for that one
-    begun_at_s: float = 0.0
-    needs: Needs | None = None  # as priced last, ``priced_at_s``
-    priced_at_s: float = -inf
-
-    @property
-    def slo(self) -> SloClass:
-        """Its class, or the one it waits for."""
-        return self.asked.classes[self.turn]
-
-    @property
-    def promised(self) -> bool:
-        """Whether that promises anything."""
-        return self.asked.classes[self.turn].tokens_per_s > 0.0
-
-
-@dataclass(slots=True)
-class _Round:
-    """What one call of ``decide`` has decided so far."""
-
-    now_s: float
-    verifier: VerifierNow
-    bounds: Bounds
-    promised: Sums
-    best_effort: Sums
-    admitted: list[Admitted] = field(default_factory=list)
-    refused: list[Refused] = field(default_factory=list)
-    suspended: list[GenerationId] = field(default_factory=list)
-    continued: list[GenerationId] = field(default_factory=list)
-    shortages: dict[GenerationId, Shortage] = field(default_factory=dict)
-
-    def decisions(self) -> Decisions:
-        """All of it."""
-        return Decisions(tuple(self.admitted), tuple(self.refused), tuple(self.suspended), tuple(self.continued))
-
-
 class Admission:
     """Of one verifier."""
 
     def __init__(self, rules: AdmissionRules) -> None:
         """Nobody asks. ``rules`` may be replaced: whoever waits then goes on waiting for as long as it was to."""
         self.rules = rules
-        self._waiting: dict[GenerationId, _Response] = {}
-        self._active: dict[GenerationId, _Response] = {}
-        self._suspended: dict[GenerationId, _Response] = {}
+        self._waiting: dict[GenerationId, Response] = {}
+        self._active: dict[GenerationId, Response] = {}
+        self._suspended: dict[GenerationId, Response] = {}
         self._histories, self._trusts, self._fairness = Histories(), Trusts(), Fairness()
+        self._accounts, self._turn_at_s = AccountPlaces(), inf
         self._counts: dict[str, Counter[str]] = {}
         self._pressure = self._limit = 0.0
         self._decided: tuple[float, VerifierNow] | None = None  # when last, and of what
@@ -120,16 +83,18 @@ class Admission:
     @property
     def due_at_s(self) -> float:
         """When somebody will have waited for long enough, at the latest; infinity if nobody waits."""
-        return min((self._until_s(one) for one in self._waiting.values()), default=inf)
+        return min(self._turn_at_s, min((one.until_s for one in self._waiting.values()), default=inf))
 
     def ask(self, asked: Asked) -> None:
         """A response is to be begun; ``decide`` says whether."""
-        self._waiting[asked.name] = _Response(asked, self.rules, since_s=asked.asked_at_s)
+        self._waiting[asked.name] = Response(asked, self.rules, since_s=asked.asked_at_s)
+        self._accounts.service.join(asked.account)
         self._count(asked.classes[0], "asked")
 
     def leaves(self, name: GenerationId) -> None:
         """Nobody waits for a response any more that has not been begun; one that was is no matter of this."""
         if (one := self._waiting.pop(name, None)) is not None:
+            self._accounts.service.leave(one.account)
             self._count(one.asked.classes[0], "left")
 
     def ends(self, name: GenerationId, now_s: float, output_tokens: int | None = None, *, kept: bool = True) -> None:
@@ -141,7 +106,10 @@ class Admission:
             output_tokens: that it had; None if it did not end by itself, which says nothing of lengths or promises.
             kept: whether its promise was.
         """
+        self._accounts.count(self._active.values(), now_s)
         one = self._active.pop(name, None) or self._suspended.pop(name, None)
+        if one is not None:
+            self._accounts.service.leave(one.account)
         if one is None or output_tokens is None:
             return
         self._histories.ended(one.slo.name, output_tokens, now_s - one.begun_at_s)
@@ -152,6 +120,8 @@ class Admission:
     def decide(self, now_s: float, verifier: VerifierNow) -> Decisions:
         """What changes now that all this has happened."""
         self._decided = now_s, verifier
+        self._accounts.count(self._active.values(), now_s)
+        self._turn_at_s = inf
         made = self._round(now_s, verifier)
         self._begin_promised(made)
         self._begin_best_effort(made)
@@ -188,7 +158,7 @@ class Admission:
             classes=classes,
         )
 
-    def _begin_promised(self, made: _Round) -> None:
+    def _begin_promised(self, made: Round) -> None:
         """Begin those that have room, in order."""
         keeps = False  # what becomes free is kept for one before
         waiting = self._promised_waiting()
@@ -207,25 +177,48 @@ class Admission:
             made.shortages[one.asked.name] = shortage
             keeps = keeps or self._keeps_room(one, made.now_s)
 
-    def _begin_best_effort(self, made: _Round) -> None:
+    def _begin_best_effort(self, made: Round) -> None:
         scarce = (Lack.PLACES, Lack.MEMORY)
         pressed = any(
             made.shortages[one.asked.name].lack in scarce
-            for one in self._promised_waiting()
-            if one.asked.name in made.shortages
+            for one in self._waiting.values()
+            if one.promised and one.asked.name in made.shortages
         )
         for one in self._best_effort_waiting():
             needs = self._needs(one, made.now_s, made.verifier)
             shortage = best_effort_shortage(
                 needs, made.promised, made.best_effort, made.bounds, pressed=pressed, resumed=one.asked.resumed
             )
-            if shortage is not None:
+            if shortage is not None and not self._take_turn(one, needs, made, pressed=pressed):
                 made.shortages[one.asked.name] = shortage
                 return
             made.best_effort = made.best_effort.plus(needs)
             self._begin(one, made)
 
-    def _make_room(self, needs: Needs, made: _Round) -> None:
+    def _take_turn(self, one: Response, needs: Needs, made: Round, *, pressed: bool) -> bool:
+        """Suspend another account's response where there is room for this one then; whether one was."""
+        active = list(self._active.values())
+        other = self._accounts.gives_way(one.account, active) if self._accounts.several else None
+        if other is None:
+            return False
+        turn_at_s = one.since_s + PATIENCE_S
+        if one.asked.name in self._waiting and made.now_s < turn_at_s:
+            self._turn_at_s = min(self._turn_at_s, turn_at_s)
+            return False
+        rest = [each.needs for each in active if each is not other and not each.promised and each.needs is not None]
+        best_effort = sums_of(rest)
+        if best_effort_shortage(needs, made.promised, best_effort, made.bounds, pressed=pressed, resumed=False):
+            return False
+        made.best_effort = best_effort
+        self._suspend(other, made)
+        return True
+
+    def _suspend(self, one: Response, made: Round) -> None:
+        name = one.asked.name
+        self._suspended[name] = self._active.pop(name)
+        made.suspended.append(name)
+
+    def _make_room(self, needs: Needs, made: Round) -> None:
         """Suspend best effort above its floor, the youngest first, as far as a promise needs its place or its KV.
 
         There are as many places as by the widest rules by which anybody was begun: fewer do not suspend those.
@@ -241,15 +234,12 @@ class Admission:
             fits = together.plus(needs).kv_nearly_always <= made.bounds.kv_tokens
             if together.places < places and fits:
                 return
-            youngest = above_floor.pop()
-            name = youngest.asked.name
-            self._suspended[name] = self._active.pop(name)
-            made.suspended.append(name)
+            self._suspend(above_floor.pop(), made)
             made.best_effort = sums_of(
                 one.needs for one in self._active.values() if not one.promised and one.needs is not None
             )
 
-    def _begin(self, one: _Response, made: _Round) -> None:
+    def _begin(self, one: Response, made: Round) -> None:
         name = one.asked.name
         self._active[name] = one
         if self._suspended.pop(name, None) is not None:
@@ -268,9 +258,9 @@ class Admission:
         if one.turn:
             self._count(one.asked.classes[0], "lowered")
 
-    def _pass_on(self, made: _Round) -> bool:
+    def _pass_on(self, made: Round) -> bool:
         """Have those who waited for long enough wait for their next class, or refuse them; whether any was passed."""
-        over = [one for one in self._waiting.values() if made.now_s >= self._until_s(one)]
+        over = [one for one in self._waiting.values() if made.now_s >= one.until_s]
         last = [one for one in over if one.turn + 1 == len(one.asked.classes)]
         for one in over:
             if one.turn + 1 < len(one.asked.classes):
@@ -278,11 +268,11 @@ class Admission:
         self._refuse(last, made)
         return len(over) > len(last)
 
-    def _lower(self, one: _Response, now_s: float) -> None:
+    def _lower(self, one: Response, now_s: float) -> None:
         one.turn, one.since_s, one.needs = one.turn + 1, now_s, None
 
-    def _refuse_beyond_bound(self, made: _Round) -> None:
-        """Of more than may wait the last are refused, best effort before promises; or they have their lower class.
+    def _refuse_beyond_bound(self, made: Round) -> None:
+        """Of more than may wait the last are refused (``last_in_queue``); or they have their lower class.
 
         Those suspended wait as well, but have been begun: no one of them is refused; nor is one that found room to wait
         under other rules.
@@ -292,7 +282,7 @@ class Admission:
             refusable = [one for one in self._waiting.values() if one.rules == self.rules]
             if not refusable:
                 return
-            last = max(refusable, key=lambda one: (not one.promised, one.asked.asked_at_s, one.asked.name))
+            last = last_in_queue(self._waiting.values(), refusable)
             if last.turn + 1 < len(last.asked.classes):
                 self._lower(last, made.now_s)
                 self._begin_promised(made)
@@ -301,7 +291,7 @@ class Admission:
             made.shortages[last.asked.name] = Shortage(Lack.QUEUE, 1.0, most, most)
             self._refuse([last], made)
 
-    def _refuse(self, refused: Sequence[_Response], made: _Round) -> None:
+    def _refuse(self, refused: Sequence[Response], made: Round) -> None:
         """All at once: whoever is told when to come back is not the only one who does."""
         for one in refused:
             name, waited_s = one.asked.name, made.now_s - one.asked.asked_at_s
@@ -314,8 +304,9 @@ class Admission:
                 self._trusts.refused(one.slo.name)
         for one in refused:
             del self._waiting[one.asked.name]
+            self._accounts.service.leave(one.account)
 
-    def _shortage_behind_others(self, one: _Response, made: _Round) -> Shortage:
+    def _shortage_behind_others(self, one: Response, made: Round) -> Shortage:
         """Of one that had no turn, as room is kept for others."""
         needs = self._needs(one, made.now_s, made.verifier)
         if one.promised:
@@ -323,10 +314,10 @@ class Admission:
             return Shortage(Lack.LOAD, needs.load, made.promised.load, allowed)
         return Shortage(Lack.PLACES, 1.0, made.promised.places + made.best_effort.places, made.bounds.places)
 
-    def _retry_after_s(self, one: _Response, shortage: Shortage, made: _Round) -> int:
+    def _retry_after_s(self, one: Response, shortage: Shortage, made: Round) -> int:
         """When what it lacks should be there, those before it served: what is missing over how fast it becomes free."""
 
-        def amount(other: _Response) -> float:
+        def amount(other: Response) -> float:
             needs = self._needs(other, made.now_s, made.verifier)
             if shortage.lack is Lack.LOAD:
                 return needs.load
@@ -343,26 +334,36 @@ class Admission:
         seconds = missing / freed_per_s if freed_per_s > 0.0 else _RETRY_UNKNOWN_S
         return max(1, ceil(min(seconds, _LONGEST_RETRY_S)))
 
-    def _promised_waiting(self) -> list[_Response]:
-        """Resumed ones first, then those of classes that were refused too often, then by arrival."""
-        waiting = [one for one in self._waiting.values() if one.promised]
-        return sorted(waiting, key=lambda one: (not one.asked.resumed, not self._behind(one), one.asked.asked_at_s))
+    def _promised_waiting(self) -> list[Response]:
+        """Resumed ones first, then those of classes that were refused too often, then by turn and arrival."""
 
-    def _keeps_room(self, one: _Response, now_s: float) -> bool:
+        def precedence(one: Response) -> tuple[bool, bool]:
+            return not one.asked.resumed, not self._behind(one)
+
+        waiting = [one for one in self._waiting.values() if one.promised]
+        waiting.sort(key=lambda one: (*precedence(one), one.asked.asked_at_s))
+        return [one for _, alike in groupby(waiting, precedence) for one in self._in_turn(list(alike))]
+
+    def _keeps_room(self, one: Response, now_s: float) -> bool:
         """Whether no other may pass it any more."""
-        waited = now_s - one.since_s >= _PASSED_SHARE * self._wait_s(one)
+        waited = now_s - one.since_s >= _PASSED_SHARE * one.wait_s
         return self._behind(one) or (waited and not self._fairness.ahead(one.slo.name))
 
-    def _behind(self, one: _Response) -> bool:
+    def _behind(self, one: Response) -> bool:
         return self._fairness.behind(one.slo.name)
 
-    def _best_effort_waiting(self) -> Iterator[_Response]:
-        """Suspended ones first, then resumed ones, then by arrival."""
-        yield from list(self._suspended.values())
+    def _best_effort_waiting(self) -> list[Response]:
+        """Suspended ones first, then resumed ones, then by arrival; accounts take turns."""
         waiting = [one for one in self._waiting.values() if not one.promised]
-        yield from sorted(waiting, key=lambda one: (not one.asked.resumed, one.asked.asked_at_s))
+        waiting.sort(key=lambda one: (not one.asked.resumed, one.asked.asked_at_s))
+        return self._in_turn([*self._suspended.values(), *waiting])
 
-    def _round(self, now_s: float, verifier: VerifierNow) -> _Round:
+    def _in_turn(self, waiting: list[Response]) -> list[Response]:
+        if not self._accounts.several:
+            return waiting
+        return list(self._accounts.order(waiting, self._active.values()))
+
+    def _round(self, now_s: float, verifier: VerifierNow) -> Round:
         rules, promised, best_effort = self.rules, list[Needs](), list[Needs]()
         for one in self._active.values():
             (promised if one.promised else best_effort).append(self._needs(one, now_s, verifier))
@@ -376,9 +377,9 @@ class Admission:
             weighs=rules.weighs,
             verifier=verifier,
         )
-        return _Round(now_s, verifier, bounds, sums_of(promised), sums_of(best_effort))
+        return Round(now_s, verifier, bounds, sums_of(promised), sums_of(best_effort))
 
-    def _needs(self, one: _Response, now_s: float, verifier: VerifierNow) -> Needs:
+    def _needs(self, one: Response, now_s: float, verifier: VerifierNow) -> Needs:
         """As priced lately."""
         if one.needs is not None and now_s - one.priced_at_s < _REPRICED_S:
             return one.needs
@@ -389,18 +390,6 @@ class Admission:
         one.needs = Needs(load, *kv, share=share, in_vain=load > self.rules.max_load * share)
         one.priced_at_s = now_s
         return one.needs
-
-    def _wait_s(self, one: _Response) -> float:
-        """That it may wait for its present class; a resumed one's client waits as long as it takes."""
-        if one.asked.resumed:
-            return inf
-        wait_s = one.rules.wait_s(one.slo)
-        if one.asked.first_token_s is not None:
-            wait_s = min(wait_s, one.asked.first_token_s / len(one.asked.classes))
-        return wait_s
-
-    def _until_s(self, one: _Response) -> float:
-        return one.since_s + self._wait_s(one)
 
     def _count(self, slo: SloClass, what: str) -> None:
         self._counts.setdefault(slo.name, Counter())[what] += 1

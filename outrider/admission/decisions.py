@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 
+from outrider.contracts.accounts import NO_ACCOUNT, Account
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.slo import SloClass
 
@@ -18,6 +19,7 @@ class Asked:
         most_tokens: of its output, as far as that is known: an upper bound, no length.
         first_token_s: in which it is to be begun, if it says so: shared by its classes.
         resumed: it was begun elsewhere, and its client has been answered.
+        account: it is charged to.
     """
 
     name: GenerationId
@@ -27,6 +29,7 @@ class Asked:
     most_tokens: float = inf
     first_token_s: float | None = None
     resumed: bool = False
+    account: Account = NO_ACCOUNT
 
 
 class Lack(StrEnum):

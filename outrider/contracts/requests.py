@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, get_type_hints
 
+from outrider.contracts.accounts import NO_ACCOUNT, Account
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.plain import Plain
 from outrider.contracts.slo import BEST_EFFORT, LedgerRecord, SloClass
@@ -245,6 +246,7 @@ class GenerationRequest:
     expansion: tuple[int, ...] = ()  # fixed tree shape, ``window`` numbers; () leaves it to the coordinator
     rows: int = 0  # if any: nodes, at most, of trees that grow where the drafter is sure, ``window`` deep
     lookup: int | None = None  # most tokens looked up in the text itself, 0: none; None: the coordinator chooses
+    account: Account = NO_ACCOUNT  # whose share of places and of prefill it takes
     tenant: str = ""  # whose earlier responses may be looked through, and this one by; "": nobody's
     reproducible: bool = True
     semantic: bool = False

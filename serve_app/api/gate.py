@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 
 from outrider.contracts.requests import GenerationRequest
 from outrider.tenants.keys import MAX_KEY_CHARS, Keys, Tenant
@@ -65,6 +66,12 @@ async def let_in(gate: Gate, tenant: Tenant | None, requests: Sequence[Generatio
             answer.retry_after_s,
         )
     return answer
+
+
+def account_of(tenant: Tenant | None, address: str) -> str:
+    """Whose share a request takes: its key's, or where there are no keys that of its client's address. A hash."""
+    named = f"address {address}" if tenant is None else f"key {tenant.name}"
+    return blake2b(named.encode(errors="surrogateescape"), digest_size=16).hexdigest()
 
 
 def limits_of(tenant: Tenant | None, limits: RequestLimits) -> RequestLimits:

@@ -56,6 +56,7 @@ class RequestLimits:
     restricted: bool = False  # whether there may be other groups, which are not to see the prompt
     max_choices: int = MAX_CHOICES  # of one request
     tenant: str = ""  # whose key it has; "": nobody's
+    account: str = ""  # whose share it takes: hash of the key's name or of the client's address
     token_map: str = ""  # hash of what token ids mean here
     defaults: SamplingDefaults = NO_DEFAULTS  # where a request says nothing
     structured: StructuredLimits = field(default_factory=StructuredLimits)

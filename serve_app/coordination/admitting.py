@@ -148,4 +148,5 @@ def _asked(request: GenerationRequest, now_s: float) -> Asked:
         most_tokens=float(request.max_tokens),
         first_token_s=request.first_token_s,
         resumed=request.ledger is not None,
+        account=request.account,
     )

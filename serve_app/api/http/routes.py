@@ -4,6 +4,7 @@ import asyncio
 import secrets
 import time
 import uuid
+from dataclasses import replace
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
@@ -12,7 +13,7 @@ from starlette.exceptions import HTTPException
 
 from outrider import __version__
 from outrider.text.tokens import TokenTable, backend_of
-from serve_app.api.gate import check_allowed, let_in, limits_of, tenant_of
+from serve_app.api.gate import account_of, check_allowed, let_in, limits_of, tenant_of
 from serve_app.api.http.body import read_json_body
 from serve_app.api.http.bounded import Bounded
 from serve_app.api.http.cors import allow_cors
@@ -33,6 +34,7 @@ from serve_app.api.openai.prompts import read_prompts
 from serve_app.api.openai.responses import ResponseForm, model_card
 from serve_app.api.openai.structured import asks_for_grammar, read_grammar
 from serve_app.api.openai.tools import read_tools
+from serve_app.api.peer import peer_address
 from serve_app.api.service import Service
 from serve_app.api.tracing import RequestTraces, asked, carried
 
@@ -128,7 +130,8 @@ async def _respond(
     if tenant is not None:
         request.state.record.facts["key"] = tenant.name
     settings, everybodys = service.settings, service.limits
-    limits = limits_of(tenant, everybodys)
+    address = peer_address(request.scope, settings.trusted_proxies)
+    limits = replace(limits_of(tenant, everybodys), account=account_of(tenant, address))
     content = await read_json_body(request, settings)
     body = parse_body(content, kind, limits)
     check_allowed(body.outrider, tenant, limits, everybodys)

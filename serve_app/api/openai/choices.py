@@ -11,6 +11,7 @@ from operator import mul
 from types import MappingProxyType
 from typing import Any
 
+from outrider.contracts.accounts import Account
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.requests import (
     DEFAULT_LOOKUP_TOKENS,
@@ -127,6 +128,7 @@ def _request(
         expansion=_expansion(body, limits),
         rows=_rows(body, limits),
         lookup=_lookup(body),
+        account=Account(limits.account, _tenant(body, limits)),
         tenant=_tenant(body, limits),
         cache_salt=_cache_salt(body, limits),
         reproducible=body.seed is not None,

@@ -160,6 +160,29 @@ def test_without_keys_all_kv_is_shared_but_what_is_salted() -> None:
     assert error_of(refused)["message"] == "cache_salt needs a text of 1 to 1024 characters, found ''"
 
 
+def test_a_request_is_charged_to_its_key_and_its_user_divides_that() -> None:
+    served, _ = service()
+    for key, user in ((ALICE, "u"), (ALICE, "v"), (BOB, "u")):
+        assert asks(served, COMPLETION | {"user": user}, key).status_code == 200
+    first, second, other = (request.account for request in served.requests)
+    assert first.name == second.name != other.name
+    assert len({first.user, second.user}) == 2
+    told = repr(served.requests)
+    assert "alice" not in told
+    assert "bob" not in told
+
+
+def test_without_keys_a_request_is_charged_to_the_address_that_it_comes_from() -> None:
+    served = TextService()
+    assert post(served, "/v1/completions", COMPLETION, **{"x-forwarded-for": "192.0.2.1"}).status_code == 200
+    proxied = TextService(settings=replace(served.settings, trusted_proxies=("127.0.0.1",)))
+    for address in ("192.0.2.1", "192.0.2.2"):
+        assert post(proxied, "/v1/completions", COMPLETION, **{"x-forwarded-for": address}).status_code == 200
+    names = [request.account.name for request in (*served.requests, *proxied.requests)]
+    assert len(set(names)) == 3, "who is no trusted proxy says nothing of others"
+    assert all(len(name) == 32 for name in names)
+
+
 def test_users_of_two_keys_are_two_tenants() -> None:
     served, _ = service()
     for key in (ALICE, BOB, ALICE):

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from outrider.contracts.accounts import Account
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.requests import SAMPLING_RANGES, GenerationRequest, SamplingParams
 from outrider.contracts.slo import SloClass
@@ -72,6 +73,7 @@ def test_every_parameter_arrives() -> None:
         protocol="token_ids",
         expansion=(2, 1, 1),
         lookup=5,
+        account=Account(user=asked.tenant),
         tenant=asked.tenant,
         explain=True,
         slo=SloClass("speed_6", 6.0),

@@ -1,0 +1,77 @@
+"""Places shared between accounts: who holds fewest goes next, and of those alike who has held least so far. Pure.
+
+What is counted is places times time. An account may hold all of them as long as nobody else waits. One that holds none
+has its first place after ``PATIENCE_S`` at the latest where others are without a promise: the account with the most has
+its youngest response suspended. More than that is never taken: shares become equal as responses end.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from outrider.admission.responses import Response
+from outrider.contracts.accounts import Account
+from outrider.scheduling.fair_order import AccountService, Level, fair_order
+
+PATIENCE_S = 0.5  # longer than places take to become free where responses are short
+
+
+class AccountPlaces:
+    """Whose turn it is. ``service`` counts every response that waits, is made or is suspended."""
+
+    def __init__(self) -> None:
+        """Nobody waits."""
+        self.service = AccountService()
+        self._counted_at_s = 0.0
+
+    @property
+    def several(self) -> bool:
+        """Whether there is anybody to be fair to."""
+        return self.service.several
+
+    def count(self, active: Iterable[Response], now_s: float) -> None:
+        """Charge those that have held places since the last call."""
+        passed_s, self._counted_at_s = now_s - self._counted_at_s, max(now_s, self._counted_at_s)
+        if self.several and passed_s > 0.0:
+            for one in active:
+                self.service.charge(one.account, passed_s)
+
+    def order(self, waiting: Iterable[Response], active: Iterable[Response]) -> Iterator[Response]:
+        """Those that wait, of one precedence and by arrival, in the order in which places are theirs."""
+        by_user = Counter(one.account for one in active)
+        by_account = Counter[str]()
+        for account, places in by_user.items():
+            by_account[account.name] += places
+
+        def account_level(account: Account) -> Level:
+            return float(by_account[account.name]), self.service.of_account(account)
+
+        def user_level(account: Account) -> Level:
+            return float(by_user[account]), self.service.of_user(account)
+
+        return fair_order(waiting, lambda one: one.account, account_level, user_level, lambda _: 1.0)
+
+    def gives_way(self, account: Account, active: Sequence[Response]) -> Response | None:
+        """Whose place an account is given that has none; None if nobody has two, or all have promises."""
+        held = Counter(one.account.name for one in active)
+        if held[account.name]:
+            return None
+        crowd = [one for one in reversed(active) if not one.promised and held[one.account.name] > 1]
+        return max(crowd, key=lambda one: (held[one.account.name], one.begun_at_s), default=None)
+
+
+def last_in_queue(waiting: Iterable[Response], refusable: Iterable[Response]) -> Response:
+    """Who is refused where too many wait: of the account with most of them, best effort before promises, the newest."""
+    by_user = Counter(one.account for one in waiting)
+    by_account = Counter[str]()
+    for account, number in by_user.items():
+        by_account[account.name] += number
+    return max(
+        refusable,
+        key=lambda one: (
+            by_account[one.account.name],
+            not one.promised,
+            by_user[one.account],
+            one.asked.asked_at_s,
+            one.asked.name,
+        ),
+    )
