@@ -154,6 +154,9 @@ NOT_ADMITTED = _counter(
     "reason",
 )
 SUSPENDED = _counter("responses_suspended_total", "Times that a best-effort response had to make room for a promise")
+STALLED = _counter(
+    "responses_stalled_total", "Times that a response gave its place back, as its reader stood still for seconds"
+)
 ADMITTED = _counter("responses_admitted_total", "Responses that were begun, by the class they were given", "slo_class")
 LOWERED = _counter("responses_lowered_total", "Of these, responses that would have preferred this class", "slo_class")
 ENDED_KEPT = _counter(

@@ -17,6 +17,9 @@ Best effort takes whatever places are free, and never delays a promise: if that 
 effort is *suspended*, down to a floor which promises leave to it. Suspended is not lost: it begins no round until it is
 continued, and its KV may be evicted.
 
+A response whose reader stands still is *stalled*: it has neither place nor promise until its reader goes on, and its KV
+may be evicted. From then on it is suspended, and comes before what has not begun.
+
 A response waits for each class it allows in turn, the preferred one first, and is refused when its last wait is over or
 when more wait than may. Lengths are not known: what a class had lately is expected of the next.
 """
@@ -64,6 +67,7 @@ class Admission:
         self._waiting: dict[GenerationId, Response] = {}
         self._active: dict[GenerationId, Response] = {}
         self._suspended: dict[GenerationId, Response] = {}
+        self._stalled: dict[GenerationId, tuple[Response, float]] = {}  # and since when
         self._histories, self._trusts, self._fairness = Histories(), Trusts(), Fairness()
         self._accounts, self._turn_at_s = AccountPlaces(), inf
         self._counts: dict[str, Counter[str]] = {}
@@ -97,6 +101,20 @@ class Admission:
             self._accounts.service.leave(one.account)
             self._count(one.asked.classes[0], "left")
 
+    def stalls(self, name: GenerationId, now_s: float) -> None:
+        """Nobody reads a response that was begun: others have its place."""
+        self._accounts.count(self._active.values(), now_s)
+        one = self._active.pop(name, None) or self._suspended.pop(name, None)
+        if one is not None:
+            self._stalled[name] = one, now_s
+
+    def reads(self, name: GenerationId, now_s: float) -> None:
+        """Its reader goes on: it waits for a place, as one that is suspended."""
+        if name in self._stalled:
+            one, since_s = self._stalled.pop(name)
+            one.begun_at_s += now_s - since_s  # how long responses take is no matter of their readers
+            self._suspended[name] = one
+
     def ends(self, name: GenerationId, now_s: float, output_tokens: int | None = None, *, kept: bool = True) -> None:
         """A response that was begun is over.
 
@@ -107,7 +125,8 @@ class Admission:
             kept: whether its promise was.
         """
         self._accounts.count(self._active.values(), now_s)
-        one = self._active.pop(name, None) or self._suspended.pop(name, None)
+        stalled, _ = self._stalled.pop(name, (None, 0.0))
+        one = stalled or self._active.pop(name, None) or self._suspended.pop(name, None)
         if one is not None:
             self._accounts.service.leave(one.account)
         if one is None or output_tokens is None:
@@ -151,6 +170,7 @@ class Admission:
             limit=self._limit,
             kv_tokens=held.kv_tokens,
             suspended=len(self._suspended),
+            stalled=len(self._stalled),
             queued_load=queued.load,
             queued_kv_tokens=queued.kv_tokens,
             kv_limit=kv_limit,
@@ -335,14 +355,15 @@ class Admission:
         return max(1, ceil(min(seconds, _LONGEST_RETRY_S)))
 
     def _promised_waiting(self) -> list[Response]:
-        """Resumed ones first, then those of classes that were refused too often, then by turn and arrival."""
+        """Suspended ones, resumed ones, those of classes that were refused too often; then by turn and arrival."""
 
         def precedence(one: Response) -> tuple[bool, bool]:
             return not one.asked.resumed, not self._behind(one)
 
         waiting = [one for one in self._waiting.values() if one.promised]
         waiting.sort(key=lambda one: (*precedence(one), one.asked.asked_at_s))
-        return [one for _, alike in groupby(waiting, precedence) for one in self._in_turn(list(alike))]
+        suspended = [one for one in self._suspended.values() if one.promised]
+        return suspended + [one for _, alike in groupby(waiting, precedence) for one in self._in_turn(list(alike))]
 
     def _keeps_room(self, one: Response, now_s: float) -> bool:
         """Whether no other may pass it any more."""
@@ -356,7 +377,7 @@ class Admission:
         """Suspended ones first, then resumed ones, then by arrival; accounts take turns."""
         waiting = [one for one in self._waiting.values() if not one.promised]
         waiting.sort(key=lambda one: (not one.asked.resumed, one.asked.asked_at_s))
-        return self._in_turn([*self._suspended.values(), *waiting])
+        return self._in_turn([*(one for one in self._suspended.values() if not one.promised), *waiting])
 
     def _in_turn(self, waiting: list[Response]) -> list[Response]:
         if not self._accounts.several:
@@ -367,7 +388,9 @@ class Admission:
         rules, promised, best_effort = self.rules, list[Needs](), list[Needs]()
         for one in self._active.values():
             (promised if one.promised else best_effort).append(self._needs(one, now_s, verifier))
-        wanted = self._suspended or best_effort or any(not one.promised for one in self._waiting.values())
+        wanted = best_effort or any(
+            not one.promised for each in (self._suspended, self._waiting) for one in each.values()
+        )
         floor_share = rules.best_effort_floor if wanted else 0.0
         bounds = Bounds(
             places=rules.max_active,

@@ -121,6 +121,7 @@ class ClassAdmission:
 class AdmissionReport:
     """How it stands: verifier seconds per second promised and allowed, positions of KV expected, and the classes.
 
+    ``suspended``: responses that wait for a place again; ``stalled``: that nobody reads.
     ``queued_load``, ``queued_kv_tokens``: what those would need that wait to be begun. ``kv_limit``: positions there
     are, None is no limit or not known yet; ``places``: responses that may be made at once.
     """
@@ -129,6 +130,7 @@ class AdmissionReport:
     limit: float = 0.0
     kv_tokens: float = 0.0
     suspended: int = 0
+    stalled: int = 0
     queued_load: float = 0.0
     queued_kv_tokens: float = 0.0
     kv_limit: int | None = None

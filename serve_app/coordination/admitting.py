@@ -19,6 +19,7 @@ from serve_app import metrics
 from serve_app.coordination.credit import Credit
 from serve_app.metrics import Sink
 
+_STALLED_AFTER_S = 10.0  # without a sign that anybody reads on
 _DECIDED_EVERY_S = 1.0  # while anybody waits: what responses need changes with every round
 
 
@@ -89,13 +90,16 @@ class Admitting:
     async def place(self, request: GenerationRequest, credit: Credit) -> AsyncIterator[Place]:
         """Wait until a response may be begun, and hold its place. While it is suspended it has no ``credit``.
 
+        One whose reader has stood still for ten seconds gives the place back, and waits for it when it is read again.
+
         Raises:
             NotAdmittedError: there was no room in time.
         """
-        name = request.generation
+        name, reading = request.generation, _Reading(self, request.generation)
         waiting = self._waiting[name] = asyncio.get_running_loop().create_future()
         place: Place | None = None
         self._credits[name] = credit
+        credit.watch(reading.is_behind)
         self._admission.ask(_asked(request, self._clock()))
         try:
             self._decide()
@@ -104,6 +108,7 @@ class Admitting:
             self._sink.record(metrics.ADMISSION_WAIT_S, admitted.waited_s, slo_class=admitted.slo.name)
             yield place
         finally:
+            reading.over()
             self._waiting.pop(name, None)
             self._credits.pop(name, None)
             self._admission.leaves(name)
@@ -111,6 +116,18 @@ class Admitting:
             tokens, kept = (place.output_tokens, place.kept) if place is not None and ended else (None, True)
             self._admission.ends(name, self._clock(), tokens, kept=kept)
             self._decide()
+
+    def stalls(self, name: GenerationId) -> None:
+        """Nobody reads one that is made."""
+        self._credits[name].suspended()
+        self._admission.stalls(name, self._clock())
+        self._sink.record(metrics.STALLED)
+        self._decide()
+
+    def reads(self, name: GenerationId) -> None:
+        """Its reader goes on."""
+        self._admission.reads(name, self._clock())
+        self._decide()
 
     def _decide(self) -> None:
         decisions = self._admission.decide(self._clock(), self._look())
@@ -137,6 +154,34 @@ class Admitting:
         if self._admission.waiting:
             due_s = min(max(0.0, self._admission.due_at_s - self._clock()), _DECIDED_EVERY_S)
             self._timer = asyncio.get_running_loop().call_later(due_s, self._decide)
+
+
+class _Reading:
+    """Whether one response is read. One timer at a time, and none where the reader keeps up."""
+
+    def __init__(self, admitting: Admitting, name: GenerationId) -> None:
+        self._admitting, self._name = admitting, name
+        self._timer: asyncio.TimerHandle | None = None
+        self._stalled = False
+
+    def is_behind(self, behind: bool) -> None:
+        """As ``Credit.watch`` calls it."""
+        self.over()
+        if behind:
+            self._timer = asyncio.get_running_loop().call_later(_STALLED_AFTER_S, self._stands_still)
+        elif self._stalled:
+            self._stalled = False
+            self._admitting.reads(self._name)
+
+    def over(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _stands_still(self) -> None:
+        self._timer, self._stalled = None, True
+        self._admitting.stalls(self._name)
 
 
 def _asked(request: GenerationRequest, now_s: float) -> Asked:

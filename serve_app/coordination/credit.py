@@ -1,6 +1,7 @@
 """How far a response may go ahead of whoever reads it."""
 
 import asyncio
+from collections.abc import Callable
 
 MOST_UNREAD_TOKENS = 128
 
@@ -13,8 +14,14 @@ class Credit:
         self._most = tokens
         self._told = self._read = 0
         self._suspended = self._unheard = False
+        self._watched: Callable[[bool], None] | None = None
+        self._behind = False
         self._left = asyncio.Event()
         self._left.set()
+
+    def watch(self, reader_is_behind: Callable[[bool], None]) -> None:
+        """Have it called whenever the reader falls behind as far as it may, and when it has read on."""
+        self._watched = reader_is_behind
 
     @property
     def left(self) -> bool:
@@ -51,7 +58,12 @@ class Credit:
         await self._left.wait()
 
     def _judge(self) -> None:
-        if (self._unheard or self._told - self._read < self._most) and not self._suspended:
+        behind = not self._unheard and self._told - self._read >= self._most
+        if behind != self._behind:
+            self._behind = behind
+            if self._watched is not None:
+                self._watched(behind)
+        if not (behind or self._suspended):
             self._left.set()
         else:
             self._left.clear()

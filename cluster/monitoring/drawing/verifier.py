@@ -112,6 +112,7 @@ _BATCHES = Row(
             (
                 Query(total(m.VERIFIER_LOSSES, COORDINATOR), "rounds lost"),
                 Query(total(m.SUSPENDED, COORDINATOR), "best effort paused"),
+                Query(total(m.STALLED, COORDINATOR), "not read"),
             ),
             "short",
             "Since the coordinators' start. A lost round is verified again by the restarted verifier.",

@@ -190,6 +190,59 @@ def test_one_that_was_suspended_and_ends_is_forgotten() -> None:
     assert to.active == 1
 
 
+def test_a_response_that_nobody_reads_gives_its_promise_to_others_and_gets_it_back_when_it_is_read() -> None:
+    to = admission(max_active=100, max_load=0.161)  # two of 8 tokens/s
+    assert begun(ask(to, *(asked(name, EIGHT) for name in "abc"))) == ["a", "b"]
+    to.stalls("a", 1.0)
+    assert begun(to.decide(1.0, VERIFIER)) == ["c"]
+    assert (to.active, to.report().stalled) == (2, 1)
+    to.reads("a", 3.0)
+    assert to.decide(3.0, VERIFIER).continued == (), "what it had is others' now"
+    to.ask(asked("d", EIGHT, at_s=3.0))
+    to.ends("b", 4.0)
+    decisions = to.decide(4.0, VERIFIER)
+    assert (decisions.continued, begun(decisions)) == (("a",), []), "before what has not begun"
+    to.stalls("a", 5.0)
+    to.ends("a", 6.0)
+    assert (to.report().stalled, begun(to.decide(6.0, VERIFIER))) == (0, ["d"])
+
+
+def test_best_effort_that_nobody_reads_gives_its_place_to_best_effort() -> None:
+    to = admission(max_active=2, best_effort_floor=0.0)
+    assert begun(ask(to, *(asked(name) for name in "abcd"))) == ["a", "b"]
+    to.stalls("a", 1.0)
+    to.stalls("b", 1.0)
+    assert begun(to.decide(1.0, VERIFIER)) == ["c", "d"]
+    to.reads("b", 2.0)
+    to.ends("c", 3.0)
+    assert to.decide(3.0, VERIFIER).continued == ("b",)
+
+
+def test_those_that_nobody_reads_leave_others_their_room_to_wait() -> None:
+    to = admission(max_active=2, best_effort_floor=0.0, max_waiting=1)
+    for name in ("r0", "r1", "r2", "r3"):
+        assert begun(ask(to, asked(name))) == [name]
+        to.stalls(name, 0.0)
+    assert begun(ask(to, asked("a"), asked("b"), asked("c"))) == ["a", "b"]
+    assert to.waiting == 1
+
+
+def test_how_long_a_reader_stood_still_says_nothing_of_how_long_responses_take() -> None:
+    def waits_s(stalled_s: float) -> int:
+        to = admission(max_active=1, best_effort_floor=0.0, max_waiting=0)
+        ask(to, asked("a"))
+        to.stalls("a", 1.0)
+        to.reads("a", 1.0 + stalled_s)
+        to.decide(1.0 + stalled_s, VERIFIER)
+        to.ends("a", 2.0 + stalled_s, 30)
+        later_s = 3.0 + stalled_s
+        ask(to, asked("b", at_s=later_s), now_s=later_s)
+        (no,) = ask(to, asked("c", at_s=later_s), now_s=later_s).refused
+        return no.retry_after_s
+
+    assert waits_s(1000.0) == waits_s(0.0)
+
+
 def test_more_than_may_wait_are_refused_at_once_best_effort_first() -> None:
     to = admission(max_active=1, best_effort_floor=0.0, max_waiting=2)
     ask(to, asked("p0", TWO))
@@ -319,7 +372,7 @@ def test_classes_are_given_time_alike_where_a_fast_one_makes_all_passes_short() 
 names = st.integers(0, 30).map("r{}".format)
 events = st.lists(
     st.tuples(
-        st.sampled_from(["ask", "ask", "ask", "leaves", "ends", "wait"]),
+        st.sampled_from(["ask", "ask", "ask", "leaves", "ends", "wait", "stalls", "reads"]),
         names,
         st.lists(st.sampled_from(CLASSES), min_size=1, max_size=3, unique=True),
         st.floats(0.0, 6.0),
@@ -327,6 +380,15 @@ events = st.lists(
     ),
     max_size=60,
 )
+
+
+def read_or_not(to: Admission, state: dict[str, str], what: str, name: str, now_s: float) -> None:
+    if what == "stalls" and state.get(name) in ("active", "suspended"):
+        to.stalls(name, now_s)
+        state[name] = "stalled"
+    elif what == "reads" and state.get(name) == "stalled":
+        to.reads(name, now_s)
+        state[name] = "suspended"
 
 
 @settings(max_examples=300)
@@ -345,9 +407,11 @@ def test_nobody_is_lost_and_bounds_are_kept(
         elif what == "leaves" and state.get(name) == "waiting":
             to.leaves(name)
             del state[name]
-        elif what == "ends" and state.get(name) in ("active", "suspended"):
+        elif what == "ends" and state.get(name) in ("active", "suspended", "stalled"):
             to.ends(name, now_s, 20 if resumed else None, kept=resumed)
             del state[name]
+        else:
+            read_or_not(to, state, what, name, now_s)
         told = to.decide(now_s, verifier)
         for refusal in told.refused:
             assert state.pop(refusal.name) == "waiting"
@@ -364,9 +428,9 @@ def test_nobody_is_lost_and_bounds_are_kept(
         counted = Counter(state.values())
         assert counted["active"] == to.active <= places
         assert counted["waiting"] == to.waiting <= 5
-        assert to.report().suspended == counted["suspended"]
+        assert (to.report().suspended, to.report().stalled) == (counted["suspended"], counted["stalled"])
         assert to.due_at_s > now_s, "nobody waits for longer than it may"
-        assert to.active or not state, "an idle verifier takes on who waits"
+        assert to.active or not set(state.values()) - {"stalled"}, "an idle verifier takes on who waits"
         assert not to.report().classes or set(to.report().classes) <= {slo.name for slo in CLASSES}
 
 

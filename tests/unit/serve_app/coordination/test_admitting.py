@@ -16,7 +16,7 @@ from outrider.contracts.errors import NotAdmittedError
 from outrider.contracts.requests import FinishReason, GenerationChunk, GenerationRequest, RoundStats, SamplingParams
 from outrider.contracts.slo import BEST_EFFORT, LedgerRecord, SloClass
 from serve_app.coordination.admitting import Admitting, Place
-from serve_app.coordination.credit import Credit
+from serve_app.coordination.credit import MOST_UNREAD_TOKENS, Credit
 from serve_app.metrics import Sink
 from tests.unit.virtual_clock import now_s, on_loop
 
@@ -134,6 +134,56 @@ async def test_one_suspended_before_it_runs_does_not_run() -> None:
     assert slow.credit.left
     await slow.end()
     assert to.admitted == 0
+
+
+@pytest.mark.parametrize("slo", [BEST_EFFORT, TWO])
+@on_loop
+async def test_who_does_not_read_gives_its_place_back_and_gets_it_again(slo: SloClass) -> None:
+    to = admitting(max_active=1)
+    deaf, other = Making(to, request("deaf", slo)), Making(to, request("other", slo))
+    await settled()
+    deaf.credit.told(MOST_UNREAD_TOKENS)
+    await asyncio.sleep(9.0)
+    assert other.place is None, "a short pause is no matter"
+    await asyncio.sleep(2.0)
+    assert other.place is not None
+    assert (to.running, to.admitted, to.report().stalled) == (1, 2, 1)
+    deaf.credit.read(MOST_UNREAD_TOKENS)
+    await settled()
+    assert not deaf.credit.left, "its place is taken"
+    assert (to.report().suspended, to.report().stalled) == (1, 0)
+    await other.end()
+    assert deaf.credit.left
+    await deaf.end()
+    assert (to.running, to.admitted) == (0, 0)
+
+
+@on_loop
+async def test_who_reads_now_and_then_keeps_its_place() -> None:
+    to = admitting(max_active=1)
+    slow, other = Making(to, request("slow", TWO)), Making(to, request("other"))
+    await settled()
+    slow.credit.told(MOST_UNREAD_TOKENS // 2)
+    for part in range(1, 10):
+        slow.credit.told(MOST_UNREAD_TOKENS // 2)
+        assert not slow.credit.left
+        await asyncio.sleep(9.0)
+        slow.credit.read(part * MOST_UNREAD_TOKENS // 2)
+        assert slow.credit.left
+    assert other.place is None
+    await other.leave()
+    await slow.end()
+
+
+@on_loop
+async def test_one_that_nobody_reads_and_whose_client_leaves_holds_nothing() -> None:
+    to = admitting(max_active=1)
+    deaf = Making(to, request("deaf"))
+    await settled()
+    deaf.credit.told(MOST_UNREAD_TOKENS)
+    await asyncio.sleep(11.0)
+    await deaf.leave()
+    assert (to.running, to.admitted, to.report().stalled) == (0, 0, 0)
 
 
 @on_loop
