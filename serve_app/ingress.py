@@ -48,8 +48,9 @@ from serve_app.api.service import Gate, ReadyReport, Reasoning, RequestLimits, S
 from serve_app.api.tracing import RequestTraces
 from serve_app.coordination import drained
 from serve_app.key_gate import KeyGate
+from serve_app.keys_in_use import KeysInUse
 from serve_app.light import LightSettings
-from serve_app.metrics import SETTINGS_REFUSED, Sink, in_prometheus, in_ray, page_of
+from serve_app.metrics import KEYS_AGE_S, KEYS_REFUSED, SETTINGS_REFUSED, Sink, in_prometheus, in_ray, page_of
 from serve_app.page.routes import with_page
 from serve_app.scaling import STREAMS
 from serve_app.spans import close, span_sink
@@ -99,6 +100,11 @@ class CoordinatorService:
     def settings_refused(self, refused: bool) -> None:
         """Set the gauge: others were handed over, and could not be taken."""
         self._sink.record(SETTINGS_REFUSED, float(refused), deployment="ingress")
+
+    def keys_read(self, keys: KeysInUse) -> None:
+        """Set the gauges of the keys: of a gauge that is not set again nothing is left."""
+        self._sink.record(KEYS_AGE_S, keys.age_s)
+        self._sink.record(KEYS_REFUSED, float(keys.refused))
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
         """Make a response, and go on elsewhere when a coordinator is lost; closing the generator cancels it."""
@@ -245,6 +251,8 @@ class Ingress:
     async def check_health(self) -> None:
         """Serve's probe: fails when nobody listens any more, so that the replica is replaced."""
         self._light.say_again()
+        if self._gate is not None:
+            self._service.keys_read(self._gate.in_use)
         if self._listening is not None:
             self._listening.check()
 

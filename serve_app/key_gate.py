@@ -2,7 +2,7 @@
 
 Every request asks the ``quotas`` actor, by a call with a deadline. While that does not answer, an ingress counts for
 itself: n ingresses then let in up to n times what a key has. When it is restarted its buckets are full, so at most one
-more minute's worth.
+more minute's worth. ``serve_app.keys_in_use`` reads the file.
 """
 
 import asyncio
@@ -16,12 +16,12 @@ from ray.actor import ActorHandle
 from ray.exceptions import ActorDiedError, RayError
 
 from actors.waiting import within
-from outrider.contracts.errors import ConfigError
 from outrider.events import event
-from outrider.tenants.keys import Keys, Tenant, check_against, read_keys
+from outrider.tenants.keys import Keys, Tenant
 from outrider.tenants.quotas import Asked, OverQuota, QuotaLimits, Quotas
 from serve_app.api.gate import Uncounted
 from serve_app.api.service import AuthSettings, Pass
+from serve_app.keys_in_use import SETTLE_S, KeysInUse
 
 log = logging.getLogger(__name__)
 Find = Callable[[], "ActorHandle[Any]"]  # may wait for the cluster's head
@@ -34,6 +34,7 @@ class GatePace:
     ask_deadline_s: float = 1.0
     find_deadline_s: float = 10.0
     beat_s: float = 3.0  # well below ``actors.quotas.OWNER_TTL_S``
+    settle_s: float = SETTLE_S
 
 
 class KeyGate:
@@ -45,18 +46,23 @@ class KeyGate:
         Raises:
             ConfigError: they cannot be read.
         """
-        self._settings, self._find, self._pace = settings, find, pace
+        self._find, self._pace = find, pace
         self._owner = uuid.uuid4().hex
         self._own = Quotas()  # while the actor does not answer
         self._held: dict[str, Asked] = {}
         self._actor: ActorHandle[Any] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self.keys: Keys = _read(settings)
+        self.in_use = KeysInUse(settings, pace.settle_s)
+
+    @property
+    def keys(self) -> Keys:
+        """As ``Gate.keys``."""
+        return self.in_use.keys
 
     async def start(self) -> None:
         """Keep the keys and the counts up to date from now on."""
         await self._beat()
-        self._begin(self._reload_for_ever())
+        self._begin(self.in_use.reload_for_ever())
         self._begin(self._beat_for_ever())
 
     async def take(self, settings: AuthSettings) -> None:
@@ -65,8 +71,7 @@ class KeyGate:
         Raises:
             ConfigError: the keys cannot be read, or do not fit them; nothing changes.
         """
-        keys = await asyncio.to_thread(_read, settings)
-        self._settings, self.keys = settings, keys
+        await self.in_use.take(settings)
 
     def close(self) -> None:
         """Keep nothing up to date any more."""
@@ -130,25 +135,6 @@ class KeyGate:
             self._lost(error)
         except Exception:  # a beat that fails must not be the last
             log.exception("quota_beat_failed")
-
-    async def _reload_for_ever(self) -> None:
-        """A file that has become wrong changes nothing: the keys that were read last hold."""
-        while True:
-            await asyncio.sleep(self._settings.reload_s)
-            try:
-                keys = await asyncio.to_thread(_read, settings := self._settings)
-            except ConfigError as error:
-                event(log, "keys_not_read", logging.ERROR, reason=str(error))
-                continue
-            if settings is self._settings and keys.tenants != self.keys.tenants:
-                self.keys = keys
-                event(log, "keys_read", keys=len(keys.tenants))
-
-
-def _read(settings: AuthSettings) -> Keys:
-    keys = read_keys(settings.keys_file)
-    check_against(keys, settings.classes, settings.groups, settings.keys_file)
-    return keys
 
 
 class _Counted:

@@ -91,6 +91,10 @@ SETTINGS_REFUSED = _gauge(
     "deployment",
 )
 
+# API keys, recorded by ingresses that ask for one.
+KEYS_AGE_S = _gauge("keys_age_seconds", "Since the file of keys was last found to hold the keys in use")
+KEYS_REFUSED = _gauge("keys_refused", "1: the file of keys holds something else that cannot be taken, 0: it does not")
+
 # Rounds, recorded by coordinators.
 ROUNDS = _counter("rounds_total", "Committed rounds; protocol none: without a draft", "protocol")
 DRAFT_TOKENS = _counter("spec_decode_num_draft_tokens_total", "Draft tokens verified", "protocol")

@@ -3,11 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import yaml
-
 from outrider.config.light import with_light
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
+from outrider.documents.yaml_text import parse_yaml, parse_yaml_documents
 from serve_app.app import config_of
 
 _BUILDER = "serve_app.app:build"
@@ -24,11 +23,8 @@ def configs_in(text: str, source: str) -> dict[str, Config]:
     Raises:
         ConfigError: there is none, or one that is not valid.
     """
-    try:
-        documents = [one for one in yaml.safe_load_all(text) if isinstance(one, dict)]
-        applications = [one for document in documents for one in _applications(document)]
-    except yaml.YAMLError as error:
-        raise ConfigError(source, "YAML", str(error)) from error
+    documents = [one for one in parse_yaml_documents(text, source) if isinstance(one, dict)]
+    applications = [one for document in documents for one in _applications(document, source)]
     found = {one.get("name", "default"): _config(one) for one in applications if one.get("import_path") == _BUILDER}
     if not found:
         raise ConfigError(
@@ -37,10 +33,10 @@ def configs_in(text: str, source: str) -> dict[str, Config]:
     return found
 
 
-def _applications(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _applications(document: Mapping[str, Any], source: str) -> Iterator[Mapping[str, Any]]:
     spec = document.get("spec")
     if document.get("kind") == "RayService" and isinstance(spec, dict):
-        document = yaml.safe_load(spec.get("serveConfigV2", "")) or {}
+        document = parse_yaml(spec.get("serveConfigV2", ""), source) or {}
     yield from document.get("applications") or ()
 
 

@@ -40,7 +40,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _check_served(file: str) -> None:
-    from outrider.documents.problems import read_text
+    from outrider.documents.text_file import read_text
     from serve_app.serve_file import configs_in
 
     text = sys.stdin.read() if file == "-" else read_text(file, "--serve", "YAML")

@@ -15,19 +15,19 @@ from pathlib import Path
 from typing import get_args
 
 import torch
-import yaml
 from tqdm import tqdm
 
 from cluster.options import check_plots
 from cluster.reports.profile import show_profile
 from outrider.assembly.verifiers import build_verifier
 from outrider.config.schema import Device, TargetDType, VerifierConfig
-from outrider.contracts.errors import ParameterError
+from outrider.contracts.errors import ConfigError, ParameterError
 from outrider.costs.batch_runs import BatchRunner, UniquePrompts, measure
 from outrider.costs.fit_figures import BatchSample, works_of
 from outrider.costs.fitting import FittedModel, fit
 from outrider.costs.profiles import profile_of, to_json
 from outrider.costs.profiling_plan import Configuration, ProfilingPlan, profiling_plan
+from outrider.documents.yaml_text import parse_yaml
 from outrider.engines.kinds import VerifierSpec
 from outrider.engines.limits import EngineLimits
 from outrider.engines.registry import VERIFIERS
@@ -198,9 +198,9 @@ def _kv_blocks(configuration: Configuration, block_tokens: int) -> int:
 
 def _mapping(text: str) -> dict[str, object]:
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise argparse.ArgumentTypeError(f"needs YAML, found {text!r}: {error}") from error
+        value = parse_yaml(text, "--vllm-options")
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError(f"needs a YAML mapping, found {text!r}")
     return value

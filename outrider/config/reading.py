@@ -14,7 +14,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
-from outrider.documents.problems import ConfigFileError, explain, read_text
+from outrider.documents.problems import ConfigFileError, explain
+from outrider.documents.text_file import read_text
 from outrider.documents.yaml_text import parse_yaml
 
 _ADAPTER = TypeAdapter(Config)
@@ -56,9 +57,10 @@ def override(config: Config, assignments: Sequence[str]) -> Config:
         node = data
         for key in parents:
             node = node[_key_of(node, key, path)]
+        key = _key_of(node, last, path, new=True)
         try:
-            node[_key_of(node, last, path, new=True)] = yaml.safe_load(text)
-        except yaml.YAMLError as error:
+            node[key] = parse_yaml(text, "--set")
+        except ConfigError as error:
             raise ConfigError(path, "a YAML value", text) from error
     return build_config(data, "--set")
 

@@ -470,7 +470,7 @@ class AuthConfig:
     """Who may ask; ``outrider.tenants.keys`` has the file's form."""
 
     keys_file: Text | None = None
-    reload_s: Annotated[float, Field(strict=True, gt=0, le=86_400)] = 5.0
+    reload_s: Annotated[float, Field(strict=True, gt=0, le=300)] = 5.0  # the alert on old keys knows 300
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)

@@ -3,6 +3,17 @@
 Every message says what was needed, what was found and what to do.
 """
 
+_MOST_SHOWN_CHARS = 2_000
+
+
+def _shown(found: object) -> str:
+    """What was found, cut to a length that a log line can have."""
+    try:
+        text = repr(found)
+    except (ValueError, RecursionError):  # an integer of more digits than Python writes, or what is nested too deeply
+        return f"a {type(found).__name__} too large to show"
+    return text if len(text) <= _MOST_SHOWN_CHARS else f"{text[:_MOST_SHOWN_CHARS]}..."
+
 
 class OutriderError(Exception):
     """Base of all errors a user or an operator can cause."""
@@ -13,7 +24,7 @@ class ParameterError(OutriderError, ValueError):
 
     def __init__(self, field: str, needed: str, found: object) -> None:
         self.field, self.needed, self.found = field, needed, found
-        super().__init__(f"{field} needs {needed}, found {found!r}")
+        super().__init__(f"{field} needs {needed}, found {_shown(found)}")
 
     def __reduce__(self) -> tuple[type, tuple[str, str, object]]:
         """Pickle by constructor arguments, so that the error crosses process boundaries."""

@@ -16,7 +16,8 @@ from pydantic.dataclasses import dataclass
 
 from outrider.contracts.cost import EXACT_ROWS, ROW_BUCKETS, LinearCostModel, bucket_rows
 from outrider.contracts.errors import ConfigError
-from outrider.documents.problems import ConfigFileError, explain, read_text
+from outrider.documents.problems import ConfigFileError, explain
+from outrider.documents.text_file import read_text
 
 SCHEMA_VERSION = 1
 WISP_TABLE_12 = "wisp_table_12"

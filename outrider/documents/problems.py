@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -10,19 +9,6 @@ from pydantic import ValidationError
 from outrider.contracts.errors import ConfigError
 
 _UNKNOWN = frozenset({"unexpected_keyword_argument", "invalid_key"})
-
-
-def read_text(path: str | Path, field: str, kind: str) -> str:
-    """What stands in a file of the operator's; ``field`` and ``kind`` name it in messages.
-
-    Raises:
-        ConfigError: it cannot be read, or is not UTF-8.
-    """
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise ConfigError(field, f"a readable {kind} file", f"{path}: {reason}") from error
 
 
 class ConfigFileError(ConfigError):

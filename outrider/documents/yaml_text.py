@@ -1,6 +1,7 @@
-"""YAML as operators write it: a key given twice is refused, and what is wrong is said in one line."""
+"""YAML as operators write it: a key given twice is refused, what aliases expand to is bounded, errors take one line."""
 
-from collections.abc import Hashable
+import re
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import yaml
@@ -8,21 +9,70 @@ import yaml
 from outrider.contracts.errors import ConfigError
 from outrider.documents.problems import ConfigFileError
 
+MAX_VALUES = 100_000  # with aliases expanded; 8,000 API keys have 70,000
+MAX_NUMBER_CHARS = 100  # of a number or a date: base-60 integers take quadratic time
+_TOO_MANY = f"more than {MAX_VALUES:,} values, with aliases expanded"
+_QUOTED_TEXT = re.compile(r"'(?!<)[^']{12,}'")  # in PyYAML's complaints; it may be a secret
+_NUMBERS = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "timestamp"))
+
 
 def parse_yaml(text: str, source: str) -> Any:
-    """What a YAML text says, None if it is empty; ``source`` names it in messages.
+    """The one document of a YAML text, None if it is empty; ``source`` names it in messages.
 
     Raises:
-        ConfigError: it is no YAML, or gives a key twice.
+        ConfigError: it is no YAML, gives a key twice, or is too deep or too large with its aliases expanded.
     """
+    return _parsed(lambda: yaml.load(text, Loader=_BoundedLoader), source)  # noqa: S506 (a SafeLoader)
+
+
+def parse_yaml_documents(text: str, source: str) -> list[Any]:
+    """All documents of a YAML text, likewise.
+
+    Raises:
+        ConfigError: as ``parse_yaml``.
+    """
+    documents: list[Any] = _parsed(lambda: list(yaml.load_all(text, Loader=_BoundedLoader)), source)
+    return documents
+
+
+def _parsed(parse: Callable[[], Any], source: str) -> Any:
     try:
-        return yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 (a SafeLoader)
-    except yaml.YAMLError as error:
+        return parse()
+    except RecursionError as error:
+        complaint = "it is nested too deeply"
+        raise ConfigFileError((ConfigError("configuration", "valid YAML", complaint),), source) from error
+    except Exception as error:  # PyYAML lets through ValueError and more
         raise ConfigFileError((ConfigError("configuration", "valid YAML", _complaint(error)),), source) from error
 
 
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """Refuses a key given twice, of which YAML libraries silently keep the last."""
+class _BoundedLoader(yaml.SafeLoader):
+    """Refuses what ``MAX_VALUES`` and ``MAX_NUMBER_CHARS`` exclude, and a key given twice.
+
+    YAML libraries silently keep the last of a repeated key.
+    """
+
+    _composed_values = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Compose one node, unless there are too many already."""
+        self._composed_values += 1
+        if self._composed_values > MAX_VALUES:
+            raise yaml.composer.ComposerError(None, None, _TOO_MANY, self.peek_event().start_mark)  # type: ignore[no-untyped-call]  # PyYAML's
+        return super().compose_node(parent, index)
+
+    def construct_document(self, node: yaml.Node) -> Any:
+        """Build a document after counting it: aliases cost nothing until somebody walks what they expand to."""
+        _expanded_values(node, {})
+        return super().construct_document(node)
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT002 (PyYAML's signature)
+        """Build a value; one that its type does not allow, such as the 45th of a month, is named by its line."""
+        try:
+            return super().construct_object(node, deep)
+        except (yaml.YAMLError, RecursionError):
+            raise
+        except Exception as error:
+            raise _refused(f"no valid {node.tag.rpartition(':')[2]} (quote what is text)", node) from error
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT002 (PyYAML's signature)
         """Build a mapping after looking for repeated keys."""
@@ -30,13 +80,39 @@ class _UniqueKeyLoader(yaml.SafeLoader):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if key.value in seen:
-                    raise yaml.constructor.ConstructorError(None, None, f"{key.value} is given twice", key.start_mark)
+                    shown = key.value if key.value.isidentifier() else "a key"  # else it may be a secret
+                    raise _refused(f"{shown} is given twice", key)
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 
 
-def _complaint(error: yaml.YAMLError) -> str:
+def _expanded_values(node: yaml.Node, counted: dict[yaml.Node, int | None]) -> int:
+    """How many values a node is, with aliases expanded; ``counted`` has None for a node that is being counted."""
+    if node in counted:
+        if (known := counted[node]) is None:
+            raise _refused("an alias stands inside what it repeats", node)
+        return known
+    counted[node] = None
+    values = 1
+    if isinstance(node, yaml.ScalarNode):
+        if node.tag in _NUMBERS and len(node.value) > MAX_NUMBER_CHARS:
+            raise _refused(f"a number has more than {MAX_NUMBER_CHARS} characters", node)
+    else:
+        pairs = node.value if isinstance(node, yaml.MappingNode) else ((item,) for item in node.value)
+        values += sum(_expanded_values(item, counted) for pair in pairs for item in pair)
+    if values > MAX_VALUES:
+        raise _refused(_TOO_MANY, node)
+    counted[node] = values
+    return values
+
+
+def _refused(problem: str, node: yaml.Node) -> yaml.constructor.ConstructorError:
+    return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+
+
+def _complaint(error: Exception) -> str:
     """One line: where and what."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        return f"line {error.problem_mark.line + 1}: {error.problem}"
-    return " ".join(str(error).split())
+        problem = _QUOTED_TEXT.sub("'...'", str(error.problem))
+        return f"line {error.problem_mark.line + 1}: {problem}"
+    return " ".join(_QUOTED_TEXT.sub("'...'", str(error)).split())[:300]

@@ -19,7 +19,7 @@ from math import inf, isfinite
 from pathlib import Path
 
 from outrider.contracts.errors import ConfigError, ParameterError
-from outrider.documents.problems import read_text
+from outrider.documents.text_file import MAX_DATA_BYTES, read_text
 from outrider.link.profiles import LinkProfile
 
 COLUMNS = ("time_s", "up_bps", "down_bps", "rtt_s", "per_up", "per_down")
@@ -72,19 +72,19 @@ def load_trace(path: str | Path) -> LinkTrace:
     Raises:
         ConfigError: the file cannot be read, or is not a trace; names the line.
     """
-    return parse_trace(read_text(path, "link trace", "CSV"), str(path))
+    return parse_trace(read_text(path, "link trace", "CSV", MAX_DATA_BYTES), str(path))
 
 
 def parse_trace(text: str, source: str) -> LinkTrace:
     """Read a trace; ``source`` names it in messages."""
-    rows = csv.reader(text.splitlines(), skipinitialspace=True)
-    header = next(rows, [])
+    rows = _rows(text, source)
+    _, header = next(rows, (1, []))
     if tuple(header) != COLUMNS:
         raise ConfigError(f"{source} line 1", f"the columns {','.join(COLUMNS)}", ",".join(header))
     starts_s: list[float] = []
     profiles: list[LinkProfile] = []
-    for row in rows:
-        line = f"{source} line {rows.line_num}"
+    for number, row in rows:
+        line = f"{source} line {number}"
         if len(row) != len(COLUMNS):
             raise ConfigError(line, f"{len(COLUMNS)} values", ",".join(row))
         time_s, up_bps, down_bps, rtt_s, per_up, per_down = (
@@ -102,6 +102,16 @@ def parse_trace(text: str, source: str) -> LinkTrace:
     if not starts_s:
         raise ConfigError(f"{source} line 2", "at least one line of values", "the end of the file")
     return LinkTrace(tuple(starts_s), tuple(profiles))
+
+
+def _rows(text: str, source: str) -> Iterator[tuple[int, list[str]]]:
+    """Each row with the number of its line."""
+    rows = csv.reader(text.splitlines(), skipinitialspace=True)
+    try:
+        for row in rows:
+            yield rows.line_num, row
+    except csv.Error as error:
+        raise ConfigError(f"{source} line {rows.line_num}", "comma-separated values", str(error)) from error
 
 
 def _number(text: str, field: str) -> float:

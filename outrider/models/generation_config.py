@@ -126,7 +126,7 @@ def _checked(name: str, value: object) -> float:
 def _read(file: Path) -> dict[str, Any]:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelUnavailableError(
             f"needs {FILE}, a JSON object, at {file}, found: {error}; mend it, or set model.generation_config to vllm"
         ) from error

@@ -50,7 +50,10 @@ def model_hash(folder: Path) -> str:
     evenly spaced windows of 4 KiB. It tells fine-tunes of one base apart; it is no proof against tampering.
     """
     digest = hashlib.sha256()
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    try:
+        config = dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise ModelUnavailableError(f"needs a JSON object in {folder}/config.json, found: {error}") from error
     for key in _VOLATILE_CONFIG_KEYS:
         config.pop(key, None)
     digest.update(json.dumps(config, sort_keys=True).encode())

@@ -39,4 +39,10 @@ def read_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
 
 def _names_generic_class(folder: Path) -> bool:
     config = folder / "tokenizer_config.json"
-    return config.is_file() and json.loads(config.read_text(encoding="utf-8")).get("tokenizer_class") in _GENERIC
+    if not config.is_file():
+        return False
+    try:
+        found = json.loads(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelUnavailableError(f"needs a JSON object in {config}, found: {error}; fetch it again") from error
+    return isinstance(found, dict) and found.get("tokenizer_class") in _GENERIC

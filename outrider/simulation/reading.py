@@ -13,7 +13,8 @@ from outrider.contracts.cost import CostModel, LinearCostModel
 from outrider.contracts.errors import ConfigError
 from outrider.contracts.slo import BEST_EFFORT, DEFAULT_CLASSES, SloClass
 from outrider.costs.profiles import read_profile, shipped_profile
-from outrider.documents.problems import ConfigFileError, explain, read_text
+from outrider.documents.problems import ConfigFileError, explain
+from outrider.documents.text_file import read_text
 from outrider.documents.yaml_text import parse_yaml
 from outrider.scheduling.policy import BatchLimits
 from outrider.scheduling.registry import SCHEDULING

@@ -15,7 +15,8 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from outrider.contracts.errors import ConfigError
-from outrider.documents.problems import ConfigFileError, explain, read_text
+from outrider.documents.problems import ConfigFileError, explain
+from outrider.documents.text_file import decode, read_bytes
 from outrider.documents.yaml_text import parse_yaml
 
 MAX_KEY_CHARS = 512
@@ -116,6 +117,7 @@ class Keys:
 
 
 _ADAPTER = TypeAdapter(KeyFile)
+_FIELD, _KIND = "auth.keys_file", "YAML"
 
 
 def digest_of(key: str) -> bytes:
@@ -142,7 +144,25 @@ def read_keys(path: str) -> Keys:
     Raises:
         ConfigError: it cannot be read, or holds no keys.
     """
-    return parse_keys(read_text(path, "auth.keys_file", "YAML"), path)
+    return decode_keys(read_key_file(path), path)
+
+
+def read_key_file(path: str) -> bytes:
+    """What stands in a file of keys, for ``decode_keys``.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    return read_bytes(path, _FIELD, _KIND)
+
+
+def decode_keys(data: bytes, path: str) -> Keys:
+    """Keys of what a file was read to hold.
+
+    Raises:
+        ConfigError: these are no keys.
+    """
+    return parse_keys(decode(data, path, _FIELD, _KIND), path)
 
 
 def check_against(keys: Keys, classes: Sequence[str], groups: Sequence[str], source: str) -> None:
@@ -164,6 +184,7 @@ def check_against(keys: Keys, classes: Sequence[str], groups: Sequence[str], sou
 def _without_secret(problem: ConfigError) -> ConfigError:
     secret = problem.field.endswith((".key", ".sha256")) and isinstance(problem.found, str) and problem.found
     is_pair = not isinstance(problem.found, str | int | float | type(None))
-    if (secret and problem.found not in {"both", "neither"}) or is_pair:
+    is_odd_name = problem.needed.startswith("known keys") and not str(problem.found).isidentifier()
+    if (secret and problem.found not in {"both", "neither"}) or is_pair or is_odd_name:
         return ConfigError(problem.field, problem.needed, "something else")
     return problem

@@ -178,4 +178,12 @@ ALERTS = (
         "{{ $value }} replicas of {{ $labels.deployment }} have refused the last light settings: earlier ones hold.",
         "fleet",
     ),
+    Alert(
+        "OutriderKeysRefused",
+        f"max by ({BY_CLUSTER}) ({named(m.KEYS_REFUSED)}) == 1 or max by ({BY_CLUSTER}) ({named(m.KEYS_AGE_S)}) > 600",
+        "page",
+        "2m",
+        "The file of API keys was not taken: keys that were removed from it still open the service.",
+        "fleet",
+    ),
 )

@@ -78,6 +78,24 @@ _FAULTS = Row(
             alarm=1.0,
             width=6,
         ),
+        Panel(
+            "Keys refused",
+            (Query(total(m.KEYS_REFUSED, CLUSTER)),),
+            "short",
+            "Ingresses whose file of API keys cannot be taken: keys that it names no more still open the service.",
+            warn=0.5,
+            alarm=1.0,
+            width=12,
+        ),
+        Panel(
+            "Age of the keys",
+            (Query(worst(m.KEYS_AGE_S, CLUSTER)),),
+            "s",
+            "Since an ingress last found its file of API keys to hold those in use, the longest.",
+            warn=330.0,
+            alarm=600.0,
+            width=12,
+        ),
     ),
 )
 

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from outrider.assembly.links import link_source
 from outrider.contracts.errors import ConfigError
 from outrider.contracts.slo import SloClass
-from outrider.documents.problems import read_text
+from outrider.documents.text_file import read_text
 from outrider.documents.yaml_text import parse_yaml
 from outrider.scheduling.registry import SCHEDULING
 from outrider.simulation.fleet.scenario import DrafterGroup, DrafterTraits, FleetScenario, Talks, Traffic

@@ -19,6 +19,7 @@ import torch
 from tqdm import tqdm
 
 from outrider.contracts.errors import ParameterError
+from outrider.documents.text_file import MAX_DATA_BYTES, read_text
 from outrider.models.drafter_model import check_sizes, check_token_map_hash, load_drafter, output_head
 from outrider.models.drafter_weights import DrafterInfo, DrafterWeights, read_drafter, save_drafter
 from outrider.models.loading import LoadedModel, load_target
@@ -150,7 +151,9 @@ def _traces(config: DistillConfig, target: LoadedModel, *, progress: bool) -> li
         return read_traces(config.traces)
     prompts: Sequence[str] = builtin_prompts()
     if config.prompts is not None:
-        prompts = [line for line in config.prompts.read_text(encoding="utf-8").splitlines() if line.strip()]
+        prompts = [
+            line for line in read_text(config.prompts, "prompts", "text", MAX_DATA_BYTES).splitlines() if line.strip()
+        ]
     made = TraceConfig(
         config.trace_count,
         max_new_tokens=config.max_new_tokens,

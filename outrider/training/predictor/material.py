@@ -7,6 +7,7 @@ import numpy as np
 from tqdm import tqdm
 
 from outrider.contracts.errors import ParameterError
+from outrider.documents.text_file import MAX_DATA_BYTES, read_text
 from outrider.models.pair_names import PairNames, pair_names
 from outrider.training.builtin_prompts import builtin_prompts
 from outrider.training.head.pair import Models, load_pair, paged
@@ -58,7 +59,9 @@ def prompts_of(models: Models, config: PredictorConfig) -> list[tuple[int, ...]]
     if config.prompts is None:
         texts: Sequence[str] = builtin_prompts()
     else:
-        texts = [line for line in config.prompts.read_text(encoding="utf-8").splitlines() if line.strip()]
+        texts = [
+            line for line in read_text(config.prompts, "prompts", "text", MAX_DATA_BYTES).splitlines() if line.strip()
+        ]
     every = dict.fromkeys(tuple(prompt_ids(models.target.tokenizer, text)) for text in texts)
     chosen = [ids for ids in every if config.prompts is not None or is_held_out(ids)][: config.most_prompts]
     room = min(models.target.max_context_tokens, models.drafter.max_context_tokens) - config.max_new_tokens

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from outrider.contracts.errors import ParameterError
-from outrider.documents.problems import read_text
+from outrider.documents.text_file import MAX_DATA_BYTES, read_text
 from outrider.training.tasks.builtin import builtin_tasks
 from outrider.training.tasks.task import Check, Task
 
@@ -43,7 +43,7 @@ def load_tasks(source: str) -> tuple[Task, ...]:
         return builtin_tasks(_per_kind(per_kind)) if per_kind else builtin_tasks()
     path = Path(source).expanduser()
     if path.is_file() or path.suffix in {".jsonl", ".json"}:
-        text = read_text(path, _FIELD, "JSON Lines")
+        text = read_text(path, _FIELD, "JSON Lines", MAX_DATA_BYTES)
         lines = [(f"{path}, line {at}", line) for at, line in enumerate(text.split("\n"), 1) if line.strip()]
         return _tasks(source, ((place, _record(place, line)) for place, line in lines))
     return _tasks(source, ((f"{source}, row {at}", row) for at, row in enumerate(_dataset(source), 1)))
@@ -90,7 +90,7 @@ def _tasks(source: str, records: Iterable[tuple[str, Mapping[str, Any]]]) -> tup
 def _record(place: str, line: str) -> Mapping[str, Any]:
     try:
         record = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ParameterError(_FIELD, "a JSON object on each line", f"{place}: {error}") from error
     if not isinstance(record, dict):
         raise ParameterError(_FIELD, "a JSON object on each line", f"{place}: {line[:80]}")

@@ -116,18 +116,32 @@ async def test_an_error_of_the_request_is_told_and_counted_as_refused() -> None:
     assert exported(service, metrics.RESPONSES) == {"refused": 1}
 
 
+@on_loop
+async def test_the_probe_tells_the_age_of_the_keys_and_whether_they_are_refused() -> None:
+    service = service_over(MemoryHandle())
+    in_use = SimpleNamespace(age_s=7.0, refused=True)
+    light = SimpleNamespace(say_again=lambda: None)
+    ingress = SimpleNamespace(_listening=None, _light=light, _gate=SimpleNamespace(in_use=in_use), _service=service)
+    await Ingress.check_health(cast("Any", ingress))
+    page = service.metrics().decode()
+    assert [line.rpartition(" ")[2] for line in page.splitlines() if line.startswith("outrider_keys_")] == [
+        "7.0",
+        "1.0",
+    ]
+
+
 def test_an_ingress_whose_listener_has_ended_is_not_healthy() -> None:
     """Serve asks, and tells it when it is to go."""
 
     async def asked() -> None:
         listening = listen(FastAPI(), Address("127.0.0.1", free_port()))
         light = SimpleNamespace(say_again=lambda: None)
-        ingress = cast("Any", SimpleNamespace(_listening=listening, _light=light))
+        ingress = cast("Any", SimpleNamespace(_listening=listening, _light=light, _gate=None))
         await Ingress.check_health(ingress)
         await Ingress.__del__(ingress)
         with pytest.raises(ListenerEndedError, match="found that it ended"):
             await Ingress.check_health(ingress)
-        await Ingress.check_health(cast("Any", SimpleNamespace(_listening=None, _light=light)))
+        await Ingress.check_health(cast("Any", SimpleNamespace(_listening=None, _light=light, _gate=None)))
 
     asyncio.run(asked())
 

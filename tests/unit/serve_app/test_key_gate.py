@@ -16,7 +16,7 @@ from serve_app.key_gate import GatePace, KeyGate
 
 KEY = "sk-alice-0123456789"
 TWO = Asked("alice", 1, 10)
-PACE = GatePace(ask_deadline_s=0.05, find_deadline_s=1.0, beat_s=0.01)
+PACE = GatePace(ask_deadline_s=0.05, find_deadline_s=1.0, beat_s=0.01, settle_s=0.01)
 
 
 class Call:

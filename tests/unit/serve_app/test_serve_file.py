@@ -40,7 +40,8 @@ def test_light_settings_come_on_top_of_the_arguments(form: type[str]) -> None:
         (served("{}", "{limits: {max_body_mib: 2}}"), "needs the same user_config for Ingress and Coordinator"),
         (served("null"), "user_config needs a mapping of sections, found None"),
         ("applications: []", r"needs an application with import_path: serve_app\.app:build"),
-        ("{", "needs YAML"),
+        ("{", "needs valid YAML"),
+        ("kind: RayService\nspec: {serveConfigV2: '['}", "needs valid YAML"),
     ],
 )
 def test_what_is_wrong_is_told(text: str, told: str) -> None:

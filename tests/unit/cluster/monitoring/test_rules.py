@@ -80,6 +80,8 @@ _UP = f"ray_outrider_verifier_ready{{{PROCESS}}}"
 _LOST = f"ray_outrider_drafter_losses_total{{{PROCESS}}}"
 _DRIFTED = f'ray_outrider_decision_head_drifted{{{PROCESS}, model="m"}}'
 _REFUSED = f'ray_outrider_settings_refused{{{PROCESS}, deployment="coordinator"}}'
+_KEYS_REFUSED = f"ray_outrider_keys_refused{{{PROCESS}}}"
+_KEYS_AGE = f"ray_outrider_keys_age_seconds{{{PROCESS}}}"
 _FAULTS = f'ray_outrider_pass_faults_total{{{PROCESS}, kind="memory"}}'
 _C, _W = {"ray_io_cluster": "c"}, {"ray_io_cluster": "c", "WorkerId": "w"}
 _PROMISE = {"ray_io_cluster": "c", "slo_class": "speed_2"}
@@ -119,6 +121,9 @@ CASES = (
         {_REFUSED: "0+0x50 1+0x99"},
         {_REFUSED: "1+0x50 0+0x99"},
     ),
+    # a file that was mended, and one that is read every 300 s
+    Case("OutriderKeysRefused", _C, {_KEYS_REFUSED: "0+0x50 1+0x99"}, {_KEYS_REFUSED: "1+0x50 0+0x99"}),
+    Case("OutriderKeysRefused", _C, {_KEYS_AGE: "5+0x40 0+60x99"}, {_KEYS_AGE: "300+0x600"}),
 )
 
 
