@@ -39,6 +39,7 @@ from outrider.models.token_map import token_map
 from outrider.models.tokenizer import load_tokenizer
 from outrider.text.tokens import backend_of
 from serve_app.api.gate import OpenGate
+from serve_app.api.http.connections import LOOPBACK, ConnectionLimits, Connections
 from serve_app.api.http.listener import Address, listen
 from serve_app.api.http.routes import make_api
 from serve_app.api.openai.tools import form_in
@@ -50,7 +51,16 @@ from serve_app.coordination import drained
 from serve_app.key_gate import KeyGate
 from serve_app.keys_in_use import KeysInUse
 from serve_app.light import LightSettings
-from serve_app.metrics import KEYS_AGE_S, KEYS_REFUSED, SETTINGS_REFUSED, Sink, in_prometheus, in_ray, page_of
+from serve_app.metrics import (
+    CONNECTIONS_CUT,
+    KEYS_AGE_S,
+    KEYS_REFUSED,
+    SETTINGS_REFUSED,
+    Sink,
+    in_prometheus,
+    in_ray,
+    page_of,
+)
 from serve_app.page.routes import with_page
 from serve_app.scaling import STREAMS
 from serve_app.spans import close, span_sink
@@ -177,6 +187,15 @@ class CoordinatorService:
             raise FleetUnavailableError(f"the fleet does not answer: {type(error).__name__}") from error
         return status
 
+    def connection_limits(self) -> ConnectionLimits:
+        """As they are now, for a listener."""
+        shared = (*LOOPBACK, *self.settings.trusted_proxies)
+        return ConnectionLimits(self.settings.reader_deadline_s, shared)
+
+    def connection_cut(self, reason: str) -> None:
+        """Count a connection that a listener has ended."""
+        self._sink.record(CONNECTIONS_CUT, reason=reason)
+
     def metrics(self) -> bytes:
         """What this replica has measured, for Prometheus."""
         return page_of(self._registry, self._replica)
@@ -223,7 +242,10 @@ class Ingress:
             self._traces = RequestTraces(self._spans.emit, ratio, random.getrandbits, time.time)
         self._service = CoordinatorService(coordinator, settings, limits, tokenizer, gate, replica, traces=self._traces)
         self._light = LightSettings(built, self._service.settings_refused)
-        self._listening = None if address is None else listen(self._api(), address)
+        self._listening = None
+        if address is not None:
+            connections = Connections(self._service.connection_limits, self._service.connection_cut)
+            self._listening = listen(self._api(), address, connections=connections)
         started()
 
     async def reconfigure(self, user_config: Light) -> None:

@@ -69,6 +69,12 @@ PROMPT_TOKENS = _counter("prompt_tokens_total", "Prompt tokens of responses that
 CACHED_TOKENS = _counter("cached_prompt_tokens_total", "Of these, tokens whose KV was resident")
 GENERATION_TOKENS = _counter("generation_tokens_total", "Tokens of responses")
 RESUMED = _counter("responses_resumed_total", "Times a response went on at a coordinator after one was lost or drained")
+CONNECTIONS_CUT = _counter(
+    "connections_cut_total",
+    "Connections that the ingress's own listener ended, by why: reader (took nothing of its response), head, body (did "
+    "not send it in time), full (too many of its address, or of all)",
+    "reason",
+)
 
 SLO_RESPONSES = _counter(
     "slo_responses_total", "Complete responses that were promised a speed, by whether it was kept", "slo_class", "kept"

@@ -35,6 +35,7 @@ LIGHT: Mapping[str, tuple[str, ...]] = {
         "max_output_tokens",
         "max_body_mib",
         "body_deadline_s",
+        "reader_deadline_s",
         "drafter_deadline_s",
         "drafter_last_deadline_s",
         "drafter_open_deadline_s",

@@ -417,6 +417,7 @@ class LimitsConfig:
     max_output_tokens: PositiveNumber = 4096
     max_body_mib: Annotated[int, Field(strict=True, ge=1, le=1024)] = 4
     body_deadline_s: Annotated[float, Field(strict=True, gt=0, le=60)] = 60.0
+    reader_deadline_s: Annotated[float, Field(strict=True, ge=1, le=3600)] = 60.0
     drafter_deadline_s: Seconds = 5.0
     drafter_last_deadline_s: Seconds = 120.0
     drafter_open_deadline_s: Seconds = 30.0

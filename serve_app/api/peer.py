@@ -27,7 +27,7 @@ def peer_address(scope: Scope, trusted_proxies: Sequence[str] = ()) -> str:
     client = scope.get("client")
     peer = str(client[0]) if client else ""
     if not trusted_proxies:
-        return _grouped(peer)
+        return site_of(peer)
     proxies = tuple(trusted_proxies)
     for hop in _forwarded_for(scope):
         if not is_trusted(peer, proxies):
@@ -35,7 +35,7 @@ def peer_address(scope: Scope, trusted_proxies: Sequence[str] = ()) -> str:
         if _parsed(hop) is None:  # the proxy's own is the last that is known
             break
         peer = hop
-    return _grouped(peer)
+    return site_of(peer)
 
 
 @lru_cache(_KEPT_ADDRESSES)
@@ -72,7 +72,8 @@ def _without_port(hop: str) -> str:
 
 
 @lru_cache(_KEPT_ADDRESSES)
-def _grouped(address: str) -> str:
+def site_of(address: str) -> str:
+    """What an address is counted as: an IPv4 address itself, the IPv6 network of 64 bits that it is in."""
     parsed = _parsed(address)
     if not isinstance(parsed, IPv6Address):
         return address if parsed is None else str(parsed)

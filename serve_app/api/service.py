@@ -86,6 +86,7 @@ class ServiceSettings:
     max_requests: int = 1000  # at a time in one ingress, beside what is only read; more are refused at once
     max_body_bytes: int = 4 * 2**20
     body_deadline_s: float = 60.0  # from the end of a request's head
+    reader_deadline_s: float = 60.0  # for which a client may take nothing of its response
     keep_alive_s: float | None = 15.0  # of silence on a stream until a comment is sent; None: none is
     start_deadline_s: float = 300.0
     first_chunk_deadline_s: float = 400.0
@@ -135,6 +136,7 @@ class ServiceSettings:
             override_generation_config=config.model.override_generation_config,
             max_body_bytes=limits.max_body_mib * 2**20,
             body_deadline_s=limits.body_deadline_s,
+            reader_deadline_s=limits.reader_deadline_s,
             keep_alive_s=config.http.keep_alive_s,
             first_chunk_deadline_s=limits.first_chunk_deadline_s,
             next_chunk_deadline_s=limits.next_chunk_deadline_s,

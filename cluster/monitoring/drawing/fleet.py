@@ -62,10 +62,13 @@ _FAULTS = Row(
             to="verifier",
         ),
         Panel(
-            "Responses that went on elsewhere",
-            (Query(total(m.RESUMED, CLUSTER)),),
+            "Responses resumed, connections cut",
+            (
+                Query(total(m.RESUMED, CLUSTER), "resumed"),
+                Query(total(m.CONNECTIONS_CUT, CLUSTER, by="reason"), "connections cut: {{reason}}"),
+            ),
             "short",
-            "At another coordinator, after theirs was lost, since the ingresses' start.",
+            "At another coordinator, after theirs was lost; by the ingress's own listener. Since the ingresses' start.",
             width=6,
             to="overview",
         ),

@@ -5,10 +5,12 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from serve_app.api.http.connections import Connections
 from serve_app.api.http.protocol import BoundedProtocol
 
 
@@ -51,19 +53,32 @@ class Listening:
             raise ListenerEndedError(f"needs a listener at {where}, found that it ended: {error!r}") from error
 
     async def close(self) -> None:
-        """Free the port, and wait for the responses under way, however long they take."""
+        """Free the port, and wait for the responses under way, however long they take, if they are read."""
         self.server.should_exit = True
         await asyncio.wait([self.task])
 
 
-def listen(api: ASGIApp, address: Address, protocol: type[BoundedProtocol] = BoundedProtocol) -> Listening:
-    """Serve an application on the running event loop.
+def listen(
+    api: ASGIApp,
+    address: Address,
+    protocol: type[BoundedProtocol] = BoundedProtocol,
+    connections: Connections | None = None,
+) -> Listening:
+    """Serve an application on the running event loop; ``connections`` bound those that there are.
 
     Raises:
         OSError: somebody else listens there. Whoever did and has just died does not count.
     """
     bound = socket.create_server((address.host, address.port))
-    config = uvicorn.Config(api, http=protocol, lifespan="off", ws="none", log_config=None, access_log=False)
+    config = uvicorn.Config(
+        api,
+        http=partial(protocol, connections=connections or Connections()),  # type: ignore[arg-type]  # called as a class
+        lifespan="off",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,  # uvicorn would believe anybody on this machine; ``peer_address`` knows whom to believe
+    )
     server = _Server(config)
 
     def free_port(_: object) -> None:

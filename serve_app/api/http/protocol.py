@@ -1,15 +1,53 @@
 """HTTP/1.1 as uvicorn speaks it, with bounds on what a client may take: time, bytes, connections.
 
 uvicorn bounds only how long a connection is idle between two requests. A client that is slow to send a request, or
-never ends one, loses its connection here; one that is slow to read a response keeps it.
+never ends one, loses its connection here; so does one that takes no byte of its response for too long.
 """
 
 import asyncio
+import socket
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from serve_app.api.http.connections import Connections
+
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+
+_PIECE_BYTES = 16 * 2**10  # that the parser is given at a time: a read brings up to 256 KiB
+_UNSENT_BYTES = 16 * 2**10  # of a response, here and in the kernel each, beside what the client has room for
+_KEPT_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # s, s, probes
+_KERNEL_LATER_S = 10.0  # than we: it ends what has vanished, and does not count it
+
+
+class HeadTooLargeError(ValueError):
+    """Raised within the parser."""
+
+
+class CountedTransport:
+    """A transport that knows how much it was given to write, and says when it was given some."""
+
+    def __init__(self, transport: asyncio.Transport, wrote: Callable[[], None]) -> None:
+        self._transport, self._wrote = transport, wrote
+        self._bytes = 0
+
+    def __getattr__(self, name: str) -> Any:
+        """All else is the transport's own."""
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """As the transport's."""
+        self._bytes += len(data)
+        self._transport.write(data)
+        self._wrote()
+
+    @property
+    def taken_bytes(self) -> int:
+        """What the socket has accepted of it."""
+        return self._bytes - self._transport.get_write_buffer_size()
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -18,39 +56,90 @@ class BoundedProtocol(HttpToolsProtocol):
     head_s: ClassVar = 20.0  # for the head of a request, and for a new connection to send one
     body_s: ClassVar = 60.0  # for the body, from the end of the head on
     head_bytes: ClassVar = 64 * 2**10  # of a head; likewise of what follows or divides a body, such as trailers
-    most_connections: ClassVar = 4096
+    head_fields: ClassVar = 100  # header fields of a request, its trailers included
+    leaving_s: ClassVar = 5.0  # in place of ``ConnectionLimits.reader_s`` once the server is to end
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    transport: Any
+
+    def __init__(self, *args: Any, connections: Connections | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._all = connections or Connections()
         self._deadline: asyncio.TimerHandle | None = None  # while something is to come
+        self._waits_for = "head"
         self._framing_bytes = 0  # since a piece of a body, or the end of a request
+        self._head_bytes = self._head_fields = 0
+        self._head_is_refused = False
+        self._reader: asyncio.TimerHandle | None = None  # while the socket has not accepted all
+        self._taken_bytes, self._taken_at_s = 0, 0.0  # by the socket, when that was news
+        self._leaves = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's, too
         """Begin to wait for a request, if there is room."""
-        super().connection_made(transport)
-        if len(self.connections) > self.most_connections:
-            transport.abort()
+        transport.set_write_buffer_limits(high=_UNSENT_BYTES)
+        _set_options(transport.get_extra_info("socket"), self._all.limits.reader_s)
+        super().connection_made(CountedTransport(transport, self._wrote))  # type: ignore[arg-type]  # all that is used
+        if self._all.open(self, self.client[0] if self.client else ""):
+            self._await(self.head_s, "head")
         else:
-            self._await(self.head_s)
+            self._cut("full")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait for nothing more."""
         self._await_nothing()
+        if self._reader is not None:
+            self._reader.cancel()
+        self._all.close(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take what came; from here the parser calls the methods below."""
+        """Take what came, piece by piece; from here the parser calls the methods below."""
         if self._deadline is None:
-            self._await(self.head_s)
-        self._framing_bytes += len(data)
-        super().data_received(data)
-        if self._framing_bytes > self.head_bytes and not self.transport.is_closing():
+            self._await(self.head_s, "head")
+        for start in range(0, len(data), _PIECE_BYTES):
+            piece = data[start : start + _PIECE_BYTES]
+            self._framing_bytes += len(piece)
+            super().data_received(piece)
+            if self.transport.is_closing():
+                return
+            if self._framing_bytes > self.head_bytes:
+                self._refuse()
+                return
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self._head_bytes = self._head_fields = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """A piece of the request's target."""
+        self._head_bytes += len(url)
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header field, or a trailer.
+
+        Raises:
+            HeadTooLargeError: to the parser, which ends by it.
+        """
+        self._head_bytes += len(name) + len(value) + 4  # ": " and the line's end
+        self._head_fields += 1
+        if self._head_bytes > self.head_bytes or self._head_fields > self.head_fields:
+            self._head_is_refused = True
+            raise HeadTooLargeError
+        super().on_header(name, value)
+
+    def send_400_response(self, msg: str) -> None:
+        """What the parser could not take is refused."""
+        if self._head_is_refused:
             self._refuse()
+        else:
+            super().send_400_response(msg)
 
     def on_headers_complete(self) -> None:
         """Wait for the body."""
+        self._all.spoke(self)
         super().on_headers_complete()
-        self._await(self.body_s)
+        self._await(self.body_s, "body")
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body, whose bytes the application counts."""
@@ -63,8 +152,26 @@ class BoundedProtocol(HttpToolsProtocol):
         self._await_nothing()
         super().on_message_complete()
 
-    def _await(self, seconds: float) -> None:
+    def on_response_complete(self) -> None:
+        """Whoever has been answered, and asks for nothing more, is silent again."""
+        super().on_response_complete()
+        if not self.pipeline:
+            self._all.fell_silent(self)
+
+    def shutdown(self) -> None:
+        """The server is to end: it waits for responses, but not long for who does not read them."""
+        self._leaves = True
+        super().shutdown()
+        if self._reader is not None:
+            self._watch_reader()
+
+    def give_way(self) -> None:
+        """End it now, for the sake of a new connection."""
+        self._cut("full")
+
+    def _await(self, seconds: float, what: str) -> None:
         self._await_nothing()
+        self._waits_for = what
         self._deadline = self.loop.call_later(seconds, self._too_late)
 
     def _await_nothing(self) -> None:
@@ -74,9 +181,40 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _too_late(self) -> None:
         if self._answers_whole_request():  # which must not end for the sake of what comes behind it
-            self._await(self.head_s)
+            self._await(self.head_s, "head")
         else:
-            self.transport.abort()
+            self._cut(self._waits_for)
+
+    def _wrote(self) -> None:
+        """Watch the reader from now on, if it is behind."""
+        if self._reader is None and self.transport.get_write_buffer_size():
+            self._taken_bytes, self._taken_at_s = self.transport.taken_bytes, self.loop.time()
+            self._watch_reader_later()
+
+    def _watch_reader(self) -> None:
+        taken, now_s = self.transport.taken_bytes, self.loop.time()
+        if taken > self._taken_bytes:
+            self._taken_bytes, self._taken_at_s = taken, now_s
+        if not self.transport.get_write_buffer_size():
+            self._reader = None
+        elif now_s - self._taken_at_s >= self._reader_s:
+            self._cut("reader")
+        else:
+            self._watch_reader_later()
+
+    def _watch_reader_later(self) -> None:
+        if self._reader is not None:
+            self._reader.cancel()
+        self._reader = self.loop.call_later(self._reader_s / 4, self._watch_reader)
+
+    @property
+    def _reader_s(self) -> float:
+        limit_s = self._all.limits.reader_s
+        return min(limit_s, self.leaving_s) if self._leaves else limit_s
+
+    def _cut(self, why: str) -> None:
+        self._all.note_cut(why)
+        self.transport.abort()
 
     def _refuse(self) -> None:
         if self.cycle is None or self.cycle.response_complete:
@@ -88,3 +226,15 @@ class BoundedProtocol(HttpToolsProtocol):
     def _answers_whole_request(self) -> bool:
         under_way = self.cycle is not None and not (self.cycle.response_complete or self.cycle.more_body)
         return under_way or bool(self.pipeline)
+
+
+def _set_options(connected: socket.socket | None, reader_s: float) -> None:
+    """Have the kernel find out that a peer has vanished, and keep little that its peer has no room for."""
+    if connected is None or connected.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    kernel_ms = round(1000 * (reader_s + _KERNEL_LATER_S))
+    with suppress(OSError):  # a connection that has ended since
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in {**_KEPT_ALIVE, "TCP_USER_TIMEOUT": kernel_ms, "TCP_NOTSENT_LOWAT": _UNSENT_BYTES}.items():
+            if (option := getattr(socket, name, None)) is not None:  # Linux has all
+                connected.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -12,6 +12,7 @@ from functools import partial
 
 from fastapi.responses import JSONResponse, Response
 from pydantic import TypeAdapter
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from outrider.contracts.errors import GenerationFailedError
@@ -90,11 +91,13 @@ class GenerationResponse(Response):
         return JSONResponse(self._form.whole(choices, usage))
 
     async def _send_events(self, chunks: _Chunks, send: Send, record: RequestRecord) -> None:
-        stream = EventStream(send, self._settings.keep_alive_s)
+        stream = EventStream(send, self._settings.keep_alive_s, self._settings.reader_deadline_s)
         try:
             async for event in self._events(chunks):
                 await stream.say(await _event(event))
             await stream.say(b"data: [DONE]\n\n", last=True)
+        except ClientDisconnect:
+            raise
         except Exception as error:
             if not stream.begun:
                 raise

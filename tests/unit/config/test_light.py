@@ -47,6 +47,7 @@ OTHERS: Mapping[str, Mapping[str, Any]] = {
         "max_output_tokens": 100,
         "max_body_mib": 2,
         "body_deadline_s": 30.0,
+        "reader_deadline_s": 20.0,
         "drafter_deadline_s": 4.0,
         "drafter_last_deadline_s": 100.0,
         "drafter_open_deadline_s": 20.0,

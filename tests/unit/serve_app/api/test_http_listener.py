@@ -2,41 +2,30 @@
 
 import asyncio
 import signal
-import socket
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import httpx
 import pytest
-from starlette.types import Receive, Scope, Send
 
-from serve_app.api.http.listener import Address, ListenerEndedError, Listening, listen
+from serve_app.api.http.connections import Connections
+from serve_app.api.http.listener import Address, ListenerEndedError, listen
 from serve_app.api.http.protocol import BoundedProtocol
+from tests.unit.serve_app.api.listening import (
+    CLOSING,
+    HOST,
+    KEEPING,
+    Gate,
+    answer_to,
+    free_port,
+    listening,
+    on_a_loop,
+    url_of,
+)
 
-HOST = "127.0.0.1"
 HALF_A_HEAD = b"POST / HTTP/1.1\r\nhost: outrider\r\nx-long: "
 HALF_A_BODY = b"POST / HTTP/1.1\r\nhost: outrider\r\ncontent-length: 10\r\n\r\nhalf"
 IN_CHUNKS = b"POST / HTTP/1.1\r\nhost: outrider\r\ntransfer-encoding: chunked\r\n\r\n"
-KEEPING = b"GET / HTTP/1.1\r\nhost: outrider\r\n\r\n"
-CLOSING = b"GET / HTTP/1.1\r\nhost: outrider\r\nconnection: close\r\n\r\n"
-
-
-class Gate:
-    """An application that reads what it is sent, and answers once it is let through."""
-
-    def __init__(self) -> None:
-        self.open, self.entered = asyncio.Event(), asyncio.Event()
-        self.left = 0
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        assert scope["type"] == "http"
-        self.entered.set()
-        while (message := await receive())["type"] == "http.request" and message["more_body"]:
-            pass
-        self.left += message["type"] == "http.disconnect"
-        await self.open.wait()
-        await send({"type": "http.response.start", "status": 204, "headers": []})
-        await send({"type": "http.response.body"})
 
 
 class HasteWithHeads(BoundedProtocol):
@@ -47,54 +36,8 @@ class HasteWithBodies(BoundedProtocol):
     body_s = 0.2
 
 
-class FewConnections(BoundedProtocol):
-    most_connections = 1
-
-
-@asynccontextmanager
-async def listening(
-    gate: Gate, port: int = 0, protocol: type[BoundedProtocol] = BoundedProtocol
-) -> AsyncIterator[Listening]:
-    listening = listen(gate, Address(HOST, port or free_port()), protocol)
-    try:
-        yield listening
-    finally:
-        gate.open.set()
-        await listening.close()
-
-
-def url_of(listening: Listening) -> str:
-    return f"http://{HOST}:{listening.address.port}/"
-
-
-async def answer_to(listening: Listening, *parts: bytes, then: asyncio.Event | None = None) -> bytes:
-    """What the server sends until it closes the connection; ``then`` is set once the parts are sent."""
-    reader, writer = await asyncio.open_connection(HOST, listening.address.port)
-    try:
-        for part in parts:
-            writer.write(part)
-            await writer.drain()
-        if then is not None:
-            then.set()
-        return await reader.read()
-    except ConnectionError:
-        return b""
-    finally:
-        writer.close()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
-
-
-def on_a_loop(test: Callable[[], Coroutine[None, None, None]]) -> Callable[[], None]:
-    async def bounded() -> None:
-        async with asyncio.timeout(60):
-            await test()
-
-    return lambda: asyncio.run(bounded())
+class OneConnection(Connections):
+    most = 1
 
 
 @on_a_loop
@@ -208,7 +151,7 @@ async def pieces() -> AsyncIterator[bytes]:
 @on_a_loop
 async def test_connections_are_bounded() -> None:
     gate = Gate()
-    async with listening(gate, protocol=FewConnections) as server:
+    async with listening(gate, connections=OneConnection()) as server:
         first = asyncio.create_task(answer_to(server, CLOSING))
         await gate.entered.wait()
         assert await answer_to(server, CLOSING) == b""
