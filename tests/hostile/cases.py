@@ -1,0 +1,60 @@
+"""A hostile case, and what it may use."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+
+from tests.hostile.promises import Family, Figure
+from tests.hostile.raw_http import Answer, ask, head_of
+from tests.hostile.service import KEYS, Service
+
+MODEL = "smollm2-135m-instruct"
+BODY_BYTES = 4 * 2**20 - 4096  # just below what an ingress takes
+TEXT_BYTES = 64 * 1024 - 512  # of a grammar, likewise
+ANSWER_WITHIN_S = 40.0  # then a request counts as unanswered
+
+
+@dataclass(slots=True)
+class Target:
+    """The service under test, and what a case finds out beside the measurements that are the same for all.
+
+    Attributes:
+        key: of whoever is hostile.
+        wrong: a line for each thing that is not as it has to be.
+    """
+
+    service: Service
+    key: str = KEYS["mallory"]
+    figures: dict[Figure, float] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+    counted: int = 0  # requests that were answered, where a case sends as many as it can
+
+    @property
+    def port(self) -> int:
+        """On this machine."""
+        return self.service.port
+
+    async def post(self, path: str, parts: Iterable[bytes], length: int) -> Answer:
+        """A body of ``length`` bytes."""
+        return await ask(self.port, [head_of(path, self.key, length), *parts], ANSWER_WITHIN_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is sent or done. ``drive`` returns the worst answer.
+
+    Attributes:
+        name: unique, with what is hostile about it.
+        short: part of the short form.
+        may_fail: whether an answer of 5xx, or none, is as it has to be.
+    """
+
+    family: Family
+    name: str
+    drive: Callable[[Target], Awaitable[Answer]]
+    short: bool = False
+    may_fail: bool = False
+
+
+def worst(answers: Iterable[Answer]) -> Answer:
+    """The one that tells most: failed rather than refused, the slowest of these."""
+    return max(answers, key=lambda answer: (answer.status == 0 or answer.status >= 500, answer.answered_s))

@@ -1,0 +1,138 @@
+"""Connections that are slow, silent, many, half closed, or not read from; each scenario lasts for seconds."""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import Awaitable, Callable, Iterator
+
+from tests.hostile.cases import MODEL, Case, Target, worst
+from tests.hostile.promises import Family
+from tests.hostile.raw_http import CLOSED, SILENT, Answer, ask, connect, head_of
+
+_LASTS_S, _SHORT_S = 12.0, 4.0
+_ROUTE = "/v1/completions"
+_OPENED_AT_ONCE = 100
+_READER_BUFFER_BYTES = 4096
+
+
+async def together(one: Callable[[], Awaitable[Answer]], count: int, lasts_s: float) -> list[Answer]:
+    """Do something as often at once, and cut what has not ended by then; what did is returned."""
+    tasks: list[asyncio.Task[Answer]] = []
+    until_s = time.monotonic() + lasts_s
+    for number in range(count):
+        tasks.append(asyncio.ensure_future(one()))
+        if number % _OPENED_AT_ONCE == _OPENED_AT_ONCE - 1:
+            await asyncio.sleep(0.02)
+    await asyncio.wait(tasks, timeout=max(0.1, until_s - time.monotonic()))
+    for task in tasks:
+        task.cancel()
+    ended = await asyncio.gather(*tasks, return_exceptions=True)
+    return [each for each in ended if isinstance(each, Answer)]
+
+
+async def silent(target: Target) -> Answer:
+    """Connect and send nothing."""
+    began_s = time.monotonic()
+    with contextlib.suppress(OSError, EOFError):
+        async with connect(target.port) as (reader, _):
+            await reader.read(1)
+    return Answer(0, CLOSED, time.monotonic() - began_s)
+
+
+async def slow_head(target: Target) -> Answer:
+    """A byte of a head at a time."""
+    return await _dripped(target, head_of(_ROUTE, target.key, 10))
+
+
+async def slow_body(target: Target) -> Answer:
+    """A byte of a body at a time."""
+    return await _dripped(target, b"{" + b" " * 1000, head_of(_ROUTE, target.key, 4_000_000))
+
+
+async def _dripped(target: Target, content: bytes, before: bytes = b"") -> Answer:
+    began_s = time.monotonic()
+    try:
+        async with connect(target.port) as (reader, writer):
+            reading = asyncio.ensure_future(reader.read(1000))
+            try:
+                writer.write(before)
+                for byte in content:
+                    writer.write(bytes([byte]))
+                    done, _ = await asyncio.wait([reading], timeout=0.5)
+                    if done:
+                        break
+                head = await reading
+            finally:
+                reading.cancel()
+    except (OSError, EOFError):
+        head = b""
+    status = int(head[9:12]) if head[9:12].isdigit() else 0
+    return Answer(status, "" if status else CLOSED, time.monotonic() - began_s)
+
+
+async def not_reading(target: Target) -> Answer:
+    """Ask for a long answer with much told of it, and read nothing."""
+    body = json.dumps(
+        {"model": MODEL, "prompt": "a", "max_tokens": 2000, "ignore_eos": True, "stream": True, "logprobs": 20}
+        | {"outrider": {"details": True}}
+    ).encode()
+    began_s = time.monotonic()
+    with contextlib.suppress(OSError, EOFError):
+        async with connect(target.port, _READER_BUFFER_BYTES) as (reader, writer):
+            reader._transport.pause_reading()  # type: ignore[attr-defined]  # noqa: SLF001 (asyncio reads ahead)
+            writer.write(head_of(_ROUTE, target.key, len(body)) + body)
+            await asyncio.sleep(3600)
+    return Answer(0, CLOSED, time.monotonic() - began_s)
+
+
+async def half_closed(target: Target) -> Answer:
+    """Ask for a stream, and send no more."""
+    body = json.dumps({"model": MODEL, "prompt": "a", "max_tokens": 8, "stream": True}).encode()
+    return await ask(target.port, [head_of(_ROUTE, target.key, len(body)) + body], 60.0, half_close=True)
+
+
+async def cut_at_once(target: Target) -> Answer:
+    """Ask for a stream, and go, again and again."""
+    body = json.dumps({"model": MODEL, "prompt": "a", "max_tokens": 500, "stream": True}).encode()
+    answer = Answer(0, SILENT, 0.0)
+    for _ in range(20):
+        with contextlib.suppress(OSError, EOFError):
+            async with connect(target.port) as (_, writer):
+                writer.write(head_of(_ROUTE, target.key, len(body)) + body)
+                await asyncio.sleep(0.05)
+    return answer
+
+
+async def pipelined(target: Target) -> Answer:
+    """Thousands of requests in one connection, none of whose answers is read."""
+    one = head_of("/v1/models", target.key, None, "GET")
+    return await ask(target.port, [one * 500] * 20, 20.0)
+
+
+_SCENARIOS: dict[str, tuple[Callable[[Target], Awaitable[Answer]], int]] = {
+    "4,300 connections that say nothing": (silent, 4300),
+    "500 heads, a byte at a time": (slow_head, 500),
+    "1,300 bodies, a byte at a time": (slow_body, 1300),
+    "40 streams that nobody reads": (not_reading, 40),
+    "40 streams of half-closed connections": (half_closed, 40),
+    "20 clients that ask and go": (cut_at_once, 20),
+    "4 connections of 10,000 requests": (pipelined, 4),
+}
+_SHORT = frozenset({"1,300 bodies, a byte at a time"})
+
+
+def cases() -> Iterator[Case]:
+    """Each for some seconds; an answer is of no matter, as most have none."""
+    for name, (one, count) in _SCENARIOS.items():
+        yield Case(Family.CONNECTIONS, name, _scenario(one, count, name in _SHORT), name in _SHORT, may_fail=True)
+
+
+def _scenario(
+    one: Callable[[Target], Awaitable[Answer]], count: int, short: bool
+) -> Callable[[Target], Awaitable[Answer]]:
+    async def drive(target: Target) -> Answer:
+        ended = await together(lambda: one(target), count, _SHORT_S if short else _LASTS_S)
+        return worst(ended) if ended else Answer(0, SILENT, 0.0)
+
+    return drive
