@@ -3,7 +3,7 @@
 Two streams again and again, a short one every second for its first token, and ``/health`` every 20 ms. Each thing that
 happens is a line of FILE, by the monotonic clock that all processes of a machine share:
 
-    health AT SECONDS      an answer, and how long it took (nan: none)
+    health AT SECONDS      an answer, or that there was none, and how long that took
     late AT SECONDS        how much later than asked for this process itself was woken: what the machine adds to all
     token AT STREAM        an event of a stream with text
     first AT SECONDS       a stream's first token, and how long it took
@@ -52,6 +52,7 @@ class Beside:
             self._note("late", f"{time.monotonic() - asked_s - PROBE_EVERY_S:.4f}")
 
     async def _probe(self) -> None:
+        sent_s = time.monotonic()
         while True:
             try:
                 async with connect(self._port) as (reader, writer):
@@ -64,7 +65,7 @@ class Beside:
                         self._note("health", f"{time.monotonic() - sent_s:.4f}")
                         await asyncio.sleep(PROBE_EVERY_S)
             except (OSError, EOFError, ValueError, TimeoutError, asyncio.LimitOverrunError):
-                self._note("health", "nan")
+                self._note("health", f"{time.monotonic() - sent_s:.4f}")  # no answer, for so long
                 await asyncio.sleep(_RETRY_S)
 
     async def _stream(self, name: str, tokens: int, pause_s: float) -> None:

@@ -105,9 +105,8 @@ def _told(lie: Lie, number: int) -> Callable[[Target], Any]:
 
 
 def _kill(target: Target, group: str) -> None:
-    for pid in target.service.pids_named(f"ray::drafter-{group}-"):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(target.service.drafter_pid(group), signal.SIGKILL)
 
 
 async def _ready(target: Target, group: str) -> bool:

@@ -4,7 +4,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import isnan
 from pathlib import Path
 
 MIB = 2**20
@@ -45,9 +44,9 @@ def alive(pid: int) -> bool:
 
 
 def cpu_s(pid: int) -> float:
-    """Processor time that a process has used, and its children that it has waited for; 0 once it is gone."""
+    """Processor time that a process has used itself; 0 once it is gone."""
     fields = _stat(pid)
-    return sum(map(int, fields[11:15])) / _TICKS_PER_S if fields else 0.0
+    return sum(map(int, fields[11:13])) / _TICKS_PER_S if fields else 0.0
 
 
 def memory_bytes(pid: int) -> int:
@@ -167,7 +166,7 @@ class Notes:
         self.read()
         newer = [note for note in reversed(self.lines[-4000:]) if note.at_s > since_s]
         streams = {note.value.partition("/")[0] for note in newer if note.kind == "token"} - {"short"}
-        return len(streams) >= 2 and any(note.kind == "health" and note.value != "nan" for note in newer)
+        return len(streams) >= 2 and any(note.kind == "health" for note in newer)
 
     def between(self, began_s: float, ended_s: float) -> "Beside":
         """What happened, waits that began or ended in that time included."""
@@ -202,8 +201,6 @@ def beside(notes: Sequence[Noted], began_s: float, ended_s: float) -> Beside:
     for note in near:
         if note.kind in waited:
             took_s = float(note.value)
-            if isnan(took_s):
-                continue
             if note.at_s - took_s < ended_s and note.at_s > began_s:
                 waited[note.kind].append(took_s)
     streams: dict[str, list[float]] = {}

@@ -28,6 +28,7 @@ class Figure(StrEnum):
     SILENCE_S = "silence_s"  # longest silence of a stream of another key
     FIRST_TOKEN_S = "first_token_s"  # noqa: S105 (no password)  # the longest of another key's
     BROKEN = "broken"  # responses of another key that failed, broke or were refused
+    INGRESS_CPU_S = "ingress_cpu_s"  # processor time, less what it uses by itself in that time
     INGRESS_MIB = "ingress_mib"  # peak growth of memory
     COORDINATOR_MIB = "coordinator_mib"
     FLEET_MIB = "fleet_mib"
@@ -76,6 +77,7 @@ PROMISES: tuple[Promise, ...] = (
     Promise("silence of another key's stream, unless by a flood", Figure.SILENCE_S, 0.5, 1.5, _SMOOTH),
     Promise("silence of another key's stream, by a flood", Figure.SILENCE_S, 2.0, 6.0, frozenset({Family.FLOODS})),
     Promise("until another key's first token, by a flood", Figure.FIRST_TOKEN_S, 5.0, 15.0, frozenset({Family.FLOODS})),
+    Promise("processor time of an ingress, by a request", Figure.INGRESS_CPU_S, 0.5, 0.75, _REQUESTS),
     Promise("responses of another key that fail", Figure.BROKEN, 0, 0, _ALL),
     Promise("processes that end", Figure.LOST, 0, 0, _ALL - {Family.DEVICES}),
     Promise("memory of an ingress, by a body", Figure.INGRESS_MIB, 50, 50, frozenset({Family.BODIES, Family.HEADERS})),
@@ -105,7 +107,9 @@ def broken_promises(family: Family, figures: Mapping[Figure, float], *, busy: bo
     )
 
 
-TIMES = frozenset({Figure.REFUSED_S, Figure.LOOP_S, Figure.SILENCE_S, Figure.FIRST_TOKEN_S, Figure.FLEET_S})
+TIMES = frozenset(
+    {Figure.REFUSED_S, Figure.LOOP_S, Figure.SILENCE_S, Figure.FIRST_TOKEN_S, Figure.FLEET_S, Figure.INGRESS_CPU_S}
+)
 HEADINGS: Mapping[Figure, str] = MappingProxyType(
     {
         Figure.REFUSED_S: "refused in, s",
@@ -113,6 +117,7 @@ HEADINGS: Mapping[Figure, str] = MappingProxyType(
         Figure.SILENCE_S: "silence, s",
         Figure.FIRST_TOKEN_S: "first token, s",
         Figure.BROKEN: "failed",
+        Figure.INGRESS_CPU_S: "ingress CPU, s",
         Figure.INGRESS_MIB: "ingress, MiB",
         Figure.COORDINATOR_MIB: "coordinator, MiB",
         Figure.FLEET_MIB: "fleet, MiB",

@@ -13,6 +13,7 @@ _SHOWN = (
     Figure.SILENCE_S,
     Figure.FIRST_TOKEN_S,
     Figure.BROKEN,
+    Figure.INGRESS_CPU_S,
     Figure.INGRESS_MIB,
     Figure.COORDINATOR_MIB,
     Figure.FLEET_MIB,
@@ -25,21 +26,20 @@ Row = Mapping[str, Any]  # a result, as JSON has it
 
 def table(results: Sequence[Row]) -> str:
     """Worst figures of each family, and how many of its cases broke a promise; in Markdown."""
-    heads = ["cases of", "tried", "broken", *(HEADINGS[figure] for figure in _SHOWN), "ingress CPU, s"]
+    heads = ["cases of", "tried", "broken", *(HEADINGS[figure] for figure in _SHOWN)]
     rows = [" | ".join(heads), " | ".join(["---"] * len(heads))]
     for family in Family:
         mine = [row for row in results if row["family"] == family]
         if mine:
             broken = sum(1 for row in mine if row["wrong"])
             cells = [_worst(row["figures"].get(str(figure)) for row in mine) for figure in _SHOWN]
-            cpu = _worst(row["cpu_s"]["ingress"] for row in mine)
-            rows.append(" | ".join([str(family), str(len(mine)), str(broken), *cells, cpu]))
+            rows.append(" | ".join([str(family), str(len(mine)), str(broken), *cells]))
     return "\n".join(f"| {row} |" for row in rows)
 
 
 def compared(before: Sequence[Row], after: Sequence[Row]) -> str:
     """The worst of each family, before and after, in one table."""
-    heads = ["cases of", "", "tried", "broken", *(HEADINGS[figure] for figure in _SHOWN), "ingress CPU, s"]
+    heads = ["cases of", "", "tried", "broken", *(HEADINGS[figure] for figure in _SHOWN)]
     rows = [" | ".join(heads), " | ".join(["---"] * len(heads))]
     for family in Family:
         for when, results in (("before", before), ("after", after)):

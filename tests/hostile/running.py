@@ -22,6 +22,7 @@ _MEASURED = ("ingress", "coordinator", "fleet", "verifier")
 _CASE_WITHIN_S = 150.0
 _CALM_WITHIN_S, _CALM_WAIT_S = 60.0, 0.03
 _BACK_WITHIN_S = 90.0
+_IDLE_FOR_S = 4.0
 _NICE = 10
 _HOPELESS = 8  # times the bound: then it was no chance
 _TRIES = 3  # of a case that breaks promises of time alone: what a busy machine caused does not come again
@@ -64,6 +65,7 @@ class Campaign:
     results: list[Result] = field(default_factory=list)
     restarts: int = 0
     _notes: Notes | None = None
+    _idle_cpu: float = 0.0  # share of a processor that the ingress uses for the client beside
     _hostile: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, initializer=_give_way))
 
     def run(self, cases: Sequence[Case], until_s: float) -> int:
@@ -111,6 +113,8 @@ class Campaign:
         lost = [f"{kind} {pid}" for kind, pids in before.items() for pid in pids if not alive(pid)]
         seen = self._seen(began_s, watched_until_s)
         target.figures |= _figures(answer, seen, growth, len(lost))
+        own_s = self._idle_cpu * (time.monotonic() - began_s)
+        target.figures[Figure.INGRESS_CPU_S] = max(0.0, round(cpu_s["ingress"] - own_s, 3))
         wrong = [*target.wrong, *(f"ended: {each}" for each in lost)]
         if not case.may_fail and (answer.status == 0 or answer.status >= 500):
             wrong.append(f"answered with {answer.status or answer.code} {answer.detail}")
@@ -160,6 +164,9 @@ class Campaign:
         self._notes = Notes(path)
         try:
             self._settle(time.monotonic())
+            usage, began_s = Usage(self.service.pids("ingress")), time.monotonic()
+            time.sleep(_IDLE_FOR_S)
+            self._idle_cpu = usage.cpu_s / (time.monotonic() - began_s)
             yield
         finally:
             process.kill()

@@ -28,7 +28,6 @@ _PROCESSES = {  # as Ray names them
     "coordinator": "ray::ServeReplica:outrider:Coordinator",
     "verifier": "ray::VerifierActor",
     "fleet": "ray::FleetActor",
-    "lab": "ray::drafter-lab",
 }
 _BOUNDED = ("ingress", "coordinator", "fleet")
 _MORE_BYTES = 3 * 2**30  # of address space than a process has when it serves: what takes more is ended by that
@@ -170,12 +169,14 @@ class Service:
         """Processes of a kind that run; looked for anew when one of those known has ended."""
         known = self._known.get(kind, [])
         if not known or not all(map(alive, known)):
-            self._known[kind] = sorted(filter(alive, self.pids_named(_PROCESSES[kind])))
+            of_service = descendants(self._process.pid)
+            known = [pid for pid in of_service if name_of(pid).startswith(_PROCESSES[kind]) and alive(pid)]
+            self._known[kind] = sorted(known)
         return self._known[kind]
 
-    def pids_named(self, beginning: str) -> list[int]:
-        """Processes of this service whose command line begins so."""
-        return [pid for pid in descendants(self._process.pid) if name_of(pid).startswith(beginning)]
+    def drafter_pid(self, group: str) -> int:
+        """The process of a group's drafter, by its own word."""
+        return int((self.layout.folder / f"drafter-{group}-0.pid").read_text())
 
     def bound(self) -> None:
         """Bound the address space of those who read what strangers send, so that nothing takes the machine."""
@@ -189,7 +190,7 @@ class Service:
 
     def bound_files(self, kind: str, most_bytes: int) -> None:
         """Let no file of a process grow beyond so many bytes, as if its disk were full; -1 lets them grow again."""
-        for pid in self.pids(kind):
+        for pid in self.pids(kind) if kind in _PROCESSES else [self.drafter_pid(kind)]:
             with contextlib.suppress(ProcessLookupError):
                 _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
                 resource.prlimit(pid, resource.RLIMIT_FSIZE, (most_bytes if most_bytes >= 0 else hard, hard))

@@ -2,7 +2,8 @@
 
 ``$OUTRIDER_HOSTILE/device.json`` says which actor answers which method in which way; without the file, or where it
 names another one, devices are honest. Each spoilt reply is a byte in ``$OUTRIDER_HOSTILE/lies``, so that what was
-never asked for is not taken for survived. Only replies in plain bytes are spoilt: what untrusted groups send.
+never asked for is not taken for survived; and each drafter's process is in ``$OUTRIDER_HOSTILE/ACTOR.pid``. Only
+replies in plain bytes are spoilt: what untrusted groups send.
 """
 
 import importlib.abc
@@ -71,7 +72,11 @@ def _own_name() -> str | None:
 
 def _plant(module: ModuleType) -> None:
     actor: Any = module.DrafterActor
-    honestly = actor.reply
+    began, honestly = actor.__init__, actor.reply
+
+    def begin(self: Any, *arguments: Any, **named: Any) -> None:
+        (Path(os.environ["OUTRIDER_HOSTILE"]) / f"{_own_name()}.pid").write_text(str(os.getpid()))
+        began(self, *arguments, **named)
 
     async def reply(self: Any, method: str, *arguments: Any) -> Any:
         import asyncio  # noqa: PLC0415 (as above)
@@ -88,7 +93,7 @@ def _plant(module: ModuleType) -> None:
             return await honestly(self, method, *arguments)
         return _spoilt(told["kind"], told["size"], await honestly(self, method, *arguments))
 
-    actor.reply = reply
+    actor.__init__, actor.reply = begin, reply
 
 
 class _Planting(importlib.abc.MetaPathFinder):
