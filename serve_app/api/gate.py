@@ -21,6 +21,10 @@ class OpenGate:
         """Nobody has a key that could be asked about."""
         raise AssertionError
 
+    async def enter(self, tenant: Tenant) -> OverQuota | None:  # noqa: ARG002 (interface)
+        """Likewise."""
+        raise AssertionError
+
 
 @dataclass(frozen=True, slots=True)
 class Uncounted:
@@ -48,8 +52,18 @@ def tenant_of(gate: Gate, headers: Mapping[str, str]) -> Tenant | None:
     return tenant
 
 
+async def count_request(gate: Gate, tenant: Tenant | None) -> None:
+    """Count a request against its key, before anything is done for it: malformed and refused ones count, too.
+
+    Raises:
+        OverQuotaError: the key has had its requests.
+    """
+    if tenant is not None and (answer := await gate.enter(tenant)) is not None:
+        raise _over_quota(answer)
+
+
 async def let_in(gate: Gate, tenant: Tenant | None, requests: Sequence[GenerationRequest], prompt_tokens: int) -> Pass:
-    """Count a request of so many generations against its key.
+    """Count the generations and the tokens of a request against its key.
 
     Raises:
         OverQuotaError: the key has nothing left for it now.
@@ -59,13 +73,16 @@ async def let_in(gate: Gate, tenant: Tenant | None, requests: Sequence[Generatio
     tokens = prompt_tokens + sum(request.max_tokens for request in requests)
     answer = await gate.ask(tenant, Asked(tenant.name, len(requests), tokens))
     if isinstance(answer, OverQuota):
-        found = f"{answer.asked:g}"
-        raise OverQuotaError(
-            f"this key has {answer.limit}: {answer.allowed:g}, found {found} asked for beyond what it has used; "
-            f"try again in {answer.retry_after_s} s",
-            answer.retry_after_s,
-        )
+        raise _over_quota(answer)
     return answer
+
+
+def _over_quota(answer: OverQuota) -> OverQuotaError:
+    message = (
+        f"this key has {answer.limit}: {answer.allowed:g}, found {answer.asked:g} asked for beyond what it has used; "
+        f"try again in {answer.retry_after_s} s"
+    )
+    return OverQuotaError(message, answer.retry_after_s)
 
 
 def account_of(tenant: Tenant | None, address: str) -> str:

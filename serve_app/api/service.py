@@ -188,8 +188,12 @@ class Gate(Protocol):
         """Whoever has one may ask; None: everybody."""
         ...
 
+    async def enter(self, tenant: Tenant) -> OverQuota | None:
+        """Count a request of which nothing is known yet but whose it is, or say why it may not go on."""
+        ...
+
     async def ask(self, tenant: Tenant, asked: Asked) -> Pass | OverQuota:
-        """Let a request in, or say why not."""
+        """Let in the generations of a request that was counted, or say why not."""
         ...
 
 

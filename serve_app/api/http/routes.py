@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 
 from outrider import __version__
 from outrider.text.tokens import TokenTable, backend_of
-from serve_app.api.gate import account_of, check_allowed, let_in, limits_of, tenant_of
+from serve_app.api.gate import account_of, check_allowed, count_request, let_in, limits_of, tenant_of
 from serve_app.api.http.body import read_json_body
 from serve_app.api.http.bounded import Bounded
 from serve_app.api.http.cors import allow_cors
@@ -129,6 +129,7 @@ async def _respond(
     tenant = tenant_of(service.gate, request.headers)
     if tenant is not None:
         request.state.record.facts["key"] = tenant.name
+    await count_request(service.gate, tenant)
     settings, everybodys = service.settings, service.limits
     address = peer_address(request.scope, settings.trusted_proxies)
     limits = replace(limits_of(tenant, everybodys), account=account_of(tenant, address))

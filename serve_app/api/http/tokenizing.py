@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from transformers import PreTrainedTokenizerBase
 
-from serve_app.api.gate import tenant_of
+from serve_app.api.gate import count_request, tenant_of
 from serve_app.api.http.body import read_json_body
 from serve_app.api.openai.tokenizing import detokenize, tokenize
 from serve_app.api.service import RequestLimits, Service
@@ -25,6 +25,7 @@ def tokenizing(service: Service) -> APIRouter:
         tenant = tenant_of(service.gate, request.headers)
         if tenant is not None:
             request.state.record.facts["key"] = tenant.name
+        await count_request(service.gate, tenant)
         content = await read_json_body(request, service.settings)
         async with free:
             told = await asyncio.to_thread(answer, content, service.tokenizer, service.limits)

@@ -118,6 +118,25 @@ def test_without_it_each_counts_for_itself(tmp_path: Path, trouble: str) -> None
     bounded(run())
 
 
+@pytest.mark.parametrize("trouble", ["", "gone"])
+def test_a_request_is_counted_once_before_anything_else_is_known(tmp_path: Path, trouble: str) -> None:
+    async def run() -> None:
+        actor = MemoryQuotas()
+        one, two = [await gate_of(keys_file(tmp_path, "requests_per_minute: 1"), actor) for _ in range(2)]
+        actor.gone = bool(trouble)
+        assert await one.enter(alice(one)) is None
+        for _ in range(19):
+            refused = await one.enter(alice(one))
+            assert refused is not None
+            assert (refused.limit, refused.allowed) == ("requests_per_minute", 1)
+        assert not isinstance(await one.ask(alice(one), TWO), OverQuota), "its tokens have no limit"
+        assert (await two.enter(alice(two)) is None) == bool(trouble), "one count, or without it each its own"
+        one.close()
+        two.close()
+
+    bounded(run())
+
+
 def test_keys_that_change_are_read_and_bad_ones_are_not(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def run() -> None:
         file = keys_file(tmp_path)

@@ -1,5 +1,6 @@
 """API keys over HTTP: who is let in, what a key may ask for, what it is told, and what is counted in the end."""
 
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import httpx
@@ -31,8 +32,16 @@ class CountingGate:
     def __init__(self, keys: Keys = KEYS) -> None:
         self.keys: Keys | None = keys
         self.refusal: OverQuota | None = None
+        self.entered, self.most_requests = 0, 1000
         self.asked: list[Asked] = []
         self.settled: list[int] = []
+
+    async def enter(self, tenant: Tenant) -> OverQuota | None:
+        """As many as there may be."""
+        assert self.keys is not None
+        assert tenant in self.keys.tenants
+        self.entered += 1
+        return None if self.entered <= self.most_requests else OverQuota("requests_per_minute", 1, 1, 60)
 
     async def ask(self, tenant: Tenant, asked: Asked) -> Pass | OverQuota:
         """As told."""
@@ -189,3 +198,29 @@ def test_users_of_two_keys_are_two_tenants() -> None:
         asks(served, COMPLETION | {"user": "me"}, key)
     first, second, third = [request.tenant for request in served.requests]
     assert first == third != second
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"])
+@pytest.mark.parametrize("bad", ["{", "[" * 40_000, "x" * 60_000, '{"prompt": 1}'])
+def test_a_bad_request_counts_and_what_is_beyond_the_quota_is_not_looked_at(path: str, bad: str) -> None:
+    served, gate = service()
+    gate.most_requests = 1
+    headers = {"content-type": "application/json", "authorization": f"Bearer {ALICE}"}
+    answers = [ask(served, "POST", path, content=bad, headers=headers) for _ in range(20)]
+    assert [answer.status_code for answer in answers[1:]] == [429] * 19
+    assert 400 <= answers[0].status_code < 429
+    assert {error_of(answer)["code"] for answer in answers[1:]} == {"rate_limit_exceeded"}
+    assert answers[1].headers["retry-after"] == "60"
+
+
+def test_a_body_is_not_waited_for_where_the_quota_is_used_up() -> None:
+    """Nor is it read: it may never come."""
+    served, gate = service()
+    gate.most_requests = 0
+
+    async def never() -> AsyncIterator[bytes]:
+        raise AssertionError
+        yield b""
+
+    headers = {"content-type": "application/json", "authorization": f"Bearer {ALICE}"}
+    assert ask(served, "POST", "/v1/completions", content=never(), headers=headers).status_code == 429
