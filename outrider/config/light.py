@@ -45,7 +45,7 @@ LIGHT: Mapping[str, tuple[str, ...]] = {
     ),
     "structured": ("max_schema_kib", "max_nesting", "max_compile_ms"),
     "auth": ("reload_s",),
-    "http": ("keep_alive_s", "cors_origins", "trusted_proxies"),
+    "http": ("keep_alive_s", "cors_origins", "allowed_hosts", "trusted_proxies"),
     "tracing": ("sample_ratio",),
 }
 COUNTS: Mapping[str, tuple[str, ...]] = {

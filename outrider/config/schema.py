@@ -48,6 +48,15 @@ Origin = Annotated[
         description='an origin such as https://my.page:8443, without a path, or "*"',
     ),
 ]
+HostName = Annotated[
+    str,
+    Field(
+        strict=True,
+        pattern=r"^(\*|[a-z0-9_.-]+|\[[0-9a-f:.]+\])$",
+        description='a host name of lower case, without a port, an IPv6 address in brackets, or "*"',
+    ),
+]
+_NAMES_OF_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 Port = Annotated[int, Field(strict=True, ge=1, le=65535)]
 Threads = Annotated[int, Field(strict=True, ge=1, le=1024)]
 Number = Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
@@ -482,6 +491,7 @@ class HttpConfig:
     port: Port = 8000
     keep_alive_s: Annotated[float, Field(strict=True, gt=0, le=86_400)] | None = 15.0
     cors_origins: tuple[Origin, ...] = ()
+    allowed_hosts: tuple[HostName, ...] = ()
     trusted_proxies: tuple[Text, ...] = ()
 
     def __post_init__(self) -> None:
@@ -492,6 +502,14 @@ class HttpConfig:
             except ValueError:
                 needed = "IP addresses or networks, such as 10.0.0.7 or 10.0.0.0/8"
                 raise ConfigError("trusted_proxies", needed, proxy) from None
+
+    @property
+    def answers_to(self) -> tuple[str, ...] | None:
+        """The hosts that requests may be for: on loopback this machine's names and those allowed, elsewhere any."""
+        if not self.is_loopback:
+            return None
+        own = f"[{self.host}]" if ":" in self.host else self.host
+        return tuple(dict.fromkeys((*_NAMES_OF_LOOPBACK, own, *self.allowed_hosts)))
 
     @property
     def is_loopback(self) -> bool:

@@ -95,6 +95,14 @@ class MediaTypeError(OutriderError):
     """The body is of another type than JSON."""
 
 
+class HostError(OutriderError):
+    """The request does not say which host it is for, or says so twice."""
+
+
+class MisdirectedError(OutriderError):
+    """The request is for a host that this service does not answer to."""
+
+
 class UnknownPathError(OutriderError):
     """No such URL."""
 
@@ -135,6 +143,8 @@ ERROR_KINDS: Mapping[type[BaseException], ErrorKind] = {
     KeyRefusedError: ErrorKind(401, _INVALID, "invalid_api_key"),
     NotAllowedError: ErrorKind(403, "permission_error", "not_allowed"),
     UnknownModelError: ErrorKind(404, _INVALID, "model_not_found"),
+    HostError: ErrorKind(400, _INVALID, "invalid_host"),
+    MisdirectedError: ErrorKind(421, _INVALID, "misdirected_request"),
     UnknownPathError: ErrorKind(404, _INVALID, "unknown_url"),
     MethodError: ErrorKind(405, _INVALID, "method_not_allowed"),
     BodyTooSlowError: ErrorKind(408, _INVALID, "request_timeout"),

@@ -101,6 +101,7 @@ class ServiceSettings:
     drafters: Mapping[str, bool] = field(default_factory=dict)
     auth: AuthSettings | None = None  # None: everybody may ask
     cors_origins: tuple[str, ...] = ()  # whose pages' scripts may ask; "*": anybody's
+    allowed_hosts: tuple[str, ...] | None = None  # that requests may be for; None: any
     trusted_proxies: tuple[str, ...] = ()  # addresses and networks whose X-Forwarded-For is believed
     structured: StructuredConfig = field(default_factory=StructuredConfig)
     open_to_all: bool = False  # whether everybody may who is not on this machine
@@ -146,6 +147,7 @@ class ServiceSettings:
             protocols=config.speculation.protocols,
             auth=auth_settings(config),
             cors_origins=config.http.cors_origins,
+            allowed_hosts=config.http.answers_to,
             trusted_proxies=config.http.trusted_proxies,
             structured=config.structured,
             tracing=config.tracing,

@@ -19,6 +19,7 @@ from serve_app.api.http.bounded import Bounded
 from serve_app.api.http.cors import allow_cors
 from serve_app.api.http.described import described
 from serve_app.api.http.edge import Edge, error_response
+from serve_app.api.http.hosts import Hosts
 from serve_app.api.http.response import GenerationResponse
 from serve_app.api.http.tokenizing import tokenizing
 from serve_app.api.http.unknown import unknown_path
@@ -51,6 +52,7 @@ def make_api(service: Service, *, returns_request_id: bool = True, traces: Reque
     """
     api = FastAPI(title="Outrider", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     api.add_middleware(Bounded, most=service.settings.max_requests)
+    api.add_middleware(Hosts, allowed=lambda: service.settings.allowed_hosts)
     api.add_middleware(Edge, returns_request_id=returns_request_id, traces=traces)
     allow_cors(api, lambda: service.settings.cors_origins)
     table = TokenTable(backend_of(service.tokenizer))

@@ -57,7 +57,12 @@ OTHERS: Mapping[str, Mapping[str, Any]] = {
     },
     "structured": {"max_schema_kib": 32, "max_nesting": 32, "max_compile_ms": 500.0},
     "auth": {"reload_s": 1.0},
-    "http": {"keep_alive_s": None, "cors_origins": ["https://my.page"], "trusted_proxies": ["10.0.0.0/8"]},
+    "http": {
+        "keep_alive_s": None,
+        "cors_origins": ["https://my.page"],
+        "allowed_hosts": ["a"],
+        "trusted_proxies": ["10.0.0.0/8"],
+    },
     "tracing": {"sample_ratio": 1.0},
 }
 NEEDED = {"expansion": {"window": 2}, "rows": {"window": 2}}  # by another field of its section

@@ -75,7 +75,11 @@ class Connection:
             "query_string": b"",
             "root_path": "",
             "scheme": "http",
-            "headers": [(b"content-type", b"application/json"), (b"x-request-id", b"the-request")],
+            "headers": [
+                (b"host", b"outrider"),
+                (b"content-type", b"application/json"),
+                (b"x-request-id", b"the-request"),
+            ],
             "server": ("outrider", 80),
             "client": ("client", 1),
         }
