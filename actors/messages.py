@@ -74,6 +74,7 @@ class StepReply:
         refused_openings: why a generation could not be opened.
         engine_s: forward pass and acceptance.
         idle_s: the engine had nothing to do before.
+        opening_s: between these two: it took in calls.
         computed: by the pass, of each block that computed something.
         evicted: who lost KV to make room, and how many leading positions of it need no computing still.
         faults: kinds of what went wrong with passes, each time; whatever it was did not reach other blocks.
@@ -90,6 +91,7 @@ class StepReply:
     evicted: tuple[tuple[GenerationId, int], ...] = ()
     faults: tuple[str, ...] = ()
     suspects: tuple[GenerationId, ...] = ()
+    opening_s: float = 0.0
 
     def __reduce__(self) -> tuple[Any, ...]:
         """In columns: most outcomes are one token of a generation that decodes alone."""
@@ -102,6 +104,7 @@ class StepReply:
             self.evicted,
             self.faults,
             self.suspects,
+            self.opening_s,
         )
         return _reply_from, (*_columns(self.outcomes), _flat(self.computed), *rest)
 

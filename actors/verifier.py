@@ -9,7 +9,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from concurrent.futures import Executor
 from dataclasses import replace
 from traceback import format_exception
@@ -58,7 +58,7 @@ class VerifierActor:
 
     def _begin(self, thread: Executor, engine: VerifierEngine, experience: Experience | None = None) -> None:
         """Step this engine on this thread, which is its own."""
-        self._thread, self._steps = thread, SteppedEngine(engine, experience)
+        self._thread, self._steps = thread, SteppedEngine(engine, experience, self._step_soon)
         self._beat = EngineBeat()
         self._inbox = Inbox()
         self._inbox_lock = threading.Lock()
@@ -80,9 +80,7 @@ class VerifierActor:
         self._loop = asyncio.get_running_loop()
         with self._inbox_lock:
             self._inbox.put(call)
-            begin, self._stepping = not self._stepping, True
-        if begin:
-            self._thread.submit(self._step_on)
+        self._step_soon()
 
     async def steps(self) -> AsyncGenerator[StepReply]:
         """What each step brings, for ever. There is one listener: who asks anew hears nothing of what went before."""
@@ -98,6 +96,13 @@ class VerifierActor:
 
     def _tell(self, reply: StepReply) -> None:
         self._replies.put_nowait(reply)
+
+    def _step_soon(self) -> None:
+        """Have the engine's thread look for something to do, if it does not anyway. Called in any thread."""
+        with self._inbox_lock:
+            begin, self._stepping = not self._stepping, True
+        if begin:
+            self._thread.submit(self._step_on)
 
     def _step_on(self) -> None:
         """On the engine's thread: step until nothing is under way."""
@@ -131,9 +136,14 @@ class VerifierActor:
 class SteppedEngine:
     """An engine, stepped: what it is told, what comes of it, how long that took."""
 
-    def __init__(self, engine: VerifierEngine, experience: Experience | None = None) -> None:
-        """Take over an engine; ``experience`` is where its own drafts begin."""
-        self._engine, self._stepper = engine, Stepper(engine, experience)
+    def __init__(
+        self,
+        engine: VerifierEngine,
+        experience: Experience | None = None,
+        on_opened: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Take over an engine; see ``Stepper``."""
+        self._engine, self._stepper = engine, Stepper(engine, experience, on_opened)
         self._session = 0
         self._idle_since_s: float | None = time.monotonic()  # None: the last step left something to do
         self.usage = engine.usage()
@@ -151,9 +161,10 @@ class SteppedEngine:
         for call in calls:
             self._session = call.session
             refused |= take_in(self._stepper, call, started_at_s)
+        taken_in_at_s = time.monotonic()
         outcomes = self._stepper.step()
         ended_at_s, self.usage = time.monotonic(), self._engine.usage()
-        engine_s, self._idle_since_s = ended_at_s - started_at_s, ended_at_s if self.idle else None
+        engine_s, self._idle_since_s = ended_at_s - taken_in_at_s, ended_at_s if self.idle else None
         return StepReply(
             tuple(outcomes),
             refused,
@@ -164,6 +175,7 @@ class SteppedEngine:
             session=self._session,
             evicted=self._stepper.evicted(),
             faults=self._stepper.taken_faults(),
+            opening_s=taken_in_at_s - started_at_s,
         )
 
     def last_words(self) -> StepReply:

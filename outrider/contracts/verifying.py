@@ -17,9 +17,10 @@ in its place (the resolution is then ``Stale``). Eviction does not touch it; clo
 """
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.exchanged import ArrayData, CorrectionSource, Deferral, DraftDistribution, FloatRow
@@ -282,8 +283,12 @@ class VerifierEngine(Protocol):
         """Positions one generation may have: those of the model, or fewer where KV memory holds no more."""
         ...
 
-    def open(self, request: OpenGeneration) -> None:
+    def open(self, request: OpenGeneration) -> Future[Any] | None:
         """Hold a generation. Costs no forward pass; opening one that is open already replaces it.
+
+        Returns:
+            What is still made of it in another thread (its grammar); None if it is open. Until that is done ``verify``
+            would wait for it, and cancelling it is all right if the generation is closed.
 
         Raises:
             ContextTooLongError: it can never fit the model's context or the KV budget.

@@ -6,7 +6,9 @@ computed it.
 
 import time
 from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import Any
 
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.drafting import DraftAnswer, DrafterEngine, DraftRequest, DraftTerms
@@ -103,9 +105,9 @@ class PacedVerifier:
         """Its engine's."""
         return self._engine.max_context_tokens
 
-    def open(self, request: OpenGeneration) -> None:
+    def open(self, request: OpenGeneration) -> Future[Any] | None:
         """As its engine."""
-        self._engine.open(request)
+        return self._engine.open(request)
 
     def verify(self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()) -> list[Outcome]:
         """As its engine, in time; what needs no pass takes none."""

@@ -7,6 +7,7 @@ ends are. In between an end is allowed where the grammar may end, and there alon
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,6 +35,28 @@ def allowed_tokens(masks: Mask, vocab_size: int) -> npt.NDArray[np.bool_]:
     return np.unpackbits(octets, axis=-1, count=vocab_size, bitorder="little").view(np.bool_)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class VocabularyMasks:
+    """Masks of a whole vocabulary, ``[words]`` each: made once for each tokenizer, shared, never written to."""
+
+    ends: frozenset[int]  # tokens that end a response
+    only_ends: Mask
+    all_but_ends: Mask
+    everything: Mask
+
+    @classmethod
+    def of(cls, ends: Sequence[int], vocab_size: int) -> "VocabularyMasks":
+        """Of a vocabulary with these ends; ends outside of it have no bit."""
+        everything = np.full(-(-vocab_size // MASK_BITS), np.iinfo(np.uint32).max, dtype=np.uint32)
+        if beyond := len(everything) * MASK_BITS - vocab_size:
+            everything[-1] >>= np.uint32(beyond)
+        only_ends = bits_of(ends, vocab_size)
+        masks = only_ends, everything & ~only_ends, everything
+        for mask in masks:
+            mask.flags.writeable = False
+        return cls(frozenset(ends), *masks)
+
+
 class GrammarState:
     """Of one response. Mutable; not thread-safe.
 
@@ -43,20 +66,16 @@ class GrammarState:
     """
 
     def __init__(
-        self, make_matcher: Callable[[], "LLMatcher"], ends: Sequence[int], vocab_size: int, begins_after: int | None
+        self, make_matcher: Callable[[], "LLMatcher"], vocabulary: VocabularyMasks, begins_after: int | None
     ) -> None:
         """Nothing was fed yet.
 
         Args:
-            make_matcher: makes one that was fed nothing; its tokenizer's ends are ``ends``.
-            ends: tokens that end a response.
-            vocab_size: of the masks.
+            make_matcher: makes one that was fed nothing; its tokenizer's ends are those of ``vocabulary``.
+            vocabulary: of the target.
             begins_after: the token behind which the grammar begins; None: at once.
         """
-        self._make_matcher, self._ends = make_matcher, frozenset(ends)
-        self._only_ends = bits_of(ends, vocab_size)
-        self._all_but_ends = bits_of(range(vocab_size), vocab_size) & ~self._only_ends
-        self._everything = self._all_but_ends | self._only_ends
+        self._make_matcher, self._vocabulary = make_matcher, vocabulary
         self._begins_after = begins_after
         self._matcher = make_matcher()
         self._begun_at = 0 if begins_after is None else None  # tokens fed before the grammar begins
@@ -105,7 +124,7 @@ class GrammarState:
     def _behind(self, path: tuple[int, ...]) -> Mask:
         if path not in self._known:
             fed = len(self._tokens)
-            self._known[path] = self._mask(path) if self._consume(path) == len(path) else self._everything
+            self._known[path] = self._mask(path) if self._consume(path) == len(path) else self._vocabulary.everything
             self._back(fed)
             self._renewed()
         return self._known[path]
@@ -118,12 +137,12 @@ class GrammarState:
 
     def _take(self, token_id: int) -> bool:
         if self._ended_at is not None:
-            allowed = token_id in self._ends
+            allowed = token_id in self._vocabulary.ends
         elif self._begun_at is None:
-            allowed = token_id not in self._ends
+            allowed = token_id not in self._vocabulary.ends
             if token_id == self._begins_after:
                 self._begun_at = len(self._tokens) + 1
-        elif token_id in self._ends:
+        elif token_id in self._vocabulary.ends:
             allowed = self._matcher.is_accepting()
             self._ended_at = len(self._tokens) if allowed else None
         else:
@@ -163,16 +182,16 @@ class GrammarState:
 
     def _mask(self, path: tuple[int, ...]) -> Mask:
         if () in self._faults or self._ended_at is not None:
-            return self._only_ends
+            return self._vocabulary.only_ends
         if self._begun_at is None:
-            return self._all_but_ends
-        words = np.frombuffer(self._matcher.compute_bitmask(), dtype="<u4")[: len(self._everything)]
-        mask = np.zeros_like(self._everything)
-        mask[: len(words)] = words
-        mask &= self._all_but_ends
+            return self._vocabulary.all_but_ends
+        allowed = self._vocabulary.all_but_ends
+        words = np.frombuffer(self._matcher.compute_bitmask(), dtype="<u4")[: len(allowed)]
+        mask = np.zeros_like(allowed)
+        np.bitwise_and(words, allowed[: len(words)], out=mask[: len(words)])
         if self._matcher.is_accepting():
-            mask |= self._only_ends
+            mask |= self._vocabulary.only_ends
         if self._matcher.is_error() or not mask.any():
             self._faults[path] = self._matcher.get_error() or "no token may follow, and it may not end there"
-            return self._only_ends
+            return self._vocabulary.only_ends
         return mask

@@ -77,6 +77,7 @@ class ResponseTraces:
                 "outrider.batch.sampled": len(within),
                 "outrider.predicted_s": predicted_s,
                 "outrider.idle_s": reply.idle_s,
+                "outrider.opening_s": reply.opening_s,
                 "outrider.kv.used_blocks": reply.usage.used_blocks,
                 "outrider.faults": tuple(map(str, reply.faults)),
             },

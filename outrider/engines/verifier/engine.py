@@ -4,6 +4,7 @@ The model (``outrider.engines.forward_model``) computes; all that makes an engin
 """
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 
 import torch
 
@@ -13,6 +14,7 @@ from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import (
     Block,
+    Failed,
     KvUsage,
     OpenGeneration,
     Outcome,
@@ -35,6 +37,7 @@ from outrider.engines.verifier.token_scores import TokenScores
 from outrider.engines.verifier.two_steps import OpenRound, decide_open, wants_hidden
 from outrider.engines.verifier.work import Work, rows_in_order, score_rows
 from outrider.grammar.compiling import Grammars
+from outrider.grammar.state import GrammarState
 from outrider.sampling.device_tensors import Readback, index_tensor
 from outrider.sampling.logits import TokenCounts
 from outrider.verification.decision import BlockDecision
@@ -90,7 +93,7 @@ class PagedVerifier:
         branching, pool = self._branching is not None, (model.total_blocks, model.block_tokens)
         self._door = Door(vocab_size, self.max_context_tokens, *pool, branching, self._judges)
 
-    def open(self, request: OpenGeneration) -> None:
+    def open(self, request: OpenGeneration) -> Future[GrammarState] | None:
         """Hold a generation; see ``VerifierEngine.open``."""
         token_ids = [*request.prompt_ids, *request.output_ids]
         if not request.prompt_ids:
@@ -105,6 +108,9 @@ class PagedVerifier:
         grammar = request.params.grammar
         if grammar is not None and self._grammars is None:
             raise ParameterError("grammar", "an engine that knows its tokenizer", grammar.text[:64])
+        opening = None
+        if grammar is not None and self._grammars is not None:
+            opening = self._grammars.open(grammar, request.output_ids, request.tenant)
         self._rows.drop(request.generation)
         prompt_scores = TokenScores(1, request.prompt_ids[1:], request.logprobs or 0)
         self._generations[request.generation] = HeldGeneration(
@@ -118,10 +124,9 @@ class PagedVerifier:
             else None,
             logprobs=request.logprobs,
             prompt_scores=prompt_scores if request.prompt_logprobs else None,
-            grammar=None
-            if grammar is None or self._grammars is None
-            else self._grammars.begin(grammar, request.output_ids),
+            opening=opening,
         )
+        return opening
 
     def verify(self, blocks: Sequence[Block], resolutions: Sequence[Resolution] = ()) -> list[Outcome]:
         """Verify a ragged batch in one forward pass; see ``VerifierEngine.verify``."""
@@ -142,7 +147,7 @@ class PagedVerifier:
         return [outcomes[index] for index in range(len(blocks))] + resolved
 
     def _passed(
-        self, blocks: Sequence[Block], verdicts: Sequence[CheckedBlock | Refused | Unknown]
+        self, blocks: Sequence[Block], verdicts: Sequence[CheckedBlock | Refused | Unknown | Failed]
     ) -> dict[int, Outcome]:
         outcomes: dict[int, Outcome] = {}
         plan = PassPlan(self._store, self._prefill_chunk_tokens)
@@ -197,13 +202,15 @@ class PagedVerifier:
         held = self._generations.values()
         return self._rows.kept_bytes + sum(one.open_round.nbytes for one in held if one.open_round is not None)
 
-    def _verdict(self, block: Block) -> CheckedBlock | Refused | Unknown:
+    def _verdict(self, block: Block) -> CheckedBlock | Refused | Unknown | Failed:
         """What the door says of a block; one that was begun was let in before."""
         generation = self._generations.get(block.generation)
         if generation is None:
             return Unknown(block.generation, block.round)
         if generation.begun is not None and generation.begun.block == block:
             return generation.begun
+        if (wrong := generation.ungrammatical(block)) is not None:
+            return wrong
         return self._door.check(block, generation.params)
 
     def _settled(self, block: Block) -> Outcome | None:

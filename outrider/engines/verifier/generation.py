@@ -1,6 +1,7 @@
 """What a paged verifier holds of one generation."""
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from copy import deepcopy
 from dataclasses import dataclass, field
 
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from outrider.contracts.prefix import extend_prefix_hash
 from outrider.contracts.requests import SamplingParams
-from outrider.contracts.verifying import Block, Refused, Verified
+from outrider.contracts.verifying import Block, Failed, Refused, Verified
 from outrider.engines.kv.store import SequenceKv
 from outrider.engines.verifier.checked_block import CheckedBlock
 from outrider.engines.verifier.token_scores import ScoredRows, TokenScores, score
@@ -38,8 +39,21 @@ class HeldGeneration:
     computed_before: int = 0
     begun: CheckedBlock | None = None  # the block that is not decided yet
     open_round: OpenRound | None = None  # that block's, once only its resolution is missing
-    grammar: GrammarState | None = None  # behind its output, if it has one
+    opening: Future[GrammarState] | None = None  # of its grammar, if it has one
     forced_scores: TokenScores = field(default_factory=lambda: TokenScores(1, (), 0))  # of that block's forced tokens
+
+    @property
+    def grammar(self) -> GrammarState | None:
+        """Where its output stands in its grammar, if it has one; waits until that is known."""
+        return None if self.opening is None else self.opening.result()
+
+    def ungrammatical(self, block: Block) -> Failed | Refused | None:
+        """What is told of any block if the grammar cannot be followed from where the output stands."""
+        if self.opening is None:
+            return None
+        if (error := self.opening.exception()) is not None:
+            return Failed(block.generation, block.round, f"its grammar cannot be read: {error!r:.200}")
+        return None if (fault := self.opening.result().fault()) is None else self._unfollowed(block, fault)
 
     def begin(self, checked: CheckedBlock, kept_row: Tensor | None) -> None:
         """Take up a block that is not the one begun before; what was computed for that one is forgotten."""
@@ -108,12 +122,12 @@ class HeldGeneration:
         self.begun = None
         self.kv.rollback(len(self.token_ids))
         self.kv.busy = False
-        found = fault or "a token it allowed cannot be taken"
-        reason = (
-            f"needs a grammar that can be followed, found one that cannot be behind "
-            f"{len(self.token_ids) - self.prompt_tokens} tokens of the response: {found}"
-        )
-        return Refused(block.generation, block.round, reason, by_grammar=True)
+        return self._unfollowed(block, fault or "a token it allowed cannot be taken")
+
+    def _unfollowed(self, block: Block, fault: str) -> Refused:
+        tokens = len(self.token_ids) - self.prompt_tokens
+        found = f"found one that cannot be behind {tokens} tokens of the response: {fault}"
+        return Refused(block.generation, block.round, f"needs a grammar that can be followed, {found}", by_grammar=True)
 
     def allowed(self, path: Sequence[int], rows: int, first: int = 0) -> TokenMask | None:
         """What the grammar allows in rows behind the committed tokens and ``path[: first + row]``; None: all."""

@@ -1,12 +1,15 @@
 """Steps a verifier engine: what was given joins at the next step, stretches and begun prefixes go on by themselves.
 
-One step is one forward pass. Generations that decode alone come first in it, so that one which is begun under shortage
-of memory waits for them rather than throws them out.
+One step is one forward pass. A block whose generation is still being opened (a grammar is compiled in another thread)
+waits for that, and holds up nobody. Generations that decode alone come first in it, so that one which is begun under
+shortage of memory waits for them rather than throws them out.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from typing import Any
 
 from outrider.contracts.cost import VerifyCost
 from outrider.contracts.requests import GenerationId, SamplingParams
@@ -56,8 +59,22 @@ class _UnderWay:
 class Stepper:
     """All that is under way in one engine. Not thread-safe: one caller at a time."""
 
-    def __init__(self, engine: VerifierEngine, experience: Experience | None = None) -> None:
-        """Take over an engine; nobody else verifies with it. ``experience`` is where its own drafts begin."""
+    def __init__(
+        self,
+        engine: VerifierEngine,
+        experience: Experience | None = None,
+        on_opened: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Take over an engine; nobody else verifies with it.
+
+        Args:
+            engine: no generation is open.
+            experience: where its own drafts begin.
+            on_opened: called, maybe in another thread, when a generation that was being opened is: a stepper that was
+                idle may have something to do.
+        """
+        self._on_opened = on_opened
+        self._openings: dict[GenerationId, Future[Any]] = {}  # that were not done when they were looked at last
         self._trace_ids: dict[GenerationId, str] = {}  # of those that are sampled
         self._engine, self._passes = engine, ContainedPasses(engine, self._trace_ids)
         self._own_drafts = OwnDrafts(experience or Experience())
@@ -69,21 +86,26 @@ class Stepper:
     @property
     def idle(self) -> bool:
         """Whether a step would do nothing."""
-        going = any(each.steps for each in self._under_way.values())
+        going = any(map(self._may_step, self._under_way.values()))
         return not (self._resolutions or self._settled or going)
 
     def open(self, request: OpenGeneration) -> None:
         """Hold a generation; see ``VerifierEngine.open``."""
         self._under_way.pop(request.generation, None)
-        self._engine.open(request)
+        self._cancel_opening(request.generation)
+        opening = self._engine.open(request)
         self._params[request.generation] = request.params
         if request.trace_id is not None:
             self._trace_ids[request.generation] = request.trace_id
         self._own_drafts.opened(request)
+        if opening is not None:
+            self._openings[request.generation] = opening
+            opening.add_done_callback(lambda _: self._on_opened())
 
     def close(self, generation: GenerationId, *, keep_cache: bool) -> None:
         """Forget a generation; see ``VerifierEngine.close``. With its cache, its response is kept to look through."""
         self._under_way.pop(generation, None)
+        self._cancel_opening(generation)
         self._trace_ids.pop(generation, None)
         held = self._params.pop(generation, None) is not None
         self._own_drafts.closed(generation, self._engine.committed(generation) if held and keep_cache else None)
@@ -93,6 +115,7 @@ class Stepper:
         """Forget all generations, and what is under way; full blocks stay in the prefix cache."""
         self.drop_all()
         for generation in self._params:
+            self._cancel_opening(generation)
             self._own_drafts.closed(generation)  # whether its response is complete is not known
             self._engine.close(generation, keep_cache=True)
         self._params = {}
@@ -132,7 +155,7 @@ class Stepper:
 
     def step(self) -> list[Outcome]:
         """One pass over all that is under way: what became of blocks and rounds, one of each generation at most."""
-        stepped = [each for each in self._under_way.values() if each.steps]
+        stepped = [each for each in self._under_way.values() if self._may_step(each)]
         self._draft(stepped)
         stepped.sort(key=lambda each: each.trail is None)
         resolutions, settled = self._resolutions, self._settled
@@ -140,6 +163,21 @@ class Stepper:
         outcomes = self._passes.verify([each.next for each in stepped], resolutions)
         outcomes[: len(stepped)] = map(self._followed, stepped, outcomes)
         return [*settled, *outcomes]
+
+    def _may_step(self, each: _UnderWay) -> bool:
+        """Whether it has leave, and is open."""
+        if not each.steps:
+            return False
+        name = each.next.generation
+        opening = self._openings.get(name)
+        if opening is not None and opening.done():
+            del self._openings[name]
+            return True
+        return opening is None
+
+    def _cancel_opening(self, generation: GenerationId) -> None:
+        if (opening := self._openings.pop(generation, None)) is not None:
+            opening.cancel()
 
     @property
     def in_pass(self) -> tuple[GenerationId, ...]:

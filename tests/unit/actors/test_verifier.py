@@ -1,7 +1,9 @@
 """What an engine is told and tells, step by step."""
 
 import asyncio
+import pickle
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -27,6 +29,8 @@ from outrider.contracts.verifying import (
 from outrider.engines.verifier.own_drafts import OwnDrafts
 from tests.unit.engines.conftest import tiny_llama, torch_verifier
 from tests.unit.engines.reference import Client
+from tests.unit.engines.toy_grammar import TOY
+from tests.unit.engines.verifier.test_openings import Opened
 
 _WAIT_S = 60.0
 PROMPT = [5, 17, 42, 8, 61, 30, 2]
@@ -197,3 +201,39 @@ def test_an_engine_that_stands_still_is_seen_beside_it() -> None:
             await asyncio.sleep(0)
 
     asyncio.run(within(_WAIT_S, seen()))
+
+
+def test_openings_are_timed_apart_from_the_pass() -> None:
+    """So that no cost model learns them, and none is taken for a slow step."""
+    opening_s = 0.3
+
+    class SlowToOpen(Failing):
+        def open(self, request: OpenGeneration) -> None:
+            time.sleep(opening_s)
+            self._engine.open(request)
+
+    stepped = SteppedEngine(SlowToOpen())  # type: ignore[arg-type]
+    clients = [Client(name, PROMPT, SamplingParams(temperature=0.0)) for name in "abc"]
+    call = VerifyCall(openings=tuple(map(Client.opening, clients)), blocks=tuple(map(Client.block, clients)))
+    reply = stepped.step([call])
+    assert len(reply.outcomes) == 3
+    assert reply.opening_s >= 3 * opening_s
+    assert reply.engine_s < opening_s
+    assert pickle.loads(pickle.dumps(reply)).opening_s == reply.opening_s
+
+
+def test_a_grammar_that_is_compiled_wakes_an_engine_that_had_nothing_else_to_do() -> None:
+    opened = Opened()
+
+    async def answered() -> StepReply:
+        actor = actor_over(opened.engine)  # type: ignore[arg-type]
+        client = Client("a", PROMPT, SamplingParams(temperature=0.0, grammar=TOY))
+        await actor.give(VerifyCall(openings=(client.opening(),), blocks=(client.block(),)))
+        steps = actor.steps()
+        assert not (await anext(steps)).outcomes
+        assert await actor.busy_s() == 0.0, "it does not stand still"
+        opened.grammars.may_compile.set()
+        return await anext(steps)
+
+    (outcome,) = asyncio.run(within(_WAIT_S, answered())).outcomes
+    assert isinstance(outcome, Verified)

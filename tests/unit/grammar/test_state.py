@@ -9,7 +9,7 @@ from llguidance import LLMatcher, LLParserLimits
 
 from outrider.contracts.requests import Grammar
 from outrider.grammar.compiling import Grammars, fault_of
-from outrider.grammar.state import GrammarState, allowed_tokens, bits_of
+from outrider.grammar.state import GrammarState, VocabularyMasks, allowed_tokens, bits_of
 from outrider.grammar.texts import nesting, of_regex
 from tests.unit.engines.languages import allowed_by
 from tests.unit.engines.toy_grammar import END, THINK_END, TOY, VOCAB, toy_grammars
@@ -71,7 +71,7 @@ def test_a_draft_that_takes_too_much_spoils_no_other() -> None:
         assert tokens is not None
         return LLMatcher(tokens, text, log_level=0, limits=limits)
 
-    state = GrammarState(matcher, (END,), VOCAB, None)
+    state = GrammarState(matcher, VocabularyMasks.of((END,), VOCAB), None)
     a, b, c = (_token(char) for char in "abc")
     assert b in allowed(state)
     dear = allowed(state, (b,))
@@ -100,6 +100,17 @@ def test_a_tokenizer_that_cannot_be_read_is_told_to_who_asks() -> None:
 def test_what_is_wrong_with_a_grammar_is_said() -> None:
     assert fault_of(TOY.text) is None
     assert "unclosed" in (fault_of(of_regex("(a")) or "")
+
+
+@pytest.mark.parametrize("vocab_size", [1, 31, 32, 33, 64, VOCAB])
+def test_masks_of_a_whole_vocabulary(vocab_size: int) -> None:
+    ends = (0, vocab_size - 1, vocab_size, 10**9)
+    masks, others = VocabularyMasks.of(ends, vocab_size), range(1, vocab_size - 1)
+    assert masks.everything.tolist() == bits_of(range(vocab_size), vocab_size).tolist()
+    assert masks.only_ends.tolist() == bits_of([0, vocab_size - 1], vocab_size).tolist()
+    assert masks.all_but_ends.tolist() == bits_of(others, vocab_size).tolist()
+    with pytest.raises(ValueError, match="read-only"):
+        masks.everything[0] = 0  # responses share them
 
 
 def test_bits_and_brackets() -> None:

@@ -234,8 +234,10 @@ def test_stretches_follow_the_grammar(params: SamplingParams) -> None:
 
     truth = ended(tiny_alone(PROMPT, params, 40))
     client = Client("a", PROMPT, params)
-    stepper = Stepper(torch_verifier(tiny_llama()))
+    engine = torch_verifier(tiny_llama())
+    stepper = Stepper(engine)
     stepper.open(client.opening())
+    assert engine._generations["a"].grammar is not None, "it is waited for"  # noqa: SLF001
     stepper.give([replace(client.block(), stretch=Stretch(100, frozenset({END})))])
     output = list[int]()
     while not stepper.idle:
@@ -250,7 +252,9 @@ def test_a_pass_that_fails_leaves_the_grammar_where_it_was(monkeypatch: pytest.M
     params = PARAMS["hot"]
     truth = tiny_alone(PROMPT, params, 20)
     client, engine = Client("a", PROMPT, params), torch_verifier(tiny_llama())
-    engine.open(client.opening())
+    opening = engine.open(client.opening())
+    assert opening is not None
+    opening.result()
     fed = GrammarState.feed
     failures = iter([True, False, True, False, False] * 10)
 

@@ -1,6 +1,7 @@
 """Verifier and coordinator in this process: real engines, batcher and round loop, without Ray."""
 
 import asyncio
+import concurrent.futures
 import functools
 import random
 from collections.abc import AsyncGenerator, Callable, Container, Mapping, Sequence
@@ -17,7 +18,7 @@ from actors.verifier import SteppedEngine
 from outrider.contracts.cost import LinearCostModel, VerifyCost
 from outrider.contracts.errors import VerifierLostError
 from outrider.contracts.requests import GenerationChunk, GenerationId, GenerationRequest, ProtocolName, SamplingParams
-from outrider.contracts.verifying import VerifierEngine
+from outrider.contracts.verifying import OpenGeneration, VerifierEngine
 from outrider.costs.estimator import OnlineEstimator
 from outrider.lookup.store import EarlierTexts
 from outrider.lookup.text import Experience
@@ -101,6 +102,11 @@ class _Present:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._verifier.engine, name)
+
+    def open(self, request: OpenGeneration) -> None:
+        """No time passes on the tests' clock while a grammar is compiled in a thread."""
+        if (opening := self._verifier.engine.open(request)) is not None:
+            concurrent.futures.wait([opening])
 
 
 class LocalVerifier:

@@ -1,0 +1,120 @@
+"""Responses whose grammars are compiled while others go on."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from outrider.contracts.requests import Grammar, SamplingParams
+from outrider.contracts.verifying import Failed, OpenGeneration, Refused, Stretch, Verified
+from outrider.engines.torch.verifier import TorchVerifier
+from outrider.engines.verifier.stepper import Stepper
+from outrider.grammar.compiling import Grammars
+from tests.unit.engines.conftest import tiny_llama, torch_verifier
+from tests.unit.engines.reference import Client, tiny_alone
+from tests.unit.engines.toy_grammar import END, TOY, VOCAB, toy_grammars
+
+WAIT_S = 60.0
+PROMPT = [5, 17, 42, 8, 61, 30, 2]
+FREE = SamplingParams(temperature=0.0)
+BOUND = SamplingParams(temperature=0.0, grammar=TOY)
+
+
+class SlowGrammars(Grammars):
+    """Compiles when it is let."""
+
+    def __init__(self) -> None:
+        self._fast, self.may_compile = toy_grammars(), threading.Event()
+        super().__init__(lambda: None, (END,), VOCAB)  # type: ignore[arg-type, return-value]
+
+    def _begun(self, *asked: object) -> object:  # type: ignore[override]
+        assert self.may_compile.wait(WAIT_S)
+        return self._fast._begun(*asked)  # type: ignore[arg-type]  # noqa: SLF001
+
+
+class Opened:
+    """A stepper over an engine with such grammars."""
+
+    def __init__(self) -> None:
+        self.grammars, self.engine, self.woken = SlowGrammars(), torch_verifier(tiny_llama()), threading.Event()
+        self.engine._grammars = self.grammars  # noqa: SLF001
+        self.stepper = Stepper(self.engine, None, self.woken.set)
+
+
+def stretch(client: Client, until_round: int) -> OpenGeneration:
+    return replace(client.block(), stretch=Stretch(until_round))  # type: ignore[return-value]
+
+
+def test_others_go_on_while_a_grammar_is_compiled() -> None:
+    opened, free, bound = Opened(), Client("free", PROMPT, FREE), Client("bound", PROMPT, BOUND)
+    for client in (free, bound):
+        opened.stepper.open(client.opening())
+    opened.stepper.give([stretch(free, 5), stretch(bound, 5)])  # type: ignore[list-item]
+    told = [outcome for _ in range(3) for outcome in opened.stepper.step()]
+    assert [outcome.generation for outcome in told] == ["free"] * 3
+    assert not opened.woken.is_set()
+    opened.grammars.may_compile.set()
+    assert opened.woken.wait(WAIT_S)
+    while not opened.stepper.idle:
+        told += opened.stepper.step()
+    for client, params in ((free, FREE), (bound, BOUND)):
+        output = [one.next_token for one in told if isinstance(one, Verified) and one.generation == client.name]
+        assert output == tiny_alone(PROMPT, params, 6)
+
+
+def test_a_stepper_with_nothing_but_grammars_to_wait_for_is_idle_until_one_is_there() -> None:
+    opened, bound = Opened(), Client("bound", PROMPT, BOUND)
+    opened.stepper.open(bound.opening())
+    opened.stepper.give([bound.block()])
+    assert opened.stepper.idle
+    assert opened.stepper.step() == []
+    assert opened.stepper.last_pass() == ()
+    opened.grammars.may_compile.set()
+    assert opened.woken.wait(WAIT_S)
+    assert not opened.stepper.idle
+    assert isinstance(opened.stepper.step()[0], Verified)
+
+
+@pytest.mark.parametrize("ends", [lambda s: s.close("behind", keep_cache=False), lambda s: s.close_all()])
+def test_grammars_of_responses_that_are_over_are_not_compiled(ends: Callable[[Stepper], None]) -> None:
+    opened = Opened()
+    for name in ("first", "behind"):
+        opened.stepper.open(Client(name, PROMPT, BOUND).opening())
+    opening = opened.engine._generations["behind"].opening  # noqa: SLF001
+    assert opening is not None
+    ends(opened.stepper)
+    assert opening.cancelled()
+    opened.grammars.may_compile.set()
+
+
+def without_tokens() -> TorchVerifier:
+    def fails() -> None:
+        raise ValueError("no tokens")
+
+    engine = torch_verifier(tiny_llama())
+    engine._grammars = Grammars(fails, (END,), VOCAB)  # type: ignore[arg-type]  # noqa: SLF001
+    return engine
+
+
+def test_grammars_that_cannot_be_compiled_for_a_fault_of_ours_are_no_witnesses_against_the_engine() -> None:
+    stepper, clients = Stepper(without_tokens()), [Client(str(number), PROMPT, BOUND) for number in range(5)]
+    for client in clients:
+        opening = stepper._engine.open(client.opening())  # noqa: SLF001
+        assert opening is not None
+        assert opening.exception(WAIT_S) is not None
+    stepper.give([client.block() for client in clients])
+    outcomes = stepper.step()
+    assert [type(outcome) for outcome in outcomes] == [Failed] * 5
+    assert "could not be read" in outcomes[0].reason  # type: ignore[union-attr]
+    assert stepper.taken_faults() == ()
+
+
+def test_a_grammar_whose_first_mask_fails_is_refused_before_anything_is_computed() -> None:
+    engine = torch_verifier(tiny_llama())
+    lost = Client("lost", PROMPT, SamplingParams(temperature=0.0, grammar=Grammar("start: nothing")))
+    engine.open(lost.opening())
+    (refused,) = engine.verify([lost.block()])
+    assert isinstance(refused, Refused)
+    assert refused.by_grammar
+    assert engine.last_pass() == ()

@@ -1,0 +1,47 @@
+"""Tasks of tenants in turn, on one thread."""
+
+import threading
+from concurrent.futures import CancelledError, wait
+
+import pytest
+
+from outrider.grammar.fair_worker import FairWorker
+
+WAIT_S = 60.0
+
+
+def test_tenants_take_turns_and_each_keeps_its_order() -> None:
+    worker, may_begin, done = FairWorker("worker"), threading.Event(), list[str]()
+    first = worker.submit(lambda: may_begin.wait(WAIT_S), "greedy")
+    futures = [worker.submit(lambda at=at: done.append(f"greedy {at}"), "greedy") for at in range(4)]  # type: ignore[misc]
+    futures += [worker.submit(lambda at=at: done.append(f"modest {at}"), "modest") for at in range(2)]  # type: ignore[misc]
+    may_begin.set()
+    assert first.result(WAIT_S)
+    assert not wait(futures, WAIT_S).not_done
+    assert done == ["greedy 0", "modest 0", "greedy 1", "modest 1", "greedy 2", "greedy 3"]
+
+
+def test_errors_are_told_and_what_is_cancelled_is_not_run() -> None:
+    worker, may_begin, ran = FairWorker("worker"), threading.Event(), list[int]()
+    first = worker.submit(lambda: may_begin.wait(WAIT_S), "")
+    cancelled = worker.submit(lambda: ran.append(1), "")
+    failing = worker.submit(lambda: 1 / 0, "")
+    behind = worker.submit(lambda: 42, "")
+    assert cancelled.cancel()
+    may_begin.set()
+    assert behind.result(WAIT_S) == 42
+    assert isinstance(failing.exception(WAIT_S), ZeroDivisionError)
+    with pytest.raises(CancelledError):
+        cancelled.result(WAIT_S)
+    assert first.done()
+    assert not ran
+
+
+def test_its_thread_ends_when_nothing_is_left_and_another_begins() -> None:
+    worker = FairWorker("worker that ends")
+    for _ in range(2):
+        thread = worker.submit(threading.current_thread, "").result(WAIT_S)
+        assert thread.name == "worker that ends"
+        assert thread.daemon
+        thread.join(WAIT_S)
+        assert not thread.is_alive()
