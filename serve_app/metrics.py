@@ -176,7 +176,8 @@ PROMISED_LOAD = _gauge("promised_load", "Verifier seconds per second, of promise
 QUEUED_RESPONSES = _gauge("queued_responses", "Responses that wait to be begun", "slo_class")
 PASS_FAULTS = _counter(
     "pass_faults_total",
-    "Passes of the verifier that went wrong, by kind: pass (of a block), memory, device (the accelerator), lost",
+    "Passes of the verifier that went wrong, by kind: pass (of a block), memory, device (the accelerator), lost, "
+    "non_finite (of a response)",
     "kind",
 )
 VERIFIER_LOSSES = _counter("verifier_losses_total", "Rounds lost because the verifier died or hung")

@@ -145,3 +145,7 @@ class GenerationFailedError(OutriderError):
 
 class RequestFailedError(OutriderError):
     """The service fails at this request, alone and again: nobody else is to be asked to make it."""
+
+
+class NonFiniteError(RequestFailedError):
+    """The model's own numbers for this request are NaN or infinite: there is no token to choose by them."""

@@ -13,12 +13,14 @@ from outrider.contracts.verifying import RATIO_RULES, AcceptanceRule, Block
 def trimmed(block: Block, draft_tokens: int) -> Block:
     """The block with so many of its chain's draft tokens, and what was sent of these; a shorter draft stays as it is.
 
+    A tree may be cut to nothing only.
+
     Without any it is a block that nobody drafted for: the target chooses, and there is no rejection to defer.
 
     Raises:
         ValueError: a tree, of which there is no front.
     """
-    if block.parents is not None:
+    if block.parents is not None and draft_tokens:
         raise ValueError(f"needs a chain to cut, found the tree of {block.generation}")
     kept = min(draft_tokens, len(block.draft))
     if kept == len(block.draft):
@@ -26,6 +28,7 @@ def trimmed(block: Block, draft_tokens: int) -> Block:
     return replace(
         block,
         draft=block.draft[:kept],
+        parents=None,
         distribution=_front(block.distribution, kept) if kept else None,
         rule=block.rule if kept else _alone(block.rule),
         deferral=block.deferral if kept else None,

@@ -231,11 +231,16 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Passes with this block, or this resolution, in them go wrong: it failed alone, twice. Nothing is committed."""
+    """Passes with this block, or this resolution, in them go wrong: it failed alone, twice. Nothing is committed.
+
+    Or its generation could not be opened, or the numbers that the model gives for it are ``non_finite``: no token can
+    be chosen by them.
+    """
 
     generation: GenerationId
     round: int
     reason: str
+    non_finite: bool = False
 
 
 Outcome = Verified | Unfinished | Undecided | Stale | Unknown | Refused | Failed

@@ -20,6 +20,7 @@ class FaultKind(StrEnum):
     MEMORY = "memory"  # there was too little for so large a pass
     DEVICE = "device"  # the accelerator's state is gone: every later call fails
     LOST = "lost"  # a process of the engine is
+    NON_FINITE = "non_finite"  # it went well, but the numbers of a member are no numbers: that one alone ends
 
 
 _MEMORY_TYPES = frozenset({"MemoryError", "OutOfMemoryError"})

@@ -108,6 +108,15 @@ class MaskedModel(ForwardModel, Protocol):
 
 
 @runtime_checkable
+class ClearingModel(ForwardModel, Protocol):
+    """Reads slots that no row may see, in products with 0: what others left there has to be finite."""
+
+    def clear(self, blocks: Sequence[int]) -> None:
+        """Have these KV blocks hold zeros."""
+        ...
+
+
+@runtime_checkable
 class SwappingModel(ForwardModel, Protocol):
     """Can have slots of host memory, each for one KV block."""
 

@@ -25,7 +25,13 @@ from dataclasses import replace
 from math import inf
 
 from outrider.contracts.drafting import Draft, DraftPlan, NeedsRow
-from outrider.contracts.errors import ContextTooLongError, GenerationFailedError, GrammarError, RequestFailedError
+from outrider.contracts.errors import (
+    ContextTooLongError,
+    GenerationFailedError,
+    GrammarError,
+    NonFiniteError,
+    RequestFailedError,
+)
 from outrider.contracts.stretches import alone, goes_on
 from outrider.contracts.verifying import Failed, Refused, Resolution, Stretch, Undecided, Verified
 from outrider.protocols.registry import CORRECTION_ALONE
@@ -350,7 +356,8 @@ class RoundMachine:
             case Refused() if outcome.too_long or outcome.by_grammar:
                 return [Fail((GrammarError if outcome.by_grammar else ContextTooLongError)(outcome.reason))]
             case Refused() | Failed():
-                return [Fail(RequestFailedError(f"round {round_.number} cannot be verified: {outcome.reason}"))]
+                kind = NonFiniteError if isinstance(outcome, Failed) and outcome.non_finite else RequestFailedError
+                return [Fail(kind(f"round {round_.number} cannot be verified: {outcome.reason}"))]
             case _:  # it died; or it has not (Unknown) this generation's committed sequence (Stale)
                 return self._verifier_lost(round_)
 

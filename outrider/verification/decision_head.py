@@ -120,14 +120,15 @@ class DecisionHead:
         return probs
 
     def accepts(self, questions: Sequence[Question]) -> list[list[bool]]:
-        """All in one product; see ``MismatchJudge``."""
+        """All in one product; see ``MismatchJudge``. A mismatch with a state that is not finite never passes."""
         if not questions:
             return []
         drafter = np.concatenate([one.drafter_hidden for one in questions]).astype(np.float64)
         target = np.concatenate([one.target_hidden for one in questions]).astype(np.float64)
         counts = [len(one.drafter_hidden) for one in questions]
         csi = np.repeat([csi_features(one.channel) for one in questions], counts, axis=0)
-        passes = self.passes(self.rejection_probs(drafter, target, csi))
+        finite = np.isfinite(drafter).all(axis=1) & np.isfinite(target).all(axis=1)
+        passes = self.passes(self.rejection_probs(drafter, target, csi)) & finite
         return [part.tolist() for part in np.split(passes, np.cumsum(counts)[:-1])]
 
     def passes(self, rejection_probs: Floats) -> npt.NDArray[np.bool_]:

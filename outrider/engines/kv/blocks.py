@@ -32,6 +32,7 @@ class BlockPool:
         self._cached: OrderedDict[int, None] = OrderedDict()
         self.shelf = Shelf(host_slots)
         self._copies: list[HostCopy] = []
+        self._fresh: dict[int, None] = {}  # handed out to be written, since that was asked last
         self.swapped_out_blocks = self.swapped_in_blocks = 0
 
     @property
@@ -66,6 +67,7 @@ class BlockPool:
                 self._put_away(block)
                 self._unpublish(block)
             self._holders[block] = 1
+            self._fresh[block] = None
             blocks.append(block)
         return blocks
 
@@ -93,12 +95,25 @@ class BlockPool:
         """Have a private block hold content that is on the shelf, and publish it."""
         self._copies.append(HostCopy(block, self.shelf.get(digest), out=False))
         self.swapped_in_blocks += 1
+        self._fresh.pop(block, None)
         self.publish(block, digest)
 
     def taken_copies(self) -> list[HostCopy]:
         """What has to be copied, one after the other, before anything is computed; since this was asked last."""
         copies, self._copies = self._copies, []
         return copies
+
+    def taken_fresh(self) -> list[int]:
+        """Blocks that were handed out and hold what others left there; since this was asked last."""
+        fresh, self._fresh = list(self._fresh), {}
+        return fresh
+
+    def withdraw(self, blocks: Iterable[int], digests: Iterable[bytes]) -> None:
+        """Have nobody find these blocks, nor this content on the shelf; whoever holds them keeps them."""
+        for block in blocks:
+            self._unpublish(block)
+        for digest in digests:
+            self.shelf.drop(digest)
 
     def release(self, blocks: Iterable[int], *, keep_cache: bool = True) -> None:
         """Give up one hold on each block. The last holder's published blocks go to the cache iff ``keep_cache``.

@@ -56,6 +56,11 @@ class Shelf:
         self._slot_of.move_to_end(digest)
         return self._slot_of[digest]
 
+    def drop(self, digest: bytes) -> None:
+        """Hold this content no more, if it is here."""
+        if (slot := self._slot_of.pop(digest, None)) is not None:
+            self._free.append(slot)
+
     @contextmanager
     def awaiting(self, digests: list[bytes]) -> Iterator[None]:
         """Meanwhile none of these goes: they are about to be copied back."""

@@ -158,6 +158,11 @@ class SequenceKv:
         self._pool.release(self.blocks, keep_cache=keep_cache)
         self.blocks, self._digests, self._lost, self.computed_tokens = [], [], [], 0
 
+    def withdraw(self) -> None:
+        """Give back everything, and have nobody else share it from now on: it is not what it should be."""
+        self._pool.withdraw(self.blocks, [*self._digests, *self._lost])
+        self.drop(keep_cache=False)
+
     def fork(self, length: int, positions: int) -> list[int]:
         """Private blocks for another continuation behind ``length`` positions, from the block on that holds ``length``.
 
@@ -284,6 +289,10 @@ class KvStore:
     def taken_copies(self) -> list[HostCopy]:
         """What has to be copied, one after the other, before the pass; since this was asked last."""
         return self._pool.taken_copies()
+
+    def taken_fresh_blocks(self) -> list[int]:
+        """Blocks that the pass may write and that hold what others left there; since this was asked last."""
+        return self._pool.taken_fresh()
 
     def evicted(self) -> tuple[tuple[GenerationId, int], ...]:
         """Who lost KV since ``begin_pass``, and how many leading positions need no computing still."""

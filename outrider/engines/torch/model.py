@@ -115,6 +115,15 @@ class PagedModel:
         for cache in (*self._keys, *self._values):
             cache[:, targets] = cache[:, sources]
 
+    @torch.inference_mode()
+    def clear(self, blocks: Sequence[int]) -> None:
+        """Have these blocks hold zeros, if attention reads more of them than rows may see (0 times NaN is NaN)."""
+        if self._rows is None:
+            return
+        at = self._tensor(blocks)
+        for cache in self.pools:
+            self._blocks_of(cache)[:, at] = 0
+
     def give_host_memory(self, slots: int) -> None:
         """Have so many slots for KV blocks; of a GPU in pinned memory, which its copies need to be fast."""
         caches, (heads, _, width) = self.pools, self._keys[0].shape

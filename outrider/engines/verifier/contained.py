@@ -103,9 +103,19 @@ class ContainedPasses:
             return _Fault(fault_kind(error), f"{type(error).__name__}: {error}"[:_MOST_REASON_CHARS])
         finally:
             self._evicted |= dict(self._engine.evicted())
+        self._note_non_finite(told)
         outcomes |= dict(zip([place for place, _ in (*blocks, *resolutions)], told, strict=True))
         self._computed += self._engine.last_pass()
         return None
+
+    def _note_non_finite(self, told: Sequence[Outcome]) -> None:
+        """Whose numbers are not finite: no witness against the engine, or prompts that overflow could end it."""
+        for outcome in told:
+            if isinstance(outcome, Failed) and outcome.non_finite:
+                self._faults.append(FaultKind.NON_FINITE)
+                name = outcome.generation
+                said = {"generation": name, "trace_id": self._trace_ids.get(name), "round": outcome.round}
+                event(log, "non_finite_numbers", logging.ERROR, **said, reason=outcome.reason)
 
     def _judge(
         self,

@@ -12,8 +12,9 @@ from outrider.contracts.exchanged import FloatRow
 from outrider.contracts.requests import TokenLogprobs
 from outrider.contracts.tree import node_paths
 from outrider.contracts.verifying import AcceptanceRule
+from outrider.engines.verifier.pass_rows import PassRows
 from outrider.engines.verifier.two_steps import OpenRound, decide_open, wants_hidden
-from outrider.engines.verifier.work import Work
+from outrider.engines.verifier.work import Work, score_rows
 from outrider.sampling.choosing import ask_choices_along, choose_tokens, target_probs
 from outrider.sampling.device_tensors import Readback, at_once, index_tensor
 from outrider.sampling.logits import RowGroup
@@ -37,52 +38,75 @@ class Decision:
     kept_row: Tensor | None = None  # [vocab], raw logits at the position of a deferred correction
 
 
-def decide(
-    logits: Tensor,
-    hidden: Tensor | None,
-    works: Sequence[Work],
-    judges: Mapping[str, MismatchJudge],
-    readback: Readback,
-) -> list[Decision | OpenRound]:
-    """Decide the blocks that are complete, as far as what they brought allows.
+def decide(computed: PassRows, judges: Mapping[str, MismatchJudge]) -> tuple[PassRows, list[Decision | OpenRound]]:
+    """Decide what a pass has computed, and score what of it is to be scored.
+
+    Returns:
+        The rows of the blocks that were not left out because theirs are not finite, and the decision of each of these
+        blocks that is complete.
+    """
+    readback, beside = Readback(), at_once(computed.logits.device)
+    unsound = computed.ask_unsound(readback)
+    if not beside:  # nothing is waited for, and no rule has to know what to make of a NaN
+        readback.read()
+        if found := unsound():
+            return decide(computed.without(found), judges)
+        readback = Readback()
+    add_scores = score_rows(computed.logits, computed.works, readback)
+    decisions = ask_decisions(computed, judges, readback)
+    readback.read()
+    if beside and (found := unsound()):
+        return decide(computed.without(found), judges)
+    add_scores()
+    return computed, decisions()
+
+
+def ask_decisions(
+    computed: PassRows, judges: Mapping[str, MismatchJudge], readback: Readback
+) -> Callable[[], list[Decision | OpenRound]]:
+    """Decide the blocks that are complete, as far as what they brought allows, once ``readback`` is read.
 
     A device of its own is waited for twice at most, whatever the blocks are: for what they come to, and for what can
     only be asked then (log-probabilities, corrections).
 
     Args:
-        logits: ``[R, vocab]``, all rows of the pass.
-        hidden: ``[R, d]``; None only if no complete block wants hidden states.
-        works: the pass; those with ``remaining_tokens`` are left out of the answer.
+        computed: by the pass; blocks with ``remaining_tokens`` are left out of the answer.
         judges: of mismatches: all that blocks name.
-        readback: what else is asked of the pass; it is read here.
+        readback: what else is asked of the pass.
     """
-    rows, decided = _block_rows(logits, works), [work for work in works if not work.remaining_tokens]
+    works = computed.works
+    rows, decided = _block_rows(computed.logits, works), [work for work in works if not work.remaining_tokens]
     starts = [0, *accumulate(rows_of(work.block) for work in decided)]
-    states = _own_hidden(hidden, works, readback)
+    states = _own_hidden(computed.hidden, works, readback)
     ratio = [index for index, work in enumerate(decided) if work.checked.ratio is not None]
     chosen = [index for index, work in enumerate(decided) if work.checked.ratio is None]
     by_choice = _by_choice(_rows_of_some(rows, chosen, starts), [decided[index] for index in chosen], readback)
     by_ratio = _by_ratio(_rows_of_some(rows, ratio, starts), [decided[index] for index in ratio], readback)
-    readback.read()
-    after = Readback()
-    own_states = states()
-    answers: dict[int, BlockDecision | OpenRound] = {}
-    answers |= zip(chosen, by_choice([own_states[index] for index in chosen], judges), strict=True)
-    drawing = by_ratio(after)
-    outlines = {**answers, **dict(zip(ratio, drawing.outlines, strict=True))}
-    logprobs = _logprobs(rows, decided, [outlines[index] for index in range(len(decided))], starts, drawing, after)
-    after.read()
-    answers |= zip(ratio, drawing.decisions(), strict=True)
-    decisions: list[Decision | OpenRound] = []
-    for index, (entries, start) in enumerate(zip(logprobs(), starts, strict=False)):
-        answer = answers[index]
-        if isinstance(answer, OpenRound):
-            decisions.append(replace(answer, logprobs=entries))
-            continue
-        kept = rows[start + _row_behind(answer.path)].clone() if answer.deferred is not None else None
-        known = answer.accepted_len + (answer.token_after is not None)  # none stands for a token not the only one
-        decisions.append(Decision(answer, entries[:known], kept))
+
+    def decisions() -> list[Decision | OpenRound]:
+        after, own_states = Readback(), states()
+        answers: dict[int, BlockDecision | OpenRound] = {}
+        answers |= zip(chosen, by_choice([own_states[index] for index in chosen], judges), strict=True)
+        drawing = by_ratio(after)
+        outlines = {**answers, **dict(zip(ratio, drawing.outlines, strict=True))}
+        logprobs = _logprobs(rows, decided, [outlines[index] for index in range(len(decided))], starts, drawing, after)
+        after.read()
+        answers |= zip(ratio, drawing.decisions(), strict=True)
+        entries = zip(logprobs(), starts, strict=False)
+        return [_with_rows(answers[index], own, rows, start) for index, (own, start) in enumerate(entries)]
+
     return decisions
+
+
+def _with_rows(
+    answer: BlockDecision | OpenRound, logprobs: tuple[TokenLogprobs, ...], rows: Tensor, start: int
+) -> Decision | OpenRound:
+    """With log-probabilities, and the row that a device is to draw from; the block's rows begin at ``start``."""
+    if isinstance(answer, OpenRound):
+        return replace(answer, logprobs=logprobs)
+    kept = rows[start + _row_behind(answer.path)].clone() if answer.deferred is not None else None
+    known = answer.accepted_len + (answer.token_after is not None)  # none stands for a token not the only one
+    return Decision(answer, logprobs[:known], kept)
 
 
 def _rows_of_some(rows: Tensor, indices: Sequence[int], starts: Sequence[int]) -> Tensor:

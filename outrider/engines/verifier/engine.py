@@ -13,6 +13,7 @@ from outrider.contracts.errors import ContextTooLongError, ParameterError, Verif
 from outrider.contracts.prefix import EMPTY_PREFIX_HASH, extend_prefix_hash
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import (
+    RATIO_RULES,
     Block,
     Failed,
     KvUsage,
@@ -25,7 +26,7 @@ from outrider.contracts.verifying import (
     Unknown,
     Verified,
 )
-from outrider.engines.forward_model import BranchModel, MaskedModel, SwappingModel
+from outrider.engines.forward_model import BranchModel, ClearingModel, MaskedModel, Move, SwappingModel
 from outrider.engines.kv.shelf import HostCopy
 from outrider.engines.kv.store import KvStore
 from outrider.engines.verifier.checked_block import CheckedBlock, Door, outside
@@ -33,12 +34,13 @@ from outrider.engines.verifier.decision import Decision, decide
 from outrider.engines.verifier.generation import HeldGeneration
 from outrider.engines.verifier.kept_rows import KeptRows
 from outrider.engines.verifier.pass_plan import PassPlan
+from outrider.engines.verifier.pass_rows import PassRows
 from outrider.engines.verifier.token_scores import TokenScores
 from outrider.engines.verifier.two_steps import OpenRound, decide_open, wants_hidden
-from outrider.engines.verifier.work import Work, rows_in_order, score_rows
+from outrider.engines.verifier.work import Work, rows_in_order
 from outrider.grammar.compiling import Grammars
 from outrider.grammar.state import GrammarState
-from outrider.sampling.device_tensors import Readback, index_tensor
+from outrider.sampling.device_tensors import index_tensor
 from outrider.sampling.logits import TokenCounts
 from outrider.verification.decision import BlockDecision
 from outrider.verification.semantic import MismatchJudge, hidden_fault
@@ -84,6 +86,7 @@ class PagedVerifier:
         self._vocab_size = vocab_size
         self._prefill_chunk_tokens = prefill_chunk_tokens
         self._swapping = model if isinstance(model, SwappingModel) else None
+        self._clearing = model if isinstance(model, ClearingModel) else None
         self._store = KvStore(model.total_blocks, model.block_tokens, host_blocks if self._swapping else 0)
         self._rows = KeptRows(kept_rows_bytes)
         self._no_logits = model.no_logits
@@ -207,6 +210,7 @@ class PagedVerifier:
         generation = self._generations.get(block.generation)
         if generation is None:
             return Unknown(block.generation, block.round)
+        block = generation.cut(block)
         if generation.begun is not None and generation.begun.block == block:
             return generation.begun
         if (wrong := generation.ungrammatical(block)) is not None:
@@ -271,14 +275,13 @@ class PagedVerifier:
         return self._commit(open_round.block, generation, Decision(decision, open_round.logprobs_of(decision)))
 
     def _run(self, works: Sequence[Work]) -> dict[int, Outcome]:
-        logits, hidden = self._forward(works)
-        readback = Readback()
-        add_scores = score_rows(logits, works, readback)
-        decisions = decide(logits, hidden, works, self._judges, readback)
-        add_scores()
+        computed, decisions = decide(PassRows(works, *self._forward(works)), self._judges)
+        sound = {work.index for work in computed.works}
+        outcomes: dict[int, Outcome] = {work.index: self._unsound(work) for work in works if work.index not in sound}
+        works = computed.works
         for work in works:
             work.generation.kv.computed_tokens = work.kv_tokens
-        outcomes = {work.index: self._go_on(work) for work in works if work.remaining_tokens}
+        outcomes |= {work.index: self._go_on(work) for work in works if work.remaining_tokens}
         decided = [work for work in works if not work.remaining_tokens]
         answers = list(zip(decided, decisions, strict=True))
         if self._masked is not None:
@@ -296,6 +299,25 @@ class PagedVerifier:
         known = [*generation.token_ids, *block.forced] if block.forced else generation.token_ids
         generation.kv.publish(known, work.computed_tokens)
         return Unfinished(block.generation, block.round, work.remaining_tokens)
+
+    def _unsound(self, work: Work) -> Failed | Unfinished:
+        """A block whose rows are not finite: it is verified once more without its draft, which may be what does it.
+
+        Not under a ratio rule: a draft that is tested or not depending on what it is would change the output's law.
+        """
+        generation, block, segment = work.generation, work.block, work.segment
+        drafted = work.own_rows and block.draft and block.rule not in RATIO_RULES
+        if drafted and segment is not None and segment.start:
+            if self._masked is not None:  # what a masked key holds is multiplied by 0: it has to be finite
+                written = list(range(segment.start, segment.stop))
+                self._masked.move([Move(segment.blocks, [0] * len(written), written)])
+            self._abandon(work.checked)
+            generation.undrafted_round = block.round
+            return Unfinished(block.generation, block.round, len(segment.token_ids) - len(block.draft))
+        self._abandon(work.checked)
+        generation.kv.withdraw()
+        reason = f"the target's numbers at positions up to {work.computed_tokens - 1} are not finite"
+        return Failed(block.generation, block.round, reason, non_finite=True)
 
     def _conclude(self, work: Work, answer: Decision | OpenRound) -> Outcome:
         """A block whose rows are there."""
@@ -320,6 +342,9 @@ class PagedVerifier:
         """``[R, vocab]``, ``[R, d]`` if wanted: the rows of ``works`` in turn, a tree's in the order of its nodes."""
         if self._swapping is not None and (copies := self._store.taken_copies()):
             self._swap(self._swapping, copies)
+        fresh = self._store.taken_fresh_blocks()
+        if self._clearing is not None and fresh:
+            self._clearing.clear(fresh)
         segments = [segment for work in works for segment in work.segments]
         self._last_pass = tuple(VerifyCost(len(segment.token_ids), segment.start) for segment in segments)
         if not segments:

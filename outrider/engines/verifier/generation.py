@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from concurrent.futures import Future
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
 from outrider.contracts.prefix import extend_prefix_hash
 from outrider.contracts.requests import SamplingParams
+from outrider.contracts.trimming import trimmed
 from outrider.contracts.verifying import Block, Failed, Refused, Verified
 from outrider.engines.kv.store import SequenceKv
 from outrider.engines.verifier.checked_block import CheckedBlock
@@ -39,6 +40,7 @@ class HeldGeneration:
     computed_before: int = 0
     begun: CheckedBlock | None = None  # the block that is not decided yet
     open_round: OpenRound | None = None  # that block's, once only its resolution is missing
+    undrafted_round: int | None = None  # of the block that is verified without its draft
     opening: Future[GrammarState] | None = None  # of its grammar, if it has one
     forced_scores: TokenScores = field(default_factory=lambda: TokenScores(1, (), 0))  # of that block's forced tokens
 
@@ -79,6 +81,10 @@ class HeldGeneration:
         self.begun, self.forced_scores = None, TokenScores(1, (), 0)
         self.kv.rollback(min(self.computed_before, self.kv.computed_tokens))
         self.kv.busy = False
+
+    def cut(self, block: Block) -> Block:
+        """A block as it is verified: without its draft, if rows of that were not finite."""
+        return block if block.round != self.undrafted_round else replace(trimmed(block, 0), bonus=True)
 
     def undo(self, block: Block) -> None:
         """Take back what was committed of a block, if that went wrong half-way."""

@@ -46,3 +46,4 @@ def test_without_any_it_is_a_block_that_nobody_drafted_for(rule: AcceptanceRule,
 def test_a_tree_has_no_front() -> None:
     with pytest.raises(ValueError, match="needs a chain"):
         trimmed(replace(BLOCK, parents=(-1, -1, 0)), 1)
+    assert trimmed(replace(BLOCK, parents=(-1, -1, 0)), 0) == trimmed(BLOCK, 0)

@@ -79,6 +79,21 @@ def test_what_reaches_the_threshold_is_rejected_at_0_all_and_at_1_none() -> None
             DecisionHead(weights(), bad)
 
 
+@pytest.mark.parametrize("threshold", [0.999999, 1.0])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_state_that_is_not_finite_never_passes(threshold: float, value: float) -> None:
+    """In any element, whatever else it is asked about, and however lenient it is."""
+    head = DecisionHead(weights(), threshold)
+    for side, width in (("drafter_hidden", DRAFTER), ("target_hidden", TARGET)):
+        for at in range(width):
+            asked, sound = question(1, 3), question(2, 2)
+            getattr(asked, side)[1, at] = value
+            answer, beside = head.accepts([asked, sound])
+            assert answer == [head.accepts([question(1, 3)])[0][0], False, head.accepts([question(1, 3)])[0][2]]
+            assert beside == head.accepts([sound])[0]
+    assert True in head.accepts([question(1, 3)])[0]
+
+
 def test_a_huge_number_counts_for_no_more_than_eight_deviations() -> None:
     head, asked = DecisionHead(weights(), 0.5), question(3, 1)
     large, larger = asked.drafter_hidden.copy(), asked.drafter_hidden.copy()

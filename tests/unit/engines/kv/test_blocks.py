@@ -41,6 +41,14 @@ class StoreMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.sequences)
     @rule(data=st.data())
+    def withdraw(self, data: st.DataObject) -> None:
+        """What it holds is no number: nobody else is to have it, and it begins anew."""
+        sequence = self.sequences[data.draw(st.sampled_from(sorted(self.sequences)))]
+        sequence.withdraw()
+        assert (sequence.blocks, sequence.computed_tokens) == ([], 0)
+
+    @precondition(lambda self: self.sequences)
+    @rule(data=st.data())
     def round(self, data: st.DataObject) -> None:
         """Restore or compute the prefix, write a draft, accept some of it, commit one more token, roll back."""
         name = data.draw(st.sampled_from(sorted(self.sequences)))
@@ -249,6 +257,22 @@ def test_what_was_evicted_is_shared_again_copied_back_or_computed_in_turn() -> N
     copies = [(copy.out, copy.slot) for copy in store.taken_copies()]
     assert copies == [(True, 0), (True, 1), (True, 2), (True, 3), (False, 1), (False, 0)]
     assert store.taken_copies() == []
+
+
+def test_what_is_withdrawn_is_found_by_nobody_wherever_it_was() -> None:
+    store = KvStore(8, BLOCK, 8)
+    first = held_by(store, "a", 14)
+    second = held_by(store, "b", 28)
+    assert first.restorable_blocks() > 0, "on the shelf"
+    shared, tokens = store.open("c"), [ord("b")] * 28
+    assert shared.restore(tokens) > 0
+    first.withdraw()
+    second.withdraw()
+    assert store.usage().host_used_blocks == 0
+    assert store.usage().used_blocks == len(shared.blocks), "who holds it keeps it"
+    assert store.open("d").restore(tokens) == 0
+    store.close("c", keep_cache=True)
+    assert store.usage().cached_blocks == 0
 
 
 def test_what_was_forced_and_refused_does_not_come_back() -> None:

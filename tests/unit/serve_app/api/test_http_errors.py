@@ -11,6 +11,7 @@ from outrider.contracts.errors import (
     BusyError,
     ContextTooLongError,
     GenerationFailedError,
+    NonFiniteError,
     OutriderError,
     ParameterError,
 )
@@ -39,6 +40,7 @@ def through_ray(error: Exception) -> Exception:
         (ActorUnavailableError("gone", None), 503, "unavailable"),
         (TimeoutError(), 504, "timeout"),
         (OutriderError("one nobody thought of"), 500, "internal_error"),
+        (NonFiniteError("round 3: the target's numbers are not finite"), 500, "non_finite_logits"),
         (ZeroDivisionError("our insides"), 500, "internal_error"),
     ],
 )
