@@ -7,6 +7,7 @@ SECURITY.md. Status 1 if one was broken.
 import argparse
 import json
 import resource
+import signal
 import sys
 import tempfile
 import time
@@ -64,6 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(report.compared(*map(report.read, args.compare)) if args.compare else report.promises_table())
         return 0
     die_with_parent()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started ends, too
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(_OPEN_FILES, hard), hard))
     with tempfile.TemporaryDirectory(prefix="outrider-hostile-") as folder:

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TextIO
 
-from tests.hostile.raw_http import connect, head_of
+from tests.hostile.raw_http import HOST, connect, head_of
 
 PROBE_EVERY_S = 0.02
 LONG_TOKENS, SHORT_TOKENS = 200, 2
@@ -55,7 +55,7 @@ class Beside:
         sent_s = time.monotonic()
         while True:
             try:
-                async with connect(self._port) as (reader, writer):
+                async with connect(self._port, source=HOST) as (reader, writer):
                     while True:
                         sent_s = time.monotonic()
                         writer.write(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
@@ -95,7 +95,7 @@ class Beside:
             {"model": _MODEL, "prompt": prompt, "max_tokens": tokens, "temperature": 0, "stream": True}
             | {"ignore_eos": True}
         ).encode()
-        async with connect(self._port) as (reader, writer), asyncio.timeout(None) as silence:
+        async with connect(self._port, source=HOST) as (reader, writer), asyncio.timeout(None) as silence:
             writer.write(head_of("/v1/completions", self._key, len(body)) + body)
             loop = asyncio.get_running_loop()
             silence.reschedule(loop.time() + _SILENT_S)

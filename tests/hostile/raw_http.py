@@ -8,7 +8,8 @@ import time
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 
-HOST = "127.0.0.1"
+HOST = "127.0.0.1"  # of the service, and of who is well behaved
+HOSTILE_HOST = "127.0.0.2"  # another address of this machine, so that bounds for an address hold for the hostile alone
 _MOST_ANSWER_BYTES = 2**20
 _READ_BYTES = 2**20
 CLOSED = "closed"  # in the place of a status, where a connection ended without an answer
@@ -46,7 +47,7 @@ def head_of(path: str, key: str, length: int | None, method: str = "POST", more:
 
 @contextlib.asynccontextmanager
 async def connect(
-    port: int, receive_buffer_bytes: int = 0
+    port: int, receive_buffer_bytes: int = 0, source: str = HOSTILE_HOST
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """A connection while the block is open; then it is cut."""
     plain = socket.socket()
@@ -54,6 +55,7 @@ async def connect(
     if receive_buffer_bytes:
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
     try:
+        plain.bind((source, 0))
         await asyncio.get_running_loop().sock_connect(plain, (HOST, port))
     except BaseException:
         plain.close()

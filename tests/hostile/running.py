@@ -23,7 +23,7 @@ _CASE_WITHIN_S = 150.0
 _CALM_WITHIN_S, _CALM_WAIT_S = 60.0, 0.03
 _BACK_WITHIN_S = 90.0
 _IDLE_FOR_S = 4.0
-_NICE = 10
+_NICE = 5
 _HOPELESS = 8  # times the bound: then it was no chance
 _TRIES = 3  # of a case that breaks promises of time alone: what a busy machine caused does not come again
 
