@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from actors.messages import Answer, Holding, ModelCard
+from actors.plain_replies import Reply, plain
 from tests.hostile import bodies, connections, devices, files, floods, grammars, heads
 from tests.hostile.measures import Noted, beside, read_notes
+from tests.hostile.planted import sitecustomize
 from tests.hostile.promises import PROMISES, Family, Figure, broken_promises
 from tests.hostile.report import compared, promises_table, table
 from tests.unit.serve_app.api.asking import ask
@@ -99,6 +102,18 @@ def test_grammars_are_as_large_as_may_be_asked_for() -> None:
     texts = [*grammars.REGEXES.values(), *grammars.LARK.values(), *grammars.GBNF.values()]
     texts += [json.dumps(schema) for schema in grammars.SCHEMAS.values()]
     assert all(len(text.encode()) <= 64 * 1024 for text in texts), "else they are refused by their size alone"
+
+
+@pytest.mark.parametrize(
+    "lie", [lie for lie in devices.LIES if lie.kind not in ("hangs", "late")], ids=lambda lie: lie.name
+)
+def test_a_planted_device_says_something_else(lie: devices.Lie) -> None:
+    card = ModelCard("drafter", "f" * 64, "f" * 64, 300, (2,), 512)
+    replies: dict[str, Reply] = {"held": Holding(("cmpl-1-0",), 0, 0), "card": card, "exchange": Answer(b"data", 0.0)}
+    honest = plain(replies.get(lie.method))
+    spoilt = sitecustomize._spoilt(lie.kind, 20_000 if lie.size else 0, honest)  # noqa: SLF001 (what a device runs)
+    assert spoilt != honest
+    assert not lie.size or lie.kind == "no bytes" or len(spoilt) >= 20_000
 
 
 def test_waits_of_the_client_beside_are_charged_to_the_case_they_meet() -> None:
