@@ -83,4 +83,4 @@ def add_output_options(parser: argparse.ArgumentParser, plots: str) -> None:
 def check_plots(folder: Path | None) -> None:
     """Say at once, not after minutes, that plots need a package."""
     if folder is not None and find_spec("matplotlib") is None:
-        raise ParameterError("--plots", "matplotlib (pip install 'outrider[bench]')", "no such package")
+        raise ParameterError("--plots", "matplotlib (pip install '.[bench]' in a checkout)", "no such package")

@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1
-# Trial: amd64 without a GPU, the embedded pair inside. `docker run -p 8000:8000 outrider-cpu` serves; KubeRay starts Ray instead.
+# Trial: amd64 without a GPU, the embedded pair inside. docker/README.md says how to run it; KubeRay starts Ray instead.
 ARG PYTHON_VERSION=3.11.14
 
 FROM python:${PYTHON_VERSION}-slim-bookworm AS build
@@ -31,4 +31,5 @@ USER 10001:10001
 WORKDIR /home/outrider
 EXPOSE 8000 8080
 HEALTHCHECK --interval=10s --timeout=10s --start-period=300s --retries=6 CMD ["python", "/opt/healthy.py"]
-CMD ["outrider", "serve", "--set", "http.host=0.0.0.0"]
+# It asks for keys. To serve whoever reaches the port, name the command without them: docker/README.md.
+CMD ["outrider", "serve", "--set", "http.host=0.0.0.0", "--set", "auth.keys_file=/etc/outrider/keys.yaml"]

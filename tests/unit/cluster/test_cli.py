@@ -126,7 +126,7 @@ def test_plots_without_their_extra_say_what_to_install() -> None:
     ended = run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
     assert ended.returncode == 2
     assert ended.stderr == (
-        "outrider: error: --plots needs matplotlib (pip install 'outrider[bench]'), found 'no such package'\n"
+        "outrider: error: --plots needs matplotlib (pip install '.[bench]' in a checkout), found 'no such package'\n"
     )
 
 

@@ -226,8 +226,15 @@ def test_budgets_leave_one_pod_free_to_go() -> None:
         assert budget["spec"]["minAvailable"] == group.replicas - 1
 
 
-def test_policies_name_ports_and_labels_that_are_there() -> None:
-    overlay = built("production")
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_policies_name_ports_and_labels_that_are_there(name: str) -> None:
+    overlay = built(name)
+    everybody = {"matchLabels": {"app.kubernetes.io/part-of": "outrider"}}
+    assert {"Ingress", "Egress"} in [
+        set(policy["spec"]["policyTypes"])
+        for policy in overlay.of_kind("NetworkPolicy")
+        if policy["spec"]["podSelector"] == everybody
+    ], "nothing is open that no policy names"
     ports = {name for group in overlay.groups.values() for name in group.ports} | {"redis"}
     for policy in overlay.of_kind("NetworkPolicy"):
         rules = [*policy["spec"].get("ingress", []), *policy["spec"].get("egress", [])]
@@ -240,6 +247,28 @@ def test_policies_name_ports_and_labels_that_are_there() -> None:
         }
     for group in overlay.groups.values():
         assert group.spec["template"]["metadata"]["labels"]["app.kubernetes.io/part-of"] == "outrider"
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_only_a_head_with_an_autoscaler_may_ask_the_kubernetes_api(name: str) -> None:
+    overlay = built(name)
+    asks = {group.name: group.pod["automountServiceAccountToken"] for group in overlay.groups.values()}
+    assert asks.pop("head") is overlay.cluster["enableInTreeAutoscaling"]
+    assert not any(asks.values())
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_an_overlay_has_keys_or_says_that_it_is_open(name: str) -> None:
+    text = (ROOT / "k8s/overlays" / name / "service.yaml").read_text(encoding="utf-8")
+    assert (built(name).config.auth.keys_file is None) is ("# Open: " in text)
+
+
+def test_redis_is_told_its_password_beside_its_arguments() -> None:
+    (redis,) = built("production").of_kind("StatefulSet")
+    (container,) = redis["spec"]["template"]["spec"]["containers"]
+    assert "$(" not in json.dumps([container["command"], container.get("args")]), "Kubernetes would put it there"
+    assert tuple(map(int, container["image"].partition(":")[2].split("."))) >= (7, 4, 6)
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
 
 
 def test_priority_classes_exist() -> None:

@@ -71,7 +71,7 @@ def test_what_is_not_installed_is_left_out_by_name(monkeypatch: pytest.MonkeyPat
     assert list(left_out) == list(LIBRARIES)
     for name, reason in left_out.items():
         assert LIBRARIES[name] in reason
-        assert "pip install 'outrider[train]'" in reason
+        assert "pip install '.[train]'" in reason
 
 
 def test_the_one_that_is_stored_is_among_them(fitted: dict[str, Fitted]) -> None:
