@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from urllib.error import HTTPError
-from urllib.request import Request, urlopen
+from urllib.request import ProxyHandler, Request, build_opener
 
 AWS = "http://169.254.169.254"
 GCP = "http://metadata.google.internal"
@@ -21,6 +21,9 @@ _NOTICE_S = {"aws": 120, "gcp": 30}
 _MARGIN_S = 10  # so that Ray is done before the machine is gone
 _POLL_S = 2.0
 _ANSWER_DEADLINE_S = 5.0
+_COMMAND_DEADLINE_S = 30.0  # of Ray's; ``ray.init`` has none of its own
+_DIRECT = build_opener(ProxyHandler({}))  # never by http_proxy, which would be told the machine's metadata token
+_NODE_ID = 'import ray; ray.init("auto", log_to_driver=False); print(ray.get_runtime_context().get_node_id())'
 
 
 def taken_back_by_aws(address: str = AWS) -> bool:
@@ -54,12 +57,13 @@ def taken_back_by_gcp(address: str = GCP) -> bool:
 CLOUDS: dict[str, Callable[[], bool]] = {"aws": taken_back_by_aws, "gcp": taken_back_by_gcp}
 
 
-def drain_command(node_id: str, cloud: str) -> list[str]:
+def drain_command(node_id: str, cloud: str, left_s: int) -> list[str]:
     """Ray's own, for this node.
 
     Args:
         node_id: Ray's, in hexadecimal.
         cloud: which notice was given.
+        left_s: until the machine should be empty.
     """
     return [
         str(Path(sys.executable).with_name("ray")),
@@ -67,7 +71,7 @@ def drain_command(node_id: str, cloud: str) -> list[str]:
         *("--address", "auto", "--node-id", node_id),
         *("--reason", "DRAIN_NODE_REASON_PREEMPTION"),
         *("--reason-message", f"{cloud} takes this spot machine back"),
-        *("--deadline-remaining-seconds", str(_NOTICE_S[cloud] - _MARGIN_S)),
+        *("--deadline-remaining-seconds", str(left_s)),
     ]
 
 
@@ -88,21 +92,44 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("cloud", choices=sorted(CLOUDS))
     cloud = parser.parse_args(arguments).cloud
     await_notice(CLOUDS[cloud], time.sleep)
-    subprocess.run(drain_command(_node_id(), cloud), check=True, timeout=60)
+    if not drain(cloud, _output_of, time.monotonic, time.sleep):
+        sys.exit("the node could not be drained in time")
 
 
-def _node_id() -> str:
-    import ray  # noqa: PLC0415  # seconds and memory that only a machine that leaves has to spend
+def drain(
+    cloud: str, output_of: Callable[[list[str], float], str], now_s: Callable[[], float], wait: Callable[[float], None]
+) -> bool:
+    """Have Ray drain this node, again and again until it does so or the machine is about to go.
 
-    ray.init(address="auto", log_to_driver=False)
-    try:
-        return str(ray.get_runtime_context().get_node_id())
-    finally:
-        ray.shutdown()
+    Args:
+        cloud: which notice was given, just now.
+        output_of: what a command prints, within so many seconds; raises ``OSError`` or ``SubprocessError``.
+        now_s: a monotonic clock.
+        wait: sleeps.
+
+    Returns:
+        Whether Ray took the order.
+    """
+    ends_at_s = now_s() + _NOTICE_S[cloud] - _MARGIN_S
+    while (left_s := ends_at_s - now_s()) >= 1:
+        try:
+            node_id = output_of([sys.executable, "-c", _NODE_ID], min(left_s, _COMMAND_DEADLINE_S)).strip()
+            left_s = max(ends_at_s - now_s(), 1)
+            output_of(drain_command(node_id, cloud, int(left_s)), min(left_s, _COMMAND_DEADLINE_S))
+        except (OSError, subprocess.SubprocessError) as error:
+            print(f"draining again: {error}", flush=True)
+            wait(_POLL_S)
+        else:
+            return True
+    return False
+
+
+def _output_of(command: list[str], deadline_s: float) -> str:
+    return subprocess.run(command, check=True, timeout=deadline_s, stdout=subprocess.PIPE, text=True).stdout
 
 
 def _read(request: Request) -> str:
-    with urlopen(request, timeout=_ANSWER_DEADLINE_S) as answer:  # the addresses are ours
+    with _DIRECT.open(request, timeout=_ANSWER_DEADLINE_S) as answer:  # the addresses are ours
         return str(answer.read().decode())
 
 

@@ -20,7 +20,7 @@ from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.scripts.scripts import drain_node, start
 
 from cluster.capacity_check import misfit, place, service_claims
-from cluster.spot_drain import CLOUDS, await_notice, drain_command, taken_back_by_aws, taken_back_by_gcp
+from cluster.spot_drain import CLOUDS, await_notice, drain, drain_command, taken_back_by_aws, taken_back_by_gcp
 from outrider import __version__
 from outrider.config.reading import load_config
 from tests.unit.deployment.manifests import ROOT
@@ -79,7 +79,9 @@ def test_every_command_has_the_token_and_its_options_exist(name: str) -> None:
             if "ray start" in command:
                 assert set(re.findall(r" (--[a-z-]+)", command)) <= known
     text = (CLUSTER / f"{name}.yaml").read_text(encoding="utf-8")
-    assert f"outrider=={__version__}" in text
+    assert f"/outrider-{__version__}-py3-none-any.whl" in text
+    assert "--constraint ~/.outrider/constraints.txt" in text
+    assert "| sh" not in text
 
 
 @contextmanager
@@ -147,11 +149,50 @@ def test_metadata_that_fails_for_a_moment_is_asked_again() -> None:
 
 @pytest.mark.parametrize("cloud", sorted(CLOUDS))
 def test_ray_knows_the_drain_command(cloud: str) -> None:
-    _, command, *rest = drain_command("ab" * 28, cloud)
+    _, command, *rest = drain_command("ab" * 28, cloud, 20)
     assert command == "drain-node"
     context = drain_node.make_context("drain-node", rest)
     assert context.params["reason"] == "DRAIN_NODE_REASON_PREEMPTION"
     assert 0 < context.params["deadline_remaining_seconds"] < 120
+
+
+class _Commands:
+    """Commands that fail so many times, each after some seconds of a clock of their own."""
+
+    def __init__(self, failures: int, take_s: float) -> None:
+        self.failures, self.take_s, self.now_s = failures, take_s, 0.0
+        self.ran: list[list[str]] = []
+
+    def output_of(self, command: list[str], deadline_s: float) -> str:
+        self.ran.append(command)
+        self.now_s += min(self.take_s, deadline_s)
+        if self.take_s > deadline_s:
+            raise subprocess.TimeoutExpired(command, deadline_s)
+        self.failures -= 1
+        if self.failures >= 0:
+            raise subprocess.CalledProcessError(1, command)
+        return "abcd\n"
+
+    def wait(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+@pytest.mark.parametrize("cloud", sorted(CLOUDS))
+def test_a_failed_drain_is_tried_again_until_the_machine_goes(cloud: str) -> None:
+    mended = _Commands(failures=3, take_s=1.0)
+    assert drain(cloud, mended.output_of, lambda: mended.now_s, mended.wait)
+    *_, last = mended.ran
+    assert last[1:6] == ["drain-node", "--address", "auto", "--node-id", "abcd"]
+    for hopeless in (_Commands(failures=1000, take_s=1.0), _Commands(failures=0, take_s=1e9)):
+        assert not drain(cloud, hopeless.output_of, lambda: hopeless.now_s, hopeless.wait)  # noqa: B023 (called at once)
+        assert hopeless.now_s <= {"aws": 120, "gcp": 30}[cloud]
+
+
+def test_metadata_is_asked_past_any_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    with metadata({}) as address, pytest.raises(HTTPError):
+        taken_back_by_gcp(address)
 
 
 def verified(text: str, folder: Path) -> str:
