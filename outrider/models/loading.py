@@ -25,6 +25,7 @@ from outrider.models.folders import EMBEDDED, resolve_folder, short_name
 from outrider.models.target_folder import model_hash, read_config, sampled_hash
 from outrider.models.token_map import check_same_token_map, token_map, usable_vocab_size
 from outrider.models.tokenizer import read_tokenizer
+from outrider.models.weight_hashes import check_hashes
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -59,10 +60,11 @@ def load_target(name_or_path: str, *, dtype: str, device: str, max_context_token
         max_context_tokens: context to use at most; None takes all the model was made for.
 
     Raises:
-        ModelUnavailableError: no such model, or it cannot be loaded.
+        ModelUnavailableError: no such model, it cannot be loaded, or a file is not as it was recorded.
         ParameterError: unknown dtype, or the context exceeds the model's or its attention window.
     """
     folder = resolve_folder(name_or_path)
+    check_hashes(folder)
     return _load_causal_lm(folder, short_name(name_or_path), dtype, device, max_context_tokens)
 
 
