@@ -39,10 +39,11 @@ from outrider.models.token_map import token_map
 from outrider.models.tokenizer import load_tokenizer
 from outrider.text.tokens import backend_of
 from serve_app.api.gate import OpenGate
-from serve_app.api.http.connections import LOOPBACK, ConnectionLimits, Connections
+from serve_app.api.http.connections import ConnectionLimits, Connections
 from serve_app.api.http.listener import Address, listen
 from serve_app.api.http.routes import make_api
 from serve_app.api.openai.tools import form_in
+from serve_app.api.peer import LOOPBACK
 from serve_app.api.response_meter import ResponseMeter
 from serve_app.api.resumption import resumed
 from serve_app.api.service import Gate, ReadyReport, Reasoning, RequestLimits, ServiceSettings, StructuredLimits

@@ -44,7 +44,7 @@ LIGHT: Mapping[str, tuple[str, ...]] = {
         "drain_s",
     ),
     "structured": ("max_schema_kib", "max_nesting", "max_compile_ms"),
-    "auth": ("reload_s",),
+    "auth": ("reload_s", "reads"),
     "http": ("keep_alive_s", "cors_origins", "allowed_hosts", "trusted_proxies"),
     "tracing": ("sample_ratio",),
 }

@@ -481,6 +481,12 @@ class AuthConfig:
 
     keys_file: Text | None = None
     reload_s: Annotated[float, Field(strict=True, gt=0, le=300)] = 5.0  # the alert on old keys knows 300
+    reads: Literal["open", "key"] = "open"
+
+    def __post_init__(self) -> None:
+        """Refuse to ask for keys that there are none of."""
+        if self.reads == "key" and self.keys_file is None:
+            raise ConfigError("reads", "open, or a keys_file", self.reads)
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)

@@ -9,6 +9,7 @@ from outrider.tenants.keys import MAX_KEY_CHARS, Keys, Tenant
 from outrider.tenants.quotas import Asked, OverQuota
 from serve_app.api.http_errors import KeyRefusedError, NotAllowedError, OverQuotaError
 from serve_app.api.openai.bodies import OutriderOptions
+from serve_app.api.peer import LOOPBACK, is_trusted
 from serve_app.api.service import Gate, Pass, RequestLimits
 
 
@@ -89,6 +90,11 @@ def account_of(tenant: Tenant | None, address: str) -> str:
     """Whose share a request takes: its key's, or where there are no keys that of its client's address. A hash."""
     named = f"address {address}" if tenant is None else f"key {tenant.name}"
     return blake2b(named.encode(errors="surrogateescape"), digest_size=16).hexdigest()
+
+
+def bodies_account(tenant: Tenant | None, address: str) -> str:
+    """Among whose bodies a request's is counted: ``""`` where many clients may have the address."""
+    return "" if tenant is None and is_trusted(address, LOOPBACK) else account_of(tenant, address)
 
 
 def limits_of(tenant: Tenant | None, limits: RequestLimits) -> RequestLimits:

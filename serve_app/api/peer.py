@@ -9,6 +9,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 
 from starlette.types import Scope
 
+LOOPBACK = ("127.0.0.0/8", "::1/128")  # peers on this machine, such as a proxy
 _MAX_HOPS = 16  # proxies in a row
 _KEPT_ADDRESSES = 4096
 _IPV6_BITS_OF_A_SITE = 64  # one host may have all addresses of such a network

@@ -101,6 +101,7 @@ class ServiceSettings:
     drafters: Mapping[str, bool] = field(default_factory=dict)
     auth: AuthSettings | None = None  # None: everybody may ask
     cors_origins: tuple[str, ...] = ()  # whose pages' scripts may ask; "*": anybody's
+    reads_need_key: bool = False  # /status and /metrics do; probes never
     allowed_hosts: tuple[str, ...] | None = None  # that requests may be for; None: any
     trusted_proxies: tuple[str, ...] = ()  # addresses and networks whose X-Forwarded-For is believed
     structured: StructuredConfig = field(default_factory=StructuredConfig)
@@ -147,6 +148,7 @@ class ServiceSettings:
             protocols=config.speculation.protocols,
             auth=auth_settings(config),
             cors_origins=config.http.cors_origins,
+            reads_need_key=config.auth.reads == "key",
             allowed_hosts=config.http.answers_to,
             trusted_proxies=config.http.trusted_proxies,
             structured=config.structured,

@@ -10,6 +10,7 @@ from outrider.contracts.errors import ParameterError
 from serve_app.api.gate import tenant_of
 from serve_app.api.http_errors import UnknownPathError
 from serve_app.api.service import Service
+from serve_app.api.shared import Shared
 from serve_app.page.files import INDEX, Asset, read_assets
 from serve_app.page.watching import Watching
 
@@ -39,7 +40,7 @@ def with_page(api: FastAPI, service: Service, clock: Callable[[], float] = time.
 
 def _page(service: Service, clock: Callable[[], float]) -> APIRouter:
     router, assets = APIRouter(redirect_slashes=False, include_in_schema=False), read_assets()
-    watching = Watching(service.status, clock)
+    watching = Watching(Shared(service.status).get, clock)
 
     @router.api_route("/", methods=_READ)
     async def index(request: Request) -> Response:

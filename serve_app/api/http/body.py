@@ -4,14 +4,21 @@ import asyncio
 
 from fastapi import Request
 
+from serve_app.api.http.bounded import Intake
 from serve_app.api.http_errors import BodyTooLargeError, BodyTooSlowError, MediaTypeError
 from serve_app.api.service import ServiceSettings
 
 
-async def read_json_body(request: Request, settings: ServiceSettings) -> bytes:
-    """Read it whole.
+async def read_json_body(request: Request, settings: ServiceSettings, account: str) -> bytes:
+    """Read it whole, and take the request's place then.
+
+    Args:
+        request: with its ``Intake``.
+        settings: how large and how slow it may be.
+        account: whose bodies it is counted among; as ``Bodies.coming``.
 
     Raises:
+        BusyError: too many bodies are on their way, or all places are taken.
         MediaTypeError: it says that it is something else.
         BodyTooLargeError: it has more bytes than are taken.
         BodyTooSlowError: it takes longer than it may.
@@ -20,12 +27,16 @@ async def read_json_body(request: Request, settings: ServiceSettings) -> bytes:
     if media_type.partition(";")[0].strip().lower() != "application/json":
         raise MediaTypeError(f"needs Content-Type: application/json, found {media_type or 'none'}")
     content, most, deadline_s = bytearray(), settings.max_body_bytes, settings.body_deadline_s
+    intake: Intake = request.state.intake
     try:
-        async with asyncio.timeout(deadline_s):
-            async for part in request.stream():
-                content += part
-                if len(content) > most:
-                    raise BodyTooLargeError(f"needs a body of at most {most} bytes, found more; shorten the prompt")
+        with intake.bodies.coming(account) as body:
+            async with asyncio.timeout(deadline_s):
+                async for part in request.stream():
+                    body.add(len(part))
+                    content += part
+                    if len(content) > most:
+                        raise BodyTooLargeError(f"needs a body of at most {most} bytes, found more; shorten the prompt")
     except TimeoutError:
         raise BodyTooSlowError(f"needs the body within {deadline_s:g} s, found {len(content)} bytes then") from None
+    intake.take_place()
     return bytes(content)

@@ -1,32 +1,128 @@
-"""How many requests an ingress works on at a time, whoever brings them."""
+"""How many requests an ingress works on at a time, and how many bodies it takes in, whoever brings them.
+
+A request has its place only once its body is here: who sends slowly keeps none from others. Bodies on their way are
+bounded by account (a key, or a client's address) in number and bytes.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from outrider.contracts.errors import BusyError
 
 _READS = frozenset({"GET", "HEAD"})
+_PROBE = "/health"  # passes always: it says that the process gets on, and costs nothing else
+
+
+class Bodies:
+    """Those that are on their way to one ingress. ``most_bytes`` are exceeded by one body that is larger alone."""
+
+    most, most_bytes = 1000, 512 * 2**20
+    most_of_account, most_bytes_of_account = 64, 64 * 2**20
+
+    def __init__(self) -> None:
+        self._number, self._bytes = Counter[str](), Counter[str]()
+
+    @contextmanager
+    def coming(self, account: str) -> Iterator["Body"]:
+        """One more, while it comes; ``""`` is many clients' account, bounded as all are together.
+
+        Raises:
+            BusyError: too many come.
+        """
+        if account and self._number[account] >= self.most_of_account:
+            raise BusyError(f"needs fewer than {self.most_of_account} bodies on their way of one client")
+        if self._number.total() >= self.most:
+            raise BusyError(f"needs fewer than {self.most} bodies on their way")
+        self._number[account] += 1
+        body = Body(self, account)
+        try:
+            yield body
+        finally:
+            self._number[account] -= 1
+            self._bytes[account] -= body.bytes
+            if not self._number[account]:
+                del self._number[account], self._bytes[account]
+
+    def add(self, account: str, body: "Body", part_bytes: int) -> None:
+        """So much more of one has come.
+
+        Raises:
+            BusyError: it is too much together with others.
+        """
+        self._bytes[account] += part_bytes
+        body.bytes += part_bytes
+        held, all_held = self._bytes[account], self._bytes.total()
+        too_much_of_one = account and body.bytes < held > self.most_bytes_of_account
+        if too_much_of_one or body.bytes < all_held > self.most_bytes:
+            raise BusyError(f"needs fewer bytes of bodies on their way, found {held} of one client, {all_held} of all")
+
+
+class Body:
+    """One that is on its way."""
+
+    def __init__(self, bodies: Bodies, account: str) -> None:
+        self._bodies, self._account = bodies, account
+        self.bytes = 0
+
+    def add(self, part_bytes: int) -> None:
+        """As ``Bodies.add``."""
+        self._bodies.add(self._account, self, part_bytes)
 
 
 class Bounded:
-    """So many requests at a time; more are refused at once. Reads are cheap and tell how it goes: they always pass."""
+    """So many requests at a time, and so many reads; more are refused at once."""
 
-    def __init__(self, app: ASGIApp, *, most: int) -> None:
-        self._app, self._most = app, most
-        self._under_way = 0
+    def __init__(self, app: ASGIApp, *, most: int, most_reads: int = 64) -> None:
+        self._app, self._most, self._most_reads = app, most, most_reads
+        self._under_way = self._reads = 0
+        self.bodies = Bodies()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, as ASGI has it.
+        """Serve one request, as ASGI has it. What takes a body finds its ``Intake`` in its state, as ``intake``.
 
         Raises:
             BusyError: all places are taken.
         """
-        if scope["type"] != "http" or scope["method"] in _READS:
+        if scope["type"] != "http" or scope["path"] == _PROBE:
             await self._app(scope, receive, send)
-            return
+        elif scope["method"] in _READS:
+            if self._reads >= self._most_reads:
+                raise BusyError(f"needs fewer than {self._most_reads} reads under way")
+            self._reads += 1
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                self._reads -= 1
+        else:
+            intake = scope.setdefault("state", {})["intake"] = Intake(self)
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                self._under_way -= intake.has_place
+
+    def take_place(self) -> None:
+        """Count one more request.
+
+        Raises:
+            BusyError: all places are taken.
+        """
         if self._under_way >= self._most:
             raise BusyError(f"needs a free place, found all {self._most} of this server's taken")
         self._under_way += 1
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            self._under_way -= 1
+
+
+class Intake:
+    """Of one request: its body comes first, then it has a place to its end."""
+
+    def __init__(self, bounded: Bounded) -> None:
+        self._bounded = bounded
+        self.bodies = bounded.bodies
+        self.has_place = False
+
+    def take_place(self) -> None:
+        """As ``Bounded.take_place``."""
+        self._bounded.take_place()
+        self.has_place = True

@@ -8,9 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from serve_app.api.peer import is_trusted, site_of
-
-LOOPBACK = ("127.0.0.0/8", "::1/128")
+from serve_app.api.peer import LOOPBACK, is_trusted, site_of
 
 
 @dataclass(frozen=True, slots=True)

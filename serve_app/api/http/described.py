@@ -3,9 +3,10 @@
 import asyncio
 import json
 from functools import cache
+from hashlib import blake2b
 
-from fastapi import APIRouter
-from fastapi.responses import HTMLResponse, Response
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
 
 from serve_app.api.openapi.document import openapi_document
 from serve_app.api.openapi.page import CONTENT_SECURITY_POLICY, page_of
@@ -29,13 +30,13 @@ def described(service: Service) -> APIRouter:
         return kept
 
     @api.api_route("/openapi.json", methods=_READ)
-    async def openapi() -> Response:
-        return Response(await asyncio.to_thread(now().written), media_type="application/json")
+    async def openapi(request: Request) -> Response:
+        return _told(await asyncio.to_thread(now().written), request, {"content-type": "application/json"})
 
     @api.api_route("/docs", methods=_READ)
-    async def docs() -> Response:
-        page = await asyncio.to_thread(now().page)
-        return HTMLResponse(page, headers={"content-security-policy": CONTENT_SECURITY_POLICY})
+    async def docs(request: Request) -> Response:
+        headers = {"content-type": "text/html; charset=utf-8", "content-security-policy": CONTENT_SECURITY_POLICY}
+        return _told(await asyncio.to_thread(now().page), request, headers)
 
     return api
 
@@ -46,5 +47,18 @@ class _Described:
     def __init__(self, limits: RequestLimits, *, keys: bool) -> None:
         self.limits = limits
         document = cache(lambda: openapi_document(limits, keys=keys))
-        self.written = cache(lambda: json.dumps(document(), ensure_ascii=False).encode())
-        self.page = cache(lambda: page_of(document()))
+        self.written = cache(lambda: _tagged(json.dumps(document(), ensure_ascii=False).encode()))
+        self.page = cache(lambda: _tagged(page_of(document()).encode()))
+
+
+def _tagged(content: bytes) -> tuple[bytes, str]:
+    return content, f'"{blake2b(content, digest_size=12).hexdigest()}"'
+
+
+def _told(written: tuple[bytes, str], request: Request, headers: dict[str, str]) -> Response:
+    """What is written, or nothing for who has it already."""
+    content, tag = written
+    headers |= {"etag": tag, "cache-control": "no-cache"}
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    return Response(content, headers=headers)

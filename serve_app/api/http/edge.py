@@ -8,7 +8,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serve_app.api.http.record import RequestRecord
+from serve_app.api.http.record import RequestLog, RequestRecord
 from serve_app.api.http_errors import ErrorAnswer
 from serve_app.api.tracing import TRACEPARENT, RequestTraces, Traced
 
@@ -21,7 +21,7 @@ class Edge:
     """Outermost layer; the layers below find the request's ``RequestRecord`` in its state, as ``record``."""
 
     def __init__(self, app: ASGIApp, *, returns_request_id: bool, traces: RequestTraces | None = None) -> None:
-        self._app, self._traces = app, traces
+        self._app, self._traces, self._log = app, traces, RequestLog()
         self._returns_request_id = returns_request_id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -51,7 +51,7 @@ class Edge:
             await error_response(answer)(scope, receive, tagged_send)
         finally:
             if scope["method"] == "POST":
-                record.ended()
+                self._log.ended(record)
             if self._traces is not None and record.trace is not None:
                 route = getattr(scope.get("route"), "path", None)
                 self._traces.ended(record.trace, route, record)

@@ -1,5 +1,6 @@
 """What is logged of a request: ids and numbers, never what was said."""
 
+import asyncio
 import logging
 import time
 import traceback
@@ -11,6 +12,7 @@ from outrider.tracing.requests import RequestTrace
 from serve_app.api.http_errors import ErrorAnswer, answer_for
 
 _MAX_PATH_CHARS = 200
+_STRANGERS_LINE_S = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +46,11 @@ class RequestRecord:
             )
         return answer
 
+    @property
+    def is_strangers(self) -> bool:
+        """Whether it was refused, and nobody's key was with it."""
+        return self.status is not None and 400 <= self.status < 500 and "key" not in self.facts
+
     def ended(self) -> None:
         """Log that it is over."""
         name = "request_cancelled" if self.left else "request_finished"
@@ -53,3 +60,26 @@ class RequestRecord:
     def _named(self) -> dict[str, str | None]:
         trace_id = None if self.trace is None else self.trace.context.trace_id
         return {"request_id": self.request_id, "path": self.path[:_MAX_PATH_CHARS], "trace_id": trace_id}
+
+
+class RequestLog:
+    """The lines of one ingress. Strangers whose requests are refused have one in a second, and then a count."""
+
+    def __init__(self) -> None:
+        self._more: int | None = None  # refusals of the present second behind the first
+
+    def ended(self, record: RequestRecord) -> None:
+        """Log that a request is over."""
+        if not record.is_strangers:
+            record.ended()
+        elif self._more is None:
+            self._more = 0
+            asyncio.get_running_loop().call_later(_STRANGERS_LINE_S, self._summed_up)
+            record.ended()
+        else:
+            self._more += 1
+
+    def _summed_up(self) -> None:
+        if self._more:
+            event(log, "requests_refused", count=self._more)
+        self._more = None

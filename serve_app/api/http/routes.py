@@ -13,17 +13,19 @@ from starlette.exceptions import HTTPException
 
 from outrider import __version__
 from outrider.text.tokens import TokenTable, backend_of
-from serve_app.api.gate import account_of, check_allowed, count_request, let_in, limits_of, tenant_of
+from serve_app.api.gate import account_of, bodies_account, check_allowed, count_request, let_in, limits_of, tenant_of
 from serve_app.api.http.body import read_json_body
 from serve_app.api.http.bounded import Bounded
 from serve_app.api.http.cors import allow_cors
 from serve_app.api.http.described import described
 from serve_app.api.http.edge import Edge, error_response
 from serve_app.api.http.hosts import Hosts
+from serve_app.api.http.looked import Looked
 from serve_app.api.http.response import GenerationResponse
 from serve_app.api.http.tokenizing import tokenizing
 from serve_app.api.http.unknown import unknown_path
 from serve_app.api.http_errors import (
+    KeyRefusedError,
     MethodError,
     UnknownModelError,
     answer_for,
@@ -91,17 +93,19 @@ def _reads(service: Service) -> APIRouter:
     async def health() -> Response:
         return JSONResponse({"status": "ok"})
 
+    looked = Looked(service)
+
     @api.api_route("/ready", methods=_READ)
     async def ready() -> Response:
-        report = await service.ready()
-        return JSONResponse({"ready": report.ready, **report.detail}, status_code=200 if report.ready else 503)
+        return await looked.ready()
 
     @api.api_route("/status", methods=_READ)
-    async def status() -> Response:
-        return JSONResponse(await service.status())
+    async def status(request: Request) -> Response:
+        return await looked.status(has_key=_may_read(service, request))
 
     @api.api_route("/metrics", methods=_READ)
-    async def metrics() -> Response:
+    async def metrics(request: Request) -> Response:
+        _may_read(service, request)
         return Response(service.metrics(), headers={"content-type": CONTENT_TYPE_LATEST})
 
     @api.api_route("/version", methods=_READ)
@@ -124,6 +128,22 @@ def _reads(service: Service) -> APIRouter:
     return api
 
 
+def _may_read(service: Service, request: Request) -> bool:
+    """Whether there is nothing that a reader may not see: it has a key, or there are no keys.
+
+    Raises:
+        KeyRefusedError: reads need a key here, and it has none.
+    """
+    if service.settings.reads_need_key:
+        tenant_of(service.gate, request.headers)
+        return True
+    try:
+        tenant_of(service.gate, request.headers)
+    except KeyRefusedError:
+        return False
+    return True
+
+
 async def _respond(
     service: Service, table: TokenTable, request: Request, kind: type[CompletionBody | ChatBody]
 ) -> Response:
@@ -135,7 +155,7 @@ async def _respond(
     settings, everybodys = service.settings, service.limits
     address = peer_address(request.scope, settings.trusted_proxies)
     limits = replace(limits_of(tenant, everybodys), account=account_of(tenant, address))
-    content = await read_json_body(request, settings)
+    content = await read_json_body(request, settings, bodies_account(tenant, address))
     body = parse_body(content, kind, limits)
     check_allowed(body.outrider, tenant, limits, everybodys)
     prompts = await asyncio.to_thread(read_prompts, body, service.tokenizer, limits)

@@ -7,9 +7,10 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from transformers import PreTrainedTokenizerBase
 
-from serve_app.api.gate import count_request, tenant_of
+from serve_app.api.gate import bodies_account, count_request, tenant_of
 from serve_app.api.http.body import read_json_body
 from serve_app.api.openai.tokenizing import detokenize, tokenize
+from serve_app.api.peer import peer_address
 from serve_app.api.service import RequestLimits, Service
 
 _AT_ONCE = 2  # others wait: the threads are those that read prompts, too
@@ -26,7 +27,9 @@ def tokenizing(service: Service) -> APIRouter:
         if tenant is not None:
             request.state.record.facts["key"] = tenant.name
         await count_request(service.gate, tenant)
-        content = await read_json_body(request, service.settings)
+        settings = service.settings
+        account = bodies_account(tenant, peer_address(request.scope, settings.trusted_proxies))
+        content = await read_json_body(request, settings, account)
         async with free:
             told = await asyncio.to_thread(answer, content, service.tokenizer, service.limits)
         return Response(told, media_type="application/json")

@@ -56,7 +56,7 @@ OTHERS: Mapping[str, Mapping[str, Any]] = {
         "drain_s": None,
     },
     "structured": {"max_schema_kib": 32, "max_nesting": 32, "max_compile_ms": 500.0},
-    "auth": {"reload_s": 1.0},
+    "auth": {"reload_s": 1.0, "reads": "key"},
     "http": {
         "keep_alive_s": None,
         "cors_origins": ["https://my.page"],

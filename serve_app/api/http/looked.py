@@ -1,0 +1,79 @@
+"""``/ready`` and ``/status``: asked of the cluster once a second at most, and written once, however many look."""
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi.responses import JSONResponse, Response
+
+from serve_app.api.http.record import RequestRecord
+from serve_app.api.service import Service
+from serve_app.api.shared import Shared
+
+_TOLD_WITH_A_KEY = "told to who has a key"
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """An answer as it is sent."""
+
+    status: int
+    content: bytes
+    headers: dict[str, str]
+
+    def response(self) -> Response:
+        """A new one: layers around add to its headers."""
+        return Response(self.content, self.status, self.headers, "application/json")
+
+
+class Looked:
+    """Of one ingress."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._ready: Shared[_Page] = Shared(lambda: _or_error("/ready", self._make_ready))
+        self._status: Shared[tuple[_Page, _Page]] = Shared(self._make_status)
+
+    async def ready(self) -> Response:
+        """Whether requests can be served, as of the last second."""
+        return (await self._ready.get()).response()
+
+    async def status(self, *, has_key: bool) -> Response:
+        """What the service is doing, as of the last second; who has no key is not told why drafters are refused."""
+        known, unknown = await self._status.get()
+        return (known if has_key else unknown).response()
+
+    async def _make_ready(self) -> _Page:
+        report = await self._service.ready()
+        return _page({"ready": report.ready, **report.detail}, 200 if report.ready else 503)
+
+    async def _make_status(self) -> tuple[_Page, _Page]:
+        status: dict[str, Any] = {}
+
+        async def whole() -> _Page:
+            status.update(await self._service.status())
+            return _page(status)
+
+        known = await _or_error("/status", whole)
+        return known, _page(_without_reasons(status)) if status and self._service.gate.keys is not None else known
+
+
+async def _or_error(path: str, make: Callable[[], Coroutine[Any, Any, _Page]]) -> _Page:
+    """What is made, or the answer to the error, which is logged once."""
+    try:
+        return await make()
+    except Exception as error:  # noqa: BLE001 (any error has an answer)
+        answer = RequestRecord("", path).answer_to(error)
+        return _page(answer.body, answer.status, answer.headers)
+
+
+def _page(content: dict[str, Any], status: int = 200, headers: dict[str, str] | None = None) -> _Page:
+    return _Page(status, bytes(JSONResponse(content).body), headers or {})
+
+
+def _without_reasons(status: dict[str, Any]) -> dict[str, Any]:
+    """Why a drafter is refused may name files and addresses of its device."""
+    drafters = [
+        {**drafter, "reason": _TOLD_WITH_A_KEY if drafter["reason"] else None} for drafter in status.get("drafters", ())
+    ]
+    return {**status, "drafters": drafters} if "drafters" in status else status

@@ -1,0 +1,71 @@
+"""Bodies that come slowly, over real sockets: they have no place, and one key's keep out nobody else's."""
+
+import asyncio
+from dataclasses import replace
+
+import httpx
+import pytest
+
+from outrider.contracts.errors import BusyError
+from serve_app.api.http.bounded import Bodies
+from serve_app.api.http.routes import make_api
+from tests.unit.serve_app.api.asking import COMPLETION
+from tests.unit.serve_app.api.listening import HOST, listening, on_a_loop, until, url_of
+from tests.unit.serve_app.api.test_http_keys import ALICE, BOB, CountingGate
+from tests.unit.serve_app.api.text_service import SETTINGS, TextService
+
+SLOW = 300
+HALF = (
+    b"POST /v1/completions HTTP/1.1\r\nhost: outrider\r\nauthorization: Bearer %s\r\n"
+    b"content-type: application/json\r\ncontent-length: 10000\r\n\r\n{" % ALICE.encode()
+)
+
+
+@on_a_loop
+async def test_a_key_that_sends_slowly_keeps_no_place_from_another() -> None:
+    service = TextService(gate=CountingGate(), settings=replace(SETTINGS, max_requests=2))
+    async with listening(make_api(service)) as server:
+        slow = [await asyncio.open_connection(HOST, server.address.port) for _ in range(SLOW)]
+        for _, writer in slow:
+            writer.write(HALF)
+        refused = [asyncio.create_task(reader.read(12)) for reader, _ in slow]
+        await until(lambda: sum(task.done() for task in refused) == SLOW - Bodies.most_of_account)
+        assert {task.result() for task in refused if task.done()} == {b"HTTP/1.1 429"}
+        async with httpx.AsyncClient(base_url=url_of(server)) as client:
+            for _ in range(10):
+                headers = {"authorization": f"Bearer {BOB}"}
+                answer = await client.post("/v1/completions", json=COMPLETION, headers=headers)
+                assert answer.status_code == httpx.codes.OK, answer.text
+            again = await client.post("/v1/completions", json=COMPLETION, headers={"authorization": f"Bearer {ALICE}"})
+            assert again.status_code == httpx.codes.TOO_MANY_REQUESTS
+        assert sum(task.done() for task in refused) == SLOW - Bodies.most_of_account
+        for task in refused:
+            task.cancel()
+        await asyncio.gather(*refused, return_exceptions=True)
+        for _, writer in slow:
+            writer.close()
+
+
+def test_bytes_on_their_way_are_bounded_by_account_and_together() -> None:
+    bodies = Bodies()
+    bodies.most_bytes_of_account, bodies.most_bytes = 100, 150
+    with bodies.coming("a") as alone:
+        alone.add(120)
+    with bodies.coming("a") as one, bodies.coming("a") as two, bodies.coming("b") as other:
+        one.add(60)
+        two.add(40)
+        with pytest.raises(BusyError):
+            two.add(1)
+        other.add(49)
+        with pytest.raises(BusyError):
+            other.add(1)
+    assert (bodies._number, bodies._bytes) == ({}, {})  # noqa: SLF001 (nothing is left of them)
+
+
+def test_their_number_is_bounded_together() -> None:
+    bodies = Bodies()
+    bodies.most = 1
+    with bodies.coming(""), pytest.raises(BusyError, match="fewer than 1 bodies"), bodies.coming("b"):
+        pass
+    with bodies.coming("b"):
+        pass
