@@ -3,12 +3,12 @@
 import json
 import logging
 import os
-import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from urllib.parse import urlsplit
 
 import httpx
@@ -25,8 +25,11 @@ from cluster.application import (
     verifier_line,
 )
 from cluster.capacity_check import drafter_claims, misfit, service_claims
+from cluster.ending_signals import end_on_signals
 from cluster.first_steps import first_steps
 from cluster.monitoring.files import DISCOVERY_FILE
+from cluster.private_ray import check_authentication, protect_token
+from cluster.session_reaper import dismiss, start_reaper
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
 from outrider.contracts.requests import SamplingParams
@@ -38,18 +41,22 @@ from serve_app.app import ROUTER
 __all__ = ["APP_NAME", "running", "serve_locally"]
 
 _METRICS_DEADLINE_S = 5.0
+_TOKEN, _TOKEN_PATH = "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 
 
 def serve_locally(config: Config) -> None:
     """Start everything, print the URL, wait for Ctrl-C, end everything."""
+    end_on_signals()
     with running(config, show=lambda line: print(line, flush=True)) as url:
-        print(f"Logs: {_logs()}", flush=True)
+        end_on_signals()  # Ray has set a handler of its own
+        print(f"Logs: {_session() / 'logs'}", flush=True)
         if (metrics := _metrics_url()) is not None:
-            print(f"Metrics: {metrics}", flush=True)
             announce_metrics(metrics, Path(ray.get_runtime_context().get_temp_dir()))
+            print(f"Metrics: {metrics}", flush=True)
         print(f"Ready: {config.model.public_name} at {url}/v1 - Ctrl-C ends it", flush=True)
         print("\n".join(first_steps(config, url)), flush=True)
-        _wait_for_signal()
+        with suppress(KeyboardInterrupt):
+            threading.Event().wait()
         print("Stopping", flush=True)
 
 
@@ -61,14 +68,17 @@ def running(config: Config, show: Callable[[str], None] = lambda _: None, *, rou
     told in a line what is being done; ``router`` as of ``build_app``.
     """
     config = config.on_own_host()
+    check_authentication(os.environ)
     VERIFIERS[config.verifiers.engine].check_installed()
     _check_port(config)
     show(f"Models: {config.model.target} and {len(config.drafters)} drafter group(s)")
     load_tokenizer(config.model.target)  # fetches and converts the embedded target, with progress bars
     show(sampling_line(config))
+    reaper = None
     try:
         show("Ray: starting a private cluster on this machine")
         _start_ray(config)
+        reaper = start_reaper(_session())
         _check_room(config)
         show("Serve: starting ingress and coordinator; the verifier loads its model")
         # The only ingress listens by itself: a proxy before it would take as much of a processor as all that it does.
@@ -80,6 +90,8 @@ def running(config: Config, show: Callable[[str], None] = lambda _: None, *, rou
         yield f"http://{config.http.host}:{config.http.port}"
     finally:
         ray.shutdown()
+        if reaper is not None:
+            dismiss(reaper)
 
 
 def sampling_line(config: Config) -> str:
@@ -96,6 +108,8 @@ def _only_warnings(show: Callable[[str], None]) -> Callable[[str], None]:
 
 def _start_ray(config: Config) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if _TOKEN_PATH not in os.environ and _TOKEN not in os.environ:
+        protect_token(Path.home())
     logging.getLogger("ray.serve").setLevel(logging.WARNING)  # what it does is told by ``show``
     ray.init(
         address="local",
@@ -120,9 +134,9 @@ def _check_room(config: Config) -> None:
         raise error
 
 
-def _logs() -> Path:
+def _session() -> Path:
     context = ray.get_runtime_context()
-    return Path(context.get_temp_dir()) / context.get_session_name() / "logs"
+    return Path(context.get_temp_dir()) / context.get_session_name()
 
 
 def _metrics_url() -> str | None:
@@ -137,9 +151,10 @@ def _metrics_url() -> str | None:
 def announce_metrics(url: str, folder: Path) -> Path:
     """Tell Prometheus where the exporter is as Ray's dashboard does, which does not run here; returns the file."""
     file = folder / Path(DISCOVERY_FILE).name
-    written = file.with_suffix(f".{os.getpid()}")
-    written.write_text(json.dumps([{"labels": {"job": "ray"}, "targets": [urlsplit(url).netloc]}]), encoding="utf-8")
-    written.replace(file)  # at once: Prometheus may be reading
+    with NamedTemporaryFile("w", encoding="utf-8", dir=folder, delete=False) as written:  # follows no link
+        json.dump([{"labels": {"job": "ray"}, "targets": [urlsplit(url).netloc]}], written)
+    Path(written.name).chmod(0o644)  # for Prometheus's user
+    Path(written.name).replace(file)  # at once: Prometheus may be reading
     return file
 
 
@@ -153,10 +168,3 @@ def _check_port(config: Config) -> None:
             raise ConfigError(
                 "http.port", f"a free port on {config.http.host} ({error.strerror}); set another one", config.http.port
             ) from error
-
-
-def _wait_for_signal() -> None:
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    stop.wait()

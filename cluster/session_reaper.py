@@ -1,0 +1,56 @@
+"""Ends what is left of a Ray session when the process that began it is killed.
+
+Ray's servers notice that their driver is gone, but an agent that then reports to the cluster's head, which is gone as
+well, stays for a minute. So a process of its own waits for the end of its standard input, which is the driver's pipe.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+_GRACE_S = 3.0  # in which Ray ends its processes itself
+
+
+def start_reaper(session: Path) -> "subprocess.Popen[bytes]":
+    """Have the processes of a session folder ended when this process is; ``dismiss`` calls it off."""
+    command = [sys.executable, "-E", "-s", str(Path(__file__).resolve()), str(session)]
+    # a session of its own: Ctrl-C in the terminal is for the driver
+    return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+
+
+def dismiss(reaper: "subprocess.Popen[bytes]") -> None:
+    """The session has ended in good order."""
+    reaper.kill()
+    reaper.wait()
+    if reaper.stdin is not None:
+        reaper.stdin.close()
+
+
+def left_of(session: Path, processes: Path = Path("/proc")) -> list[int]:
+    """Processes of this user that were started with the session's folder, or a path below it, in an argument."""
+    marks = (f"{session}/".encode(), f"{session}\0".encode())
+    found = []
+    for folder in processes.iterdir():
+        if not folder.name.isdecimal() or int(folder.name) == os.getpid():
+            continue
+        try:
+            command = (folder / "cmdline").read_bytes() + b"\0"
+            if folder.stat().st_uid == os.getuid() and any(mark in command for mark in marks):
+                found.append(int(folder.name))
+        except OSError:  # it has ended meanwhile, or is somebody else's
+            continue
+    return found
+
+
+def _main(session: Path) -> None:
+    sys.stdin.buffer.read()  # until the driver has ended
+    time.sleep(_GRACE_S)
+    for process in left_of(session):
+        os.kill(process, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    _main(Path(sys.argv[1]))

@@ -1,0 +1,86 @@
+"""Nothing is left of a service whose process was killed, and a second signal ends one that hangs."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.session_reaper import left_of
+
+_DRIVER = """
+import subprocess, sys, time
+from pathlib import Path
+from cluster.session_reaper import start_reaper
+session = Path(sys.argv[1])
+start_reaper(session)
+for argument in (f"--log-dir={session}/logs", str(session), f"{session}-of-another/logs"):
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", argument],
+        stdout=subprocess.DEVNULL, start_new_session=True)
+print("begun", flush=True)
+time.sleep(600)
+"""
+_HANGS = """
+import threading
+from cluster.ending_signals import end_on_signals
+end_on_signals()
+try:
+    print("begun", flush=True)
+    threading.Event().wait()
+except KeyboardInterrupt:
+    print("ending", flush=True)
+    while True:
+        try:
+            threading.Event().wait()
+        except BaseException:
+            pass
+"""
+
+
+def begun(code: str, *arguments: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def eventually_none_left(session: Path) -> bool:
+    give_up_at_s = time.monotonic() + 120
+    while left_of(session) and time.monotonic() < give_up_at_s:
+        time.sleep(0.1)
+    return not left_of(session)
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[Path]:
+    """Another session, whose processes are ended behind the test."""
+    session = tmp_path / "session-of-another"
+    yield session
+    for process in left_of(session):
+        os.kill(process, signal.SIGKILL)
+
+
+def test_processes_of_a_killed_drivers_session_are_ended_and_no_others(tmp_path: Path, other: Path) -> None:
+    session = tmp_path / "session"
+    driver = begun(_DRIVER, str(session))
+    assert driver.stdout is not None
+    assert driver.stdout.readline() == "begun\n"
+    assert len(left_of(session)) >= 2
+    driver.kill()
+    driver.communicate()
+    assert eventually_none_left(session)
+    assert len(left_of(other)) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_ends_what_hangs(number: signal.Signals) -> None:
+    process = begun(_HANGS)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    process.send_signal(number)
+    assert process.stdout.readline() == "ending\n"
+    process.send_signal(number)
+    process.communicate(timeout=120)
+    assert process.returncode == -number
