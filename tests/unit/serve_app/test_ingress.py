@@ -28,8 +28,8 @@ from serve_app.ingress import CoordinatorService, Ingress
 from serve_app.light import LightSettings
 from serve_app.metrics import Metric
 from tests.unit.serve_app.api.in_memory_service import TOKENIZER, request_for, tokens_of, truth_of
+from tests.unit.serve_app.api.listening import free_port
 from tests.unit.serve_app.api.test_http_errors import through_ray
-from tests.unit.serve_app.api.test_http_listener import free_port
 from tests.unit.serve_app.api.text_service import LIMITS, SETTINGS
 from tests.unit.serve_app.coordination.in_memory import PROMPT
 from tests.unit.serve_app.in_memory_handle import MemoryHandle

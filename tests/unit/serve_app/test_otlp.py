@@ -18,7 +18,7 @@ from serve_app.app import build_app
 from serve_app.otlp import SpanExport, traces_url
 from serve_app.spans import check_installed, span_sink
 from tests.collector import SERVER, collecting
-from tests.unit.serve_app.api.test_http_listener import free_port
+from tests.unit.serve_app.api.listening import free_port
 
 IDS = Ids(random.Random(5).getrandbits)
 AT_S = 1_764_000_000.25
