@@ -2,7 +2,7 @@
 
 A byte-level vocabulary (GPT-2's kind: most current models) is read as bytes, which costs the same for every token and
 tells where in the text each token ends. Any other is asked to decode the last tokens again and again, which needs no
-knowledge of how it works; its cost grows only while a character stays incomplete.
+knowledge of how it works; its cost grows only while a character stays incomplete, for so many tokens at most.
 """
 
 from codecs import getincrementaldecoder
@@ -17,6 +17,7 @@ from outrider.text.tokens import TokenTable
 
 REPLACEMENT = "\ufffd"  # stands for bytes that are no character
 _KEPT_TABLES = 4
+_MOST_WAITING = 64  # tokens without a whole character; one has four bytes at most
 
 
 class TextDecoder(Protocol):
@@ -92,13 +93,14 @@ class AnyDecoder:
         self.ends: deque[int] = deque()
 
     def push(self, token_id: int) -> str:
-        """What the waiting tokens are decoded to with this one, unless its last character is incomplete."""
+        """What the waiting tokens are decoded to with this one, unless its last character is incomplete and may end."""
         if self._table.special(token_id) is not None and not self._waiting:
             self.ends.append(self._characters)
             return ""
         self._waiting.append(token_id)
         text = self._decode()
-        return "" if not text or text.endswith(REPLACEMENT) else self._give(text)
+        incomplete = not text or text.endswith(REPLACEMENT)
+        return "" if incomplete and len(self._waiting) < _MOST_WAITING else self._give(text)
 
     def finish(self) -> str:
         """What the waiting tokens are decoded to as they are."""

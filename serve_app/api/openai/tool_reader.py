@@ -32,6 +32,7 @@ class CallArguments:
 
 
 Piece = Said | CallBegun | CallArguments
+_MOST_HEAD_CHARS = 1024  # of a call up to its arguments; one with a longer head is read when it is whole
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 
 
@@ -39,7 +40,8 @@ class _Call:
     """One call in JSON. What was read of it is taken off the front of ``text``."""
 
     def __init__(self, argument_name: str) -> None:
-        self.text, self.whole = "", ""
+        self.text = ""
+        self._pieces: list[str] = []
         self.begun = self.over = False  # the arguments, and all of it
         self._name = argument_name
         self._head = re.compile(
@@ -47,11 +49,18 @@ class _Call:
         )
         self._depth, self._quoted, self._escaped, self._done = 0, False, False, False
 
+    @property
+    def whole(self) -> str:
+        """All of it."""
+        return "".join(self._pieces)
+
     def push(self, text: str) -> list[Piece]:
+        self._pieces.append(text)
+        if not self.begun and len(self.text) > _MOST_HEAD_CHARS:
+            return []
         self.text += text
-        self.whole += text
         pieces: list[Piece] = []
-        if not self.begun and (head := self._head.match(self.text)):
+        if not self.begun and (head := self._head.match(self.text, 0, _MOST_HEAD_CHARS)):
             self.begun = True
             pieces.append(CallBegun(json.loads(f'"{head[1]}"')))
             self.text = self.text[head.end() :]
@@ -60,8 +69,10 @@ class _Call:
             if taken:
                 pieces.append(CallArguments(self.text[:taken]))
                 self.text = self.text[taken:]
-        if self._done and not self.over and (end := re.match(r"\s*\}", self.text)):
-            self.over, self.text = True, self.text[end.end() :]
+        if self._done and not self.over:
+            self.text = self.text.lstrip()
+            self.over = self.text.startswith("}")
+            self.text = self.text[1:] if self.over else self.text[:1]  # anything else never ends it
         return pieces
 
     def _arguments(self) -> int:
@@ -84,7 +95,7 @@ class _Call:
         """What is there, if it is a call whose parts come in another order; None if it is none."""
         try:
             call = json.loads(self.whole)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         if not isinstance(call, dict) or not isinstance(call.get("name"), str):
             return None

@@ -138,3 +138,13 @@ def test_invalid_bytes_behind_valid_ones_break_no_response() -> None:
     assert text.startswith("漢")
     assert text.endswith(" thecat")
     assert len(decoder.ends) == len(ids)
+
+
+def test_bytes_that_never_become_a_character_do_not_wait_for_ever() -> None:
+    """A bias may force one byte again and again; each token's cost is that of those that wait."""
+    decoder, byte = text_decoder(FALLBACK), FALLBACK.token_to_id("<0xE2>")
+    shown = 0
+    for pushed in range(1, 1001):
+        shown += len(decoder.push(byte))
+        assert pushed - shown < 64
+    assert shown + len(decoder.finish()) == 1000

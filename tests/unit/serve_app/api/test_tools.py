@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from itertools import pairwise
+from time import thread_time
 from typing import Any
 
 import pytest
@@ -239,3 +240,24 @@ def test_a_chat_template_tells_the_form() -> None:
     assert form_in("none", "<tool_call>") == ""
     assert form_in("hermes", None) == "hermes"
     assert json.loads(PARIS)  # what braces and quotes within texts are to be read as
+
+
+@pytest.mark.parametrize("form", ["hermes", "llama3_json"])
+@pytest.mark.parametrize("begun", ['{"name": "', '{"name": "f", "arguments": {}, ', '{"name": "f", "parameters": {} '])
+def test_a_call_that_does_not_end_costs_the_same_for_each_token(form: str, begun: str) -> None:
+    opens = "<tool_call>" if form == "hermes" else ""
+    reader = ToolReader(form)
+    reader.push(opens + begun)
+    began_s = thread_time()
+    for _ in range(50_000):
+        reader.push("    ")
+    assert thread_time() - began_s < 5.0  # 0.1 s
+
+
+def test_a_call_with_a_long_head_is_read_when_it_is_whole() -> None:
+    name = "f" * 2000
+    text = f'<tool_call>{{"name": "{name}", "arguments": {{"a": 1}}}}</tool_call>'
+    for size in (1, 7, len(text)):
+        reader = ToolReader("hermes")
+        pieces = [piece for at in range(0, len(text), size) for piece in reader.push(text[at : at + size])]
+        assert [*pieces, *reader.finish()] == [CallBegun(name), CallArguments('{"a": 1}')]
