@@ -6,11 +6,12 @@ only reports the disconnect (uvicorn): leaving closes the chunk iterators, which
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from functools import partial
+from typing import Any
 
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from pydantic import TypeAdapter
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
@@ -21,13 +22,15 @@ from serve_app.api.http.event_stream import EventStream
 from serve_app.api.http.merge import merged, with_deadlines
 from serve_app.api.http.record import RequestRecord
 from serve_app.api.openai.call_deltas import CallDeltas
-from serve_app.api.openai.choice_reader import ChoiceReader, Delta, whole
+from serve_app.api.openai.choice_reader import KEPT_REPORTS, ChoiceReader, Delta
 from serve_app.api.openai.choices import Choice
-from serve_app.api.openai.responses import ResponseForm, usage_of
+from serve_app.api.openai.documents import ChoiceDocument, document
+from serve_app.api.openai.responses import ResponseForm, token_counts, usage_of
 from serve_app.api.service import Pass, Service, ServiceSettings
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _MANY_TOKENS = 256  # log-probabilities of so many are written in a thread: a prompt's come all at once
+_PART_BYTES = 2**16  # of a document, sent at once
 _encode_text = TypeAdapter(dict[str, object]).dump_json
 _Chunks = AsyncIterator[tuple[int, GenerationChunk]]  # of all choices, each with its choice's index
 
@@ -47,8 +50,10 @@ class GenerationResponse(Response):
         super().__init__()
         self._passed = passed
         self._service, self._settings = service, settings
-        self._readers = [ChoiceReader(choice, form.table) for choice in choices]
+        kept_reports = max(1, KEPT_REPORTS // len(choices))
+        self._readers = [ChoiceReader(choice, form.table, kept_reports) for choice in choices]
         self._form = form
+        self._unended, self._made_tokens = len(choices), 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Make the response and send it, unless the client leaves."""
@@ -78,17 +83,17 @@ class GenerationResponse(Response):
                 await (await self._document(chunks))(scope, receive, send)
 
     async def _document(self, chunks: _Chunks) -> Response:
-        deltas: list[list[Delta]] = [[] for _ in self._readers]
+        form = self._form
+        choices = [ChoiceDocument(form, index) for index in range(len(self._readers))]
         async for index, chunk in chunks:  # to its end, so that no generator is cancelled that has said all
-            read = self._readers[index].read
-            deltas[index] += read(chunk) if _is_short(chunk) else await asyncio.to_thread(read, chunk)
-        choices = list(zip(map(whole, deltas), self._reasons(), strict=True))
-        make = partial(self._whole, choices, usage_of(self._readers))
-        many = sum(len(delta.tokens) for delta, _ in choices) >= _MANY_TOKENS
-        return await asyncio.to_thread(make) if many else make()
-
-    def _whole(self, choices: list[tuple[Delta, FinishReason]], usage: dict[str, object]) -> Response:
-        return JSONResponse(self._form.whole(choices, usage))
+            for delta in await self._read(index, chunk):
+                if len(delta.tokens) < _MANY_TOKENS:
+                    choices[index].add(delta)
+                else:
+                    await asyncio.to_thread(choices[index].add, delta)
+        make = partial(document, form, choices, self._reasons(), usage_of(self._readers))
+        is_long = self._made_tokens >= _MANY_TOKENS
+        return DocumentResponse(await asyncio.to_thread(make) if is_long else make())
 
     async def _send_events(self, chunks: _Chunks, send: Send, record: RequestRecord) -> None:
         stream = EventStream(send, self._settings.keep_alive_s, self._settings.reader_deadline_s)
@@ -107,12 +112,28 @@ class GenerationResponse(Response):
             stream.close()
 
     async def _events(self, chunks: _Chunks) -> AsyncIterator[dict[str, object]]:
-        options = self._form.body.stream_options
+        options, prompt_tokens = self._form.body.stream_options, self._prompt_tokens()
         async for event in self._choice_events(chunks):
-            yield event | {"usage": usage_of(self._readers)} if options.continuous_usage_stats else event
+            if not options.continuous_usage_stats:
+                yield event
+            elif self._is_last(event) and not options.include_usage:
+                yield event | {"usage": usage_of(self._readers)}
+            else:
+                yield event | {"usage": token_counts(prompt_tokens, self._made_tokens)}
         self._reasons()
         if options.include_usage:
             yield self._form.usage_event(usage_of(self._readers))
+
+    def _is_last(self, event: dict[str, Any]) -> bool:
+        return not self._unended and event["choices"][0]["finish_reason"] is not None
+
+    async def _read(self, index: int, chunk: GenerationChunk) -> list[Delta]:
+        reader = self._readers[index]
+        before = reader.completion_tokens
+        read = reader.read(chunk) if _is_short(chunk) else await asyncio.to_thread(reader.read, chunk)
+        self._made_tokens += reader.completion_tokens - before
+        self._unended -= chunk.finish_reason is not None
+        return read
 
     async def _choice_events(self, chunks: _Chunks) -> AsyncIterator[dict[str, object]]:
         form, opened = self._form, set[int]()
@@ -122,7 +143,7 @@ class GenerationResponse(Response):
             if form.chat and index not in opened:
                 yield form.role_event(index)
             opened.add(index)
-            read = reader.read(chunk) if _is_short(chunk) else await asyncio.to_thread(reader.read, chunk)
+            read = await self._read(index, chunk)
             if calls and (its := calls[index]) is not None:
                 for event in self._call_events(index, its, read, reader.finish_reason):
                     yield event
@@ -168,6 +189,36 @@ class GenerationResponse(Response):
             "choices": len(readers),
             "stream": self._form.body.stream,
         }
+
+
+class DocumentResponse(Response):
+    """A JSON document that is there in parts: joined it would be there twice."""
+
+    media_type = "application/json"
+
+    def __init__(self, parts: Sequence[bytes]) -> None:
+        super().__init__(headers={"content-length": str(sum(map(len, parts)))})
+        self._parts = parts
+
+    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+        """Send it."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for parts in batched(self._parts, _PART_BYTES):
+            await send({"type": "http.response.body", "body": b"".join(parts), "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def batched(parts: Iterable[bytes], least_bytes: int) -> Iterator[list[bytes]]:
+    """Neighbours together, ``least_bytes`` or the rest."""
+    batch, size = list[bytes](), 0
+    for part in parts:
+        batch.append(part)
+        size += len(part)
+        if size >= least_bytes:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 async def _event(content: dict[str, object]) -> bytes:

@@ -5,8 +5,8 @@ never comes.
 """
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from outrider.contracts.requests import (
     ChoiceReport,
@@ -18,12 +18,12 @@ from outrider.contracts.requests import (
     TokenLogprobs,
 )
 from outrider.contracts.slo import LedgerRecord
-from outrider.text.shown import joined
 from outrider.text.tokens import TextOffsets, TokenTable
 from serve_app.api.openai.choices import Choice
 
-_KEPT_CHOICES = 256
-_KEPT_ROUNDS = 1024  # of a response that is told as a whole
+KEPT_REPORTS = 1024  # of a response, shared by its choices: some 270 bytes each
+_KEPT_CHOICES = 256  # of a choice
+ECHOED_TOKENS = 256  # of a piece: a long prompt's log-probabilities come all at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +55,6 @@ class Delta:
     rounds: tuple[RoundReport, ...] = ()
 
 
-def whole(deltas: Sequence[Delta]) -> Delta:
-    """Several pieces in a row as one, with its last rounds."""
-    rounds = tuple(reported for delta in deltas for reported in delta.rounds)
-    return Delta(
-        text="".join(delta.text for delta in deltas),
-        spans=joined(span for delta in deltas for span in delta.spans),
-        tokens=tuple(token for delta in deltas for token in delta.tokens),
-        made=tuple(token for delta in deltas for token in delta.made),
-        rounds=rounds[-_KEPT_ROUNDS:],
-    )
-
-
 class ChoiceReader:
     """Reads the chunks of one choice.
 
@@ -76,17 +64,18 @@ class ChoiceReader:
         stats: of what was read so far.
         slo: whose speed it is promised.
         ledger: how far the promised speed was kept; None before the first chunk.
-        choices: why rounds were made as they were, as far as it was told; the last ``_KEPT_CHOICES``.
+        choices: why rounds were made as they were, as far as it was told; the last ones.
     """
 
-    def __init__(self, choice: Choice, table: TokenTable) -> None:
+    def __init__(self, choice: Choice, table: TokenTable, kept_reports: int = _KEPT_CHOICES) -> None:
+        """``kept_reports``: of ``choices``, at most ``_KEPT_CHOICES``."""
         self.choice = choice
         self.finish_reason: FinishReason | None = None
         self.completion_tokens = 0
         self.stats = RoundStats()
         self.slo = choice.request.slo
         self.ledger: LedgerRecord | None = None
-        self.choices: deque[ChoiceReport] = deque(maxlen=_KEPT_CHOICES)
+        self.choices: deque[ChoiceReport] = deque(maxlen=min(kept_reports, _KEPT_CHOICES))
         self._table = table
         self._offsets = TextOffsets(table, start=len(choice.echo or ""))
         self._echoed = choice.echo is None
@@ -95,7 +84,7 @@ class ChoiceReader:
 
     def read(self, chunk: GenerationChunk) -> list[Delta]:
         """What a chunk adds, the echo of the prompt apart; nothing empty."""
-        deltas = [] if self._echoed else [self._echo(chunk)]
+        deltas = [] if self._echoed else self._echo(chunk)
         self._echoed = True
         self.stats, self.finish_reason = chunk.stats, chunk.finish_reason
         self.ledger = chunk.ledger
@@ -109,11 +98,18 @@ class ChoiceReader:
             self.finish_reason = FinishReason.LENGTH
         return [delta for delta in deltas if delta.text or delta.tokens or delta.made]
 
-    def _echo(self, chunk: GenerationChunk) -> Delta:
+    def _echo(self, chunk: GenerationChunk) -> list[Delta]:
+        """In pieces, each with the text from its first token on."""
         text = self.choice.echo or ""
         offsets = TextOffsets(self._table, spelled=text)
         reported = zip(self.choice.request.prompt_ids, chunk.prompt_logprobs, strict=False)  # none unless asked for
-        return Delta(text, tokens=tuple(ShownToken(i, offsets.next(i), logprobs) for i, logprobs in reported))
+        tokens = [ShownToken(i, offsets.next(i), logprobs) for i, logprobs in reported]
+        firsts = range(0, len(tokens), ECHOED_TOKENS)
+        bounds = [0, *(tokens[first].text_offset for first in firsts[1:]), len(text)]
+        return [
+            Delta(text[low:high], tokens=tuple(tokens[first : first + ECHOED_TOKENS]))
+            for first, (low, high) in zip(firsts or (0,), pairwise(bounds), strict=True)
+        ]
 
     def _made(self, chunk: GenerationChunk) -> Delta:
         shown, details = self._shown(chunk), chunk.details

@@ -31,7 +31,8 @@ from outrider.protocols.registry import (
     tree_protocols,
 )
 from serve_app.api.http_errors import PromptTooLongError
-from serve_app.api.openai.bodies import LOOKUP_NEEDED, MAX_LOGIT_BIAS, ChatBody, CompletionBody
+from serve_app.api.openai.bodies import LOOKUP_NEEDED, ChatBody, CompletionBody
+from serve_app.api.openai.cost import affordable_tokens, check_cost
 from serve_app.api.openai.promises import Promises, read_promises
 from serve_app.api.openai.prompts import Prompt
 from serve_app.api.openai.structured import begun_by
@@ -76,15 +77,19 @@ def to_choices(
         grammar: from ``read_grammar``.
 
     Raises:
-        ParameterError: a value is out of range.
+        ParameterError: a value is out of range, or all choices together cost too much.
         PromptTooLongError: prompt and ``max_tokens`` together exceed the context.
     """
     params = _params(body, limits, default_seed)
     promises = read_promises(body.outrider.slo_class, headers, limits)
     echo = isinstance(body, CompletionBody) and body.echo
     choices: list[Choice] = []
-    for prompt in prompts:
-        max_tokens = _max_tokens(body, len(prompt.token_ids), limits)
+    lengths = [
+        (len(prompt.token_ids) if echo else 0, _max_tokens(body, len(prompt.token_ids), limits, len(prompts)))
+        for prompt in prompts
+    ]
+    check_cost(body, body.n * sum(map(sum, lengths)), body.n * len(prompts))
+    for prompt, (_, max_tokens) in zip(prompts, lengths, strict=True):
         begun = None if grammar is None else begun_by(grammar, prompt.token_ids, limits.structured)
         request = _request(body, prompt, replace(params, grammar=begun), limits, max_tokens, promises)
         for i in range(body.n):
@@ -287,7 +292,7 @@ def _min_tokens(body: CompletionBody | ChatBody, max_tokens: int) -> int:
     return body.min_tokens
 
 
-def _max_tokens(body: CompletionBody | ChatBody, prompt_len: int, limits: RequestLimits) -> int:
+def _max_tokens(body: CompletionBody | ChatBody, prompt_len: int, limits: RequestLimits, prompts: int) -> int:
     room = limits.max_context_tokens - prompt_len
     most = min(room, limits.max_output_tokens)
     field, asked, least = "max_tokens", body.max_tokens, 1
@@ -299,7 +304,8 @@ def _max_tokens(body: CompletionBody | ChatBody, prompt_len: int, limits: Reques
         field, asked = "max_completion_tokens", body.max_completion_tokens
     if asked is None:
         default = (limits.defaults.max_tokens or most) if isinstance(body, ChatBody) else _DEFAULT_COMPLETION_TOKENS
-        return min(default, most)
+        echoed = prompt_len if isinstance(body, CompletionBody) and body.echo else 0
+        return min(default, most, affordable_tokens(body, prompts, echoed))
     if not least <= asked <= limits.max_output_tokens:
         raise ParameterError(field, f"an integer in {least}..{limits.max_output_tokens}", asked)
     if asked > room:
@@ -312,8 +318,6 @@ def _max_tokens(body: CompletionBody | ChatBody, prompt_len: int, limits: Reques
 
 
 def _logit_bias(biases: Mapping[str, float], vocab_size: int) -> tuple[tuple[int, float], ...]:
-    if len(biases) > MAX_LOGIT_BIAS:
-        raise ParameterError("logit_bias", f"at most {MAX_LOGIT_BIAS} entries", len(biases))
     bias_by_id = {}
     for key, bias in biases.items():
         token_id = int(key) if key.isascii() and key.isdigit() and len(key) <= len(str(vocab_size)) else vocab_size

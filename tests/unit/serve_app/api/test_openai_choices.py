@@ -337,3 +337,42 @@ def test_what_cannot_be_judged_is_refused(
 ) -> None:
     with pytest.raises(ParameterError, match=said):
         generation(temperature=temperature, outrider=options, limits=limits)
+
+
+LARGE = replace(LIMITS, max_context_tokens=131_072, max_output_tokens=131_071)
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ({"n": 16, "max_tokens": 62_501}, "1000016 tokens in 16 choices, x 1"),
+        ({"n": 1, "max_tokens": 45_455, "logprobs": 20}, "45455 tokens in 1 choices, x 22"),
+        ({"max_tokens": 100_000, "prompt": ["a"] * 11}, "1100000 tokens in 11 choices, x 1"),
+        (
+            {"max_tokens": 0, "echo": True, "prompt": [[5] * 50_000], "logprobs": 20},
+            "of the echoed prompt included, x 22",
+        ),
+        ({"n": 4, "max_tokens": 130_000, "outrider": {"details": True}}, "520000 tokens in 4 choices, x 2"),
+        ({"chat": 1, "max_tokens": 100_000, "logprobs": True, "top_logprobs": 9}, "100000 tokens in 1 choices, x 11"),
+    ],
+)
+def test_what_a_request_may_cost_is_bounded(fields: dict[str, Any], found: str) -> None:
+    with pytest.raises(
+        ParameterError, match=r"^max_tokens needs choices x tokens x values .* at most 1000000"
+    ) as raised:
+        choices(limits=LARGE, **fields)
+    assert found in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "max_tokens"),
+    [
+        ({"n": 16, "max_tokens": 62_500}, 62_500),
+        ({"max_tokens": 45_454, "logprobs": 20}, 45_454),
+        ({"max_tokens": 131_069}, 131_069),
+        ({"chat": 1, "n": 16}, 62_500),  # where it is not named, as many as may be
+        ({"chat": 1, "logprobs": True, "top_logprobs": 20}, 45_454),
+    ],
+)
+def test_what_costs_as_much_as_may_be_is_made(fields: dict[str, Any], max_tokens: int) -> None:
+    assert {choice.request.max_tokens for choice in choices(limits=LARGE, **fields)} == {max_tokens}
