@@ -3,16 +3,11 @@
 Every message says what was needed, what was found and what to do.
 """
 
-_MOST_SHOWN_CHARS = 2_000
+from itertools import islice
 
-
-def _shown(found: object) -> str:
-    """What was found, cut to a length that a log line can have."""
-    try:
-        text = repr(found)
-    except (ValueError, RecursionError):  # an integer of more digits than Python writes, or what is nested too deeply
-        return f"a {type(found).__name__} too large to show"
-    return text if len(text) <= _MOST_SHOWN_CHARS else f"{text[:_MOST_SHOWN_CHARS]}..."
+_SHOWN_CHARS = 2_000
+_SHOWN_ITEMS = 16
+_SHOWN_LEVELS = 2
 
 
 class OutriderError(Exception):
@@ -24,11 +19,40 @@ class ParameterError(OutriderError, ValueError):
 
     def __init__(self, field: str, needed: str, found: object) -> None:
         self.field, self.needed, self.found = field, needed, found
-        super().__init__(f"{field} needs {needed}, found {_shown(found)}")
+        super().__init__(f"{field} needs {needed}, found {shown_value(found)}")
 
     def __reduce__(self) -> tuple[type, tuple[str, str, object]]:
         """Pickle by constructor arguments, so that the error crosses process boundaries."""
         return type(self), (self.field, self.needed, self.found)
+
+
+def shown_value(value: object) -> str:
+    """As ``repr``, of the first items and characters alone: a value that was found may be as long as a request."""
+    return _cut(_shown(value, _SHOWN_LEVELS))
+
+
+def _shown(value: object, levels: int) -> str:
+    if isinstance(value, str):
+        return repr(value[:_SHOWN_CHARS])
+    if not isinstance(value, list | dict):
+        try:
+            return repr(value)
+        except (ValueError, RecursionError):  # an integer of more digits than Python writes, or nested too deeply
+            return f"a {type(value).__name__} too large to show"
+    if not levels:
+        return "..."
+    if isinstance(value, dict):
+        opens, closes = "{}"
+        items = [f"{_shown(k, 0)}: {_shown(v, levels - 1)}" for k, v in islice(value.items(), _SHOWN_ITEMS)]
+    else:
+        opens, closes = "[]"
+        items = [_shown(item, levels - 1) for item in value[:_SHOWN_ITEMS]]
+    more = [] if len(value) <= _SHOWN_ITEMS else ["..."]
+    return f"{opens}{', '.join(items + more)}{closes}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
 
 
 class ConfigError(ParameterError):

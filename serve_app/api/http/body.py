@@ -1,12 +1,17 @@
 """How a request's body comes in: JSON, of so many bytes, within so many seconds."""
 
 import asyncio
+from collections.abc import Callable
+from typing import TypeVar
 
 from fastapi import Request
 
 from serve_app.api.http.bounded import Intake
 from serve_app.api.http_errors import BodyTooLargeError, BodyTooSlowError, MediaTypeError
 from serve_app.api.service import ServiceSettings
+
+_SHORT_BYTES = 2**15  # of a body that is parsed at once: within some milliseconds, whatever is in it
+_Read = TypeVar("_Read")
 
 
 async def read_json_body(request: Request, settings: ServiceSettings, account: str) -> bytes:
@@ -40,3 +45,8 @@ async def read_json_body(request: Request, settings: ServiceSettings, account: s
         raise BodyTooSlowError(f"needs the body within {deadline_s:g} s, found {len(content)} bytes then") from None
     intake.take_place()
     return bytes(content)
+
+
+async def parsed(content: bytes, parse: Callable[[bytes], _Read]) -> _Read:
+    """Parse a body, a long one in a thread, so that other responses get on between its steps."""
+    return parse(content) if len(content) <= _SHORT_BYTES else await asyncio.to_thread(parse, content)

@@ -5,6 +5,7 @@ import secrets
 import time
 import uuid
 from dataclasses import replace
+from functools import partial
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
@@ -14,7 +15,7 @@ from starlette.exceptions import HTTPException
 from outrider import __version__
 from outrider.text.tokens import TokenTable, backend_of
 from serve_app.api.gate import account_of, bodies_account, check_allowed, count_request, let_in, limits_of, tenant_of
-from serve_app.api.http.body import read_json_body
+from serve_app.api.http.body import parsed, read_json_body
 from serve_app.api.http.bounded import Bounded
 from serve_app.api.http.cors import allow_cors
 from serve_app.api.http.described import described
@@ -156,7 +157,7 @@ async def _respond(
     address = peer_address(request.scope, settings.trusted_proxies)
     limits = replace(limits_of(tenant, everybodys), account=account_of(tenant, address))
     content = await read_json_body(request, settings, bodies_account(tenant, address))
-    body = parse_body(content, kind, limits)
+    body = await parsed(content, partial(parse_body, kind=kind, limits=limits))
     check_allowed(body.outrider, tenant, limits, everybodys)
     prompts = await asyncio.to_thread(read_prompts, body, service.tokenizer, limits)
     grammar = await asyncio.to_thread(read_grammar, body, limits) if asks_for_grammar(body) else None

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from outrider.contracts.requests import MAX_LOOKUP_TOKENS, SAMPLING_RANGES, SamplingParams
+from outrider.tenants.keys import MAX_CHOICES
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARS = 1024
@@ -13,19 +14,31 @@ MAX_SALT_CHARS = 1024
 MAX_LOGIT_BIAS = 1024
 MAX_TOP_LOGPROBS = 20  # OpenAI's
 MAX_NAME_CHARS = 256
+MAX_USER_CHARS = 1024
+MAX_MESSAGES = 2000
+MAX_PARTS = 1000  # of a message
+MAX_TOOLS = 128  # OpenAI's
+MAX_TOOL_CALLS = 128  # of a message
+MAX_PROMPTS = MAX_CHOICES
+MAX_TOKEN_IDS = 2**20  # of a prompt; the context is the narrower bound
+MAX_GUIDED_CHOICES = 10_000
+MAX_OBJECT_FIELDS = 1024  # of an object that a schema, a tool or a format describes
 LOOKUP_NEEDED = f"true, false or an integer in 0..{MAX_LOOKUP_TOKENS}"
 
 _STRICT = ConfigDict(strict=True, extra="forbid", frozen=True)
 _Body = TypeVar("_Body", bound=BaseModel)
-# One error is told, so no more are looked for: a list may have a million items.
-_TokenIds = Annotated[list[int], Field(fail_fast=True)]
-_Texts = Annotated[list[str], Field(fail_fast=True)]
-_ListsOfTokenIds = Annotated[list[_TokenIds], Field(fail_fast=True)]
+# Each list and object has a largest length, which ``parsing`` looks at first; and one error is told, so no more are
+# looked for.
+_TokenIds = Annotated[list[int], Field(fail_fast=True, max_length=MAX_TOKEN_IDS)]
+_Texts = Annotated[list[str], Field(fail_fast=True, max_length=MAX_PROMPTS)]
+_ListsOfTokenIds = Annotated[list[_TokenIds], Field(fail_fast=True, max_length=MAX_PROMPTS)]
+_Described = Annotated[dict[str, Any], Field(fail_fast=True, max_length=MAX_OBJECT_FIELDS)]
+_User = Annotated[str, Field(max_length=MAX_USER_CHARS)]
 _StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARS)]
 
 
 class StreamOptions(BaseModel):
-    """``stream_options``. ``continuous_usage_stats`` (vLLM's) puts the usage so far on every event."""
+    """``stream_options``. ``continuous_usage_stats`` (vLLM's) puts the tokens so far on every event."""
 
     model_config = _STRICT
     include_usage: bool = False
@@ -48,7 +61,8 @@ class OutriderOptions(BaseModel):
     expansion: Annotated[list[int], Field(fail_fast=True, max_length=64)] = []
     rows: int | None = None
     lookup: bool | int | None = None  # whether what the text repeats is looked up in it, or how many tokens at most
-    slo_class: str | Annotated[list[str], Field(max_length=16)] | None = None  # whose speed it is promised, or a choice
+    # Whose speed it is promised, or a choice.
+    slo_class: str | Annotated[list[str], Field(fail_fast=True, max_length=16)] | None = None
     verification: Literal["lossless", "semantic"] | None = (
         None  # whether mismatches may be judged; else as the class has it
     )
@@ -71,8 +85,9 @@ class Message(BaseModel):
 
     model_config = _STRICT
     role: Literal["system", "user", "assistant", "tool", "developer"]  # the last is OpenAI's newer name of the first
-    content: str | list[TextPart] = ""  # only an assistant's that has called tools may lack it
-    tool_calls: Annotated[list[dict[str, Any]], Field(fail_fast=True)] | None = None
+    # Only an assistant's that has called tools may lack it.
+    content: str | Annotated[list[TextPart], Field(fail_fast=True, max_length=MAX_PARTS)] = ""
+    tool_calls: Annotated[list[_Described], Field(fail_fast=True, max_length=MAX_TOOL_CALLS)] | None = None
     tool_call_id: str | None = None
     name: Annotated[str, Field(max_length=MAX_NAME_CHARS)] | None = None  # which of those in this role
 
@@ -100,23 +115,23 @@ class SampledBody(BaseModel):
     n: Annotated[int, Field(ge=1, le=MAX_N)] = 1
     max_tokens: int | None = None
     min_tokens: int = 0
-    stop: _StopString | Annotated[list[_StopString], Field(max_length=MAX_STOP_STRINGS)] = []
+    stop: _StopString | Annotated[list[_StopString], Field(fail_fast=True, max_length=MAX_STOP_STRINGS)] = []
 
 
 class GenerationBody(SampledBody):
     """What completions and chats have in common."""
 
-    logit_bias: dict[str, float] = {}
+    logit_bias: Annotated[dict[str, float], Field(fail_fast=True, max_length=MAX_LOGIT_BIAS)] = {}
     seed: int | None = None
     ignore_eos: bool = False
-    user: str | None = None  # who asks; of no meaning to what a response says
-    safety_identifier: str | None = None  # the same, newer
+    user: _User | None = None  # who asks; of no meaning to what a response says
+    safety_identifier: _User | None = None  # the same, newer
     cache_salt: Annotated[str, Field(min_length=1, max_length=MAX_SALT_CHARS)] | None = None  # vLLM's
-    response_format: dict[str, Any] | None = None  # read by ``structured``, as are the following
-    structured_outputs: dict[str, Any] | None = None  # vLLM's
-    guided_json: dict[str, Any] | str | bool | None = None  # its older names
+    response_format: _Described | None = None  # read by ``structured``, as are the following
+    structured_outputs: _Described | None = None  # vLLM's
+    guided_json: _Described | str | bool | None = None  # its older names
     guided_regex: str | None = None
-    guided_choice: _Texts | None = None
+    guided_choice: Annotated[list[str], Field(fail_fast=True, max_length=MAX_GUIDED_CHOICES)] | None = None
     guided_grammar: str | None = None
     outrider: OutriderOptions = OutriderOptions()
 
@@ -138,9 +153,9 @@ class CompletionBody(GenerationBody):
 class ChatBody(GenerationBody):
     """``POST /v1/chat/completions``. ``max_completion_tokens`` is the newer name of ``max_tokens``."""
 
-    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
-    tools: Annotated[list[dict[str, Any]], Field(fail_fast=True)] | None = None  # read by ``tools``
-    tool_choice: str | dict[str, Any] | None = None
+    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True, max_length=MAX_MESSAGES)]
+    tools: Annotated[list[_Described], Field(fail_fast=True, max_length=MAX_TOOLS)] | None = None  # read by ``tools``
+    tool_choice: str | _Described | None = None
     parallel_tool_calls: bool | None = None
     max_completion_tokens: int | None = None
     logprobs: bool = False

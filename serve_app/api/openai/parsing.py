@@ -4,15 +4,18 @@ Nothing in a request is ignored. A field is honoured exactly, or refused by name
 Values that ask for nothing (null, ``best_of: 1``, ``tools: []``) are accepted everywhere.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import TypeVar
+from functools import lru_cache
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, from_json
 
-from outrider.contracts.errors import ParameterError
+from outrider.contracts.errors import ParameterError, shown_value
 from serve_app.api.http_errors import (
+    BodyTooLargeError,
     MalformedBodyError,
     MissingFieldError,
     UnknownFieldError,
@@ -35,11 +38,13 @@ from serve_app.api.openai.bodies import (
     StreamOptions,
     TextPart,
 )
+from serve_app.api.openai.json_size import MAX_STRUCTURE, JsonSize, check_json_size, most_values
 from serve_app.api.openai.unsupported import NOT_YET, TEXT_ONLY
 from serve_app.api.service import RequestLimits
 
 _Body = TypeVar("_Body", bound=GenerationBody)
 _Fields = TypeVar("_Fields", bound=BaseModel)
+_Path = tuple["_Path | None", str]  # of a value in a body, its last step last; written out only for an error
 
 _NESTED: Mapping[str, type[BaseModel]] = {  # by field name: what an object there is, or the objects of a list
     "stream_options": StreamOptions,
@@ -77,21 +82,24 @@ def parse_body(body: bytes, kind: type[_Body], limits: RequestLimits) -> _Body:
     """Read a request body.
 
     Raises:
+        BodyTooLargeError: more values than may be parsed.
         MalformedBodyError: no JSON, or not an object.
         MissingFieldError: a required field is absent or null.
         UnknownFieldError: a field that no API knows.
         UnsupportedFieldError: one that we do not honour yet, with a value that asks for something.
         UnknownModelError: another model than the one served.
-        ParameterError: a value of the wrong type, or one that needs another field's.
+        ParameterError: a value of the wrong type, a list or object that is too long, or one that needs another field's.
     """
-    data = read_object(body)
+    data = read_object(body, limits)
     parsed = read_fields(data, kind)
     if parsed.model != limits.model_name:
-        raise UnknownModelError("model", f"model needs one of: {limits.model_name}; found {parsed.model!r}")
+        found = shown_value(parsed.model)
+        raise UnknownModelError("model", f"model needs one of: {limits.model_name}; found {found}")
     if "stream_options" in parsed.model_fields_set and not parsed.stream:
         raise ParameterError("stream_options", "stream: true", data["stream_options"])
     if isinstance(parsed, ChatBody):
         check_contents(parsed.messages)
+        check_arguments(parsed.messages, limits)
     if isinstance(parsed, ChatBody) and parsed.top_logprobs and not parsed.logprobs:
         raise ParameterError("top_logprobs", "logprobs: true", parsed.top_logprobs)
     if isinstance(parsed, CompletionBody):
@@ -99,12 +107,14 @@ def parse_body(body: bytes, kind: type[_Body], limits: RequestLimits) -> _Body:
     return parsed
 
 
-def read_object(body: bytes) -> dict[str, object]:
+def read_object(body: bytes, limits: RequestLimits) -> dict[str, object]:
     """The fields of a body.
 
     Raises:
+        BodyTooLargeError: more values than may be parsed.
         MalformedBodyError: no JSON, or not an object.
     """
+    check_json_size(body, most_values(limits.max_context_tokens))
     try:
         data = from_json(body, allow_inf_nan=False)
     except ValueError as error:
@@ -116,12 +126,12 @@ def read_object(body: bytes) -> dict[str, object]:
 
 def read_fields(data: Mapping[str, object], kind: type[_Fields]) -> _Fields:
     """A body of this kind, by its fields; raises as ``parse_body`` does."""
-    fields = _without_neutral(data, kind, "")
-    fields |= {name: _nested(fields[name], name) for name in _NESTED if name in fields}
+    fields = _without_neutral(data, kind, None)
+    fields |= {name: _nested(fields[name], name, (None, name)) for name in _NESTED if name in fields}
     try:
         return kind.model_validate(fields)
     except ValidationError as error:
-        raise _explained(error.errors(include_url=False, include_context=False)[0], fields) from None
+        raise _explained(error.errors(include_url=False), fields) from None
 
 
 def check_contents(messages: Sequence[Message]) -> None:
@@ -136,6 +146,28 @@ def check_contents(messages: Sequence[Message]) -> None:
             raise MissingFieldError(field, f"{field} is missing; it needs {_NEEDED_BY_FIELD['content']}")
 
 
+def check_arguments(messages: Sequence[Message], limits: RequestLimits) -> None:
+    """Arguments of calls are JSON within JSON, which is parsed for the chat template.
+
+    Raises:
+        BodyTooLargeError: those of all calls together have more values than may be parsed.
+    """
+    size, most = JsonSize(), most_values(limits.max_context_tokens)
+    for call in (call for message in messages for call in message.tool_calls or ()):
+        size += check_json_size(_arguments(call), most)
+    if not size.fits(most):
+        raise BodyTooLargeError(
+            f"needs arguments of tool calls with at most {MAX_STRUCTURE} objects, lists and keys and {most} values in "
+            f"all, found {size.structure} and {size.values}; send fewer messages"
+        )
+
+
+def _arguments(call: Mapping[str, Any]) -> bytes:
+    function = call.get("function")
+    arguments = function.get("arguments") if isinstance(function, dict) else None
+    return arguments.encode() if isinstance(arguments, str) else b""
+
+
 def _check_completion(body: CompletionBody) -> None:
     if body.best_of not in (None, 1, body.n):
         raise UnsupportedFieldError("best_of", "best_of is not supported yet; use n and choose among the choices")
@@ -143,44 +175,75 @@ def _check_completion(body: CompletionBody) -> None:
         raise ParameterError("logprobs", f"an integer in 0..{MAX_TOP_LOGPROBS}", body.logprobs)
 
 
-def _without_neutral(data: Mapping[str, object], kind: type[BaseModel], where: str) -> dict[str, object]:
+def _without_neutral(data: Mapping[str, object], kind: type[BaseModel], where: _Path | None) -> dict[str, object]:
     """The fields of ``kind``, less nulls; other fields are dropped if they ask for nothing, and else refused."""
-    kept = {}
+    kept, most = {}, most_entries(kind)
     for name, value in data.items():
         if name in kind.model_fields:
+            if isinstance(value, list | dict) and len(value) > most.get(name, len(value)):
+                raise ParameterError(_written((where, name)), f"at most {most[name]} entries", len(value))
             if value is not None:
                 kept[name] = value
         elif name in NOT_YET:
             not_yet = NOT_YET[name]
             if value is not None and not any(type(value) is type(ok) and value == ok for ok in not_yet.neutral):
-                raise UnsupportedFieldError(where + name, f"{where}{name} is not supported yet; {not_yet.advice}")
+                path = _written((where, name))
+                raise UnsupportedFieldError(path, f"{path} is not supported yet; {not_yet.advice}")
         else:
-            near = get_close_matches(name[:64], kind.model_fields, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(kind.model_fields)}"
             short = name[:64]
-            raise UnknownFieldError(where + short, f"{where}{short} is no known field; {hint}")
+            near = get_close_matches(short, kind.model_fields, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(kind.model_fields)}"
+            path = _written((where, short))
+            raise UnknownFieldError(path, f"{path} is no known field; {hint}")
     return kept
 
 
-def _nested(value: object, where: str) -> object:
+@lru_cache
+def most_entries(kind: type[BaseModel]) -> Mapping[str, int]:
+    """How long a field of a model may be that is a list or an object; of several kinds of list, the longest."""
+    lengths = {name: list(_lengths(field.annotation, field.metadata)) for name, field in kind.model_fields.items()}
+    return {name: max(found) for name, found in lengths.items() if found}
+
+
+def _lengths(annotation: object, metadata: Sequence[object]) -> Iterator[int]:
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin in (list, dict):
+        yield from (most for item in metadata if (most := getattr(item, "max_length", None)) is not None)
+    elif origin is Annotated:
+        yield from _lengths(inner[0], [known for info in inner[1:] for known in info.metadata])
+    elif origin in (Union, UnionType):
+        for member in inner:
+            yield from _lengths(member, ())
+
+
+def _nested(value: object, name: str, where: _Path) -> object:
     """``_without_neutral`` for the objects inside a body; what is no object where one should be is left to pydantic."""
     if isinstance(value, list):
-        return [_nested(item, f"{where}[{i}]") for i, item in enumerate(value)]
-    kind = _NESTED[where.rpartition(".")[2].partition("[")[0]]
+        return [_nested(item, name, (where, f"[{i}]")) for i, item in enumerate(value)]
+    kind = _NESTED[name]
     if not isinstance(value, dict):
         return value
     if kind is TextPart and value.get("type", "text") != "text":
-        raise UnsupportedFieldError(
-            f"{where}.type", f"{where}.type {value['type']!r:.64} is not supported yet; {TEXT_ONLY}"
-        )
-    kept = _without_neutral(value, kind, f"{where}.")
+        path = _written((where, "type"))
+        found = shown_value(value["type"])[:64]
+        raise UnsupportedFieldError(path, f"{path} {found} is not supported yet; {TEXT_ONLY}")
+    kept = _without_neutral(value, kind, where)
     if isinstance(kept.get("content"), list):
-        kept["content"] = _nested(kept["content"], f"{where}.content")
+        kept["content"] = _nested(kept["content"], "content", (where, "content"))
     return kept
 
 
-def _explained(error: ErrorDetails, data: object) -> ParameterError | MissingFieldError | UnknownFieldError:
+def _written(path: _Path) -> str:
+    """Such as ``messages[0].content``."""
+    before, step = path
+    if before is None:
+        return step
+    return f"{_written(before)}{step}" if step.startswith("[") else f"{_written(before)}.{step}"
+
+
+def _explained(errors: Sequence[ErrorDetails], data: object) -> ParameterError | MissingFieldError | UnknownFieldError:
     """Name the field by its path in the body (pydantic's path has type names too), what it needs and what is there."""
+    error = next((error for error in errors if error["type"] == "too_long"), errors[0])
     path, last, found = "", "", data
     for step in error["loc"]:
         if isinstance(step, int) and isinstance(found, list):
@@ -192,5 +255,7 @@ def _explained(error: ErrorDetails, data: object) -> ParameterError | MissingFie
         return MissingFieldError(path, f"{path} is missing; it needs {_NEEDED_BY_FIELD.get(last, 'a value')}")
     if error["type"] == "extra_forbidden":
         return UnknownFieldError(path, f"{path} is no known field")
+    if error["type"] == "too_long" and isinstance(found, list | dict):
+        return ParameterError(path, f"at most {error['ctx']['max_length']} entries", len(found))
     needed = _NEEDED_BY_FIELD.get(last) or _NEEDED_BY_TYPE.get(error["type"]) or error["msg"]
     return ParameterError(path, needed, found)

@@ -15,8 +15,11 @@ from outrider.contracts.errors import ParameterError
 from outrider.text.tokens import backend_of
 from serve_app.api.http_errors import PromptTooLongError, UnsupportedFieldError
 from serve_app.api.openai.bodies import ChatBody, CompletionBody, Message
+from serve_app.api.openai.encoding import decode, encode_bounded
 from serve_app.api.openai.tools import Tool, read_tools, told
 from serve_app.api.service import RequestLimits
+
+MAX_PROMPT_TOKENS = 2**20  # of several prompts together; 36 bytes each
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ def read_prompts(
     Raises:
         PromptTooLongError: one leaves no room for a token of output.
         ParameterError: one is empty or holds ids the model does not have, the chat template refuses the messages, or
-            there are more choices to make than may be.
+            there are more choices to make, or more tokens in all prompts together, than may be.
         UnsupportedFieldError: a chat for a model without a chat template.
     """
     if isinstance(body, ChatBody):
@@ -43,9 +46,14 @@ def read_prompts(
         text = rendered(body.messages, tokenizer, read_tools(body, limits.tool_format), limits.tool_format)
         ids = _tokenised(text, "messages", tokenizer, limits, add_special_tokens=False)
         return [_checked(Prompt(tuple(ids), text), "messages", limits)]
-    given = _given(body.prompt)
+    given, prompts, tokens = _given(body.prompt), list[Prompt](), 0
     _check_choices("prompt", len(given), body.n, limits.max_choices)
-    return [_checked(_completion_prompt(item, field, tokenizer, limits), field, limits) for field, item in given]
+    for field, item in given:
+        prompts.append(_checked(_completion_prompt(item, field, tokenizer, limits), field, limits))
+        tokens += len(prompts[-1].token_ids)
+        if tokens > MAX_PROMPT_TOKENS and len(prompts) > 1:
+            raise ParameterError("prompt", f"prompts of at most {MAX_PROMPT_TOKENS} tokens together", tokens)
+    return prompts
 
 
 def _check_choices(field: str, prompts: int, n: int, most: int) -> None:
@@ -75,7 +83,7 @@ def _completion_prompt(
     for i, token_id in enumerate(given):
         if not 0 <= token_id < limits.vocab_size:
             raise ParameterError(f"{field}[{i}]", f"a token id in 0..{limits.vocab_size - 1}", token_id)
-    return Prompt(tuple(given), backend_of(tokenizer).decode(given, skip_special_tokens=False))
+    return Prompt(tuple(given), decode(given, backend_of(tokenizer)))
 
 
 def _checked(prompt: Prompt, field: str, limits: RequestLimits) -> Prompt:
@@ -125,12 +133,14 @@ def _tokenised(
         raise PromptTooLongError(
             field, f"{field} needs at most {limits.max_prompt_chars} characters, found {len(text)}; shorten the text"
         )
-    # Of the backend's ways to encode, the one that lets other threads run meanwhile.
-    (encoding,) = backend_of(tokenizer).encode_batch_fast([text], add_special_tokens=add_special_tokens)
-    return list(encoding.ids)
+    most = limits.max_context_tokens
+    ids = encode_bounded(text, backend_of(tokenizer), most, add_special_tokens=add_special_tokens)
+    if isinstance(ids, int):
+        raise _too_long(field, f"more than {ids}", limits)
+    return ids
 
 
-def _too_long(field: str, found_tokens: int, limits: RequestLimits) -> PromptTooLongError:
+def _too_long(field: str, found_tokens: int | str, limits: RequestLimits) -> PromptTooLongError:
     most = limits.max_context_tokens - 1
     needed = f"at most {most} tokens (a context of {most + 1}, one of it for output)"
     return PromptTooLongError(field, f"{field} needs {needed}, found {found_tokens} tokens; shorten it")

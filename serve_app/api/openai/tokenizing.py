@@ -1,7 +1,7 @@
 """vLLM's ``/tokenize`` and ``/detokenize`` as data: bodies, and what answers them. May be called from any thread.
 
-Texts are tokenised as prompts of completions and chats are, and may be longer than the context: their length is what
-is asked for.
+Texts are tokenised as prompts of completions and chats are, and may be longer than the context, as their length is what
+is asked for: up to ``MAX_TOKENS``, or twice the context.
 """
 
 import json
@@ -10,14 +10,16 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 from transformers import PreTrainedTokenizerBase
 
-from outrider.contracts.errors import ParameterError
+from outrider.contracts.errors import ParameterError, shown_value
 from outrider.text.tokens import backend_of
 from serve_app.api.http_errors import UnknownModelError
-from serve_app.api.openai.bodies import Message
-from serve_app.api.openai.parsing import read_fields, read_object
+from serve_app.api.openai.bodies import MAX_MESSAGES, MAX_TOKEN_IDS, Message
+from serve_app.api.openai.encoding import decode, encode_bounded
+from serve_app.api.openai.parsing import check_arguments, read_fields, read_object
 from serve_app.api.openai.prompts import rendered
 from serve_app.api.service import RequestLimits
 
+MAX_TOKENS = 100_000  # of a text; twice the context where that is longer
 _STRICT = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
@@ -39,7 +41,7 @@ class TokenizeTextBody(TokenizeBody):
 class TokenizeChatBody(TokenizeBody):
     """``POST /tokenize`` of a chat."""
 
-    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
+    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True, max_length=MAX_MESSAGES)]
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     add_special_tokens: bool = False
@@ -50,7 +52,7 @@ class DetokenizeBody(BaseModel):
 
     model_config = _STRICT
     model: str | None = None
-    tokens: Annotated[list[int], Field(fail_fast=True)]
+    tokens: Annotated[list[int], Field(fail_fast=True, max_length=MAX_TOKEN_IDS)]
 
 
 def tokenize(content: bytes, tokenizer: PreTrainedTokenizerBase, limits: RequestLimits) -> bytes:
@@ -59,10 +61,11 @@ def tokenize(content: bytes, tokenizer: PreTrainedTokenizerBase, limits: Request
     Raises:
         OutriderError: as of ``parse_body``; or the chat template refuses the messages.
     """
-    data = read_object(content)
+    data = read_object(content, limits)
     if "messages" in data:
         chat = read_fields(data, TokenizeChatBody)
         _check_model(chat.model, limits)
+        check_arguments(chat.messages, limits)
         text, special = _chat_text(chat, "add_generation_prompt" in data, tokenizer), chat.add_special_tokens
         names = chat.return_token_strs
     else:
@@ -70,9 +73,11 @@ def tokenize(content: bytes, tokenizer: PreTrainedTokenizerBase, limits: Request
         _check_model(body.model, limits)
         text, special, names = body.prompt, body.add_special_tokens, body.return_token_strs
     backend = backend_of(tokenizer)
-    # Of the backend's ways to encode, the one that lets other threads run meanwhile.
-    (encoding,) = backend.encode_batch_fast([text], add_special_tokens=special)
-    ids = encoding.ids
+    most = max(MAX_TOKENS, 2 * limits.max_context_tokens)
+    ids = encode_bounded(text, backend, most, add_special_tokens=special)
+    if isinstance(ids, int) or len(ids) > most:
+        field, found = "messages" if "messages" in data else "prompt", ids if isinstance(ids, int) else len(ids)
+        raise ParameterError(field, f"a text of at most {most} tokens; send it in pieces", found)
     answer = {
         "count": len(ids),
         "max_model_len": limits.max_context_tokens,
@@ -88,13 +93,12 @@ def detokenize(content: bytes, tokenizer: PreTrainedTokenizerBase, limits: Reque
     Raises:
         OutriderError: as of ``parse_body``; or an id is none of the model's.
     """
-    body = read_fields(read_object(content), DetokenizeBody)
+    body = read_fields(read_object(content, limits), DetokenizeBody)
     _check_model(body.model, limits)
     for i, token_id in enumerate(body.tokens):
         if not 0 <= token_id < limits.vocab_size:
             raise ParameterError(f"tokens[{i}]", f"a token id in 0..{limits.vocab_size - 1}", token_id)
-    text = backend_of(tokenizer).decode(body.tokens, skip_special_tokens=False)
-    return json.dumps({"prompt": text}, ensure_ascii=False).encode()
+    return json.dumps({"prompt": decode(body.tokens, backend_of(tokenizer))}, ensure_ascii=False).encode()
 
 
 def _chat_text(body: TokenizeChatBody, prompt_named: bool, tokenizer: PreTrainedTokenizerBase) -> str:
@@ -106,4 +110,4 @@ def _chat_text(body: TokenizeChatBody, prompt_named: bool, tokenizer: PreTrained
 
 def _check_model(named: str | None, limits: RequestLimits) -> None:
     if named not in (None, limits.model_name):
-        raise UnknownModelError("model", f"model needs one of: {limits.model_name}; found {named!r}")
+        raise UnknownModelError("model", f"model needs one of: {limits.model_name}; found {shown_value(named)}")

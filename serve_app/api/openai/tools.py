@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic_core import from_json
+
 from outrider.contracts.errors import ParameterError
 from outrider.grammar.texts import literal
 from serve_app.api.http_errors import UnsupportedFieldError
 from serve_app.api.openai.bodies import ChatBody, Message
 
-MAX_TOOLS = 128
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}  # OpenAI's, of those left out
 # A call's JSON is spaced as ``json.dumps`` does, or not at all: with any whitespace, a model that is made to call may
@@ -76,8 +77,6 @@ def read_tools(body: ChatBody, form: str) -> tuple[Tool, ...]:
             "tools is not supported by this model: its chat template writes calls in no known form "
             f"({', '.join(FORMS)}); describe the tools in the prompt, or set structured.tool_format",
         )
-    if len(offered) > MAX_TOOLS:
-        raise ParameterError("tools", f"at most {MAX_TOOLS} tools", len(offered))
     tools = tuple(_tool(f"tools[{i}]", one) for i, one in enumerate(offered))
     if isinstance(choice, str | None) and choice not in (None, "none", "auto", "required"):
         raise ParameterError("tool_choice", _CHOICES, choice)
@@ -139,7 +138,7 @@ def _call(where: str, given: Mapping[str, Any]) -> dict[str, Any]:
         raise ParameterError(where, "a function with a name and arguments", function)
     arguments = function.get("arguments", "{}")
     try:
-        arguments = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
+        arguments = from_json(arguments or "{}") if isinstance(arguments, str) else arguments
     except ValueError as error:
         raise ParameterError(f"{where}.function.arguments", f"JSON ({error})", arguments) from error
     return {**given, "function": {**function, "arguments": arguments}}
