@@ -7,7 +7,7 @@ is busy join its batch between two tokens.
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from outrider.protocols.registry import PLAINEST
 from outrider.session.session import DrafterSession, payload_bits
 from outrider.wire.bits import id_bits
 
-_PLAIN = frozenset({"card", "prove", "open", "exchange", "probe", "held", "close"})
+_PLAIN = frozenset({"card", "prove", "open", "exchange", "probe", "held", "close", "forget"})
 _MOST_PROBE_BYTES = 64 * 2**20
 _HUNG_S = 60.0  # longer than any step of an engine that is well
 _PROOF, _PROOF_IDS = "proof", (0, 1)  # of a drafter's own, not of any coordinator's
@@ -157,7 +157,7 @@ class DrafterActor:
         return Answer(data, 0.0)
 
     async def reply(self, method: str, *arguments: Any) -> bytes:
-        """What one of its methods answers or raises, as plain bytes: for groups of which nothing else is taken."""
+        """What one of its methods answers or raises, as plain bytes: fleet and coordinators take nothing else."""
         if method not in _PLAIN:
             return plain_failure(AttributeError(method))
         try:
@@ -185,6 +185,11 @@ class DrafterActor:
             if name == generation:
                 answer.cancel()
         await self._apply(partial(self._engine.close, generation))
+
+    async def forget(self, generations: Sequence[GenerationId]) -> None:
+        """Close many: whoever had them is gone."""
+        for generation in generations:
+            await self.close(generation)
 
     async def _answered(self, generation: GenerationId, order: bytes) -> bytes:
         session = self._sessions.get(generation)

@@ -4,6 +4,8 @@ Each of these calls asks the cluster's head, which may be away for a while: they
 """
 
 import asyncio
+from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any
 
 import ray
@@ -13,9 +15,24 @@ from actors.abandoned import end_named
 from actors.drafter import DrafterActor
 from actors.head_actors import ANYWHERE, CALLS_KEPT
 from actors.messages import DrafterId
-from actors.plain_handle import PlainHandle
+from actors.plain_handle import PlainHandle, actor_row, listens_at
 from outrider.assembly.drafters import drafter_spec
 from outrider.config.schema import DrafterGroupConfig
+
+
+class DrafterPhase(StrEnum):
+    """How far a drafter's process is."""
+
+    ABSENT = "absent"  # no node has its resources, or its process is being started
+    LOADING = "loading"  # its constructor runs
+    RUNNING = "running"  # it can answer
+
+
+def phase_of(row: Mapping[str, Any]) -> DrafterPhase:
+    """From what the head says of its actor."""
+    if row.get("State") == "ALIVE":
+        return DrafterPhase.RUNNING
+    return DrafterPhase.ABSENT if listens_at(row) is None else DrafterPhase.LOADING
 
 
 class DrafterActors:
@@ -25,16 +42,16 @@ class DrafterActors:
         self._namespace = namespace
 
     async def find(self, drafter: DrafterId, group: DrafterGroupConfig, target: str) -> Any:
-        """The named actor, created if it does not exist; one whose resources are not in the cluster waits for them.
-
-        Of one whose group is not trusted nothing but plain bytes are taken.
-        """
+        """The named actor, created if it does not exist; one whose resources are not in the cluster waits for them."""
         return await asyncio.to_thread(self._find, drafter, group, target)
 
     async def restart(self, handle: Any) -> None:
         """Kill the process; Ray starts it anew under the same handle."""
-        actor = handle.ray_handle if isinstance(handle, PlainHandle) else handle
-        await asyncio.to_thread(ray.kill, actor, no_restart=False)
+        await asyncio.to_thread(ray.kill, handle.ray_handle, no_restart=False)
+
+    async def phase(self, handle: Any) -> DrafterPhase:
+        """How far its process is, as the head says."""
+        return phase_of(await asyncio.to_thread(actor_row, handle))
 
     async def stop(self, drafter: DrafterId) -> None:
         """Kill the named actor for good, if it runs."""
@@ -54,7 +71,7 @@ class DrafterActors:
         found = (DrafterId.named(each["name"]) for each in named if each["namespace"] == self._namespace)
         return frozenset(drafter for drafter in found if drafter is not None)
 
-    def _find(self, drafter: DrafterId, group: DrafterGroupConfig, target: str) -> Any:
+    def _find(self, drafter: DrafterId, group: DrafterGroupConfig, target: str) -> PlainHandle:
         actor: Any = ray.remote(DrafterActor).options(
             name=drafter.actor_name,
             namespace=self._namespace,
@@ -68,5 +85,4 @@ class DrafterActors:
             enable_task_events=CALLS_KEPT,
             runtime_env={"env_vars": {"OMP_NUM_THREADS": str(group.threads)}},
         )
-        handle = actor.remote(drafter_spec(group, target), group.link, drafter.index)
-        return handle if group.trusted else PlainHandle(handle)
+        return PlainHandle(actor.remote(drafter_spec(group, target), group.link, drafter.index))

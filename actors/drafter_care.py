@@ -15,11 +15,12 @@ from typing import Any
 from ray.actor import ActorHandle
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 
-from actors.drafter_actors import DrafterActors
+from actors.drafter_actors import DrafterActors, DrafterPhase
 from actors.fleet_pace import FleetPace
 from actors.handshake import handshake_fault
 from actors.lease_table import LeaseTable
 from actors.messages import DrafterId, FleetSettings, SentSegments
+from actors.plain_replies import UnreadableReplyError, holding, holding_bytes
 from actors.ray_errors import last_line
 from actors.sent_up import ToldSegments
 from actors.standing import Standing
@@ -29,6 +30,10 @@ from outrider.contracts.errors import DrafterBrokenError, OutriderError
 from outrider.contracts.requests import GenerationId
 from outrider.events import event
 from outrider.models.head_file import HeadInfo
+
+_ORPHANS_NAMED = 4  # in a line of the log that counts them
+_SPARE_NAMES = 64  # generations that a device may hold beside twice those it is leased to: they are yet to be closed
+_MOST_REASON_CHARS = 400
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +53,7 @@ class DrafterCare:
         self._held: dict[DrafterId, int] = {}  # generations in each drafter's memory
         self._told = ToldSegments()
         self._asking: asyncio.Task[None] | None = None  # what they hold
-        self._suspects: set[tuple[DrafterId, GenerationId]] = set()  # held and leased by nobody, when last asked
+        self._suspects: dict[DrafterId, frozenset[GenerationId]] = {}  # held and leased by nobody, when last asked
         self._standings: dict[DrafterId, Standing] = {}
         self._watchers: dict[DrafterId, asyncio.Task[None]] = {}
 
@@ -118,6 +123,12 @@ class DrafterCare:
             self._standings[drafter] = standing = self._standings.get(drafter, Standing()).doubted(generation)
             self._watch(drafter, self._replace(drafter, fault) if standing.broken else self._recover(drafter))
 
+    def _replace_idle(self, drafter: DrafterId, fault: str) -> None:
+        """Take it out with the reason, and start it anew after a while."""
+        if self._idle(drafter):
+            self._table.mark_suspect(drafter)
+            self._watch(drafter, self._replace(drafter, fault))
+
     def look(self) -> None:
         """Begin to look for drafters that nobody wants, and to ask the others what they hold, unless that goes on."""
         if self._looking is None or self._looking.done():
@@ -167,9 +178,11 @@ class DrafterCare:
         while True:
             handle = await self._find(drafter)
             try:
-                card = await handle.card.remote()
+                card = await self._card_in_time(handle)
             except ActorUnavailableError:
                 await asyncio.sleep(self._pace.restart_poll_s)
+            except TimeoutError as error:
+                await self._refuse(drafter, f"cannot be started: {error}; it is started anew, see its log")
             except RayError as error:
                 await self._refuse(drafter, f"cannot be started: {last_line(error)}")
             except DrafterBrokenError as error:
@@ -187,6 +200,38 @@ class DrafterCare:
                     event(log, "drafter_ready", drafter=drafter.actor_name, model=card.model_hash[:12])
                     return
                 await self._refuse(drafter, fault)
+
+    async def _card_in_time(self, handle: Any) -> object:
+        """Who it is, however long its node takes to join.
+
+        Raises:
+            TimeoutError: its process runs, and has not answered for longer than loading a model may take.
+        """
+        asked, silent_since_s = asyncio.ensure_future(handle.card.remote()), dict[DrafterPhase, float]()
+        try:
+            while not (await asyncio.wait({asked}, timeout=self._pace.start_poll_s))[0]:
+                phase = await self._phase(handle)
+                allowed_s = self._allowed_s.get(phase)
+                if allowed_s is None:
+                    silent_since_s.clear()
+                    continue
+                silent_s = loop_now_s() - silent_since_s.setdefault(phase, loop_now_s())
+                if silent_s >= allowed_s and not asked.done():
+                    raise TimeoutError(f"needs to answer within {allowed_s:g} s, found its process {phase} and silent")
+            return await asked
+        finally:
+            asked.cancel()
+
+    @property
+    def _allowed_s(self) -> Mapping[DrafterPhase, float]:
+        pace = self._pace
+        return {DrafterPhase.LOADING: pace.start_deadline_s, DrafterPhase.RUNNING: pace.proof_deadline_s}
+
+    async def _phase(self, handle: Any) -> DrafterPhase:
+        try:
+            return await within(self._pace.probe_deadline_s, self._actors.phase(handle))
+        except (TimeoutError, RayError):  # the head is away
+            return DrafterPhase.ABSENT
 
     async def _proves_itself(self, drafter: DrafterId, handle: Any) -> bool:
         """Have it draft a token, through its engine. One that hangs is killed, and one that fails refused."""
@@ -238,6 +283,7 @@ class DrafterCare:
         await asyncio.sleep(self._pause_s(drafter, self._pace.retry_s))
 
     def _take_out(self, drafter: DrafterId, reason: str) -> None:
+        reason = reason[:_MOST_REASON_CHARS]  # some of it is the device's word
         orphans = self._table.mark_refused(drafter, reason)
         event(log, "drafter_refused", logging.ERROR, drafter=drafter.actor_name, reason=reason, leases=len(orphans))
 
@@ -258,40 +304,53 @@ class DrafterCare:
     async def _ask_all(self) -> None:
         """Ask drafters what they hold, a second's worth at a time; what twice nobody had leased is to be forgotten."""
         drafters, at_once = list(self._table.loads()), self._pace.asked_per_s
-        found = set[tuple[DrafterId, GenerationId]]()
+        found = dict[DrafterId, frozenset[GenerationId]]()
         try:
             for first in range(0, len(drafters), at_once):
                 if first:
                     await asyncio.sleep(1.0)
                 some = drafters[first : first + at_once]
                 unleased = await asyncio.gather(*map(self._unleased, some))
-                now = {(drafter, name) for drafter, names in zip(some, unleased, strict=True) for name in names}
-                for drafter, generation in now & self._suspects:
-                    self._have_forgotten(drafter, generation)
-                found |= now
+                for drafter, names in zip(some, unleased, strict=True):
+                    self._have_forgotten(drafter, names & self._suspects.get(drafter, frozenset()))
+                    if names:
+                        found[drafter] = names
         except Exception:  # the next time it may be better
             log.exception("asking_failed")
         self._suspects = found
 
-    def _have_forgotten(self, drafter: DrafterId, generation: GenerationId) -> None:
-        if drafter in self._handles:
-            event(log, "generation_orphaned", logging.WARNING, drafter=drafter.actor_name, generation=generation)
-            self._handles[drafter].close.remote(generation)
+    def _have_forgotten(self, drafter: DrafterId, orphans: frozenset[GenerationId]) -> None:
+        if orphans and drafter in self._handles:
+            names = sorted(orphans)
+            some = names[:_ORPHANS_NAMED]
+            event(
+                log,
+                "generations_orphaned",
+                logging.WARNING,
+                drafter=drafter.actor_name,
+                generations=len(names),
+                some=some,
+            )
+            self._handles[drafter].forget.remote(names)
 
     async def _find(self, drafter: DrafterId) -> Any:
         return await self._actors.find(drafter, *self._groups[drafter])
 
     async def _unleased(self, drafter: DrafterId) -> frozenset[GenerationId]:
+        if (handle := self._handles.get(drafter)) is None or drafter not in self._groups:
+            return frozenset()
+        most = 2 * self._groups[drafter][0].max_generations + _SPARE_NAMES
         try:
-            answer: Any = await within(self._pace.probe_deadline_s, self._handles[drafter].held.remote())
-            held = frozenset(map(str, answer.generations))
-            sent = SentSegments(answer.segments, answer.resent)
-        # gone, hung, nonsense, or removed
-        except (TimeoutError, RayError, OutriderError, TypeError, AttributeError, KeyError):
+            asked = handle.held.at_most(holding_bytes(most)).remote()
+            sent, held = holding(await within(self._pace.probe_deadline_s, asked), most)
+        except UnreadableReplyError as error:
+            self._replace_idle(drafter, f"cannot tell what it holds: {error}")
+            return frozenset()
+        except (TimeoutError, RayError, OutriderError):  # gone, hung, or its engine is
             self.lost(drafter)
             return frozenset()
         self._held[drafter] = len(held)
-        if drafter not in self._groups:
+        if drafter not in self._groups:  # removed meanwhile
             return frozenset()
         self._told.hear(drafter, sent, loop_now_s())
         return self._table.unleased(drafter, held)

@@ -9,6 +9,8 @@ class FleetPace:
 
     probe_deadline_s: float = 5.0
     proof_deadline_s: float = 30.0  # of a draft of one token
+    start_deadline_s: float = 600.0  # of a process that a node has begun: it may fetch and load its model
+    start_poll_s: float = 15.0  # how often the head is asked for those that do not answer
     restart_poll_s: float = 1.0
     retry_s: float = 15.0  # until a refused drafter is started anew
     most_pause_s: float = 60.0  # of one that was taken out again and again

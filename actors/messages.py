@@ -147,7 +147,7 @@ def _reply_from(
     return StepReply(tuple(outcomes), refused_openings, engine_s, idle_s, usage, done, *rest)
 
 
-PROTOCOL_VERSION = 5  # of what drafters are asked and answer; raised when any of it changes
+PROTOCOL_VERSION = 6  # of what drafters are asked and answer; raised when any of it changes
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
-"""What an untrusted drafter answers, as plain bytes: numbers, names and text, and nothing that runs when it is read.
+"""Drafters' replies as plain bytes: numbers, names and text, and nothing that runs when it is read.
 
-Ray pickles what actors return and reads such pickles wherever they arrive, so what comes from a device that is not
-trusted is written here instead. Each reply is a byte that says what it is, and its content.
+Ray pickles what actors return and reads such pickles wherever they arrive, so what comes from a device is written here
+instead. Each reply is a byte that says what it is, and its content. A reply is read only within the size that its kind
+may have, and no name or number in it is longer than an honest one can be.
 """
 
 import json
@@ -11,16 +12,55 @@ from collections.abc import Callable
 
 from pydantic import TypeAdapter, ValidationError
 
-from actors.messages import Answer, Holding, ModelCard
+from actors.messages import Answer, Holding, ModelCard, SentSegments
 from outrider.contracts.errors import ContextTooLongError, DrafterBrokenError, DraftingFailedError
+from outrider.contracts.requests import GenerationId
+from outrider.wire.envelope import MAX_MESSAGE_BYTES
 
 _NOTHING, _ANSWER, _CARD, _HOLDING, _TOO_LONG, _FAILED, _NOT_THIS = range(7)
 _SECONDS = struct.Struct("<d")
 _SENT = struct.Struct("<QQ")  # segments, and those sent again
 _MOST_REASON_CHARS = 200
+_MOST_NAME_CHARS = 200  # of a generation, a model, a hash
+_MOST_ENDS = 1024  # tokens that end a sequence
+_MOST_NUMBER = 2**63
+_ANSWER_HEAD_BYTES = 1 + _SECONDS.size
+_LISTED_BYTES = 2**16  # of a card or a list of names
+_BARE_BYTES = 2**12  # of nothing, or of why a call failed
+_USUAL_NAME_BYTES = 128
 _CARDS: TypeAdapter[ModelCard] = TypeAdapter(ModelCard)
 
 Reply = Answer | ModelCard | Holding | None
+
+
+class UnreadableReplyError(DrafterBrokenError):
+    """A reply of another form than it needs to have, or too large to be read."""
+
+
+def reply_bytes(method: str) -> int:
+    """The largest reply of a drafter's method that is read, unless its caller knows a smaller bound."""
+    if method in ("exchange", "probe"):
+        return answer_bytes(MAX_MESSAGE_BYTES)
+    return _LISTED_BYTES if method in ("card", "held") else _BARE_BYTES
+
+
+def answer_bytes(message_bytes: int) -> int:
+    """The reply that carries a message of so many bytes, or a failure in its place."""
+    return max(_ANSWER_HEAD_BYTES + message_bytes, _BARE_BYTES)
+
+
+def holding_bytes(names: int) -> int:
+    """The largest list of so many names that is read: 64 KiB, or more for a device of many generations."""
+    return max(_LISTED_BYTES, names * _USUAL_NAME_BYTES)
+
+
+def holding(reply: Reply, most: int) -> tuple[SentSegments, frozenset[GenerationId]]:
+    """What a drafter that may hold so many generations has sent, and which it holds; other replies raise."""
+    if not isinstance(reply, Holding):
+        raise UnreadableReplyError(f"needs a list of generations, found a {type(reply).__name__}")
+    if len(reply.generations) > most:
+        raise UnreadableReplyError(f"needs at most {most} generations, found {len(reply.generations)}")
+    return SentSegments(reply.segments, reply.resent), frozenset(reply.generations)
 
 
 def plain(reply: Reply) -> bytes:
@@ -41,17 +81,24 @@ def plain_failure(error: Exception) -> bytes:
     return bytes([kind]) + f"{error!r:.{_MOST_REASON_CHARS}}".encode()
 
 
-def read_reply(data: object) -> Reply:
+def read_reply(data: object, most_bytes: int = MAX_MESSAGE_BYTES) -> Reply:
     """What the bytes say.
+
+    Args:
+        data: a reply; a view of it is not copied before its size is known.
+        most_bytes: a larger one is not read.
 
     Raises:
         ContextTooLongError: a generation does not fit the drafter.
         DraftingFailedError: it fails at this generation.
-        DrafterBrokenError: it failed, or these are no bytes of a reply.
+        UnreadableReplyError: these are no bytes of a reply, or too many.
+        DrafterBrokenError: it failed.
     """
-    if not isinstance(data, bytes) or not data:
-        raise DrafterBrokenError(f"needs a reply in plain bytes, found a {type(data).__name__}; it was not read")
-    kind, content = data[0], data[1:]
+    if not isinstance(data, bytes | memoryview) or not len(data):
+        raise UnreadableReplyError(f"needs a reply in plain bytes, found a {type(data).__name__}; it was not read")
+    if len(data) > most_bytes:
+        raise UnreadableReplyError(f"needs a reply of at most {most_bytes} bytes, found {len(data)}; it was not read")
+    kind, content = data[0], bytes(memoryview(data)[1:])
     if kind in (_TOO_LONG, _FAILED, _NOT_THIS):
         reason = content[: 4 * _MOST_REASON_CHARS].decode(errors="replace")[:_MOST_REASON_CHARS]
         if kind == _NOT_THIS:
@@ -60,7 +107,7 @@ def read_reply(data: object) -> Reply:
     try:
         return _READERS[kind](content)
     except (KeyError, ValueError, struct.error, RecursionError, ValidationError) as error:
-        raise DrafterBrokenError(f"needs a reply in plain bytes, found {data[:16]!r}") from error
+        raise UnreadableReplyError(f"needs a reply in plain bytes, found {bytes(data[:16])!r}") from error
 
 
 def _nothing(content: bytes) -> None:
@@ -70,9 +117,20 @@ def _nothing(content: bytes) -> None:
 
 def _answer(content: bytes) -> Answer:
     (drafter_s,) = _SECONDS.unpack_from(content)
-    if not math.isfinite(drafter_s):
+    if not 0.0 <= drafter_s < math.inf:
         raise ValueError("needs finite seconds")
     return Answer(content[_SECONDS.size :], drafter_s)
+
+
+def _card(content: bytes) -> ModelCard:
+    card = _CARDS.validate_json(content)
+    numbers = (*card.eos_token_ids, card.vocab_size, card.max_context_tokens, card.protocol_version, card.noise_version)
+    names = (card.name, card.model_hash, card.token_map_hash)
+    if max(map(len, names)) > _MOST_NAME_CHARS or len(card.eos_token_ids) > _MOST_ENDS:
+        raise ValueError("needs shorter names, and fewer ends")
+    if card.machine is not None or not all(-_MOST_NUMBER <= number < _MOST_NUMBER for number in numbers):
+        raise ValueError("needs numbers of 64 bits, and no machine: that is a verifier's")
+    return card
 
 
 def _holding(content: bytes) -> Holding:
@@ -80,12 +138,14 @@ def _holding(content: bytes) -> Holding:
     names = json.loads(content[_SENT.size :])
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError("needs a list of names")
+    if max(map(len, names), default=0) > _MOST_NAME_CHARS:
+        raise ValueError("needs shorter names")
     return Holding(tuple(names), *sent)
 
 
 _READERS: dict[int, Callable[[bytes], Reply]] = {
     _NOTHING: _nothing,
     _ANSWER: _answer,
-    _CARD: _CARDS.validate_json,
+    _CARD: _card,
     _HOLDING: _holding,
 }

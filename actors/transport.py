@@ -5,21 +5,21 @@ Today a Ray call per exchange; every call has a deadline, and whatever goes wron
 
 from typing import Any, Protocol
 
-from ray.actor import ActorHandle
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import RayActorError, RayError
 
 from actors.messages import Answer
+from actors.plain_handle import PlainHandle
+from actors.plain_replies import answer_bytes
 from actors.waiting import within
 from outrider.contracts.drafting import DraftTerms
 from outrider.contracts.errors import (
-    ContextTooLongError,
     DrafterBrokenError,
     DrafterLostError,
     DrafterSilentError,
-    DraftingFailedError,
 )
 from outrider.contracts.requests import GenerationId
 from outrider.contracts.verifying import OpenGeneration
+from outrider.wire.envelope import MAX_MESSAGE_BYTES
 
 
 class DrafterTransport(Protocol):
@@ -34,13 +34,15 @@ class DrafterTransport(Protocol):
         """
         ...
 
-    async def exchange(self, generation: GenerationId, order: bytes, deadline_s: float) -> Answer:
-        """Exchange one round's messages.
+    async def exchange(
+        self, generation: GenerationId, order: bytes, deadline_s: float, most_bytes: int = MAX_MESSAGE_BYTES
+    ) -> Answer:
+        """Exchange one round's messages, of which the answer has at most ``most_bytes``.
 
         Raises:
             DrafterSilentError: no answer within ``deadline_s`` seconds, or it was lost on its way.
             DrafterLostError: the drafter is gone.
-            DrafterBrokenError: an answer of another form, or none for a fault of its own.
+            DrafterBrokenError: an answer of another form or size, or none for a fault of its own.
             DraftingFailedError: none for this generation, at which it fails.
         """
         ...
@@ -62,7 +64,7 @@ class DrafterTransport(Protocol):
 class RayDrafterTransport:
     """A drafter actor called through Ray."""
 
-    def __init__(self, name: str, handle: "ActorHandle[Any]") -> None:
+    def __init__(self, name: str, handle: PlainHandle) -> None:
         self._name = name
         self._handle = handle
 
@@ -70,13 +72,17 @@ class RayDrafterTransport:
         """The actor loads the generation's tokens; returns once it holds them."""
         await self._answer(self._handle.open.remote(request, terms), deadline_s)
 
-    async def exchange(self, generation: GenerationId, order: bytes, deadline_s: float) -> Answer:
+    async def exchange(
+        self, generation: GenerationId, order: bytes, deadline_s: float, most_bytes: int = MAX_MESSAGE_BYTES
+    ) -> Answer:
         """One call there and back, of which the actor says how long it worked."""
-        return self._sound(await self._answer(self._handle.exchange.remote(generation, order), deadline_s))
+        call = self._handle.exchange.at_most(answer_bytes(most_bytes))
+        return self._sound(await self._answer(call.remote(generation, order), deadline_s))
 
     async def probe(self, sent: bytes, reply_bytes: int, deadline_s: float) -> Answer:
         """One call of the sizes asked for."""
-        answer = self._sound(await self._answer(self._handle.probe.remote(sent, reply_bytes), deadline_s))
+        call = self._handle.probe.at_most(answer_bytes(reply_bytes))
+        answer = self._sound(await self._answer(call.remote(sent, reply_bytes), deadline_s))
         if len(answer.data) != reply_bytes:
             raise DrafterBrokenError(
                 f"drafter {self._name} needs to send {reply_bytes} bytes, found {len(answer.data)}"
@@ -104,9 +110,7 @@ class RayDrafterTransport:
             ) from None
         except RayActorError as error:
             raise DrafterLostError(f"drafter {self._name} is gone: {type(error).__name__}") from error
-        except RayTaskError as error:
-            if isinstance(error.cause, ContextTooLongError | DraftingFailedError):
-                raise error.cause from None
-            raise DrafterBrokenError(f"drafter {self._name} failed: {error.cause!r:.200}") from error
+        except DrafterBrokenError as error:
+            raise DrafterBrokenError(f"drafter {self._name}: {error}") from error
         except RayError as error:
             raise DrafterSilentError(f"drafter {self._name}'s answer is lost: {type(error).__name__}") from error

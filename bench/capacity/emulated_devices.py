@@ -20,6 +20,7 @@ from outrider.link.emulator import LinkEmulator
 from outrider.link.trace import LinkSource
 from outrider.session.session import DrafterSession, payload_bits
 from outrider.wire.bits import id_bits
+from outrider.wire.envelope import MAX_MESSAGE_BYTES
 from serve_app.coordination.drafter_link import DrafterPort
 
 GROUP = "emulated"  # name of the drafter group that these devices are
@@ -77,7 +78,13 @@ class EmulatedDevice:
         bits = len(token_ids) * id_bits(terms.wire.vocab_size)
         await self._until(self._link.deliver(Direction.DOWN, bits, self._now_s()), deadline_s)
 
-    async def exchange(self, generation: GenerationId, order: bytes, deadline_s: float) -> Answer:
+    async def exchange(
+        self,
+        generation: GenerationId,
+        order: bytes,
+        deadline_s: float,
+        most_bytes: int = MAX_MESSAGE_BYTES,  # noqa: ARG002 (interface)
+    ) -> Answer:
         """Answer from the record, no sooner than link and device could have."""
         arrives_at_s = self._link.deliver(Direction.DOWN, payload_bits(order), self._now_s())
         data, work_s = self._answered(generation, order)

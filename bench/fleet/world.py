@@ -2,7 +2,7 @@
 
 import asyncio
 import pickle
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,6 +35,10 @@ class Method:
         """Calls are answered by this."""
         self._answer = answer
 
+    def at_most(self, _most_bytes: int) -> "Method":
+        """The same: nothing is read that came over a wire."""
+        return self
+
     def remote(self, *arguments: object) -> "asyncio.Task[Any]":
         """Begin the call."""
         return asyncio.ensure_future(self._answer(*arguments))
@@ -49,7 +53,7 @@ class VirtualDrafter:
         self.generations: set[GenerationId] = set()
         self._sent = 0  # segments
         self.card, self.prove = Method(self._card), Method(self._prove)
-        self.held, self.close = Method(self._held), Method(self._close)
+        self.held, self.forget = Method(self._held), Method(self._forget)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Sent by name. Ray's own handles are dearer."""
@@ -66,8 +70,8 @@ class VirtualDrafter:
         self._sent += 1
         return Holding(tuple(self.generations), self._sent)
 
-    async def _close(self, generation: GenerationId) -> None:
-        self.generations.discard(generation)
+    async def _forget(self, generations: Sequence[GenerationId]) -> None:
+        self.generations.difference_update(generations)
 
 
 class VirtualActors(DrafterActors):

@@ -43,7 +43,7 @@ class CoordinatorSession:
     """The coordinator's end of one generation's messages with one drafter."""
 
     def __init__(self, wire: WireFormat, generation: GenerationId) -> None:
-        self._wire = wire
+        self.wire = wire
         self._generation = generation
         self._sent: _SentOrder | None = None
         self._block: SentBlock | None = None  # the answer to the last order, once decoded
@@ -60,7 +60,7 @@ class CoordinatorSession:
         block = self._relative_to(request)
         order = self._order(request, block)
         writer = BitWriter()
-        write_order(writer, order, self._wire, block.elements if block else 0)
+        write_order(writer, order, self.wire, block.elements if block else 0)
         kind = Kind.ORDER if block else Kind.ABSOLUTE_ORDER
         data = seal(kind, request.round, writer.to_bytes(), request.prefix_hash)
         self._sent, self._block = _SentOrder(request, data), None
@@ -79,7 +79,7 @@ class CoordinatorSession:
         check(message, request.prefix_hash)
         reader = BitReader(message.body)
         if message.kind is Kind.BLOCK:
-            draft = _read_block(reader, request, self._wire)
+            draft = _read_block(reader, request, self.wire)
             self._block = SentBlock.of(draft)
             return draft
         reader.finish()
@@ -107,7 +107,7 @@ class CoordinatorSession:
             )
         check(message, request.prefix_hash)
         reader = BitReader(message.body)
-        hidden = _second_step(request).decode_states(reader, len(asked.mismatches), self._wire)
+        hidden = _second_step(request).decode_states(reader, len(asked.mismatches), self.wire)
         reader.finish()
         return Resolution(asked.generation, asked.round, hidden)
 

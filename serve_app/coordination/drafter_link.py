@@ -39,6 +39,7 @@ from outrider.rounds.generation import Generation
 from outrider.rounds.rules import LINK_PATIENCE
 from outrider.session.answers import draft_fault, drafted_layers
 from outrider.session.session import CoordinatorSession, payload_bits
+from outrider.session.sizes import most_block_bytes, most_details_bytes
 from outrider.tracing.responses import ResponseTrace
 from serve_app.coordination.drafter_book import DrafterBook, DrafterRecord, ExchangeOutcome
 
@@ -53,6 +54,13 @@ _MAY_HAVE_DRAWN = DrafterBrokenError | DrafterSilentError | DraftingFailedError
 log = logging.getLogger(__name__)
 
 _Read = Callable[[bytes], Draft | NeedsRow | Resolution | None]  # None: the drafter asks for the prefix
+
+
+@dataclass(frozen=True, slots=True)
+class _Message:
+    data: bytes
+    read: _Read  # its answer
+    most_answer_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +197,9 @@ class DrafterLink:
         port, question = self._port, self._session.encode_question(again.asked)
         deadline_s = self._settings.draft_deadline_s + again.allowed_s + self._down_patience_s(port, question)
         read = partial(self._session.decode_details, asked=again.asked)
-        return await self._unless_lost(again.asked.round, port, self._carried(port, question, read, deadline_s))
+        most_bytes = most_details_bytes(self._session.wire, len(again.asked.mismatches))
+        carried = self._carried(port, _Message(question, read, most_bytes), deadline_s)
+        return await self._unless_lost(again.asked.round, port, carried)
 
     async def _unless_lost(
         self, number: int, port: DrafterPort, carried: Coroutine[Any, Any, Exchange | None]
@@ -225,7 +235,9 @@ class DrafterLink:
         """One order and its answer, checked; None if the drafter lacks the prefix."""
         order = self._session.encode_order(request)
         deadline_s += self._down_patience_s(port, order)
-        carry = partial(self._carried, port, order, partial(self._read, port=port, request=request))
+        read = partial(self._read, port=port, request=request)
+        message = _Message(order, read, most_block_bytes(self._session.wire, request.plan))
+        carry = partial(self._carried, port, message)
         catches_up = len(request.feedback) > _CATCH_UP_TOKENS
         if binding:
             carried = carry(self._settings.binding_deadline_s, catches_up=catches_up)
@@ -281,14 +293,14 @@ class DrafterLink:
         return answer
 
     async def _carried(
-        self, port: DrafterPort, message: bytes, read: _Read, deadline_s: float, *, catches_up: bool = False
+        self, port: DrafterPort, message: _Message, deadline_s: float, *, catches_up: bool = False
     ) -> Exchange | None:
         """One message down and one up, measured and counted; None if the drafter has not what the first assumes.
 
         A drafter that ``catches_up`` with what was made without it says nothing of the speed of its drafts.
         """
         try:
-            exchange = await self._measured(port, message, read, deadline_s, catches_up=catches_up)
+            exchange = await self._measured(port, message, deadline_s, catches_up=catches_up)
         except OutriderError as error:
             self._book.exchanged(port.drafter, ExchangeOutcome.of(error))
             raise
@@ -296,21 +308,22 @@ class DrafterLink:
         return exchange
 
     async def _measured(
-        self, port: DrafterPort, message: bytes, read: _Read, deadline_s: float, *, catches_up: bool
+        self, port: DrafterPort, message: _Message, deadline_s: float, *, catches_up: bool
     ) -> Exchange | None:
         record, sent_at_s = self._book.record(port.drafter), self._clock()
-        reply = await port.transport.exchange(self._generation.name, message, deadline_s)
+        name, most_bytes = self._generation.name, message.most_answer_bytes
+        reply = await port.transport.exchange(name, message.data, deadline_s, most_bytes)
         elapsed_s = self._clock() - sent_at_s
         if not reply.data:
             return None
         try:
-            answer = read(reply.data)
+            answer = message.read(reply.data)
         except MessageError as error:
             raise DrafterBrokenError(f"drafter {port.drafter.actor_name} sent what cannot be read: {error}") from error
         if answer is None:
             return None
         drafter_s = min(reply.drafter_s, elapsed_s)
-        up_bits, down_bits = payload_bits(reply.data), payload_bits(message)
+        up_bits, down_bits = payload_bits(reply.data), payload_bits(message.data)
         self._generation.exchanged(up_bits, down_bits)
         steps = drafted_layers(answer) if isinstance(answer, Draft) and not catches_up else 0
         record.observe(LinkSample(sent_at_s + elapsed_s, down_bits, up_bits, elapsed_s, drafter_s), steps)

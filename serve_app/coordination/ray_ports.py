@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray._private import state  # Ray has no public place for it that does without its dashboard
 from ray.actor import ActorHandle
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -25,9 +24,9 @@ from actors.messages import (
     VerifyCall,
 )
 from actors.named import Named
-from actors.plain_handle import PlainHandle
+from actors.plain_handle import address_of
 from actors.ray_errors import last_line
-from actors.tcp_counts import Address, connections
+from actors.tcp_counts import connections
 from actors.transport import RayDrafterTransport
 from actors.verifier import VerifierActor
 from actors.waiting import within
@@ -308,11 +307,3 @@ class RayFleet:
         self._places.lost(drafter)
         if self._fleet.known is not None:
             self._fleet.known.report_broken.remote(drafter, fault, generation)
-
-
-def address_of(handle: Any) -> Address | None:
-    """Where an actor listens; None while it is nowhere. Asks the head: not on an event loop."""
-    actor = handle.ray_handle if isinstance(handle, PlainHandle) else handle
-    found: dict[str, Any] = state.actors(actor._actor_id.hex())  # noqa: SLF001 (as above)
-    address = found.get("Address", {})
-    return (address["IPAddress"], address["Port"]) if address.get("Port") else None

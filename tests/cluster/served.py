@@ -33,7 +33,7 @@ START_WITHIN_S = 300.0
 MODEL = "smollm2-135m-instruct"
 TOKENS = 24  # of a completion, unless it says otherwise
 PACE = FleetPace()
-HEALERS = ("generation_orphaned", "leases_expired")  # events: the fleet found out what nobody had told it
+HEALERS = ("generations_orphaned", "leases_expired")  # events: the fleet found out what nobody had told it
 # Of no use over HTTP, but without one httpx reads a hundred certificates for each request.
 PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 _ANSWER_WITHIN_S = 60.0

@@ -163,7 +163,7 @@ def test_drafters_hang(service: Service, undisturbed: list[Streamed]) -> None:
 def check_found_out(service: Service) -> None:
     """A dead coordinator cannot tell its drafters: the fleet ends its leases, and sees them unleased in two sweeps."""
     service.check_released(PACE.owner_ttl_s + 4 * PACE.sweep_s)
-    found_out = {event["generation"] for event in service.events("generation_orphaned")}
+    found_out = {name for event in service.events("generations_orphaned") for name in event["some"]}
     assert found_out <= {event["generation"] for event in service.events("response_resumed")}, "others can be told"
 
 

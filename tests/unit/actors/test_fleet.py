@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ray.exceptions import ActorDiedError, RayError
 
-from actors.drafter_actors import DrafterActors
+from actors.drafter_actors import DrafterActors, DrafterPhase
 from actors.fleet import Fleet
 from actors.fleet_pace import FleetPace
 from actors.heartbeats import CoordinatorState, FleetNews, Heartbeat, packed, state_of
@@ -25,6 +25,7 @@ from actors.messages import (
     ModelCard,
     SentSegments,
 )
+from actors.plain_replies import read_reply
 from outrider.config.schema import DrafterGroupConfig
 from outrider.contracts.errors import DrafterBrokenError
 from outrider.contracts.requests import GenerationId
@@ -41,10 +42,20 @@ class Call:
     """A method as an actor's handle has it."""
 
     answer: Callable[..., Awaitable[Any]]
+    most_bytes: int = 2**16
+
+    def at_most(self, most_bytes: int) -> "Call":
+        """The same, with another bound."""
+        return Call(self.answer, most_bytes)
 
     def remote(self, *arguments: object) -> "asyncio.Task[Any]":
         """Begin the call."""
-        return asyncio.ensure_future(self.answer(*arguments))
+        return asyncio.ensure_future(self._read(*arguments))
+
+    async def _read(self, *arguments: object) -> Any:
+        """Bytes are read as they are of an actor."""
+        answer = await self.answer(*arguments)
+        return read_reply(answer, self.most_bytes) if isinstance(answer, bytes) else answer
 
 
 class MemoryDrafter:
@@ -55,19 +66,24 @@ class MemoryDrafter:
         self.generations: set[GenerationId] = set()
         self.trouble: Exception | None = None
         self.hangs = False
+        self.phase = DrafterPhase.RUNNING
         self.fails: Exception | None = None  # at drafting
         self.engine_hangs = False
         self.proofs = 0
         self.sent: tuple[Any, Any] = (0, 0)  # segments, and those sent again
         self.prove = Call(self._prove)
-        self.card, self.held, self.close = Call(self._card), Call(self._held), Call(self._close)
+        self.raw: dict[str, bytes] = {}  # replies, by method, in place of its own
+        self.forgets: list[list[GenerationId]] = []
+        self.card, self.held, self.forget = Call(self._card), Call(self._held), Call(self._forget)
 
     async def _card(self) -> object:
         await self._answering()
-        return self.card_shown
+        return self.raw.get("card", self.card_shown)
 
-    async def _held(self) -> Holding:
+    async def _held(self) -> Holding | bytes:
         await self._answering()
+        if "held" in self.raw:
+            return self.raw["held"]
         return Holding(tuple(self.generations), *self.sent)
 
     async def _prove(self) -> None:
@@ -78,8 +94,9 @@ class MemoryDrafter:
         if self.fails is not None:
             raise self.fails
 
-    async def _close(self, generation: GenerationId) -> None:
-        self.generations.discard(generation)
+    async def _forget(self, generations: list[GenerationId]) -> None:
+        self.forgets.append(generations)
+        self.generations.difference_update(generations)
 
     async def _answering(self) -> None:
         if self.trouble is not None:
@@ -108,6 +125,10 @@ class MemoryActors(DrafterActors):
         """It comes up with nothing in memory."""
         self.restarted += 1
         handle.__init__(handle.card_shown)  # type: ignore[misc]
+
+    async def phase(self, handle: MemoryDrafter) -> DrafterPhase:
+        """As it is set."""
+        return handle.phase
 
     async def stop(self, drafter: DrafterId) -> None:
         """It is gone, unless the head is away."""

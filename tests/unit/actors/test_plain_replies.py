@@ -2,6 +2,8 @@
 
 import asyncio
 import pickle
+import tracemalloc
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,8 +15,19 @@ from ray.exceptions import ActorDiedError, TaskCancelledError
 
 from actors.messages import Answer, Holding, ModelCard
 from actors.plain_handle import PlainReader, PlainReference
-from actors.plain_replies import Reply, plain, plain_failure, read_reply
+from actors.plain_replies import (
+    Reply,
+    UnreadableReplyError,
+    answer_bytes,
+    holding,
+    holding_bytes,
+    plain,
+    plain_failure,
+    read_reply,
+    reply_bytes,
+)
 from outrider.contracts.errors import ContextTooLongError, DrafterBrokenError, DraftingFailedError
+from outrider.costs.profiles import ProfiledOn
 
 CARD = ModelCard("tiny", "model", "tokens", 64, (2, 3), 256)
 
@@ -56,6 +69,84 @@ def test_any_bytes_are_a_reply_or_refused(data: bytes) -> None:
 def test_no_reply_at_all_is_refused(data: object) -> None:
     with pytest.raises(DrafterBrokenError, match="needs a reply in plain bytes"):
         read_reply(data)
+
+
+SIZES = (0, 1, 10**5, 10**7)
+LIMITS = {name: reply_bytes(name) for name in ("card", "prove", "open", "held", "close", "forget")}
+
+
+def names_bytes(count: int) -> bytes:
+    """A list of so many names, as a device may make it."""
+    return plain(Holding(()))[:-2] + b"[" + b",".join([b'"g"'] * count) + b"]"
+
+
+@pytest.mark.parametrize("count", SIZES)
+def test_a_list_of_names_is_read_within_its_bound_and_not_copied_beyond_it(count: int) -> None:
+    data, readable = memoryview(names_bytes(count)), count <= 1
+    tracemalloc.start()
+    try:
+        if readable:
+            assert len(holding(read_reply(data, reply_bytes("held")), 128)[1]) == count
+        else:
+            with pytest.raises(UnreadableReplyError, match="needs a reply of at most 65536 bytes"):
+                read_reply(data, reply_bytes("held"))
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 2**20
+
+
+def test_more_names_than_a_device_may_hold_are_refused_though_they_are_few_bytes() -> None:
+    with pytest.raises(UnreadableReplyError, match="at most 128 generations, found 129"):
+        holding(read_reply(names_bytes(129), reply_bytes("held")), 128)
+    with pytest.raises(UnreadableReplyError, match="found a ModelCard"):
+        holding(CARD, 128)
+
+
+@pytest.mark.parametrize("max_generations", [1, 32, 1000, 100_000])
+def test_a_device_of_any_size_can_tell_all_that_it_may_hold(max_generations: int) -> None:
+    most = 2 * max_generations + 64
+    honest = plain(Holding(tuple(f"{number:0128d}.12/63"[-120:] for number in range(most))))
+    assert len(holding(read_reply(honest, holding_bytes(most)), most)[1]) == most
+
+
+@pytest.mark.parametrize("method", LIMITS)
+def test_no_reply_of_64_mib_is_read(method: str) -> None:
+    with pytest.raises(UnreadableReplyError, match="found 67108864; it was not read"):
+        read_reply(memoryview(bytes(2**26)), LIMITS[method])
+
+
+@pytest.mark.parametrize("method", LIMITS)
+@pytest.mark.parametrize(
+    "reply", [CARD, replace(CARD, model_hash="0" * 64), HOLDING, None, DrafterBrokenError("n" * 5000)], ids=repr
+)
+def test_honest_replies_are_within_bounds(method: str, reply: Reply | Exception) -> None:
+    data = plain_failure(reply) if isinstance(reply, Exception) else plain(reply)
+    assert len(data) <= LIMITS[method]
+    assert len(data) <= answer_bytes(0)
+
+
+@pytest.mark.parametrize(
+    "card",
+    [
+        replace(CARD, name="n" * 201),
+        replace(CARD, model_hash="h" * 201),
+        replace(CARD, token_map_hash="t" * 60_000),
+        replace(CARD, eos_token_ids=(1,) * 1025),
+        replace(CARD, noise_version=10**300),
+        replace(CARD, vocab_size=2**63),
+        replace(CARD, machine=ProfiledOn("m" * 9, "cpu", 1, "torch", "model", "float32")),
+    ],
+    ids=lambda card: f"{card!r:.60}",
+)
+def test_a_card_has_short_names_and_numbers(card: ModelCard) -> None:
+    with pytest.raises(UnreadableReplyError, match="needs a reply in plain bytes"):
+        read_reply(plain(card))
+
+
+def test_a_name_is_short() -> None:
+    with pytest.raises(UnreadableReplyError):
+        read_reply(plain(Holding(("g" * 201,))))
 
 
 GONE_OFF: list[str] = []
@@ -108,7 +199,17 @@ def test_nothing_of_a_watched_actor_is_unpickled(metadata: bytes | None, read: t
 
 def test_raw_bytes_of_a_watched_actor_arrive_as_they_are() -> None:
     reader = PlainReader(as_ray_reads, lambda _: True)
-    assert reader(b"as it is", ray_constants.OBJECT_METADATA_TYPE_RAW, "watched", None) == b"as it is"
+    data = b"as it is"
+    found = reader(data, ray_constants.OBJECT_METADATA_TYPE_RAW, "watched", None)
+    assert isinstance(found, memoryview)
+    assert found.obj is data, "a view: nothing is copied before its size is looked at"
+    assert reader(None, ray_constants.OBJECT_METADATA_TYPE_RAW, "watched", None) == b""
+
+
+def test_an_error_that_names_no_actors_end_is_read_only_while_it_is_small() -> None:
+    reader = PlainReader(lambda *_: "read", lambda _: True)
+    assert reader(b"x", code("ACTOR_UNAVAILABLE"), "watched", None) == "read"
+    assert reader(b"x" * (2**16 + 1), code("ACTOR_UNAVAILABLE"), "watched", None) is None
 
 
 def test_a_reply_is_awaited_as_a_reference_is() -> None:
@@ -116,10 +217,14 @@ def test_a_reply_is_awaited_as_a_reference_is() -> None:
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[bytes] = loop.create_future()
         answered.set_result(plain(Answer(b"x", 1.0)))
-        assert await PlainReference(answered) == Answer(b"x", 1.0)
+        assert await PlainReference(answered, 10) == Answer(b"x", 1.0)
         bad: asyncio.Future[object] = loop.create_future()
         bad.set_result(None)
         with pytest.raises(DrafterBrokenError):
-            await PlainReference(bad)
+            await PlainReference(bad, 10)
+        large: asyncio.Future[bytes] = loop.create_future()
+        large.set_result(plain(Answer(b"xy", 1.0)))
+        with pytest.raises(UnreadableReplyError, match="at most 10 bytes, found 11"):
+            await PlainReference(large, 10)
 
     asyncio.run(run())

@@ -5,11 +5,17 @@ from collections.abc import Awaitable
 from typing import Any, cast
 
 import pytest
-from ray.exceptions import ActorDiedError, ObjectLostError, RayTaskError
+from ray.exceptions import ActorDiedError, ObjectLostError
 
 from actors.messages import Answer
 from actors.transport import RayDrafterTransport
-from outrider.contracts.errors import DrafterBrokenError, DrafterLostError, DrafterSilentError, OutriderError
+from outrider.contracts.errors import (
+    ContextTooLongError,
+    DrafterBrokenError,
+    DrafterLostError,
+    DrafterSilentError,
+    OutriderError,
+)
 
 
 class Method:
@@ -17,6 +23,10 @@ class Method:
 
     def __init__(self, answer: Awaitable[Answer]) -> None:
         self._answer = answer
+
+    def at_most(self, _most_bytes: int) -> "Method":
+        """The same."""
+        return self
 
     def remote(self, *_: object) -> Awaitable[Answer]:
         """What stands for the reference."""
@@ -39,9 +49,10 @@ async def failing(error: Exception) -> Answer:
     [
         (ActorDiedError(), DrafterLostError),
         (ObjectLostError("00" * 28, None, ""), DrafterSilentError),
-        (RayTaskError("exchange", "", ValueError("nan")), DrafterBrokenError),  # type: ignore[no-untyped-call]
+        (DrafterBrokenError("failed: nan"), DrafterBrokenError),
+        (ContextTooLongError("no room"), ContextTooLongError),
     ],
-    ids=["the actor died", "its answer is lost", "it failed"],
+    ids=["the actor died", "its answer is lost", "it failed", "it is too small"],
 )
 def test_a_failure_is_told_as_what_it_says_of_the_drafter(error: Exception, raised: type[OutriderError]) -> None:
     async def exchanged() -> None:

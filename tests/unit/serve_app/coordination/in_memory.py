@@ -12,6 +12,7 @@ from outrider.contracts.exchanged import WireFormat
 from outrider.contracts.requests import GenerationId, SamplingParams
 from outrider.contracts.verifying import OpenGeneration
 from outrider.session.session import DrafterSession
+from outrider.wire.envelope import MAX_MESSAGE_BYTES
 from serve_app.coordination.drafter_link import DrafterPort, LinkSettings
 from serve_app.metrics import Metric, Sink
 from tests.unit.engines.conftest import VOCAB
@@ -88,7 +89,13 @@ class EngineTransport:
         self.engine.open(request, terms)
         await self._on_the_way("open")
 
-    async def exchange(self, generation: GenerationId, order: bytes, deadline_s: float) -> Answer:
+    async def exchange(
+        self,
+        generation: GenerationId,
+        order: bytes,
+        deadline_s: float,
+        most_bytes: int = MAX_MESSAGE_BYTES,  # noqa: ARG002 (interface)
+    ) -> Answer:
         """Exchange one round; others' exchanges go on between two steps of the engine."""
         return await self._in_time(self._exchanged(generation, order), deadline_s)
 
