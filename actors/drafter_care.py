@@ -10,7 +10,7 @@ import logging
 import random
 from collections.abc import Coroutine, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ray.actor import ActorHandle
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError
@@ -38,18 +38,24 @@ _MOST_REASON_CHARS = 400
 log = logging.getLogger(__name__)
 
 
+class _RunAs(NamedTuple):
+    group: DrafterGroupConfig  # whatever its count
+    target: str
+    model_hash: str | None
+
+
 class DrafterCare:
     """Over whatever runs the drafters. Who is ready, and whose leases end, it tells the table."""
 
     def __init__(self, actors: DrafterActors, pace: FleetPace, table: LeaseTable) -> None:
         """Nobody is wanted yet."""
         self._actors, self._pace, self._table = actors, pace, table
-        self.settings = FleetSettings((), "", "", since_s=0.0)
+        self.settings = FleetSettings((), "", "")
         self._stopping: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None  # for drafters that are not wanted
-        self._groups: dict[DrafterId, tuple[DrafterGroupConfig, str]] = {}  # and the target; whatever the group's count
+        self._groups: dict[DrafterId, _RunAs] = {}
         self._handles: dict[DrafterId, ActorHandle[Any]] = {}  # of those that were ready
-        self._model_hashes: dict[str, str] = {}  # by group, of the drafters that are ready
+        self._model_hashes: dict[str, str] = {}  # by group whose model is not configured, of drafters that are ready
         self._held: dict[DrafterId, int] = {}  # generations in each drafter's memory
         self._told = ToldSegments()
         self._asking: asyncio.Task[None] | None = None  # what they hold
@@ -84,7 +90,7 @@ class DrafterCare:
         """Start what the settings name, stop what they do not name any more or name differently."""
         self.settings = settings
         wanted = {
-            DrafterId(group.name, i): (replace(group, count=0), settings.target)
+            DrafterId(group.name, i): _RunAs(replace(group, count=0), settings.target, settings.models.get(group.name))
             for group in settings.groups
             for i in range(group.count)
         }
@@ -104,7 +110,7 @@ class DrafterCare:
         for drafter, run_as in wanted.items():
             if drafter not in self._groups:
                 self._groups[drafter] = run_as
-                self._table.add(drafter, run_as[0].max_generations)
+                self._table.add(drafter, run_as.group.max_generations)
                 self._watch(drafter, self._bring_up(drafter, anew=drafter in changed))
 
     def lost(self, drafter: DrafterId) -> None:
@@ -188,8 +194,7 @@ class DrafterCare:
             except DrafterBrokenError as error:
                 await self._refuse(drafter, f"cannot be started: {error}")
             else:
-                of_group = self._table.has_ready(drafter.group)
-                expected_hash = self._model_hashes.get(drafter.group) if of_group else None
+                expected_hash = self._expected_hash(drafter.group)
                 fault = handshake_fault(card, self.settings.token_map_hash, expected_hash, self._head(drafter))
                 if fault is None and not await self._proves_itself(drafter, handle):
                     continue
@@ -197,7 +202,7 @@ class DrafterCare:
                     self._model_hashes[drafter.group] = card.model_hash
                     self._handles[drafter] = handle
                     self._table.mark_ready(drafter)
-                    event(log, "drafter_ready", drafter=drafter.actor_name, model=card.model_hash[:12])
+                    event(log, "drafter_ready", drafter=drafter.actor_name, model=card.model_hash)
                     return
                 await self._refuse(drafter, fault)
 
@@ -254,6 +259,11 @@ class DrafterCare:
         """It is taken out once more: how long until it is tried again."""
         self._standings[drafter] = standing = self._standings.get(drafter, Standing()).struck(loop_now_s())
         return standing.pause_s(first_s, self._pace.most_pause_s, random.random())  # noqa: S311 (nothing to guess)
+
+    def _expected_hash(self, group: str) -> str | None:
+        """The configuration's; else what the group's first had, which the configuration allows of trusted ones only."""
+        of_group = self._model_hashes.get(group) if self._table.has_ready(group) else None
+        return self.settings.models.get(group, of_group)
 
     def _head(self, drafter: DrafterId) -> HeadInfo | None:
         models = {group.name: group.model for group in self.settings.groups}
@@ -334,12 +344,13 @@ class DrafterCare:
             self._handles[drafter].forget.remote(names)
 
     async def _find(self, drafter: DrafterId) -> Any:
-        return await self._actors.find(drafter, *self._groups[drafter])
+        run_as = self._groups[drafter]
+        return await self._actors.find(drafter, run_as.group, run_as.target)
 
     async def _unleased(self, drafter: DrafterId) -> frozenset[GenerationId]:
         if (handle := self._handles.get(drafter)) is None or drafter not in self._groups:
             return frozenset()
-        most = 2 * self._groups[drafter][0].max_generations + _SPARE_NAMES
+        most = 2 * self._groups[drafter].group.max_generations + _SPARE_NAMES
         try:
             asked = handle.held.at_most(holding_bytes(most)).remote()
             sent, held = holding(await within(self._pace.probe_deadline_s, asked), most)

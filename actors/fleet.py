@@ -19,6 +19,7 @@ from actors.fleet_pace import FleetPace
 from actors.heartbeats import FleetNews, Heartbeat, PackedStatus
 from actors.lease_table import LeaseTable
 from actors.messages import DrafterId, FleetStatus, FleetSums
+from actors.settings_order import SettingsOrder
 from actors.waiting import loop_now_s
 from outrider.contracts.requests import GenerationId
 from outrider.events import event
@@ -44,15 +45,18 @@ class Fleet:
         self._table = LeaseTable()
         self._care = DrafterCare(actors, pace, self._table)
         self._coordinators = Coordinators(pace.owner_ttl_s, random.getrandbits(48))
+        self._order = SettingsOrder()
         self._sweeper: asyncio.Task[None] | None = None
 
     async def beat(self, heartbeat: Heartbeat) -> FleetNews:
-        """Hear from a coordinator; the newest one's settings hold."""
+        """Hear from a coordinator; the newest one's settings hold (``settings_order``)."""
         if self._sweeper is None:
             self._sweeper = asyncio.create_task(self._sweep_for_ever())
         now_s, owner, settings = loop_now_s(), heartbeat.state.id, heartbeat.settings
-        if settings is not None and settings.since_s > self._care.settings.since_s:
-            self._care.want(settings)
+        self._order.hear(owner, heartbeat.session, settings, heartbeat.settings_number, now_s)
+        newest = self._order.newest
+        if newest is not None and newest is not self._care.settings:
+            self._care.want(newest)
         word = self._coordinators.hear(heartbeat, now_s)
         self._coordinators.forget_silent(now_s)
         if word is not None:
@@ -64,9 +68,10 @@ class Fleet:
 
     def _answer(self, heartbeat: Heartbeat, held: Held | None) -> FleetNews:
         table, pace, coordinators = self._table, self._pace, len(self._coordinators)
-        told = self._coordinators.news(heartbeat.known)
+        told, number = self._coordinators.news(heartbeat.known), self._order.number(heartbeat.state.id)
         if held is None:
-            return FleetNews(told.mark, _AGAIN_S, told.changed, told.gone, told.anew, tell_all=True)
+            news = FleetNews(told.mark, _AGAIN_S, told.changed, told.gone, told.anew, tell_all=True)
+            return replace(news, settings_number=number)
         withdrawn = [name for name in heartbeat.spare if not self._may_be_used(held.get(name))]
         for name in withdrawn:
             table.release(name)
@@ -88,6 +93,7 @@ class Fleet:
             most_spare=most_spare,
             places=tuple(places),
             withdrawn=tuple(withdrawn),
+            settings_number=number,
         )
 
     def _may_be_used(self, drafter: DrafterId | None) -> bool:

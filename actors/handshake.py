@@ -14,8 +14,8 @@ def handshake_fault(
     Args:
         card: what it says of itself.
         token_map_hash: the target's. A drafter whose ids mean other tokens would be accepted by chance only.
-        model_hash: what every drafter of its group runs; None if it is the first of its group. Acceptance statistics
-            are kept by model, so a group is of one model.
+        model_hash: what every drafter of its group runs, by the configuration; where that does not say, by the first
+            of its group, and None of that. Acceptance statistics are kept by model, so a group is of one model.
         head: who is to judge its mismatches.
 
     Returns:
@@ -39,7 +39,7 @@ def handshake_fault(
         )
     if model_hash is not None and card.model_hash != model_hash:
         return (
-            f"needs model {model_hash:.12} as the rest of its group, found {card.model_hash!s:.12}; copy the group's "
-            "model to its device"
+            f"needs model {model_hash:.12} as its group, found {card.model_hash!s:.12}; copy the group's model to its "
+            "device"
         )
     return None if head is None else pair_fault(head, drafter_hash=card.model_hash)

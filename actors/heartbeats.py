@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from actors.messages import CoordinatorReport, DrafterId, DrafterRow, DrafterStatus, FleetSettings, FleetStatus
 from outrider.contracts.requests import GenerationId
 
-FLEET_VERSION = 2  # of what is told here; raised when it changes
+FLEET_VERSION = 3  # of what is told here; raised when it changes
 NewsMark = tuple[int, int]  # the fleet's own: up to where somebody was told, and where that began
 
 
@@ -32,6 +32,7 @@ class Heartbeat:
         ended: names that hold nothing any more.
         since: the number of a heartbeat that was answered, since when this has changed; None: ``held`` is everything.
         settings: with everything only.
+        settings_number: what a fleet has told of them last (``FleetNews``); None: none has.
         spare: of all that it holds, what no generation uses at present: places at hand for those to come.
         wanted: names for so many places more, to be at hand as well; as many are given as the fleet has to spare.
         known: of the fleet's news (``FleetNews.mark``); None: nothing.
@@ -45,6 +46,7 @@ class Heartbeat:
     ended: tuple[GenerationId, ...] = ()
     since: int | None = None
     settings: FleetSettings | None = None
+    settings_number: int | None = None
     spare: frozenset[GenerationId] = frozenset()
     wanted: tuple[GenerationId, ...] = ()
     known: NewsMark | None = None
@@ -64,6 +66,7 @@ class FleetNews:
         most_spare: places that may be at hand; None: leases are asked for and given back one by one.
         places: those given of the ones that were wanted, each with its drafter and that one's handle.
         withdrawn: of spare places, those whose drafter may not be leased now.
+        settings_number: of this coordinator's settings in the order in which they came (``settings_order``).
     """
 
     mark: NewsMark
@@ -75,6 +78,7 @@ class FleetNews:
     most_spare: int | None = None
     places: tuple[tuple[GenerationId, DrafterId, Any], ...] = ()
     withdrawn: tuple[GenerationId, ...] = ()
+    settings_number: int | None = None
 
 
 def state_of(report: CoordinatorReport) -> CoordinatorState:

@@ -256,13 +256,13 @@ DrafterRow = tuple[str, str, DrafterState, str | None, int, int, int | None]  # 
 
 @dataclass(frozen=True, slots=True)
 class FleetSettings:
-    """Which drafters are to run, and for which target. Those of the newest coordinator hold."""
+    """Which drafters are to run, and for which target. Those of the newest coordinator hold (``settings_order``)."""
 
     groups: tuple[DrafterGroupConfig, ...]
     target: str
     token_map_hash: str  # the target's
-    since_s: float  # Unix time
     heads: Mapping[str, HeadInfo] = field(default_factory=dict)  # who judges mismatches, by draft model
+    models: Mapping[str, str] = field(default_factory=dict)  # hashes that devices must have, by group, where known
 
 
 @dataclass(frozen=True, slots=True)

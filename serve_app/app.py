@@ -13,6 +13,7 @@ from ray import serve
 from ray.serve import Application
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, BackpressureConfig, RequestRouterConfig
 
+from outrider.assembly.draft_models import draft_model_hashes
 from outrider.assembly.heads import read_heads
 from outrider.config.light import light_of
 from outrider.config.reading import load_config, parse_config
@@ -103,7 +104,8 @@ def build_app(
     Where the ingress itself listens, there is one, on the configured port; otherwise Serve's proxies do, before all.
 
     A coordinator replica's placement group has one bundle for itself and one for its verifier, so that Serve scales
-    both together and never places one without the other. Cost profiles and heads are read here and travel along.
+    both together and never places one without the other. Cost profiles, heads and the hashes of draft models are read
+    here and travel along.
 
     Light settings are each deployment's ``user_config`` as well, which replicas of the same ``version`` take while they
     run (``serve_app.versions``); those of another one are replaced. Without it Serve says which version this is: of an
@@ -112,12 +114,13 @@ def build_app(
     ``router`` is the import path of the class by which ingresses choose coordinators.
 
     Raises:
-        ConfigError: a cost profile cannot be read, or requests are to be traced and OpenTelemetry is not installed.
+        ConfigError: a cost profile cannot be read, an untrusted group's draft model is not known, or requests are to be
+            traced and OpenTelemetry is not installed.
         ModelUnavailableError: a decision head cannot.
     """
     check_installed(config.tracing)
     profiles = tuple(map(read_profile, config.scheduling.cost_profiles))
-    wanted = coordinator_settings(config, profiles, read_heads(config))
+    wanted = coordinator_settings(config, profiles, read_heads(config), draft_model_hashes(config))
     light = light_of(config)
     coordinator: Any = serve.deployment(
         Coordinator,

@@ -112,7 +112,7 @@ def settings_of(drafters: int, places: int) -> FleetSettings:
         for number in range(GROUPS)
         if (count := (drafters + number) // GROUPS)
     )
-    return FleetSettings(groups, _TARGET, _TOKENS, since_s=1.0)
+    return FleetSettings(groups, _TARGET, _TOKENS)
 
 
 @dataclass(slots=True)

@@ -34,6 +34,7 @@ from outrider.selection.arms import ARMS, USUAL_ARMS
 from outrider.selection.registry import SELECTION
 
 Text = Annotated[str, Field(strict=True, min_length=1)]
+ModelHash = Annotated[str, Field(strict=True, pattern=r"^[0-9a-f]{64}$", description="64 hex digits, a model's hash")]
 Name = Annotated[
     str,
     Field(
@@ -169,12 +170,14 @@ class DrafterGroupConfig:
 
     Attributes:
         trust: whether an answer may hang on what they say of their drafts; None leaves it to where they run.
+        model_hash: of the model's files; None: of those on the machine where the application is put together.
     """
 
     name: Name
     trust: Trust | None = None
     engine: Annotated[str, NameIn(DRAFTERS)] = "torch"
     model: Text = "smollm2-135m-drafter"
+    model_hash: ModelHash | None = None
     dtype: DrafterDType = "auto"
     device: Device = "cpu"
     count: Number = 1

@@ -33,6 +33,14 @@ def resolve_folder(name_or_path: str) -> Path:
         ) from error
 
 
+def fetched_folder(name: str) -> Path | None:
+    """Where a model of that name on the hub was fetched to, if it was; nothing is fetched."""
+    try:
+        return Path(snapshot_download(name, allow_patterns=_HUB_FILES, local_files_only=True))
+    except (HFValidationError, LocalEntryNotFoundError, OSError):
+        return None
+
+
 def head_path(head: str | None, target: str, drafter: str) -> Path | None:
     """Where a drafter's decision head is, if it has one; ``auto`` is the embedded pair's own, none for others."""
     if head == AUTO:

@@ -13,9 +13,8 @@ from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, PretrainedConfig
 
 from outrider.contracts.errors import ModelUnavailableError
+from outrider.models.file_hash import sampled_hash
 
-_SAMPLED_WINDOWS = 64
-_WINDOW_BYTES = 4096
 _VOLATILE_CONFIG_KEYS = ("_name_or_path", "transformers_version")
 
 
@@ -59,18 +58,6 @@ def model_hash(folder: Path) -> str:
     digest.update(json.dumps(config, sort_keys=True).encode())
     for file in weight_files(folder):
         digest.update(file.name.encode() + bytes.fromhex(sampled_hash(file)))
-    return digest.hexdigest()
-
-
-def sampled_hash(file: Path) -> str:
-    """Hash over a safetensors file's size, header and 64 evenly spaced windows of 4 KiB."""
-    size_bytes = file.stat().st_size
-    digest = hashlib.sha256(size_bytes.to_bytes(8, "big"))
-    with file.open("rb") as stream:
-        digest.update(stream.read(8 + int.from_bytes(stream.read(8), "little")))
-        for window in range(_SAMPLED_WINDOWS):
-            stream.seek(window * max(size_bytes - _WINDOW_BYTES, 0) // (_SAMPLED_WINDOWS - 1))
-            digest.update(stream.read(_WINDOW_BYTES))
     return digest.hexdigest()
 
 

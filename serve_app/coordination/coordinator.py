@@ -63,7 +63,7 @@ class Coordinator:
         tokenizer = await asyncio.to_thread(load_tokenizer, settings.target)
         heads = {model: head.info for model, head in settings.generations.drafting.heads.items()}
         tokens_hash = token_map(tokenizer).sha256()
-        wanted = FleetSettings(settings.drafters, settings.target, tokens_hash, since_s=time.time(), heads=heads)
+        wanted = FleetSettings(settings.drafters, settings.target, tokens_hash, heads, settings.draft_models)
         self._fleet = RayFleet(self._id, wanted, settings.namespace)
         self._peers = Peers(self._id, clock)
         self._faults = FaultCounter()

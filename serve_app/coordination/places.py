@@ -43,6 +43,7 @@ class Places:
         self._changed = set[GenerationId]()  # names, since the last heartbeat
         self._unconfirmed = set[GenerationId]()  # and between the one that was taken in and that
         self._known: NewsMark | None = None
+        self._settings_number: int | None = None
 
     @property
     def in_use(self) -> int:
@@ -128,6 +129,7 @@ class Places:
             ended=() if everything else tuple(name for name in named if name not in self._held),
             since=self._told,
             settings=settings if everything else None,
+            settings_number=self._settings_number,
             spare=frozenset(self._spare),
             wanted=wanted,
             known=self._known,
@@ -136,6 +138,8 @@ class Places:
     def heard(self, news: FleetNews) -> None:
         """What it has answered to the last heartbeat."""
         self._known = news.mark
+        if news.settings_number is not None:
+            self._settings_number = news.settings_number
         self._unconfirmed.clear()
         if news.tell_all:
             self._told = None

@@ -135,14 +135,18 @@ class CoordinatorSettings:
     verifier: VerifierSettings
     generations: GenerationsSettings
     tracing: TracingConfig = field(default_factory=TracingConfig)
+    draft_models: Mapping[str, str] = field(default_factory=dict)  # hashes by drafter group (``assembly.draft_models``)
 
 
 def coordinator_settings(
-    config: Config, profiles: Sequence[CostProfile] = (), heads: Mapping[str, Head] | None = None
+    config: Config,
+    profiles: Sequence[CostProfile] = (),
+    heads: Mapping[str, Head] | None = None,
+    draft_models: Mapping[str, str] | None = None,
 ) -> CoordinatorSettings:
     """Take a configuration to pieces.
 
-    ``profiles`` and ``heads`` are its own, read already: the files need not be on every node.
+    ``profiles``, ``heads`` and ``draft_models`` are its own, read already: the files need not be on every node.
     """
     return CoordinatorSettings(
         target=config.model.target,
@@ -151,6 +155,7 @@ def coordinator_settings(
         verifier=verifier_settings(config, heads),
         generations=generations_settings(config, profiles, heads),
         tracing=config.tracing,
+        draft_models=draft_models or {},
     )
 
 

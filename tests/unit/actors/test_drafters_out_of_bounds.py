@@ -13,6 +13,7 @@ from tests.unit.actors.test_fleet import (
     CARD,
     FIRST,
     PACE,
+    SECOND,
     MemoryActors,
     MemoryDrafter,
     beat,
@@ -126,5 +127,32 @@ def test_one_whose_node_has_not_joined_is_waited_for() -> None:
         absent.phase = DrafterPhase.LOADING
         await asyncio.sleep(4.0)
         assert actors.stopped == []
+
+    bounded(run())
+
+
+def test_the_configuration_says_which_model_serves_whoever_joins_first() -> None:
+    async def run() -> None:
+        fleet = Fleet(actors := MemoryActors(), replace(PACE, retry_s=50.0, owner_ttl_s=1e9))
+        actors.processes[FIRST] = MemoryDrafter(replace(CARD, model_hash="impostor"))
+        heartbeat = beat(models={"edge": CARD.model_hash})
+        await fleet.beat(heartbeat)
+        await until(lambda: actors.stopped == [FIRST])
+        await ready(fleet, 1, heartbeat)
+        impostor, honest = (await fleet.status()).drafters
+        assert (impostor.state, honest.state) == (DrafterState.REFUSED, DrafterState.READY)
+        assert impostor.reason is not None
+        assert "needs model model as its group, found impostor" in impostor.reason
+
+    bounded(run())
+
+
+def test_another_model_of_a_group_is_another_drafter() -> None:
+    async def run() -> None:
+        fleet = Fleet(actors := MemoryActors(), replace(PACE, owner_ttl_s=1e9))
+        await ready(fleet, 2, beat(models={"edge": CARD.model_hash}))
+        actors.card = replace(CARD, model_hash="newer")
+        await ready(fleet, 2, beat("d", models={"edge": "newer"}))
+        assert set(actors.stopped) == {FIRST, SECOND}
 
     bounded(run())

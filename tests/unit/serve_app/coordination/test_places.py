@@ -11,7 +11,7 @@ from actors.messages import CoordinatorReport, DrafterId, FleetSettings
 from serve_app.coordination.places import Places
 
 FIRST, SECOND = DrafterId("edge", 0), DrafterId("edge", 1)
-SETTINGS = FleetSettings((), "target", "tokens", 1.0)
+SETTINGS = FleetSettings((), "target", "tokens")
 
 
 class Heard:

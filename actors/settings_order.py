@@ -1,0 +1,94 @@
+"""Which coordinator's settings are the newest: the order in which a fleet first hears of coordinators, no clock.
+
+Serve starts every replica from its newest configuration, so a coordinator that is first heard later has settings at
+least as new. The fleet numbers coordinators in that order and tells each its number, which they tell a fleet that was
+restarted: that knows at once who is before whom. A coordinator without a number was never heard by an earlier fleet,
+so it is newer than all that have one.
+
+An old configuration's last replica may be heard late, and first of all when it is about to be stopped. So settings hold
+as long as their coordinator is heard, and for a while behind that (it may be restarted); then those of the next newest.
+
+Pure. ``hear`` does not look at all coordinators, but where one is gone.
+"""
+
+from dataclasses import dataclass
+
+from actors.messages import FleetSettings
+
+_KEPT_S = 60.0  # longer than a coordinator takes to be started anew
+_SPARE = 64  # entries of coordinators that are gone
+
+_Rank = tuple[int, int]  # 0 and a number of an earlier fleet's, or 1 and how many were heard before here
+
+
+@dataclass(slots=True)
+class _Entry:
+    session: int
+    rank: _Rank
+    settings: FleetSettings
+    heard_at_s: float
+
+
+class SettingsOrder:
+    """Of one fleet."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, _Entry] = {}
+        self._newest: _Entry | None = None
+        self._heard = 0  # first, here
+        self._told = 0  # the greatest number of an earlier fleet
+        self._alive = 0  # entries, when those that are gone were last dropped
+
+    @property
+    def newest(self) -> FleetSettings | None:
+        """Those that hold; None: nobody has told any."""
+        return None if self._newest is None else self._newest.settings
+
+    def number(self, owner: str) -> int | None:
+        """A coordinator's, to be told to the next fleet. It may grow, and the order stays."""
+        entry = self._entries.get(owner)
+        if entry is None:
+            return None
+        earlier, number = entry.rank
+        return number if earlier == 0 else self._told + number
+
+    def hear(self, owner: str, session: int, settings: FleetSettings | None, number: int | None, now_s: float) -> None:
+        """A coordinator is alive.
+
+        Args:
+            owner: the coordinator.
+            session: of its process.
+            settings: None where it has told them before.
+            number: what a fleet has told it last; None: none has.
+            now_s: monotonic.
+        """
+        entry = self._entries.get(owner)
+        if entry is not None and entry.session == session:
+            entry.heard_at_s = now_s
+        elif settings is not None:
+            self._enter(owner, _Entry(session, self._rank(number), settings, now_s))
+        newest = self._newest
+        if newest is not None and now_s - newest.heard_at_s > _KEPT_S:
+            self._drop_silent(now_s)
+            self._newest = max(self._entries.values(), key=lambda each: each.rank, default=newest)
+
+    def _rank(self, number: int | None) -> _Rank:
+        if number is None:
+            self._heard += 1
+            return 1, self._heard
+        self._told = max(self._told, number)
+        return 0, number
+
+    def _enter(self, owner: str, entry: _Entry) -> None:
+        newest = self._newest
+        if newest is not None and newest.settings == entry.settings:
+            entry.settings = newest.settings  # one object, however many have it
+        self._entries[owner] = entry
+        if newest is None or entry.rank > newest.rank:
+            self._newest = entry
+        if len(self._entries) > 2 * self._alive + _SPARE:
+            self._drop_silent(entry.heard_at_s)
+
+    def _drop_silent(self, now_s: float) -> None:
+        self._entries = {owner: entry for owner, entry in self._entries.items() if now_s - entry.heard_at_s <= _KEPT_S}
+        self._alive = len(self._entries)

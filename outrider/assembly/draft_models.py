@@ -1,0 +1,53 @@
+"""Which model each drafter group runs, by hash, known before any device says so.
+
+The hash is configured, or that of the model's files on the machine where the application is put together. It travels
+with the application: no other node needs the files.
+"""
+
+from pathlib import Path
+
+from outrider.config.schema import Config, DrafterGroupConfig
+from outrider.contracts.errors import ConfigError
+from outrider.models.embedded import DRAFTER_NAME, embedded_drafter_path
+from outrider.models.file_hash import sampled_hash
+from outrider.models.folders import EMBEDDED, fetched_folder
+
+
+def draft_model_hashes(config: Config) -> dict[str, str]:
+    """By group, of all whose model is known here; a group of none is not looked at.
+
+    Raises:
+        ConfigError: the model of an untrusted group is not known: whichever device came first would decide for all.
+        ModelUnavailableError: a folder holds no model.
+    """
+    found = dict[str, str]()
+    for group in config.drafters:
+        if not group.count:
+            continue
+        known = group.model_hash or _hash_here(group.model)
+        if known is not None:
+            found[group.name] = known
+        elif not group.trusted:
+            raise ConfigError("drafters[].model_hash", _needed(group), None)
+    return found
+
+
+def _needed(group: DrafterGroupConfig) -> str:
+    return (
+        f"the hash of group {group.name}'s model, as an untrusted device may claim any; or have {group.model} on "
+        "this machine, where it is read"
+    )
+
+
+def _hash_here(model: str) -> str | None:
+    """As ``load_drafter`` gives it; None: the files are not here."""
+    embedded = model in (EMBEDDED, DRAFTER_NAME)
+    place = embedded_drafter_path() if embedded else Path(model).expanduser()
+    if embedded or (place.suffix == ".safetensors" and place.is_file()):
+        return sampled_hash(place)
+    folder = place if place.is_dir() else fetched_folder(model)
+    if folder is None:
+        return None
+    from outrider.models.target_folder import model_hash  # noqa: PLC0415 (it loads torch)
+
+    return model_hash(folder)
