@@ -55,7 +55,7 @@ chaos: install models ## strike a service at random, and judge every stream (CHA
 soak: install models ## an hour of load with chaos on, memory sampled (SOAK_ARGS)
 	$(CHAOS) tests.chaos.soak $(SOAK_ARGS)
 
-mutated: install models ## 100,000 mutated messages and 2,000 mutated requests (MUTATED_ARGS)
+mutated: install models ## 100,000 mutated messages, 2,000 mutated requests, replies of up to 64 MiB (MUTATED_ARGS)
 	$(CHAOS) tests.chaos.mutated $(MUTATED_ARGS)
 
 hostile: install models ## drive a service with hostile bodies, grammars, heads, floods, devices and files (HOSTILE_ARGS)

@@ -1,7 +1,8 @@
 """Mutated messages and bodies: ``python -m tests.chaos.mutated --messages 100000 --bodies 2000``; status 1 if any harm.
 
 Half of the messages meet the two ends of a link in this process, some the readers of replies and a verifier over a real
-engine, the others devices that serve; the bodies meet a service, beside greedy streams whose answers are known.
+engine, the others devices that serve; the bodies meet a service, beside greedy streams whose answers are known. So do
+giants: devices that answer with 64 MiB, or lists of up to ten million names.
 """
 
 import argparse
@@ -15,11 +16,12 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from bench.harness.record import write_record
-from tests.chaos import mutated_live
+from tests.chaos import mutated_live, mutated_sizes
 from tests.chaos.links import die_with_parent
 from tests.chaos.mutated_messages import Counts, calls, orders_and_answers, replies
-from tests.chaos.processes import ACTORS, pids_of
+from tests.chaos.processes import ACTORS, gone, pids_of
 from tests.chaos.references import Alone
+from tests.chaos.schedules import Victim
 from tests.chaos.services import Layout, config_of
 from tests.cluster.served import eventually, started
 
@@ -33,6 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.mutated", description=__doc__)
     parser.add_argument("--messages", type=int, default=100_000)
     parser.add_argument("--bodies", type=int, default=2_000)
+    parser.add_argument("--giants", type=int, default=12, help="replies of sizes no honest device has, at a service")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--report", type=Path, default=None, help="file for what became of everything, as JSON")
     parser.add_argument("--references", type=Path, default=user_cache_path("outrider") / "chaos-references.json")
@@ -44,7 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     inside = {name: _told(name, tried(args.seed, number)) for (name, number), tried in tries}
     left = args.messages - sum(counts.tried for counts in inside.values())
     live = _live(args, max(left, 0))
-    wrong = [line for tried in live.values() for line in tried.wrong]
+    wrong = mutated_sizes.sizes() + [line for tried in live.values() for line in tried.wrong]
+    print(f"sizes of replies: {len(mutated_sizes.CASES)}", flush=True)
     for name, tried in live.items():
         print(f"{name}: {tried.number}: {dict(tried.kinds)}")
     print("\n".join(wrong) or "nobody was harmed", flush=True)
@@ -71,13 +75,16 @@ def _live(args: argparse.Namespace, messages: int) -> dict[str, mutated_live.Tri
     with started(config) as service:
         eventually(lambda: len(service.drafters("ready")) == config.drafter_count, _UP_WITHIN_S)
         before = {pid for victim in ACTORS for pid in pids_of(service, victim)}
+        drafters = set(pids_of(service, Victim.DRAFTER))  # which giants take the place of
         with mutated_live.beside(service.url, alone, _BESIDE, _BESIDE_TOKENS) as streams:
             found = {
                 "devices that serve": mutated_live.orders(service, args.seed, messages),
                 "bodies": mutated_live.bodies(service.url, args.seed, args.bodies),
             }
+            lost = before - {pid for victim in ACTORS for pid in pids_of(service, victim)}
+            found["giants"] = mutated_sizes.live(service, args.giants)
             found["streams beside"] = streams()
-        lost = before - {pid for victim in ACTORS for pid in pids_of(service, victim)}
+        lost |= {pid for pid in before if gone(pid) and pid not in drafters}
         if lost:
             found["bodies"].wrong.append(f"processes {sorted(lost)} are gone")
         service.check_released()

@@ -1,6 +1,7 @@
 """A small part of what ``python -m tests.chaos.mutated`` tries."""
 
 from tests.chaos.mutated_messages import calls, orders_and_answers, replies
+from tests.chaos.mutated_sizes import sizes
 
 
 def test_both_ends_of_a_link_refuse_what_was_mutated_and_go_on() -> None:
@@ -16,3 +17,7 @@ def test_replies_of_devices_are_read_or_refused() -> None:
 
 def test_a_verifier_refuses_a_mutated_call_s_part_and_no_other() -> None:
     assert calls(0, 600).tried >= 600
+
+
+def test_replies_of_no_honest_size_are_refused_at_a_bounded_cost() -> None:
+    assert sizes() == []

@@ -13,6 +13,7 @@ import pytest
 import ray
 
 from actors.messages import PROTOCOL_VERSION, Answer, Holding, ModelCard
+from actors.plain_replies import plain, plain_failure
 from outrider.contracts.drafting import Draft, DraftRequest, DraftTerms
 from outrider.contracts.errors import MessageError
 from outrider.contracts.exchanged import ScalarDraft, WireFormat
@@ -33,8 +34,8 @@ SPOILT = {  # how an impostor's answers are spoilt, and what is said of it
     "truncated": "it is truncated",
     "another_version": "needs messages of version",
     "earlier_answer": "needs an answer to round",
-    "megabyte_of_zeros": "the checksum of message BLOCK",
-    "text": "needs to send an Answer, found Answer(data='hello'",
+    "megabyte_of_zeros": "needs a reply of at most",
+    "text": "needs a reply in plain bytes",
     "refusal": "failed: MessageError('no')",
     "wider_vocabulary": "do both sides use the same vocabulary?",
     "more_than_asked": f"needs a chain of at most {_WINDOW} tokens, found {_WINDOW + 1}",
@@ -45,7 +46,7 @@ FAULTY: dict[str, dict[str, Any]] = {  # cards that fail the handshake
     "token map": {"token_map_hash": "f" * 64},
     "noise version": {"noise_version": NOISE_VERSION + 1},
 }
-# By twos and threes. The first ones leave a genuine drafter: only beside one can it be told that a model is another.
+# By twos and threes.
 STAGES: tuple[tuple[str, ...], ...] = (("protocol version", "model"), ("damaged", "text", "more_than_asked"))
 _REST = [kind for kind in (*FAULTY, *SPOILT) if kind not in chain(*STAGES)]
 LATER = tuple(pytest.param(tuple(_REST[i : i + 3]), marks=pytest.mark.long) for i in range(0, len(_REST), 3))
@@ -87,9 +88,17 @@ class Impostor:
     async def prove(self) -> None:
         """Pretend to have."""
 
+    async def reply(self, method: str, *arguments: Any) -> Any:
+        """As a drafter does, but for one kind of nonsense."""
+        try:
+            answer = await getattr(self, method)(*arguments)
+            return answer.data if isinstance(answer, Answer) and answer.data == "hello" else plain(answer)
+        except Exception as error:  # noqa: BLE001 (told to whoever asked)
+            return plain_failure(error)
+
     async def held(self) -> Holding:
         """Nothing, and figures that no link has."""
-        return Holding((), 2**200, -7)
+        return Holding((), 2**64 - 1, 7)
 
     async def open(self, request: OpenGeneration, terms: DraftTerms) -> None:
         """Agree to everything."""
@@ -101,6 +110,9 @@ class Impostor:
         self._generations[request.generation] = Held(terms.wire, honest, wider)
 
     async def close(self, generation: str) -> None:
+        """Agree to everything."""
+
+    async def forget(self, generations: Sequence[str]) -> None:
         """Agree to everything."""
 
     async def probe(self, _sent: bytes, reply_bytes: int) -> Answer:
