@@ -26,7 +26,7 @@ from actors.sent_up import ToldSegments
 from actors.standing import Standing
 from actors.waiting import loop_now_s, within
 from outrider.config.schema import DrafterGroupConfig
-from outrider.contracts.errors import DrafterBrokenError, OutriderError
+from outrider.contracts.errors import OutriderError
 from outrider.contracts.requests import GenerationId
 from outrider.events import event
 from outrider.models.head_file import HeadInfo
@@ -191,7 +191,7 @@ class DrafterCare:
                 await self._refuse(drafter, f"cannot be started: {error}; it is started anew, see its log")
             except RayError as error:
                 await self._refuse(drafter, f"cannot be started: {last_line(error)}")
-            except DrafterBrokenError as error:
+            except OutriderError as error:
                 await self._refuse(drafter, f"cannot be started: {error}")
             else:
                 expected_hash = self._expected_hash(drafter.group)
@@ -276,7 +276,7 @@ class DrafterCare:
             await within(self._pace.probe_deadline_s, handle.card.remote())
         except RayActorError:
             self._end_leases(drafter, "died")
-        except (TimeoutError, RayError, DrafterBrokenError):
+        except (TimeoutError, RayError, OutriderError):
             self._end_leases(drafter, "hung")
             await self._actors.restart(handle)
             await asyncio.sleep(self._pause_s(drafter, self._pace.restart_poll_s))

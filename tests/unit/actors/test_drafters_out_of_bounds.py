@@ -8,7 +8,8 @@ import pytest
 from actors.drafter_actors import DrafterPhase
 from actors.fleet import Fleet
 from actors.messages import DrafterState, Holding
-from actors.plain_replies import plain
+from actors.plain_replies import plain, plain_failure
+from outrider.contracts.errors import ContextTooLongError
 from tests.unit.actors.test_fleet import (
     CARD,
     FIRST,
@@ -89,7 +90,11 @@ def test_all_orphans_of_a_device_are_closed_by_one_call_and_told_in_one_line(cap
     }
 
 
-@pytest.mark.parametrize("card", [bytes(2**16 + 1), b"\x02{}", plain(Holding(()))], ids=["large", "empty", "a list"])
+@pytest.mark.parametrize(
+    "card",
+    [bytes(2**16 + 1), b"\x02{}", plain(Holding(())), plain_failure(ContextTooLongError("no room"))],
+    ids=["large", "empty", "a list", "a failure"],
+)
 def test_one_whose_card_cannot_be_read_is_refused_with_the_reason(card: bytes) -> None:
     async def run() -> None:
         fleet = Fleet(actors := MemoryActors(), PACE)
