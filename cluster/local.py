@@ -51,7 +51,10 @@ def serve_locally(config: Config) -> None:
         end_on_signals()  # Ray has set a handler of its own
         print(f"Logs: {_session() / 'logs'}", flush=True)
         if (metrics := _metrics_url()) is not None:
-            announce_metrics(metrics, Path(ray.get_runtime_context().get_temp_dir()))
+            try:
+                announce_metrics(metrics, Path(ray.get_runtime_context().get_temp_dir()))
+            except OSError as error:  # it serves all the same
+                print(f"Prometheus is not told of its metrics: {error}", flush=True)
             print(f"Metrics: {metrics}", flush=True)
         print(f"Ready: {config.model.public_name} at {url}/v1 - Ctrl-C ends it", flush=True)
         print("\n".join(first_steps(config, url)), flush=True)

@@ -27,6 +27,7 @@ from outrider.costs.fit_figures import BatchSample, works_of
 from outrider.costs.fitting import FittedModel, fit
 from outrider.costs.profiles import profile_of, to_json
 from outrider.costs.profiling_plan import Configuration, ProfilingPlan, profiling_plan
+from outrider.documents.whole_file import whole_file, write_whole
 from outrider.documents.yaml_text import parse_yaml
 from outrider.engines.kinds import VerifierSpec
 from outrider.engines.limits import EngineLimits
@@ -87,7 +88,7 @@ def run(arguments: argparse.Namespace) -> None:
     name = f"{machine.model}-{machine.dtype}-{machine.engine}-{machine.device}-{machine.threads}"
     date = datetime.now(UTC).date().isoformat()
     profile = profile_of(name, fitted.guarded(test), machine, date, fitted.quality(train, test))
-    arguments.out.write_text(to_json(profile), encoding="utf-8")
+    write_whole(arguments.out, to_json(profile))
     samples = arguments.out.with_suffix(".samples.csv")
     write_samples(samples, train, test, fitted)
     print(f"\nwrote {arguments.out} and {samples}")
@@ -102,7 +103,7 @@ def write_samples(file: Path, train: Sequence[BatchSample], test: Sequence[Batch
     predicted = {
         kind: report.model.predict_works_s(works_of((*train, *test))) for kind, report in fitted.reports.items()
     }
-    with file.open("w", encoding="utf-8", newline="") as stream:
+    with whole_file(file) as partial, partial.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream)
         sums = ("new_tokens", "interactions", "cached_tokens")
         writer.writerow(("set", "regime", "blocks", *sums, "median_s", "variation", "seconds", *predicted))

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from outrider.documents.whole_file import write_whole
+
 FOLDER = Path(__file__).parent
 DISCOVERY_FILE = "/tmp/ray/prom_metrics_service_discovery.json"  # noqa: S108 (where Ray writes it)
 PROMETHEUS_URL = "http://127.0.0.1:9090"
@@ -49,7 +51,6 @@ def write(out: Path, places: Places) -> list[Path]:
             for packaged_value, own in replaced.items():
                 text = text.replace(packaged_value, own)
         file = out / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+        write_whole(file, text)
         written.append(file)
     return written

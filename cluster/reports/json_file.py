@@ -6,11 +6,12 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from outrider.documents.whole_file import write_whole
+
 
 def write_json(file: Path, content: Mapping[str, object]) -> None:
     """Write a JSON file; dataclasses become objects."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(content, indent=1, default=_plain) + "\n", encoding="utf-8")
+    write_whole(file, json.dumps(content, indent=1, default=_plain) + "\n")
     print(f"wrote {file}")
 
 

@@ -5,6 +5,8 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from outrider.documents.whole_file import whole_file
+
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe and Ito: told apart by everyone
 
 
@@ -23,6 +25,6 @@ def describe(axes: Axes, title: str, x: str, y: str) -> None:
 
 def save(drawn: Figure, file: Path) -> None:
     """Write a PNG."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    drawn.savefig(file, dpi=150)
+    with whole_file(file) as partial:
+        drawn.savefig(partial, dpi=150, format="png")
     print(f"wrote {file}")

@@ -24,6 +24,7 @@ from tempfile import TemporaryDirectory
 
 import platformdirs
 from filelock import FileLock, Timeout
+from safetensors import SafetensorError
 
 from outrider.contracts.errors import ModelUnavailableError
 from outrider.models.weight_hashes import MANIFEST as _MANIFEST
@@ -127,7 +128,7 @@ def ensure_converted(source: WheelSource, *, progress: bool = True) -> Path:
             f"needs the lock {folder}.lock to build {source.name}, another process held it for {_LOCK_DEADLINE_S:g} s; "
             "end that process and try again"
         ) from error
-    except OSError as error:
+    except (OSError, SafetensorError) as error:  # whichever library was writing when the disk was full
         raise ModelUnavailableError(
             f"needs a writable cache folder with 700 MB free for {source.name}, found {error}; "
             "set OUTRIDER_HOME to such a folder"

@@ -3,7 +3,9 @@
 A loop that was compiled is kept until its own file changes: touch the others after a change here.
 """
 
+import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -12,9 +14,14 @@ import numpy as np
 from llvmlite import binding, ir
 from numba import njit, types
 from numba.core import cgutils
+from numba.core.caching import FunctionCache
 from numba.extending import intrinsic as _numbas_intrinsic
 
+from outrider.events import event
+
 intrinsic: Callable[[Any], Any] = _numbas_intrinsic
+_LOG = logging.getLogger(__name__)
+_TOLD: set[str] = set()
 
 LANES = 16  # computed side by side
 ZERO, ONE = np.float32(0.0), np.float32(1.0)
@@ -33,12 +40,40 @@ def compiled(**options: Any) -> Callable[[Any], Any]:
     """Compiled at first use, once for all processes if there is a place to keep that."""
 
     def made(function: Any) -> Any:
-        try:
-            return njit(cache=True, nogil=True, error_model="numpy", **options)(function)
-        except RuntimeError:  # no folder that may be written to
-            return njit(nogil=True, error_model="numpy", **options)(function)
+        dispatcher: Any = njit(nogil=True, error_model="numpy", **options)(function)
+        with suppress(RuntimeError):  # no folder that may be written to
+            dispatcher._cache = SparableCache(function)  # noqa: SLF001 (as its enable_caching does)
+        return dispatcher
 
     return made
+
+
+class SparableCache(FunctionCache):  # type: ignore[misc]  # numba is untyped
+    """Numba's cache of a compiled function, of which no failure fails a call: what cannot be kept is compiled again."""
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep it, unless the disk refuses."""
+        try:
+            super().save_overload(sig, data)
+        except OSError as error:
+            _told_once("compiled_not_kept", error)
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """What was kept; None if nothing was, or it is damaged, which is forgotten."""
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception as error:  # noqa: BLE001 (of unpickling, anything)
+            _told_once("compiled_not_read", error)
+            with suppress(OSError):
+                self.flush()
+            return None
+
+
+def _told_once(name: str, error: Exception) -> None:
+    """A line for the first of a kind in this process: each function would write one."""
+    if name not in _TOLD:
+        _TOLD.add(name)
+        event(_LOG, name, logging.WARNING, reason=f"{error!r:.200}")
 
 
 @cache
