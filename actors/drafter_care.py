@@ -206,13 +206,14 @@ class DrafterCare:
                     return
                 await self._refuse(drafter, fault)
 
-    async def _card_in_time(self, handle: Any) -> object:
+    async def _card_in_time(self, handle: Any) -> Any:
         """Who it is, however long its node takes to join.
 
         Raises:
             TimeoutError: its process runs, and has not answered for longer than loading a model may take.
         """
-        asked, silent_since_s = asyncio.ensure_future(handle.card.remote()), dict[DrafterPhase, float]()
+        asked: asyncio.Future[Any] = asyncio.ensure_future(handle.card.remote())
+        silent_since_s = dict[DrafterPhase, float]()
         try:
             while not (await asyncio.wait({asked}, timeout=self._pace.start_poll_s))[0]:
                 phase = await self._phase(handle)
@@ -352,7 +353,7 @@ class DrafterCare:
             return frozenset()
         most = 2 * self._groups[drafter].group.max_generations + _SPARE_NAMES
         try:
-            asked = handle.held.at_most(holding_bytes(most)).remote()
+            asked: Any = handle.held.at_most(holding_bytes(most)).remote()
             sent, held = holding(await within(self._pace.probe_deadline_s, asked), most)
         except UnreadableReplyError as error:
             self._replace_idle(drafter, f"cannot tell what it holds: {error}")

@@ -29,9 +29,10 @@ from outrider.engines.drafter.engine import TorchDrafter
 from outrider.engines.limits import EngineLimits
 from outrider.engines.torch.verifier import TorchVerifier
 from outrider.models.embedded import DRAFTER_NAME, embedded_drafter_path, outrider_home
+from outrider.models.file_hash import sampled_hash
 from outrider.models.folders import EMBEDDED, resolve_folder
 from outrider.models.loading import load_drafter, load_target
-from outrider.models.target_folder import model_hash, sampled_hash
+from outrider.models.target_folder import model_hash
 from outrider.models.tokenizer import load_tokenizer
 from outrider.training.builtin_prompts import builtin_prompts
 from outrider.training.traces import is_held_out, prompt_ids

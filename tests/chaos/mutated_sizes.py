@@ -16,7 +16,7 @@ import ray
 from ray.exceptions import RayError
 
 from actors.messages import Answer, Holding, ModelCard
-from actors.plain_replies import UnreadableReplyError, holding, holding_bytes, plain, read_reply, reply_bytes
+from actors.plain_replies import Reply, UnreadableReplyError, holding, holding_bytes, plain, read_reply, reply_bytes
 from tests.chaos.mutated_live import Tried
 from tests.cluster.served import Service, eventually
 
@@ -100,7 +100,8 @@ class Giant:
             return plain(Answer(bytes(arguments[1]), 0.0))
         if method == "exchange":  # it has never heard of the generation
             return plain(Answer(b"", 0.0))
-        return plain({"card": self._card, "held": Holding(())}.get(method))
+        replies: dict[str, Reply] = {"card": self._card, "held": Holding(())}
+        return plain(replies.get(method))
 
 
 def live(service: Service, number: int) -> Tried:

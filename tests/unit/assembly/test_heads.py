@@ -15,10 +15,11 @@ from outrider.models.embedded import (
     embedded_head_path,
     ensure_embedded_target,
 )
+from outrider.models.file_hash import sampled_hash
 from outrider.models.folders import head_path
 from outrider.models.head_file import save_head
 from outrider.models.pair_file import check_pair
-from outrider.models.target_folder import model_hash, sampled_hash
+from outrider.models.target_folder import model_hash
 from serve_app.api.service import ServiceSettings
 from tests.unit.verification.random_head import head_of
 

@@ -13,8 +13,8 @@ from outrider.engines.limits import EngineLimits
 from outrider.engines.registry import VERIFIERS
 from outrider.engines.torch.kind import drafter_dtype, stopping_of
 from outrider.models.embedded import embedded_drafter_path
+from outrider.models.file_hash import sampled_hash
 from outrider.models.predictor_file import save_predictor
-from outrider.models.target_folder import sampled_hash
 from tests.unit.drafting.test_perceptron import LAYERS
 from tests.unit.models.test_predictor_file import INFO
 

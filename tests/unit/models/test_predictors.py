@@ -12,9 +12,10 @@ from outrider.contracts.errors import ModelUnavailableError, PairMismatchError
 from outrider.contracts.verifying import AcceptanceRule
 from outrider.drafting.perceptron import Perceptron
 from outrider.models.embedded import embedded_drafter_path, ensure_embedded_target
+from outrider.models.file_hash import sampled_hash
 from outrider.models.predictor_file import save_predictor
 from outrider.models.predictors import load_predictors, shipped_predictors
-from outrider.models.target_folder import model_hash, sampled_hash
+from outrider.models.target_folder import model_hash
 from outrider.training.predictor.families import ToldFeatures
 from outrider.training.predictor.quality import calibration_error, log_loss
 from outrider.training.ranking import area_under_curve
