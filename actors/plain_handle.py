@@ -103,7 +103,7 @@ class PlainReader:
             return self._read(data, metadata, reference, tensors)
         kind = (metadata or b"").split(b",")[0]
         if kind == ray_constants.OBJECT_METADATA_TYPE_RAW:
-            return b"" if data is None else memoryview(data)
+            return b"" if data is None else memoryview(data).cast("B")
         if not kind.isdigit() or int(kind) == _PICKLED or _size_bytes(data) > _MOST_ERROR_BYTES:
             return None
         without_cause = _WITHOUT_CAUSE.get(int(kind))
