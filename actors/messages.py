@@ -44,6 +44,8 @@ class VerifyCall:
         lookups: what they may draft by themselves.
         dues: of generations that are open: seconds from now until their responses fall behind what they are promised,
             infinity where nothing is. Durations, as no two machines' clocks agree.
+        prefill_order: which of those in the steps share the chunk of a pass first, until another order is told;
+            others behind them. None: as before.
     """
 
     closings: tuple[Closing, ...] = ()
@@ -53,6 +55,7 @@ class VerifyCall:
     leaves: tuple[tuple[GenerationId, int], ...] = ()
     lookups: tuple[tuple[GenerationId, LookupLeave | None], ...] = ()
     dues: tuple[tuple[GenerationId, float], ...] = ()
+    prefill_order: tuple[GenerationId, ...] | None = None
     session: int = 0
     number: int = 0
 

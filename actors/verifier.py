@@ -208,6 +208,7 @@ def take_in(stepper: Stepper, call: VerifyCall, now_s: float) -> dict[Generation
     stepper.give(call.blocks, call.resolutions)
     for generation, until_round in call.leaves:
         stepper.leave(generation, until_round)
+    stepper.prefill_in(call.prefill_order)
     for generation, lookup in call.lookups:
         stepper.look_up(generation, lookup)
     for generation, within_s in call.dues:

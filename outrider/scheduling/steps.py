@@ -17,10 +17,12 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Protocol
 
+from outrider.contracts.accounts import NO_ACCOUNT, Account
 from outrider.contracts.chunks import pass_costs
 from outrider.contracts.cost import CostModel, work_of
 from outrider.contracts.requests import GenerationId
 from outrider.scheduling.active_promises import ActivePromises
+from outrider.scheduling.fair_prefill import FairPrefill
 from outrider.scheduling.holding import hold_s
 from outrider.scheduling.policy import BatchLimits, PendingVerification, SchedulingPolicy, StopReason
 from outrider.scheduling.trimming import Chain, idle_s, trim, worth
@@ -51,6 +53,9 @@ class StepPlan:
     joining: tuple[GenerationId, ...] = ()  # waited, and are within
     held_back: tuple[GenerationId, ...] = ()  # were within, and wait; or wait to overtake what was within
     cuts: tuple[tuple[GenerationId, int], ...] = ()  # of who joins: draft tokens verified, fewer than there are
+    prefill_order: tuple[GenerationId, ...] | None = (
+        None  # which cold blocks share a pass's chunk first; None: as before
+    )
     hold_s: float = 0.0  # plan again after so long: who waits is kept waiting for who is expected
 
 
@@ -82,6 +87,7 @@ class StepPlanner:
         self._expected_at_s: dict[GenerationId, float] = {}
         self._held_since_s: float | None = None
         self._promises = ActivePromises()
+        self._prefill = FairPrefill()
         self._arrived: dict[GenerationId, Contender] = {}  # since the last plan
         self.reason = StopReason.QUEUE_EMPTY  # why the last plan let in no more
         self.worth_above = 0.0  # survival above which a draft's row was worth its time in the last step
@@ -90,6 +96,11 @@ class StepPlanner:
     def waiting(self) -> int:
         """How many wait."""
         return len(self._waiting)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the next step is to be planned: somebody waits, or accounts share the chunks of prefill."""
+        return bool(self._waiting) or self._prefill.competing
 
     @property
     def within(self) -> int:
@@ -101,10 +112,21 @@ class StepPlanner:
         if blocks != self._limits.max_memory_blocks:
             self._limits = replace(self._limits, max_memory_blocks=blocks)
 
-    def arrives(self, generation: GenerationId, contender: Contender, *, overtakes: bool = False) -> None:
-        """Somebody waits, in place of what there was of that generation, or ``overtakes`` what still steps."""
+    def arrives(
+        self,
+        generation: GenerationId,
+        contender: Contender,
+        account: Account = NO_ACCOUNT,
+        *,
+        overtakes: bool = False,
+    ) -> None:
+        """Somebody waits, in place of what there was of that generation, or ``overtakes`` what still steps.
+
+        Its prefill is charged to an ``account``.
+        """
         overtakes = overtakes and generation in self._within
         self.leaves(generation)
+        self._prefill.arrives(generation, account)
         self._waiting[generation] = self._arrived[generation] = contender
         if overtakes:
             self._overtaking.add(generation)
@@ -116,6 +138,7 @@ class StepPlanner:
     def leaves(self, generation: GenerationId) -> None:
         """Its block is decided and no round follows by itself, or it is given up."""
         self._expected_at_s.pop(generation, None)
+        self._prefill.leaves(generation)
         self._waiting.pop(generation, None)
         self._within.pop(generation, None)
         self._stepped.discard(generation)
@@ -141,7 +164,7 @@ class StepPlanner:
 
     def plan(self, now_s: float, cost_model: CostModel, alone: Collection[GenerationId] = ()) -> StepPlan:
         """Let in and hold back, by the policy; as long as any of ``alone`` waits, one of these and nobody beside it."""
-        if not self._waiting:
+        if not self.is_due:
             self.reason, self._held_since_s = StopReason.QUEUE_EMPTY, None
             return _NOTHING_CHANGES
         if alone and (suspects := [name for name in (*self._within, *self._waiting) if name in alone]):
@@ -156,7 +179,9 @@ class StepPlanner:
         all_of_them = {name: contender for name, contender in (within | waiting).items() if name not in done}
         pending = [contender.pending() for contender in all_of_them.values()]
         promised = self._promises.promised(now_s)
-        plan = self._policy.plan(pending, now_s, self._limits, cost_model, promised)
+        ending = (contender.pending() for contender in done.values())
+        in_turn = self._prefill.in_turn(pending, ending, self._limits.prefill_chunk_tokens)
+        plan = self._policy.plan(in_turn, now_s, self._limits, cost_model, promised)
         self.reason = plan.reason
         chosen = [block.generation for block in plan.batch]
         self._within = done | {name: all_of_them[name] for name in chosen}
@@ -169,7 +194,7 @@ class StepPlanner:
         cuts: tuple[tuple[GenerationId, int], ...] = ()
         if self._rules.trims and joining:
             cuts = self._trim(chosen, waiting, done, now_s, cost_model, all_kept=promised.least_load <= 1.0)
-        return StepPlan(joining, held_back, cuts)
+        return StepPlan(joining, held_back, cuts, self._prefill.prefill_order(done, plan.batch))
 
     def _plan_alone(self, name: GenerationId) -> StepPlan:
         """Let this one in, and hold all others back: they may be in the step under way, but in none behind it."""

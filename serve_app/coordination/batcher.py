@@ -7,12 +7,14 @@ every step while one still does.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Protocol
 
 from actors.messages import Closing, StepReply, VerifyCall
+from outrider.contracts.accounts import NO_ACCOUNT, Account
 from outrider.contracts.cost import LinearCostModel, VerifyCost
 from outrider.contracts.errors import GenerationFailedError, RequestFailedError, VerifierLostError
 from outrider.contracts.requests import GenerationId
@@ -41,7 +43,7 @@ from serve_app.coordination.tracing import ResponseTraces
 
 _CLOSING_S = 0.05  # how long a closing waits for a call to travel with
 _NO_TERMS = VerifyTerms()
-_NOTHING = VerifyCall()
+_NOTHING, _NO_ORDER = VerifyCall(), VerifyCall(prefill_order=())
 
 log = logging.getLogger(__name__)
 
@@ -113,6 +115,9 @@ class Batcher:
         self._due_at_s: dict[GenerationId, float] = {}  # not told yet
         self._resident: dict[GenerationId, int] = {}  # positions, of who lost KV since it was in a step
         self._closings: dict[GenerationId, Closing] = {}
+        self._accounts: dict[GenerationId, Account] = {}
+        self._prefill_order: tuple[GenerationId, ...] = ()  # as planned last, ``_told_order`` as the verifier was told
+        self._told_order: tuple[GenerationId, ...] = ()
         self._suspects = Suspects()  # of having cost the verifier its process
         self._named: tuple[GenerationId, ...] = ()  # by the last words of the verifier
         self._session = self._calls = 0
@@ -173,7 +178,7 @@ class Batcher:
         self._members[block.generation] = member
         if (resident := self._resident.get(block.generation)) is not None:
             member.is_cold(resident)
-        self._planner.arrives(block.generation, member)
+        self._arrives(block.generation, member)
         self._send_soon()
         try:
             return await told.next()
@@ -200,7 +205,7 @@ class Batcher:
         self._leaves.pop(name, None)  # the stretch's
         self._lookups.pop(name, None)
         self._members[name] = member
-        self._planner.arrives(name, member, overtakes=member.overtakes is not None)
+        self._arrives(name, member, overtakes=member.overtakes is not None)
         self._send_soon()
 
     def follow(self, generation: GenerationId, follower: Follower) -> None:
@@ -223,7 +228,7 @@ class Batcher:
             self._lookups[generation] = lookup
         used_up, member.until_round = not member.has_leave, until_round
         if used_up:
-            self._planner.arrives(generation, member)
+            self._arrives(generation, member)
         elif not self._planner.waits(generation):
             self._leaves[generation] = until_round
         self._send_soon()
@@ -253,6 +258,19 @@ class Batcher:
             self._send_soon()
         elif self._sending is None:
             self._sending = asyncio.get_running_loop().call_later(_CLOSING_S, self._send)
+
+    @contextmanager
+    def charged(self, generation: GenerationId, account: Account) -> Iterator[None]:
+        """While a response is made: whom its prefill is charged to."""
+        self._accounts[generation] = account
+        try:
+            yield
+        finally:
+            del self._accounts[generation]
+
+    def _arrives(self, generation: GenerationId, member: Member, *, overtakes: bool = False) -> None:
+        account = self._accounts.get(generation, NO_ACCOUNT)
+        self._planner.arrives(generation, member, account, overtakes=overtakes)
 
     def _forget(self, generation: GenerationId) -> None:
         self._members.pop(generation, None)
@@ -285,12 +303,14 @@ class Batcher:
             resolutions=tuple(self._resolutions.values()),
             leaves=tuple(self._leaves.items()),
             lookups=tuple(self._lookups.items()),
+            prefill_order=None if self._prefill_order == self._told_order else self._prefill_order,
         )
-        if call == _NOTHING:
+        if call in (_NOTHING, _NO_ORDER):  # that nobody competes any more can wait
             return
         call = replace(call, dues=self._dues(), session=self._session, number=self._calls)
         self._calls += 1
         self._closings, self._resolutions, self._leaves, self._lookups = {}, {}, {}, {}
+        self._told_order = self._prefill_order
         if self._listening is None or self._listening.done():
             self._listening = asyncio.get_running_loop().create_task(self._listen(self._verifier.steps()))
         self._verifier.give(call)
@@ -314,6 +334,8 @@ class Batcher:
         plan, given = self._planner.plan(self._clock(), self.cost_model, self._suspects.names), []
         if plan.hold_s:
             self._sending = asyncio.get_running_loop().call_later(plan.hold_s, self._send)
+        if plan.prefill_order is not None:
+            self._prefill_order = plan.prefill_order
         for name, draft_tokens in plan.cuts:
             self._members[name].cut(draft_tokens)
         for name in plan.held_back:
@@ -372,6 +394,7 @@ class Batcher:
         self._resolving, self._resolutions, self._leaves, self._lookups = {}, {}, {}, {}
         self._resident = {}  # everything is gone, and opened anew
         self._session, self._calls = self._session + 1, 0
+        self._prefill_order = self._told_order = ()
         if self._planner.waiting:
             self._send_soon()
         self._watch_over()
@@ -397,7 +420,7 @@ class Batcher:
         for name, resident in reply.evicted if reply.session == self._session else ():
             self._evicted(name, resident)
         self._planner.has_memory(reply.usage.total_blocks)
-        if self._planner.waiting:
+        if self._planner.is_due:
             self._send_soon()
         self._watch_over()
 

@@ -203,7 +203,8 @@ class Generations:
                 told = place.told(chunk)
                 put(told if told.granted is None else replace(told, target=self._target.card.target))
 
-            await self._round_loop(granted, stop_ids, since_s, tell, credit, services).run()
+            with self.batcher.charged(request.generation, request.account):
+                await self._round_loop(granted, stop_ids, since_s, tell, credit, services).run()
 
     def _verifier_now(self) -> VerifierNow:
         """As admission sees it: what a token costs is that of the regime in force."""

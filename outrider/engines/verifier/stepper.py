@@ -82,6 +82,7 @@ class Stepper:
         self._under_way: dict[GenerationId, _UnderWay] = {}
         self._resolutions: list[Resolution] = []
         self._settled: list[Outcome] = []
+        self._prefill_ranks: dict[GenerationId, int] = {}
 
     @property
     def idle(self) -> bool:
@@ -139,6 +140,11 @@ class Stepper:
         if under_way is not None:
             under_way.until_round = until_round
 
+    def prefill_in(self, order: Sequence[GenerationId] | None) -> None:
+        """Who shares the chunk of a pass first from now on, others behind them as they came; None: as before."""
+        if order is not None:
+            self._prefill_ranks = {generation: rank for rank, generation in enumerate(order)}
+
     def due(self, generation: GenerationId, at_s: float) -> None:
         """When its response falls behind; see ``VerifierEngine.due``."""
         self._engine.due(generation, at_s)
@@ -151,13 +157,13 @@ class Stepper:
 
     def drop_all(self) -> None:
         """Forget what is under way; the engine keeps its generations."""
-        self._under_way, self._resolutions, self._settled = {}, [], []
+        self._under_way, self._resolutions, self._settled, self._prefill_ranks = {}, [], [], {}
 
     def step(self) -> list[Outcome]:
         """One pass over all that is under way: what became of blocks and rounds, one of each generation at most."""
         stepped = [each for each in self._under_way.values() if self._may_step(each)]
         self._draft(stepped)
-        stepped.sort(key=lambda each: each.trail is None)
+        stepped.sort(key=self._rank)
         resolutions, settled = self._resolutions, self._settled
         self._resolutions, self._settled = [], []
         outcomes = self._passes.verify([each.next for each in stepped], resolutions)
@@ -178,6 +184,11 @@ class Stepper:
     def _cancel_opening(self, generation: GenerationId) -> None:
         if (opening := self._openings.pop(generation, None)) is not None:
             opening.cancel()
+
+    def _rank(self, each: _UnderWay) -> tuple[bool, int]:
+        """Of those begun a prompt's chunk goes by the order that was told."""
+        ranks = self._prefill_ranks
+        return each.trail is None, ranks.get(each.next.generation, len(ranks)) if ranks else 0
 
     @property
     def in_pass(self) -> tuple[GenerationId, ...]:

@@ -228,6 +228,27 @@ def test_a_prefix_that_is_held_back_goes_on_where_it_was(model: PreTrainedModel)
     assert client.output == said_alone(PROMPT * 3, GREEDY, 1)
 
 
+def test_prefixes_share_the_chunk_of_a_pass_in_the_order_that_was_told(model: PreTrainedModel) -> None:
+    stepper = Stepper(torch_verifier(model, prefill_chunk_tokens=4))
+    clients = [Client(name, prompt * 3, GREEDY) for name, prompt in (("a", PROMPT), ("b", PROMPT[::-1]))]
+    opened(stepper, *clients)
+    stepper.give([client.block() for client in clients])
+
+    def remaining() -> dict[str, int]:
+        return {each.generation: each.remaining_tokens for each in stepper.step() if isinstance(each, Unfinished)}
+
+    whole = len(PROMPT) * 3
+    assert remaining() == {"a": whole - 4, "b": whole}, "who came first"
+    stepper.prefill_in(("b", "a"))
+    assert remaining() == {"a": whole - 4, "b": whole - 4}
+    stepper.prefill_in(None)
+    assert remaining() == {"a": whole - 4, "b": whole - 8}
+    stepper.prefill_in(())
+    assert remaining() == {"a": whole - 8, "b": whole - 8}
+    run(stepper, *clients)
+    assert [client.output for client in clients] == [said_alone(client.prompt, GREEDY, 1) for client in clients]
+
+
 def test_who_decodes_alone_is_not_thrown_out_by_who_comes_later(model: PreTrainedModel) -> None:
     """With KV for little more than one of them: the second waits, and then says what it would have said."""
     engine = torch_verifier(model, blocks=14)

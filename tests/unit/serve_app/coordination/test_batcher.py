@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from actors.messages import Refusal
+from outrider.contracts.accounts import Account
 from outrider.contracts.cost import LinearCostModel, VerifyCost
 from outrider.contracts.errors import RequestFailedError, VerifierLostError
 from outrider.contracts.requests import SamplingParams
@@ -367,6 +368,25 @@ async def test_who_decodes_alone_is_held_back_for_whom_the_policy_prefers_and_go
     assert call.leaves == (("d", 70),)
     verifier.brings(*(Verified(name, 2, (), 7) for name in "abcd"))
     assert (await follows(batcher, "d")).outcome.round == 2
+
+
+@on_loop
+async def test_prompts_of_two_accounts_share_chunks_in_an_order_that_the_verifier_is_told() -> None:
+    batcher, verifier = make()
+    with batcher.charged("a", Account("a")), batcher.charged("b", Account("b")):
+        prompts = [submit(batcher, block(name), cost=VerifyCost(43, 0)) for name in "ab"]
+        call = await verifier.calls.get()
+        assert ([each.generation for each in call.blocks], call.prefill_order) == (["a", "b"], ("a", "b"))
+        verifier.brings(Unfinished("a", 0, 27), Unfinished("b", 0, 43))
+        assert (await verifier.calls.get()).prefill_order == ("b", "a"), "whose turn it is"
+        verifier.brings(Unfinished("a", 0, 27), Unfinished("b", 0, 27))
+        assert (await verifier.calls.get()).prefill_order == ("a", "b")
+        verifier.brings(verified(block("a")), verified(block("b")))
+        await asyncio.gather(*prompts)
+    alone_again = submit(batcher, block("c"), cost=VerifyCost(43, 0))
+    assert (await verifier.calls.get()).prefill_order == ()
+    verifier.brings(verified(block("c")))
+    await alone_again
 
 
 @on_loop
