@@ -20,7 +20,9 @@ from outrider.documents.text_file import decode, read_bytes
 from outrider.documents.yaml_text import parse_yaml
 
 MAX_KEY_CHARS = 512
-MAX_CHOICES = 64  # of a request, of whoever has no limit of its own
+MAX_CHOICES = 64  # of a request, whoever asks
+_CHOICES = 16  # of a request with a key that names no limit: half of a coordinator's places
+_CONCURRENT_RESPONSES = 128  # with a key that names no limit: all of a coordinator's places, four times
 
 _Name = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$", description="a short name")]
 _Key = Annotated[
@@ -50,7 +52,7 @@ class KeyClasses:
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
 class Tenant:
-    """Whoever has a key. What is None has no limit.
+    """Whoever has a key. What is None has no limit, as YAML's null says.
 
     Attributes:
         name: in logs and errors; its prefixes are cached and looked up under it.
@@ -67,8 +69,8 @@ class Tenant:
     sha256: _Sha256 | None = field(default=None, repr=False)
     requests_per_minute: _Rate | None = None
     tokens_per_minute: _Rate | None = None
-    concurrent_responses: _Count | None = None
-    max_choices: Annotated[int, Field(strict=True, ge=1, le=MAX_CHOICES)] = MAX_CHOICES
+    concurrent_responses: _Count | None = _CONCURRENT_RESPONSES
+    max_choices: Annotated[int, Field(strict=True, ge=1, le=MAX_CHOICES)] = _CHOICES
     slo: KeyClasses = field(default_factory=KeyClasses)
     drafters: tuple[_Name, ...] | None = None
 

@@ -9,6 +9,7 @@ import pytest
 from outrider.config.reading import parse_config
 from outrider.contracts.errors import ConfigError
 from outrider.tenants.keys import Keys, check_against, parse_keys, read_keys
+from outrider.tenants.quotas import QuotaLimits
 
 ALICE, BOB = "sk-alice-0123456789", "sk-bob-01234567890"
 TEXT = f"""
@@ -64,6 +65,14 @@ def test_what_is_wrong_is_said_without_telling_a_key(text: str, message: str) ->
         parse_keys(text, "test")
     assert "sk-" not in str(told.value)
     assert "short'" not in str(told.value)
+
+
+def test_a_key_that_names_no_limits_has_some_and_may_say_that_it_has_none() -> None:
+    text = f"keys: [{{name: a, key: {ALICE}}}, {{name: b, key: {BOB}, concurrent_responses: null, max_choices: 64}}]"
+    usual, without = parse_keys(text, "test").tenants
+    assert (usual.concurrent_responses, usual.max_choices) == (128, 16)
+    assert (without.concurrent_responses, without.max_choices) == (None, 64)
+    assert QuotaLimits.of(without).none
 
 
 def test_a_file_that_is_not_there_is_named() -> None:
