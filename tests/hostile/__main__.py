@@ -39,7 +39,7 @@ _SHARES = {  # of the time
     Family.FILES: 0.10,
 }
 _KEYLESS_SHARE = 0.12  # on top
-_DEVICES = 3
+_DEVICES = 2
 _SHORT_DEVICES = 1
 _OPEN_FILES = 16_384
 
@@ -122,7 +122,7 @@ def _cases(args: argparse.Namespace, service: Service, families: Sequence[Family
             found[case.family].append(case)
     for some in found.values():
         Random(args.seed).shuffle(some)
-        some.sort(key=lambda case: not case.short)  # what is known to have hurt comes first
+        some.sort(key=lambda case: (not case.short, not case.likely))  # what is known to have hurt comes first
     return {family: some for family, some in found.items() if some}
 
 

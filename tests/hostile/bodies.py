@@ -11,6 +11,7 @@ from tests.hostile.promises import Family
 from tests.hostile.raw_http import Answer
 
 _MARK = "hostile value"
+_UNSUPPORTED = "Not supported"  # how descriptions of fields begin that are refused by name
 _NUMBERS = ("1000000000", "1e308", "1e400", "-1", "0", "5e-324", "9223372036854775808", "-9223372036854775809", "NaN")
 _SMALL = (
     *_NUMBERS,
@@ -95,6 +96,7 @@ class FieldOf:
 
     route: str
     path: Path
+    supported: bool = True
 
     @property
     def name(self) -> str:
@@ -107,11 +109,13 @@ def fields_of(document: Mapping[str, Any]) -> Iterator[FieldOf]:
     for route, methods in document["paths"].items():
         content = methods.get("post", {}).get("requestBody", {}).get("content", {})
         for media in content.values():
-            found = dict.fromkeys(_paths(media["schema"], document, ()))
-            yield from (FieldOf(route, path) for path in (*found, ("nobody knows it",)) if path)
+            found = dict(_paths(media["schema"], document, ()))
+            found["nobody knows it",] = True
+            yield from (FieldOf(route, path, supported) for path, supported in found.items())
 
 
-def _paths(schema: Any, document: Mapping[str, Any], before: Path) -> Iterator[Path]:
+def _paths(schema: Any, document: Mapping[str, Any], before: Path) -> Iterator[tuple[Path, bool]]:
+    """Each with whether the field is of any use."""
     if not isinstance(schema, dict) or len(before) > 4:
         return
     if "$ref" in schema:
@@ -120,10 +124,10 @@ def _paths(schema: Any, document: Mapping[str, Any], before: Path) -> Iterator[P
         for each in schema.get(kind, ()):
             yield from _paths(each, document, before)
     for name, inner in schema.get("properties", {}).items():
-        yield (*before, name)
+        yield (*before, name), not str(inner.get("description", "")).startswith(_UNSUPPORTED)
         yield from _paths(inner, document, (*before, name))
     if isinstance(schema.get("items"), dict):
-        yield (*before, "0")
+        yield (*before, "0"), True
         yield from _paths(schema["items"], document, (*before, "0"))
 
 
@@ -176,10 +180,12 @@ def _small(place: FieldOf) -> Callable[[Target], Any]:
 def cases(document: Mapping[str, Any]) -> Iterator[Case]:
     """Each field with each filling, and with all small values one after the other; then bodies that are one value."""
     for place in fields_of(document):
-        yield Case(Family.BODIES, f"{place.name}: {len(_SMALL)} small values", _small(place))
+        name = f"{place.name}: {len(_SMALL)} small values"
+        yield Case(Family.BODIES, name, _small(place), likely=place.supported)
         for filling in FILLINGS:
             short = (place.route, place.path, filling) in _SHORT
-            yield Case(Family.BODIES, f"{place.name}: 4 MiB of {filling}", _filled(place, filling), short)
+            name = f"{place.name}: 4 MiB of {filling}"
+            yield Case(Family.BODIES, name, _filled(place, filling), short, likely=place.supported)
     for route in _BASES:
         for filling in FILLINGS:
             yield Case(Family.BODIES, f"{route}: a body of {filling}", _whole(route, filling))

@@ -46,6 +46,7 @@ class Case:
         name: unique, with what is hostile about it.
         short: part of the short form.
         may_fail: whether an answer of 5xx, or none, is as it has to be.
+        likely: whether it is to be tried before others, where there is no time for all.
     """
 
     family: Family
@@ -53,6 +54,7 @@ class Case:
     drive: Callable[[Target], Awaitable[Answer]]
     short: bool = False
     may_fail: bool = False
+    likely: bool = True
 
 
 def worst(answers: Iterable[Answer]) -> Answer:

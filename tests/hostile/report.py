@@ -81,4 +81,5 @@ def read(path: Path) -> list[Row]:
 
 def _worst(values: Iterable[float | None]) -> str:
     known = [value for value in values if value is not None]
-    return f"{max(known):.3g}" if known else ""
+    worst = max(known, default=None)
+    return "" if worst is None else f"{worst:,.0f}" if worst >= 100 else f"{worst:.3g}"

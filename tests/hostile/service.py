@@ -185,7 +185,9 @@ class Service:
                 if pid not in self._bounded:
                     most = address_space_bytes(pid) + _MORE_BYTES
                     with contextlib.suppress(ProcessLookupError, ValueError):
-                        resource.prlimit(pid, resource.RLIMIT_AS, (most, most))
+                        _, hard = resource.prlimit(pid, resource.RLIMIT_AS)
+                        within = most if hard == resource.RLIM_INFINITY else min(most, hard)
+                        resource.prlimit(pid, resource.RLIMIT_AS, (within, hard))
                     self._bounded.add(pid)
 
     def bound_files(self, kind: str, most_bytes: int) -> None:
