@@ -93,14 +93,16 @@ HEADS: Mapping[str, Bytes] = {
         "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA"
     ),
     "HTTP/2 preface": _raw(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
-    "HTTP/9.9": _raw(b"GET /health HTTP/9.9\r\nHost: a\r\n\r\n"),
+    "HTTP/9.9": _raw(b"GET /health HTTP/9.9\r\nHost: 127.0.0.1\r\n\r\n"),
     "TLS": _raw(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500)),
     "zeros, 8 MiB": _raw(bytes(2**23)),
     "line feeds, 8 MiB": _raw(b"\r\n" * 2**22),
-    "NUL in a header": _raw(b"GET /health HTTP/1.1\r\nHost: a\r\nX-A: \0\r\n\r\n"),
-    "a bare CR": _raw(b"GET /health HTTP/1.1\r\nHost: a\r\nX-A: b\rX-B: c\r\n\r\n"),
-    "a folded header": _raw(b"GET /health HTTP/1.1\r\nHost: a\r\nX-A: b\r\n c\r\n\r\n"),
-    "bytes above 127": _raw(b"GET /v1/models HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer \xff\xfe\x80\r\n\r\n"),
+    "NUL in a header": _raw(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: \0\r\n\r\n"),
+    "a bare CR": _raw(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: b\rX-B: c\r\n\r\n"),
+    "a folded header": _raw(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: b\r\n c\r\n\r\n"),
+    "bytes above 127": _raw(
+        b"GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer \xff\xfe\x80\r\n\r\n"
+    ),
     "a key of 60 KiB": _raw(
         b"GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer " + b"k" * 60_000 + b"\r\n\r\n"
     ),
