@@ -39,6 +39,7 @@ from outrider.models.token_map import token_map
 from outrider.models.tokenizer import load_tokenizer
 from outrider.text.tokens import backend_of
 from serve_app.api.gate import OpenGate
+from serve_app.api.grammars.pool import GrammarPool
 from serve_app.api.http.connections import ConnectionLimits, Connections
 from serve_app.api.http.listener import Address, listen
 from serve_app.api.http.routes import make_api
@@ -100,6 +101,7 @@ class CoordinatorService:
         self.gate: Gate = OpenGate() if gate is None else gate
         self.settings, self.limits = settings, limits
         self.tokenizer = tokenizer
+        self.grammars = GrammarPool()
 
     def take(self, settings: ServiceSettings, limits: RequestLimits) -> None:
         """Go by others from the next request on; responses under way keep theirs."""
@@ -242,6 +244,7 @@ class Ingress:
             ratio = settings.tracing.sample_ratio
             self._traces = RequestTraces(self._spans.emit, ratio, random.getrandbits, time.time)
         self._service = CoordinatorService(coordinator, settings, limits, tokenizer, gate, replica, traces=self._traces)
+        await asyncio.to_thread(self._service.grammars.start)
         self._light = LightSettings(built, self._service.settings_refused)
         self._listening = None
         if address is not None:
@@ -286,6 +289,8 @@ class Ingress:
         """
         if (listening := getattr(self, "_listening", None)) is not None:
             await listening.close()
+        if (service := getattr(self, "_service", None)) is not None:
+            await asyncio.to_thread(service.grammars.close)
         await close(getattr(self, "_spans", None))
 
     def __serve_build_asgi_app__(self) -> FastAPI:

@@ -1,7 +1,7 @@
-"""Grammars from their text: what is wrong with one, and where responses begin in it. Bounded in time and memory.
+"""Grammars from their validated text: where responses begin in them. Bounded in time and memory.
 
-Compiling takes about a millisecond, and at worst what the limits allow (see ``_limits``): it is done in a thread of its
-own, without Python's lock. What was compiled is kept by its content; each response goes on in a copy.
+Compiling takes about a millisecond, and at worst what the limits allow (see ``parser_limits``): it is done in a thread
+of its own, without Python's lock. What was compiled is kept by its content; each response goes on in a copy.
 """
 
 import threading
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from outrider.contracts.requests import Grammar
 from outrider.grammar.fair_worker import FairWorker
 from outrider.grammar.state import GrammarState, VocabularyMasks
+from outrider.grammar.validating import parser_limits
 
 if TYPE_CHECKING:
-    from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+    from llguidance import LLMatcher, LLTokenizer
 
 _KEPT = 64
-_MOST_FAULT_CHARS = 400
 
 MakeTokens = Callable[[], "LLTokenizer"]
 
@@ -82,7 +82,7 @@ class Grammars:
             self._thread.join()
             if self._tokens is None:
                 raise RuntimeError("the tokenizer's tokens could not be read") from self._failure
-            known = self._compiled[text] = LLMatcher(self._tokens, text, log_level=0, limits=_limits())
+            known = self._compiled[text] = LLMatcher(self._tokens, text, log_level=0, limits=parser_limits())
             if len(self._compiled) > _KEPT:
                 self._compiled.popitem(last=False)
         self._compiled.move_to_end(text)
@@ -93,26 +93,3 @@ class Grammars:
             self._tokens = self._make_tokens()
         except Exception as error:  # noqa: BLE001 (told to whoever needs them)
             self._failure = error
-
-
-def fault_of(text: str) -> str | None:
-    """What is wrong with a grammar; None if nothing is. Needs no tokenizer; lets other threads run meanwhile."""
-    from llguidance import LLMatcher  # noqa: PLC0415 (takes a while)
-
-    wrong, told = LLMatcher.validate_grammar_with_warnings(text, limits=_limits())
-    return " ".join(told)[:_MOST_FAULT_CHARS] if wrong else None
-
-
-def _limits() -> "LLParserLimits":
-    """What compiling and each mask may take, at the speeds that the library tells: 20 ms and about 20 ms."""
-    from llguidance import LLParserLimits  # noqa: PLC0415 (takes a while)
-
-    return LLParserLimits(
-        max_items_in_row=2_000,
-        initial_lexer_fuel=1_000_000,
-        step_lexer_fuel=200_000,
-        step_max_items=50_000,
-        max_lexer_states=50_000,
-        max_grammar_size=100_000,
-        verbose_errors=False,
-    )

@@ -1,10 +1,13 @@
 """Grammars in the library's form, from what users write."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 ANY_OBJECT = '{"type": "object"}'
+_LARK = re.compile(r"^[^\S\n]*(?:%llguidance\b|start\s*:)", re.MULTILINE)  # the library's test takes quadratic time
+_ESCAPED_HYPHEN = re.compile(r"(\\\\)|\\-")  # of a class: llama.cpp takes it, the library's converter does not
 
 
 def of_json_schema(
@@ -37,19 +40,27 @@ def of_regex(pattern: str) -> str:
 
 def of_choices(choices: Sequence[str]) -> str:
     """One of several texts."""
-    return of_rules("start: " + " | ".join(map(literal, choices)))
+    return of_lark("start: " + " | ".join(map(literal, choices)))
 
 
-def of_rules(rules: str) -> str:
-    """Of rules in Lark's form, or in GBNF (llama.cpp's).
+def of_lark(rules: str) -> str:
+    """Of rules in Lark's form."""
+    from llguidance import LLMatcher  # noqa: PLC0415 (takes a while)
+
+    return LLMatcher.grammar_from_lark(rules)
+
+
+def lark_of(rules: str) -> str:
+    """Rules in Lark's form, from that or from GBNF (llama.cpp's).
 
     Raises:
-        ValueError: they are neither.
+        Exception: they are neither; of any kind.
     """
-    from llguidance import LLMatcher  # noqa: PLC0415 (takes a while)
-    from llguidance.gbnf_to_lark import any_to_lark  # noqa: PLC0415
+    from llguidance.gbnf_to_lark import gbnf_to_lark  # noqa: PLC0415 (takes a while)
 
-    return LLMatcher.grammar_from_lark(any_to_lark(rules))
+    if _LARK.search(rules):
+        return rules
+    return gbnf_to_lark(_ESCAPED_HYPHEN.sub(lambda found: found[1] or "\\x2D", rules))
 
 
 def literal(text: str) -> str:

@@ -14,6 +14,7 @@ from outrider.models.folders import head_path
 from outrider.protocols.registry import PROTOCOLS
 from outrider.tenants.keys import MAX_CHOICES, Keys, Tenant
 from outrider.tenants.quotas import Asked, OverQuota
+from serve_app.api.grammars.pool import GrammarPool
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +211,7 @@ class Service(Protocol):
     settings: ServiceSettings
     limits: RequestLimits
     tokenizer: PreTrainedTokenizerBase  # the target's
+    grammars: GrammarPool  # validates those of requests
 
     @property
     def gate(self) -> Gate:

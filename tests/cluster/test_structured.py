@@ -4,11 +4,14 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import httpx
 import jsonschema
 import pytest
 from openai import BadRequestError, OpenAI
 
-from tests.cluster.served import MODEL, Service
+from tests.cluster.served import MODEL, PLAIN, Service
+from tests.cluster.streams import TOKENS, body, stream
+from tests.unit.grammar.hostile import ENDLESS
 
 PERSON = {
     "type": "object",
@@ -122,3 +125,37 @@ def test_a_stream_says_the_same(service: Service) -> None:
     request: dict[str, Any] = {"messages": ASK, "max_tokens": 80, "temperature": 0, "response_format": FORMAT}
     events = client_of(service).chat.completions.create(model=MODEL, stream=True, **request)
     assert "".join(event.choices[0].delta.content or "" for event in events if event.choices) == whole
+
+
+BILLION = 10**9
+COUNTED = {"type": "array", "items": {"type": "integer"}, "maxItems": BILLION}
+HOSTILE: tuple[dict[str, Any], ...] = (
+    {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": COUNTED}}},
+    {"structured_outputs": {"json": COUNTED}},
+    {"structured_outputs": {"grammar": f"start: %json {json.dumps(COUNTED)}"}},
+    {"guided_json": COUNTED},
+    {"guided_regex": f"a{{{BILLION}}}"},
+    {"guided_grammar": ENDLESS},
+)
+
+
+def test_hostile_grammars_cost_a_stream_beside_them_nothing(service: Service) -> None:
+    """The ingress lives, and nobody's stream is cut; how long that is silent is measured elsewhere."""
+    before = service.pids("ServeReplica:outrider:Ingress")
+    assert before
+
+    def post(fields: dict[str, Any]) -> httpx.Response:
+        request = {"model": MODEL, "messages": ASK, "max_tokens": 8, **fields}
+        return httpx.post(f"{service.url}/v1/chat/completions", json=request, timeout=60, verify=PLAIN)
+
+    with ThreadPoolExecutor(len(HOSTILE) + 1) as pool:
+        beside = pool.submit(stream, service.url, body(0))
+        answers = list(pool.map(post, HOSTILE))
+        said = beside.result()
+    assert [answer.status_code for answer in answers] == [400] * len(HOSTILE)
+    messages = [answer.json()["error"]["message"] for answer in answers]
+    assert all(f"found {BILLION}" in message for message in messages[:-1]), messages
+    assert "to be compiled within" in messages[-1]
+    assert len(said.token_logprobs) == TOKENS
+    assert service.pids("ServeReplica:outrider:Ingress") == before
+    assert says(service, {}).choices[0].message.content

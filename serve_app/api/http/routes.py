@@ -13,6 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
 from outrider import __version__
+from outrider.contracts.requests import Grammar
 from outrider.text.tokens import TokenTable, backend_of
 from serve_app.api.gate import account_of, bodies_account, check_allowed, count_request, let_in, limits_of, tenant_of
 from serve_app.api.http.body import parsed, read_json_body
@@ -39,7 +40,7 @@ from serve_app.api.openai.responses import ResponseForm, model_card
 from serve_app.api.openai.structured import asks_for_grammar, read_grammar
 from serve_app.api.openai.tools import read_tools
 from serve_app.api.peer import peer_address
-from serve_app.api.service import Service
+from serve_app.api.service import RequestLimits, Service
 from serve_app.api.tracing import RequestTraces, asked, carried
 
 _READ = ["GET", "HEAD"]
@@ -160,7 +161,7 @@ async def _respond(
     body = await parsed(content, partial(parse_body, kind=kind, limits=limits))
     check_allowed(body.outrider, tenant, limits, everybodys)
     prompts = await asyncio.to_thread(read_prompts, body, service.tokenizer, limits)
-    grammar = await asyncio.to_thread(read_grammar, body, limits) if asks_for_grammar(body) else None
+    grammar = await _grammar(service, body, limits) if asks_for_grammar(body) else None
     name = f"{'chatcmpl' if isinstance(body, ChatBody) else 'cmpl'}-{uuid.uuid4().hex}"
     choices = to_choices(
         body,
@@ -180,3 +181,12 @@ async def _respond(
     prompt_tokens = sum(len(prompt.token_ids) for prompt in prompts)
     passed = await let_in(service.gate, tenant, [choice.request for choice in choices], prompt_tokens)
     return GenerationResponse(service, settings, choices, form, passed)
+
+
+async def _grammar(service: Service, body: CompletionBody | ChatBody, limits: RequestLimits) -> Grammar | None:
+    """The grammar that a request asks for, validated."""
+    asked_grammar = await asyncio.to_thread(read_grammar, body, limits)
+    if asked_grammar is None:
+        return None
+    max_compile_s = limits.structured.max_compile_s
+    return asked_grammar.validated(await service.grammars.validate(asked_grammar.source, max_compile_s, limits.account))

@@ -6,14 +6,12 @@ It says so by OpenAI's ``response_format`` or a tool that must be called, or by 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from time import perf_counter
 from typing import Any
 
 from outrider.contracts.errors import ParameterError
 from outrider.contracts.requests import Grammar
-from outrider.grammar import texts
-from outrider.grammar.compiling import fault_of
+from outrider.grammar.texts import ANY_OBJECT, nesting
+from outrider.grammar.validating import GrammarKind, GrammarSource, Verdict
 from serve_app.api.http_errors import MissingFieldError, UnknownFieldError, UnsupportedFieldError
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
 from serve_app.api.openai.tools import forced_rules
@@ -25,7 +23,7 @@ _OPTIONS = ("disable_any_whitespace", "whitespace_pattern")
 _NOT_YET = ("structural_tag", "disable_additional_properties")
 _OLDER = {"guided_json": "json", "guided_regex": "regex", "guided_choice": "choice", "guided_grammar": "grammar"}
 _MOST_SHOWN_CHARS = 100
-_KEPT_FAULTS = 256
+_TOOLS_NEEDED = "tools with parameters that can be followed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +35,29 @@ class _Asked:
     value: Any
     flexible: bool = True
     whitespace_pattern: str | None = None
+    needed: str = ""  # instead of what its kind needs
+
+
+@dataclass(frozen=True, slots=True)
+class AskedGrammar:
+    """The grammar that a request asks for, not validated yet."""
+
+    field: str  # which asks for it
+    needed: str  # of that field
+    shown: str  # what was found there, shortened
+    source: GrammarSource
+
+    def validated(self, verdict: Verdict) -> Grammar:
+        """The grammar for verifiers.
+
+        Raises:
+            ParameterError: the verdict on it is that it cannot be compiled.
+        """
+        if verdict.needed:
+            raise ParameterError(self.field, verdict.needed, verdict.found)
+        if verdict.fault:
+            raise ParameterError(self.field, f"{self.needed} ({verdict.fault})", self.shown)
+        return Grammar(verdict.text)
 
 
 def asks_for_grammar(body: CompletionBody | ChatBody) -> bool:
@@ -45,11 +66,11 @@ def asks_for_grammar(body: CompletionBody | ChatBody) -> bool:
     return any(getattr(body, name, None) is not None for name in named)
 
 
-def read_grammar(body: CompletionBody | ChatBody, limits: RequestLimits) -> Grammar | None:
-    """The one grammar that a request asks for, compiled once to see that it can be; may be called from any thread.
+def read_grammar(body: CompletionBody | ChatBody, limits: RequestLimits) -> AskedGrammar | None:
+    """The one grammar that a request asks for; may be called from any thread.
 
     Raises:
-        ParameterError: it is no grammar, is too large, or cannot be beside another field.
+        ParameterError: it is of the wrong type, is too large, or cannot be beside another field.
         MissingFieldError: a format lacks its schema.
         UnknownFieldError: a field that ``structured_outputs`` does not have.
         UnsupportedFieldError: one of vLLM's that it does not have here.
@@ -64,8 +85,7 @@ def read_grammar(body: CompletionBody | ChatBody, limits: RequestLimits) -> Gram
         raise ParameterError("min_tokens", f"0 beside {first.field}, which says where a response ends", body.min_tokens)
     if body.ignore_eos:
         raise ParameterError("ignore_eos", f"false beside {first.field}, which says where a response ends", found=True)
-    text = _text(first, limits.structured)
-    return Grammar(text)
+    return _bounded(first, limits.structured)
 
 
 def begun_by(grammar: Grammar, prompt_ids: Sequence[int], structured: StructuredLimits) -> Grammar:
@@ -125,69 +145,70 @@ def _by_older_names(body: CompletionBody | ChatBody) -> list[_Asked]:
 
 def _by_tools(body: CompletionBody | ChatBody, limits: RequestLimits) -> list[_Asked]:
     rules = forced_rules(body, limits.tool_format) if isinstance(body, ChatBody) else None
-    return [] if rules is None else [_Asked("tool_choice", "grammar", rules)]
+    return [] if rules is None else [_Asked("tool_choice", "grammar", rules, needed=_TOOLS_NEEDED)]
 
 
-def _text(asked: _Asked, structured: StructuredLimits) -> str:
-    field, value = asked.field, asked.value
-    needed, make = _MAKERS[asked.kind]
-    written = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    if (size := len(written.encode())) > structured.max_bytes:
-        raise ParameterError(field, f"at most {structured.max_bytes} bytes", f"{size} bytes")
-    if (depth := texts.nesting(written)) > structured.max_nesting:
-        raise ParameterError(field, f"at most {structured.max_nesting} brackets in each other", depth)
-    began_s = perf_counter()
+def _bounded(asked: _Asked, structured: StructuredLimits) -> AskedGrammar:
+    """Refuse what is no text of a grammar, or too long a one to be looked at."""
+    needed, kind, write = _KINDS_OF_GRAMMAR[asked.kind]
+    needed = asked.needed or needed
+    _check_bytes(asked.field, asked.value, structured)
+    text = write(asked.value)
+    if text is None:
+        raise ParameterError(asked.field, needed, _shown(asked.value))
+    if (depth := nesting(text)) > structured.max_nesting:
+        raise ParameterError(asked.field, f"at most {structured.max_nesting} brackets in each other", depth)
+    if asked.whitespace_pattern is not None:
+        _check_bytes("structured_outputs.whitespace_pattern", asked.whitespace_pattern, structured)
+    source = GrammarSource(kind, text, asked.flexible, asked.whitespace_pattern)
+    return AskedGrammar(asked.field, needed, _shown(asked.value), source)
+
+
+def _check_bytes(field: str, value: object, structured: StructuredLimits) -> None:
+    """Refuse what is too long, or nested so deep that it cannot be written, without writing all of it."""
+    size = 0
+    pieces = [value] if isinstance(value, str) else json.JSONEncoder(ensure_ascii=False).iterencode(value)
     try:
-        text = make(asked)
-        fault = None if text is None else _fault(text)
-    except (ValueError, TypeError) as error:
-        text, fault = None, str(error)
-    if text is None or fault is not None:
-        raise ParameterError(field, needed if fault is None else f"{needed} ({fault})", _shown(value))
-    if (took_s := perf_counter() - began_s) > structured.max_compile_s:
-        most = f"{needed} that is compiled within {structured.max_compile_s * 1e3:g} ms"
-        raise ParameterError(field, most, f"{took_s * 1e3:.0f} ms")
-    return text
+        for piece in pieces:
+            size += len(piece.encode(errors="surrogatepass"))
+            if size > structured.max_bytes:
+                found = f"{size} bytes" if isinstance(value, str) else "more"
+                raise ParameterError(field, f"at most {structured.max_bytes} bytes", found)
+    except RecursionError:
+        raise ParameterError(field, f"at most {structured.max_nesting} brackets in each other", "more") from None
 
 
-@lru_cache(_KEPT_FAULTS)
-def _fault(text: str) -> str | None:
-    return fault_of(text)
-
-
-def _json(asked: _Asked) -> str | None:
-    value = asked.value
+def _json(value: object) -> str | None:
     if isinstance(value, bool):
-        value = "{}" if value else '{"not": {}}'
-    if not isinstance(value, str | dict):
-        return None
-    return texts.of_json_schema(value, flexible=asked.flexible, whitespace_pattern=asked.whitespace_pattern)
+        return "{}" if value else '{"not": {}}'
+    if isinstance(value, dict):
+        return json.dumps(value)
+    return value if isinstance(value, str) else None
 
 
-def _any_object(asked: _Asked) -> str | None:
-    return _json(_Asked(asked.field, "json", texts.ANY_OBJECT, asked.flexible, asked.whitespace_pattern))
+def _any_object(_: object) -> str:
+    return ANY_OBJECT
 
 
-def _regex(asked: _Asked) -> str | None:
-    return texts.of_regex(asked.value) if isinstance(asked.value, str) and asked.value else None
+def _regex(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
 
 
-def _choice(asked: _Asked) -> str | None:
-    value = asked.value
+def _choice(value: object) -> str | None:
     fits = isinstance(value, list) and value and all(isinstance(one, str) and one for one in value)
-    return texts.of_choices(value) if fits else None
+    return json.dumps(value) if fits else None
 
 
-def _grammar(asked: _Asked) -> str | None:
-    return texts.of_rules(asked.value) if isinstance(asked.value, str) and asked.value.strip() else None
+def _rules(value: object) -> str | None:
+    return value if isinstance(value, str) and value.strip() else None
 
 
-_MAKERS: Mapping[str, tuple[str, Callable[[_Asked], str | None]]] = {
-    "json": ("a JSON schema that can be followed", _json),
-    "json_object": ("true", _any_object),
-    "regex": ("a regular expression that can be followed", _regex),
-    "choice": ("a list of texts, none of them empty", _choice),
-    "grammar": ("a grammar in Lark's form or in GBNF", _grammar),
+_KINDS_OF_GRAMMAR: Mapping[str, tuple[str, GrammarKind, Callable[[object], str | None]]] = {
+    "json": ("a JSON schema that can be followed", GrammarKind.JSON_SCHEMA, _json),
+    "json_object": ("true", GrammarKind.JSON_SCHEMA, _any_object),
+    "regex": ("a regular expression that can be followed", GrammarKind.REGEX, _regex),
+    "choice": ("a list of texts, none of them empty", GrammarKind.CHOICE, _choice),
+    "grammar": ("a grammar in Lark's form or in GBNF", GrammarKind.RULES, _rules),
 }
 
 

@@ -8,9 +8,10 @@ import pytest
 from llguidance import LLMatcher, LLParserLimits
 
 from outrider.contracts.requests import Grammar
-from outrider.grammar.compiling import Grammars, fault_of
+from outrider.grammar.compiling import Grammars
 from outrider.grammar.state import GrammarState, VocabularyMasks, allowed_tokens, bits_of
 from outrider.grammar.texts import nesting, of_regex
+from outrider.grammar.validating import fault_of
 from tests.unit.engines.languages import allowed_by
 from tests.unit.engines.toy_grammar import END, THINK_END, TOY, VOCAB, toy_grammars
 

@@ -7,8 +7,8 @@ import jsonschema
 import pytest
 
 from outrider.contracts.requests import Grammar, SamplingParams
-from outrider.grammar.compiling import fault_of
 from outrider.grammar.texts import of_json_schema
+from outrider.grammar.validating import fault_of
 from tests.unit.engines.conftest import VOCAB, tiny_llama, torch_verifier
 from tests.unit.engines.reference import Client, generate, verify_until_done
 from tests.unit.engines.schemas import SCHEMAS

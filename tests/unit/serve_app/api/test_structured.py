@@ -6,16 +6,22 @@ from typing import Any
 
 import pytest
 
+from outrider.contracts.errors import NotAdmittedError
 from outrider.contracts.requests import Grammar
 from outrider.grammar.compiling import Grammars
+from outrider.grammar.validating import GrammarKind, GrammarSource
 from outrider.text.tokens import backend_of
+from serve_app.api.gate import account_of
+from serve_app.api.grammars.pool import MAX_WAITING, GrammarPool
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
 from serve_app.api.openai.parsing import parse_body
 from serve_app.api.openai.structured import begun_by, read_grammar
 from serve_app.api.service import Reasoning, StructuredLimits
+from tests.unit.grammar.hostile import ENDLESS
 from tests.unit.serve_app.api.asked_choices import CHAT, COMPLETION
 from tests.unit.serve_app.api.asking import CHAT as WHOLE_CHAT
 from tests.unit.serve_app.api.asking import error_of, post
+from tests.unit.serve_app.api.text_service import GRAMMARS as VALIDATORS
 from tests.unit.serve_app.api.text_service import LIMITS, SETTINGS, TOKENIZER, TextService
 
 BACKEND = backend_of(TOKENIZER)
@@ -25,9 +31,11 @@ FORMAT = {"type": "json_schema", "json_schema": {"name": "age", "strict": True, 
 
 
 def grammar(**fields: Any) -> Grammar | None:
-    if fields.pop("chat", True):
-        return read_grammar(parse_body(json.dumps(CHAT | fields).encode(), ChatBody, LIMITS), LIMITS)
-    return read_grammar(parse_body(json.dumps(COMPLETION | fields).encode(), CompletionBody, LIMITS), LIMITS)
+    kind, body = (ChatBody, CHAT) if fields.pop("chat", True) else (CompletionBody, COMPLETION)
+    asked = read_grammar(parse_body(json.dumps(body | fields).encode(), kind, LIMITS), LIMITS)
+    if asked is None:
+        return None
+    return asked.validated(VALIDATORS.submit(asked.source, 30.0, "").result(60))
 
 
 def follows(asked: Grammar | None, text: str) -> bool:
@@ -128,10 +136,11 @@ def test_its_grammar_reaches_the_coordinator() -> None:
 
 
 def test_a_grammar_that_takes_too_long_is_refused() -> None:
-    limits = replace(LIMITS, structured=StructuredLimits(max_compile_s=1e-9))
-    body = parse_body(json.dumps(CHAT | {"guided_regex": "abc"}).encode(), ChatBody, limits)
-    with pytest.raises(ValueError, match="compiled within"):
-        read_grammar(body, limits)
+    limits = replace(LIMITS, structured=StructuredLimits(max_compile_s=0.3))
+    body = WHOLE_CHAT | {"guided_grammar": ENDLESS}
+    response = post(TextService(limits=limits), "/v1/chat/completions", body)
+    assert response.status_code == 400, response.text
+    assert "guided_grammar needs to be compiled within 300 ms" in error_of(response)["message"]
 
 
 @pytest.mark.parametrize(("prompt", "begins_after"), [((5, 6), 9), ((8, 5), 9), ((8, 5, 9, 6), None), ((9, 8), 9)])
@@ -141,3 +150,94 @@ def test_a_grammar_begins_behind_the_reasoning_that_a_prompt_leaves_open(
     structured = StructuredLimits(reasoning=Reasoning(8, 9))
     assert begun_by(Grammar("g"), prompt, structured) == Grammar("g", begins_after)
     assert begun_by(Grammar("g"), prompt, StructuredLimits()) == Grammar("g")
+
+
+BILLION = 10**9
+COUNTS = [
+    *("maxItems", "minItems", "maxLength", "minLength"),
+    *("maxProperties", "minProperties", "maxContains", "minContains"),
+]
+
+
+def asking_for(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Requests with a schema in each field that takes one, by the field that their refusal names."""
+    parameters = {"type": "object", "properties": {"a": schema}}
+    tool = {"type": "function", "function": {"name": "list", "parameters": parameters}}
+    return {
+        "response_format.json_schema.schema": {
+            "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+        },
+        "structured_outputs.json": {"structured_outputs": {"json": schema}},
+        "structured_outputs.grammar": {"structured_outputs": {"grammar": f"start: %json {json.dumps(schema)}"}},
+        "guided_json": {"guided_json": json.dumps(schema)},
+        "guided_grammar": {"guided_grammar": f'%llguidance {{}}\nstart: "a" %json{json.dumps(schema)}'},
+        "tool_choice": {"tools": [tool], "tool_choice": {"type": "function", "function": {"name": "list"}}},
+    }
+
+
+def refusal(fields: dict[str, Any]) -> dict[str, Any]:
+    service = TextService(limits=replace(LIMITS, tool_format="hermes"))
+    response = post(service, "/v1/chat/completions", WHOLE_CHAT | fields)
+    assert response.status_code == 400, response.text
+    assert not service.requests
+    return error_of(response)
+
+
+@pytest.mark.parametrize("keyword", COUNTS)
+@pytest.mark.parametrize("field", asking_for({}))
+def test_a_billion_is_refused_by_field_limit_and_number(keyword: str, field: str) -> None:
+    error = refusal(asking_for({"properties": {"x": {keyword: BILLION}}})[field])
+    assert error["param"] == field
+    assert f"{keyword} of at most" in error["message"]
+    assert f"found {BILLION}" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("field", "fields"),
+    [
+        ("structured_outputs.regex", {"structured_outputs": {"regex": f"(a{{0,{BILLION}}})b"}}),
+        ("structured_outputs.grammar", {"structured_outputs": {"grammar": f'start: ("a" "b"){{{BILLION}}}'}}),
+        ("structured_outputs.grammar", {"structured_outputs": {"grammar": f'root ::= ("a" "b"){{2,{BILLION}}}'}}),
+        ("structured_outputs.json", {"structured_outputs": {"json": {}, "whitespace_pattern": f" {{{BILLION}}}"}}),
+        ("structured_outputs.json", {"structured_outputs": {"json": {"pattern": f"^a{{{BILLION}}}$"}}}),
+        ("guided_regex", {"guided_regex": f"[a-z]{{{BILLION},}}"}),
+        ("guided_grammar", {"guided_grammar": f"start: A\nA: /x/~0..{BILLION}"}),
+    ],
+)
+def test_a_billion_repetitions_are_refused_likewise(field: str, fields: dict[str, Any]) -> None:
+    error = refusal(fields)
+    assert error["param"] == field
+    assert f"repetitions of at most 4096, found {BILLION}" in error["message"]
+
+
+@pytest.mark.parametrize("text", ["root ::= (", 'root ::= "a', 'a ::= "x"', "SELECT 1", 'a: "x"', "# nothing", "\\"])
+def test_a_slip_in_a_grammar_is_the_requests(text: str) -> None:
+    error = refusal({"structured_outputs": {"grammar": text}})
+    assert (error["param"], error["code"]) == ("structured_outputs.grammar", "invalid_value")
+    assert "a grammar in Lark's form or in GBNF (" in error["message"]
+
+
+def test_what_is_nested_deeper_than_it_can_be_written_is_refused() -> None:
+    refusal({"structured_outputs": {"json": json.loads('{"not":' * 300 + "{}" + "}" * 300)}})
+
+
+def test_a_long_whitespace_pattern_is_refused_by_name() -> None:
+    service = TextService(settings=replace(SETTINGS, max_body_bytes=100_000))
+    fields = {"structured_outputs": {"json": {}, "whitespace_pattern": " " * 70_000}}
+    response = post(service, "/v1/chat/completions", WHOLE_CHAT | fields)
+    assert error_of(response)["param"] == "structured_outputs.whitespace_pattern"
+
+
+def test_grammars_that_find_no_room_are_to_be_tried_again() -> None:
+    pool = GrammarPool()
+    try:
+        sources = (GrammarSource(GrammarKind.RULES, f"# {i}\n{ENDLESS}") for i in range(2 * MAX_WAITING))
+        submitted = (pool.submit(source, 30.0, account_of(None, "127.0.0.1")) for source in sources)
+        with pytest.raises(NotAdmittedError):
+            list(submitted)
+        response = post(TextService(grammars=pool), "/v1/chat/completions", WHOLE_CHAT | {"guided_regex": "ab"})
+    finally:
+        pool.close()
+    assert response.status_code == 429, response.text
+    assert response.headers["retry-after"] == "1"
+    assert "waiting for this client" in error_of(response)["message"]

@@ -1,6 +1,7 @@
 """A second implementation of the coordinator's contract: it says a fixed text, three tokens to a round."""
 
 import asyncio
+import atexit
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 
@@ -22,6 +23,7 @@ from outrider.contracts.slo import LedgerRecord
 from outrider.models.tokenizer import load_tokenizer
 from outrider.text.shown import IncrementalText, shown
 from serve_app.api.gate import OpenGate
+from serve_app.api.grammars.pool import GrammarPool
 from serve_app.api.service import Gate, ReadyReport, RequestLimits, ServiceSettings
 
 TOKENIZER = load_tokenizer("smollm2-135m-instruct")
@@ -42,6 +44,8 @@ SETTINGS = ServiceSettings(
     k_max=LIMITS.k_max,
     max_body_bytes=50_000,
 )
+GRAMMARS = GrammarPool()  # of all tests of this process
+atexit.register(GRAMMARS.close)
 TEXT = "The quick 🦊 jumps over 漢字 and the lazy dog. " * 4
 TOKENS_PER_ROUND = 3
 ROUND_S = 0.25  # of the first request's rounds, by their ledger; twice that of the second one's, and so on
@@ -70,6 +74,7 @@ class TextService:
     requests: list[GenerationRequest] = field(default_factory=list)
     hanging: asyncio.Event = field(default_factory=asyncio.Event)
     gate: Gate = field(default_factory=OpenGate)
+    grammars: GrammarPool = GRAMMARS
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationChunk, None]:
         """Say as much of the text as is asked for."""

@@ -1,0 +1,153 @@
+"""Check what users write as grammars, and convert it: bounds first, then the library, which may fail in any way.
+
+Runs in a process of its own (``validator``): what the library takes in time and memory has no other bound.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from typing import TYPE_CHECKING
+
+from outrider.grammar import texts
+from outrider.grammar.repeats import TooLargeError, check_regex, check_rules
+from outrider.grammar.schema_bounds import check_schema
+
+if TYPE_CHECKING:
+    from llguidance import LLParserLimits, LLTokenizer
+
+_MAX_FAULT_CHARS = 400
+
+
+class GrammarKind(StrEnum):
+    """What a grammar is written in."""
+
+    JSON_SCHEMA = "json"
+    REGEX = "regex"
+    CHOICE = "choice"  # a JSON list of texts
+    RULES = "grammar"  # Lark or GBNF
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarSource:
+    """A grammar as it was written."""
+
+    kind: GrammarKind
+    text: str
+    flexible: bool = True  # whether JSON may have whitespace
+    whitespace_pattern: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of a source: the grammar in the library's form, or what is wrong with it.
+
+    ``needed`` and ``found`` tell a bound that was not kept; ``fault`` is the library's word.
+    """
+
+    text: str = ""
+    fault: str = ""
+    needed: str = ""
+    found: str | float = ""
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether it can be compiled."""
+        return not (self.fault or self.needed)
+
+
+def validate(source: GrammarSource) -> Verdict:
+    """Bound, convert and compile a source. Nothing is raised; time and memory are bounded by the caller's process."""
+    try:
+        text = _CONVERTERS[source.kind](source)
+        fault = fault_of(text)
+    except TooLargeError as error:
+        return Verdict(needed=error.needed, found=error.found)
+    except RecursionError:
+        return Verdict(fault="it is nested too deep")
+    except MemoryError:
+        return Verdict(fault="it takes too much memory")
+    except Exception as error:  # noqa: BLE001 (converters raise what they like)
+        return Verdict(fault=_shortened(str(error) or type(error).__name__))
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # Rust's, which is no Exception
+            raise
+        return Verdict(fault=_shortened(f"the grammar library failed: {error}"))
+    return Verdict(text) if fault is None else Verdict(fault=fault)
+
+
+def fault_of(text: str) -> str | None:
+    """What is wrong with a grammar in the library's form, its first mask included; None if nothing is.
+
+    Without the target's tokenizer: over bytes.
+    """
+    from llguidance import LLMatcher  # noqa: PLC0415 (takes a while)
+
+    matcher = LLMatcher(_bytes_as_tokens(), text, log_level=0, limits=parser_limits())
+    if not matcher.is_error():
+        matcher.compute_bitmask()  # what is forced is followed here to its end, and would be in a verifier
+        return _shortened(matcher.get_error()) if matcher.is_error() else None
+    wrong, told = LLMatcher.validate_grammar_with_warnings(text, limits=parser_limits())
+    return _shortened(" ".join(told)) if wrong else None  # a tokenizer's special tokens are no bytes
+
+
+@cache
+def _bytes_as_tokens() -> "LLTokenizer":
+    from llguidance import LLTokenizer  # noqa: PLC0415 (takes a while)
+
+    return LLTokenizer("byte")
+
+
+@cache
+def parser_limits() -> "LLParserLimits":
+    """What compiling and each mask may take, at the speeds that the library tells: 20 ms and about 20 ms."""
+    from llguidance import LLParserLimits  # noqa: PLC0415 (takes a while)
+
+    return LLParserLimits(
+        max_items_in_row=2_000,
+        initial_lexer_fuel=1_000_000,
+        step_lexer_fuel=200_000,
+        step_max_items=50_000,
+        max_lexer_states=50_000,
+        max_grammar_size=100_000,
+        verbose_errors=False,
+    )
+
+
+def _json_schema(source: GrammarSource) -> str:
+    schema = json.loads(source.text)
+    if not isinstance(schema, dict):
+        raise ValueError("a JSON schema is an object")  # noqa: TRY004 (of a user's, as any other fault)
+    check_schema(schema)
+    if source.whitespace_pattern is not None:
+        check_regex(source.whitespace_pattern)
+    checked = json.dumps(schema, allow_nan=False)  # read twice, a text could mean two things
+    return texts.of_json_schema(checked, flexible=source.flexible, whitespace_pattern=source.whitespace_pattern)
+
+
+def _regex(source: GrammarSource) -> str:
+    check_regex(source.text)
+    return texts.of_regex(source.text)
+
+
+def _choice(source: GrammarSource) -> str:
+    return texts.of_choices(json.loads(source.text))
+
+
+def _rules(source: GrammarSource) -> str:
+    rules = texts.lark_of(source.text)
+    check_rules(rules, check_schema)
+    return texts.of_lark(rules)
+
+
+_CONVERTERS: Mapping[GrammarKind, Callable[[GrammarSource], str]] = {
+    GrammarKind.JSON_SCHEMA: _json_schema,
+    GrammarKind.REGEX: _regex,
+    GrammarKind.CHOICE: _choice,
+    GrammarKind.RULES: _rules,
+}
+
+
+def _shortened(text: str) -> str:
+    return text[:_MAX_FAULT_CHARS]

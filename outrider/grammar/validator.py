@@ -1,0 +1,91 @@
+"""A process that validates grammars, one at a time.
+
+``python -m outrider.grammar.validator BYTES`` has a socket as its input. It imports little but the grammar library.
+What one grammar may take of its machine has two bounds that the library cannot pass: an address space ``BYTES`` larger
+than the process needs when it is warm, and an alarm. Both end the process, and its owner starts another. It ends with
+its owner, too: a socket that is closed is an order to leave.
+"""
+
+import json
+import os
+import resource
+import signal
+import socket
+import struct
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from outrider.grammar.validating import GrammarKind, GrammarSource, validate
+
+MEMORY_BYTES = 512 * 2**20  # beyond what a warm process has; the largest grammar that is taken needs 200 MiB
+_LEFT_OVER_BYTES = 64 * 2**20  # of finished grammars: above it the process is replaced
+_LENGTH = struct.Struct("!I")
+_HIGHEST_OOM_SCORE = "1000"
+
+
+def send(connection: socket.socket, message: object) -> None:
+    """Send one message of plain data."""
+    content = json.dumps(message).encode()
+    connection.sendall(_LENGTH.pack(len(content)) + content)
+
+
+def receive(connection: socket.socket) -> Any:
+    """Read one message.
+
+    Raises:
+        EOFError: the other side is gone.
+    """
+    (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size))
+    return json.loads(_exactly(connection, length))
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    content = bytearray()
+    while len(content) < size:
+        piece = connection.recv(min(size - len(content), 2**16))
+        if not piece:
+            raise EOFError("the other side is gone")
+        content += piece
+    return bytes(content)
+
+
+def _address_space_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _bound_memory(memory_bytes: int) -> int:
+    """Limit this process's memory; how much address space it has now. The kernel ends it before any other process."""
+    warm = _address_space_bytes()
+    resource.setrlimit(resource.RLIMIT_AS, (warm + memory_bytes, warm + memory_bytes))
+    Path("/proc/self/oom_score_adj").write_text(_HIGHEST_OOM_SCORE)
+    return warm
+
+
+def serve(connection: socket.socket, memory_bytes: int) -> None:
+    """Answer each ``{"source": ..., "deadline_s": ...}`` by a ``Verdict``, until the other side is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: its owner decides what that means
+    for source in (GrammarSource(GrammarKind.JSON_SCHEMA, "{}"), GrammarSource(GrammarKind.RULES, 'root ::= "a"')):
+        assert validate(source).is_valid  # imports all there is
+    warm = _bound_memory(memory_bytes) if sys.platform == "linux" else 0
+    send(connection, "ready")
+    while True:
+        try:
+            asked = receive(connection)
+        except (EOFError, ConnectionError):
+            return
+        signal.setitimer(signal.ITIMER_REAL, asked["deadline_s"])  # ends this process wherever it is, also when alone
+        verdict = validate(_source(asked["source"]))
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        send(connection, asdict(verdict))
+        if warm and _address_space_bytes() > warm + _LEFT_OVER_BYTES:
+            return
+
+
+def _source(fields: dict[str, Any]) -> GrammarSource:
+    return GrammarSource(**{**fields, "kind": GrammarKind(fields["kind"])})
+
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=sys.stdin.fileno()), int(sys.argv[1]))

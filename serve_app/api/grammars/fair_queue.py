@@ -1,0 +1,68 @@
+"""A bounded queue that serves accounts in turn. Pure."""
+
+from collections import Counter, deque
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item", bound=Hashable)
+
+
+@dataclass(slots=True)
+class FairQueue(Generic[Item]):
+    """Items wait by account; each account has at most ``max_taken`` that were taken and not released.
+
+    So whoever fills a queue delays nobody else by more than the items that are under way.
+    """
+
+    max_waiting: int  # of one account
+    max_waiting_in_all: int
+    max_taken: int  # of one account at a time
+    _waiting: dict[str, deque[Item]] = field(default_factory=dict)  # accounts in the order of their turns
+    _taken: Counter[str] = field(default_factory=Counter)
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return sum(map(len, self._waiting.values()))
+
+    def waiting(self, account: str) -> int:
+        """How many of an account wait."""
+        return len(self._waiting.get(account, ()))
+
+    def put(self, account: str, item: Item) -> bool:
+        """Have an item wait behind its account's others; whether there was room.
+
+        A full queue is full for those who have most in it: an account below its even share still has room.
+        """
+        own = self.waiting(account)
+        even_share = self.max_waiting_in_all // (len(self._waiting.keys() | {account}))
+        if own >= self.max_waiting or (len(self) >= self.max_waiting_in_all and own >= max(even_share, 1)):
+            return False
+        self._waiting.setdefault(account, deque()).append(item)
+        return True
+
+    def take(self) -> tuple[str, Item] | None:
+        """The next item, of the account whose turn it is; None if nobody waits who may have another one."""
+        account = next((each for each in self._waiting if self._taken[each] < self.max_taken), None)
+        if account is None:
+            return None
+        items = self._waiting.pop(account)
+        item = items.popleft()
+        if items:
+            self._waiting[account] = items  # behind the others
+        self._taken[account] += 1
+        return account, item
+
+    def release(self, account: str) -> None:
+        """One that was taken is done."""
+        self._taken[account] -= 1
+        if not self._taken[account]:
+            del self._taken[account]
+
+    def remove(self, account: str, item: Item) -> None:
+        """Nobody waits for an item any more; nothing happens if it was taken."""
+        items = self._waiting.get(account, deque[Item]())
+        if item in items:
+            items.remove(item)
+            if not items:
+                del self._waiting[account]

@@ -1,0 +1,100 @@
+"""One process that validates grammars, from outside."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import outrider
+from outrider.grammar.validating import GrammarSource, Verdict
+from outrider.grammar.validator import MEMORY_BYTES, receive, send
+
+_START_S = 30.0  # on a machine that does much else; a tenth of a second on one that does not
+_OWN_ALARM_S = 0.5  # after its owner's deadline the process ends by itself, should its owner be gone
+_KEPT_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "SYSTEMROOT")
+
+
+class Lost(Enum):
+    """Why there is no verdict."""
+
+    DEADLINE = "the deadline passed, and the process was killed"
+    CRASHED = "the process ended while it compiled"
+    GONE = "the process ended before, or was killed by somebody else"
+
+
+class ValidatorProcess:
+    """Started at once, warm a moment later. Its methods block: not for an event loop. Not thread-safe."""
+
+    def __init__(self, memory_bytes: int = MEMORY_BYTES) -> None:
+        """With so much memory beyond what it needs when it is warm."""
+        self._connection, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-S", "-P", "-m", "outrider.grammar.validator", str(memory_bytes)],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,  # a library that gives up writes a page
+                env=_environment(),
+            )
+        self.is_warm = False
+
+    @property
+    def pid(self) -> int:
+        """Its id."""
+        return self._process.pid
+
+    def wait_until_warm(self) -> None:
+        """Wait until it can validate.
+
+        Raises:
+            OSError: it does not start.
+        """
+        if not self.is_warm:
+            self._connection.settimeout(_START_S)
+            try:
+                self.is_warm = receive(self._connection) == "ready"
+            except EOFError as error:
+                raise OSError(f"the grammar validator ended with {self._process.wait()} at its start") from error
+
+    def validate(self, source: GrammarSource, deadline_s: float) -> Verdict | Lost:
+        """Have a source validated; a process that is lost must be closed."""
+        give_up_at_s = time.monotonic() + deadline_s
+        try:
+            self._connection.settimeout(max(deadline_s, 1e-6))
+            send(self._connection, {"source": asdict(source), "deadline_s": deadline_s + _OWN_ALARM_S})
+        except OSError:
+            return Lost.GONE
+        try:
+            return Verdict(**self._received(give_up_at_s))
+        except TimeoutError:
+            return Lost.DEADLINE
+        except (EOFError, OSError):
+            return Lost.GONE if self._process.wait() in (-signal.SIGKILL, -signal.SIGTERM, 0) else Lost.CRASHED
+
+    def kill(self) -> None:
+        """End it; from any thread, also while it validates."""
+        self._process.kill()
+
+    def close(self) -> None:
+        """End it, and wait for its end."""
+        self._connection.close()
+        self._process.kill()
+        self._process.wait()
+
+    def _received(self, give_up_at_s: float) -> dict[str, Any]:
+        self._connection.settimeout(max(give_up_at_s - time.monotonic(), 1e-6))
+        received: dict[str, Any] = receive(self._connection)
+        return received
+
+
+def _environment() -> dict[str, str]:
+    """The same modules, without looking for what is installed besides, and nothing that is secret."""
+    paths = [str(Path(outrider.__file__).parents[1]), *filter(None, sys.path)]
+    kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
+    return kept | {"PYTHONPATH": os.pathsep.join(paths)}

@@ -1,0 +1,88 @@
+"""A verdict on whatever is written as a grammar: the library's own failures are told, never raised."""
+
+import json
+
+import pytest
+
+from outrider.grammar.validating import GrammarKind, GrammarSource, validate
+
+RULES = GrammarKind.RULES
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        *((RULES, text) for text in ("root ::= (", 'root ::= "a', 'a ::= "x"', "SELECT 1", 'a: "x"', "# nothing")),
+        (RULES, 'root ::= "a\\'),  # an IndexError of the converter
+        (RULES, 'root ::= "a"{²}'),
+        (RULES, "root ::= [a]{" + "1" * 4_400 + "}"),
+        (RULES, "root ::= " + "(" * 5_000 + '"a"' + ")" * 5_000),  # a RecursionError
+        (RULES, 'root ::= a-b a_b\na-b ::= "x"\na_b ::= "y"'),
+        (RULES, 'root ::= "\\u0000"'),
+        (RULES, "start: foo"),
+        (RULES, "start: %json {"),
+        (RULES, "start: " + "(" * 5_000 + '"a"' + ")" * 5_000),
+        (RULES, "%import nothing.NOTHING\nstart: NOTHING"),
+        (RULES, "\n" * 20_000),
+        (GrammarKind.REGEX, "(a"),
+        (GrammarKind.REGEX, "(?=a)b"),
+        (GrammarKind.REGEX, "(" * 5_000),
+        (GrammarKind.JSON_SCHEMA, "{nonsense"),
+        (GrammarKind.JSON_SCHEMA, "[1]"),
+        (GrammarKind.JSON_SCHEMA, '{"multipleOf": 0}'),
+        (GrammarKind.JSON_SCHEMA, '{"maximum": 1e400}'),
+        (GrammarKind.JSON_SCHEMA, '{"const": NaN}'),
+        (GrammarKind.JSON_SCHEMA, '{"const": "\\ud800"}'),
+        (GrammarKind.JSON_SCHEMA, '{"const": ' + "1" * 5_000 + "}"),
+        (GrammarKind.JSON_SCHEMA, "[" * 5_000),
+        (GrammarKind.JSON_SCHEMA, '{"type": "foo"}'),
+        (GrammarKind.JSON_SCHEMA, '{"$ref": "http://elsewhere/x"}'),
+        (GrammarKind.JSON_SCHEMA, '{"properties": []}'),
+        (GrammarKind.CHOICE, "[1]"),
+    ],
+)
+def test_what_the_library_raises_is_a_verdict(kind: GrammarKind, text: str) -> None:
+    verdict = validate(GrammarSource(kind, text))
+    assert not verdict.is_valid
+    assert 0 < len(verdict.fault) <= 400
+    json.dumps(verdict.fault).encode()
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (GrammarKind.JSON_SCHEMA, '{"maxItems": 1000000000}'),
+        (GrammarKind.REGEX, "a{1000000000}"),
+        (RULES, 'start: "a"{1000000000}'),
+        (RULES, 'root ::= x{1000000000}\nx ::= "a" x | "b"'),
+        (RULES, "root ::= [a-z]{0,1000000000}"),
+        (RULES, 'start: %json {"maxItems": 1000000000}'),
+    ],
+)
+def test_what_is_too_large_is_told_by_its_bound(kind: GrammarKind, text: str) -> None:
+    verdict = validate(GrammarSource(kind, text))
+    assert "at most" in verdict.needed
+    assert verdict.found == 10**9
+
+
+def test_a_whitespace_pattern_is_bounded_too() -> None:
+    source = GrammarSource(GrammarKind.JSON_SCHEMA, "{}", whitespace_pattern="[ ]{0,1000000000}")
+    assert validate(source).found == 10**9
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (GrammarKind.JSON_SCHEMA, '{"type": "array", "items": {"type": "integer"}, "maxItems": 4096}'),
+        (GrammarKind.REGEX, "[a-z]{1,4096}"),
+        (GrammarKind.CHOICE, '["yes", "no \\"never\\""]'),
+        (RULES, 'root ::= [\\-a]+ "!"'),  # llama.cpp's own escape
+        (RULES, 'root ::= "\\\\-" [^\\\\\\-]'),
+        (RULES, "start: <|im_end|>"),  # a special token, of which the validator knows none
+        (RULES, "  \n\n  start : /a/"),
+    ],
+)
+def test_ordinary_grammars_are_valid(kind: GrammarKind, text: str) -> None:
+    verdict = validate(GrammarSource(kind, text))
+    assert verdict.is_valid, verdict
+    assert verdict.text
