@@ -1,16 +1,17 @@
 # syntax=docker/dockerfile:1
 # Trial: amd64 without a GPU, the embedded pair inside. docker/README.md says how to run it; KubeRay starts Ray instead.
-ARG PYTHON_VERSION=3.11.14
+ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm@sha256:65a93d69fa75478d554f4ad27c85c1e69fa184956261b4301ebaf6dbb0a3543d
 
-FROM python:${PYTHON_VERSION}-slim-bookworm AS build
+FROM ${PYTHON_IMAGE} AS build
 ARG TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu
+ARG TORCH_SHA256=
 ENV OUTRIDER_HOME=/opt/models
-RUN --mount=type=bind,target=/src /src/docker/install.sh environment "${TORCH_INDEX_URL}" tracing
+RUN --mount=type=bind,target=/src /src/docker/install.sh environment "${TORCH_INDEX_URL}"
 
 FROM build AS models
 RUN --mount=type=bind,target=/src /src/docker/install.sh outrider && /src/docker/install.sh models
 
-FROM python:${PYTHON_VERSION}-slim-bookworm
+FROM ${PYTHON_IMAGE}
 # hadolint ignore=DL3008  # Debian keeps one version of a package for a release
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends curl \

@@ -2,23 +2,25 @@
 # Head, verifiers and ingresses: amd64 with NVIDIA GPUs. torch's wheels bring CUDA; the node has the driver.
 #   docker buildx build -f docker/cuda.Dockerfile -t outrider-cuda .
 #   docker buildx build -f docker/cuda.Dockerfile -t outrider-cuda-vllm --build-arg ENGINE=vllm .
-ARG PYTHON_VERSION=3.11.14
+ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm@sha256:65a93d69fa75478d554f4ad27c85c1e69fa184956261b4301ebaf6dbb0a3543d
 ARG ENGINE=torch
 
-FROM python:${PYTHON_VERSION}-slim-bookworm AS build-torch
+FROM ${PYTHON_IMAGE} AS build-torch
 ARG TORCH_INDEX_URL=
-RUN --mount=type=bind,target=/src /src/docker/install.sh environment "${TORCH_INDEX_URL}" tracing
+ARG TORCH_SHA256=
+RUN --mount=type=bind,target=/src /src/docker/install.sh environment "${TORCH_INDEX_URL}"
 
-FROM python:${PYTHON_VERSION}-slim-bookworm AS build-vllm
+FROM ${PYTHON_IMAGE} AS build-vllm
 ARG TORCH_INDEX_URL=
-RUN --mount=type=bind,target=/src /src/docker/install.sh environment "${TORCH_INDEX_URL}" vllm tracing
+ARG TORCH_SHA256=
+RUN --mount=type=bind,target=/src /src/docker/install.sh environment "${TORCH_INDEX_URL}" vllm
 
 FROM build-torch AS models
 ENV OUTRIDER_HOME=/opt/models
 RUN --mount=type=bind,target=/src /src/docker/install.sh outrider && /src/docker/install.sh models
 
 # Triton, which vLLM uses, and torch.compile want a C compiler where they run.
-FROM python:${PYTHON_VERSION}-slim-bookworm AS base
+FROM ${PYTHON_IMAGE} AS base
 # hadolint ignore=DL3008  # Debian keeps one version of a package for a release
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends curl gcc libc6-dev \

@@ -25,7 +25,7 @@ inside() {
 inside apt-get update
 inside apt-get install --yes --no-install-recommends curl python3.11-venv # Debian 12's own is the images' 3.11
 inside useradd --uid 10001 --create-home outrider
-inside /src/docker/install.sh environment "$index" tracing
+inside /src/docker/install.sh environment "$index"
 inside /src/docker/install.sh outrider
 inside /src/docker/install.sh models
 # As the user that images run as, from the installed package alone.

@@ -80,7 +80,7 @@ def test_every_command_has_the_token_and_its_options_exist(name: str) -> None:
                 assert set(re.findall(r" (--[a-z-]+)", command)) <= known
     text = (CLUSTER / f"{name}.yaml").read_text(encoding="utf-8")
     assert f"/outrider-{__version__}-py3-none-any.whl" in text
-    assert "--constraint ~/.outrider/constraints.txt" in text
+    assert "cp -r requirements ~/.outrider`" in text
     assert "| sh" not in text
 
 

@@ -267,7 +267,9 @@ def test_redis_is_told_its_password_beside_its_arguments() -> None:
     (redis,) = built("production").of_kind("StatefulSet")
     (container,) = redis["spec"]["template"]["spec"]["containers"]
     assert "$(" not in json.dumps([container["command"], container.get("args")]), "Kubernetes would put it there"
-    assert tuple(map(int, container["image"].partition(":")[2].split("."))) >= (7, 4, 6)
+    found = re.fullmatch(r"redis:(\d+)\.(\d+)\.(\d+)@sha256:[0-9a-f]{64}", container["image"])
+    assert found
+    assert tuple(map(int, found.groups())) >= (7, 4, 6)
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
 
 
