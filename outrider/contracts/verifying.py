@@ -259,6 +259,7 @@ class OpenGeneration:
     tenant: str = ""  # whose earlier responses may be looked through; nobody's if empty
     cache_salt: bytes = b""  # KV is shared among generations of the same salt
     trace_id: str | None = None  # of its request, where that is sampled: for the log. No device is told
+    account: str = ""  # it is charged to: whose grammars take turns. No device is told
 
 
 @dataclass(frozen=True, slots=True)

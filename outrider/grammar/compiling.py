@@ -57,14 +57,14 @@ class Grammars:
         """``open``, waited for."""
         return self.open(grammar, output_ids).result()
 
-    def open(self, grammar: Grammar, output_ids: Sequence[int] = (), tenant: str = "") -> "Future[GrammarState]":
+    def open(self, grammar: Grammar, output_ids: Sequence[int] = (), account: str = "") -> "Future[GrammarState]":
         """Have it found out, in another thread, where a response stands that has such output, and what may follow.
 
         Whoever holds the answer may use it in any thread. What is wrong with a grammar is its fault
         (``GrammarState.fault``); the future has an exception only where the tokenizer's tokens cannot be read.
-        Tenants take turns: one that opens many costs another at most one of them.
+        Accounts take turns: one that opens many costs another at most one of them.
         """
-        return self._worker.submit(lambda: self._begun(grammar, output_ids), tenant)
+        return self._worker.submit(lambda: self._begun(grammar, output_ids), account)
 
     def _begun(self, grammar: Grammar, output_ids: Sequence[int]) -> GrammarState:
         compiled = self._matcher(grammar.text)

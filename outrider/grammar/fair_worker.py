@@ -1,4 +1,4 @@
-"""One thread that works off tasks, those of tenants in turn."""
+"""One thread that works off tasks, those of accounts in turn."""
 
 import threading
 from collections import deque
@@ -16,14 +16,14 @@ class FairWorker:
         """Nothing to do; ``name`` is the thread's."""
         self._name = name
         self._lock = threading.Lock()
-        self._waiting: dict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = {}  # by tenant, the next one first
+        self._waiting: dict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = {}  # by account, the next one first
         self._running = False
 
-    def submit(self, task: Callable[[], _T], tenant: str) -> "Future[_T]":
-        """Run a task behind its tenant's others. One that is cancelled before its turn is not run."""
+    def submit(self, task: Callable[[], _T], account: str) -> "Future[_T]":
+        """Run a task behind its account's others. One that is cancelled before its turn is not run."""
         future: Future[_T] = Future()
         with self._lock:
-            self._waiting.setdefault(tenant, deque()).append((future, task))
+            self._waiting.setdefault(account, deque()).append((future, task))
             begin, self._running = not self._running, True
         if begin:
             threading.Thread(target=self._run, name=self._name, daemon=True).start()
@@ -46,9 +46,9 @@ class FairWorker:
             if not self._waiting:
                 self._running = False
                 return None
-            tenant, tasks = next(iter(self._waiting.items()))
-            del self._waiting[tenant]
+            account, tasks = next(iter(self._waiting.items()))
+            del self._waiting[account]
             taken = tasks.popleft()
             if tasks:
-                self._waiting[tenant] = tasks  # behind all others
+                self._waiting[account] = tasks  # behind all others
             return taken

@@ -56,7 +56,8 @@ class VerifierSide:
             return None
         self._generation.verifier_lost()
         trace_id = trace_id_of(self._generation.request.trace)
-        opening = replace(self._generation.opening(), trace_id=trace_id)
+        account = self._generation.request.account.name
+        opening = replace(self._generation.opening(), trace_id=trace_id, account=account)
         looks_up = lookup_tokens(self._generation.request, self._rules.speculation.lookup_window) > 0
         return opening if looks_up else replace(opening, tenant="")
 

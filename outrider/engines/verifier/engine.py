@@ -113,7 +113,7 @@ class PagedVerifier:
             raise ParameterError("grammar", "an engine that knows its tokenizer", grammar.text[:64])
         opening = None
         if grammar is not None and self._grammars is not None:
-            opening = self._grammars.open(grammar, request.output_ids, request.tenant)
+            opening = self._grammars.open(grammar, request.output_ids, request.account)
         self._rows.drop(request.generation)
         prompt_scores = TokenScores(1, request.prompt_ids[1:], request.logprobs or 0)
         self._generations[request.generation] = HeldGeneration(

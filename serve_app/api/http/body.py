@@ -43,7 +43,7 @@ async def read_json_body(request: Request, settings: ServiceSettings, account: s
                         raise BodyTooLargeError(f"needs a body of at most {most} bytes, found more; shorten the prompt")
     except TimeoutError:
         raise BodyTooSlowError(f"needs the body within {deadline_s:g} s, found {len(content)} bytes then") from None
-    intake.take_place()
+    intake.take_place(account)
     return bytes(content)
 
 

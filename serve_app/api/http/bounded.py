@@ -1,7 +1,9 @@
 """How many requests an ingress works on at a time, and how many bodies it takes in, whoever brings them.
 
 A request has its place only once its body is here: who sends slowly keeps none from others. Bodies on their way are
-bounded by account (a key, or a client's address) in number and bytes.
+bounded by account (a key, or a client's address) in number and bytes. What an account may hold of the places follows
+from what is free (dynamic thresholds, Choudhury and Hahne 1998): one alone 8/9 of all, two 8/17 each, and a new one is
+let in beside any of them.
 """
 
 from collections import Counter
@@ -13,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from outrider.contracts.errors import BusyError
 
 _READS = frozenset({"GET", "HEAD"})
+_OF_FREE = 8  # an account may hold so many times the places that are free
 _PROBE = "/health"  # passes always: it says that the process gets on, and costs nothing else
 
 
@@ -78,6 +81,7 @@ class Bounded:
     def __init__(self, app: ASGIApp, *, most: int, most_reads: int = 64) -> None:
         self._app, self._most, self._most_reads = app, most, most_reads
         self._under_way = self._reads = 0
+        self._held = Counter[str]()  # by account
         self.bodies = Bodies()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -101,17 +105,28 @@ class Bounded:
             try:
                 await self._app(scope, receive, send)
             finally:
-                self._under_way -= intake.has_place
+                if intake.account is not None:
+                    self._give_back(intake.account)
 
-    def take_place(self) -> None:
-        """Count one more request.
+    def take_place(self, account: str) -> None:
+        """Count one more request; of ``""``, many clients' account, there may be as many as of all together.
 
         Raises:
-            BusyError: all places are taken.
+            BusyError: all places are taken, or all that are this account's.
         """
-        if self._under_way >= self._most:
+        free, held = self._most - self._under_way, self._held[account]
+        if free <= 0:
             raise BusyError(f"needs a free place, found all {self._most} of this server's taken")
+        if account and held >= _OF_FREE * free:
+            raise BusyError(f"needs a free place, found {held} taken by this key or address, the rest kept for others")
         self._under_way += 1
+        self._held[account] += 1
+
+    def _give_back(self, account: str) -> None:
+        self._under_way -= 1
+        self._held[account] -= 1
+        if not self._held[account]:
+            del self._held[account]
 
 
 class Intake:
@@ -120,9 +135,9 @@ class Intake:
     def __init__(self, bounded: Bounded) -> None:
         self._bounded = bounded
         self.bodies = bounded.bodies
-        self.has_place = False
+        self.account: str | None = None  # whose place it has, if any
 
-    def take_place(self) -> None:
+    def take_place(self, account: str) -> None:
         """As ``Bounded.take_place``."""
-        self._bounded.take_place()
-        self.has_place = True
+        self._bounded.take_place(account)
+        self.account = account

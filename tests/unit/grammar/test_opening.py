@@ -77,12 +77,12 @@ def test_grammars_are_compiled_and_their_first_masks_made_in_another_thread() ->
         del grammars._compiled[TOY.text]  # noqa: SLF001
 
 
-def test_a_tenant_that_opens_many_is_not_before_another() -> None:
+def test_an_account_that_opens_many_is_not_before_another() -> None:
     grammars = grammars_over(_TOKENS, END)
     grammars.begin(TOY)
     many = [Grammar(f'start: "a"{{0,{2000 + i}}}') for i in range(40)]
-    hostile = [grammars.open(each, tenant="many") for each in many]
-    assert grammars.open(TOY, tenant="one").result(WAIT_S).fault() is None
+    hostile = [grammars.open(each, account="many") for each in many]
+    assert grammars.open(TOY, account="one").result(WAIT_S).fault() is None
     assert not hostile[-1].done(), "most of the others come behind it"
     for each in hostile:
         each.cancel()

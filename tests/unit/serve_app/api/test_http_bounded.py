@@ -8,7 +8,9 @@ from dataclasses import replace
 import httpx
 import pytest
 
+from outrider.contracts.errors import BusyError
 from outrider.events import JsonLines
+from serve_app.api.http.bounded import Bounded
 from serve_app.api.http.routes import make_api
 from tests.unit.serve_app.api.asking import COMPLETION, error_of, post, within
 from tests.unit.serve_app.api.text_service import SETTINGS, TextService
@@ -46,3 +48,30 @@ def test_a_refusal_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     (event,) = map(json.loads, lines)
     assert (event["event"], event["request_id"]) == ("request_finished", "mine")
     assert (event["status"], event["code"]) == (429, "busy")
+
+
+async def nothing(*_: object) -> None:
+    """An application that is never asked."""
+
+
+def taken(bounded: Bounded, account: str, most: int = 2_000) -> int:
+    """Places that an account gets until it is refused, and keeps."""
+    for number in range(most):
+        try:
+            bounded.take_place(account)
+        except BusyError:
+            return number
+    return most
+
+
+def test_an_account_leaves_places_for_others() -> None:
+    bounded = Bounded(nothing, most=1_000)
+    assert taken(bounded, "flood") == 889, "8/9 of all"
+    others = [taken(bounded, f"other {number}", 1) for number in range(20)]
+    assert others == [1] * 20, "each new one is let in"
+    assert taken(bounded, "flood") == 0
+
+
+def test_clients_behind_one_address_share_all_places() -> None:
+    bounded = Bounded(nothing, most=100)
+    assert taken(bounded, "") == 100
