@@ -26,8 +26,8 @@ def install() -> None:
     verifiers, drafters = vars(actors.verifier), vars(actors.drafter)
     stepped, build = verifiers["SteppedEngine"].__init__, drafters["build_drafter"]
 
-    def begin(self: Any, engine: Any, experience: Any = None) -> None:
-        stepped(self, PoisonedVerifier(engine), experience)
+    def begin(self: Any, engine: Any, *arguments: Any) -> None:
+        stepped(self, PoisonedVerifier(engine), *arguments)
 
     def built(*arguments: Any) -> Any:
         from dataclasses import replace  # noqa: PLC0415
