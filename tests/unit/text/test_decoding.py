@@ -143,6 +143,7 @@ def test_invalid_bytes_behind_valid_ones_break_no_response() -> None:
 def test_bytes_that_never_become_a_character_do_not_wait_for_ever() -> None:
     """A bias may force one byte again and again; each token's cost is that of those that wait."""
     decoder, byte = text_decoder(FALLBACK), FALLBACK.token_to_id("<0xE2>")
+    assert byte is not None
     shown = 0
     for pushed in range(1, 1001):
         shown += len(decoder.push(byte))

@@ -6,9 +6,11 @@ have, and with as many objects, lists, keys and values as are let through to the
 
 import asyncio
 import json
+import operator
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
@@ -131,7 +133,7 @@ def by_hand() -> Iterator[tuple[str, str, dict[str, Any]]]:
 def cases() -> Iterator[tuple[str, str, dict[str, Any]]]:
     for path, kinds in BODIES.items():
         for kind, valid in kinds:
-            for name, body in paths(kind, lambda value, valid=valid: valid | value):
+            for name, body in paths(kind, partial(operator.or_, valid)):
                 streams = {"stream": True} if name.startswith("stream_options") else {}
                 yield path, name, streams | body
     yield from by_hand()
@@ -282,10 +284,19 @@ def collections_of(kind: type[BaseModel]) -> Iterator[tuple[str, Any, Sequence[A
             yield name, annotation, known
 
 
-MODELS = {kind for kinds in BODIES.values() for kind, _ in kinds} | {Message, TextPart, OutriderOptions, StreamOptions}
+MODELS: set[type[BaseModel]] = {kind for kinds in BODIES.values() for kind, _ in kinds} | {
+    Message,
+    TextPart,
+    OutriderOptions,
+    StreamOptions,
+}
 
 
-@pytest.mark.parametrize("kind", sorted(MODELS, key=lambda kind: kind.__name__))
+def _name_of(kind: type[BaseModel]) -> str:
+    return kind.__name__
+
+
+@pytest.mark.parametrize("kind", sorted(MODELS, key=_name_of))
 def test_every_list_and_object_has_a_largest_length_and_fails_fast(kind: type[BaseModel]) -> None:
     assert {inner for info in kind.model_fields.values() for inner, _ in models_in(info.annotation)} <= MODELS
     for name, annotation, known in collections_of(kind):

@@ -31,6 +31,7 @@ FORMAT = {"type": "json_schema", "json_schema": {"name": "age", "strict": True, 
 
 
 def grammar(**fields: Any) -> Grammar | None:
+    kind: type[ChatBody | CompletionBody]
     kind, body = (ChatBody, CHAT) if fields.pop("chat", True) else (CompletionBody, COMPLETION)
     asked = read_grammar(parse_body(json.dumps(body | fields).encode(), kind, LIMITS), LIMITS)
     if asked is None:
