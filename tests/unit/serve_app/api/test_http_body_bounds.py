@@ -292,11 +292,10 @@ MODELS: set[type[BaseModel]] = {kind for kinds in BODIES.values() for kind, _ in
 }
 
 
-def _name_of(kind: type[BaseModel]) -> str:
-    return kind.__name__
+BY_NAME = sorted(MODELS, key=lambda kind: kind.__name__)
 
 
-@pytest.mark.parametrize("kind", sorted(MODELS, key=_name_of))
+@pytest.mark.parametrize("kind", BY_NAME)
 def test_every_list_and_object_has_a_largest_length_and_fails_fast(kind: type[BaseModel]) -> None:
     assert {inner for info in kind.model_fields.values() for inner, _ in models_in(info.annotation)} <= MODELS
     for name, annotation, known in collections_of(kind):
