@@ -165,7 +165,7 @@ def _scope(path: str = "/v1/chat/completions") -> dict[str, object]:
         "query_string": b"",
         "root_path": "",
         "scheme": "http",
-        "headers": [(b"content-type", b"application/json")],
+        "headers": [(b"host", b"outrider"), (b"content-type", b"application/json")],
         "server": ("outrider", 80),
         "client": ("client", 1),
     }

@@ -689,8 +689,8 @@ FAULTS = (
     ),
     Fault(
         "a coordinator that cannot be told what was read waits for it",
-        "if (self._unheard or self._told - self._read < self._most) and not self._suspended:",
-        "if self._told - self._read < self._most and not self._suspended:",
+        "behind = not self._unheard and self._told - self._read >= self._most",
+        "behind = self._told - self._read >= self._most",
         ("tests/unit/serve_app/coordination/test_outlets.py",),
     ),
     Fault(
@@ -713,8 +713,8 @@ FAULTS = (
     ),
     Fault(
         "somebody waits for longer than it may",
-        "if made.now_s >= self._until_s(one)",
-        "if made.now_s > self._until_s(one)",
+        "if made.now_s >= one.until_s",
+        "if made.now_s > one.until_s",
         ADMISSION,
     ),
     Fault(
@@ -755,8 +755,8 @@ FAULTS = (
     ),
     Fault(
         "other rules shorten the wait of who waits",
-        "wait_s = one.rules.wait_s(one.slo)",
-        "wait_s = self.rules.wait_s(one.slo)",
+        "if made.now_s >= one.until_s",
+        "if made.now_s >= min(one.until_s, one.since_s + self.rules.wait_s(one.slo))",
         ADMISSION,
     ),
     Fault(
@@ -773,8 +773,8 @@ FAULTS = (
     ),
     Fault(
         "a grammar may end wherever it stands",
-        "if self._matcher.is_accepting():\n            mask |= self._only_ends",
-        "if True:\n            mask |= self._only_ends",
+        "if self._matcher.is_accepting():\n            mask |= self._vocabulary.only_ends",
+        "if True:\n            mask |= self._vocabulary.only_ends",
         GRAMMAR_STATE,
     ),
     Fault(
@@ -809,8 +809,8 @@ FAULTS = (
     ),
     Fault(
         "a grammar may end a response in its reasoning",
-        "return self._all_but_ends\n",
-        "return self._everything\n",
+        "return self._vocabulary.all_but_ends\n",
+        "return self._vocabulary.everything\n",
         GRAMMAR_STATE,
     ),
     Fault(
@@ -845,8 +845,8 @@ FAULTS = (
     ),
     Fault(
         "a response that is resumed begins its grammar anew",
-        "self._grammars.begin(grammar, request.output_ids)",
-        "self._grammars.begin(grammar)",
+        "self._grammars.open(grammar, request.output_ids, request.account)",
+        "self._grammars.open(grammar, (), request.account)",
         grammar("resumption and sampled"),
     ),
     Fault(

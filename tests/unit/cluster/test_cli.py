@@ -107,15 +107,21 @@ def test_help_loads_neither_models_nor_ray() -> None:
     assert result.stdout.splitlines()[-1] == "set()"
 
 
-def test_an_interrupt_exits_silently_with_status_130(tmp_path: Path) -> None:
-    pipe = tmp_path / "never-ending.yaml"
-    os.mkfifo(pipe)
-    program = "import sys, cluster.cli; sys.exit(cluster.cli.main())"
-    arguments = [sys.executable, "-c", program, "config", "check", "--config", str(pipe)]
-    with Popen(arguments, stderr=PIPE) as process:
-        with pipe.open("wb"):  # opens once the command is reading, and keeps it waiting
-            process.send_signal(signal.SIGINT)
-            _, errors = process.communicate()
+_WAITING_COMMAND = """
+import sys, time
+import cluster.cli, cluster.commands.config
+cluster.commands.config.run = lambda _: (print("waits", flush=True), time.sleep(60))
+sys.exit(cluster.cli.main())
+"""
+
+
+def test_an_interrupt_exits_silently_with_status_130() -> None:
+    arguments = [sys.executable, "-c", _WAITING_COMMAND, "config", "check"]
+    with Popen(arguments, stdout=PIPE, stderr=PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"waits\n"
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate()
         assert (process.returncode, errors) == (130, b"")
 
 

@@ -40,7 +40,7 @@ class Poison:
             "before": (engine, "verify", lambda blocks, *_: _has(blocks)),
             "planning": (PassPlan, "add", lambda _plan, _index, checked, *_: _has([checked.block])),
             "forward": (engine, "_forward", _works),
-            "decision": (engine_module, "decide", lambda _logits, _hidden, works, *_: _works(works)),
+            "decision": (engine_module, "decide", lambda computed, _judges: _works(computed.works)),
             "commit": (HeldGeneration, "commit", lambda held, _: held.params.seed == POISON),
             "after": (engine, "_run", _works),
         }
