@@ -57,8 +57,9 @@ def override(config: Config, assignments: Sequence[str]) -> Config:
         node = data
         for key in parents:
             node = node[_key_of(node, key, path)]
+        final_key = _key_of(node, last, path, new=True)
         try:
-            node[_key_of(node, last, path, new=True)] = parse_yaml(text, "--set")
+            node[final_key] = parse_yaml(text, "--set")
         except ConfigError as error:
             raise ConfigError(path, "a YAML value", text) from error
     return build_config(data, "--set")
