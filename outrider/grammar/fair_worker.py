@@ -1,12 +1,21 @@
 """One thread that works off tasks, those of accounts in turn."""
 
+import sys
 import threading
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from outrider.grammar.fair_queue import FairQueue
+
 _T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Task:
+    run: Callable[[], Any]
+    future: "Future[Any]"
 
 
 class FairWorker:
@@ -16,14 +25,14 @@ class FairWorker:
         """Nothing to do; ``name`` is the thread's."""
         self._name = name
         self._lock = threading.Lock()
-        self._waiting: dict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = {}  # by account, the next one first
+        self._waiting: FairQueue[_Task] = FairQueue(sys.maxsize, sys.maxsize, max_taken=1)  # whoever submits has bounds
         self._running = False
 
     def submit(self, task: Callable[[], _T], account: str) -> "Future[_T]":
         """Run a task behind its account's others. One that is cancelled before its turn is not run."""
         future: Future[_T] = Future()
         with self._lock:
-            self._waiting.setdefault(account, deque()).append((future, task))
+            self._waiting.put(account, _Task(task, future))
             begin, self._running = not self._running, True
         if begin:
             threading.Thread(target=self._run, name=self._name, daemon=True).start()
@@ -31,24 +40,19 @@ class FairWorker:
 
     def _run(self) -> None:
         while (taken := self._next()) is not None:
-            future, task = taken
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                result = task()
-            except BaseException as error:  # noqa: BLE001 (told to whoever waits)
-                future.set_exception(error)
-            else:
-                future.set_result(result)
+            account, task = taken
+            if task.future.set_running_or_notify_cancel():
+                try:
+                    result = task.run()
+                except BaseException as error:  # noqa: BLE001 (told to whoever waits)
+                    task.future.set_exception(error)
+                else:
+                    task.future.set_result(result)
+            with self._lock:
+                self._waiting.release(account)
 
-    def _next(self) -> tuple[Future[Any], Callable[[], Any]] | None:
+    def _next(self) -> tuple[str, _Task] | None:
         with self._lock:
-            if not self._waiting:
-                self._running = False
-                return None
-            account, tasks = next(iter(self._waiting.items()))
-            del self._waiting[account]
-            taken = tasks.popleft()
-            if tasks:
-                self._waiting[account] = tasks  # behind all others
+            taken = self._waiting.take()
+            self._running = taken is not None
             return taken
