@@ -1,9 +1,9 @@
 """A process that validates grammars, one at a time.
 
 ``python -m outrider.grammar.validator BYTES`` has a socket as its input. It imports little but the grammar library.
-What one grammar may take of its machine has two bounds that the library cannot pass: an address space ``BYTES`` larger
-than the process needs when it is warm, and an alarm. Both end the process, and its owner starts another. It ends with
-its owner, too: a socket that is closed is an order to leave.
+What one grammar may take of its machine has bounds that the library cannot pass: an address space ``BYTES`` larger than
+the process needs when it is warm, processor time, and an alarm. Each ends the process, and its owner starts another. It
+ends with its owner, too: a socket that is closed is an order to leave.
 """
 
 import json
@@ -64,7 +64,7 @@ def _bound_memory(memory_bytes: int) -> int:
 
 
 def serve(connection: socket.socket, memory_bytes: int) -> None:
-    """Answer each ``{"source": ..., "deadline_s": ...}`` by a ``Verdict``, until the other side is gone."""
+    """Answer each ``{"source": ..., "cpu_s": ..., "alarm_s": ...}`` by a ``Verdict``, until the other side is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: its owner decides what that means
     for source in (GrammarSource(GrammarKind.JSON_SCHEMA, "{}"), GrammarSource(GrammarKind.RULES, 'root ::= "a"')):
         assert validate(source).is_valid  # imports all there is
@@ -75,8 +75,10 @@ def serve(connection: socket.socket, memory_bytes: int) -> None:
             asked = receive(connection)
         except (EOFError, ConnectionError):
             return
-        signal.setitimer(signal.ITIMER_REAL, asked["deadline_s"])  # ends this process wherever it is, also when alone
+        signal.setitimer(signal.ITIMER_PROF, asked["cpu_s"])  # both end this process wherever it is, also when alone
+        signal.setitimer(signal.ITIMER_REAL, asked["alarm_s"])
         verdict = validate(_source(asked["source"]))
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         send(connection, asdict(verdict))
         if warm and _address_space_bytes() > warm + _LEFT_OVER_BYTES:

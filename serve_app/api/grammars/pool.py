@@ -1,7 +1,7 @@
 """A few processes that validate grammars, behind a queue that is fair between accounts.
 
 Threads of the pool's own wait for the processes: the event loop never does, nor the executor in which prompts are
-tokenised. A process that is killed at a grammar's deadline, or that a grammar ends, is replaced by a warm one.
+tokenised. A process that is killed when a grammar's time is used up, or that a grammar ends, is replaced by a warm one.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ SPARES = 1
 MAX_WAITING = 64  # different grammars of one account
 MAX_WAITING_IN_ALL = 256  # 16 MiB of text at the default ``structured.max_schema_kib``
 _CACHE_BYTES = 8 * 2**20
-_GRACE_S = 0.05  # beyond the time to compile: for the messages
+_GRACE_S = 0.05  # of processor time, beyond that to compile: for the messages
 
 log = logging.getLogger(__name__)
 
@@ -221,6 +221,6 @@ class GrammarPool:
 
 def _of_lost(lost: Lost, max_compile_s: float) -> Verdict:
     if lost is Lost.DEADLINE:
-        most = f"{max_compile_s * 1e3:g} ms"
+        most = f"{max_compile_s * 1e3:g} ms of a processor"
         return Verdict(needed=f"to be compiled within {most}", found=f"one that takes more than {most}")
     return Verdict(needed="to be compiled within its memory", found="one that could not be")

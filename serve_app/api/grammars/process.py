@@ -16,6 +16,7 @@ from outrider.grammar.validating import GrammarSource, Verdict
 from outrider.grammar.validator import MEMORY_BYTES, receive, send
 
 _START_S = 30.0  # on a machine that does much else; a tenth of a second on one that does not
+_MOST_WALL = 3.0  # of the processor time that a grammar has: what else the machine does is no fault of the grammar
 _OWN_ALARM_S = 0.5  # after its owner's deadline the process ends by itself, should its owner be gone
 _KEPT_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "SYSTEMROOT")
 
@@ -23,9 +24,17 @@ _KEPT_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "SYSTEMROOT")
 class Lost(Enum):
     """Why there is no verdict."""
 
-    DEADLINE = "the deadline passed, and the process was killed"
+    DEADLINE = "its time passed, and the process was killed"
     CRASHED = "the process ended while it compiled"
     GONE = "the process ended before, or was killed by somebody else"
+
+
+_BY_STATUS = {
+    -signal.SIGPROF: Lost.DEADLINE,
+    -signal.SIGKILL: Lost.GONE,
+    -signal.SIGTERM: Lost.GONE,
+    0: Lost.GONE,
+}
 
 
 class ValidatorProcess:
@@ -62,12 +71,14 @@ class ValidatorProcess:
             except EOFError as error:
                 raise OSError(f"the grammar validator ended with {self._process.wait()} at its start") from error
 
-    def validate(self, source: GrammarSource, deadline_s: float) -> Verdict | Lost:
-        """Have a source validated; a process that is lost must be closed."""
+    def validate(self, source: GrammarSource, cpu_s: float) -> Verdict | Lost:
+        """Have a source validated within so much processor time; a process that is lost must be closed."""
+        deadline_s = _MOST_WALL * cpu_s
         give_up_at_s = time.monotonic() + deadline_s
+        asked = {"source": asdict(source), "cpu_s": cpu_s, "alarm_s": deadline_s + _OWN_ALARM_S}
         try:
-            self._connection.settimeout(max(deadline_s, 1e-6))
-            send(self._connection, {"source": asdict(source), "deadline_s": deadline_s + _OWN_ALARM_S})
+            self._connection.settimeout(deadline_s)
+            send(self._connection, asked)
         except OSError:
             return Lost.GONE
         try:
@@ -75,7 +86,7 @@ class ValidatorProcess:
         except TimeoutError:
             return Lost.DEADLINE
         except (EOFError, OSError):
-            return Lost.GONE if self._process.wait() in (-signal.SIGKILL, -signal.SIGTERM, 0) else Lost.CRASHED
+            return _BY_STATUS.get(self._process.wait(), Lost.CRASHED)
 
     def kill(self) -> None:
         """End it; from any thread, also while it validates."""

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -56,6 +57,14 @@ def pool() -> Iterator[GrammarPool]:
     own.close()
 
 
+@pytest.fixture
+def process() -> Iterator[ValidatorProcess]:
+    own = ValidatorProcess()
+    own.wait_until_warm()
+    yield own
+    own.close()
+
+
 def verdict_of(future: "Future[Verdict]") -> Verdict:
     return future.result(LONG_S)
 
@@ -73,6 +82,22 @@ def test_a_grammar_is_validated_and_remembered_for_its_account(pool: GrammarPool
     assert verdict_of(again) is first
     assert not pool.submit(GOOD, LONG_S, "b").done()
     assert not verdict_of(pool.submit(GrammarSource(GrammarKind.REGEX, "(a"), LONG_S, "a")).is_valid
+
+
+def test_time_is_the_processors_own(process: ValidatorProcess) -> None:
+    """Another program that has the processor is no fault of the grammar; one that never gives it back is waited for."""
+    os.kill(process.pid, signal.SIGSTOP)
+    goes_on = threading.Timer(2.5, os.kill, (process.pid, signal.SIGCONT))
+    goes_on.start()
+    assert isinstance(process.validate(GOOD, 2.0), Verdict)
+    goes_on.join()
+    os.kill(process.pid, signal.SIGSTOP)
+    assert process.validate(GOOD, 0.2) is Lost.DEADLINE
+
+
+def test_a_process_that_used_up_its_time_ends_by_itself(process: ValidatorProcess) -> None:
+    assert process.validate(endless(), 0.2) is Lost.DEADLINE
+    assert process.validate(GOOD, LONG_S) is Lost.GONE
 
 
 def test_a_process_that_passes_its_deadline_is_killed_and_replaced(pool: GrammarPool) -> None:
