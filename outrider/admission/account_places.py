@@ -37,10 +37,7 @@ class AccountPlaces:
 
     def order(self, waiting: Iterable[Response], active: Iterable[Response]) -> Iterator[Response]:
         """Those that wait, of one precedence and by arrival, in the order in which places are theirs."""
-        by_user = Counter(one.account for one in active)
-        by_account = Counter[str]()
-        for account, places in by_user.items():
-            by_account[account.name] += places
+        by_account, by_user = _numbers(active)
 
         def account_level(account: Account) -> Level:
             return float(by_account[account.name]), self.service.of_account(account)
@@ -61,10 +58,7 @@ class AccountPlaces:
 
 def last_in_queue(waiting: Iterable[Response], refusable: Iterable[Response]) -> Response:
     """Who is refused where too many wait: of the account with most of them, best effort before promises, the newest."""
-    by_user = Counter(one.account for one in waiting)
-    by_account = Counter[str]()
-    for account, number in by_user.items():
-        by_account[account.name] += number
+    by_account, by_user = _numbers(waiting)
     return max(
         refusable,
         key=lambda one: (
@@ -75,3 +69,12 @@ def last_in_queue(waiting: Iterable[Response], refusable: Iterable[Response]) ->
             one.asked.name,
         ),
     )
+
+
+def _numbers(responses: Iterable[Response]) -> tuple[Counter[str], Counter[Account]]:
+    """How many there are of each account, and of each of its users."""
+    by_user = Counter(one.account for one in responses)
+    by_account = Counter[str]()
+    for account, number in by_user.items():
+        by_account[account.name] += number
+    return by_account, by_user
