@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -27,6 +28,7 @@ from tests.chaos.judging import Struck, judged_stream, overlapped, without_effec
 from tests.chaos.left import calm, left_behind
 from tests.chaos.links import die_with_parent, enter
 from tests.chaos.processes import all_pids, rss_bytes
+from tests.chaos.provoking import HostileClients
 from tests.chaos.readiness import watched
 from tests.chaos.references import PROMPTS, Alone
 from tests.chaos.report import Row, rows, table
@@ -52,6 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--share", type=float, default=0.8, help="of the most responses per second")
     add("--measure-s", type=float, default=60.0, help="for which the most is measured")
     add("--together", type=int, default=3, help="faults that strike at a time, at most; 1: each is measured by itself")
+    add("--hostile", action="store_true", help="with clients beside that send what `make hostile` sends")
     add("--seed", type=int, default=1)
     add("--tokens", type=int, default=32, help="of the longest streams")
     add("--layout", type=Layout, choices=list(Layout), default=Layout.ONE_DOOR)
@@ -84,6 +87,7 @@ class Soak:
         self._struck: list[Struck] = []
         self._samples: list[Sample] = []
         self._over = threading.Event()
+        self._hostile = HostileClients(under.service.url, args.seed) if args.hostile else None
 
     def run(self) -> int:
         """All of it."""
@@ -92,7 +96,10 @@ class Soak:
         most_per_s = self._measured_most()
         print(f"The most: {most_per_s:.3f} responses/s", flush=True)
         before = calm(self._under.service, self._under.folder)
-        threads = [threading.Thread(target=work, daemon=True) for work in (self._sample, self._strike)]
+        works = [self._sample, self._strike]
+        if self._hostile is not None:
+            works.append(partial(self._hostile.run, self._over))
+        threads = [threading.Thread(target=work, daemon=True) for work in works]
         for thread in threads:
             thread.start()
         with watched(self._under.service) as loads:
@@ -197,9 +204,11 @@ class Soak:
         found, faults = slopes(self._samples), rows([outcome])
         ends = Counter(str(told.end) for told in outcome.told.values())
         load = f"{len(outcome.told)} streams at {self._args.share:.0%} of {most_per_s:.3f}/s: {dict(ends)}"
+        hostile = [f"worst answers of hostile cases: {self._hostile.ends}"] if self._hostile is not None else []
         text = "\n".join(
             (
                 f"{load}; {not_sent} more were not sent",
+                *hostile,
                 table(faults),
                 slope_table(found),
                 "steepest, MiB/h: " + ", ".join(f"{kind} {per_h:+.1f}" for kind, per_h in worst(found).items()),

@@ -12,14 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tests.hostile.cases import Case, Target
+from tests.hostile.cases import Case, Target, driven
 from tests.hostile.measures import Beside, Notes, Usage, alive
 from tests.hostile.promises import TIMES, Family, Figure, broken_promises
 from tests.hostile.raw_http import CLOSED, SILENT, Answer
 from tests.hostile.service import KEYS, ROOT, Service
 
 _MEASURED = ("ingress", "coordinator", "fleet", "verifier")
-_CASE_WITHIN_S = 150.0
 _CALM_WITHIN_S, _CALM_WAIT_S = 60.0, 0.03
 _BACK_WITHIN_S = 90.0
 _IDLE_FOR_S = 4.0
@@ -102,9 +101,9 @@ class Campaign:
     def _measured(self, case: Case, tried: int) -> Result:
         before = {kind: list(self.service.pids(kind)) for kind in _MEASURED}
         usage = {kind: Usage(pids) for kind, pids in before.items()}
-        target = Target(self.service)
+        target = Target(self.service.port, self.service)
         began_s = time.monotonic()
-        answer = self._hostile.submit(asyncio.run, _driven(case, target)).result()
+        answer = self._hostile.submit(asyncio.run, driven(case, target)).result()
         ended_s = time.monotonic()
         self._settle(ended_s)
         watched_until_s = max(ended_s, min(time.monotonic(), ended_s + 1.0))
@@ -178,14 +177,6 @@ class Campaign:
 def _give_way() -> None:
     """Hostile clients would be elsewhere: here they take what the service leaves of the processors."""
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
-
-
-async def _driven(case: Case, target: Target) -> Answer:
-    try:
-        async with asyncio.timeout(_CASE_WITHIN_S):
-            return await case.drive(target)
-    except TimeoutError:
-        return Answer(0, SILENT, _CASE_WITHIN_S)
 
 
 def _figures(answer: Answer, seen: Beside, growth: dict[str, float], lost: int) -> dict[Figure, float]:
