@@ -64,9 +64,7 @@ def load_target(name_or_path: str, *, dtype: str, device: str, max_context_token
         ModelUnavailableError: no such model, it cannot be loaded, or a file is not as it was recorded.
         ParameterError: unknown dtype, or the context exceeds the model's or its attention window.
     """
-    folder = resolve_folder(name_or_path)
-    check_hashes(folder)
-    return _load_causal_lm(folder, short_name(name_or_path), dtype, device, max_context_tokens)
+    return _load_causal_lm(resolve_folder(name_or_path), short_name(name_or_path), dtype, device, max_context_tokens)
 
 
 def load_target_facts(name_or_path: str, *, max_context_tokens: int | None = None) -> ModelFacts:
@@ -95,7 +93,8 @@ def load_drafter(name_or_path: str, target: str, *, dtype: str, device: str) -> 
 
     Raises:
         VocabularyMismatchError: target and drafter disagree on a token id.
-        ModelUnavailableError: either cannot be found or loaded, or a distilled drafter does not fit the target.
+        ModelUnavailableError: either cannot be found or loaded, a file of the drafter's folder is not as it was
+            recorded, or a distilled drafter does not fit the target.
         ParameterError: as for ``load_target``.
     """
     embedded = name_or_path in (EMBEDDED, DRAFTER_NAME)
@@ -170,6 +169,7 @@ def torch_dtype(name: str) -> torch.dtype:
 
 
 def _load_causal_lm(folder: Path, name: str, dtype: str, device: str, max_context_tokens: int | None) -> LoadedModel:
+    check_hashes(folder)
     torch_type, config = torch_dtype(dtype), read_config(folder)
     facts = _facts(folder, name, config, max_context_tokens)
     try:

@@ -15,10 +15,13 @@ def vllm_verifier(spec: VerifierSpec) -> BuiltVerifier:
     from outrider.models.folders import resolve_folder  # noqa: PLC0415
     from outrider.models.grammars import grammars_of  # noqa: PLC0415
     from outrider.models.loading import load_target_facts  # noqa: PLC0415
+    from outrider.models.weight_hashes import check_hashes  # noqa: PLC0415
 
+    folder = resolve_folder(spec.target)
+    check_hashes(folder)
     facts = load_target_facts(spec.target, max_context_tokens=spec.max_context_tokens)
     judges = spec.judges(facts.model_hash)
-    model = VllmForward(VllmSettings(spec, resolve_folder(spec.target), facts.vocab_size, facts.max_context_tokens))
+    model = VllmForward(VllmSettings(spec, folder, facts.vocab_size, facts.max_context_tokens))
     engine = PagedVerifier(
         model,
         vocab_size=facts.vocab_size,

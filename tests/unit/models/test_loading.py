@@ -7,6 +7,9 @@ import torch
 from transformers import Qwen2Config
 
 from outrider.contracts.errors import ModelUnavailableError, ParameterError, VocabularyMismatchError
+from outrider.engines.kinds import VerifierSpec
+from outrider.engines.limits import EngineLimits
+from outrider.engines.vllm.kind import vllm_verifier
 from outrider.models.drafter_weights import DrafterInfo, read_drafter_info, save_drafter
 from outrider.models.embedded import embedded_drafter_path
 from outrider.models.loading import (
@@ -54,6 +57,21 @@ def test_weights_of_another_width_than_configured_do_not_load(folder: Path) -> N
     file.write_text(json.dumps(json.loads(file.read_text(encoding="utf-8")) | {"vocab_size": 40}), encoding="utf-8")
     with pytest.raises(ModelUnavailableError, match="needs a loadable causal LM"):
         load_target(str(folder), dtype="float32", device="cpu")
+
+
+def test_weights_unlike_their_record_are_refused_by_whoever_loads_them(folder: Path, tmp_path: Path) -> None:
+    small = save_model(tmp_path / "small", tiny_model("llama", layers=1, vocab=64, hidden=16))
+    for each in (folder, small):
+        (each / "SHA256SUMS").write_text(f"{'0' * 64}  model.safetensors\n", encoding="utf-8")
+    spec = VerifierSpec("vllm", str(folder), "float32", "cpu", 1, EngineLimits(2**20))
+    loads = (
+        lambda: load_target(str(folder), dtype="float32", device="cpu"),
+        lambda: load_drafter(str(small), str(folder), dtype="float32", device="cpu"),
+        lambda: vllm_verifier(spec),
+    )
+    for load in loads:
+        with pytest.raises(ModelUnavailableError, match="the file is damaged"):
+            load()
 
 
 def test_facts_of_what_cannot_be_loaded_are_refused_alike(folder: Path, tmp_path: Path) -> None:
