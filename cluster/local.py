@@ -28,7 +28,13 @@ from cluster.capacity_check import drafter_claims, misfit, service_claims
 from cluster.ending_signals import end_on_signals
 from cluster.first_steps import first_steps
 from cluster.monitoring.files import DISCOVERY_FILE
-from cluster.private_ray import check_authentication, protect_token
+from cluster.private_ray import (
+    check_address,
+    check_authentication,
+    listening_on_loopback,
+    private_folder,
+    protect_token,
+)
 from cluster.session_reaper import dismiss, start_reaper
 from outrider.config.schema import Config
 from outrider.contracts.errors import ConfigError
@@ -52,10 +58,11 @@ def serve_locally(config: Config) -> None:
         print(f"Logs: {_session() / 'logs'}", flush=True)
         if (metrics := _metrics_url()) is not None:
             try:
-                announce_metrics(metrics, Path(ray.get_runtime_context().get_temp_dir()))
+                file = announce_metrics(metrics, private_folder())
+                told = f"for Prometheus in {file}"
             except OSError as error:  # it serves all the same
-                print(f"Prometheus is not told of its metrics: {error}", flush=True)
-            print(f"Metrics: {metrics}", flush=True)
+                told = f"Prometheus is not told: {error}"
+            print(f"Metrics: {metrics} ({told})", flush=True)
         print(f"Ready: {config.model.public_name} at {url}/v1 - Ctrl-C ends it", flush=True)
         print("\n".join(first_steps(config, url)), flush=True)
         with suppress(KeyboardInterrupt):
@@ -114,16 +121,19 @@ def _start_ray(config: Config) -> None:
     if _TOKEN_PATH not in os.environ and _TOKEN not in os.environ:
         protect_token(Path.home())
     logging.getLogger("ray.serve").setLevel(logging.WARNING)  # what it does is told by ``show``
-    ray.init(
-        address="local",
-        namespace=config.cluster.namespace,
-        num_cpus=config.cluster.num_cpus,
-        resources=config.custom_resources,
-        object_store_memory=config.cluster.object_store_mib * 2**20,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-    )
+    with listening_on_loopback():
+        ray.init(
+            address="local",
+            namespace=config.cluster.namespace,
+            num_cpus=config.cluster.num_cpus,
+            resources=config.custom_resources,
+            object_store_memory=config.cluster.object_store_mib * 2**20,
+            include_dashboard=False,
+            log_to_driver=False,
+            _temp_dir=str(private_folder() / "ray"),  # Ray lets all write there, but only we get through ours
+            logging_level=logging.ERROR,
+        )
+    check_address(alive_nodes()[0]["NodeManagerAddress"])
 
 
 def _check_room(config: Config) -> None:
@@ -156,7 +166,7 @@ def announce_metrics(url: str, folder: Path) -> Path:
     file = folder / Path(DISCOVERY_FILE).name
     with NamedTemporaryFile("w", encoding="utf-8", dir=folder, delete=False) as written:  # follows no link
         json.dump([{"labels": {"job": "ray"}, "targets": [urlsplit(url).netloc]}], written)
-    Path(written.name).chmod(0o644)  # for Prometheus's user
+    Path(written.name).chmod(0o644)
     Path(written.name).replace(file)  # at once: Prometheus may be reading
     return file
 

@@ -1,12 +1,24 @@
-"""What keeps the embedded Ray cluster to its user: whoever reaches a Ray port with its token runs code as that user."""
+"""What keeps the embedded Ray cluster to its user: loopback addresses, a folder and a token that nobody else can read.
+
+Whoever reaches a Ray port with the token runs code as the service's user, and a folder of a known name in ``/tmp`` can
+be made by anybody before we do.
+"""
 
 import os
 import secrets
-from collections.abc import Mapping
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from ipaddress import ip_address
 from pathlib import Path
+
+from ray._private import ray_constants
 
 from outrider.contracts.errors import ConfigError
 
+_CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # "0", in spite of its name, on any system: addresses are 127.0.0.1
+_MAX_FOLDER_CHARS = 36  # a socket's path has at most 107, of which Ray's folder, session and names below it take 68
 _AUTH_MODE = "RAY_AUTH_MODE"
 
 
@@ -20,6 +32,69 @@ def check_authentication(environment: Mapping[str, str]) -> None:
     if mode is not None and mode.lower() != "token":
         needed = "token, or not to be set: without tokens every user of this machine could run code as you"
         raise ConfigError(_AUTH_MODE, needed, mode)
+
+
+def private_folder(parent: Path | None = None) -> Path:
+    """A folder for Ray's sessions that is this user's alone; its name tells the user, so that logs are found again.
+
+    Args:
+        parent: of the folder; None: ``RAY_TMPDIR``, else the system's for temporary files; ``/tmp`` where that is too
+            long for sockets.
+
+    Raises:
+        ConfigError: somebody else made it, or others may use it.
+    """
+    name = f"outrider-{os.getuid()}"
+    if parent is None:
+        parent = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir())
+        if len(str(parent / name)) > _MAX_FOLDER_CHARS:
+            parent = Path("/tmp")  # noqa: S108 (the folder is checked)
+    folder = parent / name
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        found = folder.lstat()  # not stat: a link would be followed
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+            raise ConfigError(
+                "TMPDIR", f"{folder} to be a folder of yours; remove it", "another user's, or a link"
+            ) from None
+        if stat.S_IMODE(found.st_mode) & 0o077:
+            raise ConfigError(
+                "TMPDIR", f"{folder} to be yours alone (chmod 700)", oct(stat.S_IMODE(found.st_mode))
+            ) from None
+    except OSError as error:
+        raise ConfigError("TMPDIR", f"a folder that can be made at {folder}", error.strerror) from error
+    return folder
+
+
+@contextmanager
+def listening_on_loopback() -> Iterator[None]:
+    """A Ray cluster that is started while the block is open listens on 127.0.0.1 alone, with all of its processes.
+
+    Ray does so by itself on macOS and Windows. ``ray.init(_node_ip_address="127.0.0.1")`` does not do it: Ray puts the
+    machine's address in its place.
+    """
+    before = os.environ.get(_CLUSTERS), ray_constants.ENABLE_RAY_CLUSTER
+    os.environ[_CLUSTERS] = "0"  # for Ray's processes
+    ray_constants.ENABLE_RAY_CLUSTER = False  # was read when Ray was imported
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before[1]
+        if before[0] is None:
+            del os.environ[_CLUSTERS]
+        else:
+            os.environ[_CLUSTERS] = before[0]
+
+
+def check_address(address: str) -> None:
+    """Refuse a node that other machines reach: a Ray of another version may choose addresses in another way.
+
+    Raises:
+        ConfigError: the node's address is none of this machine alone.
+    """
+    if not ip_address(address).is_loopback:
+        raise ConfigError("ray", "a version whose nodes listen on 127.0.0.1 alone (see constraints.txt)", address)
 
 
 def protect_token(home: Path) -> Path:

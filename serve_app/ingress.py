@@ -64,6 +64,7 @@ from serve_app.metrics import (
     page_of,
 )
 from serve_app.page.routes import with_page
+from serve_app.replica_port import listen_where_the_node_does
 from serve_app.scaling import STREAMS
 from serve_app.spans import close, span_sink
 from serve_app.streams import CoordinatorStreams
@@ -227,6 +228,7 @@ class Ingress:
             OSError: somebody else listens at the address.
         """
         write_events()
+        listen_where_the_node_does()
         tokenizer, tokens_hash, defaults = await asyncio.to_thread(_load, settings)
         self._verifier = await within(settings.start_deadline_s, _card(coordinator, tokens_hash))
         limits = _limits(settings, tokenizer, defaults, self._verifier)

@@ -12,9 +12,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="is made if need be")
     parser.add_argument(
         "--discovery",
-        default=DISCOVERY_FILE,
         metavar="FILE",
-        help="in which Ray keeps the addresses of its exporters (default: %(default)s)",
+        help=f"with the addresses of Ray's exporters (default: {DISCOVERY_FILE}, Ray's own; with --start that of "
+        "`outrider serve` on this machine)",
     )
     parser.add_argument(
         "--prometheus", default=PROMETHEUS_URL, metavar="URL", help="where Grafana finds it (default: %(default)s)"
@@ -30,10 +30,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Write, and start if asked to."""
     out: Path = arguments.out
-    places = Places(arguments.discovery, arguments.prometheus, arguments.cluster)
+    places = Places(arguments.discovery or _discovery(local=arguments.start), arguments.prometheus, arguments.cluster)
     for file in write(out, places):
         print(file)
     if arguments.start:
         from cluster.monitoring.running import run_until_interrupted
 
         run_until_interrupted(out, places)
+
+
+def _discovery(*, local: bool) -> str:
+    if not local:
+        return DISCOVERY_FILE
+    from cluster.private_ray import private_folder
+
+    return str(private_folder() / Path(DISCOVERY_FILE).name)

@@ -34,6 +34,7 @@ from serve_app.coordination.step_watch import Doubt
 from serve_app.coordination.tracing import ResponseTraces
 from serve_app.light import LightSettings
 from serve_app.metrics import Sink, in_ray
+from serve_app.replica_port import listen_where_the_node_does
 from serve_app.spans import close, span_sink
 
 _BEAT_S = 1.0
@@ -51,6 +52,7 @@ class Coordinator:
         ``settings`` are of the configuration ``built``, whose light settings ``reconfigure`` replaces.
         """
         write_events()
+        listen_where_the_node_does()
         self._settings = settings
         began_s = time.monotonic()
         self._started_in_s = 0.0  # until it has

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from cluster.cli import main
 from cluster.local import announce_metrics
 from cluster.monitoring.files import FOLDER, Places, packaged, write
 from cluster.monitoring.running import grafana_command, grafana_settings, prometheus_over
+from cluster.private_ray import private_folder
 from outrider.contracts.errors import ParameterError
 from tests.unit.cluster.monitoring.promtool import promtool
 from tests.unit.deployment.manifests import OVERLAYS, built
@@ -41,6 +43,18 @@ def test_the_command_writes_everything_and_says_what(tmp_path: Path, capsys: pyt
         f"outrider-{name}" for name in ("overview", "speculation", "link", "verifier", "fleet")
     }
     promtool("check", "config", "prometheus.yaml", folder=out)
+
+
+def test_prometheus_started_here_finds_the_service_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with TemporaryDirectory(dir="/tmp") as temporary:  # a short path
+        monkeypatch.setenv("RAY_TMPDIR", temporary)
+        assert main(["dashboards", "--start", "--out", str(tmp_path)]) != 0, "there is no Prometheus"
+        (scraping,) = documents(tmp_path / "prometheus.yaml")[0]["scrape_configs"]
+        file = announce_metrics("http://127.0.0.1:1234/metrics", private_folder())
+    assert scraping["file_sd_configs"][0]["files"] == [str(file)]
 
 
 def test_kubernetes_is_given_the_same_and_finds_its_files() -> None:
