@@ -1,7 +1,8 @@
 """Who is connected to one listener: how many, from where, and who gives way to whom.
 
-A connection is *silent* while it has no whole request head to be answered, whether it is idle between two requests or
-slow to send one. Silent connections give way to new ones, the oldest first; those that are answered never do.
+A connection is *silent* while it has no whole request head to be answered, whether it is idle between two requests,
+whose answers its client has taken, or slow to send one. Silent connections give way to new ones, the oldest first;
+those that are answered never do.
 """
 
 from collections.abc import Callable
@@ -74,7 +75,7 @@ class Connections:
         return True
 
     def fell_silent(self, connection: Connection) -> None:
-        """It has been answered."""
+        """It has been answered, and has taken the answer."""
         self.spoke(connection)
         if (name := self._of.get(connection)) is not None:
             self._silent[connection] = self._peers[name].silent[connection] = None

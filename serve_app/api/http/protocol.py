@@ -27,6 +27,10 @@ class HeadTooLargeError(ValueError):
     """Raised within the parser."""
 
 
+class TooManyRequestsError(ValueError):
+    """Likewise."""
+
+
 class CountedTransport:
     """A transport that knows how much it was given to write, and says when it was given some."""
 
@@ -57,6 +61,7 @@ class BoundedProtocol(HttpToolsProtocol):
     body_s: ClassVar = 60.0  # for the body, from the end of the head on
     head_bytes: ClassVar = 64 * 2**10  # of a head; likewise of what follows or divides a body, such as trailers
     head_fields: ClassVar = 100  # header fields of a request, its trailers included
+    waiting_requests: ClassVar = 16  # that came before the one ahead of them was answered; one read may bring 14,000
     leaving_s: ClassVar = 5.0  # in place of ``ConnectionLimits.reader_s`` once the server is to end
 
     transport: Any
@@ -136,7 +141,14 @@ class BoundedProtocol(HttpToolsProtocol):
             super().send_400_response(msg)
 
     def on_headers_complete(self) -> None:
-        """Wait for the body."""
+        """Wait for the body.
+
+        Raises:
+            TooManyRequestsError: to the parser, which ends by it.
+        """
+        if len(self.pipeline) >= self.waiting_requests:
+            self._head_is_refused = True
+            raise TooManyRequestsError
         self._all.spoke(self)
         super().on_headers_complete()
         self._await(self.body_s, "body")
@@ -153,9 +165,10 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Whoever has been answered, and asks for nothing more, is silent again."""
+        """Begin the next one, if it is here."""
+        waited = bool(self.pipeline)
         super().on_response_complete()
-        if not self.pipeline:
+        if not waited and not self.transport.get_write_buffer_size():
             self._all.fell_silent(self)
 
     def shutdown(self) -> None:
@@ -197,6 +210,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self._taken_bytes, self._taken_at_s = taken, now_s
         if not self.transport.get_write_buffer_size():
             self._reader = None
+            if self.cycle is not None and self.cycle.response_complete and not self.pipeline:
+                self._all.fell_silent(self)
         elif now_s - self._taken_at_s >= self._reader_s:
             self._cut("reader")
         else:

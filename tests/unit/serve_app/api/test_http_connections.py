@@ -1,6 +1,7 @@
 """Connections to a listener: who does not read, who says nothing, and who comes too often harm nobody else."""
 
 import asyncio
+import socket
 from collections.abc import Callable
 
 import pytest
@@ -57,6 +58,16 @@ class Endless:
             await asyncio.sleep(0)
 
 
+async def taken(client: socket.socket, least_bytes: int) -> bool:
+    """Read on, until so much has come; False: not before the connection's end."""
+    while least_bytes > 0:
+        part = await asyncio.get_running_loop().sock_recv(client, 2**18)
+        if not part:
+            return False
+        least_bytes -= len(part)
+    return True
+
+
 async def say_at_once(_: Scope, __: Receive, send: Send) -> None:
     """An application whose answer is made before it is read."""
     await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -79,6 +90,49 @@ async def test_the_oldest_connection_that_says_nothing_gives_way_to_a_new_one() 
         for each in (unused, writer):
             each.close()
     assert cut == ["full", "full"]
+
+
+@on_a_loop
+async def test_a_client_that_has_not_taken_its_answer_does_not_give_way() -> None:
+    cut = list[str]()
+    async with listening(say_at_once, connections=One(cut=cut.append)) as server:
+        slow = await stopped_after_a_few_bytes(server)
+        assert await answer_to(server, CLOSING) == b"", "there is no room"
+        assert await taken(slow, 8 * 2**20)
+        slow.close()
+    assert cut == ["full"]
+
+
+@on_a_loop
+async def test_a_request_that_waits_behind_another_on_its_connection_does_not_give_way() -> None:
+    answers, entries = asyncio.Semaphore(1), list[Scope]()
+
+    async def answer(scope: Scope, _: Receive, send: Send) -> None:
+        entries.append(scope)
+        await answers.acquire()
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    async with listening(answer, connections=One()) as server:
+        reader, writer = await asyncio.open_connection(HOST, server.address.port)
+        writer.write(KEEPING * 2)
+        await until(lambda: len(entries) == 2)
+        assert await answer_to(server, CLOSING) == b"", "there is no room"
+        answers.release()
+        for _ in range(2):
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 204")
+        writer.close()
+
+
+@on_a_loop
+async def test_so_many_requests_may_wait_on_a_connection() -> None:
+    for number, answers in ((17, 17), (18, 0), (10_000, 0)):
+        gate = Gate()
+        async with listening(gate) as server:
+            asked = asyncio.create_task(answer_to(server, KEEPING * (number - 1) + CLOSING))
+            await until(lambda gate=gate: gate.entries)  # type: ignore[misc]
+            gate.open.set()
+            assert (await asked).count(b"HTTP/1.1 204") == answers
 
 
 @on_a_loop
