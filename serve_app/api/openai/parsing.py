@@ -15,7 +15,6 @@ from pydantic_core import ErrorDetails, from_json
 
 from outrider.contracts.errors import ParameterError, shown_value
 from serve_app.api.http_errors import (
-    BodyTooLargeError,
     MalformedBodyError,
     MissingFieldError,
     UnknownFieldError,
@@ -38,7 +37,7 @@ from serve_app.api.openai.bodies import (
     StreamOptions,
     TextPart,
 )
-from serve_app.api.openai.json_size import MAX_STRUCTURE, JsonSize, check_json_size, most_values
+from serve_app.api.openai.json_size import check_json_size, most_values
 from serve_app.api.openai.unsupported import NOT_YET, TEXT_ONLY
 from serve_app.api.service import RequestLimits
 
@@ -114,7 +113,7 @@ def read_object(body: bytes, limits: RequestLimits) -> dict[str, object]:
         BodyTooLargeError: more values than may be parsed.
         MalformedBodyError: no JSON, or not an object.
     """
-    check_json_size(body, most_values(limits.max_context_tokens))
+    check_json_size([body], most_values(limits.max_context_tokens))
     try:
         data = from_json(body, allow_inf_nan=False)
     except ValueError as error:
@@ -152,14 +151,8 @@ def check_arguments(messages: Sequence[Message], limits: RequestLimits) -> None:
     Raises:
         BodyTooLargeError: those of all calls together have more values than may be parsed.
     """
-    size, most = JsonSize(), most_values(limits.max_context_tokens)
-    for call in (call for message in messages for call in message.tool_calls or ()):
-        size += check_json_size(_arguments(call), most)
-    if not size.fits(most):
-        raise BodyTooLargeError(
-            f"needs arguments of tool calls with at most {MAX_STRUCTURE} objects, lists and keys and {most} values in "
-            f"all, found {size.structure} and {size.values}; send fewer messages"
-        )
+    arguments = [_arguments(call) for message in messages for call in message.tool_calls or ()]
+    check_json_size(arguments, most_values(limits.max_context_tokens), "arguments of tool calls")
 
 
 def _arguments(call: Mapping[str, Any]) -> bytes:

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 from starlette.types import Message as AsgiMessage
 
 from serve_app.api.http.routes import make_api
 from serve_app.api.openai.bodies import ChatBody, CompletionBody, Message, OutriderOptions, StreamOptions, TextPart
 from serve_app.api.openai.json_size import MAX_STRUCTURE, MAX_VALUES, JsonSize, check_json_size
+from serve_app.api.openai.parsing import check_arguments
 from serve_app.api.openai.tokenizing import DetokenizeBody, TokenizeChatBody, TokenizeTextBody
 from serve_app.api.openai.unsupported import NOT_YET
 from tests.unit.serve_app.api.asking import CHAT, COMPLETION
@@ -252,9 +253,21 @@ def test_two_prompts_of_token_ids_that_fill_a_long_context_are_read() -> None:
 def test_what_is_counted_is_what_a_parser_makes(text: str, spaces: int) -> None:
     """Wherever chunks are cut, once a text has so many marks that strings are told apart."""
     padded = f'["{"," * 400_000}",{" " * spaces}{text}]'
-    size = check_json_size(padded.encode(), MAX_VALUES)
+    size = check_json_size([padded.encode()], MAX_VALUES)
     made = json.loads(padded)
     assert size == JsonSize(*counted(made))
+
+
+@pytest.mark.parametrize("arguments", [{"path": "a" * 190}, {"path": "a.py", "content": "f(a, [b, {c: d}])\n" * 40}])
+def test_a_long_chat_of_an_agent_is_read(arguments: dict[str, str]) -> None:
+    """Hundreds of calls: what stands within strings of their arguments is not counted."""
+    called = {"id": "c", "type": "function", "function": {"name": "write", "arguments": json.dumps(arguments)}}
+    turn = [
+        {"role": "assistant", "tool_calls": [called]},
+        {"role": "tool", "content": "done", "tool_call_id": "c"},
+    ]
+    message: Any = TypeAdapter(list[Message])
+    check_arguments(message.validate_python([{"role": "user", "content": "go"}, *turn * 500]), LIMITS)
 
 
 def counted(value: Any) -> tuple[int, int]:
