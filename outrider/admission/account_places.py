@@ -56,10 +56,14 @@ class AccountPlaces:
         return max(crowd, key=lambda one: (held[one.account.name], one.begun_at_s), default=None)
 
 
-def last_in_queue(waiting: Iterable[Response], refusable: Iterable[Response]) -> Response:
-    """Who is refused where too many wait: of the account with most of them, best effort before promises, the newest."""
-    by_account, by_user = _numbers(waiting)
-    return max(
+def last_in_queue(queued: Iterable[Response], refusable: Iterable[Response], most: int) -> Response | None:
+    """Who is refused where more than ``most`` wait: of the account with most, best effort before promises, the newest.
+
+    Those suspended wait as well, and are never refused: whoever has many of them makes nobody else's be refused, as
+    long as these are no more than their account's even share.
+    """
+    by_account, by_user = _numbers(queued)
+    last = max(
         refusable,
         key=lambda one: (
             by_account[one.account.name],
@@ -68,7 +72,11 @@ def last_in_queue(waiting: Iterable[Response], refusable: Iterable[Response]) ->
             one.asked.asked_at_s,
             one.asked.name,
         ),
+        default=None,
     )
+    if last is None or by_account[last.account.name] <= most // len(by_account):
+        return None
+    return last
 
 
 def _numbers(responses: Iterable[Response]) -> tuple[Counter[str], Counter[Account]]:

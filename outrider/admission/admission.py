@@ -18,7 +18,7 @@ effort is *suspended*, down to a floor which promises leave to it. Suspended is 
 continued, and its KV may be evicted.
 
 A response whose reader stands still is *stalled*: it has neither place nor promise until its reader goes on, and its KV
-may be evicted. From then on it is suspended, and comes before what has not begun.
+may be evicted. From then on it is suspended, and comes before what its account has not begun.
 
 A response waits for each class it allows in turn, the preferred one first, and is refused when its last wait is over or
 when more wait than may. Lengths are not known: what a class had lately is expected of the next.
@@ -113,6 +113,7 @@ class Admission:
         if name in self._stalled:
             one, since_s = self._stalled.pop(name)
             one.begun_at_s += now_s - since_s  # how long responses take is no matter of their readers
+            one.since_s = now_s  # and nothing was kept for it meanwhile
             self._suspended[name] = one
 
     def ends(self, name: GenerationId, now_s: float, output_tokens: int | None = None, *, kept: bool = True) -> None:
@@ -294,15 +295,14 @@ class Admission:
     def _refuse_beyond_bound(self, made: Round) -> None:
         """Of more than may wait the last are refused (``last_in_queue``); or they have their lower class.
 
-        Those suspended wait as well, but have been begun: no one of them is refused; nor is one that found room to wait
-        under other rules.
+        No one that found room to wait under other rules is refused.
         """
         most = self.rules.max_waiting
         while len(self._waiting) + len(self._suspended) > most:
             refusable = [one for one in self._waiting.values() if one.rules == self.rules]
-            if not refusable:
+            last = last_in_queue([*self._waiting.values(), *self._suspended.values()], refusable, most)
+            if last is None:
                 return
-            last = last_in_queue(self._waiting.values(), refusable)
             if last.turn + 1 < len(last.asked.classes):
                 self._lower(last, made.now_s)
                 self._begin_promised(made)
@@ -355,15 +355,16 @@ class Admission:
         return max(1, ceil(min(seconds, _LONGEST_RETRY_S)))
 
     def _promised_waiting(self) -> list[Response]:
-        """Suspended ones, resumed ones, those of classes that were refused too often; then by turn and arrival."""
+        """Resumed ones, those of classes that were refused too often, suspended ones; then by turn and arrival."""
 
         def precedence(one: Response) -> tuple[bool, bool]:
             return not one.asked.resumed, not self._behind(one)
 
-        waiting = [one for one in self._waiting.values() if one.promised]
-        waiting.sort(key=lambda one: (*precedence(one), one.asked.asked_at_s))
         suspended = [one for one in self._suspended.values() if one.promised]
-        return suspended + [one for _, alike in groupby(waiting, precedence) for one in self._in_turn(list(alike))]
+        waiting = [one for one in self._waiting.values() if one.promised]
+        waiting.sort(key=lambda one: one.asked.asked_at_s)
+        both = sorted((*suspended, *waiting), key=precedence)
+        return [one for _, alike in groupby(both, precedence) for one in self._in_turn(list(alike))]
 
     def _keeps_room(self, one: Response, now_s: float) -> bool:
         """Whether no other may pass it any more."""

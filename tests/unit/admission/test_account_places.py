@@ -100,6 +100,38 @@ def test_a_queue_full_of_promises_leaves_room_for_another_accounts_best_effort()
     assert refused(ask(to, asked("b", at_s=1.0, account=B), now_s=1.0)) == ["a5"]
 
 
+def test_who_had_many_stand_still_takes_neither_places_nor_the_queue_from_others() -> None:
+    """Six that nobody read for a while come back, beside one that another account asks for."""
+    to = admission(max_active=2, max_waiting=4, best_effort_floor=0.0)
+    for wave in range(3):
+        names = [f"a{2 * wave + i}" for i in range(2)]
+        assert begun(ask(to, *(asked(name, account=A) for name in names))) == names
+        for name in names:
+            to.stalls(name, 0.0)
+    for i in range(6):
+        to.reads(f"a{i}", 1.0)
+    assert len(to.decide(1.0, VERIFIER).continued) == 2
+    assert refused(ask(to, asked("b", at_s=2.0, account=B), now_s=2.0)) == []
+    assert begun(to.decide(2.0 + PATIENCE_S, VERIFIER)) == ["b"]
+    assert refused(ask(to, asked("a6", at_s=3.0, account=A), now_s=3.0)) == ["a6"], "it waits with four of its own"
+
+
+def test_promises_that_stood_still_take_turns_with_those_of_others() -> None:
+    to = admission(max_active=2, max_waiting=20)
+    for wave in range(3):
+        names = [f"a{2 * wave + i}" for i in range(2)]
+        assert begun(ask(to, *(asked(name, TWO, account=A) for name in names))) == names
+        for name in names:
+            to.stalls(name, 0.0)
+    for i in range(6):
+        to.reads(f"a{i}", 1.0)
+    assert to.decide(1.0, VERIFIER).continued == ("a0", "a1")
+    ask(to, asked("b", TWO, at_s=2.0, account=B), now_s=2.0)
+    to.ends("a0", 3.0, 10)
+    decisions = to.decide(3.0, VERIFIER)
+    assert (begun(decisions), decisions.continued) == (["b"], ())
+
+
 def test_promises_go_before_best_effort_whoever_asks_and_take_turns_among_themselves() -> None:
     to = admission(max_active=2, best_effort_floor=0.0, max_waiting=50)
     ask(to, *of(A, 6, TWO))  # type: ignore[arg-type]
