@@ -1,4 +1,4 @@
-"""One thread that works off tasks, those of accounts in turn."""
+"""Threads that work off tasks, those of accounts in turn."""
 
 import sys
 import threading
@@ -19,21 +19,24 @@ class _Task:
 
 
 class FairWorker:
-    """Runs tasks one after the other. Thread-safe. Its thread lives as long as there is something to do."""
+    """Runs tasks as they come. Thread-safe. Its threads live as long as there is something to do."""
 
-    def __init__(self, name: str) -> None:
-        """Nothing to do; ``name`` is the thread's."""
-        self._name = name
+    def __init__(self, name: str, threads: int = 1) -> None:
+        """Nothing to do. Of several ``threads`` of this ``name`` one is always left for other accounts."""
+        self._name, self._threads = name, threads
         self._lock = threading.Lock()
-        self._waiting: FairQueue[_Task] = FairQueue(sys.maxsize, sys.maxsize, max_taken=1)  # whoever submits has bounds
-        self._running = False
+        self._waiting: FairQueue[_Task] = FairQueue(
+            sys.maxsize, sys.maxsize, max(threads - 1, 1)
+        )  # whoever submits has bounds
+        self._running = 0
 
     def submit(self, task: Callable[[], _T], account: str) -> "Future[_T]":
         """Run a task behind its account's others. One that is cancelled before its turn is not run."""
         future: Future[_T] = Future()
         with self._lock:
             self._waiting.put(account, _Task(task, future))
-            begin, self._running = not self._running, True
+            begin = self._running < self._threads
+            self._running += begin
         if begin:
             threading.Thread(target=self._run, name=self._name, daemon=True).start()
         return future
@@ -54,5 +57,5 @@ class FairWorker:
     def _next(self) -> tuple[str, _Task] | None:
         with self._lock:
             taken = self._waiting.take()
-            self._running = taken is not None
+            self._running -= taken is None
             return taken

@@ -74,9 +74,9 @@ def _without_port(hop: str) -> str:
 
 @lru_cache(_KEPT_ADDRESSES)
 def site_of(address: str) -> str:
-    """What an address is counted as: an IPv4 address itself, the IPv6 network of 64 bits that it is in."""
+    """What an address is counted as: an IPv4 or loopback address itself, the IPv6 network of 64 bits that it is in."""
     parsed = _parsed(address)
-    if not isinstance(parsed, IPv6Address):
+    if not isinstance(parsed, IPv6Address) or parsed.is_loopback:
         return address if parsed is None else str(parsed)
     return str(IPv6Network((int(parsed), _IPV6_BITS_OF_A_SITE), strict=False))
 

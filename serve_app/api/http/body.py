@@ -1,8 +1,8 @@
 """How a request's body comes in: JSON, of so many bytes, within so many seconds."""
 
 import asyncio
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from fastapi import Request
 
@@ -10,12 +10,10 @@ from serve_app.api.http.bounded import Intake
 from serve_app.api.http_errors import BodyTooLargeError, BodyTooSlowError, MediaTypeError
 from serve_app.api.service import ServiceSettings
 
-_SHORT_BYTES = 2**15  # of a body that is parsed at once: within some milliseconds, whatever is in it
-_Read = TypeVar("_Read")
 
-
-async def read_json_body(request: Request, settings: ServiceSettings, account: str) -> bytes:
-    """Read it whole, and take the request's place then.
+@asynccontextmanager
+async def json_body(request: Request, settings: ServiceSettings, account: str) -> AsyncIterator[bytes]:
+    """A whole body, whose bytes count until the block is left; from here on the request has its place.
 
     Args:
         request: with its ``Intake``.
@@ -33,20 +31,18 @@ async def read_json_body(request: Request, settings: ServiceSettings, account: s
         raise MediaTypeError(f"needs Content-Type: application/json, found {media_type or 'none'}")
     content, most, deadline_s = bytearray(), settings.max_body_bytes, settings.body_deadline_s
     intake: Intake = request.state.intake
-    try:
-        with intake.bodies.coming(account) as body:
-            async with asyncio.timeout(deadline_s):
-                async for part in request.stream():
-                    body.add(len(part))
-                    content += part
-                    if len(content) > most:
-                        raise BodyTooLargeError(f"needs a body of at most {most} bytes, found more; shorten the prompt")
-    except TimeoutError:
-        raise BodyTooSlowError(f"needs the body within {deadline_s:g} s, found {len(content)} bytes then") from None
-    intake.take_place(account)
-    return bytes(content)
-
-
-async def parsed(content: bytes, parse: Callable[[bytes], _Read]) -> _Read:
-    """Parse a body, a long one in a thread, so that other responses get on between its steps."""
-    return parse(content) if len(content) <= _SHORT_BYTES else await asyncio.to_thread(parse, content)
+    with intake.bodies.held(account) as body:
+        try:
+            with intake.bodies.coming(account):
+                async with asyncio.timeout(deadline_s):
+                    async for part in request.stream():
+                        body.add(len(part))
+                        content += part
+                        if len(content) > most:
+                            needed = f"a body of at most {most} bytes"
+                            raise BodyTooLargeError(f"needs {needed}, found more; shorten the prompt")
+        except TimeoutError:
+            found = f"{len(content)} bytes then"
+            raise BodyTooSlowError(f"needs the body within {deadline_s:g} s, found {found}") from None
+        intake.take_place(account)
+        yield bytes(content)

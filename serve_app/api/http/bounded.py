@@ -20,7 +20,7 @@ _PROBE = "/health"  # passes always: it says that the process gets on, and costs
 
 
 class Bodies:
-    """Those that are on their way to one ingress. ``most_bytes`` are exceeded by one body that is larger alone."""
+    """Those of one ingress that come, or are not read yet. ``most_bytes`` are exceeded by one that is larger alone."""
 
     most, most_bytes = 1000, 512 * 2**20
     most_of_account, most_bytes_of_account = 64, 64 * 2**20
@@ -29,7 +29,7 @@ class Bodies:
         self._number, self._bytes = Counter[str](), Counter[str]()
 
     @contextmanager
-    def coming(self, account: str) -> Iterator["Body"]:
+    def coming(self, account: str) -> Iterator[None]:
         """One more, while it comes; ``""`` is many clients' account, bounded as all are together.
 
         Raises:
@@ -40,14 +40,23 @@ class Bodies:
         if self._number.total() >= self.most:
             raise BusyError(f"needs fewer than {self.most} bodies on their way")
         self._number[account] += 1
+        try:
+            yield
+        finally:
+            self._number[account] -= 1
+            if not self._number[account]:
+                del self._number[account]
+
+    @contextmanager
+    def held(self, account: str) -> Iterator["Body"]:
+        """One whose bytes are counted until it has been read."""
         body = Body(self, account)
         try:
             yield body
         finally:
-            self._number[account] -= 1
             self._bytes[account] -= body.bytes
-            if not self._number[account]:
-                del self._number[account], self._bytes[account]
+            if not self._bytes[account]:
+                del self._bytes[account]
 
     def add(self, account: str, body: "Body", part_bytes: int) -> None:
         """So much more of one has come.
@@ -60,11 +69,11 @@ class Bodies:
         held, all_held = self._bytes[account], self._bytes.total()
         too_much_of_one = account and body.bytes < held > self.most_bytes_of_account
         if too_much_of_one or body.bytes < all_held > self.most_bytes:
-            raise BusyError(f"needs fewer bytes of bodies on their way, found {held} of one client, {all_held} of all")
+            raise BusyError(f"needs fewer bytes of bodies to read, found {held} of one client, {all_held} of all")
 
 
 class Body:
-    """One that is on its way."""
+    """One that comes, or is not read yet."""
 
     def __init__(self, bodies: Bodies, account: str) -> None:
         self._bodies, self._account = bodies, account

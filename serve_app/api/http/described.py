@@ -4,6 +4,7 @@ import asyncio
 import json
 from functools import cache
 from hashlib import blake2b
+from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -31,14 +32,20 @@ def described(service: Service) -> APIRouter:
 
     @api.api_route("/openapi.json", methods=_READ)
     async def openapi(request: Request) -> Response:
-        return _told(await asyncio.to_thread(now().written), request, {"content-type": "application/json"})
+        return _told(await _made(now().written), request, {"content-type": "application/json"})
 
     @api.api_route("/docs", methods=_READ)
     async def docs(request: Request) -> Response:
         headers = {"content-type": "text/html; charset=utf-8", "content-security-policy": CONTENT_SECURITY_POLICY}
-        return _told(await asyncio.to_thread(now().page), request, headers)
+        return _told(await _made(now().page), request, headers)
 
     return api
+
+
+async def _made(what: Any) -> tuple[bytes, str]:
+    """By a function with a cache: in a thread unless it has been made."""
+    made: tuple[bytes, str] = what() if what.cache_info().currsize else await asyncio.to_thread(what)
+    return made
 
 
 class _Described:

@@ -6,14 +6,13 @@ only reports the disconnect (uvicorn): leaving closes the chunk iterators, which
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any
 
 from fastapi.responses import Response
 from pydantic import TypeAdapter
-from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from outrider.contracts.errors import GenerationFailedError
@@ -32,6 +31,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _MANY_TOKENS = 256  # log-probabilities of so many are written in a thread: a prompt's come all at once
 _PART_BYTES = 2**16  # of a document, sent at once
 _encode_text = TypeAdapter(dict[str, object]).dump_json
+InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
 _Chunks = AsyncIterator[tuple[int, GenerationChunk]]  # of all choices, each with its choice's index
 
 
@@ -44,11 +44,17 @@ class GenerationResponse(Response):
     """
 
     def __init__(
-        self, service: Service, settings: ServiceSettings, choices: Sequence[Choice], form: ResponseForm, passed: Pass
+        self,
+        service: Service,
+        settings: ServiceSettings,
+        choices: Sequence[Choice],
+        form: ResponseForm,
+        passed: Pass,
+        in_thread: InThread,
     ) -> None:
         """``settings`` hold to its end. ``passed`` is settled when the response has ended, however it does."""
         super().__init__()
-        self._passed = passed
+        self._passed, self._in_thread = passed, in_thread
         self._service, self._settings = service, settings
         kept_reports = max(1, KEPT_REPORTS // len(choices))
         self._readers = [ChoiceReader(choice, form.table, kept_reports) for choice in choices]
@@ -90,23 +96,21 @@ class GenerationResponse(Response):
                 if len(delta.tokens) < _MANY_TOKENS:
                     choices[index].add(delta)
                 else:
-                    await asyncio.to_thread(choices[index].add, delta)
+                    await self._in_thread(partial(choices[index].add, delta))
         make = partial(document, form, choices, self._reasons(), usage_of(self._readers))
         is_long = self._made_tokens >= _MANY_TOKENS
-        return DocumentResponse(await asyncio.to_thread(make) if is_long else make())
+        return DocumentResponse(await self._in_thread(make) if is_long else make())
 
     async def _send_events(self, chunks: _Chunks, send: Send, record: RequestRecord) -> None:
-        stream = EventStream(send, self._settings.keep_alive_s, self._settings.reader_deadline_s)
+        stream = EventStream(send, self._settings.keep_alive_s)
         try:
             async for event in self._events(chunks):
-                await stream.say(await _event(event))
+                await stream.say(await self._event(event))
             await stream.say(b"data: [DONE]\n\n", last=True)
-        except ClientDisconnect:
-            raise
         except Exception as error:
             if not stream.begun:
                 raise
-            await stream.say(await _event(record.answer_to(error).body))
+            await stream.say(await self._event(record.answer_to(error).body))
             await stream.say(b"", last=True)
         finally:
             stream.close()
@@ -130,7 +134,7 @@ class GenerationResponse(Response):
     async def _read(self, index: int, chunk: GenerationChunk) -> list[Delta]:
         reader = self._readers[index]
         before = reader.completion_tokens
-        read = reader.read(chunk) if _is_short(chunk) else await asyncio.to_thread(reader.read, chunk)
+        read = reader.read(chunk) if _is_short(chunk) else await self._in_thread(partial(reader.read, chunk))
         self._made_tokens += reader.completion_tokens - before
         self._unended -= chunk.finish_reason is not None
         return read
@@ -150,7 +154,7 @@ class GenerationResponse(Response):
                 continue
             for delta in read:
                 few, made = len(delta.tokens) < _MANY_TOKENS, form.delta_event
-                yield made(index, delta) if few else await asyncio.to_thread(made, index, delta)
+                yield made(index, delta) if few else await self._in_thread(partial(made, index, delta))
             if reader.finish_reason is not None:
                 yield form.last_event(index, reader.finish_reason)
 
@@ -163,6 +167,10 @@ class GenerationResponse(Response):
             return events
         events += form.call_events(index, calls.finish(), Delta(""))
         return [*events, form.last_event(index, form.ended(reason, called=calls.called))]
+
+    async def _event(self, content: dict[str, object]) -> bytes:
+        data = await self._in_thread(partial(_written, content)) if _is_long(content) else _written(content)
+        return b"data: %b\n\n" % data
 
     def _reasons(self) -> list[FinishReason]:
         """Why each choice ended."""
@@ -219,11 +227,6 @@ def batched(parts: Iterable[bytes], least_bytes: int) -> Iterator[list[bytes]]:
             batch, size = [], 0
     if batch:
         yield batch
-
-
-async def _event(content: dict[str, object]) -> bytes:
-    data = await asyncio.to_thread(_written, content) if _is_long(content) else _written(content)
-    return b"data: %b\n\n" % data
 
 
 def _written(content: dict[str, object]) -> bytes:

@@ -1,6 +1,5 @@
 """The HTTP API as an ASGI application over a ``Service``: what can be read, and how a response is asked for."""
 
-import asyncio
 import secrets
 import time
 import uuid
@@ -11,12 +10,14 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
+from transformers import PreTrainedTokenizerBase
 
 from outrider import __version__
 from outrider.contracts.requests import Grammar
+from outrider.tenants.keys import Tenant
 from outrider.text.tokens import TokenTable, backend_of
 from serve_app.api.gate import account_of, bodies_account, check_allowed, count_request, let_in, limits_of, tenant_of
-from serve_app.api.http.body import parsed, read_json_body
+from serve_app.api.http.body import json_body
 from serve_app.api.http.bounded import Bounded
 from serve_app.api.http.cors import allow_cors
 from serve_app.api.http.described import described
@@ -24,6 +25,7 @@ from serve_app.api.http.edge import Edge, error_response
 from serve_app.api.http.hosts import Hosts
 from serve_app.api.http.looked import Looked
 from serve_app.api.http.response import GenerationResponse
+from serve_app.api.http.threads import RequestThreads
 from serve_app.api.http.tokenizing import tokenizing
 from serve_app.api.http.unknown import unknown_path
 from serve_app.api.http_errors import (
@@ -35,9 +37,9 @@ from serve_app.api.http_errors import (
 from serve_app.api.openai.bodies import ChatBody, CompletionBody
 from serve_app.api.openai.choices import to_choices
 from serve_app.api.openai.parsing import parse_body
-from serve_app.api.openai.prompts import read_prompts
+from serve_app.api.openai.prompts import Prompt, read_prompts
 from serve_app.api.openai.responses import ResponseForm, model_card
-from serve_app.api.openai.structured import asks_for_grammar, read_grammar
+from serve_app.api.openai.structured import AskedGrammar, asks_for_grammar, read_grammar
 from serve_app.api.openai.tools import read_tools
 from serve_app.api.peer import peer_address
 from serve_app.api.service import RequestLimits, Service
@@ -59,7 +61,7 @@ def make_api(service: Service, *, returns_request_id: bool = True, traces: Reque
     api.add_middleware(Hosts, allowed=lambda: service.settings.allowed_hosts)
     api.add_middleware(Edge, returns_request_id=returns_request_id, traces=traces)
     allow_cors(api, lambda: service.settings.cors_origins)
-    table = TokenTable(backend_of(service.tokenizer))
+    table, threads = TokenTable(backend_of(service.tokenizer)), RequestThreads()
 
     @api.exception_handler(HTTPException)
     async def no_route(request: Request, error: HTTPException) -> Response:
@@ -72,16 +74,16 @@ def make_api(service: Service, *, returns_request_id: bool = True, traces: Reque
         return response
 
     api.include_router(_reads(service))
-    api.include_router(tokenizing(service))
+    api.include_router(tokenizing(service, threads))
     api.include_router(described(service))
 
     @api.post("/v1/completions")
     async def completions(request: Request) -> Response:
-        return await _respond(service, table, request, CompletionBody)
+        return await _respond(service, table, threads, request, CompletionBody)
 
     @api.post("/v1/chat/completions")
     async def chat_completions(request: Request) -> Response:
-        return await _respond(service, table, request, ChatBody)
+        return await _respond(service, table, threads, request, ChatBody)
 
     return api
 
@@ -147,7 +149,11 @@ def _may_read(service: Service, request: Request) -> bool:
 
 
 async def _respond(
-    service: Service, table: TokenTable, request: Request, kind: type[CompletionBody | ChatBody]
+    service: Service,
+    table: TokenTable,
+    threads: RequestThreads,
+    request: Request,
+    kind: type[CompletionBody | ChatBody],
 ) -> Response:
     """Read and check a request; the response it returns makes the generations when it is sent."""
     tenant = tenant_of(service.gate, request.headers)
@@ -157,11 +163,10 @@ async def _respond(
     settings, everybodys = service.settings, service.limits
     address = peer_address(request.scope, settings.trusted_proxies)
     limits = replace(limits_of(tenant, everybodys), account=account_of(tenant, address))
-    content = await read_json_body(request, settings, bodies_account(tenant, address))
-    body = await parsed(content, partial(parse_body, kind=kind, limits=limits))
-    check_allowed(body.outrider, tenant, limits, everybodys)
-    prompts = await asyncio.to_thread(read_prompts, body, service.tokenizer, limits)
-    grammar = await _grammar(service, body, limits) if asks_for_grammar(body) else None
+    async with json_body(request, settings, bodies_account(tenant, address)) as content:
+        read = partial(_read, content, kind, service.tokenizer, tenant, limits, everybodys)
+        body, prompts, asked_grammar = await threads.run(limits.account, read)
+    grammar = None if asked_grammar is None else await _validated(service, asked_grammar, limits)
     name = f"{'chatcmpl' if isinstance(body, ChatBody) else 'cmpl'}-{uuid.uuid4().hex}"
     choices = to_choices(
         body,
@@ -180,13 +185,24 @@ async def _respond(
     form = ResponseForm(name, limits.model_name, int(time.time()), table, body, tool_form)
     prompt_tokens = sum(len(prompt.token_ids) for prompt in prompts)
     passed = await let_in(service.gate, tenant, [choice.request for choice in choices], prompt_tokens)
-    return GenerationResponse(service, settings, choices, form, passed)
+    return GenerationResponse(service, settings, choices, form, passed, partial(threads.run, limits.account))
 
 
-async def _grammar(service: Service, body: CompletionBody | ChatBody, limits: RequestLimits) -> Grammar | None:
-    """The grammar that a request asks for, validated."""
-    asked_grammar = await asyncio.to_thread(read_grammar, body, limits)
-    if asked_grammar is None:
-        return None
+def _read(
+    content: bytes,
+    kind: type[CompletionBody | ChatBody],
+    tokenizer: PreTrainedTokenizerBase,
+    tenant: Tenant | None,
+    limits: RequestLimits,
+    everybodys: RequestLimits,
+) -> tuple[CompletionBody | ChatBody, list[Prompt], AskedGrammar | None]:
+    """A body, its prompts in tokens, and the grammar that it asks for; in a thread, as each may take long."""
+    body = parse_body(content, kind, limits)
+    check_allowed(body.outrider, tenant, limits, everybodys)
+    prompts = read_prompts(body, tokenizer, limits)
+    return body, prompts, read_grammar(body, limits) if asks_for_grammar(body) else None
+
+
+async def _validated(service: Service, asked_grammar: AskedGrammar, limits: RequestLimits) -> Grammar:
     max_compile_s = limits.structured.max_compile_s
     return asked_grammar.validated(await service.grammars.validate(asked_grammar.source, max_compile_s, limits.account))

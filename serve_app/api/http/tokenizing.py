@@ -1,26 +1,26 @@
-"""vLLM's ``/tokenize`` and ``/detokenize`` over HTTP, off the event loop, few at a time."""
+"""vLLM's ``/tokenize`` and ``/detokenize`` over HTTP, off the event loop."""
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from transformers import PreTrainedTokenizerBase
 
-from serve_app.api.gate import bodies_account, count_request, tenant_of
-from serve_app.api.http.body import read_json_body
+from serve_app.api.gate import account_of, bodies_account, count_request, tenant_of
+from serve_app.api.http.body import json_body
+from serve_app.api.http.response import DocumentResponse
+from serve_app.api.http.threads import RequestThreads
 from serve_app.api.openai.tokenizing import detokenize, tokenize
 from serve_app.api.peer import peer_address
 from serve_app.api.service import RequestLimits, Service
 
-_AT_ONCE = 2  # others wait: the threads are those that read prompts, too
-
-_Answer = Callable[[bytes, PreTrainedTokenizerBase, RequestLimits], bytes]
+_Answer = Callable[[bytes, PreTrainedTokenizerBase, RequestLimits], Sequence[bytes]]
 
 
-def tokenizing(service: Service) -> APIRouter:
+def tokenizing(service: Service, threads: RequestThreads) -> APIRouter:
     """The routes. They need a key where there are keys, as they take a processor's time; vLLM's do not."""
-    api, free = APIRouter(redirect_slashes=False), asyncio.Semaphore(_AT_ONCE)
+    api = APIRouter(redirect_slashes=False)
 
     async def answered(request: Request, answer: _Answer) -> Response:
         tenant = tenant_of(service.gate, request.headers)
@@ -28,11 +28,10 @@ def tokenizing(service: Service) -> APIRouter:
             request.state.record.facts["key"] = tenant.name
         await count_request(service.gate, tenant)
         settings = service.settings
-        account = bodies_account(tenant, peer_address(request.scope, settings.trusted_proxies))
-        content = await read_json_body(request, settings, account)
-        async with free:
-            told = await asyncio.to_thread(answer, content, service.tokenizer, service.limits)
-        return Response(told, media_type="application/json")
+        address = peer_address(request.scope, settings.trusted_proxies)
+        async with json_body(request, settings, bodies_account(tenant, address)) as content:
+            work = partial(answer, content, service.tokenizer, service.limits)
+            return DocumentResponse(await threads.run(account_of(tenant, address), work))
 
     @api.post("/tokenize")
     async def tokenize_(request: Request) -> Response:

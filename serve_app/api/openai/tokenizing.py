@@ -5,6 +5,7 @@ is asked for: up to ``MAX_TOKENS``, or twice the context.
 """
 
 import json
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -19,7 +20,8 @@ from serve_app.api.openai.parsing import check_arguments, read_fields, read_obje
 from serve_app.api.openai.prompts import rendered
 from serve_app.api.service import RequestLimits
 
-MAX_TOKENS = 100_000  # of a text; twice the context where that is longer
+MAX_TOKENS = 100_000  # of a text, either way; twice the context where that is longer
+_PART_BYTES = 2**16
 _STRICT = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
@@ -55,8 +57,8 @@ class DetokenizeBody(BaseModel):
     tokens: Annotated[list[int], Field(fail_fast=True, max_length=MAX_TOKEN_IDS)]
 
 
-def tokenize(content: bytes, tokenizer: PreTrainedTokenizerBase, limits: RequestLimits) -> bytes:
-    """Answer a body, in JSON.
+def tokenize(content: bytes, tokenizer: PreTrainedTokenizerBase, limits: RequestLimits) -> Sequence[bytes]:
+    """Answer a body, in JSON, in parts.
 
     Raises:
         OutriderError: as of ``parse_body``; or the chat template refuses the messages.
@@ -73,7 +75,7 @@ def tokenize(content: bytes, tokenizer: PreTrainedTokenizerBase, limits: Request
         _check_model(body.model, limits)
         text, special, names = body.prompt, body.add_special_tokens, body.return_token_strs
     backend = backend_of(tokenizer)
-    most = max(MAX_TOKENS, 2 * limits.max_context_tokens)
+    most = _most_tokens(limits)
     ids = encode_bounded(text, backend, most, add_special_tokens=special)
     if isinstance(ids, int) or len(ids) > most:
         field, found = "messages" if "messages" in data else "prompt", ids if isinstance(ids, int) else len(ids)
@@ -84,21 +86,32 @@ def tokenize(content: bytes, tokenizer: PreTrainedTokenizerBase, limits: Request
         "tokens": ids,
         "token_strs": list(map(backend.id_to_token, ids)) if names else None,
     }
-    return json.dumps(answer, ensure_ascii=False).encode()
+    return _in_parts(answer)
 
 
-def detokenize(content: bytes, tokenizer: PreTrainedTokenizerBase, limits: RequestLimits) -> bytes:
-    """Answer a body, in JSON: what the ids spell, special tokens included.
+def detokenize(content: bytes, tokenizer: PreTrainedTokenizerBase, limits: RequestLimits) -> Sequence[bytes]:
+    """Answer a body, in JSON, in parts: what the ids spell, special tokens included.
 
     Raises:
-        OutriderError: as of ``parse_body``; or an id is none of the model's.
+        OutriderError: as of ``parse_body``; or an id is none of the model's, or there are too many.
     """
     body = read_fields(read_object(content, limits), DetokenizeBody)
     _check_model(body.model, limits)
+    if len(body.tokens) > (most := _most_tokens(limits)):
+        raise ParameterError("tokens", f"at most {most} tokens; send them in pieces", len(body.tokens))
     for i, token_id in enumerate(body.tokens):
         if not 0 <= token_id < limits.vocab_size:
             raise ParameterError(f"tokens[{i}]", f"a token id in 0..{limits.vocab_size - 1}", token_id)
-    return json.dumps({"prompt": decode(body.tokens, backend_of(tokenizer))}, ensure_ascii=False).encode()
+    return _in_parts({"prompt": decode(body.tokens, backend_of(tokenizer))})
+
+
+def _most_tokens(limits: RequestLimits) -> int:
+    return max(MAX_TOKENS, 2 * limits.max_context_tokens)
+
+
+def _in_parts(answer: object) -> Sequence[bytes]:
+    content = json.dumps(answer, ensure_ascii=False).encode()
+    return [content[at : at + _PART_BYTES] for at in range(0, len(content), _PART_BYTES)]
 
 
 def _chat_text(body: TokenizeChatBody, prompt_named: bool, tokenizer: PreTrainedTokenizerBase) -> str:

@@ -45,3 +45,19 @@ def test_its_thread_ends_when_nothing_is_left_and_another_begins() -> None:
         assert thread.daemon
         thread.join(WAIT_S)
         assert not thread.is_alive()
+
+
+def test_of_several_threads_one_is_left_for_others() -> None:
+    worker, may_end, under_way = FairWorker("worker", threads=3), threading.Event(), threading.Semaphore(0)
+
+    def hang() -> bool:
+        under_way.release()
+        return may_end.wait(WAIT_S)
+
+    greedy = [worker.submit(hang, "greedy") for _ in range(4)]
+    for _ in range(2):
+        assert under_way.acquire(timeout=WAIT_S)
+    assert worker.submit(lambda: 42, "modest").result(WAIT_S) == 42
+    assert not under_way.acquire(blocking=False), "two of one account"
+    may_end.set()
+    assert all(each.result(WAIT_S) for each in greedy)

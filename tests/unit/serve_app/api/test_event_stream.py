@@ -4,7 +4,6 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
 from serve_app.api.http.event_stream import EventStream
@@ -12,7 +11,7 @@ from tests.unit.serve_app.api.asking import COMPLETION, post
 from tests.unit.serve_app.api.text_service import SETTINGS, TextService
 from tests.unit.virtual_clock import now_s, on_loop
 
-QUIET_S, READER_S = 15.0, 60.0
+QUIET_S = 15.0
 
 
 class Client:
@@ -41,7 +40,7 @@ class Client:
 @on_loop
 async def test_comments_come_in_silence_alone_and_begin_the_response() -> None:
     client = Client()
-    stream = EventStream(client.take, QUIET_S, READER_S)
+    stream = EventStream(client.take, QUIET_S)
     await asyncio.sleep(14.0)
     assert not stream.begun
     await asyncio.sleep(17.0)  # 31 s
@@ -61,7 +60,7 @@ async def test_comments_come_in_silence_alone_and_begin_the_response() -> None:
 @on_loop
 async def test_without_a_time_there_are_none() -> None:
     client = Client()
-    stream = EventStream(client.take, None, READER_S)
+    stream = EventStream(client.take, None)
     await asyncio.sleep(1000.0)
     await stream.say(b"data: x\n\n", last=True)
     stream.close()
@@ -71,7 +70,7 @@ async def test_without_a_time_there_are_none() -> None:
 @on_loop
 async def test_a_slow_client_gets_one_part_after_the_other() -> None:
     client = Client(takes_s=40.0)
-    stream = EventStream(client.take, QUIET_S, READER_S)
+    stream = EventStream(client.take, QUIET_S)
     await asyncio.sleep(20.0)  # a comment's head is on its way
     for number in range(3):
         await stream.say(b"%d" % number)
@@ -100,43 +99,3 @@ def test_a_response_that_is_not_streamed_has_no_comments() -> None:
     settings = replace(SETTINGS, keep_alive_s=0.01, first_chunk_deadline_s=0.1)
     response = post(TextService(settings=settings, trouble_at=0), "/v1/completions", COMPLETION)
     assert (response.status_code, response.json()["error"]["code"]) == (504, "timeout")
-
-
-@pytest.mark.parametrize("quiet_s", [QUIET_S, None])
-@on_loop
-async def test_who_does_not_take_a_part_in_time_has_left(quiet_s: float | None) -> None:
-    client = Client()
-    stream = EventStream(client.take, quiet_s, READER_S)
-    await stream.say(b"data: x\n\n")
-    client.takes_s = 1e6
-    began_at_s = now_s()
-    with pytest.raises(ClientDisconnect):
-        await stream.say(b"data: y\n\n")
-    assert READER_S <= now_s() - began_at_s <= 2 * READER_S
-    with pytest.raises(ClientDisconnect):
-        await stream.say(b"data: z\n\n")
-    stream.close()
-
-
-@on_loop
-async def test_a_comment_that_nobody_takes_ends_the_response_as_well() -> None:
-    client = Client()
-    stream = EventStream(client.take, QUIET_S, READER_S)
-    await stream.say(b"data: x\n\n")
-    client.takes_s = 1e6
-    await asyncio.sleep(QUIET_S + 1.0)
-    with pytest.raises(ClientDisconnect):
-        await stream.say(b"data: y\n\n")
-    stream.close()
-
-
-@on_loop
-async def test_who_is_cancelled_while_it_says_something_is_cancelled() -> None:
-    client = Client(takes_s=1e6)
-    stream = EventStream(client.take, QUIET_S, READER_S)
-    saying = asyncio.create_task(stream.say(b"data: x\n\n"))
-    await asyncio.sleep(1.0)
-    saying.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await saying
-    stream.close()

@@ -46,12 +46,12 @@ async def test_a_key_that_sends_slowly_keeps_no_place_from_another() -> None:
             writer.close()
 
 
-def test_bytes_on_their_way_are_bounded_by_account_and_together() -> None:
+def test_bytes_of_bodies_are_bounded_by_account_and_together() -> None:
     bodies = Bodies()
     bodies.most_bytes_of_account, bodies.most_bytes = 100, 150
-    with bodies.coming("a") as alone:
+    with bodies.held("a") as alone:
         alone.add(120)
-    with bodies.coming("a") as one, bodies.coming("a") as two, bodies.coming("b") as other:
+    with bodies.held("a") as one, bodies.held("a") as two, bodies.held("b") as other:
         one.add(60)
         two.add(40)
         with pytest.raises(BusyError):

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -11,9 +12,10 @@ import pytest
 from outrider import __version__
 from serve_app.api.http import tokenizing
 from serve_app.api.http.routes import make_api
-from tests.unit.serve_app.api.asking import CHAT, JSON, ask, error_of, post, within
-from tests.unit.serve_app.api.test_http_keys import ALICE, CountingGate
-from tests.unit.serve_app.api.text_service import MODEL, TOKENIZER, TextService
+from serve_app.api.openai.tokenizing import MAX_TOKENS
+from tests.unit.serve_app.api.asking import CHAT, COMPLETION, JSON, ask, error_of, post, within
+from tests.unit.serve_app.api.test_http_keys import ALICE, BOB, CountingGate
+from tests.unit.serve_app.api.text_service import MODEL, SETTINGS, TOKENIZER, TextService
 
 TEXT = "Ünïcode 🦊, <|im_start|>user\n"
 MESSAGES = [{"role": "user", "content": "Hello", "name": "ann"}, {"role": "assistant", "content": "Hi the"}]
@@ -84,6 +86,13 @@ def test_what_cannot_be_read_is_named(path: str, body: object, status: int, para
     assert (response.status_code, error_of(response)["param"]) == (status, param), response.text
 
 
+def test_so_many_tokens_are_spelled_at_once() -> None:
+    service = TextService(settings=replace(SETTINGS, max_body_bytes=2**20))
+    assert post(service, "/detokenize", {"tokens": [1] * MAX_TOKENS}).status_code == 200
+    response = post(service, "/detokenize", {"tokens": [1] * (MAX_TOKENS + 1)})
+    assert (response.status_code, error_of(response)["param"]) == (400, "tokens")
+
+
 @pytest.mark.parametrize(("path", "body"), [("/tokenize", {"prompt": "a"}), ("/detokenize", {"tokens": [1]})])
 def test_it_takes_a_key_where_there_are_keys(path: str, body: object) -> None:
     """VLLM's does not; a processor's time is not for everybody."""
@@ -93,33 +102,36 @@ def test_it_takes_a_key_where_there_are_keys(path: str, body: object) -> None:
     assert gate.asked == [], "no response is made"
 
 
-def test_long_texts_wait_for_one_another_and_nothing_else_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The threads are held; meanwhile probes are answered, and no more threads are taken."""
+def test_long_texts_of_one_key_keep_others_from_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All threads that one key may have are held; meanwhile probes and another key are answered."""
     begun: list[int] = []
-    both, held = threading.Event(), threading.Event()
+    three, held = threading.Event(), threading.Event()
 
-    def slow(*_: object) -> bytes:
+    def slow(*_: object) -> list[bytes]:
         begun.append(threading.get_ident())
-        if len(begun) == 2:
-            both.set()
+        if len(begun) == 3:
+            three.set()
         assert held.wait(30)
-        return b"{}"
+        return [b"{}"]
 
     monkeypatch.setattr(tokenizing, "tokenize", slow)
 
     async def asked() -> None:
-        transport = httpx.ASGITransport(make_api(TextService()))
+        transport = httpx.ASGITransport(make_api(TextService(gate=CountingGate())))
         async with httpx.AsyncClient(transport=transport, base_url="http://outrider") as client:
-            many = [
-                asyncio.create_task(client.post("/tokenize", content=json.dumps({"prompt": "a"}), headers=JSON))
-                for _ in range(6)
-            ]
-            await asyncio.to_thread(both.wait, 30)
-            for _ in range(20):
-                assert (await client.get("/health")).status_code == 200
-            assert len(begun) == 2
+
+            async def ask(path: str, body: object, key: str) -> int:
+                headers = {**JSON, "authorization": f"Bearer {key}"}
+                return (await client.post(path, content=json.dumps(body), headers=headers)).status_code
+
+            many = [asyncio.create_task(ask("/tokenize", {"prompt": "a"}, ALICE)) for _ in range(6)]
+            await asyncio.to_thread(three.wait, 30)
+            for path, body in (("/v1/completions", COMPLETION), ("/detokenize", {"tokens": [1]})):
+                assert (await client.get("/docs")).status_code == 200
+                assert await ask(path, body, BOB) == 200
+            assert len(begun) == 3
             held.set()
-            assert [answer.status_code for answer in await asyncio.gather(*many)] == [200] * 6
+            assert await asyncio.gather(*many) == [200] * 6
 
     within(asked())
 

@@ -35,6 +35,7 @@ def scope(client: str | None, *forwarded: str) -> dict[str, Any]:
         ("2001:db8:1::2", ("198.51.100.7",), "2001:db8:1::/64"),  # a trusted address is no trusted network
         ("::ffff:192.0.2.1", (), "192.0.2.1"),
         ("::ffff:10.0.0.1", ("198.51.100.7",), "198.51.100.7"),
+        ("::1", ("198.51.100.7",), "::1"),
         (None, ("198.51.100.7",), ""),
         ("testclient", (), "testclient"),
     ],
