@@ -7,6 +7,7 @@ so it is newer than all that have one.
 
 An old configuration's last replica may be heard late, and first of all when it is about to be stopped. So settings hold
 as long as their coordinator is heard, and for a while behind that (it may be restarted); then those of the next newest.
+A coordinator that is heard again after a longer silence (its network was parted) has the place it had.
 
 Pure. ``hear`` does not look at all coordinators, but where one is gone.
 """
@@ -17,6 +18,7 @@ from actors.messages import FleetSettings
 
 _KEPT_S = 60.0  # longer than a coordinator takes to be started anew
 _SPARE = 64  # entries of coordinators that are gone
+_MOST_RANKS = 1024  # of coordinators that are silent
 
 _Rank = tuple[int, int]  # 0 and a number of an earlier fleet's, or 1 and how many were heard before here
 
@@ -34,6 +36,7 @@ class SettingsOrder:
 
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}
+        self._silent_ranks: dict[tuple[str, int], _Rank] = {}  # by owner and session
         self._newest: _Entry | None = None
         self._heard = 0  # first, here
         self._told = 0  # the greatest number of an earlier fleet
@@ -66,7 +69,8 @@ class SettingsOrder:
         if entry is not None and entry.session == session:
             entry.heard_at_s = now_s
         elif settings is not None:
-            self._enter(owner, _Entry(session, self._rank(number), settings, now_s))
+            rank = self._silent_ranks.pop((owner, session), None) or self._rank(number)
+            self._enter(owner, _Entry(session, rank, settings, now_s))
         newest = self._newest
         if newest is not None and now_s - newest.heard_at_s > _KEPT_S:
             self._drop_silent(now_s)
@@ -90,5 +94,14 @@ class SettingsOrder:
             self._drop_silent(entry.heard_at_s)
 
     def _drop_silent(self, now_s: float) -> None:
-        self._entries = {owner: entry for owner, entry in self._entries.items() if now_s - entry.heard_at_s <= _KEPT_S}
-        self._alive = len(self._entries)
+        heard = dict[str, _Entry]()
+        for owner, entry in self._entries.items():
+            if now_s - entry.heard_at_s <= _KEPT_S:
+                heard[owner] = entry
+            else:
+                self._silent_ranks[owner, entry.session] = entry.rank
+        self._entries, self._alive = heard, len(heard)
+        if len(self._silent_ranks) > _MOST_RANKS:
+            # the lowest go: a number that is told again ranks low as well
+            by_rank = sorted(self._silent_ranks.items(), key=lambda each: each[1])
+            self._silent_ranks = dict(by_rank[-_MOST_RANKS // 2 :])
