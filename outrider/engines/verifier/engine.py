@@ -306,14 +306,15 @@ class PagedVerifier:
         Not under a ratio rule: a draft that is tested or not depending on what it is would change the output's law.
         """
         generation, block, segment = work.generation, work.block, work.segment
-        drafted = work.own_rows and block.draft and block.rule not in RATIO_RULES
-        if drafted and segment is not None and segment.start:
-            if self._masked is not None:  # what a masked key holds is multiplied by 0: it has to be finite
+        if segment is not None and work.own_rows and block.draft and block.rule not in RATIO_RULES:
+            # What a masked key holds is multiplied by 0: it has to be finite. Blocks that are given back whole, as all
+            # are from slot 0 on, are cleared when they are handed out again.
+            if self._masked is not None and segment.start:
                 written = list(range(segment.start, segment.stop))
                 self._masked.move([Move(segment.blocks, [0] * len(written), written)])
             self._abandon(work.checked)
             generation.undrafted_round = block.round
-            return Unfinished(block.generation, block.round, len(segment.token_ids) - len(block.draft))
+            return Unfinished(block.generation, block.round, max(1, work.checked.position - segment.start))
         self._abandon(work.checked)
         generation.kv.withdraw()
         reason = f"the target's numbers at positions up to {work.computed_tokens - 1} are not finite"

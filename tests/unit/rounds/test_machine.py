@@ -8,9 +8,16 @@ import pytest
 
 from outrider.contracts.cost import DEFAULT_COST_MODEL, LinearCostModel
 from outrider.contracts.drafting import Draft
+from outrider.contracts.errors import (
+    ContextTooLongError,
+    GrammarError,
+    NonFiniteError,
+    OutriderError,
+    RequestFailedError,
+)
 from outrider.contracts.exchanged import TargetRow
 from outrider.contracts.requests import GenerationRequest, ProtocolName, SamplingParams
-from outrider.contracts.verifying import Verified
+from outrider.contracts.verifying import Failed, Refused, Verified
 from outrider.protocols.registry import PROTOCOLS, judged_protocols
 from outrider.rounds.choice import Speculation
 from outrider.rounds.events import (
@@ -24,6 +31,7 @@ from outrider.rounds.events import (
     Effect,
     Exchange,
     Extend,
+    Fail,
     Follow,
     Incident,
     Join,
@@ -328,3 +336,23 @@ def test_nothing_is_ordered_ahead_that_nobody_would_read() -> None:
     _, rounds = alone("token_ids", GREEDY)
     effects = rounds.step(replace(said(1, 5, at=turn(FAR)), goes_on=False), 0.02)
     assert not any(isinstance(effect, OrderAhead | Extend) for effect in effects)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "error"),
+    [
+        (Failed("g", 1, "NaN", non_finite=True), NonFiniteError),
+        (Failed("g", 1, "it raised"), RequestFailedError),
+        (Refused("g", 1, "it is malformed"), RequestFailedError),
+        (Refused("g", 1, "the context ends", too_long=True), ContextTooLongError),
+        (Refused("g", 1, "it leads nowhere", by_grammar=True), GrammarError),
+    ],
+)
+def test_a_block_that_can_never_be_verified_ends_the_response_with_the_error_of_its_kind(
+    outcome: Failed | Refused, error: type[OutriderError]
+) -> None:
+    _, rounds = alone("token_ids", GREEDY)
+    (effect,) = rounds.step(Decided(1, VerifyResult(outcome, 0.0, STEP_S)), 0.02)
+    assert isinstance(effect, Fail)
+    assert type(effect.error) is error
+    assert outcome.reason in str(effect.error)

@@ -21,7 +21,7 @@ from outrider.engines.verifier.engine import PagedVerifier
 from outrider.engines.verifier.stepper import Stepper
 from outrider.sampling.device_tensors import everywhere_at_once
 from tests.unit.engines.conftest import VOCAB, MakeVerifier, branched_verifier, tiny_llama, torch_verifier
-from tests.unit.engines.reference import Client, tiny_alone
+from tests.unit.engines.reference import Client, assert_same_logprobs, tiny_alone
 from tests.unit.engines.semantic_device import PASSES, ThresholdJudge, hidden_states
 from tests.unit.engines.toy_grammar import TOY
 
@@ -174,28 +174,70 @@ def test_one_number_of_a_row_is_enough_and_minus_infinity_is_lawful(
         assert isinstance(outcome, Verified)
 
 
+SHAPES = {"chain": (None, 3), "tree": ((-1, 0, *(-1,) * 10), 12)}  # parents and nodes; wider than a prompt is long
+
+
 @pytest.mark.usefixtures("device")
 @each_params
 @pytest.mark.parametrize("make", MAKES.values(), ids=MAKES)
-@pytest.mark.parametrize("shape", ["chain", "tree"])
+@pytest.mark.parametrize(("parents", "nodes"), SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("kv", ["warm", "cold", "evicted"])
 def test_a_draft_that_has_no_numbers_behind_it_ends_nothing(
-    make: Callable[..., PagedVerifier], params: SamplingParams, shape: str
+    make: Callable[..., PagedVerifier], params: SamplingParams, parents: tuple[int, ...] | None, nodes: int, kv: str
 ) -> None:
     """A device may propose what it likes: the block is verified once more without its draft."""
-    engine, client = make(poisoned()), Client("a", PROMPT, params)
+    engine, client = make(poisoned(), blocks=20), Client("a", PROMPT, params)
     truth, told = tiny_alone(PROMPT, params, 12), 0
     engine.open(client.opening())
-    client.take(client.block(), finished(engine, client)[0])  # type: ignore[arg-type]
+    if kv != "cold":
+        client.take(client.block(), finished(engine, client)[0])  # type: ignore[arg-type]
     while len(client.output) < 8:
-        draft = [truth[len(client.output)], POISON, 3]
-        block = client.block(draft, parents=(-1, 0, -1) if shape == "tree" else None)
+        if kv == "evicted":
+            evict(engine, client)
+        draft = [truth[len(client.output)], POISON, *range(3, nodes + 1)]
+        block = client.block(draft, parents=parents)
         while isinstance(outcome := engine.verify([block])[0], Unfinished):
+            assert 1 <= outcome.remaining_tokens <= len(client.tokens)
             told += 1
         assert isinstance(outcome, Verified)
         assert POISON not in [outcome.next_token, *(draft[node] for node in outcome.accepted_path)]
         client.take(block, outcome)
     assert told >= 7
     assert client.output == truth[: len(client.output)]
+
+
+def evict(engine: PagedVerifier, client: Client) -> None:
+    """Have others take all KV, published blocks included."""
+    others = [Client(f"other {number}", [number, *range(1, 16)], GREEDY) for number in range(1, 6)]
+    for other in others:
+        engine.open(other.opening())
+        assert isinstance(finished(engine, other)[0], Verified)
+    assert client.name in {name for name, _ in engine.evicted()} or not engine._generations[client.name].kv.blocks  # noqa: SLF001
+    for other in others:
+        engine.close(other.name, keep_cache=False)
+
+
+@pytest.mark.parametrize("make", MAKES.values(), ids=MAKES)
+def test_a_draft_behind_a_cold_prompt_leaves_its_scores_and_the_others_alone(
+    make: Callable[..., PagedVerifier],
+) -> None:
+    """As after the loss of a verifier: prompt, output and draft are one pass."""
+    truth = tiny_alone(PROMPT, GREEDY, 8)
+    told = list[Verified]()
+    for draft in ((), (POISON, POISON)):
+        engine, other = make(poisoned()), Client("b", PROMPT[::-1], GREEDY)
+        client = Client("a", PROMPT, GREEDY, logprobs=2, prompt_logprobs=True)
+        for each in (client, other):
+            engine.open(each.opening())
+        block, (outcome, beside) = client.block(draft), engine.verify([client.block(draft), other.block()])
+        assert isinstance(beside, Verified)
+        assert beside.next_token == tiny_alone(PROMPT[::-1], GREEDY, 1)[0]
+        while isinstance(outcome, Unfinished):
+            (outcome,) = engine.verify([block])
+        assert isinstance(outcome, Verified)
+        assert outcome.next_token == truth[0]
+        told.append(outcome)
+    assert_same_logprobs(told[1].prompt_logprobs[1:], [each for each in told[0].prompt_logprobs if each is not None])
 
 
 def test_a_draft_of_a_ratio_rule_that_has_none_ends_the_response() -> None:
