@@ -28,12 +28,12 @@ from safetensors import SafetensorError
 
 from outrider.contracts.errors import ModelUnavailableError
 from outrider.models.weight_hashes import MANIFEST as _MANIFEST
+from outrider.models.weight_hashes import MANIFEST_FORMAT as _MANIFEST_FORMAT
 from outrider.models.weight_hashes import check_hashes
 
 TARGET_NAME = "smollm2-135m-instruct"
 DRAFTER_NAME = "smollm2-135m-drafter"
 CARD_SAMPLING = {"temperature": 0.2, "top_p": 0.9}  # what the card of SmolLM2-135M-Instruct recommends
-_MANIFEST_FORMAT = 1
 _SMALL_FILE_BYTES = 8 * 2**20  # files up to this size are hashed at every opening
 _DOWNLOAD_DEADLINE_S = 900.0
 _LOCK_DEADLINE_S = 1200.0

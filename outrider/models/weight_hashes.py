@@ -7,10 +7,13 @@ Hashing takes 0.45 s of a processor for the embedded target's 269 MB.
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 from outrider.contracts.errors import ModelUnavailableError
 
 MANIFEST, SUMS = "manifest.json", "SHA256SUMS"
+MANIFEST_FORMAT = 1
+_SOURCE = "source_sha256"  # with ``format`` what tells the manifest from those of others
 
 
 def recorded_hashes(folder: Path) -> dict[str, str]:
@@ -20,14 +23,12 @@ def recorded_hashes(folder: Path) -> dict[str, str]:
         ModelUnavailableError: the record cannot be read, or names a file elsewhere.
     """
     try:
-        if (folder / MANIFEST).is_file():
-            files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
-            hashes = {str(name): str(facts["sha256"]) for name, facts in files.items()}
+        manifest = _manifest(folder / MANIFEST)
+        if manifest is not None:
+            hashes = {str(name): str(facts["sha256"]) for name, facts in manifest["files"].items()}
         elif (folder / SUMS).is_file():
-            lines = (
-                line.split(maxsplit=1) for line in (folder / SUMS).read_text(encoding="utf-8").splitlines() if line
-            )
-            hashes = {name.lstrip("*"): digest.lower() for digest, name in lines}
+            lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
+            hashes = dict(_sum(line) for line in lines if line)
         else:
             return {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -37,6 +38,32 @@ def recorded_hashes(folder: Path) -> dict[str, str]:
         if Path(name).name != name:
             raise ModelUnavailableError(f"needs names of files in {folder} alone in its record, found {name!r}")
     return hashes
+
+
+def _manifest(file: Path) -> dict[str, Any] | None:
+    """Outrider's own; None if there is none: model repositories may bring a file of that name, of any content."""
+    if not file.is_file():
+        return None
+    text = file.read_text(encoding="utf-8", errors="replace")
+    try:
+        manifest = json.loads(text)
+    except (ValueError, RecursionError):
+        if f'"{_SOURCE}"' in text:  # ours, and damaged
+            raise
+        return None
+    if not (isinstance(manifest, dict) and {"format", _SOURCE} <= manifest.keys()):
+        return None
+    if manifest["format"] != MANIFEST_FORMAT:
+        raise ValueError(f"format {manifest['format']!r:.40} in {MANIFEST}, where {MANIFEST_FORMAT} is known")
+    return manifest
+
+
+def _sum(line: str) -> tuple[str, str]:
+    """File name and SHA-256 of a line that ``sha256sum`` has written, of ``*`` or ``./*``."""
+    if line.startswith("\\"):
+        raise ValueError(f"an escaped file name ({line[66:130]!r}); rename the file, without backslash and line break")
+    digest, name = line.split(maxsplit=1)
+    return name.removeprefix("*").removeprefix("./"), digest.lower()
 
 
 def check_hashes(folder: Path) -> int:
