@@ -9,9 +9,12 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 _GRACE_S = 3.0  # in which Ray ends its processes itself
+_MOST_ROUNDS = 10
+_PAUSE_S = 0.3  # between two, in which what was killed ends
 
 
 def start_reaper(session: Path) -> "subprocess.Popen[bytes]":
@@ -45,11 +48,22 @@ def left_of(session: Path, processes: Path = Path("/proc")) -> list[int]:
     return found
 
 
+def end_all(session: Path) -> None:
+    """Kill the processes of a session's folder, those included that are started meanwhile; in a bounded time."""
+    for _ in range(_MOST_ROUNDS):
+        left = left_of(session)
+        for process in left:
+            with suppress(ProcessLookupError, PermissionError):  # it has ended meanwhile; its number may be another's
+                os.kill(process, signal.SIGKILL)
+        if not left:
+            return
+        time.sleep(_PAUSE_S)
+
+
 def _main(session: Path) -> None:
     sys.stdin.buffer.read()  # until the driver has ended
     time.sleep(_GRACE_S)
-    for process in left_of(session):
-        os.kill(process, signal.SIGKILL)
+    end_all(session)
 
 
 if __name__ == "__main__":

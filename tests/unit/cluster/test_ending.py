@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster.session_reaper import left_of
+from cluster import session_reaper
+from cluster.session_reaper import end_all, left_of
 
 _DRIVER = """
 import subprocess, sys, time
@@ -72,6 +73,48 @@ def test_processes_of_a_killed_drivers_session_are_ended_and_no_others(tmp_path:
     driver.communicate()
     assert eventually_none_left(session)
     assert len(left_of(other)) == 1
+
+
+_RESTARTED = """
+import subprocess, sys
+session = sys.argv[1] + sys.argv[2]
+for _ in range(3):
+    worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", session])
+    print("begun", flush=True)
+    worker.wait()
+"""
+
+
+def test_a_process_that_is_gone_already_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = tmp_path / "session"
+    gone = begun("")
+    gone.wait()
+    running = begun("import time; print('begun', flush=True); time.sleep(600)", str(session))
+    assert running.stdout is not None
+    assert running.stdout.readline() == "begun\n"
+    monkeypatch.setattr(session_reaper, "left_of", lambda folder: [gone.pid, *left_of(folder)])
+    end_all(session)
+    assert running.wait(timeout=120) == -signal.SIGKILL
+    for process in (gone, running):
+        process.communicate()
+
+
+def test_what_is_started_meanwhile_is_ended_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = tmp_path / "session"
+    # its own argument does not name the session's folder, so it goes on and starts the next one
+    starter = begun(_RESTARTED, str(session)[:3], str(session)[3:])
+    assert starter.stdout is not None
+    stdout = starter.stdout
+
+    def left_when_the_next_has_begun(folder: Path) -> list[int]:
+        assert stdout.readline() in {"begun\n", ""}
+        return left_of(folder)
+
+    monkeypatch.setattr(session_reaper, "left_of", left_when_the_next_has_begun)
+    end_all(session)
+    assert starter.wait(timeout=120) == 0
+    starter.communicate()
+    assert not left_of(session)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
