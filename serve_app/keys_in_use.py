@@ -107,7 +107,8 @@ class KeysInUse:
 
     def _refuse(self, error: Exception) -> None:
         self._refused = True
-        reason = str(error) if isinstance(error, OutriderError) else repr(error)
+        # what a library says may hold a part of the file
+        reason = str(error) if isinstance(error, OutriderError) else type(error).__name__
         event(log, "keys_not_read", logging.ERROR, reason=reason, in_use=len(self.keys.tenants))
 
 

@@ -69,6 +69,7 @@ def _node(schema: dict[str, Any], location: Sequence[str | int]) -> dict[str, An
     node = schema
     for part in (None, *location):
         if part is not None:
+            node = next((choice for choice in node.get("anyOf", ()) if "items" in choice), node)  # an optional list
             inner = node["properties"][part] if "properties" in node else None
             node = inner or node.get("items") or node["additionalProperties"]
         node = next((choice for choice in node.get("anyOf", ()) if "$ref" in choice), node)  # an optional mapping

@@ -5,8 +5,9 @@ keys:
   - {name: batch, key: sk-..., slo: {default: best_effort, allowed: [best_effort]}, drafters: [lab]}
 """
 
+import re
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import field, fields
 from hashlib import sha256
 from hmac import compare_digest
 from typing import Annotated
@@ -47,7 +48,7 @@ class KeyClasses:
     def __post_init__(self) -> None:
         """Refuse a default that is not allowed."""
         if self.default is not None and self.allowed is not None and self.default not in self.allowed:
-            raise ConfigError("default", f"one of allowed ({', '.join(self.allowed)})", self.default)
+            raise ConfigError("default", "one of allowed", self.default)
 
 
 @dataclass(frozen=True, slots=True, config=_FORBID)
@@ -96,7 +97,7 @@ class KeyFile:
         """Refuse two tenants of one name, or with one key."""
         names = [tenant.name for tenant in self.keys]
         if len(set(names)) < len(names):
-            raise ConfigError("keys", "a different name for each key", names)
+            raise ConfigError("keys", "a different name for each key", "one name twice")
         if len({tenant.digest for tenant in self.keys}) < len(names):
             raise ConfigError("keys", "a different key for each name", "one key twice")
 
@@ -119,6 +120,9 @@ class Keys:
 
 
 _ADAPTER = TypeAdapter(KeyFile)
+_OWN_WORDS = ("both", "neither", "one key twice", "one name twice")  # found by this file's own checks
+_FIELDS = {"keys", *(each.name for kind in (Tenant, KeyClasses) for each in fields(kind))}
+_MOST_SHOWN_CHARS = 7
 _FIELD, _KIND = "auth.keys_file", "YAML"
 
 
@@ -134,7 +138,12 @@ def parse_keys(text: str, source: str) -> Keys:
         ConfigError: it is no such text.
     """
     try:
-        return Keys(_ADAPTER.validate_python(parse_yaml(text, source)).keys)
+        document = parse_yaml(text, source)
+    except ConfigError as error:  # whose cause quotes the text
+        problem = ConfigError(error.field, error.needed, _without_text(str(error.found)))
+        raise ConfigFileError((problem,), source) from None
+    try:
+        return Keys(_ADAPTER.validate_python(document).keys)
     except ValidationError as error:
         problems = explain(error, _ADAPTER.json_schema())
         raise ConfigFileError(tuple(map(_without_secret, problems)), source) from None
@@ -179,14 +188,23 @@ def check_against(keys: Keys, classes: Sequence[str], groups: Sequence[str], sou
             for name in names:
                 if name not in known:
                     needed = f"names out of {', '.join(known) or 'none'}"
-                    problem = ConfigError(f"keys[{index}].{field_name}", needed, name)
+                    problem = _without_secret(ConfigError(f"keys[{index}].{field_name}", needed, name))
                     raise ConfigFileError((problem,), source)
 
 
 def _without_secret(problem: ConfigError) -> ConfigError:
-    secret = problem.field.endswith((".key", ".sha256")) and isinstance(problem.found, str) and problem.found
-    is_pair = not isinstance(problem.found, str | int | float | type(None))
-    is_odd_name = problem.needed.startswith("known keys") and not str(problem.found).isidentifier()
-    if (secret and problem.found not in {"both", "neither"}) or is_pair or is_odd_name:
-        return ConfigError(problem.field, problem.needed, "something else")
-    return problem
+    """Show only what cannot be a key or a good part of one: keys are put in place of anything, and cut anywhere."""
+    found = problem.found
+    is_short = isinstance(found, str | int | float) and len(str(found)) <= _MOST_SHOWN_CHARS
+    is_secret = problem.field.endswith((".key", ".sha256")) or not is_short
+    if found is None or found in _OWN_WORDS or not is_secret:
+        return problem
+    return ConfigError(problem.field, problem.needed, "something else")
+
+
+def _without_text(complaint: str) -> str:
+    """What a YAML library has to say of a text, without any of that."""
+    place, _, repeated = complaint.removesuffix(" is given twice").rpartition(": ")
+    if complaint.endswith(" is given twice") and repeated not in _FIELDS:
+        return f"{place}: a key is given twice"
+    return re.sub(r"""['"].*['"]""", "'...'", complaint)

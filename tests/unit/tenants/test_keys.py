@@ -1,10 +1,16 @@
 """The file of API keys: what is read, whose a key is, and that no message tells one."""
 
+import copy
 import re
+import traceback
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from outrider.config.reading import parse_config
 from outrider.contracts.errors import ConfigError
@@ -55,9 +61,11 @@ def test_a_tenant_shows_no_key() -> None:
         (f"keys: [{{name: a, key: {ALICE}, max_choices: 65}}]", r"max_choices needs an integer in \[1, 64\], found 65"),
         (
             f"keys: [{{name: a, key: {ALICE}, slo: {{default: a, allowed: [b]}}}}]",
-            r"slo.default needs one of allowed \(b\)",
+            r"slo.default needs one of allowed, found 'a'",
         ),
-        (f"keys: [{{name: a, key: {ALICE}, speed: 3}}]", "known keys"),
+        (f"keys: [{{name: a, key: {ALICE}, speed: 3}}]", "known keys .* found 'speed'"),
+        (f"keys: [{{name: a, key: {ALICE}, drafters: [3]}}]", r"keys\[0\].drafters\[0\] needs a short name, found 3"),
+        (f"keys: [{{name: a, key: {ALICE}, drafters: 3}}]", r"keys\[0\].drafters needs a list or null, found 3"),
     ],
 )
 def test_what_is_wrong_is_said_without_telling_a_key(text: str, message: str) -> None:
@@ -65,6 +73,97 @@ def test_what_is_wrong_is_said_without_telling_a_key(text: str, message: str) ->
         parse_keys(text, "test")
     assert "sk-" not in str(told.value)
     assert "short'" not in str(told.value)
+
+
+DIGITS = "12345678901234567890"
+SOUND: dict[str, list[dict[str, Any]]] = {
+    "keys": [
+        {"name": "alice", "key": ALICE, "requests_per_minute": 60.0, "slo": {"default": "slow", "allowed": ["slow"]}},
+        {"name": "bob", "key": "sk_bob_01234567890", "drafters": ["lab"], "max_choices": 4},
+        {"name": "carol", "key": DIGITS},
+    ]
+}
+SECRETS: list[str] = [tenant["key"] for tenant in SOUND["keys"]]
+
+
+def assert_tells_no_key(text: str) -> None:
+    """Neither in its message, nor in the errors behind it, which a traceback shows."""
+    try:
+        check_against(parse_keys(text, "test"), ["slow"], ["lab"], "test")
+    except ConfigError as error:
+        told = "".join(traceback.format_exception(error))
+        parts = {secret[start : start + 8] for secret in SECRETS for start in range(len(secret) - 7)}
+        shown = [part for part in parts if part in told]
+        assert not shown, (text, told)
+
+
+@pytest.mark.parametrize("key", SECRETS)
+@pytest.mark.parametrize(
+    "form",
+    [
+        "keys:\n  - {}",
+        "keys: {}",
+        "{}",
+        "{}: 1",
+        "keys: [[{}]]",
+        "keys: [{{{}: 1}}]",
+        "keys: {{{}: 1, {}: 2}}",
+        "keys: [{{name: {}}}]",
+        "keys: [{{name: a, key: {}, max_choices: {}}}]",
+        "keys: [{{name: a, key: {}, max_choices: 1.{}}}]",
+        "keys: [{{name: a, key: {}, slo: {}}}]",
+        "keys: [{{name: a, key: {}, slo: {{default: {}}}}}]",
+        "keys: [{{name: a, key: {}, slo: {{default: slow, allowed: [{}]}}}}]",
+        "keys: [{{name: a, key: {}, drafters: [{}]}}]",
+        "keys: [{{name: a{0}, key: {0}}}, {{name: a{0}, key: {0}0}}]",
+        "keys: *{}",
+        "keys: &{} [&{} a]",
+        "keys: !{} x",
+        "keys: '{}",
+        'keys: "\\q{}"',
+        "keys: ''*{}' *'{}",
+        "%TAG !{}! x",
+    ],
+)
+def test_a_key_in_any_place_is_told_of_in_none(form: str, key: str) -> None:
+    assert_tells_no_key(form.format(key, key))
+
+
+@st.composite
+def spoilt(draw: st.DrawFn) -> str:
+    """A sound file with a node replaced, a piece cut out, or a line moved; or several of these."""
+    document = copy.deepcopy(SOUND)
+    nodes = st.sampled_from([*SECRETS, *SECRETS[:1], [SECRETS[0]], {SECRETS[1]: 1}, None, 7, 1.5, True, "name", [], {}])
+    for _ in range(draw(st.integers(0, 2))):
+        at: Any = document
+        while True:
+            place = draw(st.sampled_from(sorted(at) if isinstance(at, dict) else range(len(at))))
+            if draw(st.booleans()) or not isinstance(at[place], dict | list) or not at[place]:
+                at[place] = draw(nodes)
+                break
+            at = at[place]
+        if not isinstance(document["keys"], dict | list) or not document["keys"]:
+            break
+    text = yaml.safe_dump(document, default_flow_style=draw(st.sampled_from([None, True, False])), sort_keys=False)
+    for _ in range(draw(st.integers(0, 3))):
+        if draw(st.booleans()):
+            start = draw(st.integers(0, len(text)))
+            text = (
+                text[:start]
+                + draw(st.sampled_from(["", "*", "&", "!", '"', "'", "\t", "- ", ": ", "\n"]))
+                + text[draw(st.integers(start, min(len(text), start + 40))) :]
+            )
+        elif lines := text.splitlines(keepends=True):
+            line = lines.pop(draw(st.integers(0, len(lines) - 1)))
+            lines.insert(draw(st.integers(0, len(lines))), line)
+            text = "".join(lines)
+    return text
+
+
+@given(spoilt())
+@settings(max_examples=100, deadline=None)
+def test_whatever_is_done_to_a_file_no_error_tells_a_key(text: str) -> None:
+    assert_tells_no_key(text)
 
 
 def test_a_key_that_names_no_limits_has_some_and_may_say_that_it_has_none() -> None:
