@@ -58,14 +58,23 @@ class GrammarPool:
     def start(self) -> None:
         """Start the processes; they warm up by themselves."""
         with self._changed:
-            if self._threads or self._is_closed:
+            if self._is_closed or len(self._threads) == self._processes:
                 return
-            self._warm.extend(ValidatorProcess() for _ in range(self._processes + self._spares))
-            self._threads = [
-                threading.Thread(target=self._work, name=f"grammars-{i}", daemon=True) for i in range(self._processes)
-            ]
-            for thread in self._threads:
-                thread.start()
+            try:
+                while len(self._warm) + len(self._busy) < self._processes + self._spares:
+                    self._warm.append(ValidatorProcess())
+            except OSError as error:
+                _tell(error)  # later ones may start, and each job tries again
+            while len(self._threads) < self._processes:
+                thread = threading.Thread(target=self._work, name=f"grammars-{len(self._threads)}", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:  # the machine has no room for it now
+                    _tell(error)
+                    if self._threads:
+                        return
+                    raise OSError("no thread can be started that validates grammars") from error
+                self._threads.append(thread)
 
     def close(self) -> None:
         """End the processes; whoever waits is cancelled."""
@@ -131,17 +140,21 @@ class GrammarPool:
         """Of one thread: take a job, have a process do it, tell those who wait."""
         while (taken := self._take()) is not None:
             account, job = taken
-            outcome: Verdict | Lost | OSError
+            outcome: Verdict | Lost | Exception
             try:
                 outcome = self._outcome(job)
-            except OSError as error:
-                event(log, "grammar_process_failed", logging.ERROR, reason=str(error))
+            except Exception as error:  # noqa: BLE001 (told to those who wait)
+                _tell(error)
                 outcome = error
-            self._end(job, outcome)
-            self._refill()
-            with self._changed:
-                self._queue.release(account)
-                self._changed.notify_all()
+            try:
+                self._end(job, outcome)
+                self._refill()
+            except Exception as error:  # noqa: BLE001 (whatever it is, others' grammars come next)
+                _tell(error)
+            finally:
+                with self._changed:
+                    self._queue.release(account)
+                    self._changed.notify_all()
 
     def _take(self) -> tuple[str, _Job] | None:
         """The next job; None: there will be none."""
@@ -184,7 +197,11 @@ class GrammarPool:
         return outcome
 
     def _refill(self) -> None:
-        """Replace processes that were lost. The account whose grammars these had waits until their heirs are warm."""
+        """Replace processes that were lost. The account whose grammars these had waits until their heirs are warm.
+
+        Raises:
+            OSError: one cannot be started now; behind the next job it is tried again.
+        """
         while True:
             with self._changed:
                 if self._is_closed or len(self._warm) + len(self._busy) >= self._processes + self._spares:
@@ -195,28 +212,30 @@ class GrammarPool:
             try:
                 process.wait_until_warm()
                 is_warm = True
-            except OSError as error:
-                event(log, "grammar_process_failed", logging.ERROR, reason=str(error))
-                process.close()
-                return
             finally:
+                if not is_warm:
+                    process.close()
                 with self._changed:
                     self._busy.discard(process)
                     if is_warm:
                         self._warm.append(process)
 
-    def _end(self, job: _Job, outcome: Verdict | Lost | OSError) -> None:
+    def _end(self, job: _Job, outcome: Verdict | Lost | Exception) -> None:
         with self._changed:
-            if isinstance(outcome, Verdict):
-                self._verdicts.put(job.key, outcome)
             if self._jobs.get(job.key) is job:
                 del self._jobs[job.key]
+            if isinstance(outcome, Verdict):
+                self._verdicts.put(job.key, outcome)
         for waiter in job.waiters:
             with suppress(InvalidStateError):  # it was cancelled meanwhile
-                if isinstance(outcome, OSError):
+                if isinstance(outcome, Exception):
                     waiter.set_exception(outcome)
                 else:
                     waiter.set_result(_of_lost(outcome, job.max_compile_s) if isinstance(outcome, Lost) else outcome)
+
+
+def _tell(error: Exception) -> None:
+    event(log, "grammar_process_failed", logging.ERROR, reason=str(error) or type(error).__name__)
 
 
 def _of_lost(lost: Lost, max_compile_s: float) -> Verdict:

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
@@ -41,9 +42,14 @@ class ValidatorProcess:
     """Started at once, warm a moment later. Its methods block: not for an event loop. Not thread-safe."""
 
     def __init__(self, memory_bytes: int = MEMORY_BYTES) -> None:
-        """With so much memory beyond what it needs when it is warm."""
+        """With so much memory beyond what it needs when it is warm.
+
+        Raises:
+            OSError: this process, or its machine, has no room for it.
+        """
         self._connection, theirs = socket.socketpair()
-        with theirs:
+        with theirs, ExitStack() as undone:
+            undone.callback(self._connection.close)
             self._process = subprocess.Popen(
                 [sys.executable, "-S", "-P", "-m", "outrider.grammar.validator", str(memory_bytes)],
                 stdin=theirs.fileno(),
@@ -51,6 +57,7 @@ class ValidatorProcess:
                 stderr=subprocess.DEVNULL,  # a library that gives up writes a page
                 env=_environment(),
             )
+            undone.pop_all()
         self.is_warm = False
 
     @property

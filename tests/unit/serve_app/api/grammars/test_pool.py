@@ -1,6 +1,7 @@
 """Real processes that validate: what is hostile ends at its bounds, and harms neither the pool nor other accounts."""
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +206,68 @@ def test_an_event_loop_never_waits(pool: GrammarPool) -> None:
     verdict, turns = asyncio.run(both())
     assert not verdict.is_valid
     assert turns > 50
+
+
+class Failing(ValidatorProcess):
+    """One that cannot be started as often as ``errors`` says, as where a machine has no memory or descriptors left."""
+
+    errors: list[Exception] = []  # noqa: RUF012 (of the test that sets it)
+
+    def __init__(self) -> None:
+        if self.errors:
+            raise self.errors.pop()
+        super().__init__()
+
+
+def fail(monkeypatch: pytest.MonkeyPatch, *errors: Exception) -> list[Exception]:
+    left = list(errors)
+    monkeypatch.setattr(Failing, "errors", left)
+    monkeypatch.setattr("serve_app.api.grammars.pool.ValidatorProcess", Failing)
+    return left
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EMFILE, "no descriptors"), MemoryError(), ValueError("anything")])
+def test_processes_that_cannot_be_started_for_a_while_end_no_thread(
+    pool: GrammarPool, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    warm(pool)
+    wait_until_whole(pool)
+    left = fail(monkeypatch, *[error] * 4)
+    for pid in pool.pids:
+        os.kill(pid, signal.SIGKILL)
+    with pytest.raises(type(error)):
+        verdict_of(pool.submit(GOOD, LONG_S, "a"))
+    while left:
+        with suppress(type(error)):
+            verdict_of(pool.submit(endless(len(left)), 0.1, "a"))  # which ends a process, so that one is started
+    for account in "abc":
+        assert verdict_of(pool.submit(GrammarSource(GrammarKind.REGEX, "d"), LONG_S, account)).is_valid
+    wait_until_whole(pool)
+
+
+def test_a_pool_starts_though_its_processes_cannot_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    fail(monkeypatch, *[OSError(errno.EAGAIN, "no processes")] * 2)
+    pool = GrammarPool()
+    try:
+        pool.start()
+        with pytest.raises(OSError, match="no processes"):
+            verdict_of(pool.submit(GOOD, LONG_S, "a"))
+        assert verdict_of(pool.submit(GOOD, LONG_S, "a")).is_valid
+        wait_until_whole(pool)
+        assert len(pool.pids) == PROCESSES + SPARES
+    finally:
+        pool.close()
+
+
+def test_a_process_that_cannot_be_started_leaves_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    kept = list[BaseException]()
+    for _ in range(3):
+        with pytest.raises(OSError, match="nowhere") as raised:
+            ValidatorProcess()
+        kept.append(raised.value)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def test_processes_end_with_the_pool_and_with_its_process() -> None:
