@@ -1,6 +1,7 @@
 """Bounds on repetition in regular expressions and in Lark grammars, before anything is compiled of them.
 
-What the library builds one by one, or first follows as far as it is forced, is bounded as it would be written out:
+What a repetition forces counts, so its least number: the library follows forced text to its end, and builds lazily what
+may end before. That is bounded as it would be written out:
 regular expressions and terminals by their length, in which terminals stand in place of their names. Rules refer to each
 other instead, so of them only repetitions within repetitions are multiplied. Linear in the length of the text. Where
 this reads a text otherwise than the library does, what bounds the cost is the process that compiles it.
@@ -12,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-MAX_REPEATS = 4_096  # of one quantifier
+MAX_REPEATS = 10_000  # forced by one quantifier: a mask of 10 ms
 MAX_WRITTEN_OUT = 65_536  # characters of a regular expression or symbols of a terminal, repetitions written out
 MAX_NESTED_REPEATS = 1_000_000  # of rules or array items within each other: no context holds such a response
 
@@ -32,6 +33,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _NUMBER = re.compile(r"\d+")
+_LEAST_END = re.compile(r",|\.\.")
 _MAX_DIGITS = 18
 _MAX_ATTRIBUTE_TOKENS = 100  # of a rule; a longer search would make the whole quadratic
 
@@ -107,7 +109,7 @@ def check_rules(text: str, check_schema: Callable[[object], None]) -> None:
             raise TooLargeError(f"repetitions within each other of at most {MAX_NESTED_REPEATS}", sizes[name])
 
 
-def check_count(name: str, count: float, most: int = MAX_REPEATS) -> None:
+def check_count(name: str, count: float, most: int) -> None:
     """Refuse a count above its bound."""
     if count > most:
         raise TooLargeError(f"{name} of at most {most}", count)
@@ -159,8 +161,8 @@ class _Sizes:
         self._groups[-1] = self._join(before, last), size
 
     def repeat(self, times: int) -> None:
-        """The last item is there so many times."""
-        check_count("repetitions", times)
+        """The last item is there at least so many times."""
+        check_count("repetitions", times, MAX_REPEATS)
         before, last = self._groups[-1]
         self._groups[-1] = before, last * max(times, 1)
 
@@ -190,11 +192,13 @@ def _check_written_out(size: int) -> None:
 
 
 def _times(quantifier: str) -> int:
-    """How often a quantifier repeats at most; at least, where there is no most."""
-    numbers = _NUMBER.findall(quantifier)
-    if any(len(number.lstrip("0")) > _MAX_DIGITS for number in numbers):
-        raise TooLargeError(f"repetitions of at most {MAX_REPEATS}", f"a number of {max(map(len, numbers))} digits")
-    return max(map(int, numbers), default=1)
+    """How often a quantifier repeats at least."""
+    least = _NUMBER.search(_LEAST_END.split(quantifier)[0])
+    if least is None:
+        return 0
+    if len(least.group().lstrip("0")) > _MAX_DIGITS:
+        raise TooLargeError(f"repetitions of at most {MAX_REPEATS}", f"a number of {len(least.group())} digits")
+    return int(least.group())
 
 
 def _json_at(text: str, at: int) -> tuple[object, int] | None:

@@ -10,24 +10,18 @@ from typing import Any
 
 from outrider.grammar.repeats import (
     MAX_NESTED_REPEATS,
-    MAX_REPEATS,
     TooLargeError,
     check_count,
     check_regex,
     postorder,
 )
 
-MAX_LENGTH = 2**20  # of a text in characters: built lazily, and longer than any response
+MAX_COUNT = 4_096  # of one array's items, built one by one; lengths and numbers of properties are built lazily
 MAX_ITEMS = 32_768  # of all arrays together: built one by one, 1.2 KiB and 5 us each
 MAX_ALTERNATIVES = 65_536  # of anyOf and oneOf in an allOf: each combination is tried
 MAX_PATTERNS = 8  # that one text has to match: the time to find out whether any does doubles with each
 
-_COUNTS: Mapping[str, int] = {
-    **dict.fromkeys(
-        ("maxItems", "minItems", "minContains", "maxContains", "minProperties", "maxProperties"), MAX_REPEATS
-    ),
-    **dict.fromkeys(("maxLength", "minLength"), MAX_LENGTH),
-}
+_COUNTS = ("maxItems", "minItems")
 _MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _DATA = frozenset(("enum", "const", "default", "examples", "required", "title", "description"))
 _ITEMS = frozenset(("items", "prefixItems", "additionalItems", "unevaluatedItems", "contains"))
@@ -96,9 +90,9 @@ class _SchemaBounds:
         return size
 
     def _check_own(self, schema: Mapping[str, Any]) -> None:
-        for name, most in _COUNTS.items():
+        for name in _COUNTS:
             if isinstance(count := schema.get(name), int | float):
-                check_count(name, count, most)
+                check_count(name, count, MAX_COUNT)
         self._items += _items(schema)
         if self._items > MAX_ITEMS:
             raise TooLargeError(f"at most {MAX_ITEMS} items of all arrays together", self._items)
@@ -145,7 +139,7 @@ def _resolved(document: object, pointer: str) -> object:
 
 def _items(schema: Mapping[str, Any]) -> int:
     """How many items of its own an array has that are built one by one."""
-    counts = [count for name in ("minItems", "maxItems") if isinstance(count := schema.get(name), int)]
+    counts = [count for name in _COUNTS if isinstance(count := schema.get(name), int)]
     listed = [value for name in ("prefixItems", "items") if isinstance(value := schema.get(name), list)]
     return max([*counts, *map(len, listed)], default=0)
 

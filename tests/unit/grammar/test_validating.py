@@ -35,6 +35,15 @@ RULES = GrammarKind.RULES
         (GrammarKind.JSON_SCHEMA, '{"const": "\\ud800"}'),
         (GrammarKind.JSON_SCHEMA, '{"const": ' + "1" * 5_000 + "}"),
         (GrammarKind.JSON_SCHEMA, "[" * 5_000),
+        *(
+            (kind, f'{before}{{"type": "{of}", "{keyword}": {count}}}')
+            for kind, before in ((GrammarKind.JSON_SCHEMA, ""), (RULES, "start: %json "))
+            for of, keyword in (("string", "maxLength"), ("object", "maxProperties"))
+            for count in ("1e30", "18446744073709551616", "1" * 400, "-1", "0.5")
+        ),
+        (GrammarKind.JSON_SCHEMA, '{"type": "string", "maxLength": 9223372036854775808}'),
+        (GrammarKind.JSON_SCHEMA, '{"type": "string", "pattern": "a{0,9223372036854775808}"}'),
+        (RULES, 'start: x{0,9223372036854775808}\nx: "a"'),
         (GrammarKind.JSON_SCHEMA, '{"type": "foo"}'),
         (GrammarKind.JSON_SCHEMA, '{"$ref": "http://elsewhere/x"}'),
         (GrammarKind.JSON_SCHEMA, '{"properties": []}'),
@@ -55,7 +64,7 @@ def test_what_the_library_raises_is_a_verdict(kind: GrammarKind, text: str) -> N
         (GrammarKind.REGEX, "a{1000000000}"),
         (RULES, 'start: "a"{1000000000}'),
         (RULES, 'root ::= x{1000000000}\nx ::= "a" x | "b"'),
-        (RULES, "root ::= [a-z]{0,1000000000}"),
+        (RULES, "root ::= [a-z]{1000000000}"),
         (RULES, 'start: %json {"maxItems": 1000000000}'),
     ],
 )
@@ -66,7 +75,7 @@ def test_what_is_too_large_is_told_by_its_bound(kind: GrammarKind, text: str) ->
 
 
 def test_a_whitespace_pattern_is_bounded_too() -> None:
-    source = GrammarSource(GrammarKind.JSON_SCHEMA, "{}", whitespace_pattern="[ ]{0,1000000000}")
+    source = GrammarSource(GrammarKind.JSON_SCHEMA, "{}", whitespace_pattern="[ ]{1000000000}")
     assert validate(source).found == 10**9
 
 
@@ -74,7 +83,20 @@ def test_a_whitespace_pattern_is_bounded_too() -> None:
     ("kind", "text"),
     [
         (GrammarKind.JSON_SCHEMA, '{"type": "array", "items": {"type": "integer"}, "maxItems": 4096}'),
-        (GrammarKind.REGEX, "[a-z]{1,4096}"),
+        *(
+            (GrammarKind.JSON_SCHEMA, f'{{"type": "string", "{keyword}": 2147483647}}')
+            for keyword in ("maxLength", "minLength")
+        ),
+        *(
+            (kind, f'{before}{{"type": "object", "{keyword}": {count}}}')
+            for kind, before in ((GrammarKind.JSON_SCHEMA, ""), (RULES, "start: %json "))
+            for keyword in ("maxProperties", "minProperties")
+            for count in (5_000, 2**31 - 1, 2**63)
+        ),
+        (GrammarKind.JSON_SCHEMA, '{"type": "string", "pattern": "^.{0,5000}$"}'),
+        (GrammarKind.REGEX, "[a-z]{1,1000000000}"),
+        (GrammarKind.REGEX, "a{10000}"),
+        (RULES, "root ::= [a-z]{0,1000000000}"),
         (GrammarKind.CHOICE, '["yes", "no \\"never\\""]'),
         (RULES, 'root ::= [\\-a]+ "!"'),  # llama.cpp's own escape
         (RULES, 'root ::= "\\\\-" [^\\\\\\-]'),
